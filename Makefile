@@ -1,0 +1,36 @@
+# Plain pip and venv. `make demo` and `make test` work on a fresh clone.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: venv demo check test test-slow bench clean
+
+venv: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: venv
+	$(BIN)/everyformer demo
+
+check: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+
+test: check
+	$(BIN)/pytest -q -n 2
+	$(BIN)/pytest -q -p no:jaxtyping -o addopts="" --strict-markers --import-mode=importlib -m compile tests
+
+test-slow: venv
+	$(BIN)/pytest -q -n 2 -m slow
+
+bench: venv
+	$(BIN)/python benchmarks/building.py
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info

@@ -1,0 +1,1 @@
+"""Bounds that carry their reasons. This package never imports `construct`."""

@@ -1,0 +1,1 @@
+"""Is this map, mask or encoding what a theorem needs? Verdicts with their reasons."""

@@ -1,0 +1,207 @@
+"""The constants of the construction of Yun et al. 2020, in units of delta.
+
+Every id, threshold and shift of the construction is a multiple of delta (or of delta/2), so
+all of them are integers here. The letters are the paper's: see docs/notation.md.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+from everyformer.model.construction import Theorem
+from everyformer.papers import YUN2020, implements
+from everyformer.targets.box import Grid
+
+RAMP_WIDTH = Fraction(1, 2**30)
+"""Width of the quantiser's ramps, in box widths."""
+
+EDGE_GUARD = Fraction(1, 2**40)
+"""Room for the rounding of a user's box to [0, 1]; far below a ramp, far above 2^-52."""
+
+FLOAT64_BITS = 53
+WINDOW_BITS = 2
+"""A value layer's window has its ramps at delta/4: two bits below an id."""
+
+ONE_PASS_ROUNDING = Fraction(1, 10**12)
+"""Ids are replaced by values directly where that rounds a value by no more than this."""
+
+
+@dataclass(frozen=True)
+class Constants:
+    """All numbers that follow from n, d, K and the theorem.
+
+    Attributes:
+        grid: n, d, K and the box.
+        theorem: "Theorem 2" or "Theorem 3".
+        softened: True for softmax and ReLU, False for the modified class.
+        spacing: Distance of neighbouring positions in Theorem 3, in units of delta.
+            The paper has K, that is E_j = (j-1) 1. There the upper edge of position j is
+            the lower edge of position j+1, and x = 1 has no cell of its own; K + 1 leaves
+            an empty cell between them. Differs from the paper unless spacing = K.
+    """
+
+    grid: Grid
+    theorem: Theorem
+    softened: bool
+    spacing: int
+
+    @property
+    def n(self) -> int:
+        """Number of tokens."""
+        return self.grid.seq_len
+
+    @property
+    def d(self) -> int:
+        """Width of a token."""
+        return self.grid.d_model
+
+    @property
+    def K(self) -> int:
+        """Cells per axis, 1/delta."""
+        return self.grid.cells
+
+    @property
+    def V(self) -> int:
+        """Number of columns, delta^{-d}; also the coefficient of the selective shifts."""
+        return self.K**self.d
+
+    @property
+    def positional(self) -> bool:
+        """True for Theorem 3."""
+        return self.theorem == "Theorem 3"
+
+    @property
+    def u(self) -> tuple[int, ...]:
+        """(1, delta^{-1}, ..., delta^{-d+1}): u^T L_j is the id of column L_j."""
+        return tuple(self.K**i for i in range(self.d))
+
+    @property
+    def position_ids(self) -> tuple[int, ...]:
+        """s_j, the id that position j adds to its column's, in units of delta."""
+        if not self.positional:
+            return (0,) * self.n
+        return tuple(j * self.spacing * sum(self.u) for j in range(self.n))
+
+    @property
+    def swept_ids(self) -> range | tuple[int, ...]:
+        """The ids l of the selective shifts, increasing, in units of delta.
+
+        Theorem 2: 0 .. K^d - 1. Theorem 3: the union of s_j + (0 .. K^d - 1).
+        """
+        if not self.positional:
+            return range(self.V)
+        return tuple(s + m for s in self.position_ids for m in range(self.V))
+
+    @property
+    @implements(YUN2020, "Lemma 6", "Appendix C.2")
+    def last_coefficient(self) -> int:
+        """The coefficient of psi(.; 0): delta^{-(n+1)d}, or n delta^{-(n+1)d-1}."""
+        power = self.K ** ((self.n + 1) * self.d)
+        return self.n * self.K * power if self.positional else power
+
+    @property
+    def out_of_range(self) -> int:
+        """delta^{-nd}: coordinates outside [0, 1] are sent to minus this."""
+        return self.V**self.n
+
+    @property
+    @implements(YUN2020, "Lemma 6")
+    def t_l(self) -> int:
+        """delta^{-2nd+1}(delta^{-d} - 1), in units of delta.
+
+        For n = 1 there is no contextual map; ids are lifted by `lift`.
+        """
+        if self.n == 1:
+            return self.lift
+        return self.V ** (2 * self.n) * (self.V - 1)
+
+    @property
+    @implements(YUN2020, "Lemma 6")
+    def t_r(self) -> int:
+        """delta^{-(2n+1)d+1}(delta^{-d} - 1), in units of delta."""
+        if self.n == 1:
+            return self.lift + self.V
+        return self.V ** (2 * self.n + 1) * (self.V - 1)
+
+    @property
+    def lift(self) -> int:
+        """What n = 1 adds to every id instead of a contextual map, in units of delta."""
+        return self.V**3 * self.K
+
+    @property
+    def cap(self) -> int:
+        """delta^{-(2n+2)d+1}, in units: ids beside an out-of-range token are >= this."""
+        return self.V ** (2 * self.n + 2) if self.n > 1 else 2 * self.t_r
+
+    @cached_property
+    def largest_id(self) -> int:
+        """A bound on every id that the value map must resolve, in units of delta."""
+        if not self.positional:
+            return self.t_r
+        return (1 + self.last_coefficient) * self.largest_swept_id
+
+    @property
+    @implements(YUN2020, "Lemma 10", "Appendix C.2")
+    def largest_swept_id(self) -> int:
+        """A bound on the ids after the selective shifts, in units of delta.
+
+        Theorem 2, Lemma 10: delta^{-nd+1}(delta^{-d}-1) - delta(delta^{-d}-1)^2.
+        Theorem 3: (delta^{-nd} - delta^{-d} + 1) times the largest id before them; at
+        n = 2, d = 1 with the paper's spacing one token is shifted twice, which one more
+        factor 1 + delta^{-d} covers.
+        """
+        V, n = self.V, self.n
+        if not self.positional:
+            return V**n * (V - 1) - (V - 1) ** 2
+        largest = self.position_ids[-1] + V - 1
+        bound = (V**n - V + 1) * largest
+        twice = self.spacing * sum(self.u) <= V and n == 2
+        return (1 + V) * bound if twice else bound
+
+    @property
+    def id_bits(self) -> int:
+        """Bits of the largest id in units of delta."""
+        return self.largest_id.bit_length()
+
+    @property
+    def value_passes(self) -> int:
+        """1 (id to value), or 2 (id to a small code, code to value).
+
+        One pass rounds a value by up to 2^-53 times the id: with float64 it is used only
+        where that is nothing. Rationals do not round.
+        """
+        rounding = Fraction(self.largest_id, self.K) / 2**FLOAT64_BITS
+        return 1 if not self.softened or rounding <= ONE_PASS_ROUNDING else 2
+
+    @property
+    def sharpness(self) -> int:
+        """lambda = 2048 / delta^2, a power of two above 1500 / delta^2.
+
+        Ids differ by >= delta and lie >= delta/2 from every query bias, so scores differ by
+        >= lambda delta^2 / 2 = 1024, and exp(-1024) is 0.0 in float64.
+        """
+        return 2048 * self.K**2
+
+    @property
+    def delta(self) -> Fraction:
+        """1/K."""
+        return Fraction(1, self.K)
+
+    @property
+    def guard(self) -> Fraction:
+        """Room at the edges for the rounding of a box other than [0, 1] in float64."""
+        exact = not self.softened or self.grid.box.is_unit
+        return Fraction(0) if exact else EDGE_GUARD
+
+    @property
+    def reach(self) -> int:
+        """Box widths outside the domain up to which the network vanishes (Theorem 2).
+
+        In float64 an id of size t is off by 2^-52 t; beside an out-of-range token it is
+        about delta^{-(3n+1)d} times the distance, and must stay within delta^{-(2n+1)d}.
+        """
+        if self.positional:
+            return 0
+        if not self.softened:
+            return 2**60
+        return max(1, 2**48 // self.V ** (self.n + 1))

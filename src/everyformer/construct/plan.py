@@ -1,0 +1,366 @@
+"""What a construction will cost, before anything is built; and what is refused."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from math import factorial
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from everyformer.construct.constants import (
+    EDGE_GUARD,
+    FLOAT64_BITS,
+    WINDOW_BITS,
+    Constants,
+)
+from everyformer.errors import GridError, MemoryLimitError
+from everyformer.model.architecture import ArchitectureSpec
+from everyformer.papers import YUN2020, implements
+from everyformer.targets.box import Grid
+from everyformer.targets.target import Target
+
+DEFAULT_MAX_MEMORY = 4 * 2**30
+"""Bytes a construction may need unless the caller allows more."""
+
+
+@dataclass(frozen=True)
+class StageCount:
+    """Layers of one stage.
+
+    Attributes:
+        name: The stage.
+        layers: How many.
+        in_paper: True for stages of the paper, False for those that close its gaps.
+        nonzeros: Numbers that are not zero in one layer, at most.
+    """
+
+    name: str
+    layers: int
+    in_paper: bool
+    nonzeros: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cost of a construction by formula.
+
+    Attributes:
+        target: Name of the target.
+        constants: n, d, K and what follows from them.
+        architecture: The class of the network.
+        stages: Layers of each stage.
+    """
+
+    target: str
+    constants: Constants
+    architecture: ArchitectureSpec
+    stages: tuple[StageCount, ...]
+
+    @property
+    def grid(self) -> int:
+        """K."""
+        return self.constants.K
+
+    @property
+    def blocks(self) -> int:
+        """Depth: every layer of the construction is a block of its own."""
+        return sum(stage.layers for stage in self.stages)
+
+    @property
+    def paper_layers(self) -> int:
+        """Layers that the paper's own construction has."""
+        return sum(stage.layers for stage in self.stages if stage.in_paper)
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in all blocks and in E."""
+        c = self.constants
+        extra = c.n * c.d if c.positional else 0
+        return self.blocks * self.architecture.block_parameters + extra
+
+    @property
+    def nonzeros_limit(self) -> int:
+        """Numbers that the construction may set; more are zero if f has zeros."""
+        c = self.constants
+        extra = (c.n - 1) * c.d if c.positional else 0
+        return sum(stage.layers * stage.nonzeros for stage in self.stages) + extra
+
+    @property
+    @implements(YUN2020, "Section 5.4")
+    def lower_bound(self) -> Fraction:
+        """(output dimension) x (number of cubes) / n!, or without n! for Theorem 3.
+
+        What any scheme that stores a constant for each cube must store.
+        """
+        c = self.constants
+        return Fraction(
+            c.n * c.d * c.grid.sequences, 1 if c.positional else factorial(c.n)
+        )
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the stored float64 weights; unused halves of blocks are not stored."""
+        spec, attends = self.architecture, {"selective shifts", "global shift"}
+        phi = 0 if spec.activation == "relu" else 10 * spec.d_ff
+        return 8 * sum(
+            stage.layers
+            * (
+                spec.attention_parameters
+                if stage.name in attends
+                else spec.feed_forward_parameters + phi
+            )
+            for stage in self.stages
+        )
+
+    @property
+    def peak_bytes(self) -> int:
+        """About what building needs: weights, the table, its ids and sorting them.
+
+        Rationals take about 100 bytes each.
+        """
+        c = self.constants
+        rows = _table_rows(c) * c.n
+        weights = self.stored_bytes * (2 if c.softened else 6)
+        return weights + rows * 8 * (6 * c.d + 10)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        c = self.constants
+        return {
+            "target": self.target,
+            "theorem": c.theorem,
+            "class": self.architecture.class_name,
+            "seq_len": c.n,
+            "d_model": c.d,
+            "grid": c.K,
+            "stages": {stage.name: stage.layers for stage in self.stages},
+            "blocks": self.blocks,
+            "paper_layers": self.paper_layers,
+            "parameters": self.parameters,
+            "nonzeros_limit": self.nonzeros_limit,
+            "lower_bound": str(self.lower_bound),
+            "id_bits": c.id_bits,
+            "stored_bytes": self.stored_bytes,
+            "peak_bytes": self.peak_bytes,
+        }
+
+    def table(self) -> RichTable:
+        """The plan as a table for the terminal."""
+        c = self.constants
+        title = (
+            f"{self.target}: {c.theorem} of {YUN2020.key}, {self.architecture.class_name}\n"
+            f"n = {c.n}, d = {c.d}, K = {c.K}"
+        )
+        table = RichTable(title=title, title_justify="left", show_header=False)
+        table.add_column("quantity")
+        table.add_column("value", justify="right")
+        for stage in self.stages:
+            mark = "" if stage.in_paper else " (closes a gap)"
+            table.add_row(f"layers: {stage.name}{mark}", f"{stage.layers:,}")
+        table.add_section()
+        ratio = self.parameters / self.lower_bound
+        for name, value in (
+            ("blocks", f"{self.blocks:,}"),
+            ("of them in the paper", f"{self.paper_layers:,}"),
+            ("parameters", f"{self.parameters:,}"),
+            ("non-zeros, at most", f"{self.nonzeros_limit:,}"),
+            ("lower bound of Section 5.4", f"{float(self.lower_bound):,.0f}"),
+            ("parameters / lower bound", f"{float(ratio):.1f}"),
+            ("id bits (float64 allows 51)", f"{c.id_bits}"),
+            ("weights", format_bytes(self.stored_bytes)),
+            ("memory while building, about", format_bytes(self.peak_bytes)),
+        ):
+            table.add_row(name, value)
+        return table
+
+    def __str__(self) -> str:
+        """The table as text."""
+        console = Console(width=72, no_color=True)
+        with console.capture() as capture:
+            console.print(self.table())
+        return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def format_bytes(count: int) -> str:
+    """Bytes in the largest unit that gives at least 1.
+
+    Example:
+        >>> format_bytes(1536), format_bytes(44_040_192)
+        ('1.5 KiB', '42.0 MiB')
+    """
+    value, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.1f} {unit}"
+
+
+def make_plan(
+    target: Target,
+    grid: int,
+    *,
+    softened: bool = True,
+    positional: bool | None = None,
+    spacing: int | None = None,
+) -> Plan:
+    """Count the layers and parameters of a construction; nothing is built.
+
+    Args:
+        target: The function.
+        grid: K, cells per axis.
+        softened: The real network (softmax, ReLU), or the modified one.
+        positional: Theorem 3 instead of Theorem 2; by default unless the target is
+            equivariant. A single token has no order: n = 1 is always Theorem 2.
+        spacing: Distance of positions in units of delta: K + 1, or K as in the paper.
+
+    Raises:
+        GridError: If the grid is no integer >= 2.
+    """
+    shape = Grid(grid, target.seq_len, target.domain)
+    if positional is None:
+        positional = not target.equivariant
+    positional = positional and target.seq_len > 1
+    if not positional and not target.equivariant and target.seq_len > 1:
+        msg = (
+            f"positional=False, but {target.name} is not declared equivariant: without "
+            "positions a Transformer is permutation equivariant (Claim 1) and cannot "
+            "approximate it. Leave positional out, or declare equivariant=True."
+        )
+        raise GridError(msg)
+    c = Constants(
+        grid=shape,
+        theorem="Theorem 3" if positional else "Theorem 2",
+        softened=softened,
+        spacing=grid + 1 if spacing is None else spacing,
+    )
+    architecture = ArchitectureSpec(
+        seq_len=c.n,
+        d_model=c.d,
+        num_heads=2,
+        d_head=1,
+        d_ff=4 if softened else 1,
+        normaliser="softmax" if softened else "hardmax",
+        activation="relu" if softened else "piecewise-linear",
+        positional=positional,
+    )
+    return Plan(target.name, c, architecture, tuple(_stages(c)))
+
+
+def _table_rows(c: Constants) -> int:
+    """Sequences in the table: all of them, or all sets of different columns."""
+    return c.grid.sequences if c.positional else c.grid.num_distinct_sets
+
+
+def _stages(c: Constants) -> Iterator[StageCount]:
+    """The layers of every stage, in order: the formulas of the paper and of our stages.
+
+    The last number is how many entries of a layer can be non-zero. Softened, a phi with j
+    breaks at which it is not smooth has at most 2 j ReLUs in use, and every ReLU has a row
+    of W_1, a bias and a column of W_2.
+    """
+    n, d, V = c.n, c.d, c.V
+    soft = c.softened
+
+    def layer(units: int, inputs: int, outputs: int, biases: int) -> int:
+        return units * inputs + biases + units * outputs
+
+    if not c.grid.box.is_unit:
+        yield StageCount("read in", d, False, layer(4, 1, 1, 4) + 1 if soft else 3)
+    if not c.positional:
+        yield StageCount("out of range", d, True, layer(4, 1, 1, 4) if soft else 2)
+    cells = n * c.K if c.positional else c.K
+    yield StageCount("quantise", d * cells, True, layer(4, 1, 1, 4) if soft else 3)
+    if n == 1:
+        yield StageCount("lift", 1, False, 1 + 4 if soft else 1)
+    else:
+        heads = 2 * (3 * d + 1 + 1)
+        yield StageCount("selective shifts", len(c.swept_ids), True, heads)
+        yield StageCount("global shift", 1, True, 2 * 3 * d + 1)
+    if not c.positional:
+        if soft:
+            yield StageCount("cap ids", 1, False, layer(4, d, 1, 4))
+        yield StageCount(
+            "push down", 1, True, layer(4, d, d, 4) + d if soft else 2 * d
+        )
+        yield StageCount("negative to zero", d, True, layer(4, 1, 1, 4) if soft else 2)
+    entries = n * _table_rows(c)
+    one = layer(4, d, d, 4) if soft else 2 * d + 1
+    if c.value_passes == 2:
+        yield StageCount("ids to codes", entries, False, one)
+    yield StageCount("value map", entries, True, one)
+    if soft:
+        yield StageCount("clamp", 2 * d, False, layer(4, 1, 1, 4))
+
+
+def check_feasible(plan: Plan, max_memory: int = DEFAULT_MAX_MEMORY) -> None:
+    """Refuse what cannot work, all reasons at once.
+
+    Raises:
+        GridError: If the grid is not dyadic, ids do not fit float64, or no cell has
+            different columns.
+        MemoryLimitError: If building would need more than `max_memory` bytes.
+    """
+    c = plan.constants
+    wrong: list[str] = []
+    if c.softened and not c.grid.is_dyadic:
+        below = 1 << (c.K.bit_length() - 1)
+        wrong.append(
+            f"grid={c.K} is not a power of two, so multiples of 1/{c.K} and the ids made "
+            f"of them are rounded in float64 and miss their windows. Use grid={below} or "
+            f"grid={2 * below}, or softened=False for the exact modified network"
+        )
+    if c.softened and c.id_bits + WINDOW_BITS > FLOAT64_BITS:
+        wrong.append(
+            f"n={c.n}, d={c.d}, grid={c.K} needs ids of {c.id_bits} bits and windows "
+            f"{WINDOW_BITS} bits finer; float64 holds {FLOAT64_BITS}. {_smaller_grid(plan)}"
+        )
+    if not c.positional and c.grid.num_distinct_sets == 0:
+        wrong.append(
+            f"n={c.n} tokens on a grid of {c.V} columns always repeat a column, where "
+            "Theorem 2 promises nothing. Use a finer grid, or positional=True (Theorem 3)"
+        )
+    if c.softened and not c.grid.box.is_unit:
+        wrong += list(_boxes_too_far_from_zero(c))
+    if wrong:
+        raise GridError(". ".join(wrong) + ".")
+    if plan.peak_bytes > max_memory:
+        msg = (
+            f"n={c.n}, d={c.d}, grid={c.K} makes {plan.blocks:,} blocks and needs about "
+            f"{format_bytes(plan.peak_bytes)} to build, more than the limit of "
+            f"{format_bytes(max_memory)}. Use a coarser grid, or raise the limit "
+            f"(max_memory={plan.peak_bytes}, --max-memory "
+            f"{plan.peak_bytes / 2**30:.1f})."
+        )
+        raise MemoryLimitError(msg)
+
+
+def _smaller_grid(plan: Plan) -> str:
+    """The largest dyadic grid whose ids fit, in words."""
+    c = plan.constants
+    K = 1 << (c.K.bit_length() - 1)
+    while K >= 2:
+        smaller = Constants(
+            Grid(K, c.n, c.grid.box), c.theorem, softened=True, spacing=K + 1
+        )
+        if smaller.id_bits + WINDOW_BITS <= FLOAT64_BITS:
+            return (
+                f"Use grid={K} or less, or softened=False for the exact modified network"
+            )
+        K //= 2
+    return "No grid fits; use softened=False for the exact modified network"
+
+
+def _boxes_too_far_from_zero(c: Constants) -> Iterator[str]:
+    """Intervals so narrow for their distance from 0 that the edge guard is too small."""
+    box = c.grid.box
+    for low, high, width in zip(box.lows, box.highs, box.widths, strict=True):
+        size = Fraction(max(abs(low), abs(high))) / width + 2 * c.n
+        if size * 8 / 2**FLOAT64_BITS > EDGE_GUARD:
+            yield (
+                f"the interval [{low:g}, {high:g}] is {float(size):.3g} times narrower "
+                "than its distance from 0, so float64 cannot tell its cells apart "
+                "reliably. Shift the coordinate towards 0"
+            )

@@ -1,0 +1,107 @@
+"""Step 1: from real tokens to the grid, by feed-forward layers (Lemma 5, Appendix C.1)."""
+
+from fractions import Fraction
+
+import numpy as np
+
+from everyformer.construct.constants import RAMP_WIDTH, Constants
+from everyformer.construct.feed_forward import phi_layers, units
+from everyformer.construct.step import OWN, Step, cite
+from everyformer.model.activation import PiecewiseLinear
+from everyformer.model.stacks import Stage
+from everyformer.numerics.kinds import NumberKind
+from everyformer.papers import YUN2020, implements
+
+
+@implements(YUN2020, "Theorem 3")
+def positional_encoding(c: Constants, kind: NumberKind) -> np.ndarray:
+    """E: token j is moved up by j - 1 spacings, in the user's coordinates.
+
+    Differs from the paper: the spacing is 1 + delta, not 1 (see `Constants.spacing`).
+    """
+    steps = [Fraction(j * c.spacing, c.K) for j in range(c.n)]
+    return kind.array([[step * w for w in c.grid.box.widths] for step in steps])
+
+
+def read_in(c: Constants, kind: NumberKind) -> Step:
+    """Map the user's box to [0, 1]^d, one layer for each coordinate.
+
+        z_i += phi(z_i - low_i),   phi(t) = -low_i            for t < 0,
+                                   (1/w_i - 1) t - low_i      for t >= 0
+
+    In Phi: the first piece is constant. A token below the box stays below 0. With positions
+    in float64 the result is lifted by the edge guard, so that rounding cannot push x = low
+    into the empty cell below its position.
+    """
+    box = c.grid.box
+    lifted = c.guard if c.positional else Fraction(0)
+    lows = [Fraction(low) for low in box.lows]
+    slopes = [[[0, 1 / width - 1, 1 / width - 1]] for width in box.widths]
+    phi = PiecewiseLinear(
+        breaks=np.broadcast_to(kind.array([0, 1]), (c.d, 1, 2)),
+        closed=np.zeros((c.d, 1, 2), dtype=bool),
+        slopes=kind.array(slopes),
+        intercepts=kind.array([[[lifted - low] * 3] for low in lows]),
+    )
+    e = units(kind, c.d)
+    starts = kind.array([-low for low in lows])
+    stack = phi_layers(kind, W_1=e, b_1=starts, W_2=e, phi=phi)
+    return Step(Stage("read in", OWN, feed_forward=stack))
+
+
+@implements(YUN2020, "Lemma 5")
+def out_of_range(c: Constants, kind: NumberKind) -> Step:
+    """Send coordinates outside [0, 1] far below 0, one layer for each coordinate.
+
+        z_i += phi(z_i),   phi(t) = -t - delta^{-nd}   for t < 0 or t > 1,   0 otherwise
+
+    Differs from the paper: t = 1 is inside. In float64 the result is not -M, M =
+    delta^{-nd}, but falls on as M times the distance to the box: where t is so large that
+    the jump is lost to rounding, the slope alone sends it below -M.
+    """
+    M = c.out_of_range
+    fall = M if c.softened else 0
+    layers, d = c.d, c.d
+    high = 1 + c.guard
+    phi = PiecewiseLinear.repeat(
+        layers,
+        breaks=kind.array([0, high]),
+        closed=(False, True),
+        slopes=kind.array([fall - 1, 0, -fall - 1]),
+        intercepts=kind.array([-M, 0, -M + fall * high]),
+    )
+    e = units(kind, d)
+    zeros = kind.array([0] * layers)
+    stack = phi_layers(kind, W_1=e, b_1=zeros, W_2=e, phi=phi)
+    return Step(Stage("out of range", cite("Lemma 5"), feed_forward=stack), RAMP_WIDTH)
+
+
+@implements(YUN2020, "Lemma 5", "Appendix C.1")
+def quantise(c: Constants, kind: NumberKind) -> Step:
+    """Round every coordinate down to the grid, one layer for each threshold.
+
+        z_i += phi(z_i - k delta),   phi(t) = -t on [0, delta),  0 otherwise
+
+    d K layers in Theorem 2, n d K in Theorem 3 (k runs over the cells of all positions).
+    Differs from the paper: k decreases. Then a coordinate above the window is on the grid
+    already, where the four ReLUs cancel exactly in float64, and one below is untouched. The
+    last cell of a position includes its upper edge.
+    """
+    starts = [j * c.spacing for j in range(c.n)] if c.positional else [0]
+    cells = [start + k for start in starts for k in range(c.K)][::-1]
+    last = [k == c.K - 1 for _ in starts for k in range(c.K)][::-1]
+    layers = c.d * len(cells)
+    is_last = np.tile(np.array(last), c.d)
+    ends = [c.delta + (2 * c.guard if edge else 0) for edge in is_last]
+    line, flat = kind.array([0, -1, 0]), kind.array([0, 0, 0])
+    phi = PiecewiseLinear(
+        breaks=kind.array([[[0, end]] for end in ends]),
+        closed=np.stack([np.zeros_like(is_last), is_last], axis=-1)[:, None, :],
+        slopes=np.broadcast_to(line, (layers, 1, 3)),
+        intercepts=np.broadcast_to(flat, (layers, 1, 3)),
+    )
+    rows = units(kind, c.d).repeat(len(cells), axis=0)
+    thresholds = kind.quotient(-np.tile(np.array(cells), c.d), c.K)
+    stack = phi_layers(kind, W_1=rows, b_1=thresholds, W_2=rows, phi=phi)
+    result = "Appendix C.1" if c.positional else "Lemma 5"
+    return Step(Stage("quantise", cite(result), feed_forward=stack), RAMP_WIDTH)

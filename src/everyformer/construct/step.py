@@ -1,0 +1,28 @@
+"""One step of the construction: a stage of the modified class, and its ramps."""
+
+from fractions import Fraction
+from typing import NamedTuple
+
+from everyformer.model.stacks import Stage
+from everyformer.papers import YUN2020, Citation
+
+
+class Step(NamedTuple):
+    """A stage with hardmax and functions of Phi, and how wide Lemma 9 makes its ramps.
+
+    Attributes:
+        stage: The layers.
+        ramp: Width of the ramp that replaces a jump, in the units of the state.
+    """
+
+    stage: Stage
+    ramp: Fraction = Fraction(0)
+
+
+def cite(result: str) -> str:
+    """A result of Yun et al. 2020, as stages name their source."""
+    return str(Citation(YUN2020, result))
+
+
+OWN = "everyformer, docs/constructions/dense.md"
+"""Source of the stages that close gaps of the paper."""

@@ -1,0 +1,46 @@
+"""What everyformer refuses, as a tree of exceptions.
+
+    EveryformerError
+    ├── TargetError          the function given cannot be used as a target
+    ├── GridError            the grid cannot work (not an integer, ids beyond float64)
+    ├── MemoryLimitError     the network would need more memory than allowed
+    ├── DomainError          an input lies where the theorem says nothing
+    ├── NumberKindError      these weights cannot be run or stored in this kind of number
+    ├── FileFormatError      a file is not what it should be
+    └── ToleranceError       no grid that can be built meets the tolerance
+
+Every message has three parts: what was given, why it cannot work, what to do. All of them
+are also a `ValueError`, so that callers who know nothing of this tree can catch them.
+"""
+
+
+class EveryformerError(ValueError):
+    """Anything that everyformer refuses."""
+
+
+class TargetError(EveryformerError):
+    """The function given cannot be used as a target."""
+
+
+class GridError(EveryformerError):
+    """The grid cannot work."""
+
+
+class MemoryLimitError(EveryformerError):
+    """The network would need more memory than allowed."""
+
+
+class DomainError(EveryformerError):
+    """An input lies where the theorem says nothing."""
+
+
+class NumberKindError(EveryformerError):
+    """These weights cannot be run or stored in this kind of number."""
+
+
+class FileFormatError(EveryformerError):
+    """A file is not what it should be."""
+
+
+class ToleranceError(EveryformerError):
+    """No grid that can be built meets the tolerance."""

@@ -1,0 +1,1 @@
+"""What a Transformer is, as data: architecture, weights, forward pass, files, exports."""

@@ -1,0 +1,90 @@
+"""What is known about a constructed network besides its weights: how to read its insides."""
+
+from dataclasses import asdict, dataclass, fields
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+
+from everyformer.errors import DomainError
+
+Theorem = Literal["Theorem 2", "Theorem 3"]
+
+
+@dataclass(frozen=True)
+class Construction:
+    """The constants of a construction of Yun et al. 2020.
+
+    Attributes:
+        theorem: "Theorem 2" (permutation equivariant) or "Theorem 3" (with positions).
+        target: Name of the function that was approximated.
+        grid: K = 1/delta, cells per axis.
+        lows: Lower end of the domain, one number per coordinate.
+        highs: Upper end of the domain, one number per coordinate.
+        id_direction: u; the id of a token z is u^T z.
+        id_low: Smallest id that the value map knows (t_l of Lemma 6 in Theorem 2).
+        id_high: No id that the value map knows is as large (t_r of Lemma 6).
+        ramp_width: Width of the quantiser's ramps in cells of the unit cube, 0 if none.
+        sharpness: lambda of Lemma 9, 0 for hardmax.
+        reach: How many box widths outside the domain an input may lie (0: not at all).
+    """
+
+    theorem: Theorem
+    target: str
+    grid: int
+    lows: tuple[float, ...]
+    highs: tuple[float, ...]
+    id_direction: tuple[int, ...]
+    id_low: Fraction
+    id_high: Fraction
+    ramp_width: Fraction
+    sharpness: Fraction
+    reach: int
+
+    def check_input(self, x: np.ndarray) -> None:
+        """Refuse inputs about which the theorem, or float64, says nothing.
+
+        Raises:
+            DomainError: Naming the first such entry.
+        """
+        low, high = np.asarray(self.lows), np.asarray(self.highs)
+        slack = self.reach * (high - low)
+        outside = (x < low - slack) | (x > high + slack)
+        if not outside.any():
+            return
+        index = tuple(int(i) for i in np.argwhere(outside)[0])
+        box = " x ".join(
+            f"[{a:g}, {b:g}]" for a, b in zip(self.lows, self.highs, strict=True)
+        )
+        if self.theorem == "Theorem 3":
+            why = "Theorem 3 approximates on the domain alone and says nothing beyond it"
+            cure = f"Clip the input to {box}, or construct on a larger domain."
+        else:
+            why = (
+                f"in float64 the network is known to vanish outside the box only up to "
+                f"{self.reach} box widths away"
+            )
+            cure = "Use 0 there, or construct on a larger domain."
+        msg = f"x{list(index)} = {x[index]!r} lies outside {box}: {why}. {cure}"
+        raise DomainError(msg)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; rationals are written as strings."""
+        values = asdict(self)
+        return {
+            name: str(value) if isinstance(value, Fraction) else value
+            for name, value in values.items()
+        }
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "Construction":
+        """The inverse of `to_json`."""
+        read: dict[str, Any] = {}
+        for field in fields(cls):
+            value = values[field.name]
+            if field.type is Fraction:
+                value = Fraction(value)
+            elif isinstance(value, list):
+                value = tuple(value)
+            read[field.name] = value
+        return cls(**read)

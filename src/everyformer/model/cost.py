@@ -1,0 +1,53 @@
+"""What a network costs, counted from its weights."""
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from everyformer.model.network import Network
+from everyformer.papers import YUN2020, implements
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Sizes of a network.
+
+    Attributes:
+        blocks: Depth.
+        attention_layers: Blocks whose attention half is used.
+        feed_forward_layers: Blocks whose feed-forward half is used.
+        parameters: Numbers in all blocks of the class, unused halves included, and in E.
+        nonzeros: Numbers among them that are not zero.
+        stored_bytes: Bytes of the stored weights (unused halves are not stored).
+    """
+
+    blocks: int
+    attention_layers: int
+    feed_forward_layers: int
+    parameters: int
+    nonzeros: int
+    stored_bytes: int
+
+    def to_json(self) -> dict[str, int]:
+        """A JSON object."""
+        return asdict(self)
+
+
+@implements(YUN2020, "Section 5.4")
+def count(network: Network) -> Cost:
+    """Count blocks, parameters and non-zeros of a network."""
+    spec = network.architecture
+    attention = sum(s.blocks for s in network.stages if s.attention is not None)
+    feed_forward = sum(s.blocks for s in network.stages if s.feed_forward is not None)
+    extra = 0 if network.positions is None else network.positions.size
+    weights = [
+        array for name, array in network.arrays() if ".phi." not in name
+    ]  # phi is a choice of activation, not a trainable number
+    return Cost(
+        blocks=network.blocks,
+        attention_layers=attention,
+        feed_forward_layers=feed_forward,
+        parameters=network.blocks * spec.block_parameters + extra,
+        nonzeros=sum(int(np.count_nonzero(array)) for array in weights),
+        stored_bytes=8 * sum(array.size for _, array in network.arrays()),
+    )

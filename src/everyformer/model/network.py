@@ -1,0 +1,336 @@
+"""A Transformer as data, and what can be done with one."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from everyformer.errors import DomainError, FileFormatError, NumberKindError
+from everyformer.model.architecture import ArchitectureSpec
+from everyformer.model.construction import Construction
+from everyformer.model.exact import from_units, in_units, unit_for
+from everyformer.model.forward import Progress, no_progress, run_blocks, run_stages
+from everyformer.model.onnx_export import save_onnx
+from everyformer.model.stacks import Stage
+from everyformer.model.storage import read_arrays, write_arrays
+from everyformer.model.torch_module import TransformerModule
+from everyformer.numerics.rationals import exact_array, to_float
+
+
+@dataclass(frozen=True)
+class Step:
+    """The state of the network after one stage.
+
+    Attributes:
+        stage: Name of the stage; "input" for x + E.
+        state: The tokens, shape (*batch, n, d).
+        ids: u^T z of every token, shape (*batch, n), where the network has ids.
+    """
+
+    stage: str
+    state: np.ndarray
+    ids: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network of T^{h,m,r} or T_P^{h,m,r}, or of the modified classes.
+
+    Weights are float64, or exact rationals (object arrays of ints and Fractions) in
+    networks of the modified class. A network is called like a function.
+
+    Attributes:
+        architecture: Sizes and kinds of layer.
+        stages: The blocks, in order, stacked by the step of the proof they do.
+        positions: E, shape (n, d), or None.
+        construction: How to read the insides, if the network was constructed.
+    """
+
+    architecture: ArchitectureSpec
+    stages: tuple[Stage, ...]
+    positions: np.ndarray | None = None
+    construction: Construction | None = None
+
+    @property
+    def blocks(self) -> int:
+        """The depth."""
+        return sum(stage.blocks for stage in self.stages)
+
+    def arrays(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Every array with a dotted name that says its stage, in a fixed order."""
+        if self.positions is not None:
+            yield "positions", self.positions
+        for index, stage in enumerate(self.stages):
+            for name, array in stage.arrays():
+                yield f"stages.{index}.{name}", array
+
+    @property
+    def is_exact(self) -> bool:
+        """True when weights are rationals rather than float64."""
+        return any(array.dtype == object for _, array in self.arrays())
+
+    def __call__(self, x: Any, progress: Progress = no_progress) -> Any:
+        """Evaluate in float64: numpy in, numpy out; torch in, torch out.
+
+        A network with rational weights is evaluated exactly and rounded once, at the end.
+
+        Args:
+            x: Tokens as rows, shape (*batch, n, d), any number of batch dimensions.
+            progress: Called now and then, for long runs.
+
+        Raises:
+            ValueError: If the shape is wrong or an entry is not finite.
+            DomainError: If an entry lies where the theorem says nothing.
+        """
+        if isinstance(x, torch.Tensor):
+            result = self(x.detach().cpu().numpy(), progress)
+            return torch.from_numpy(result).to(x.device)
+        tokens = self._tokens(x)
+        return self._last(self._run(tokens, progress)).state.astype(np.float64)
+
+    def exact(self, x: Any, progress: Progress = no_progress) -> np.ndarray:
+        """Evaluate in exact arithmetic.
+
+        Args:
+            x: Floats (taken as the dyadic numbers they are), ints or Fractions.
+            progress: Called now and then, for long runs.
+
+        Returns:
+            An object array of ints and Fractions, of the shape of x.
+
+        Raises:
+            NumberKindError: If the network uses softmax, which has no rational values.
+        """
+        tokens = self._shaped(exact_array(x))
+        return self._last(self._run_exact(tokens, progress)).state
+
+    def trace(self, x: Any, progress: Progress = no_progress) -> tuple[Step, ...]:
+        """The state after every stage: quantised tokens, ids, values.
+
+        Numbers are of the kind `__call__` computes with: float64, or rationals for a
+        network with rational weights.
+        """
+        return tuple(self._run(self._tokens(x), progress))
+
+    def trace_blocks(self, x: Any, stage_name: str) -> tuple[Step, ...]:
+        """The state before and after every single block of one stage."""
+        names = [stage.name for stage in self.stages]
+        if stage_name not in names:
+            msg = f"This network has no stage {stage_name!r}. It has: {', '.join(names)}."
+            raise ValueError(msg)
+        index = names.index(stage_name)
+        before = Network(
+            self.architecture, self.stages[:index], self.positions, self.construction
+        )
+        state = before._last(before._run(before._tokens(x), no_progress)).state
+        steps = [Step("before", state, self.ids(state))]
+        normaliser = self.architecture.normaliser
+        for number, after in enumerate(
+            run_blocks(self.stages[index], state, normaliser), start=1
+        ):
+            steps.append(Step(f"block {number}", after, self.ids(after)))
+        return tuple(steps)
+
+    def ids(self, state: np.ndarray) -> np.ndarray | None:
+        """u^T z of every token, or None for a network without a construction."""
+        if self.construction is None:
+            return None
+        u = np.asarray(self.construction.id_direction)
+        return state @ u.astype(state.dtype)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write weights and description to one safetensors file, all or nothing."""
+        description = {
+            "architecture": asdict(self.architecture),
+            "stages": [[stage.name, stage.source] for stage in self.stages],
+            "construction": None
+            if self.construction is None
+            else self.construction.to_json(),
+        }
+        write_arrays(Path(path), dict(self.arrays()), description)
+
+    def to_torch(
+        self, *, unroll: bool = False, allow_rounding: bool = False
+    ) -> TransformerModule:
+        """The network as an `nn.Module` in float64.
+
+        Args:
+            unroll: One module for each block instead of stacked weights.
+            allow_rounding: Round rational weights that are not float64 numbers.
+        """
+        network = self.in_float64(allow_rounding=allow_rounding)
+        return TransformerModule(
+            network.architecture, network.stages, network.positions, unroll=unroll
+        )
+
+    def to_onnx(
+        self, path: str | os.PathLike[str], *, allow_rounding: bool = False
+    ) -> None:
+        """Write an ONNX model: one Scan over the stacked weights of each stage.
+
+        Args:
+            path: Where to write.
+            allow_rounding: Round rational weights that are not float64 numbers.
+        """
+        network = self.in_float64(allow_rounding=allow_rounding)
+        save_onnx(Path(path), network.architecture, network.stages, network.positions)
+
+    def in_float64(self, *, allow_rounding: bool = False) -> "Network":
+        """The network with float64 weights.
+
+        Raises:
+            NumberKindError: If a rational weight would be rounded and that is not allowed.
+        """
+        if not self.is_exact:
+            return self
+        rounded = 0
+        converted: dict[str, np.ndarray] = {}
+        for name, array in self.arrays():
+            if array.dtype != object:
+                converted[name] = array
+                continue
+            converted[name] = to_float(array)
+            rounded += int((exact_array(converted[name]) != array).sum())
+        if rounded and not allow_rounding:
+            msg = (
+                f"{rounded} weights of this network are rationals that float64 cannot hold; "
+                "rounded, the ids may miss their windows. Construct with softened=True, "
+                "whose weights are float64 numbers, or pass allow_rounding=True."
+            )
+            raise NumberKindError(msg)
+        return self.with_arrays(converted)
+
+    def with_arrays(self, arrays: dict[str, np.ndarray]) -> "Network":
+        """The same network with other arrays, named as by `arrays`."""
+        stages = tuple(
+            Stage.from_arrays(
+                stage.name,
+                stage.source,
+                {name: arrays[f"stages.{index}.{name}"] for name, _ in stage.arrays()},
+            )
+            for index, stage in enumerate(self.stages)
+        )
+        return Network(
+            self.architecture, stages, arrays.get("positions"), self.construction
+        )
+
+    def _run(self, tokens: np.ndarray, progress: Progress) -> Iterator[Step]:
+        if self.is_exact:
+            yield from self._run_exact(exact_array(tokens), progress)
+            return
+        state = tokens if self.positions is None else tokens + self.positions
+        yield Step("input", state, self.ids(state))
+        normaliser = self.architecture.normaliser
+        for stage, after in run_stages(self.stages, state, normaliser, progress):
+            yield Step(stage.name, after, self.ids(after))
+
+    def _run_exact(self, tokens: np.ndarray, progress: Progress) -> Iterator[Step]:
+        if self.architecture.normaliser != "hardmax":
+            msg = (
+                "This network uses softmax, which has no rational values. "
+                "Construct with softened=False for exact evaluation."
+            )
+            raise NumberKindError(msg)
+        unit, stages, positions = self._integers
+        finer = unit_for((), tokens * unit)
+        if finer > 1:
+            unit *= finer
+            stages = in_units(self.stages, unit)
+            positions = None if positions is None else positions * finer
+        state = exact_array(tokens * unit)
+        if positions is not None:
+            state = state + positions
+        values = from_units(state, unit)
+        yield Step("input", values, self.ids(values))
+        for stage, after in run_stages(stages, state, "hardmax", progress):
+            values = from_units(after, unit)
+            yield Step(stage.name, values, self.ids(values))
+
+    @cached_property
+    def _integers(self) -> tuple[int, tuple[Stage, ...], np.ndarray | None]:
+        """A common denominator, and the weights in units of it."""
+        others = () if self.positions is None else (self.positions,)
+        unit = unit_for(self.stages, *others)
+        positions = None
+        if self.positions is not None:
+            positions = exact_array(exact_array(self.positions) * unit)
+        return unit, in_units(self.stages, unit), positions
+
+    @staticmethod
+    def _last(steps: Iterator[Step]) -> Step:
+        last = None
+        for last in steps:  # noqa: B007
+            pass
+        assert last is not None, "the input is always a step"  # noqa: S101
+        return last
+
+    def _tokens(self, x: Any) -> np.ndarray:
+        """x as a checked array: float64, or exact if it holds Python numbers."""
+        array = np.asarray(x)
+        if array.dtype == object and self.is_exact:
+            return self._shaped(array)
+        if array.dtype.kind not in "fiubO":
+            msg = f"x has dtype {array.dtype}; give real numbers."
+            raise ValueError(msg)
+        array = self._shaped(array.astype(np.float64))
+        if not np.isfinite(array).all():
+            index = [int(i) for i in np.argwhere(~np.isfinite(array))[0]]
+            msg = (
+                f"x{index} = {array[tuple(index)]} is not finite. "
+                "The network is defined on real numbers; remove or replace it."
+            )
+            raise DomainError(msg)
+        if self.construction is not None:
+            self.construction.check_input(array)
+        return array
+
+    def _shaped(self, array: np.ndarray) -> np.ndarray:
+        n, d = self.architecture.seq_len, self.architecture.d_model
+        if array.ndim < 2 or array.shape[-2:] != (n, d):
+            msg = (
+                f"x has shape {array.shape}, but this network takes (*batch, {n}, {d}): "
+                f"{n} tokens as rows, {d} coordinates each."
+            )
+            raise ValueError(msg)
+        return array
+
+
+def load(path: str | os.PathLike[str]) -> Network:
+    """Read a network that `Network.save` wrote.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        FileFormatError: If the file is not one, or was written by a newer version.
+    """
+    path = Path(path)
+    description, arrays = read_arrays(path)
+    try:
+        stages = [
+            Stage.from_arrays(name, source, _below(f"stages.{index}.", arrays))
+            for index, (name, source) in enumerate(description["stages"])
+        ]
+        construction = description["construction"]
+        return Network(
+            architecture=ArchitectureSpec(**description["architecture"]),
+            stages=tuple(stages),
+            positions=arrays.get("positions"),
+            construction=None
+            if construction is None
+            else Construction.from_json(construction),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        msg = f"{path} is damaged: {error!r}. Write the network again."
+        raise FileFormatError(msg) from error
+
+
+def _below(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }

@@ -1,0 +1,187 @@
+"""The layers of many blocks as a few arrays, and runs of blocks with a name.
+
+Tokens are rows: x has shape (*batch, n, d). Yun et al. write tokens as columns, X = xᵀ;
+the weights below are the paper's own matrices, applied to rows as `x @ W.T`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from everyformer.model.activation import PiecewiseLinear
+
+
+@dataclass(frozen=True)
+class AttentionStack:
+    """The attention layers of a run of blocks, stacked along the first axis.
+
+        Attn(X) = X + sum_i W_O^i W_V^i X . softmax[(W_K^i X)^T (W_Q^i X - b_Q^i 1^T)]
+
+    Attributes:
+        W_Q: Shape (layers, h, m, d).
+        b_Q: Shape (layers, h, m); subtracted from the query, as the paper writes it.
+        W_K: Shape (layers, h, m, d).
+        W_V: Shape (layers, h, m, d).
+        W_O: Shape (layers, h, d, m).
+    """
+
+    W_Q: np.ndarray
+    b_Q: np.ndarray
+    W_K: np.ndarray
+    W_V: np.ndarray
+    W_O: np.ndarray
+
+    def __post_init__(self) -> None:
+        """Check that the shapes belong together."""
+        layers, h, m, d = self.W_Q.shape
+        _check_shapes(
+            self,
+            {
+                "b_Q": (layers, h, m),
+                "W_K": (layers, h, m, d),
+                "W_V": (layers, h, m, d),
+                "W_O": (layers, h, d, m),
+            },
+        )
+
+    @property
+    def layers(self) -> int:
+        """How many layers are stacked."""
+        return self.W_Q.shape[0]
+
+
+@dataclass(frozen=True)
+class FeedForwardStack:
+    """The feed-forward layers of a run of blocks, stacked along the first axis.
+
+        FF(X) = X + W_2 phi(W_1 X + b_1 1^T) + b_2 1^T
+
+    Attributes:
+        W_1: Shape (layers, r, d).
+        b_1: Shape (layers, r).
+        W_2: Shape (layers, d, r).
+        b_2: Shape (layers, d).
+        phi: The functions of the modified class, or None for ReLU.
+    """
+
+    W_1: np.ndarray
+    b_1: np.ndarray
+    W_2: np.ndarray
+    b_2: np.ndarray
+    phi: PiecewiseLinear | None = None
+
+    def __post_init__(self) -> None:
+        """Check that the shapes belong together."""
+        layers, r, d = self.W_1.shape
+        _check_shapes(
+            self, {"b_1": (layers, r), "W_2": (layers, d, r), "b_2": (layers, d)}
+        )
+        if self.phi is not None and self.phi.breaks.shape[:2] != (layers, r):
+            msg = (
+                f"phi is given for (layers, r) = {self.phi.breaks.shape[:2]}, "
+                f"but W_1 has {(layers, r)}."
+            )
+            raise ValueError(msg)
+
+    @property
+    def layers(self) -> int:
+        """How many layers are stacked."""
+        return self.W_1.shape[0]
+
+
+def _check_shapes(
+    stack: AttentionStack | FeedForwardStack, expected: dict[str, tuple[int, ...]]
+) -> None:
+    wrong = [
+        f"{name} has shape {getattr(stack, name).shape}, expected {shape}"
+        for name, shape in expected.items()
+        if getattr(stack, name).shape != shape
+    ]
+    if wrong:
+        msg = f"{type(stack).__name__}: {'; '.join(wrong)}."
+        raise ValueError(msg)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A run of blocks that does one step of a proof.
+
+    A missing half stands for blocks whose W_O or W_2, b_2 are zero: the skip connection
+    makes that half the identity.
+
+    Attributes:
+        name: What the stage does, e.g. "selective shifts".
+        source: The result it implements, e.g. "Yun et al. 2020, Lemma 6".
+        attention: The attention layers, or None.
+        feed_forward: The feed-forward layers, or None.
+    """
+
+    name: str
+    source: str
+    attention: AttentionStack | None = None
+    feed_forward: FeedForwardStack | None = None
+
+    def __post_init__(self) -> None:
+        """Check that the two halves have the same number of layers."""
+        if self.attention is None and self.feed_forward is None:
+            msg = f"Stage {self.name!r} has neither attention nor feed-forward layers."
+            raise ValueError(msg)
+        if (
+            self.attention is not None
+            and self.feed_forward is not None
+            and self.attention.layers != self.feed_forward.layers
+        ):
+            msg = (
+                f"Stage {self.name!r} stacks {self.attention.layers} attention and "
+                f"{self.feed_forward.layers} feed-forward layers; a block has one of each."
+            )
+            raise ValueError(msg)
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks the stage has."""
+        half = self.attention or self.feed_forward
+        assert half is not None, "checked in __post_init__"  # noqa: S101
+        return half.layers
+
+    def arrays(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Every array of the stage with a dotted name, in a fixed order."""
+        for half_name in ("attention", "feed_forward"):
+            half = getattr(self, half_name)
+            if half is None:
+                continue
+            for field in fields(half):
+                value = getattr(half, field.name)
+                if isinstance(value, np.ndarray):
+                    yield f"{half_name}.{field.name}", value
+        if self.feed_forward is not None and self.feed_forward.phi is not None:
+            phi = self.feed_forward.phi
+            for field in fields(phi):
+                yield f"feed_forward.phi.{field.name}", getattr(phi, field.name)
+
+    @classmethod
+    def from_arrays(
+        cls, name: str, source: str, arrays: dict[str, np.ndarray]
+    ) -> "Stage":
+        """The inverse of `arrays`."""
+
+        def part(prefix: str) -> dict[str, np.ndarray]:
+            return {
+                key.removeprefix(prefix): value
+                for key, value in arrays.items()
+                if key.startswith(prefix) and "." not in key.removeprefix(prefix)
+            }
+
+        attention, feed_forward = part("attention."), part("feed_forward.")
+        phi = part("feed_forward.phi.")
+        return cls(
+            name,
+            source,
+            AttentionStack(**attention) if attention else None,
+            FeedForwardStack(
+                **feed_forward, phi=PiecewiseLinear(**phi) if phi else None
+            )
+            if feed_forward
+            else None,
+        )

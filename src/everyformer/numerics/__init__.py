@@ -1,0 +1,1 @@
+"""Numbers that do not lie: exact rationals and roundings with a direction."""

@@ -1,0 +1,139 @@
+"""Exact rationals: conversion, common denominators, roots and printing rounded up."""
+
+import math
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+
+def is_power_of_two(value: int) -> bool:
+    """True when value is 1, 2, 4, 8, ...
+
+    Example:
+        >>> [k for k in range(20) if is_power_of_two(k)]
+        [1, 2, 4, 8, 16]
+    """
+    return value > 0 and value & (value - 1) == 0
+
+
+def simplest(value: int | float | Fraction) -> int | Fraction:
+    """The same number, exactly, as an int where it is one and as a Fraction otherwise.
+
+    Example:
+        >>> simplest(0.5), simplest(4.0), simplest(Fraction(6, 3))
+        (Fraction(1, 2), 4, 2)
+    """
+    if type(value) is int:
+        return value
+    if type(value) is not Fraction:
+        value = Fraction(value.item() if isinstance(value, np.generic) else value)
+    return value.numerator if value.denominator == 1 else value
+
+
+_simplest_each = np.frompyfunc(simplest, 1, 1)
+_denominator_each = np.frompyfunc(lambda value: value.denominator, 1, 1)
+
+
+def exact_array(values: Any) -> np.ndarray:
+    """An object array of ints and Fractions equal to the given numbers, exactly."""
+    array = np.asarray(values)
+    if array.size == 0:
+        return array.astype(object)
+    return np.asarray(_simplest_each(array), dtype=object).reshape(array.shape)
+
+
+def common_denominator(arrays: Iterable[np.ndarray]) -> int:
+    """The least positive integer D such that D times every entry is an integer."""
+    result = 1
+    for array in arrays:
+        if array.size == 0 or array.dtype.kind in "iub":
+            continue
+        exact = exact_array(np.unique(array) if array.dtype != object else array)
+        result = math.lcm(result, *set(np.ravel(_denominator_each(exact)).tolist()))
+    return result
+
+
+def to_float(array: np.ndarray) -> np.ndarray:
+    """Round every entry of an exact array to the nearest float64."""
+    return array.astype(np.float64)
+
+
+def power_up(base: Fraction, exponent: Fraction) -> Fraction:
+    """An upper bound of base ** exponent, at most one part in 2^60 too large.
+
+    Args:
+        base: A number >= 0.
+        exponent: A number > 0 whose numerator and denominator are small.
+
+    Example:
+        >>> power_up(Fraction(2), Fraction(2))
+        Fraction(4, 1)
+        >>> root = power_up(Fraction(2), Fraction(1, 2))
+        >>> root**2 >= 2 and float(root) == 2**0.5
+        True
+    """
+    if base < 0 or exponent <= 0:
+        msg = f"power_up needs base >= 0 and exponent > 0, got {base} and {exponent}."
+        raise ValueError(msg)
+    return _root_up(base**exponent.numerator, exponent.denominator)
+
+
+def _root_up(value: Fraction, degree: int) -> Fraction:
+    """An upper bound of the root of the given degree, 60 good bits."""
+    if degree == 1 or value == 0:
+        return value
+    # Scale by 2^(degree * shift) so that the integer root has about 64 bits.
+    magnitude = value.numerator.bit_length() - value.denominator.bit_length()
+    shift = 64 - magnitude // degree
+    scaled = value * Fraction(2) ** (degree * shift)
+    whole = -(-scaled.numerator // scaled.denominator)
+    return Fraction(_integer_root_up(whole, degree)) / Fraction(2) ** shift
+
+
+def _integer_root_up(value: int, degree: int) -> int:
+    """The least integer whose power of the given degree is at least value."""
+    low, high = 0, 1 << (value.bit_length() // degree + 1)
+    while low < high:
+        middle = (low + high) // 2
+        if middle**degree >= value:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def format_up(value: Fraction, digits: int = 4) -> str:
+    """Decimal text of a number >= 0 that is never below it.
+
+    Example:
+        >>> format_up(Fraction(1, 3))
+        '3.334e-01'
+        >>> format_up(Fraction(1, 2))
+        '5.000e-01'
+        >>> format_up(Fraction(99999, 10000))
+        '1.000e+01'
+    """
+    if value < 0:
+        msg = f"format_up prints upper bounds of sizes, and {value} is negative."
+        raise ValueError(msg)
+    if value == 0:
+        return "0"
+    exponent = _decimal_exponent(value)
+    mantissa = _ceil(value / Fraction(10) ** (exponent - digits + 1))
+    if mantissa == 10**digits:
+        mantissa, exponent = 10 ** (digits - 1), exponent + 1
+    text = str(mantissa)
+    point = "." if digits > 1 else ""
+    return f"{text[0]}{point}{text[1:]}e{exponent:+03d}"
+
+
+def _ceil(value: Fraction) -> int:
+    return -(-value.numerator // value.denominator)
+
+
+def _decimal_exponent(value: Fraction) -> int:
+    """The e with 10^e <= value < 10^(e+1)."""
+    exponent = len(str(value.numerator)) - len(str(value.denominator))
+    return exponent if Fraction(10) ** exponent <= value else exponent - 1

@@ -1,0 +1,93 @@
+"""The papers as data, and a mark that says which result a function implements."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A publication whose results are implemented here.
+
+    Attributes:
+        key: Short name used in code and messages.
+        authors: Authors as printed.
+        title: Title as printed.
+        venue: Where and when it appeared.
+        results: Every result of the paper that code may cite.
+    """
+
+    key: str
+    authors: str
+    title: str
+    venue: str
+    results: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Authors, title and venue in one line."""
+        return f"{self.authors}, {self.title!r}, {self.venue}"
+
+
+YUN2020 = Paper(
+    key="Yun et al. 2020",
+    authors="C. Yun, S. Bhojanapalli, A. S. Rawat, S. J. Reddi, S. Kumar",
+    title="Are Transformers universal approximators of sequence-to-sequence functions?",
+    venue="ICLR 2020",
+    results=(
+        "Equation 1",
+        "Equation 2",
+        "Equation 3",
+        "Claim 1",
+        "Theorem 2",
+        "Theorem 3",
+        "Proposition 4",
+        "Lemma 5",
+        "Definition 5.1",
+        "Lemma 6",
+        "Lemma 7",
+        "Lemma 8",
+        "Lemma 9",
+        "Lemma 10",
+        "Section 5.4",
+        "Appendix C.1",
+        "Appendix C.2",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Citation:
+    """One result of one paper."""
+
+    paper: Paper
+    result: str
+
+    def __str__(self) -> str:
+        """Paper and result, as printed beside a number."""
+        return f"{self.paper.key}, {self.result}"
+
+
+def implements(paper: Paper, *results: str) -> Callable[[F], F]:
+    """Mark a function as the code of one or more results of a paper.
+
+    The mark only sets the attribute `__implements__`; it changes nothing else.
+
+    Raises:
+        ValueError: If the paper has no such result.
+    """
+    unknown = [result for result in results if result not in paper.results]
+    if unknown:
+        msg = (
+            f"{paper.key} has no {', '.join(unknown)}. "
+            f"It has: {', '.join(paper.results)}."
+        )
+        raise ValueError(msg)
+
+    def mark(function: F) -> F:
+        citations = tuple(Citation(paper, result) for result in results)
+        function.__implements__ = citations  # type: ignore[attr-defined]
+        return function
+
+    return mark

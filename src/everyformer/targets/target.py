@@ -1,0 +1,172 @@
+"""The function to approximate, and what is known about it."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from everyformer.errors import TargetError
+from everyformer.targets.box import Box
+
+EVALUATION_CHUNK = 1 << 16
+"""Sequences handed to the user's function in one call."""
+
+
+@dataclass(frozen=True, init=False)
+class Target:
+    """A sequence-to-sequence function f on a box, with what is declared about it.
+
+    Attributes:
+        function: f; takes an array (batch, n, d) and returns one of the same shape.
+        seq_len: n, the number of tokens.
+        d_model: d, the width of a token.
+        domain: The box, an interval for each coordinate, the same for every token.
+        equivariant: True when f(PX) = P f(X) for every permutation P of the tokens.
+        lipschitz: L with max|f(X) - f(Y)| <= L max|X - Y|, if declared.
+        name: Shown in tables and files.
+
+    Example:
+        >>> target = Target(lambda x: x[..., ::-1, :], seq_len=2, d_model=1, lipschitz=1)
+        >>> target(np.array([[[0.25], [0.75]]])).tolist()
+        [[[0.75], [0.25]]]
+        >>> target.modulus_of_continuity(0.125)
+        Fraction(1, 8)
+    """
+
+    function: Callable[[np.ndarray], np.ndarray]
+    seq_len: int
+    d_model: int
+    domain: Box
+    equivariant: bool
+    lipschitz: Fraction | None
+    modulus: Callable[[float], float] | None
+    name: str
+
+    def __init__(
+        self,
+        function: Callable[[np.ndarray], np.ndarray],
+        seq_len: int,
+        d_model: int,
+        *,
+        lipschitz: float | Fraction | None = None,
+        modulus: Callable[[float], float] | None = None,
+        equivariant: bool = False,
+        domain: Sequence[tuple[float, float]] = ((0.0, 1.0),),
+        name: str | None = None,
+    ) -> None:
+        """Declare a target. All that is wrong is reported at once.
+
+        Args:
+            function: f, vectorised over the first axis: (batch, n, d) -> (batch, n, d).
+            seq_len: n, the number of tokens.
+            d_model: d, the width of a token.
+            lipschitz: A number L with |f(X) - f(Y)| <= L |X - Y| in the maximum norm.
+            modulus: Instead of `lipschitz`: omega(r) >= max|f(X) - f(Y)| over all X, Y in
+                the domain with max|X - Y| <= r.
+            equivariant: Declare f permutation equivariant (Theorem 2 instead of 3).
+            domain: One (low, high) for each coordinate, or a single one for all.
+            name: A name for tables; the function's own by default.
+
+        Raises:
+            TargetError: If a size, the box or the declaration makes no sense.
+        """
+        wrong: list[str] = []
+        for label, size in (("seq_len", seq_len), ("d_model", d_model)):
+            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+                wrong.append(f"{label}={size!r} is not an integer >= 1")
+        if not callable(function):
+            wrong.append(f"function={function!r} cannot be called")
+        if lipschitz is not None and modulus is not None:
+            wrong.append("lipschitz and modulus are both given; one of them is enough")
+        if lipschitz is not None and not (
+            math.isfinite(lipschitz) and lipschitz >= 0
+        ):
+            wrong.append(f"lipschitz={lipschitz!r} is not a finite number >= 0")
+        if modulus is not None and not callable(modulus):
+            wrong.append(f"modulus={modulus!r} cannot be called")
+        if wrong:
+            msg = f"Target cannot be made: {'; '.join(wrong)}."
+            raise TargetError(msg)
+        values: dict[str, Any] = {
+            "function": function,
+            "seq_len": seq_len,
+            "d_model": d_model,
+            "domain": Box.per_coordinate(domain, d_model),
+            "equivariant": bool(equivariant),
+            "lipschitz": None if lipschitz is None else Fraction(lipschitz),
+            "modulus": modulus,
+            "name": name or getattr(function, "__name__", type(function).__name__),
+        }
+        for field, value in values.items():
+            object.__setattr__(self, field, value)
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """f, evaluated in float64 and checked.
+
+        Args:
+            x: Shape (*batch, n, d).
+
+        Raises:
+            TargetError: If f fails, changes the shape, or returns NaN or infinity.
+        """
+        tokens = np.asarray(x, dtype=np.float64)
+        batch = tokens.reshape(-1, self.seq_len, self.d_model)
+        values = np.empty_like(batch)
+        for start in range(0, len(batch), EVALUATION_CHUNK):
+            piece = batch[start : start + EVALUATION_CHUNK]
+            values[start : start + EVALUATION_CHUNK] = self._evaluate(piece)
+        return values.reshape(tokens.shape)
+
+    def _evaluate(self, batch: np.ndarray) -> np.ndarray:
+        try:
+            values = np.asarray(self.function(batch.copy()))
+        except Exception as error:
+            msg = (
+                f"{self.name} failed on an array of shape {batch.shape}: "
+                f"{type(error).__name__}: {error}. A target takes (batch, n, d) and works "
+                "on all sequences of the batch at once."
+            )
+            raise TargetError(msg) from error
+        if values.shape != batch.shape:
+            msg = (
+                f"{self.name} returned shape {values.shape} for input of shape "
+                f"{batch.shape}. A target maps (batch, n, d) to (batch, n, d); reduce over "
+                "tokens with axis=-2 and keepdims=True, over coordinates with axis=-1."
+            )
+            raise TargetError(msg)
+        if values.dtype.kind not in "fiub":
+            msg = f"{self.name} returned dtype {values.dtype}; it must return real numbers."
+            raise TargetError(msg)
+        values = values.astype(np.float64)
+        finite = np.isfinite(values).all(axis=(-2, -1))
+        if not finite.all():
+            index = int(np.argmin(finite))
+            msg = (
+                f"{self.name} returned {values[index].tolist()} at "
+                f"x = {batch[index].tolist()}. A continuous function on a box is finite "
+                "there; restrict the domain or repair the function."
+            )
+            raise TargetError(msg)
+        return values
+
+    def modulus_of_continuity(self, radius: float | Fraction) -> Fraction | None:
+        """omega(radius) as declared, or None when nothing is declared.
+
+        Raises:
+            TargetError: If the declared modulus returns something impossible.
+        """
+        if self.lipschitz is not None:
+            return self.lipschitz * Fraction(radius)
+        if self.modulus is None:
+            return None
+        value = self.modulus(float(radius))
+        if not (math.isfinite(value) and value >= 0):
+            msg = (
+                f"The modulus of {self.name} returned {value!r} at radius "
+                f"{float(radius):g}. It must be a finite number >= 0."
+            )
+            raise TargetError(msg)
+        return Fraction(value)

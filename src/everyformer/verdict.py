@@ -1,0 +1,20 @@
+"""The three answers a check can give."""
+
+from enum import Enum
+
+
+class Verdict(Enum):
+    """PROVED, REFUTED (with a counterexample) or UNKNOWN; never a bool."""
+
+    PROVED = "PROVED"
+    REFUTED = "REFUTED"
+    UNKNOWN = "UNKNOWN"
+
+    def __str__(self) -> str:
+        """The word itself."""
+        return self.value
+
+    def __bool__(self) -> bool:
+        """Refuse: UNKNOWN is neither true nor false."""
+        msg = f"{self.value} is a verdict, not a bool. Compare it: verdict is Verdict.PROVED."
+        raise TypeError(msg)
