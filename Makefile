@@ -24,7 +24,7 @@ check: venv
 
 test: check
 	$(BIN)/pytest -q -n 2
-	$(BIN)/pytest -q -p no:jaxtyping -o addopts="" --strict-markers --import-mode=importlib -m compile tests
+	$(BIN)/pytest -q -o addopts="" --strict-markers --import-mode=importlib -m "compile or unhooked" tests
 
 test-slow: venv
 	$(BIN)/pytest -q -n 2 -m slow

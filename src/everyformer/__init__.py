@@ -1,11 +1,28 @@
 """Turns a function into Transformer weights; the theory of expressivity, executable."""
 
-from everyformer import targets as targets
-from everyformer.certify.bound import Bound as Bound
-from everyformer.construct.pipeline import Built as Built
-from everyformer.construct.pipeline import construct as construct
-from everyformer.construct.plan import Plan as Plan
+from everyformer import targets
+from everyformer.certify.bound import Bound
+from everyformer.checks.contextual_mapping import ContextualMapping, contextual_mapping
+from everyformer.construct.pipeline import Built, construct
+from everyformer.construct.plan import Plan
 from everyformer.construct.plan import make_plan as plan
-from everyformer.model.network import Network as Network
-from everyformer.model.network import load as load
-from everyformer.targets.target import Target as Target
+from everyformer.model.architecture import ArchitectureSpec
+from everyformer.model.network import Network, load
+from everyformer.targets.target import Target
+from everyformer.verdict import Verdict
+
+__all__ = [
+    "ArchitectureSpec",
+    "Bound",
+    "Built",
+    "ContextualMapping",
+    "Network",
+    "Plan",
+    "Target",
+    "Verdict",
+    "construct",
+    "contextual_mapping",
+    "load",
+    "plan",
+    "targets",
+]

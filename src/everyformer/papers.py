@@ -80,8 +80,7 @@ def implements(paper: Paper, *results: str) -> Callable[[F], F]:
     unknown = [result for result in results if result not in paper.results]
     if unknown:
         msg = (
-            f"{paper.key} has no {', '.join(unknown)}. "
-            f"It has: {', '.join(paper.results)}."
+            f"{paper.key} has no {', '.join(unknown)}. It has: {', '.join(paper.results)}."
         )
         raise ValueError(msg)
 

@@ -16,5 +16,7 @@ class Verdict(Enum):
 
     def __bool__(self) -> bool:
         """Refuse: UNKNOWN is neither true nor false."""
-        msg = f"{self.value} is a verdict, not a bool. Compare it: verdict is Verdict.PROVED."
+        msg = (
+            f"{self.value} is a verdict, not a bool. Compare it: verdict is Verdict.PROVED."
+        )
         raise TypeError(msg)

@@ -24,7 +24,7 @@ SUMMATION_SLACK = Fraction(1, 10**6)
 """Relative allowance for a float64 sum of up to 2^30 positive terms: far above 2^-22."""
 
 
-def check_exponent(p: float | Fraction) -> Fraction:
+def check_exponent(p: int | float | Fraction) -> Fraction:
     """p of d_p as a rational.
 
     Raises:
@@ -47,9 +47,7 @@ def check_exponent(p: float | Fraction) -> Fraction:
 
 
 @implements(YUN2020, "Lemma 8", "Proposition 4", "Lemma 9")
-def distance_bound(
-    c: Constants, target: Target, table: Table, p: Fraction
-) -> Bound | None:
+def distance_bound(c: Constants, target: Target, table: Table, p: Fraction) -> Bound | None:
     """An upper bound on d_p(f, g) for the network in real arithmetic.
 
     It is conditional: it holds if the modulus of continuity declared for f is true and f is
@@ -128,7 +126,7 @@ def _ramps(
 
 def grid_for_tolerance(
     target: Target,
-    tol: float,
+    tol: int | float,
     p: Fraction,
     *,
     softened: bool,
@@ -150,9 +148,9 @@ def grid_for_tolerance(
         raise ToleranceError(msg)
     if target.modulus_of_continuity(Fraction(1)) is None:
         msg = (
-            f"tol={tol:g} was asked for {target.name}, which declares neither lipschitz nor "
-            "modulus: how fine the grid must be cannot be known, and is never guessed from "
-            "samples. Declare one of them, or choose the grid yourself (grid=...)."
+            f"tol={tol:g} was asked for {target.name}, which declares neither lipschitz "
+            "nor modulus: how fine the grid must be cannot be known, and is never guessed "
+            "from samples. Declare one of them, or choose the grid yourself (grid=...)."
         )
         raise TargetError(msg)
     best = "none"
@@ -176,7 +174,7 @@ def grid_for_tolerance(
         K *= 2
 
 
-def _unreachable(c: Constants, tol: float, best: str, reason: str) -> str:
+def _unreachable(c: Constants, tol: int | float, best: str, reason: str) -> str:
     advice = "Raise tol, or allow more memory."
     if not c.positional and c.n > 1:
         advice += (
@@ -184,6 +182,6 @@ def _unreachable(c: Constants, tol: float, best: str, reason: str) -> str:
             "does not lose them."
         )
     return (
-        f"No grid that can be built brings d_p below tol={tol:g}. The best bound was {best}; "
-        f"the next grid fails: {reason} {advice}"
+        f"No grid that can be built brings d_p below tol={tol:g}. The best bound was "
+        f"{best}; the next grid fails: {reason} {advice}"
     )

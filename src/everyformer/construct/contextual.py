@@ -1,4 +1,4 @@
-"""Step 2: an id for every token that names the whole sequence, by attention layers (Lemma 6)."""
+"""Step 2: ids that name a token and its whole sequence, by attention layers (Lemma 6)."""
 
 import numpy as np
 
@@ -53,9 +53,7 @@ def lift(c: Constants, kind: NumberKind) -> Step:
     phi = ray(kind, 1, left=(0, 1), right=(0, 1))
     e_1 = kind.array([1] + [0] * (c.d - 1))
     nowhere = kind.array([0] * c.d)
-    stack = phi_layers(
-        kind, W_1=nowhere, b_1=kind.array([0]), W_2=amount * e_1, phi=phi
-    )
+    stack = phi_layers(kind, W_1=nowhere, b_1=kind.array([0]), W_2=amount * e_1, phi=phi)
     return Step(Stage("lift", OWN, feed_forward=stack))
 
 
@@ -113,8 +111,6 @@ def contextual_state(c: Constants, columns: np.ndarray, ids: np.ndarray) -> np.n
     steps = [j * c.spacing if c.positional else 0 for j in range(c.n)]
     state = c.grid.digits(columns).astype(ids.dtype)
     state = state + np.array(steps, dtype=ids.dtype)[:, None]
-    rest = sum(
-        (state[..., i] * c.u[i] for i in range(1, c.d)), start=np.zeros_like(ids)
-    )
+    rest = sum((state[..., i] * c.u[i] for i in range(1, c.d)), start=np.zeros_like(ids))
     state[..., 0] = ids - rest
     return state

@@ -39,7 +39,13 @@ def phi_layers(
 
 
 def window(
-    kind: NumberKind, layers: int, *, breaks: Any, closed: Any, inside: Any, outside: Any
+    kind: NumberKind,
+    layers: int,
+    *,
+    breaks: Any,
+    closed: Any,
+    inside: Any,
+    outside: Any,
 ) -> PiecewiseLinear:
     """The same phi in all layers: one line between two breaks, another outside.
 

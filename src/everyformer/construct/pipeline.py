@@ -80,8 +80,8 @@ def construct(
     target: Target,
     *,
     grid: int | None = None,
-    tol: float | None = None,
-    p: float | Fraction = 2,
+    tol: int | float | None = None,
+    p: int | float | Fraction = 2,
     softened: bool = True,
     positional: bool | None = None,
     spacing: int | None = None,
@@ -133,9 +133,7 @@ def construct(
     return Built(network, target, plan, count(network), table, bound)
 
 
-def build_network(
-    plan: Plan, table: Table, progress: Progress = no_progress
-) -> Network:
+def build_network(plan: Plan, table: Table, progress: Progress = no_progress) -> Network:
     """The network of a plan that computes a table (Lemma 8 is behind us)."""
     c = plan.constants
     kind = FLOAT64 if c.softened else EXACT

@@ -95,9 +95,7 @@ class Plan:
         What any scheme that stores a constant for each cube must store.
         """
         c = self.constants
-        return Fraction(
-            c.n * c.d * c.grid.sequences, 1 if c.positional else factorial(c.n)
-        )
+        return Fraction(c.n * c.d * c.grid.sequences, 1 if c.positional else factorial(c.n))
 
     @property
     def stored_bytes(self) -> int:
@@ -261,7 +259,7 @@ def _stages(c: Constants) -> Iterator[StageCount]:
     breaks at which it is not smooth has at most 2 j ReLUs in use, and every ReLU has a row
     of W_1, a bias and a column of W_2.
     """
-    n, d, V = c.n, c.d, c.V
+    n, d = c.n, c.d
     soft = c.softened
 
     def layer(units: int, inputs: int, outputs: int, biases: int) -> int:
@@ -282,9 +280,7 @@ def _stages(c: Constants) -> Iterator[StageCount]:
     if not c.positional:
         if soft:
             yield StageCount("cap ids", 1, False, layer(4, d, 1, 4))
-        yield StageCount(
-            "push down", 1, True, layer(4, d, d, 4) + d if soft else 2 * d
-        )
+        yield StageCount("push down", 1, True, layer(4, d, d, 4) + d if soft else 2 * d)
         yield StageCount("negative to zero", d, True, layer(4, 1, 1, 4) if soft else 2)
     entries = n * _table_rows(c)
     one = layer(4, d, d, 4) if soft else 2 * d + 1
@@ -346,9 +342,7 @@ def _smaller_grid(plan: Plan) -> str:
             Grid(K, c.n, c.grid.box), c.theorem, softened=True, spacing=K + 1
         )
         if smaller.id_bits + WINDOW_BITS <= FLOAT64_BITS:
-            return (
-                f"Use grid={K} or less, or softened=False for the exact modified network"
-            )
+            return f"Use grid={K} or less, or softened=False for the exact modified network"
         K //= 2
     return "No grid fits; use softened=False for the exact modified network"
 

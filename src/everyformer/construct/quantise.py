@@ -85,20 +85,19 @@ def quantise(c: Constants, kind: NumberKind) -> Step:
     d K layers in Theorem 2, n d K in Theorem 3 (k runs over the cells of all positions).
     Differs from the paper: k decreases. Then a coordinate above the window is on the grid
     already, where the four ReLUs cancel exactly in float64, and one below is untouched. The
-    last cell of a position includes its upper edge.
+    window of a last cell is twice as wide: the upper edge belongs to it, and nothing else
+    lies there (the empty cell between positions, or what `out_of_range` took away).
     """
     starts = [j * c.spacing for j in range(c.n)] if c.positional else [0]
     cells = [start + k for start in starts for k in range(c.K)][::-1]
-    last = [k == c.K - 1 for _ in starts for k in range(c.K)][::-1]
+    free = {start + c.K - 1 for start in starts if start + c.K not in starts}
+    widths = np.tile([2 if cell in free else 1 for cell in cells], c.d)
     layers = c.d * len(cells)
-    is_last = np.tile(np.array(last), c.d)
-    ends = [c.delta + (2 * c.guard if edge else 0) for edge in is_last]
-    line, flat = kind.array([0, -1, 0]), kind.array([0, 0, 0])
     phi = PiecewiseLinear(
-        breaks=kind.array([[[0, end]] for end in ends]),
-        closed=np.stack([np.zeros_like(is_last), is_last], axis=-1)[:, None, :],
-        slopes=np.broadcast_to(line, (layers, 1, 3)),
-        intercepts=np.broadcast_to(flat, (layers, 1, 3)),
+        breaks=kind.quotient(np.stack([0 * widths, widths], axis=-1), c.K)[:, None, :],
+        closed=np.zeros((layers, 1, 2), dtype=bool),
+        slopes=np.broadcast_to(kind.array([0, -1, 0]), (layers, 1, 3)),
+        intercepts=np.broadcast_to(kind.array([0, 0, 0]), (layers, 1, 3)),
     )
     rows = units(kind, c.d).repeat(len(cells), axis=0)
     thresholds = kind.quotient(-np.tile(np.array(cells), c.d), c.K)

@@ -1,4 +1,4 @@
-"""From the modified class to the real one (Lemma 9): softmax, and four ReLUs for each phi."""
+"""From the modified class to the real one (Lemma 9): softmax, four ReLUs for each phi."""
 
 from dataclasses import replace
 
@@ -22,9 +22,7 @@ def soften(step: Step, sharpness: int) -> Stage:
     stage = step.stage
     return replace(
         stage,
-        attention=None
-        if stage.attention is None
-        else sharpen(stage.attention, sharpness),
+        attention=None if stage.attention is None else sharpen(stage.attention, sharpness),
         feed_forward=None
         if stage.feed_forward is None
         else four_relus(stage.feed_forward, float(step.ramp)),

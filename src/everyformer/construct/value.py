@@ -16,6 +16,7 @@ from everyformer.model.stacks import Stage
 from everyformer.numerics.kinds import NumberKind
 from everyformer.papers import YUN2020, implements
 
+
 def cap_ids(c: Constants, kind: NumberKind) -> Step:
     """Bring ids above delta^{-(2n+2)d+1} down to it, one layer.
 
@@ -69,7 +70,10 @@ def _largest_beside_out_of_range(c: Constants) -> int:
 
 @implements(YUN2020, "Lemma 7")
 def negative_to_zero(c: Constants, kind: NumberKind) -> Step:
-    """Send negative coordinates to 0, one layer each: Z_i += phi(Z_i), phi(t) = -t, t < 0."""
+    """Send negative coordinates to 0, one layer each.
+
+    Z_i += phi(Z_i),   phi(t) = -t for t < 0,  0 otherwise
+    """
     e = units(kind, c.d)
     phi = ray(kind, c.d, left=(-1, 0), right=(0, 0))
     zeros = kind.array([0] * c.d)
@@ -167,9 +171,7 @@ def _replace(
         inside=(0, 1),
         outside=(0, 0),
     )
-    stack = phi_layers(
-        kind, W_1=kind.array(c.u), b_1=minus_ids, W_2=change, phi=phi
-    )
+    stack = phi_layers(kind, W_1=kind.array(c.u), b_1=minus_ids, W_2=change, phi=phi)
     name, source = names
     return Step(Stage(name, source, feed_forward=stack), half / 2)
 
@@ -216,7 +218,7 @@ def written_values(
 def clamp(c: Constants, kind: NumberKind, written: np.ndarray) -> Step:
     """Clip every coordinate to the range of the table, twice, one layer each.
 
-        Z_i += phi(Z_i),   phi(t) = lo_i - t for t < lo_i,  0 between,  hi_i - t for t > hi_i
+        Z_i += phi(Z_i),   phi(t) = lo_i - t for t < lo_i,  hi_i - t for t > hi_i,  else 0
 
     On the ramps of the quantiser ids are arbitrary and outputs as large as ids; clipped,
     they err by no more than the range of f. In float64 t + (hi - t) may miss hi by half an

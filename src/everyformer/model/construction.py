@@ -1,4 +1,4 @@
-"""What is known about a constructed network besides its weights: how to read its insides."""
+"""What is known of a constructed network besides its weights: how to read its insides."""
 
 from dataclasses import asdict, dataclass, fields
 from fractions import Fraction

@@ -43,8 +43,8 @@ def in_units(stages: tuple[Stage, ...], denominator: int) -> tuple[Stage, ...]:
     """The stages conjugated by multiplication with the denominator D.
 
     Biases are multiplied by D. A piecewise constant phi keeps its values, and W_2 takes the
-    factor D; any other phi is conjugated itself, phi'(t) = D phi(t / D), which multiplies its
-    intercepts and breaks and leaves slopes and W_2 alone. ReLU commutes with D > 0.
+    factor D; any other phi is conjugated itself, phi'(t) = D phi(t / D), which multiplies
+    its intercepts and breaks and leaves slopes and W_2 alone. ReLU commutes with D > 0.
     """
     return tuple(_stage_in_units(stage, denominator) for stage in stages)
 
@@ -68,11 +68,13 @@ def _stage_in_units(stage: Stage, D: int) -> Stage:
 
 
 def _feed_forward_in_units(layer: FeedForwardStack, D: int) -> FeedForwardStack:
-    W_2, phi = exact_array(layer.W_2), layer.phi
+    scale, phi = np.array([[1]], dtype=object), layer.phi
     if phi is not None:
         step = _is_step(phi)  # [layers, r]
-        W_2 = exact_array(W_2 * np.where(step, D, 1)[:, None, :])
-        factor = np.where(step, 1, D)[..., None]
+        # As Python ints: int64 would overflow in silence.
+        large, one = np.array(D, dtype=object), np.array(1, dtype=object)
+        scale = np.where(step, large, one)
+        factor = np.where(step, one, large)[..., None]
         phi = replace(
             phi,
             breaks=_scaled(phi.breaks, D),
@@ -82,7 +84,7 @@ def _feed_forward_in_units(layer: FeedForwardStack, D: int) -> FeedForwardStack:
     return FeedForwardStack(
         W_1=exact_array(layer.W_1),
         b_1=_scaled(layer.b_1, D),
-        W_2=W_2,
+        W_2=exact_array(exact_array(layer.W_2) * scale[:, None, :]),
         b_2=_scaled(layer.b_2, D),
         phi=phi,
     )

@@ -54,7 +54,7 @@ def attention_layer(
 ) -> np.ndarray:
     """One attention layer with its skip connection; x has shape (*batch, n, d).
 
-        x + sum_i softmax[(x W_Q^T - b_Q)(x W_K^T)^T] x W_V^T W_O^T     (softmax over keys)
+    x + sum_i softmax[(x W_Q^T - b_Q)(x W_K^T)^T] x W_V^T W_O^T     (softmax over keys)
     """
     normalise = _NORMALISERS[normaliser]
     update = None
@@ -88,9 +88,7 @@ def feed_forward_layer(stack: FeedForwardStack, layer: int, x: np.ndarray) -> np
     return update.reshape(x.shape)
 
 
-def run_blocks(
-    stage: Stage, x: np.ndarray, normaliser: Normaliser
-) -> Iterator[np.ndarray]:
+def run_blocks(stage: Stage, x: np.ndarray, normaliser: Normaliser) -> Iterator[np.ndarray]:
     """The state after each block of a stage."""
     for block in range(stage.blocks):
         if stage.attention is not None:

@@ -198,9 +198,9 @@ class Network:
             rounded += int((exact_array(converted[name]) != array).sum())
         if rounded and not allow_rounding:
             msg = (
-                f"{rounded} weights of this network are rationals that float64 cannot hold; "
-                "rounded, the ids may miss their windows. Construct with softened=True, "
-                "whose weights are float64 numbers, or pass allow_rounding=True."
+                f"{rounded} weights of this network are rationals that float64 cannot "
+                "hold; rounded, the ids may miss their windows. Construct with "
+                "softened=True, whose weights are float64 numbers, or pass allow_rounding=True."
             )
             raise NumberKindError(msg)
         return self.with_arrays(converted)

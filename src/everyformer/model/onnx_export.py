@@ -33,9 +33,7 @@ class _Body:
     def add(self, op: str, *inputs: str, **attributes: Any) -> str:
         """Append a node and return the name of its output."""
         output = f"{self.prefix}_{len(self.nodes)}"
-        self.nodes.append(
-            self.helper.make_node(op, list(inputs), [output], **attributes)
-        )
+        self.nodes.append(self.helper.make_node(op, list(inputs), [output], **attributes))
         return output
 
     def constant(self, array: np.ndarray) -> str:
@@ -74,9 +72,7 @@ def save_onnx(
     for number, stage in enumerate(stages):
         body, names = _stage_body(helper, stage, architecture, number)
         inputs = [graph.constant(array) for _, array in stage.arrays()]
-        state = graph.add(
-            "Scan", state, *inputs, body=body, num_scan_inputs=len(names)
-        )
+        state = graph.add("Scan", state, *inputs, body=body, num_scan_inputs=len(names))
     graph.nodes.append(helper.make_node("Identity", [state], ["y"]))
     model = helper.make_model(
         helper.make_graph(
@@ -150,9 +146,7 @@ def _attention(body: _Body, x: str, weights: dict[str, str], hard: bool) -> str:
         shares = body.add("Softmax", scores, axis=-1)
     heads = body.add("MatMul", shares, project("W_V"))
     W_O = body.add("Transpose", weights["attention.W_O"], perm=[0, 2, 1])
-    update = body.add(
-        "ReduceSum", body.add("MatMul", heads, W_O), axis, keepdims=0
-    )
+    update = body.add("ReduceSum", body.add("MatMul", heads, W_O), axis, keepdims=0)
     return body.add("Add", x, update)
 
 
@@ -179,9 +173,7 @@ def _phi(body: _Body, t: str, weights: dict[str, str]) -> str:
 
     def column(name: str, index: int) -> str:
         position = body.constant(np.array(index, dtype=np.int64))
-        return body.add(
-            "Gather", weights[f"feed_forward.phi.{name}"], position, axis=1
-        )
+        return body.add("Gather", weights[f"feed_forward.phi.{name}"], position, axis=1)
 
     def before(index: int) -> str:
         at, closed = column("breaks", index), column("closed", index)

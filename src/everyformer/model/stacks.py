@@ -74,9 +74,7 @@ class FeedForwardStack:
     def __post_init__(self) -> None:
         """Check that the shapes belong together."""
         layers, r, d = self.W_1.shape
-        _check_shapes(
-            self, {"b_1": (layers, r), "W_2": (layers, d, r), "b_2": (layers, d)}
-        )
+        _check_shapes(self, {"b_1": (layers, r), "W_2": (layers, d, r), "b_2": (layers, d)})
         if self.phi is not None and self.phi.breaks.shape[:2] != (layers, r):
             msg = (
                 f"phi is given for (layers, r) = {self.phi.breaks.shape[:2]}, "
@@ -161,9 +159,7 @@ class Stage:
                 yield f"feed_forward.phi.{field.name}", getattr(phi, field.name)
 
     @classmethod
-    def from_arrays(
-        cls, name: str, source: str, arrays: dict[str, np.ndarray]
-    ) -> "Stage":
+    def from_arrays(cls, name: str, source: str, arrays: dict[str, np.ndarray]) -> "Stage":
         """The inverse of `arrays`."""
 
         def part(prefix: str) -> dict[str, np.ndarray]:
@@ -179,9 +175,7 @@ class Stage:
             name,
             source,
             AttentionStack(**attention) if attention else None,
-            FeedForwardStack(
-                **feed_forward, phi=PiecewiseLinear(**phi) if phi else None
-            )
+            FeedForwardStack(**feed_forward, phi=PiecewiseLinear(**phi) if phi else None)
             if feed_forward
             else None,
         )

@@ -73,9 +73,7 @@ class BlockRun(nn.Module):
                 self.register_parameter(name, nn.Parameter(tensor))
             self._names.append(name)
 
-    def forward(
-        self, x: Float[Tensor, "*batch n d"]
-    ) -> Float[Tensor, "*batch n d"]:
+    def forward(self, x: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n d"]:
         """Run the block, or all blocks one after the other."""
         weights: Weights = {name: getattr(self, name) for name in self._names}
         if not self.stacked:
@@ -153,9 +151,7 @@ class TransformerModule(nn.Module):
             ]
         )
 
-    def forward(
-        self, x: Float[Tensor, "*batch n d"]
-    ) -> Float[Tensor, "*batch n d"]:
+    def forward(self, x: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n d"]:
         """Evaluate; x must be float64 of shape (*batch, n, d).
 
         Raises:
@@ -164,7 +160,9 @@ class TransformerModule(nn.Module):
         """
         n, d = self.architecture.seq_len, self.architecture.d_model
         if x.shape[-2:] != (n, d):
-            msg = f"x has shape {tuple(x.shape)}, but this network takes (*batch, {n}, {d})."
+            msg = (
+                f"x has shape {tuple(x.shape)}, but this network takes (*batch, {n}, {d})."
+            )
             raise ValueError(msg)
         weight = next(self.parameters())
         if x.dtype != torch.float64 or weight.dtype != torch.float64:

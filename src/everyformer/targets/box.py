@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations, combinations_with_replacement, product
+from itertools import combinations, combinations_with_replacement
 from math import comb
 
 import numpy as np
@@ -21,9 +21,7 @@ class Box:
     highs: tuple[float, ...]
 
     @classmethod
-    def per_coordinate(
-        cls, domain: Sequence[tuple[float, float]], d_model: int
-    ) -> "Box":
+    def per_coordinate(cls, domain: Sequence[tuple[int | float, int | float]], d_model: int) -> "Box":
         """Read `domain=[(low, high), ...]`; one interval serves all coordinates.
 
         Raises:
@@ -172,14 +170,3 @@ class Grid:
         """A cell in words, for messages: its digits and its centre."""
         digits = self.digits(columns).tolist()
         return f"cell {digits} (centre {self.centres(columns).tolist()})"
-
-
-def extended_sequences(grid: Grid) -> Iterator[tuple[tuple[Fraction, ...], ...]]:
-    """Every sequence over the extended grid G+ = {-delta^{-nd}, 0, delta, ..., 1-delta}.
-
-    Category 3 of Lemma 6 included; tokens are tuples of d coordinates of the unit cube.
-    """
-    K, n, d = grid.cells, grid.seq_len, grid.d_model
-    values = [Fraction(-(K ** (n * d))), *(Fraction(k, K) for k in range(K))]
-    tokens = list(product(values, repeat=d))
-    yield from product(tokens, repeat=n)

@@ -154,9 +154,7 @@ def prefix_mean(seq_len: int, d_model: int = 1) -> Target:
 
 def shift(seq_len: int, d_model: int = 1) -> Target:
     """Each token one place on, the last one first. Not equivariant. Lipschitz 1."""
-    return _rearrangement(
-        lambda x: np.roll(x, 1, axis=-2), seq_len, d_model, "shift"
-    )
+    return _rearrangement(lambda x: np.roll(x, 1, axis=-2), seq_len, d_model, "shift")
 
 
 def _rearrangement(

@@ -51,10 +51,10 @@ class Target:
         seq_len: int,
         d_model: int,
         *,
-        lipschitz: float | Fraction | None = None,
+        lipschitz: int | float | Fraction | None = None,
         modulus: Callable[[float], float] | None = None,
         equivariant: bool = False,
-        domain: Sequence[tuple[float, float]] = ((0.0, 1.0),),
+        domain: Sequence[tuple[int | float, int | float]] = ((0.0, 1.0),),
         name: str | None = None,
     ) -> None:
         """Declare a target. All that is wrong is reported at once.
@@ -81,9 +81,7 @@ class Target:
             wrong.append(f"function={function!r} cannot be called")
         if lipschitz is not None and modulus is not None:
             wrong.append("lipschitz and modulus are both given; one of them is enough")
-        if lipschitz is not None and not (
-            math.isfinite(lipschitz) and lipschitz >= 0
-        ):
+        if lipschitz is not None and not (math.isfinite(lipschitz) and lipschitz >= 0):
             wrong.append(f"lipschitz={lipschitz!r} is not a finite number >= 0")
         if modulus is not None and not callable(modulus):
             wrong.append(f"modulus={modulus!r} cannot be called")
@@ -152,7 +150,7 @@ class Target:
             raise TargetError(msg)
         return values
 
-    def modulus_of_continuity(self, radius: float | Fraction) -> Fraction | None:
+    def modulus_of_continuity(self, radius: int | float | Fraction) -> Fraction | None:
         """omega(radius) as declared, or None when nothing is declared.
 
         Raises:

@@ -1,0 +1,110 @@
+"""The program `everyformer`: its commands, and how they fail."""
+
+import functools
+import signal
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import typer
+
+from everyformer.cli.construct import construct
+from everyformer.cli.demo import demo
+from everyformer.cli.inspect import inspect
+from everyformer.cli.plan import plan
+from everyformer.cli.run import run
+from everyformer.cli.targets import targets
+from everyformer.errors import EveryformerError
+
+app = typer.Typer(
+    name="everyformer",
+    help="Turn a function into the weights of a Transformer, by the proofs of Yun et al. "
+    "2020 (Theorems 2 and 3).",
+    epilog="Begin with: everyformer demo",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    """Run the program; the exit code is 0, 2 for wrong input, or 130 after Ctrl-C."""
+    app()
+
+
+class _TerminatedError(BaseException):
+    """Somebody asked the program to end; a BaseException, so that it cleans up first."""
+
+
+def _reporting(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, with one line on stderr instead of a traceback for wrong input."""
+
+    @functools.wraps(command)
+    def reporting(*args: Any, **kwargs: Any) -> None:
+        try:
+            with _signals_raise():
+                command(*args, **kwargs)
+        except BrokenPipeError:
+            raise
+        except (EveryformerError, OSError, MemoryError) as error:
+            typer.echo(f"Error: {_in_words(error)}", err=True)
+            raise typer.Exit(2) from error
+        except KeyboardInterrupt as error:
+            typer.echo("Interrupted.", err=True)
+            raise typer.Exit(130) from error
+        except _TerminatedError as error:
+            typer.echo("Terminated.", err=True)
+            raise typer.Exit(error.args[0]) from error
+
+    return reporting
+
+
+@contextmanager
+def _signals_raise() -> Generator[None, None, None]:
+    """While the block runs, SIGTERM and SIGHUP raise, unless somebody handles them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals belong to the main thread
+        return
+    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    numbers = [getattr(signal, name) for name in names]
+    ours = [n for n in numbers if signal.getsignal(n) == signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, _terminate)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise _TerminatedError(128 + number)
+
+
+def _in_words(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        detail = f" ({error})" if str(error) else ""
+        return f"Not enough memory{detail}. Use a coarser grid or fewer sequences."
+    if isinstance(error, OSError) and error.strerror:
+        place = "" if error.filename is None else f"{error.filename}: "
+        return f"{place}{error.strerror}."
+    return str(error)
+
+
+for _command, _example in (
+    (demo, "everyformer demo"),
+    (targets, "everyformer targets"),
+    (plan, "everyformer plan sort --grid 16 -n 2"),
+    (construct, "everyformer construct sort --grid 16 -o out/"),
+    (run, "everyformer run out/ --input x.npy --output y.npy"),
+    (inspect, "everyformer inspect out/ --input x.npy"),
+):
+    app.command(epilog=f"Example: {_example}")(_reporting(_command))
+
+
+if __name__ == "__main__":
+    main()

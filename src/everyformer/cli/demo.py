@@ -1,0 +1,71 @@
+"""`everyformer demo`: the whole way on one example."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from everyformer.cli import pictures, tables
+from everyformer.cli.construct import bound_text
+from everyformer.cli.progress import progress_bar
+from everyformer.cli.saving import IDS_FILE, NETWORK_FILE, PLOT_FILE, new_folder
+from everyformer.construct.pipeline import construct
+from everyformer.targets.target import Target
+
+INPUT_FILE = "x.npy"
+OWN_FILES = frozenset({NETWORK_FILE, PLOT_FILE, INPUT_FILE, IDS_FILE})
+SEED = 2029
+EXPLANATION = (
+    "The network is constant on cells, and right at their centres. It returns 0\n"
+    "outside the box and where two tokens share a cell; a finer grid has fewer such."
+)
+
+
+def swap_mean(x: np.ndarray) -> np.ndarray:
+    """The mean of the tokens minus half the token."""
+    return x.mean(-2, keepdims=True) - 0.5 * x
+
+
+def demo(
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder for what is written.")
+    ] = Path("everyformer-demo"),
+) -> None:
+    """Build, run and draw a small network, as an example.
+
+    The target is swap_mean, the mean of the tokens minus half the token, of
+    three tokens on a grid of sixteen cells. Prints what the network costs, the function
+    beside the network at some inputs, and the bound.
+    """
+    target = Target(swap_mean, seq_len=3, d_model=1, lipschitz=1.5, equivariant=True)
+    notes, x = demo_inputs()
+    with progress_bar() as progress, new_folder(out, OWN_FILES, overwrite=True) as folder:
+        built = construct(target, grid=16, progress=progress)
+        g = built.network(x, progress=progress)
+        built.network.save(folder / NETWORK_FILE)
+        np.save(folder / INPUT_FILE, x)
+        with (folder / PLOT_FILE).open("wb") as file:
+            pictures.save(pictures.along_a_line(target, built.network, progress), file)
+    tables.show(built.plan.table(), "", tables.comparison(notes, x, target(x), g))
+    tables.show("", EXPLANATION, "")
+    tables.show("Bound on the distance, given the declared Lipschitz constant 1.5:")
+    tables.show(bound_text(built), "", f"Picture: {out / PLOT_FILE}")
+    given, rows = shlex.quote(str(out)), shlex.quote(str(out / INPUT_FILE))
+    tables.show(f"Look inside: everyformer inspect {given} --input {rows}")
+
+
+def demo_inputs() -> tuple[list[str], np.ndarray]:
+    """Eight sequences of three tokens, and what each of them shows."""
+    centres = [0.09375, 0.46875, 0.78125]  # (k + 1/2) / 16
+    rows: dict[str, list[float]] = {
+        "cell centres": centres,
+        "same cells": [0.07, 0.44, 0.76],
+        "reordered": [centres[2], centres[0], centres[1]],
+        "equal tokens": [0.3, 0.3, 0.8],
+        "outside [0, 1]": [0.2, 0.5, 1.4],
+    }
+    random = np.random.default_rng(SEED).random((3, 3))
+    rows |= {f"random {i + 1}": row.tolist() for i, row in enumerate(random)}
+    return list(rows), np.array(list(rows.values()))[..., None]

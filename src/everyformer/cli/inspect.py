@@ -1,0 +1,71 @@
+"""`everyformer inspect`: how the tokens of one sequence move through a network."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from everyformer.cli import options, pictures, tables
+from everyformer.cli.loading import load_network, read_input
+from everyformer.cli.progress import progress_bar
+from everyformer.cli.saving import IDS_FILE, check_parent, new_file
+
+SHIFTS = "selective shifts"
+
+
+def inspect(
+    network: options.NetworkArgument,
+    input_file: options.InputOption,
+    sequence: Annotated[
+        int, typer.Option(metavar="NUMBER", help="Which sequence of the file, from 0.")
+    ] = 0,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False,
+            metavar="FILE",
+            help="Where to draw the ids against the number of the shift, as PNG. "
+            "[default: ids.png beside the network]",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Show how the tokens of one sequence move through a network.
+
+    The id of every token before and after each selective shift that moved one (Lemma 6),
+    the tokens after each stage of the proof, and a picture of the ids.
+    """
+    folder = network if network.is_dir() else network.parent
+    drawing = folder / IDS_FILE if picture is None else picture
+    if drawing.suffix != ".png":
+        msg = f"--picture {drawing} does not end in .png, the format that is written."
+        raise typer.BadParameter(msg)
+    check_parent(drawing.resolve(), str(drawing))
+    loaded = load_network(network)
+    sequences = read_input(input_file, loaded)
+    sequences = sequences.reshape(-1, *sequences.shape[-2:])
+    if not 0 <= sequence < len(sequences):
+        msg = f"--sequence {sequence}: {input_file} holds {len(sequences)}, from 0."
+        raise typer.BadParameter(msg)
+    x = sequences[sequence]
+    with progress_bar() as progress:
+        stages = loaded.trace(x, progress)
+        has_shifts = loaded.construction is not None and SHIFTS in {
+            stage.name for stage in loaded.stages
+        }
+        shifts = loaded.trace_blocks(x, SHIFTS) if has_shifts else ()
+    if not shifts:
+        tables.show(
+            tables.stage_states(stages), _why_no_shifts(loaded.architecture.seq_len)
+        )
+        return
+    tables.show(tables.shift_moves(shifts), tables.stage_states(stages))
+    with new_file(drawing) as file:
+        pictures.save(pictures.moving_ids(shifts, loaded), file)
+    tables.show(f"Drew the ids in {drawing}.")
+
+
+def _why_no_shifts(seq_len: int) -> str:
+    if seq_len == 1:
+        return "A network for a single token has no selective shifts, so no ids are drawn."
+    return "This network was not constructed: it has no ids to draw."

@@ -1,0 +1,148 @@
+"""What the user names on the command line, as objects of the library."""
+
+import importlib.util
+import inspect
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import typer
+
+from everyformer.cli.saving import NETWORK_FILE
+from everyformer.errors import FileFormatError, TargetError
+from everyformer.model.network import Network, load
+from everyformer.targets.gallery import GALLERY
+from everyformer.targets.target import Target
+
+DEFAULT_SEQ_LEN = 2
+DEFAULT_D_MODEL = 1
+
+
+def load_target(
+    name: str, seq_len: int | None = None, d_model: int | None = None
+) -> Target:
+    """The target that `file.py:attribute` or the name of a gallery target means.
+
+    What the user's file prints goes to stderr: stdout is for results.
+
+    Args:
+        name: What the user gave.
+        seq_len: n of a gallery target; 2 by default.
+        d_model: d of a gallery target; 1 by default.
+
+    Raises:
+        TargetError: If there is no such target, or the file fails.
+        FileNotFoundError: If there is no such file.
+        typer.BadParameter: If a size is given for a target that has one already.
+    """
+    if name in GALLERY:
+        return GALLERY[name](seq_len or DEFAULT_SEQ_LEN, d_model or DEFAULT_D_MODEL)
+    file, colon, attribute = name.rpartition(":")
+    if not colon or not attribute or not file.endswith(".py"):
+        msg = (
+            f"{name!r} is neither file.py:attribute nor a target of the gallery. Write for "
+            f"example my_file.py:target, or one of {', '.join(GALLERY)}."
+        )
+        raise TargetError(msg)
+    if seq_len is not None or d_model is not None:
+        msg = (
+            f"--seq-len and --d-model choose the size of a gallery target, but {name} is "
+            "a target of your own, whose size is in its file. Leave them out."
+        )
+        raise typer.BadParameter(msg)
+    with redirect_stdout(sys.stderr):
+        return _target_in(_import_file(Path(file)), Path(file), attribute)
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        msg = f"There is no file {path}."
+        raise FileNotFoundError(msg)
+    name = f"target_file_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    assert spec is not None, "a path that ends in .py has a loader"  # noqa: S101
+    assert spec.loader is not None, "a path that ends in .py has a loader"  # noqa: S101
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # as an import does; dataclasses look themselves up there
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # as for a script: it may import its neighbours
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        msg = f"{path} failed while it was read: {_described(error)}. Repair the file."
+        raise TargetError(msg) from error
+    return module
+
+
+def _target_in(module: ModuleType, path: Path, attribute: str) -> Target:
+    if not hasattr(module, attribute):
+        known = [key for key, value in vars(module).items() if isinstance(value, Target)]
+        hint = f"Its targets: {', '.join(known)}" if known else "It has no Target"
+        msg = f"{path} has no attribute {attribute!r}. {hint}."
+        raise TargetError(msg)
+    value: Any = getattr(module, attribute)
+    if not isinstance(value, Target) and callable(value):
+        value = _call(value, path, attribute)
+    if not isinstance(value, Target):
+        msg = (
+            f"{path}:{attribute} is of type {type(value).__name__}, not an "
+            "everyformer.Target nor a function that returns one."
+        )
+        raise TargetError(msg)
+    return value
+
+
+def _call(function: Any, path: Path, attribute: str) -> Any:
+    try:
+        inspect.signature(function).bind()
+    except (TypeError, ValueError) as error:
+        msg = (
+            f"{path}:{attribute} is a function that cannot be called without arguments. "
+            f"To approximate it, wrap it: target = everyformer.Target({attribute}, "
+            "seq_len=..., d_model=...), and give the name of that."
+        )
+        raise TargetError(msg) from error
+    try:
+        return function()
+    except (Exception, SystemExit) as error:
+        msg = f"{path}:{attribute}() failed: {_described(error)}. Repair the file."
+        raise TargetError(msg) from error
+
+
+def _described(error: BaseException) -> str:
+    text = str(error).rstrip(".")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def load_network(path: Path) -> Network:
+    """The network in a folder that `everyformer construct` wrote, or in a file."""
+    return load(path / NETWORK_FILE if path.is_dir() else path)
+
+
+def read_input(path: Path, network: Network) -> np.ndarray:
+    """Sequences for a network from a .npy file, shape (*batch, n, d).
+
+    Raises:
+        FileFormatError: If it is not such a file, or the network cannot take the array.
+    """
+    try:
+        with path.open("rb") as file:
+            x = np.lib.format.read_array(file, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        msg = f"{path} is not a .npy file of numbers ({error}). Write it with numpy.save."
+        raise FileFormatError(msg) from error
+    if x.dtype.kind not in "fiub":
+        msg = f"{path} holds numbers of type {x.dtype}; the network takes real numbers."
+        raise FileFormatError(msg)
+    n, d = network.architecture.seq_len, network.architecture.d_model
+    if x.ndim < 2 or x.shape[-2:] != (n, d):
+        msg = (
+            f"{path} holds an array of shape {x.shape}, but this network takes "
+            f"(..., {n}, {d}): {n} tokens as rows, {d} coordinates each."
+        )
+        raise FileFormatError(msg)
+    return x

@@ -1,0 +1,86 @@
+"""Arguments and options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+TargetArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET",
+        help="file.py:attribute, where the attribute is an everyformer.Target or a "
+        "function without arguments that returns one; or a name that `everyformer "
+        "targets` lists.",
+        show_default=False,
+    ),
+]
+
+SeqLenOption = Annotated[
+    int | None,
+    typer.Option(
+        "--seq-len",
+        "-n",
+        min=1,
+        metavar="N",
+        help="Number of tokens, for a target of the gallery. [default: 2]",
+        show_default=False,
+    ),
+]
+
+DModelOption = Annotated[
+    int | None,
+    typer.Option(
+        "--d-model",
+        "-d",
+        min=1,
+        metavar="D",
+        help="Width of a token, for a target of the gallery. [default: 1]",
+        show_default=False,
+    ),
+]
+
+ExactOption = Annotated[
+    bool,
+    typer.Option(
+        "--exact",
+        help="The modified network of the proof (hardmax, exact rationals) instead of the "
+        "real one (softmax, ReLU, float64).",
+    ),
+]
+
+PositionalOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--positional/--no-positional",
+        help="Theorem 3 (with positions) or Theorem 2 (permutation equivariant). By "
+        "default Theorem 2 for targets declared equivariant.",
+        show_default=False,
+    ),
+]
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON and nothing else.", show_default=False)
+]
+
+NetworkArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="NETWORK",
+        exists=True,
+        help="The folder that `everyformer construct` wrote, or a .safetensors file.",
+        show_default=False,
+    ),
+]
+
+InputOption = Annotated[
+    Path,
+    typer.Option(
+        "--input",
+        exists=True,
+        dir_okay=False,
+        metavar="X.NPY",
+        help="Sequences, tokens as rows: an array of shape (..., n, d).",
+        show_default=False,
+    ),
+]

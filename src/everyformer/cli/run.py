@@ -1,0 +1,43 @@
+"""`everyformer run`: evaluate a network on sequences from a file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from everyformer.cli import options, tables
+from everyformer.cli.loading import load_network, read_input
+from everyformer.cli.progress import progress_bar
+from everyformer.cli.saving import check_parent, new_file
+
+
+def run(
+    network: options.NetworkArgument,
+    input_file: options.InputOption,
+    output_file: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            dir_okay=False,
+            metavar="Y.NPY",
+            help="Where to write the result, an array of the same shape; replaced if it "
+            "exists.",
+            show_default=False,
+        ),
+    ],
+) -> None:
+    """Evaluate a network on sequences from a .npy file."""
+    if output_file.suffix != ".npy":
+        msg = f"--output {output_file} does not end in .npy, the format that is written."
+        raise typer.BadParameter(msg)
+    if output_file.exists() and output_file.samefile(input_file):
+        msg = f"--output {output_file} is the input itself, which would be lost."
+        raise typer.BadParameter(msg)
+    check_parent(output_file.resolve(), str(output_file))
+    loaded = load_network(network)
+    x = read_input(input_file, loaded)
+    with progress_bar() as progress, new_file(output_file) as file:
+        y: np.ndarray = loaded(x, progress=progress)
+        np.save(file, y)
+    tables.show(f"Wrote {output_file}: shape {y.shape}, {y.dtype}.")

@@ -1,0 +1,113 @@
+"""Files and folders that appear complete or not at all."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+NETWORK_FILE = "network.safetensors"
+COST_FILE = "cost.json"
+PLOT_FILE = "plot.png"
+IDS_FILE = "ids.png"
+
+
+def check_new_folder(folder: Path, own: frozenset[str], *, overwrite: bool) -> None:
+    """Refuse to write where something lies that is not ours to delete.
+
+    Args:
+        folder: Where to write.
+        own: Names of files that an earlier run may have left there.
+        overwrite: Whether a folder of an earlier run may be replaced.
+
+    Raises:
+        FileNotFoundError: If the folder around it does not exist.
+        FileExistsError: If something lies there.
+        PermissionError: If nothing can be written there.
+    """
+    place = folder.resolve()
+    check_parent(place, str(folder))
+    if not place.exists():
+        return
+    if not place.is_dir():
+        msg = f"{folder} is a file. Give the name of a folder."
+        raise FileExistsError(msg)
+    present = {entry.name for entry in place.iterdir()}
+    if not present:
+        return
+    foreign = sorted(present - own)
+    if NETWORK_FILE not in present:
+        why = f"it has no {NETWORK_FILE}, so everyformer did not write it"
+    elif foreign:
+        why = f"everyformer did not write {foreign[0]}, which would be lost"
+    elif overwrite:
+        return
+    else:
+        msg = f"{folder} is not empty. Give another folder, or --overwrite to replace it."
+        raise FileExistsError(msg)
+    msg = f"{folder} is not empty and is never replaced: {why}. Give another folder."
+    raise FileExistsError(msg)
+
+
+def check_parent(path: Path, shown: str) -> None:
+    """Refuse a path in a folder that does not exist or cannot be written to."""
+    if not path.parent.is_dir():
+        msg = f"{shown} cannot be written: its parent folder does not exist. Create it."
+        raise FileNotFoundError(msg)
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        msg = f"{shown} cannot be written: its parent folder is read-only for you."
+        raise PermissionError(msg)
+
+
+@contextmanager
+def new_folder(
+    folder: Path, own: frozenset[str], *, overwrite: bool
+) -> Generator[Path, None, None]:
+    """A folder to write into, which becomes `folder` when the block ends well.
+
+    Until then everything lies in a hidden sibling, which is removed in any case. An
+    earlier folder is moved away last, and moved back if the renaming fails.
+
+    Args:
+        folder: Where to write.
+        own: Names of files that an earlier run may have left there.
+        overwrite: Whether a folder of an earlier run may be replaced.
+
+    Raises:
+        OSError: As `check_new_folder`.
+    """
+    check_new_folder(folder, own, overwrite=overwrite)
+    place = folder.resolve()
+    work = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
+    new, old = work / "new", work / "old"
+    try:
+        new.mkdir()
+        yield new
+        check_new_folder(folder, own, overwrite=overwrite)
+        try:
+            if place.exists():
+                place.rename(old)
+            new.rename(place)
+        except BaseException:
+            if old.exists() and not place.exists():
+                old.rename(place)
+            raise
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+@contextmanager
+def new_file(path: Path) -> Generator[IO[bytes], None, None]:
+    """A file to write into, which replaces `path` when the block ends well."""
+    place = path.resolve()
+    handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        temporary.chmod(0o644)
+        temporary.replace(place)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,7 @@
+"""Help texts against snapshots; EVERYFORMER_SNAPSHOTS=write renews them."""
+
+import os
+from pathlib import Path
+
+import pytest
+

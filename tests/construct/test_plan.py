@@ -1,0 +1,138 @@
+"""Layer counts by formula, and everything that is refused before it is built."""
+
+from fractions import Fraction
+from math import comb
+
+import numpy as np
+import pytest
+
+import everyformer as ef
+from everyformer.construct.plan import check_feasible, make_plan
+from everyformer.errors import EveryformerError, GridError, MemoryLimitError
+from everyformer.targets import centring, reverse, soft_attention
+from everyformer.targets.target import Target
+
+SIZES = [(2, 1, 8), (3, 1, 4), (2, 2, 4), (2, 3, 2), (4, 1, 4), (1, 1, 4), (1, 2, 2)]
+
+
+@pytest.mark.parametrize(("n", "d", "K"), SIZES)
+def test_theorem_2_has_the_layers_of_the_paper(n: int, d: int, K: int) -> None:
+    built = ef.construct(soft_attention(n, d), grid=K, softened=False)
+    layers = {stage.name: stage.blocks for stage in built.network.stages}
+    assert layers["out of range"] + layers["quantise"] == d * K + d
+    if n > 1:
+        assert layers["selective shifts"] + layers["global shift"] == K**d + 1
+    assert layers["push down"] == 1
+    assert layers["negative to zero"] == d
+    assert layers["value map"] == n * comb(K**d, n)
+    assert built.cost.blocks == sum(layers.values()) == built.plan.blocks
+    if n > 1:
+        assert built.plan.blocks == built.plan.paper_layers  # nothing else in it
+
+
+@pytest.mark.parametrize(("n", "d", "K"), SIZES[:5])
+def test_theorem_3_has_the_layers_of_the_paper(n: int, d: int, K: int) -> None:
+    built = ef.construct(reverse(n, d), grid=K, softened=False)
+    layers = {stage.name: stage.blocks for stage in built.network.stages}
+    assert layers["quantise"] == n * d * K
+    assert layers["selective shifts"] + layers["global shift"] == n * K**d + 1
+    assert layers["value map"] == n * K ** (n * d)
+    assert built.cost.blocks == built.plan.blocks == built.plan.paper_layers
+
+
+@pytest.mark.parametrize(("n", "d", "K"), SIZES)
+@pytest.mark.parametrize("softened", [True, False])
+@pytest.mark.parametrize("positional", [True, False])
+def test_plan_equals_the_built_network(
+    n: int, d: int, K: int, softened: bool, positional: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(n, d)) if positional else np.full((n, d), 1 / 3)
+    target = Target(
+        lambda x: np.sin(9 * x + 1) * x.sum(-2, keepdims=True) + values,
+        n,
+        d,
+        equivariant=not positional,
+        domain=[(-1, 2)],
+    )
+    built = ef.construct(target, grid=K, softened=softened)
+    plan, cost = built.plan, built.cost
+    assert [(s.name, s.layers) for s in plan.stages] == [
+        (s.name, s.blocks) for s in built.network.stages
+    ]
+    r = 4 if softened else 1
+    block = 2 * (4 * d + 1) + 2 * r * d + r + d
+    positions = n * d if positional and n > 1 else 0
+    assert plan.parameters == cost.parameters == plan.blocks * block + positions
+    assert plan.stored_bytes + 8 * positions == cost.stored_bytes + _phi_bytes(built)
+    assert cost.nonzeros <= plan.nonzeros_limit
+
+
+def _phi_bytes(built: ef.Built) -> int:
+    """The plan counts 10 numbers for a phi; `closed` is 2 bytes, not 2 numbers."""
+    return 0
+
+
+def test_lower_bound_of_section_5_4() -> None:
+    assert make_plan(centring(3, 2), 4).lower_bound == Fraction(6 * 16**3, 6)
+    assert make_plan(reverse(3, 2), 4).lower_bound == 6 * 16**3
+
+
+def test_the_printed_plan() -> None:
+    text = str(ef.plan(centring(3, 1), grid=16))
+    for part in ("Theorem 2", "T^{2,1,4}", "blocks", "3,399", "id bits", "Section 5.4"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("target", "grid", "message"),
+    [
+        (centring(2, 1), 12, "grid=12 is not a power of two.*Use grid=8 or grid=16"),
+        (centring(3, 2), 16, "ids of 64 bits.*Use grid=8 or less"),
+        (reverse(4, 2), 16, "bits and windows.*Use grid="),
+        (centring(5, 1), 4, "always repeat a column.*positional=True"),
+        (
+            Target(np.negative, 2, 1, equivariant=True, domain=[(1e9, 1e9 + 1)]),
+            8,
+            "Shift the coordinate towards 0",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused(target: Target, grid: int, message: str) -> None:
+    with pytest.raises(GridError, match=message):
+        ef.construct(target, grid=grid)
+
+
+def test_all_reasons_at_once() -> None:
+    with pytest.raises(GridError, match=r"not a power of two.*bits"):
+        ef.construct(centring(3, 2), grid=24)
+
+
+def test_without_positions_only_equivariant_targets() -> None:
+    with pytest.raises(GridError, match="Claim 1"):
+        ef.construct(reverse(3, 1), grid=4, positional=False)
+
+
+def test_an_equivariant_target_may_use_positions() -> None:
+    built = ef.construct(centring(2, 1), grid=4, positional=True)
+    assert built.plan.constants.theorem == "Theorem 3"
+    x = np.array([[0.3], [0.3]])
+    assert np.abs(built.network(x) - 0).max() < 0.2  # equal columns are not lost
+
+
+def test_memory_limit() -> None:
+    plan = make_plan(centring(3, 2), 8)
+    with pytest.raises(MemoryLimitError, match=r"250,075 blocks.*limit of 1.0 MiB"):
+        check_feasible(plan, 2**20)
+    check_feasible(plan)
+    with pytest.raises(MemoryLimitError, match="--max-memory"):
+        ef.construct(reverse(2, 3), grid=16, softened=False)
+
+
+def test_the_evaluation_of_f_comes_after_the_refusals() -> None:
+    def never(x: np.ndarray) -> np.ndarray:
+        raise AssertionError
+
+    target = Target(never, 3, 2, equivariant=True)
+    with pytest.raises(EveryformerError, match="not a power of two"):
+        ef.construct(target, grid=6)

@@ -1,0 +1,125 @@
+"""PyTorch and ONNX give the numbers of `network(x)`."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+import everyformer as ef
+from everyformer.construct.pipeline import Built
+from everyformer.errors import MemoryLimitError, NumberKindError
+from everyformer.model import torch_module
+from everyformer.targets import prefix_mean, soft_attention
+
+TOLERANCE = 1e-12
+
+
+def network(name: str) -> Built:
+    if name == "theorem 2":
+        return ef.construct(soft_attention(3, 1), grid=8)
+    if name == "theorem 3":
+        target = ef.Target(
+            prefix_mean(2, 2).function, 2, 2, domain=[(-1, 1), (0, 3)], lipschitz=1
+        )
+        return ef.construct(target, grid=4)
+    return ef.construct(soft_attention(2, 1), grid=4, softened=False)
+
+
+@pytest.fixture(scope="module", params=["theorem 2", "theorem 3", "modified"])
+def built(request: pytest.FixtureRequest) -> Built:
+    return network(request.param)
+
+
+def inputs(built: Built) -> np.ndarray:
+    """Random points; none of 200 hits a ramp of width 2^-30."""
+    c = built.plan.constants
+    low, high = np.asarray(c.grid.box.lows), np.asarray(c.grid.box.highs)
+    return low + (high - low) * np.random.default_rng(0).random((200, c.n, c.d))
+
+
+@pytest.mark.parametrize("unroll", [False, True])
+def test_torch_agrees(built: Built, unroll: bool) -> None:
+    module = built.network.to_torch(unroll=unroll, allow_rounding=True)
+    x = inputs(built)
+    y = module(torch.tensor(x).reshape(2, 100, *x.shape[1:])).detach().numpy()
+    assert np.abs(y.reshape(x.shape) - built.network(x)).max() <= TOLERANCE
+    depth = built.network.blocks if unroll else len(built.network.stages)
+    assert len(module.blocks) == depth
+
+
+def test_state_dict_and_double(built: Built) -> None:
+    module = built.network.to_torch(allow_rounding=True)
+    other = built.network.to_torch(allow_rounding=True)
+    for parameter in other.parameters():
+        torch.nn.init.zeros_(parameter)
+    other.load_state_dict(module.state_dict())
+    x = torch.tensor(inputs(built))
+    assert torch.equal(other.double()(x), module(x))
+
+
+def test_gradients_reach_the_weights() -> None:
+    module = network("theorem 2").network.to_torch()
+    module(torch.tensor(inputs(network("theorem 2"))[:4])).sum().backward()
+    grads = [p.grad for p in module.parameters()]
+    assert all(g is not None for g in grads)
+    assert any(bool((g != 0).any()) for g in grads if g is not None)
+
+
+def test_float32_is_refused() -> None:
+    module = network("theorem 2").network.to_torch()
+    x = torch.full((3, 1), 0.5)
+    with pytest.raises(NumberKindError, match="float32 has 24"):
+        module(x)
+    with pytest.raises(NumberKindError, match=r"Call \.double\(\) on both"):
+        module.float()(x.double())
+    with pytest.raises(ValueError, match=r"takes \(\*batch, 3, 1\)"):
+        module(x.double().T)
+
+
+def test_unrolling_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_module, "UNROLL_LIMIT", 10)
+    with pytest.raises(MemoryLimitError, match="the limit is 10"):
+        network("modified").network.to_torch(unroll=True, allow_rounding=True)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("name", ["theorem 2", "modified"])
+def test_torch_compile(name: str) -> None:
+    built = network(name)
+    module = built.network.to_torch(allow_rounding=True)
+    x = inputs(built)
+    with torch.no_grad():
+        compiled = torch.compile(module, fullgraph=True)(torch.tensor(x)).numpy()
+    assert np.abs(compiled - built.network(x)).max() <= TOLERANCE
+
+
+def test_onnx_agrees(built: Built, tmp_path: Path) -> None:
+    path = tmp_path / "network.onnx"
+    built.network.to_onnx(path, allow_rounding=True)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    x = inputs(built)
+    (y,) = session.run(None, {"x": x})
+    assert np.abs(np.asarray(y) - built.network(x)).max() <= TOLERANCE
+    graph = onnx.load(path).graph
+    assert sum(node.op_type == "Scan" for node in graph.node) == len(built.network.stages)
+    assert len(graph.node) <= len(built.network.stages) + 2  # not a node per block
+    assert [p.name for p in tmp_path.iterdir()] == ["network.onnx"]
+
+
+def test_large_onnx_models_keep_weights_beside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from everyformer.model import onnx_export
+
+    monkeypatch.setattr(onnx_export, "_PROTOBUF_LIMIT", 1000)
+    built = network("theorem 2")
+    path = tmp_path / "network.onnx"
+    built.network.to_onnx(path)
+    assert (tmp_path / "network.onnx.data").exists()
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    x = inputs(built)
+    (y,) = session.run(None, {"x": x})
+    assert np.abs(np.asarray(y) - built.network(x)).max() <= TOLERANCE

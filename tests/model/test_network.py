@@ -1,0 +1,202 @@
+"""Networks: inputs of many kinds, exact evaluation, traces, files, conversion."""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+import everyformer as ef
+from everyformer.construct.pipeline import Built
+from everyformer.errors import DomainError, FileFormatError, NumberKindError
+from everyformer.model import storage
+from everyformer.model.cost import count
+from everyformer.model.forward import run_stages
+from everyformer.numerics.rationals import exact_array
+from everyformer.targets import centring, reverse
+
+SHAPES = {"soft": (2, 2), "hard": (2, 1), "positional": (2, 1)}
+
+
+@pytest.fixture(scope="module")
+def soft() -> Built:
+    return ef.construct(centring(2, 2), grid=4)
+
+
+@pytest.fixture(scope="module")
+def hard() -> Built:
+    return ef.construct(centring(2, 1), grid=3, softened=False)
+
+
+@pytest.fixture(scope="module")
+def positional() -> Built:
+    return ef.construct(reverse(2, 1), grid=8)
+
+
+def test_numpy_torch_and_batches(soft: Built) -> None:
+    x = np.random.default_rng(0).random((3, 2, 5, 2, 2))
+    y = soft.network(x)
+    assert y.shape == x.shape
+    assert np.array_equal(soft.network(x[1, 1, 4]), y[1, 1, 4])
+    tensor = soft.network(torch.tensor(x))
+    assert isinstance(tensor, torch.Tensor)
+    assert tensor.dtype == torch.float64
+    assert np.array_equal(tensor.numpy(), y)
+    assert soft.network(np.zeros((0, 2, 2))).shape == (0, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (np.zeros((2, 3)), r"shape \(2, 3\), but this network takes \(\*batch, 2, 2\)"),
+        (np.zeros(2), r"shape \(2,\)"),
+        (np.full((2, 2), np.nan), r"x\[0, 0\] = nan is not finite"),
+        (np.full((1, 2, 2), np.inf), r"x\[0, 0, 0\] = inf"),
+        (np.full((2, 2), 1e30), "outside .* box widths"),
+        (np.array([["a", "b"], ["c", "d"]]), "dtype <U1"),
+        (np.zeros((2, 2), dtype=complex), "dtype complex128"),
+    ],
+)
+def test_bad_inputs(soft: Built, x: np.ndarray, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        soft.network(x)
+
+
+def test_theorem_3_says_nothing_outside(positional: Built) -> None:
+    with pytest.raises(DomainError, match=r"x\[1, 0\] = .*1.25.* Clip the input"):
+        positional.network(np.array([[0.5], [1.25]]))
+
+
+def test_exact_evaluation_equals_fractions(hard: Built) -> None:
+    """The integer pass against the same layers run naively on Fractions."""
+    x = exact_array([[[Fraction(1, 7)], [0.625]], [[Fraction(2, 3)], [1]], [[-5], [2]]])
+    naive = x
+    for _, state in run_stages(hard.network.stages, x, "hardmax"):
+        naive = state
+    assert (hard.network.exact(x) == naive).all()
+    assert hard.network.exact(x)[2].tolist() == [[0], [0]]
+
+
+def test_calling_an_exact_network_rounds_once(hard: Built) -> None:
+    x = np.random.default_rng(1).random((20, 2, 1))
+    assert np.array_equal(hard.network(x), hard.network.exact(x).astype(float))
+
+
+def test_softmax_has_no_exact_value(soft: Built) -> None:
+    with pytest.raises(NumberKindError, match="softened=False"):
+        soft.network.exact(np.zeros((2, 2)))
+
+
+def test_trace(soft: Built, hard: Built) -> None:
+    x = np.array([[0.3, 0.9], [0.55, 0.1]])
+    steps = soft.network.trace(x)
+    assert [s.stage for s in steps] == ["input", *(s.name for s in soft.network.stages)]
+    states = {step.stage: step for step in steps}
+    assert states["quantise"].state.tolist() == [[0.25, 0.75], [0.5, 0.0]]
+    ids = states["quantise"].ids
+    assert ids is not None
+    assert ids.tolist() == [0.25 + 4 * 0.75, 0.5]
+    assert np.array_equal(states["clamp"].state, soft.network(x))
+    exact = {s.stage: s for s in hard.network.trace(np.array([[0.4], [0.9]]))}
+    assert exact["quantise"].state.tolist() == [[Fraction(1, 3)], [Fraction(2, 3)]]
+
+
+def test_trace_blocks_shows_each_shift(soft: Built) -> None:
+    x = np.array([[0.3, 0.9], [0.55, 0.1]])
+    steps = soft.network.trace_blocks(x, "selective shifts")
+    assert len(steps) == 1 + 16
+    moved = [
+        (a.ids != b.ids).sum()  # type: ignore[union-attr]
+        for a, b in zip(steps, steps[1:], strict=False)
+    ]
+    assert sum(moved) == 2  # each token is shifted once
+    after = soft.network.trace(x)
+    shifted = next(s for s in after if s.stage == "selective shifts")
+    assert np.array_equal(steps[-1].state, shifted.state)
+    with pytest.raises(ValueError, match="no stage 'warp'"):
+        soft.network.trace_blocks(x, "warp")
+
+
+@pytest.mark.parametrize("name", ["soft", "hard", "positional"])
+def test_files_are_bit_exact(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    network = request.getfixturevalue(name).network
+    path = tmp_path / "deep" / "network.safetensors"
+    network.save(path)
+    again = ef.load(path)
+    assert again.architecture == network.architecture
+    assert again.construction == network.construction
+    pairs = list(zip(network.arrays(), again.arrays(), strict=True))
+    assert len(pairs) > 10
+    for (name_a, a), (name_b, b) in pairs:
+        assert name_a == name_b
+        assert a.dtype == b.dtype
+        assert np.array_equal(a, b)
+    x = np.random.default_rng(2).random((4, *SHAPES[name]))
+    assert np.array_equal(network(x), again(x))
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_large_rationals_survive_a_file(tmp_path: Path) -> None:
+    array = exact_array([[Fraction(-(10**40), 3), 0], [Fraction(1, 2**90), 7**50]])
+    storage.write_arrays(tmp_path / "a", {"w": array, "e": array[:0]}, {})
+    _, arrays = storage.read_arrays(tmp_path / "a")
+    assert (arrays["w"] == array).all()
+    assert arrays["e"].shape == (0, 2)
+
+
+def test_bad_files(soft: Built, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="is not a file"):
+        ef.load(tmp_path / "missing.safetensors")
+    broken = tmp_path / "broken.safetensors"
+    broken.write_bytes(b"not a safetensors file at all")
+    with pytest.raises(FileFormatError, match="not a readable safetensors"):
+        ef.load(broken)
+    foreign = tmp_path / "foreign.safetensors"
+    save_file({"w": np.zeros(3)}, foreign)
+    with pytest.raises(FileFormatError, match="not one of an everyformer network"):
+        ef.load(foreign)
+    newer = tmp_path / "newer.safetensors"
+    save_file({"w": np.zeros(3)}, newer, {storage.FORMAT: '{"version": 99}'})
+    with pytest.raises(FileFormatError, match="version 99"):
+        ef.load(newer)
+    arrays = dict(soft.network.arrays())
+    arrays["stages.1.feed_forward.W_1"] = np.zeros((1, 1, 1))
+    soft.network.save(tmp_path / "good.safetensors")
+    header, _ = storage.read_arrays(tmp_path / "good.safetensors")
+    storage.write_arrays(tmp_path / "bad.safetensors", arrays, header)
+    with pytest.raises(FileFormatError, match="is damaged"):
+        ef.load(tmp_path / "bad.safetensors")
+
+
+def test_a_failed_save_leaves_nothing(
+    soft: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(storage, "save_file", fail)
+    with pytest.raises(KeyboardInterrupt):
+        soft.network.save(tmp_path / "network.safetensors")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rounding_rationals_must_be_asked_for(hard: Built) -> None:
+    with pytest.raises(NumberKindError, match="rationals that float64 cannot hold"):
+        hard.network.in_float64()
+    rounded = hard.network.in_float64(allow_rounding=True)
+    assert not rounded.is_exact
+    x = np.random.default_rng(3).random((10, 2, 1))
+    assert np.allclose(rounded(x), hard.network(x), atol=1e-9)
+
+
+def test_cost_counts_what_is_there(soft: Built) -> None:
+    cost = count(soft.network)
+    blocks = soft.network.blocks
+    assert cost.attention_layers + cost.feed_forward_layers == blocks == cost.blocks
+    assert cost.parameters == blocks * (17 * 2 + 6)
+    assert cost.stored_bytes == sum(a.nbytes for _, a in soft.network.arrays())

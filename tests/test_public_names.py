@@ -1,0 +1,27 @@
+"""The public surface is a list under test."""
+
+import everyformer as ef
+
+
+def test_public_names() -> None:
+    assert sorted(ef.__all__) == [
+        "ArchitectureSpec",
+        "Bound",
+        "Built",
+        "ContextualMapping",
+        "Network",
+        "Plan",
+        "Target",
+        "Verdict",
+        "construct",
+        "contextual_mapping",
+        "load",
+        "plan",
+        "targets",
+    ]
+    assert all(hasattr(ef, name) for name in ef.__all__)
+
+
+def test_gallery_names() -> None:
+    assert set(ef.targets.GALLERY) <= set(vars(ef.targets))
+    assert len(ef.targets.GALLERY) == 10
