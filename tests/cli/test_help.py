@@ -1,7 +1,33 @@
 """Help texts against snapshots; EVERYFORMER_SNAPSHOTS=write renews them."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+COMMANDS = ["", "demo", "targets", "plan", "construct", "run", "inspect"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_is_the_stored_one(command: str, everyformer: Callable[..., Any]) -> None:
+    text = everyformer(*command.split(), "--help").stdout
+    snapshot = SNAPSHOTS / f"{command or 'everyformer'}.txt"
+    if os.environ.get("EVERYFORMER_SNAPSHOTS") == "write":
+        snapshot.write_text(text)
+    assert text == snapshot.read_text()
+
+
+@pytest.mark.parametrize("command", COMMANDS[1:])
+def test_help_teaches_with_an_example(
+    command: str, everyformer: Callable[..., Any]
+) -> None:
+    lines = everyformer(command, "--help").stdout.splitlines()
+    assert lines[-1].strip().startswith(f"Example: everyformer {command}")
+    assert max(map(len, lines)) <= 80
+
+
+def test_no_command_shows_the_help(everyformer: Callable[..., Any]) -> None:
+    assert "Begin with: everyformer demo" in everyformer(code=2).output

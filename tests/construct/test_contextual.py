@@ -95,7 +95,7 @@ def test_lemma_6_on_all_three_categories(n: int, d: int, K: int) -> None:
     result = ef.contextual_mapping(contextual_network(c), sequences)
     assert result.verdict is Verdict.PROVED, str(result)
     assert result.sequences == len(sequences)
-    if c.V >= n:  # otherwise no sequence has distinct columns
+    if n <= c.V:  # otherwise no sequence has distinct columns
         assert result.smallest_gap is not None
         assert result.smallest_gap >= Fraction(1, K)
 

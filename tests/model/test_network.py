@@ -1,6 +1,7 @@
 """Networks: inputs of many kinds, exact evaluation, traces, files, conversion."""
 
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def test_trace_blocks_shows_each_shift(soft: Built) -> None:
     assert len(steps) == 1 + 16
     moved = [
         (a.ids != b.ids).sum()  # type: ignore[union-attr]
-        for a, b in zip(steps, steps[1:], strict=False)
+        for a, b in pairwise(steps)
     ]
     assert sum(moved) == 2  # each token is shifted once
     after = soft.network.trace(x)

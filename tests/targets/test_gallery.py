@@ -1,4 +1,4 @@
-"""The moduli of continuity of the gallery are true, and least where the docstrings say so."""
+"""The moduli of continuity of the gallery are true, and least where they are said to be."""
 
 from fractions import Fraction
 

@@ -136,6 +136,10 @@ def grid_for_tolerance(
 ) -> tuple[Plan, Table, Bound]:
     """The coarsest dyadic grid whose bound on d_p meets the tolerance.
 
+    An equivariant target gets Theorem 2, unless positions are asked for. Theorem 2 gives up
+    the cells with equal columns; where no grid within float64 makes them few enough, and
+    `positional` leaves the choice, Theorem 3 is taken instead.
+
     Returns:
         The plan for that grid, the table of f on it, and the bound.
 
@@ -153,6 +157,32 @@ def grid_for_tolerance(
             "from samples. Declare one of them, or choose the grid yourself (grid=...)."
         )
         raise TargetError(msg)
+    choices = [positional]
+    if positional is None and target.equivariant and target.seq_len > 1:
+        choices = [False, True]
+    failures: list[str] = []
+    for choice in choices:
+        found = _coarsest(target, tol, p, softened, choice, max_memory, progress)
+        if not isinstance(found, str):
+            return found
+        failures.append(found)
+    msg = (
+        f"No grid that can be built brings d_p({target.name}, g) to tol={tol:g}. "
+        f"{' '.join(failures)} Raise tol, or allow more memory."
+    )
+    raise ToleranceError(msg)
+
+
+def _coarsest(
+    target: Target,
+    tol: int | float,
+    p: Fraction,
+    softened: bool,
+    positional: bool | None,
+    max_memory: int,
+    progress: Progress,
+) -> tuple[Plan, Table, Bound] | str:
+    """The first grid of 2, 4, 8, ... that meets the tolerance, or why there is none."""
     best = "none"
     K = 2
     while True:
@@ -164,7 +194,7 @@ def grid_for_tolerance(
         try:
             check_feasible(plan, max_memory)
         except (GridError, MemoryLimitError) as error:
-            raise ToleranceError(_unreachable(c, tol, best, str(error))) from error
+            return f"{c.theorem}: the best bound was {best}; the next grid fails: {error}"
         table = piecewise_constant(c, target, progress)
         bound = distance_bound(c, target, table, p)
         assert bound is not None, "a modulus is declared"  # noqa: S101
@@ -172,16 +202,3 @@ def grid_for_tolerance(
             return plan, table, bound
         best = f"{bound.format_value()} at grid={K}"
         K *= 2
-
-
-def _unreachable(c: Constants, tol: int | float, best: str, reason: str) -> str:
-    advice = "Raise tol, or allow more memory."
-    if not c.positional and c.n > 1:
-        advice += (
-            " Cells with equal columns are lost in Theorem 2; positional=True (Theorem 3) "
-            "does not lose them."
-        )
-    return (
-        f"No grid that can be built brings d_p below tol={tol:g}. The best bound was "
-        f"{best}; the next grid fails: {reason} {advice}"
-    )

@@ -98,8 +98,8 @@ def construct(
         p: The exponent of d_p.
         softened: The real network in T^{2,1,4} (softmax, four ReLUs, float64), or the
             modified one (hardmax, Phi, exact rationals).
-        positional: Theorem 3 (with positions) instead of Theorem 2; by default unless the
-            target is equivariant.
+        positional: Theorem 3 (with positions) instead of Theorem 2. By default only if the
+            target is not equivariant, or if Theorem 2 cannot meet the tolerance.
         spacing: Distance of positions in units of delta; K gives the paper's E.
         max_memory: Bytes that building may need.
         progress: Called as progress(what, done, total).

@@ -200,7 +200,8 @@ class Network:
             msg = (
                 f"{rounded} weights of this network are rationals that float64 cannot "
                 "hold; rounded, the ids may miss their windows. Construct with "
-                "softened=True, whose weights are float64 numbers, or pass allow_rounding=True."
+                "softened=True, whose weights are float64 numbers, or pass "
+                "allow_rounding=True."
             )
             raise NumberKindError(msg)
         return self.with_arrays(converted)

@@ -21,7 +21,11 @@ class Box:
     highs: tuple[float, ...]
 
     @classmethod
-    def per_coordinate(cls, domain: Sequence[tuple[int | float, int | float]], d_model: int) -> "Box":
+    def per_coordinate(
+        cls,
+        domain: Sequence[tuple[int | float, int | float]],
+        d_model: int,
+    ) -> "Box":
         """Read `domain=[(low, high), ...]`; one interval serves all coordinates.
 
         Raises:

@@ -1,0 +1,98 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from everyformer.cli import tables
+from everyformer.model.architecture import ArchitectureSpec
+from everyformer.model.network import Network, Step
+
+Command = Callable[..., Any]
+
+
+def save(*sequences: list[float]) -> None:
+    np.save("x.npy", np.array(sequences)[..., None])
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("│┃ ").split("│")]
+
+
+def test_inspect_shows_moves_and_stages(everyformer: Command, swap_mean_4: Path) -> None:
+    save([0.1, 0.6, 0.9])
+    lines = everyformer("inspect", swap_mean_4, "--input", "x.npy").stdout.splitlines()
+    rows = [cells(line) for line in lines if line.startswith("│")]
+    # K = 4: a shift adds 4 (max - min), in the order of the ids 0, 1/2, 3/4.
+    assert rows[:3] == [
+        ["1", "1", "0", "3"],
+        ["3", "2", "0.5", "10.5"],
+        ["4", "3", "0.75", "39.75"],
+    ]
+    assert rows[3] == ["input", "0.1", "0.6", "0.9"]
+    assert ["selective shifts", "3", "10.5", "39.75"] in rows
+    assert "Drew the ids in out/ids.png." in lines
+    assert (swap_mean_4 / "ids.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_inspect_chooses_a_sequence_and_a_picture(
+    everyformer: Command, swap_mean_4: Path
+) -> None:
+    save([0.1, 0.6, 0.9], [0.9, 0.6, 0.1])
+    network = swap_mean_4 / "network.safetensors"
+    arguments = ("--input", "x.npy", "--sequence", 1, "--picture", "p.png")
+    output = everyformer("inspect", network, *arguments).stdout
+    assert "0.9" in next(line for line in output.splitlines() if "input" in line).split()[3]
+    assert Path("p.png").exists()
+    assert not (swap_mean_4 / "ids.png").exists()
+
+
+def test_inspect_of_equal_tokens_and_of_tokens_outside(
+    everyformer: Command, swap_mean_4: Path
+) -> None:
+    save([0.3, 0.3, 0.3], [0.1, 2.0, 0.9])
+    output = everyformer("inspect", swap_mean_4, "--input", "x.npy").stdout
+    assert "no token moved" in output
+    everyformer("inspect", swap_mean_4, "--input", "x.npy", "--sequence", 1)
+
+
+def test_inspect_of_rationals_shows_fractions(everyformer: Command) -> None:
+    everyformer("construct", "sort", "--grid", 3, "--exact", "-o", "out")
+    save([0.5, 0.5])
+    output = everyformer("inspect", "out", "--input", "x.npy").stdout
+    assert "1/3" in output
+
+
+def test_inspect_of_a_single_token_has_stages_only(everyformer: Command) -> None:
+    everyformer("construct", "sort", "--grid", 2, "-n", 1, "-o", "out")
+    save([0.3])
+    output = everyformer("inspect", "out", "--input", "x.npy").stdout
+    assert "no selective shifts" in output
+    assert "quantise" in output
+    assert not Path("out/ids.png").exists()
+
+
+def test_tables_of_many_tokens_are_cut_short() -> None:
+    assert tables.tokens(np.zeros((7, 1))) == ["0"] * 6 + ["..."]
+    assert tables.tokens(np.zeros((1, 2))) == ["(0, 0)"]
+    steps = [Step(f"block {i}", np.zeros((1, 1)), np.array([i])) for i in range(42)]
+    assert tables.shift_moves(steps).row_count == 40
+    assert tables.shift_moves(steps).caption == "and 1 more"
+
+
+def test_inspect_of_a_network_that_was_not_constructed(everyformer: Command) -> None:
+    spec = ArchitectureSpec(2, 1, 2, 1, 4, "softmax", "relu", False)
+    Network(spec, ()).save("empty.safetensors")
+    save([0.3, 0.4])
+    output = everyformer("inspect", "empty.safetensors", "--input", "x.npy").stdout
+    assert "was not constructed" in output
+
+
+@pytest.mark.parametrize("sequence", [-1, 2])
+def test_inspect_refuses_a_sequence_that_is_not_there(
+    sequence: int, everyformer: Command, swap_mean_4: Path
+) -> None:
+    save([0.1, 0.6, 0.9], [0.9, 0.6, 0.1])
+    arguments = ("inspect", swap_mean_4, "--input", "x.npy", "--sequence", sequence)
+    assert "x.npy holds 2, from 0" in everyformer(*arguments, code=2).stderr

@@ -1,0 +1,49 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+import everyformer as ef
+
+Command = Callable[..., Any]
+
+
+def test_plan_of_a_file(everyformer: Command, swap_mean: str) -> None:
+    output = everyformer("plan", swap_mean, "--grid", 16).stdout
+    assert "swap_mean: Theorem 2" in output
+    assert "3,399" in output
+    assert "would not be built" not in output
+
+
+def test_plan_as_json_is_the_librarys(everyformer: Command) -> None:
+    shown = json.loads(
+        everyformer("plan", "sort", "--grid", 8, "-n", 3, "-d", 2, "--json").stdout
+    )
+    refusal = shown.pop("refusal")
+    assert shown == ef.plan(ef.targets.sort(3, 2), 8).to_json()
+    assert "float64 holds 53" in refusal
+
+
+def test_plan_sizes_have_defaults(everyformer: Command) -> None:
+    shown = json.loads(everyformer("plan", "reverse", "--grid", 4, "--json").stdout)
+    assert (shown["seq_len"], shown["d_model"], shown["refusal"]) == (2, 1, None)
+
+
+def test_exact_and_positional_choose_the_network(everyformer: Command) -> None:
+    arguments = ("plan", "centring", "--grid", 6, "--json")
+    shown = json.loads(everyformer(*arguments, "--exact", "--positional").stdout)
+    assert (shown["class"], shown["theorem"]) == ("modified T_P^{2,1,1}", "Theorem 3")
+    shown = json.loads(everyformer(*arguments, "--no-positional").stdout)
+    assert (shown["class"], shown["theorem"]) == ("T^{2,1,4}", "Theorem 2")
+
+
+def test_plan_says_why_it_would_be_refused(everyformer: Command) -> None:
+    output = everyformer("plan", "sort", "--grid", 6).stdout
+    assert "It would not be built: grid=6 is not a power of two" in output
+
+
+def test_targets_lists_the_gallery(everyformer: Command) -> None:
+    output = everyformer("targets").stdout
+    assert all(name in output for name in ef.targets.GALLERY)
+    assert "2, equivariant" in output
+    assert "3, positions" in output
+    assert "The sequence backwards." in output

@@ -1,0 +1,47 @@
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from everyformer.cli import progress
+
+
+@pytest.fixture
+def terminal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Generator[Path, None, None]:
+    """A file that the bar takes for a terminal."""
+    path = tmp_path / "terminal.txt"
+    with path.open("w") as file:
+
+        def console(*, stderr: bool) -> Console:
+            assert stderr
+            return Console(file=file, force_terminal=True, force_interactive=True, width=80)
+
+        monkeypatch.setattr(progress, "Console", console)
+        yield path
+
+
+def test_long_work_shows_a_bar(terminal: Path) -> None:
+    with progress.progress_bar(delay=0.01) as report:
+        report("quantise", 8, 8)
+        report("value map", 3, 4)
+        time.sleep(0.3)
+    text = terminal.read_text()
+    assert "value map" in text
+    assert "75%" in text
+
+
+def test_short_work_shows_nothing(terminal: Path) -> None:
+    with progress.progress_bar(delay=60.0) as report:
+        report("quantise", 1, 8)
+    assert terminal.read_text() == ""
+
+
+def test_no_bar_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    with progress.progress_bar(delay=0.01) as report:
+        report("quantise", 1, 8)
+        time.sleep(0.1)
+    assert capfd.readouterr() == ("", "")
