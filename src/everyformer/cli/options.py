@@ -54,7 +54,8 @@ PositionalOption = Annotated[
     typer.Option(
         "--positional/--no-positional",
         help="Theorem 3 (with positions) or Theorem 2 (permutation equivariant). By "
-        "default Theorem 2 for targets declared equivariant.",
+        "default Theorem 2 for targets declared equivariant, unless `construct --tol` is "
+        "out of its reach.",
         show_default=False,
     ),
 ]

@@ -1,0 +1,76 @@
+"""The weights of a block as one row, so that a kernel reads memory once, in order.
+
+    attention row      for each head:  W_Q (m, d), b_Q (m), W_K (m, d), W_V (m, d), W_O (d, m)
+    feed-forward row   W_1 (r, d), b_1 (r), W_2 (d, r), b_2 (d)
+                       and for Phi:    breaks (r, 2), closed (r, 2), slopes (r, 3),
+                                       intercepts (r, 3)
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from everyformer.model.architecture import ArchitectureSpec
+from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage
+
+
+@dataclass(frozen=True)
+class PackedLayers:
+    """Consecutive layers of one kind.
+
+    Attributes:
+        name: The stage they belong to.
+        kind: "attention" or "feed-forward".
+        rows: One row of weights for each layer, contiguous.
+        sizes: (h, m) or (r,).
+        special: True for hardmax, or for an activation in Phi.
+    """
+
+    name: str
+    kind: str
+    rows: np.ndarray
+    sizes: tuple[int, ...]
+    special: bool
+
+
+def pack(stages: tuple[Stage, ...], spec: ArchitectureSpec) -> tuple[PackedLayers, ...]:
+    """The network as runs of layers of one kind, in the order of execution."""
+    runs: list[PackedLayers] = []
+    hard = spec.normaliser == "hardmax"
+    for stage in stages:
+        halves: list[PackedLayers] = []
+        if stage.attention is not None:
+            halves.append(_attention(stage.name, stage.attention, hard))
+        if stage.feed_forward is not None:
+            halves.append(_feed_forward(stage.name, stage.feed_forward))
+        if len(halves) == 1:
+            runs += halves
+            continue
+        for block in range(stage.blocks):  # attention and feed-forward alternate
+            runs += [
+                PackedLayers(h.name, h.kind, h.rows[block : block + 1], h.sizes, h.special)
+                for h in halves
+            ]
+    return tuple(runs)
+
+
+def _attention(name: str, stack: AttentionStack, hard: bool) -> PackedLayers:
+    layers, h, m, _ = stack.W_Q.shape
+    parts = [stack.W_Q, stack.b_Q, stack.W_K, stack.W_V, stack.W_O]
+    rows = np.concatenate([part.reshape(layers, h, -1) for part in parts], axis=-1)
+    return PackedLayers(name, "attention", _rows(rows), (h, m), hard)
+
+
+def _feed_forward(name: str, stack: FeedForwardStack) -> PackedLayers:
+    layers, r, _ = stack.W_1.shape
+    parts = [stack.W_1, stack.b_1, stack.W_2, stack.b_2]
+    if stack.phi is not None:
+        phi = stack.phi
+        parts += [phi.breaks, phi.closed, phi.slopes, phi.intercepts]
+    rows = np.concatenate([part.reshape(layers, -1) for part in parts], axis=-1)
+    special = stack.phi is not None
+    return PackedLayers(name, "feed-forward", _rows(rows), (r,), special)
+
+
+def _rows(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array.reshape(len(array), -1), dtype=np.float64)
