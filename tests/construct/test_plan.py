@@ -136,3 +136,24 @@ def test_the_evaluation_of_f_comes_after_the_refusals() -> None:
     target = Target(never, 3, 2, equivariant=True)
     with pytest.raises(EveryformerError, match="not a power of two"):
         ef.construct(target, grid=6)
+
+
+@pytest.mark.parametrize(
+    ("target", "grid"),
+    [
+        (centring(2, 7), 1000),
+        (reverse(2, 8), 16),
+        (reverse(300, 1), 64),
+        (reverse(3000, 1), 64),
+    ],
+)
+def test_plans_of_any_size_are_made_by_formula(target: Target, grid: int) -> None:
+    plan = ef.plan(target, grid)
+    assert "e+" in str(plan)
+    assert plan.to_json()["grid"] == grid
+    with pytest.raises(EveryformerError):
+        check_feasible(plan)
+
+
+def test_a_name_is_no_markup() -> None:
+    assert "a[/b]" in str(ef.plan(Target(np.negative, 2, 1, name="a[/b]"), 4))

@@ -165,6 +165,15 @@ def test_bad_files(soft: Built, tmp_path: Path) -> None:
     save_file({"w": np.zeros(3)}, newer, {storage.FORMAT: '{"version": 99}'})
     with pytest.raises(FileFormatError, match="version 99"):
         ef.load(newer)
+    for header in (
+        "{",
+        "[]",
+        '{"version": 1}',
+        '{"version": 1, "denominators": {"z": "3"}}',
+    ):
+        save_file({"w": np.zeros(3)}, newer, {storage.FORMAT: header})
+        with pytest.raises(FileFormatError, match="is damaged"):
+            ef.load(newer)
     arrays = dict(soft.network.arrays())
     arrays["stages.1.feed_forward.W_1"] = np.zeros((1, 1, 1))
     soft.network.save(tmp_path / "good.safetensors")

@@ -38,6 +38,11 @@ def test_orbits_add_up_to_all_sequences() -> None:
         assert len(set(permutations(row.tolist()))) == size
 
 
+@pytest.mark.unhooked
+def test_numpy_integers_are_integers() -> None:
+    assert Grid(np.int64(4), 2, UNIT2).columns == 16  # type: ignore[arg-type]
+
+
 def test_volume_is_exact() -> None:
     assert Box((0.0, -1.0), (0.5, 2.0)).volume(2) == Fraction(9, 4)
 

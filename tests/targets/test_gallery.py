@@ -5,6 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from everyformer.errors import TargetError
 from everyformer.targets import GALLERY, centring, smooth_bump, smooth_rank, soft_attention
 from everyformer.targets.target import Target
 
@@ -67,6 +68,13 @@ def test_bump_vanishes_on_the_boundary() -> None:
     x = np.random.default_rng(3).random((100, 2, 2))
     x[:, 1, 0] = np.arange(100) % 2
     assert np.abs(smooth_bump(2, 2)(x)).max() < 1e-30
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_impossible_sizes_are_refused(name: str) -> None:
+    for n, d in ((0, 1), (2, 0), (-1, 2)):
+        with pytest.raises(TargetError, match="is not an integer >= 1"):
+            GALLERY[name](n, d)
 
 
 def test_exact_constants() -> None:

@@ -96,6 +96,9 @@ def test_modulus() -> None:
     assert Target(identity, 2, 1, lipschitz=2).modulus_of_continuity(0.5) == 1
     root = Target(identity, 2, 1, modulus=lambda r: r**0.5)
     assert root.modulus_of_continuity(Fraction(1, 4)) == Fraction(1, 2)
+    broken_modulus = Target(identity, 2, 1, modulus=lambda r: r / 0)
+    with pytest.raises(TargetError, match=r"failed at radius 0\.25: ZeroDivisionError"):
+        broken_modulus.modulus_of_continuity(0.25)
     wrong = Target(identity, 2, 1, modulus=lambda r: -r)
     with pytest.raises(TargetError, match=r"returned -0\.25 at radius 0\.25"):
         wrong.modulus_of_continuity(0.25)

@@ -83,14 +83,18 @@ class Constants:
         return tuple(j * self.spacing * sum(self.u) for j in range(self.n))
 
     @property
-    def swept_ids(self) -> range | tuple[int, ...]:
+    def swept_ids(self) -> tuple[int, ...]:
         """The ids l of the selective shifts, increasing, in units of delta.
 
         Theorem 2: 0 .. K^d - 1. Theorem 3: the union of s_j + (0 .. K^d - 1).
         """
-        if not self.positional:
-            return range(self.V)
-        return tuple(s + m for s in self.position_ids for m in range(self.V))
+        starts = self.position_ids if self.positional else (0,)
+        return tuple(s + m for s in starts for m in range(self.V))
+
+    @property
+    def num_swept_ids(self) -> int:
+        """K^d in Theorem 2, n K^d in Theorem 3."""
+        return self.V * (self.n if self.positional else 1)
 
     @property
     @implements(YUN2020, "Lemma 6", "Appendix C.2")

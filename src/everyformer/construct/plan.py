@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from math import factorial
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from everyformer.construct.constants import (
     EDGE_GUARD,
@@ -138,7 +140,7 @@ class Plan:
             "paper_layers": self.paper_layers,
             "parameters": self.parameters,
             "nonzeros_limit": self.nonzeros_limit,
-            "lower_bound": str(self.lower_bound),
+            "lower_bound": format_count(int(self.lower_bound)),
             "id_bits": c.id_bits,
             "stored_bytes": self.stored_bytes,
             "peak_bytes": self.peak_bytes,
@@ -151,20 +153,20 @@ class Plan:
             f"{self.target}: {c.theorem} of {YUN2020.key}, {self.architecture.class_name}\n"
             f"n = {c.n}, d = {c.d}, K = {c.K}"
         )
-        table = RichTable(title=title, title_justify="left", show_header=False)
+        table = RichTable(title=Text(title), title_justify="left", show_header=False)
         table.add_column("quantity")
         table.add_column("value", justify="right")
         for stage in self.stages:
             mark = "" if stage.in_paper else " (closes a gap)"
-            table.add_row(f"layers: {stage.name}{mark}", f"{stage.layers:,}")
+            table.add_row(f"layers: {stage.name}{mark}", format_count(stage.layers))
         table.add_section()
         ratio = self.parameters / self.lower_bound
         for name, value in (
-            ("blocks", f"{self.blocks:,}"),
-            ("of them in the paper", f"{self.paper_layers:,}"),
-            ("parameters", f"{self.parameters:,}"),
-            ("non-zeros, at most", f"{self.nonzeros_limit:,}"),
-            ("lower bound of Section 5.4", f"{float(self.lower_bound):,.0f}"),
+            ("blocks", format_count(self.blocks)),
+            ("of them in the paper", format_count(self.paper_layers)),
+            ("parameters", format_count(self.parameters)),
+            ("non-zeros, at most", format_count(self.nonzeros_limit)),
+            ("lower bound of Section 5.4", format_count(int(self.lower_bound))),
             ("parameters / lower bound", f"{float(ratio):.1f}"),
             ("id bits (float64 allows 51)", f"{c.id_bits}"),
             ("weights", format_bytes(self.stored_bytes)),
@@ -181,6 +183,16 @@ class Plan:
         return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
+def format_count(count: int) -> str:
+    """An integer with thousands separators, or as a power of ten where that is long.
+
+    Example:
+        >>> format_count(250_075), format_count(10**40)
+        ('250,075', '1.0e+40')
+    """
+    return f"{count:,}" if count < 10**18 else f"{Decimal(count):.1e}"
+
+
 def format_bytes(count: int) -> str:
     """Bytes in the largest unit that gives at least 1.
 
@@ -188,12 +200,12 @@ def format_bytes(count: int) -> str:
         >>> format_bytes(1536), format_bytes(44_040_192)
         ('1.5 KiB', '42.0 MiB')
     """
-    value, unit = float(count), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
-        if value < 1024:
-            break
-        value, unit = value / 1024, larger
-    return f"{value:.1f} {unit}"
+    units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+    power = min(max(count.bit_length() - 1, 0) // 10, len(units) - 1)
+    whole = count >> 10 * power
+    if whole >= 2**20:
+        return f"{format_count(whole)} {units[power]}"
+    return f"{count / 2 ** (10 * power):.1f} {units[power]}"
 
 
 def make_plan(
@@ -275,7 +287,7 @@ def _stages(c: Constants) -> Iterator[StageCount]:
         yield StageCount("lift", 1, False, 1 + 4 if soft else 1)
     else:
         heads = 2 * (3 * d + 1 + 1)
-        yield StageCount("selective shifts", len(c.swept_ids), True, heads)
+        yield StageCount("selective shifts", c.num_swept_ids, True, heads)
         yield StageCount("global shift", 1, True, 2 * 3 * d + 1)
     if not c.positional:
         if soft:
@@ -306,7 +318,7 @@ def check_feasible(plan: Plan, max_memory: int = DEFAULT_MAX_MEMORY) -> None:
         wrong.append(
             f"grid={c.K} is not a power of two, so multiples of 1/{c.K} and the ids made "
             f"of them are rounded in float64 and miss their windows. Use grid={below} or "
-            f"grid={2 * below}, or softened=False for the exact modified network"
+            f"grid={2 * below}, or the exact modified network (softened=False, --exact)"
         )
     if c.softened and c.id_bits + WINDOW_BITS > FLOAT64_BITS:
         wrong.append(
@@ -316,7 +328,8 @@ def check_feasible(plan: Plan, max_memory: int = DEFAULT_MAX_MEMORY) -> None:
     if not c.positional and c.grid.num_distinct_sets == 0:
         wrong.append(
             f"n={c.n} tokens on a grid of {c.V} columns always repeat a column, where "
-            "Theorem 2 promises nothing. Use a finer grid, or positional=True (Theorem 3)"
+            "Theorem 2 promises nothing. Use a finer grid, or positions (Theorem 3: "
+            "positional=True, --positional)"
         )
     if c.softened and not c.grid.box.is_unit:
         wrong += list(_boxes_too_far_from_zero(c))
@@ -324,11 +337,10 @@ def check_feasible(plan: Plan, max_memory: int = DEFAULT_MAX_MEMORY) -> None:
         raise GridError(". ".join(wrong) + ".")
     if plan.peak_bytes > max_memory:
         msg = (
-            f"n={c.n}, d={c.d}, grid={c.K} makes {plan.blocks:,} blocks and needs about "
-            f"{format_bytes(plan.peak_bytes)} to build, more than the limit of "
+            f"n={c.n}, d={c.d}, grid={c.K} makes {format_count(plan.blocks)} blocks and "
+            f"needs about {format_bytes(plan.peak_bytes)} to build, more than the limit of "
             f"{format_bytes(max_memory)}. Use a coarser grid, or raise the limit "
-            f"(max_memory={plan.peak_bytes}, --max-memory "
-            f"{plan.peak_bytes / 2**30:.1f})."
+            "(max_memory in Python, --max-memory in the shell)."
         )
         raise MemoryLimitError(msg)
 
@@ -342,9 +354,10 @@ def _smaller_grid(plan: Plan) -> str:
             Grid(K, c.n, c.grid.box), c.theorem, softened=True, spacing=K + 1
         )
         if smaller.id_bits + WINDOW_BITS <= FLOAT64_BITS:
-            return f"Use grid={K} or less, or softened=False for the exact modified network"
+            exact = "the exact modified network (softened=False, --exact)"
+            return f"Use grid={K} or less, or {exact}"
         K //= 2
-    return "No grid fits; use softened=False for the exact modified network"
+    return "No grid fits; use the exact modified network (softened=False, --exact)"
 
 
 def _boxes_too_far_from_zero(c: Constants) -> Iterator[str]:

@@ -1,22 +1,170 @@
 """Exact evaluation: the forward pass in integers.
 
 A hardmax network with rational weights maps rationals to rationals. Fractions would do, but
-each operation on them takes a greatest common divisor. Instead the network is conjugated by
-a scaling: with D a common denominator of everything that is added to the state,
+each operation on them takes a greatest common divisor. Instead every stage is conjugated by
+a scaling: with D a common denominator of the state and of everything that is added to it,
 
     g'(y) = D g(y / D)
 
-is a network of the same form whose weights are integers, and it runs on Python ints.
+is a stage of the same form whose weights are integers. It runs on int64 as long as a bound
+on every intermediate number allows, and on Python ints from there on.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from math import lcm
 
 import numpy as np
 
 from everyformer.model.activation import PiecewiseLinear
-from everyformer.model.stacks import FeedForwardStack, Stage
+from everyformer.model.forward import (
+    Progress,
+    attention_layer,
+    feed_forward_layer,
+    no_progress,
+)
+from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage
 from everyformer.numerics.rationals import common_denominator, exact_array
+
+INT64_LIMIT = 2**62
+
+
+Cache = dict[tuple[int, int], tuple[Stage, Stage, Stage | None]]
+"""Stages in units: (number of the stage, D) to (the stage, in units, and in int64)."""
+
+
+def run_exact(
+    stages: tuple[Stage, ...],
+    state: np.ndarray,
+    progress: Progress = no_progress,
+    cache: Cache | None = None,
+) -> Iterator[tuple[Stage, np.ndarray]]:
+    """The state after each stage, as ints and Fractions.
+
+    Args:
+        stages: Stages of a hardmax network.
+        state: An object array of ints and Fractions, shape (*batch, n, d).
+        progress: Called now and then.
+        cache: Keeps converted weights from call to call.
+    """
+    cache = {} if cache is None else cache
+    for number, stage in enumerate(stages):
+        unit = lcm(common_denominator([state]), common_denominator(additive_arrays(stage)))
+        held = cache.get((number, unit))
+        if held is None or held[0] is not stage:
+            whole = _stage_in_units(stage, unit)
+            held = cache[number, unit] = (stage, whole, _as_int64(whole))
+        after = _run_integers(held[1], held[2], exact_array(state * unit), progress)
+        state = from_units(after, unit)
+        yield stage, state
+
+
+def _run_integers(
+    stage: Stage, small: Stage | None, state: np.ndarray, progress: Progress
+) -> np.ndarray:
+    """All blocks of a stage with integer weights; int64 where every number fits."""
+    limits = None if small is None else _growth(small)
+    for block in range(stage.blocks):
+        after = None
+        if small is not None and limits is not None and _fits(state, limits[block]):
+            after = _int64_block(small, block, state.astype(np.int64, copy=False))
+        if after is None:
+            after = _python_block(stage, block, state.astype(object, copy=False))
+        state = after
+        if block % 512 == 0:
+            progress(stage.name, block, stage.blocks)
+    return state.astype(object)
+
+
+def _python_block(stage: Stage, block: int, state: np.ndarray) -> np.ndarray:
+    if stage.attention is not None:
+        state = attention_layer(stage.attention, block, state, "hardmax")
+    if stage.feed_forward is not None:
+        state = feed_forward_layer(stage.feed_forward, block, state)
+    return state
+
+
+def _int64_block(stage: Stage, block: int, state: np.ndarray) -> np.ndarray | None:
+    """One block in int64, or None where a tie makes a fraction."""
+    if stage.feed_forward is not None:
+        return feed_forward_layer(stage.feed_forward, block, state)
+    assert stage.attention is not None, "a stage has a half"  # noqa: S101
+    return _int64_attention(stage.attention, block, state)
+
+
+def _int64_attention(stack: AttentionStack, layer: int, x: np.ndarray) -> np.ndarray | None:
+    """Hardmax attention with heads of size 1, without the products of the scores.
+
+    Scores q k_j are largest where k_j is, for q > 0; where it is smallest, for q < 0; and
+    equal everywhere for q = 0. Tied entries share equally; None if that makes a fraction.
+    """
+    update = np.zeros_like(x)
+    for head in range(stack.W_Q.shape[1]):
+        query = x @ stack.W_Q[layer, head, 0] - stack.b_Q[layer, head, 0]  # [*batch, n]
+        key, value = x @ stack.W_K[layer, head, 0], x @ stack.W_V[layer, head, 0]
+        ahead = np.sign(query)[..., :, None] * key[..., None, :]  # [*batch, n, n]
+        wins = ahead == ahead.max(axis=-1, keepdims=True)
+        total, winners = (wins * value[..., None, :]).sum(axis=-1), wins.sum(axis=-1)
+        if (total % winners).any():
+            return None
+        update += (total // winners)[..., None] * stack.W_O[layer, head, :, 0]
+    return x + update
+
+
+def _fits(state: np.ndarray, growth: tuple[int, int]) -> bool:
+    """Whether factor * max|state| + constant, and so every number, fits into int64."""
+    factor, constant = growth
+    if state.size == 0:
+        return True
+    if state.dtype == object and any(type(v) is not int for v in state.flat):
+        return False
+    largest = max(int(state.max()), -int(state.min()))
+    return factor * largest + constant < INT64_LIMIT
+
+
+def _as_int64(stage: Stage) -> Stage | None:
+    """The stage in int64, or None if a weight does not fit or the form is another one."""
+    halves = (stage.attention is None) + (stage.feed_forward is None)
+    if halves != 1 or (stage.attention is not None and stage.attention.W_Q.shape[2] != 1):
+        return None
+    arrays: dict[str, np.ndarray] = {}
+    for name, array in stage.arrays():
+        if array.dtype == bool:
+            arrays[name] = array
+            continue
+        if any(type(v) is not int or abs(v) >= INT64_LIMIT for v in array.flat):
+            return None
+        arrays[name] = array.astype(np.int64)
+    return Stage.from_arrays(stage.name, stage.source, arrays)
+
+
+def _growth(stage: Stage) -> list[tuple[int, int]]:
+    """For each layer (f, c): no number in it exceeds f max|state| + c."""
+
+    def largest(array: np.ndarray, summed: int = 0) -> np.ndarray:
+        """Of each layer: the largest entry, or the largest sum over the last axis."""
+        sizes = abs(array.astype(object))
+        if summed:
+            sizes = sizes.sum(axis=-1)
+        return sizes.reshape(len(array), -1).max(axis=-1)
+
+    heads, layer = stage.attention, stage.feed_forward
+    if heads is not None:
+        h, n_limit = heads.W_Q.shape[1], 2**16  # a sum over at most so many tied tokens
+        rows = sum(largest(W, summed=1) for W in (heads.W_Q, heads.W_K, heads.W_V))
+        factors = 1 + n_limit * rows + h * largest(heads.W_O) * rows
+        return list(zip(factors.tolist(), largest(heads.b_Q).tolist(), strict=True))
+    assert layer is not None, "a stage has a half"  # noqa: S101
+    rows, starts = largest(layer.W_1, summed=1), largest(layer.b_1)
+    columns, ends = largest(layer.W_2, summed=1), largest(layer.b_2)
+    slopes: np.ndarray | int = 1
+    steps: np.ndarray | int = 0
+    if layer.phi is not None:
+        slopes, steps = 1 + largest(layer.phi.slopes), largest(layer.phi.intercepts)
+    factors = 1 + columns * slopes * rows + slopes * rows
+    constants = (columns + 1) * (slopes * starts + steps) + ends
+    return list(zip(factors.tolist(), constants.tolist(), strict=True))
 
 
 def additive_arrays(stage: Stage) -> list[np.ndarray]:
@@ -39,17 +187,13 @@ def _is_step(phi: PiecewiseLinear) -> np.ndarray:
     return np.asarray((phi.slopes == 0).all(axis=-1), dtype=bool)
 
 
-def in_units(stages: tuple[Stage, ...], denominator: int) -> tuple[Stage, ...]:
-    """The stages conjugated by multiplication with the denominator D.
+def _stage_in_units(stage: Stage, D: int) -> Stage:
+    """The stage conjugated by multiplication with D.
 
     Biases are multiplied by D. A piecewise constant phi keeps its values, and W_2 takes the
     factor D; any other phi is conjugated itself, phi'(t) = D phi(t / D), which multiplies
     its intercepts and breaks and leaves slopes and W_2 alone. ReLU commutes with D > 0.
     """
-    return tuple(_stage_in_units(stage, denominator) for stage in stages)
-
-
-def _stage_in_units(stage: Stage, D: int) -> Stage:
     attention, layer = stage.attention, stage.feed_forward
     if attention is not None:
         attention = replace(
@@ -92,12 +236,6 @@ def _feed_forward_in_units(layer: FeedForwardStack, D: int) -> FeedForwardStack:
 
 def _scaled(array: np.ndarray, D: int) -> np.ndarray:
     return exact_array(exact_array(array) * D)
-
-
-def unit_for(stages: tuple[Stage, ...], *others: np.ndarray) -> int:
-    """The denominator D that makes the additive weights and the given arrays integers."""
-    weights = [array for stage in stages for array in additive_arrays(stage)]
-    return common_denominator([*weights, *others])
 
 
 def from_units(state: np.ndarray, denominator: int) -> np.ndarray:

@@ -1,25 +1,28 @@
 """A Transformer as data, and what can be done with one."""
 
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from everyformer.errors import DomainError, FileFormatError, NumberKindError
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.construction import Construction
-from everyformer.model.exact import from_units, in_units, unit_for
-from everyformer.model.forward import Progress, no_progress, run_blocks, run_stages
+from everyformer.model.executor import Executor, ExecutorName
+from everyformer.model.forward import Progress, no_progress, run_blocks
 from everyformer.model.onnx_export import save_onnx
 from everyformer.model.stacks import Stage
 from everyformer.model.storage import read_arrays, write_arrays
-from everyformer.model.torch_module import TransformerModule
 from everyformer.numerics.rationals import exact_array, to_float
+
+if TYPE_CHECKING:
+    from everyformer.model.torch_module import TransformerModule
 
 
 @dataclass(frozen=True)
@@ -74,24 +77,54 @@ class Network:
         """True when weights are rationals rather than float64."""
         return any(array.dtype == object for _, array in self.arrays())
 
-    def __call__(self, x: Any, progress: Progress = no_progress) -> Any:
-        """Evaluate in float64: numpy in, numpy out; torch in, torch out.
-
-        A network with rational weights is evaluated exactly and rounded once, at the end.
+    def __call__(
+        self,
+        x: Any,
+        progress: Progress = no_progress,
+        *,
+        executor: ExecutorName = "auto",
+        dtype: type | str = np.float64,
+        threads: int | None = None,
+    ) -> Any:
+        """Evaluate: numpy in, numpy out; torch in, torch out, on the same device.
 
         Args:
             x: Tokens as rows, shape (*batch, n, d), any number of batch dimensions.
             progress: Called now and then, for long runs.
+            executor: "literal" runs every block, on the CPU or, for a CUDA tensor, on the
+                GPU; "folded" uses the structure of a constructed network; "reference" runs
+                the blocks one by one in numpy; "exact" runs a hardmax network in rationals
+                and rounds once. "auto" is "exact" for rational weights, else "literal".
+            dtype: float64, or float32 for the literal executor.
+            threads: Threads on the CPU; all cores by default.
 
         Raises:
             ValueError: If the shape is wrong or an entry is not finite.
             DomainError: If an entry lies where the theorem says nothing.
+            NumberKindError: If the executor cannot run this network.
         """
-        if isinstance(x, torch.Tensor):
-            result = self(x.detach().cpu().numpy(), progress)
-            return torch.from_numpy(result).to(x.device)
-        tokens = self._tokens(x)
-        return self._last(self._run(tokens, progress)).state.astype(np.float64)
+        tensor = _is_tensor(x)
+        tokens = self._tokens(x.detach().cpu().numpy() if tensor else x)
+        device = str(x.device) if tensor else "cpu"
+        result = self._executor.run(
+            tokens,
+            name=executor,
+            dtype=np.dtype(dtype).type,
+            device=device,
+            threads=threads,
+            progress=progress,
+        )
+        if not tensor:
+            return result
+        return import_module("torch").from_numpy(result).to(x.device)
+
+    def explain(self, executor: ExecutorName = "auto", device: str = "cpu") -> str:
+        """Which executor a call would use, and why, in words."""
+        return self._executor.explain(executor, device)
+
+    @cached_property
+    def _executor(self) -> Executor:
+        return Executor(self.architecture, self.stages, self.positions, self.construction)
 
     def exact(self, x: Any, progress: Progress = no_progress) -> np.ndarray:
         """Evaluate in exact arithmetic.
@@ -107,7 +140,7 @@ class Network:
             NumberKindError: If the network uses softmax, which has no rational values.
         """
         tokens = self._shaped(exact_array(x))
-        return self._last(self._run_exact(tokens, progress)).state
+        return self._last(self._run_exact(tokens, progress)).state.astype(object)
 
     def trace(self, x: Any, progress: Progress = no_progress) -> tuple[Step, ...]:
         """The state after every stage: quantised tokens, ids, values.
@@ -156,7 +189,7 @@ class Network:
 
     def to_torch(
         self, *, unroll: bool = False, allow_rounding: bool = False
-    ) -> TransformerModule:
+    ) -> "TransformerModule":
         """The network as an `nn.Module` in float64.
 
         Args:
@@ -164,7 +197,9 @@ class Network:
             allow_rounding: Round rational weights that are not float64 numbers.
         """
         network = self.in_float64(allow_rounding=allow_rounding)
-        return TransformerModule(
+        # PyTorch takes two seconds to import: only those wait for it who need it.
+        module = import_module("everyformer.model.torch_module")
+        return module.TransformerModule(
             network.architecture, network.stages, network.positions, unroll=unroll
         )
 
@@ -226,8 +261,7 @@ class Network:
             return
         state = tokens if self.positions is None else tokens + self.positions
         yield Step("input", state, self.ids(state))
-        normaliser = self.architecture.normaliser
-        for stage, after in run_stages(self.stages, state, normaliser, progress):
+        for stage, after in self._executor.stages_literal(state, progress):
             yield Step(stage.name, after, self.ids(after))
 
     def _run_exact(self, tokens: np.ndarray, progress: Progress) -> Iterator[Step]:
@@ -237,30 +271,12 @@ class Network:
                 "Construct with softened=False for exact evaluation."
             )
             raise NumberKindError(msg)
-        unit, stages, positions = self._integers
-        finer = unit_for((), tokens * unit)
-        if finer > 1:
-            unit *= finer
-            stages = in_units(self.stages, unit)
-            positions = None if positions is None else positions * finer
-        state = exact_array(tokens * unit)
-        if positions is not None:
-            state = state + positions
-        values = from_units(state, unit)
-        yield Step("input", values, self.ids(values))
-        for stage, after in run_stages(stages, state, "hardmax", progress):
-            values = from_units(after, unit)
-            yield Step(stage.name, values, self.ids(values))
-
-    @cached_property
-    def _integers(self) -> tuple[int, tuple[Stage, ...], np.ndarray | None]:
-        """A common denominator, and the weights in units of it."""
-        others = () if self.positions is None else (self.positions,)
-        unit = unit_for(self.stages, *others)
-        positions = None
+        state = tokens
         if self.positions is not None:
-            positions = exact_array(exact_array(self.positions) * unit)
-        return unit, in_units(self.stages, unit), positions
+            state = exact_array(tokens + exact_array(self.positions))
+        yield Step("input", state, self.ids(state))
+        for stage, after in self._executor.stages_exact(state, progress):
+            yield Step(stage.name, after, self.ids(after))
 
     @staticmethod
     def _last(steps: Iterator[Step]) -> Step:
@@ -299,6 +315,12 @@ class Network:
             )
             raise ValueError(msg)
         return array
+
+
+def _is_tensor(x: Any) -> bool:
+    """True for a torch.Tensor; without importing PyTorch, which made it if it is one."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
 
 
 def load(path: str | os.PathLike[str]) -> Network:

@@ -66,8 +66,12 @@ def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     except SafetensorError as error:
         msg = f"{path} is not a readable safetensors file ({error}). Write it again."
         raise FileFormatError(msg) from error
-    for name, denominator in header["denominators"].items():
-        arrays[name] = _from_digits(arrays[name], int(denominator))
+    try:
+        for name, denominator in header["denominators"].items():
+            arrays[name] = _from_digits(arrays[name], int(denominator))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        msg = f"{path} is damaged: {error!r}. Write the network again."
+        raise FileFormatError(msg) from error
     return header, arrays
 
 
@@ -78,10 +82,15 @@ def _header(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
             "Load it with the library that wrote it."
         )
         raise FileFormatError(msg)
-    header: dict[str, Any] = json.loads(metadata[FORMAT])
-    if header["version"] != VERSION:
+    try:
+        header = json.loads(metadata[FORMAT])
+        version = header["version"]
+    except (ValueError, KeyError, TypeError) as error:
+        msg = f"{path} is damaged: {error!r}. Write the network again."
+        raise FileFormatError(msg) from error
+    if version != VERSION:
         msg = (
-            f"{path} has format version {header['version']}, this program reads "
+            f"{path} has format version {version}, this program reads "
             f"{VERSION}. Install the version of everyformer that wrote it."
         )
         raise FileFormatError(msg)

@@ -97,6 +97,8 @@ class Grid:
 
     def __post_init__(self) -> None:
         """Refuse a number of cells that is no integer >= 2."""
+        if isinstance(self.cells, np.integer):
+            object.__setattr__(self, "cells", int(self.cells))
         K = self.cells
         if isinstance(K, bool) or not isinstance(K, int) or K < 2:
             msg = (

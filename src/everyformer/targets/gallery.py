@@ -23,7 +23,7 @@ def centring(seq_len: int, d_model: int = 1) -> Target:
         lambda x: x - x.mean(-2, keepdims=True),
         seq_len,
         d_model,
-        lipschitz=Fraction(2 * (seq_len - 1), seq_len),
+        lipschitz=Fraction(2 * max(seq_len - 1, 0), max(seq_len, 1)),
         equivariant=True,
         name="centring",
     )
@@ -49,7 +49,7 @@ def soft_attention(seq_len: int, d_model: int = 1) -> Target:
         attend,
         seq_len,
         d_model,
-        lipschitz=Fraction(5, 4) + Fraction(d_model - 1, 2 * d_model),
+        lipschitz=Fraction(5, 4) + Fraction(d_model - 1, 2 * max(d_model, 1)),
         equivariant=True,
         name="soft_attention",
     )
@@ -103,7 +103,7 @@ def smooth_bump(seq_len: int, d_model: int = 1) -> Target:
     the least: sum_i |d_i f| = 2 pi f sum_i |cot(pi x_i)| is stationary only where all x_i
     agree, with cot^2 = 1/(2N-1), and its maximum grows with N.
     """
-    N = seq_len * d_model
+    N = max(seq_len * d_model, 1)
     slope = 2 * math.pi * N * ((2 * N - 1) / (2 * N)) ** (N - 0.5) / math.sqrt(2 * N)
 
     def bump(x: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -160,11 +161,18 @@ class Target:
             return self.lipschitz * Fraction(radius)
         if self.modulus is None:
             return None
-        value = self.modulus(float(radius))
-        if not (math.isfinite(value) and value >= 0):
+        try:
+            value = self.modulus(float(radius))
+        except Exception as error:
+            msg = (
+                f"The modulus of {self.name} failed at radius {float(radius):g}: "
+                f"{type(error).__name__}: {error}. It must return a number for every r > 0."
+            )
+            raise TargetError(msg) from error
+        if not isinstance(value, Real) or not (math.isfinite(value) and value >= 0):
             msg = (
                 f"The modulus of {self.name} returned {value!r} at radius "
                 f"{float(radius):g}. It must be a finite number >= 0."
             )
             raise TargetError(msg)
-        return Fraction(value)
+        return Fraction(float(value))

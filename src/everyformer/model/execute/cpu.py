@@ -1,9 +1,9 @@
 """The literal executor on the CPU: every block, in order, nothing short-cut.
 
-Sequences are lanes: the state of a chunk is (n, d, lanes), and every operation runs over the
-lanes, so that it vectorises without reordering a single sum. The order of operations for a
-sequence is the same for any number of lanes, chunks and threads: results are bit-identical
-for any batch size. No fast-math.
+Sequences are lanes: the state of a chunk is (n, d, lanes), and every operation runs over
+the lanes, so that it vectorises without reordering a single sum. The order of operations
+for a sequence is the same for any number of lanes, chunks and threads: results are
+bit-identical for any batch size. No fast-math.
 """
 
 import os
@@ -162,9 +162,7 @@ def _feed_forward_kernel(n: int, d: int, r: int, lanes: int, piecewise: bool) ->
 
 
 @lru_cache
-def _attention_kernel(
-    n: int, d: int, h: int, m: int, lanes: int, hard: bool
-) -> Kernel:
+def _attention_kernel(n: int, d: int, h: int, m: int, lanes: int, hard: bool) -> Kernel:
     """Equation 1 for every row of weights; sizes are constants of the compiled code."""
     B_Q, W_K = m * d, m * d + m
     W_V, W_O = W_K + m * d, W_K + 2 * m * d

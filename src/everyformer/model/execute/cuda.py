@@ -1,12 +1,12 @@
-"""The literal executor on the GPU: one thread for a sequence, weights streamed by the block.
+"""The literal executor on the GPU: a thread for a sequence, weights streamed in tiles.
 
-A kernel runs all layers of one kind that follow each other. The state of a sequence stays in
-registers; the threads of a block bring the next tile of weights from memory while they work
-on the present one, which lies in shared memory. Multiplications and additions are not fused
-(`--fmad=false`), so that sums round as on the CPU.
+A kernel runs all layers of one kind that follow each other. The state of a sequence stays
+in registers; the threads of a block bring the next tile of weights from memory while they
+work on the present one, which lies in shared memory. Multiplications and additions are not
+fused (`--fmad=false`), so that sums round as on the CPU.
 
-The kernels are CUDA C++, compiled at run time by CuPy or, where it is missing, by the compiler
-that PyTorch carries.
+The kernels are CUDA C++, compiled at run time by CuPy or, where it is missing, by the
+compiler that PyTorch carries.
 """
 
 import importlib
@@ -22,6 +22,9 @@ from everyformer.model.execute.pack import PackedLayers
 
 TILE_BYTES = 12 * 1024
 """Weights of one tile; two tiles lie in shared memory."""
+
+SHARED_BYTES = 48 * 1024
+"""Shared memory that every CUDA device gives a block without being asked."""
 
 Launch = Callable[[int, int, list[Any]], None]
 
@@ -172,9 +175,19 @@ _ASYNC_COPY = {
 
 
 def source(run: PackedLayers, n: int, d: int, scalar: str) -> str:
-    """CUDA C++ of the kernel for layers of these sizes."""
+    """CUDA C++ of the kernel for layers of these sizes.
+
+    Raises:
+        NumberKindError: If one layer's weights do not fit into shared memory twice.
+    """
     row = run.rows.shape[1]
     size = 8 if scalar == "double" else 4
+    if 2 * row * size > SHARED_BYTES:
+        msg = (
+            f"A layer of {run.name!r} has {row} numbers; the GPU kernel holds two layers "
+            f"in {SHARED_BYTES} bytes of shared memory. Move x to the CPU."
+        )
+        raise NumberKindError(msg)
     special = int(run.special)
     if run.kind == "attention":
         h, m = run.sizes
@@ -225,9 +238,7 @@ def run(
 _WEIGHTS: dict[tuple[int, torch.dtype, torch.device], tuple[np.ndarray, torch.Tensor]] = {}
 
 
-def _on_device(
-    part: PackedLayers, kind: torch.dtype, device: torch.device
-) -> torch.Tensor:
+def _on_device(part: PackedLayers, kind: torch.dtype, device: torch.device) -> torch.Tensor:
     """The weights on the GPU; kept there while the network lives."""
     key = (id(part.rows), kind, device)
     held = _WEIGHTS.get(key)
@@ -266,9 +277,7 @@ def _compiled(text: str) -> Launch:
     raw = cupy.RawKernel(text, "run", options=options)
 
     def launch_raw(blocks: int, threads: int, args: list[Any]) -> None:
-        given = [
-            a.data_ptr() if isinstance(a, torch.Tensor) else np.int32(a) for a in args
-        ]
+        given = [a.data_ptr() if isinstance(a, torch.Tensor) else np.int32(a) for a in args]
         stream = cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream)
         with stream:
             raw((blocks,), (threads,), given)

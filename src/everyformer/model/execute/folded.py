@@ -1,13 +1,13 @@
 """The folded executor: what the blocks do, without doing them one by one.
 
-A constructed network rounds (quantiser), follows a recursion on integers (contextual map) and
-looks a number up in a table (value map). Folding reads the recursion and the table off the
-weights, refuses a network whose weights do not have that form, and is compared with the
+A constructed network rounds (quantiser), follows a recursion on integers (contextual map)
+and looks a number up in a table (value map). Folding reads the recursion and the table off
+the weights, refuses a network whose weights do not have that form, and is compared with the
 literal executor on a few hundred sequences when it is made.
 
-Between plateaus the two differ: there the literal network passes continuously from one cell's
-value to the next's, or through anything within the range of the table, over a width of 2^-30
-of the box; the folded one takes the value of the cell that the point lies in.
+Between plateaus the two differ: there, over a width of 2^-30 of the box, the literal
+network passes from one cell's value to the next's through anything in the range of the
+table; the folded one takes the value of the cell that the point lies in.
 """
 
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ import numba
 import numpy as np
 
 from everyformer.errors import NumberKindError
+from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.construction import Construction
 from everyformer.model.execute import cpu
 from everyformer.model.execute.pack import PackedLayers, pack
-from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage
 
 CHECKED = 256
@@ -208,9 +208,9 @@ def _heads(stage: Stage, u: np.ndarray, sharpness: float) -> AttentionStack:
     assert stack is not None, "refused above"  # noqa: S101
     same = (
         stack.W_Q.shape[1:3] == (2, 1)
-        and (stack.W_Q == u).all()
-        and (stack.W_V == u).all()
-        and (stack.W_K == sharpness * u).all()
+        and (u == stack.W_Q).all()
+        and (u == stack.W_V).all()
+        and (sharpness * u == stack.W_K).all()
         and (stack.W_O[:, :, 1:] == 0).all()
     )
     _require(bool(same), stage.name, "the heads are not u^T with output to coordinate 1")
@@ -263,9 +263,9 @@ def _is_window(stack: FeedForwardStack, u: np.ndarray) -> bool:
     ramp = stack.b_1[0, 0] - stack.b_1[0, 1]
     steps = stack.b_1 - stack.b_1[:, :1]
     return bool(
-        (stack.W_1 == u).all()
+        (u == stack.W_1).all()
         and (steps == ramp * np.array([0, -1, -3, -4])).all()
-        and (stack.W_2 == stack.W_2[:, :, :1] * np.array([1, -1, -1, 1])).all()
+        and (stack.W_2[:, :, :1] * np.array([1, -1, -1, 1]) == stack.W_2).all()
         and (stack.b_2 == 0).all()
     )
 

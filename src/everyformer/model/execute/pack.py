@@ -1,9 +1,9 @@
 """The weights of a block as one row, so that a kernel reads memory once, in order.
 
-    attention row      for each head:  W_Q (m, d), b_Q (m), W_K (m, d), W_V (m, d), W_O (d, m)
-    feed-forward row   W_1 (r, d), b_1 (r), W_2 (d, r), b_2 (d)
-                       and for Phi:    breaks (r, 2), closed (r, 2), slopes (r, 3),
-                                       intercepts (r, 3)
+attention row      for each head:  W_Q (m, d), b_Q (m), W_K (m, d), W_V (m, d), W_O (d, m)
+feed-forward row   W_1 (r, d), b_1 (r), W_2 (d, r), b_2 (d)
+                   and for Phi:    breaks (r, 2), closed (r, 2), slopes (r, 3),
+                                   intercepts (r, 3)
 """
 
 from dataclasses import dataclass

@@ -1,0 +1,193 @@
+"""Which way a network is run, and why."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Any, Literal
+
+import numpy as np
+
+from everyformer.errors import NumberKindError
+from everyformer.model.architecture import ArchitectureSpec
+from everyformer.model.construction import Construction
+from everyformer.model.exact import Cache, run_exact
+from everyformer.model.forward import Progress, no_progress, run_stages
+from everyformer.model.stacks import Stage
+from everyformer.numerics.rationals import exact_array
+
+ExecutorName = Literal["auto", "reference", "literal", "folded", "exact"]
+NAMES: tuple[str, ...] = ("auto", "reference", "literal", "folded", "exact")
+FLOAT32_BITS = 24
+
+
+@dataclass(frozen=True)
+class Executor:
+    """The ways to run one network. Weights are packed, folded and compiled once.
+
+    Attributes:
+        architecture: Sizes and kinds of layer.
+        stages: The blocks.
+        positions: E, or None.
+        construction: What folding needs to know, or None.
+    """
+
+    architecture: ArchitectureSpec
+    stages: tuple[Stage, ...]
+    positions: np.ndarray | None
+    construction: Construction | None
+
+    @cached_property
+    def is_exact(self) -> bool:
+        """True when a weight is a rational."""
+        arrays = [array for stage in self.stages for _, array in stage.arrays()]
+        return any(array.dtype == object for array in arrays)
+
+    def choose(self, name: str, device: str) -> tuple[str, str]:
+        """The executor for a name, and the reason.
+
+        Raises:
+            ValueError: If there is no such executor.
+            NumberKindError: If it cannot run this network, or not on this device.
+        """
+        if name not in NAMES:
+            msg = f"executor={name!r} does not exist. Choose one of {', '.join(NAMES)}."
+            raise ValueError(msg)
+        gpu = device != "cpu"
+        if name == "auto":
+            if self.is_exact:
+                return "exact", "its weights are rationals"
+            where = "the GPU, where x lies" if gpu else "the CPU"
+            return "literal", f"every block is run, on {where}"
+        if self.is_exact and name != "exact":
+            msg = (
+                f"executor={name!r} computes in floating point, but the weights of this "
+                "network are rationals. Use executor='exact', or convert it first: "
+                "network.in_float64(allow_rounding=True)."
+            )
+            raise NumberKindError(msg)
+        if name == "exact" and self.architecture.normaliser != "hardmax":
+            msg = (
+                "executor='exact' needs hardmax; softmax has no rational values. "
+                "Construct with softened=False."
+            )
+            raise NumberKindError(msg)
+        return name, "asked for"
+
+    def explain(self, name: str, device: str) -> str:
+        """The choice in words, with what the other executors would do."""
+        chosen, reason = self.choose(name, device)
+        blocks = sum(stage.blocks for stage in self.stages)
+        text = {
+            "exact": "exact rationals, rounded once at the end",
+            "literal": f"all {blocks:,} blocks, in order, in compiled code",
+            "reference": f"all {blocks:,} blocks, one by one, in numpy",
+            "folded": "rounding, a recursion on integers and a table look-up",
+        }[chosen]
+        lines = [f"{chosen}: {text} ({reason})"]
+        if chosen == "literal" and self.construction is not None:
+            lines.append(
+                "executor='folded' is faster for millions of sequences and equal on the "
+                "plateaus; between them it takes the value of the cell"
+            )
+        return "\n".join(lines)
+
+    def run(
+        self,
+        tokens: np.ndarray,
+        *,
+        name: str = "auto",
+        dtype: type = np.float64,
+        device: str = "cpu",
+        threads: int | None = None,
+        progress: Progress = no_progress,
+    ) -> np.ndarray:
+        """Evaluate checked sequences of shape (*batch, n, d); the result is float64."""
+        chosen, _ = self.choose(name, device)
+        self._check_dtype(dtype, chosen)
+        shape = tokens.shape
+        x = tokens.reshape(-1, *shape[-2:])
+        if chosen == "exact":
+            state = self._moved(exact_array(x))
+            for _, after in self.stages_exact(state, progress):
+                state = after
+            return state.astype(np.float64).reshape(shape)
+        if chosen == "reference":
+            state = self._moved(x)
+            normaliser = self.architecture.normaliser
+            for _, after in run_stages(self.stages, state, normaliser, progress):
+                state = after
+        elif chosen == "folded":
+            state = self._folded(x, threads)
+        elif device == "cpu":
+            cpu = import_module("everyformer.model.execute.cpu")
+            state = cpu.run(
+                self._packed,
+                self._moved(x),
+                dtype=dtype,
+                threads=threads,
+                progress=progress,
+            )
+        else:
+            torch = import_module("torch")
+            cuda = import_module("everyformer.model.execute.cuda")
+            on_device = torch.from_numpy(self._moved(x)).to(device)
+            state = cuda.run(self._packed, on_device, dtype=dtype).cpu().numpy()
+        return state.astype(np.float64).reshape(shape)
+
+    def stages_exact(
+        self, state: np.ndarray, progress: Progress = no_progress
+    ) -> Iterator[tuple[Stage, np.ndarray]]:
+        """The state after each stage, in rationals."""
+        return run_exact(self.stages, state, progress, self._integers)
+
+    @cached_property
+    def _integers(self) -> Cache:
+        return {}
+
+    def stages_literal(
+        self, state: np.ndarray, progress: Progress = no_progress
+    ) -> Iterator[tuple[Stage, np.ndarray]]:
+        """The state after each stage, by the literal executor."""
+        cpu = import_module("everyformer.model.execute.cpu")
+        pack = import_module("everyformer.model.execute.pack").pack
+        shape = state.shape
+        x = state.reshape(-1, *shape[-2:])
+        for stage in self.stages:
+            x = cpu.run(pack((stage,), self.architecture), x, progress=progress)
+            yield stage, x.reshape(shape)
+
+    def _moved(self, x: np.ndarray) -> np.ndarray:
+        """x + E."""
+        if self.positions is None:
+            return x
+        return x + (exact_array(self.positions) if x.dtype == object else self.positions)
+
+    def _check_dtype(self, dtype: type, chosen: str) -> None:
+        if dtype == np.float64:
+            return
+        if dtype != np.float32 or chosen != "literal":
+            msg = (
+                f"dtype={dtype.__name__} is for executor='literal' alone, and float32 only."
+            )
+            raise NumberKindError(msg)
+        c = self.construction
+        bits = 0 if c is None else int(c.id_high * c.grid).bit_length() + 2
+        if bits > FLOAT32_BITS:
+            msg = (
+                f"The ids of this network need {bits} bits, and float32 has "
+                f"{FLOAT32_BITS}: every output would be wrong. Use float64."
+            )
+            raise NumberKindError(msg)
+
+    # numba takes a second to import, so the compiled executors are imported on first use.
+
+    @cached_property
+    def _packed(self) -> Any:
+        pack = import_module("everyformer.model.execute.pack").pack
+        return pack(self.stages, self.architecture)
+
+    @cached_property
+    def _folded(self) -> Any:
+        fold = import_module("everyformer.model.execute.folded").fold
+        return fold(self.architecture, self.stages, self.positions, self.construction)
