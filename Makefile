@@ -30,7 +30,8 @@ test-slow: venv
 	$(BIN)/pytest -q -n 2 -m slow
 
 bench: venv
-	$(BIN)/python benchmarks/building.py
+	$(BIN)/everyformer bench building
+	$(BIN)/everyformer bench execution
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

@@ -10,6 +10,7 @@ from typing import Any
 
 import typer
 
+from everyformer.cli.bench import bench
 from everyformer.cli.construct import construct
 from everyformer.cli.demo import demo
 from everyformer.cli.inspect import inspect
@@ -102,6 +103,7 @@ for _command, _example in (
     (construct, "everyformer construct sort --grid 16 -o out/"),
     (run, "everyformer run out/ --input x.npy --output y.npy"),
     (inspect, "everyformer inspect out/ --input x.npy"),
+    (bench, "everyformer bench execution --quick"),
 ):
     app.command(epilog=f"Example: {_example}")(_reporting(_command))
 

@@ -18,7 +18,6 @@ from everyformer.numerics.rationals import exact_array
 
 ExecutorName = Literal["auto", "reference", "literal", "folded", "exact"]
 NAMES: tuple[str, ...] = ("auto", "reference", "literal", "folded", "exact")
-FLOAT32_BITS = 24
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ class Executor:
         elif device == "cpu":
             cpu = import_module("everyformer.model.execute.cpu")
             state = cpu.run(
-                self._packed,
+                self.packed,
                 self._moved(x),
                 dtype=dtype,
                 threads=threads,
@@ -132,7 +131,7 @@ class Executor:
             torch = import_module("torch")
             cuda = import_module("everyformer.model.execute.cuda")
             on_device = torch.from_numpy(self._moved(x)).to(device)
-            state = cuda.run(self._packed, on_device, dtype=dtype).cpu().numpy()
+            state = cuda.run(self.packed, on_device, dtype=dtype).cpu().numpy()
         return state.astype(np.float64).reshape(shape)
 
     def stages_exact(
@@ -168,22 +167,25 @@ class Executor:
             return
         if dtype != np.float32 or chosen != "literal":
             msg = (
-                f"dtype={dtype.__name__} is for executor='literal' alone, and float32 only."
+                f"dtype={dtype.__name__} with executor={chosen!r} does not exist: only the "
+                "literal executor has another kind than float64, and that is float32."
             )
             raise NumberKindError(msg)
         c = self.construction
-        bits = 0 if c is None else int(c.id_high * c.grid).bit_length() + 2
-        if bits > FLOAT32_BITS:
+        if c is not None:
+            bits = int(c.id_high * c.grid).bit_length()
             msg = (
-                f"The ids of this network need {bits} bits, and float32 has "
-                f"{FLOAT32_BITS}: every output would be wrong. Use float64."
+                f"This network's ids need {bits} bits and its ramps are "
+                f"{float(c.ramp_width):.1g} wide; float32 has 24 bits, and every output "
+                "would be wrong. Use float64; float32 is for networks of another origin."
             )
             raise NumberKindError(msg)
 
     # numba takes a second to import, so the compiled executors are imported on first use.
 
     @cached_property
-    def _packed(self) -> Any:
+    def packed(self) -> Any:
+        """The weights as rows, one for each layer; see `execute.pack`."""
         pack = import_module("everyformer.model.execute.pack").pack
         return pack(self.stages, self.architecture)
 

@@ -106,7 +106,7 @@ class Network:
         tensor = _is_tensor(x)
         tokens = self._tokens(x.detach().cpu().numpy() if tensor else x)
         device = str(x.device) if tensor else "cpu"
-        result = self._executor.run(
+        result = self.executor.run(
             tokens,
             name=executor,
             dtype=np.dtype(dtype).type,
@@ -120,10 +120,11 @@ class Network:
 
     def explain(self, executor: ExecutorName = "auto", device: str = "cpu") -> str:
         """Which executor a call would use, and why, in words."""
-        return self._executor.explain(executor, device)
+        return self.executor.explain(executor, device)
 
     @cached_property
-    def _executor(self) -> Executor:
+    def executor(self) -> Executor:
+        """The ways to run this network; weights are packed and compiled once."""
         return Executor(self.architecture, self.stages, self.positions, self.construction)
 
     def exact(self, x: Any, progress: Progress = no_progress) -> np.ndarray:
@@ -261,7 +262,7 @@ class Network:
             return
         state = tokens if self.positions is None else tokens + self.positions
         yield Step("input", state, self.ids(state))
-        for stage, after in self._executor.stages_literal(state, progress):
+        for stage, after in self.executor.stages_literal(state, progress):
             yield Step(stage.name, after, self.ids(after))
 
     def _run_exact(self, tokens: np.ndarray, progress: Progress) -> Iterator[Step]:
@@ -275,7 +276,7 @@ class Network:
         if self.positions is not None:
             state = exact_array(tokens + exact_array(self.positions))
         yield Step("input", state, self.ids(state))
-        for stage, after in self._executor.stages_exact(state, progress):
+        for stage, after in self.executor.stages_exact(state, progress):
             yield Step(stage.name, after, self.ids(after))
 
     @staticmethod

@@ -26,6 +26,9 @@ TILE_BYTES = 12 * 1024
 SHARED_BYTES = 48 * 1024
 """Shared memory that every CUDA device gives a block without being asked."""
 
+SMALL_BATCH = 1 << 15
+"""Up to so many threads, blocks of one warp spread the work over all multiprocessors."""
+
 Launch = Callable[[int, int, list[Any]], None]
 
 _SOURCE = r"""
@@ -165,17 +168,31 @@ __device__ __forceinline__ void step(const T* row, T* z)
 }}
 """
 
-_ASYNC_COPY = {
+ASYNC_COPY = {
     "copy": 'asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" :: '
     '"r"((unsigned)__cvta_generic_to_shared(&tiles[current ^ 1][e])), '
     '"l"(weights + next + e), "n"(sizeof(T)));',
     "commit": 'asm volatile("cp.async.commit_group;");',
     "wait": 'asm volatile("cp.async.wait_group 0;");',
 }
+PLAIN_COPY = {
+    "copy": "tiles[current ^ 1][e] = weights[next + e];",
+    "commit": "",
+    "wait": "",
+}
 
 
-def source(run: PackedLayers, n: int, d: int, scalar: str) -> str:
+def source(
+    run: PackedLayers, n: int, d: int, scalar: str, copy: dict[str, str] = ASYNC_COPY
+) -> str:
     """CUDA C++ of the kernel for layers of these sizes.
+
+    Args:
+        run: The layers.
+        n: Tokens of a sequence.
+        d: Coordinates of a token.
+        scalar: "double" or "float".
+        copy: How weights come to shared memory; PLAIN_COPY is C++ that any compiler reads.
 
     Raises:
         NumberKindError: If one layer's weights do not fit into shared memory twice.
@@ -201,7 +218,7 @@ def source(run: PackedLayers, n: int, d: int, scalar: str) -> str:
         row=row,
         tile=max(1, TILE_BYTES // (size * row)),
         step=step,
-        **_ASYNC_COPY,
+        **copy,
     )
 
 
@@ -227,11 +244,14 @@ def run(
         return state
     with torch.cuda.device(x.device):
         for part in layers:
-            launch = _compiled(source(part, n, d, scalar))
+            # A feed-forward layer works on tokens alone: each is a sequence of one.
+            alone = part.kind == "feed-forward"
+            length, items = (1, count * n) if alone else (n, count)
+            launch = _compiled(source(part, length, d, scalar))
             weights = _on_device(part, kind, x.device)
-            threads = 32 if count <= 32 * 4 * 132 else 128
-            blocks = -(-count // threads)
-            launch(blocks, threads, [weights, state, len(part.rows), count])
+            threads = 32 if items <= SMALL_BATCH else 128
+            blocks = -(-items // threads)
+            launch(blocks, threads, [weights, state, len(part.rows), items])
     return state
 
 

@@ -1,0 +1,1 @@
+"""Benchmarks: correct first, then timed; medians and ratios of one run."""

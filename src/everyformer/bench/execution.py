@@ -1,0 +1,277 @@
+"""How fast a network of hundreds of thousands of blocks runs, and against what.
+
+First the gate: the literal executor equals the reference and the table, the folded one
+equals the literal one. Then medians of one run: eager torch blocks, torch.compile, JAX
+lax.scan where it is installed, literal, folded, and the GPU where there is one; the time to
+read the weights once from memory is measured beside them.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from everyformer.bench.building import table_gap
+from everyformer.bench.contenders import compiled_torch, eager_torch, jax_scan
+from everyformer.bench.results import environment, gpu_name, median_seconds, seconds_of
+from everyformer.construct.pipeline import Built, construct
+from everyformer.errors import EveryformerError
+from everyformer.model.forward import Progress, no_progress
+from everyformer.model.network import Network
+from everyformer.targets import soft_attention
+
+BATCH = 1024
+FOLDED_SEQUENCES = 1_000_000
+GPU_BATCH = 4096
+GPU_COPIES = 4
+"""Four copies of the 250,075 blocks one after the other: a network of a million blocks."""
+
+
+def run(*, quick: bool = False, progress: Progress = no_progress) -> dict[str, Any]:
+    """Gate, then time. `quick` takes a small network and few repeats."""
+    n, d, K = (3, 1, 8) if quick else (3, 2, 8)
+    progress("build", 0, 6)
+    built = construct(soft_attention(n, d), grid=K)
+    progress("check", 1, 6)
+    gate = _gate(built)
+    repeats = 3 if quick else 5
+    progress("one sequence", 2, 6)
+    report: dict[str, Any] = {
+        "theme": "execution",
+        "environment": environment(),
+        "network": {"n": n, "d": d, "K": K, "blocks": built.network.blocks},
+        "gate": gate,
+        "single": _single(built.network, repeats, quick),
+    }
+    progress(f"{BATCH} sequences", 3, 6)
+    report["batch"] = _batch(built.network, 64 if quick else BATCH, repeats)
+    progress("folded and all cells", 4, 6)
+    report["folded"] = _folded(built, 20_000 if quick else FOLDED_SEQUENCES, repeats)
+    report["all_cells"] = _all_cells(built)
+    report["scaling"] = _scaling(built.network, repeats)
+    progress("GPU", 5, 6)
+    if gpu_name() is not None:
+        report["gpu"] = _gpu(built.network, repeats)
+    progress("done", 6, 6)
+    return report
+
+
+def _inputs(network: Network, count: int, seed: int = 0) -> np.ndarray:
+    shape = (count, network.architecture.seq_len, network.architecture.d_model)
+    return np.random.default_rng(seed).random(shape)
+
+
+def _gate(built: Built) -> dict[str, Any]:
+    """Refuse to time what is wrong."""
+    network = built.network
+    x = _inputs(network, 8, seed=1)
+    literal = network(x, executor="literal")
+    if not np.array_equal(literal, network(x, executor="reference")):
+        msg = "The literal executor differs from the reference; nothing is timed."
+        raise EveryformerError(msg)
+    plateau = _inputs(network, 1000, seed=2)
+    folded = network(plateau, executor="folded")
+    if not np.array_equal(folded, network(plateau, executor="literal")):
+        msg = "The folded executor differs from the literal one; nothing is timed."
+        raise EveryformerError(msg)
+    return {
+        "literal_equals_reference": len(x),
+        "folded_equals_literal": len(plateau),
+        "table_gap_sampled": table_gap(built),
+    }
+
+
+def _single(network: Network, repeats: int, quick: bool) -> dict[str, Any]:
+    """One sequence through all blocks: every contender."""
+    x = _inputs(network, 1)
+    rows = [part.rows for part in network.executor.packed]
+    timings = {
+        "read weights once": median_seconds(lambda: [r.sum() for r in rows], 4 * repeats),
+        "literal": median_seconds(lambda: network(x), 4 * repeats),
+        "eager torch": median_seconds(_call(eager_torch(network), x), 2 if quick else 3),
+        "reference (numpy)": seconds_of(lambda: network(x, executor="reference")),
+        "folded": median_seconds(lambda: network(x, executor="folded"), 4 * repeats),
+    }
+    if not quick:
+        timings["torch.compile"] = median_seconds(_call(compiled_torch(network), x), 3)
+    scan = jax_scan(network)
+    if scan is not None:
+        timings["JAX lax.scan"] = median_seconds(_call(scan, x), 3)
+    return _with_rates(timings, network, 1)
+
+
+def _batch(network: Network, count: int, repeats: int) -> dict[str, Any]:
+    x = _inputs(network, count)
+    timings = {
+        "literal": median_seconds(lambda: network(x), repeats),
+        "literal, 1 thread": seconds_of(lambda: network(x, threads=1)),
+        "eager torch": seconds_of(_call(eager_torch(network), x)),
+        "folded": median_seconds(lambda: network(x, executor="folded"), repeats),
+    }
+    scan = jax_scan(network)
+    if scan is not None:
+        timings["JAX lax.scan"] = median_seconds(_call(scan, x), 2)
+    return _with_rates(timings, network, count)
+
+
+def _call(
+    runner: Callable[[np.ndarray], np.ndarray], x: np.ndarray
+) -> Callable[[], object]:
+    return lambda: runner(x)
+
+
+def _one_thread(network: Network, x: np.ndarray) -> Callable[[], object]:
+    return lambda: network(x, threads=1)
+
+
+def _with_rates(timings: dict[str, float], network: Network, count: int) -> dict[str, Any]:
+    """Seconds, nanoseconds per block and token, and ratios to the literal executor."""
+    work = network.blocks * network.architecture.seq_len * count
+    literal = timings["literal"]
+    result: dict[str, Any] = {
+        "sequences": count,
+        "seconds": timings,
+        "ns_per_block_and_token": {k: v / work * 1e9 for k, v in timings.items()},
+        "times_literal": {name: value / literal for name, value in timings.items()},
+    }
+    if "read weights once" in timings:
+        floor = timings["read weights once"]
+        result["literal_percent_of_bandwidth"] = 100 * floor / literal
+    return result
+
+
+def _folded(built: Built, count: int, repeats: int) -> dict[str, Any]:
+    network = built.network
+    x = _inputs(network, count)
+    seconds = median_seconds(lambda: network(x, executor="folded"), repeats)
+    return {"sequences": count, "seconds": seconds, "sequences_per_second": count / seconds}
+
+
+def _all_cells(built: Built) -> dict[str, Any]:
+    """Every set of columns through the literal network, compared with the table."""
+    x = built.plan.constants.grid.centres(built.table.columns)
+    results: list[np.ndarray] = []
+    seconds = seconds_of(lambda: results.append(built.network(x)))
+    gap = float(np.abs(results[0] - built.table.values).max())
+    return {"sets": len(x), "seconds": seconds, "largest_table_gap": gap}
+
+
+def _scaling(network: Network, repeats: int) -> dict[str, Any]:
+    """Time against depth and against batch on one thread, and the exponents of a fit."""
+    longest = max(network.stages, key=lambda stage: stage.blocks)
+    x = _inputs(network, 64)
+    depths: dict[int, float] = {}
+    for share in (16, 8, 4, 2, 1):
+        layers = longest.blocks // share
+        arrays = {name: array[:layers] for name, array in longest.arrays()}
+        part = longest.from_arrays(longest.name, longest.source, arrays)
+        shallow = Network(network.architecture, (part,))
+        depths[layers] = median_seconds(_one_thread(shallow, x), 2 * repeats)
+    batches: dict[int, float] = {}
+    for count in (64, 128, 256, 512, 1024):
+        sequences = _inputs(network, count)
+        batches[count] = median_seconds(_one_thread(network, sequences), repeats)
+    return {
+        "depth": {"seconds": depths, "exponent": _exponent(depths)},
+        "batch": {"seconds": batches, "exponent": _exponent(batches)},
+    }
+
+
+def _exponent(times: dict[int, float]) -> float:
+    sizes = np.log(np.array(list(times)))
+    return float(np.polyfit(sizes, np.log(np.array(list(times.values()))), 1)[0])
+
+
+def _gpu(network: Network, repeats: int) -> dict[str, Any]:
+    """A million blocks on the GPU against the CPU of the same machine, in one run."""
+    torch = import_module("torch")
+    cuda = import_module("everyformer.model.execute.cuda")
+    deep = Network(network.architecture, network.stages * GPU_COPIES, network.positions)
+    packed = deep.executor.packed
+    x = _inputs(network, GPU_BATCH)
+    on_gpu = torch.from_numpy(x).cuda()
+    rows: dict[str, Any] = {"blocks": deep.blocks, "sequences": GPU_BATCH}
+
+    def launch(sequences: Any, dtype: type) -> None:
+        cuda.run(packed, sequences, dtype=dtype)
+        torch.cuda.synchronize()
+
+    reference = network(x)
+    single = cuda.run(packed[: len(network.stages)], on_gpu).cpu().numpy()
+    rows["largest_difference_from_cpu"] = float(np.abs(single - reference).max())
+    rows["equal_bits"] = bool(np.array_equal(single, reference))
+    if rows["largest_difference_from_cpu"] > 1e-12:
+        msg = f"The GPU differs from the CPU by {rows['largest_difference_from_cpu']}."
+        raise EveryformerError(msg)
+    rows["gpu_float64_s"] = median_seconds(lambda: launch(on_gpu, np.float64), repeats)
+    # float32 cannot hold the ids of this network: its speed is real, its numbers are not.
+    rows["gpu_float32_speed_only_s"] = median_seconds(
+        lambda: launch(on_gpu, np.float32), repeats
+    )
+    large = torch.from_numpy(_inputs(network, 16 * GPU_BATCH)).cuda()
+    rows["gpu_float64_16_times_the_batch_s"] = median_seconds(
+        lambda: launch(large, np.float64), 3
+    )
+    for threads in (1, 2, None):
+        count = GPU_BATCH if threads is None else GPU_BATCH // 8
+        seconds = seconds_of(lambda t=threads, c=count: deep(x[:c], threads=t))
+        name = "all" if threads is None else str(threads)
+        rows[f"cpu_{name}_threads_s"] = seconds * GPU_BATCH / count
+        rows[f"gpu_times_cpu_{name}_threads"] = (
+            seconds * GPU_BATCH / count / rows["gpu_float64_s"]
+        )
+    rows["cpu_1_and_2_threads_measured_on_sequences"] = GPU_BATCH // 8
+    return rows
+
+
+def table(report: dict[str, Any]) -> Table:
+    """The report for the terminal."""
+    net = report["network"]
+    shown = Table(
+        title=f"n = {net['n']}, d = {net['d']}, K = {net['K']}: {net['blocks']:,} blocks, "
+        "medians",
+        title_justify="left",
+    )
+    for name in ("executor", "sequences", "seconds", "ns/block/token", "x literal"):
+        shown.add_column(name, justify="left" if name == "executor" else "right")
+    for part in (report["single"], report["batch"]):
+        for name, seconds in part["seconds"].items():
+            shown.add_row(
+                name,
+                f"{part['sequences']:,}",
+                f"{seconds:.4g}",
+                f"{part['ns_per_block_and_token'][name]:.3g}",
+                f"{part['times_literal'][name]:.3g}",
+            )
+        shown.add_section()
+    cells, folded = report["all_cells"], report["folded"]
+    shown.add_row(
+        "literal, every set of columns", f"{cells['sets']:,}", f"{cells['seconds']:.3g}"
+    )
+    shown.add_row("folded", f"{folded['sequences']:,}", f"{folded['seconds']:.3g}")
+    for kind in ("depth", "batch"):
+        exponent = report["scaling"][kind]["exponent"]
+        shown.add_row(f"literal: time ~ {kind}^{exponent:.3f}")
+    for key, value in report.get("gpu", {}).items():
+        shown.add_row(key.replace("_", " "), "", f"{value:.4g}")
+    return shown
+
+
+def picture(report: dict[str, Any], path: Path) -> None:
+    """Time against depth and batch, log-log."""
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    for axes, kind in zip(figure.subplots(1, 2), ("depth", "batch"), strict=True):
+        times = report["scaling"][kind]["seconds"]
+        sizes = [int(size) for size in times]
+        axes.loglog(sizes, list(times.values()), "o-")
+        axes.set_xlabel("blocks" if kind == "depth" else "sequences")
+        axes.set_ylabel("seconds")
+        axes.set_title(f"exponent {report['scaling'][kind]['exponent']:.3f}")
+        axes.grid(visible=True, which="both", alpha=0.3)
+    net = report["network"]
+    figure.suptitle(f"Literal executor, n = {net['n']}, d = {net['d']}, K = {net['K']}")
+    figure.savefig(path, dpi=150)

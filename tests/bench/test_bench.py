@@ -1,0 +1,52 @@
+"""Benchmarks run, check before they time, and write complete result files."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import everyformer as ef
+from everyformer.bench import building, contenders, execution, results
+from everyformer.errors import EveryformerError
+from everyformer.targets import prefix_mean, soft_attention
+
+
+@pytest.mark.parametrize("theme", [building, execution])
+def test_quick_runs(theme: object, tmp_path: Path) -> None:
+    report = theme.run(quick=True)  # type: ignore[attr-defined]
+    path = results.write(tmp_path, report["theme"], report)
+    read = json.loads(path.read_text())
+    for key in ("date", "commit", "cpu", "cores", "gpu", "python", "versions"):
+        assert key in read["environment"]
+    assert theme.table(report).row_count > 1  # type: ignore[attr-defined]
+    if theme is execution:
+        assert read["gate"]["folded_equals_literal"] == 1000
+        assert read["all_cells"]["largest_table_gap"] <= 1e-9
+        execution.picture(report, tmp_path / "picture.png")
+        assert (tmp_path / "picture.png").stat().st_size > 10_000
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_nothing_wrong_is_timed() -> None:
+    built = ef.construct(soft_attention(2, 1), grid=8)
+    spoiled = built.table.values + 1e-6
+    wrong = ef.Built(
+        built.network,
+        built.target,
+        built.plan,
+        built.cost,
+        type(built.table)(built.table.columns, spoiled),
+        None,
+    )
+    with pytest.raises(EveryformerError, match="misses its table"):
+        building.table_gap(wrong)
+
+
+def test_contenders_compute_the_same() -> None:
+    network = ef.construct(prefix_mean(2, 1), grid=4).network
+    x = np.random.default_rng(0).random((5, 2, 1))
+    assert np.array_equal(contenders.eager_torch(network)(x), network(x))
+    scan = contenders.jax_scan(network)
+    if scan is not None:
+        assert np.abs(scan(x) - network(x)).max() <= 1e-12

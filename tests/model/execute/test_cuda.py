@@ -1,0 +1,96 @@
+"""The GPU kernels: on a GPU where there is one, and as plain C++ everywhere else."""
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import everyformer as ef
+from everyformer.errors import NumberKindError
+from everyformer.model.execute import cpu, cuda
+from everyformer.model.execute.pack import PackedLayers, pack
+from everyformer.targets import prefix_mean, soft_attention
+
+SHIM = """
+#include <cmath>
+using std::exp;
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __restrict__
+#define __shared__ static thread_local
+#define __syncthreads()
+static struct { int x; } threadIdx = {0}, blockDim = {1};
+static thread_local struct { int x; } blockIdx = {0};
+"""
+LOOP = """
+extern "C" void all(const T* weights, T* state, int layers, int count)
+{
+    for (blockIdx.x = 0; blockIdx.x < count; ++blockIdx.x)
+        run(weights, state, layers, count);
+}
+"""
+
+
+def as_plain_cpp(part: PackedLayers, n: int, d: int, folder: Path) -> ctypes.CDLL:
+    """The kernel's source, compiled by the host compiler, one thread at a time."""
+    text = SHIM + cuda.source(part, n, d, "double", cuda.PLAIN_COPY) + LOOP
+    path = folder / "kernel.cpp"
+    path.write_text(text)
+    command = ["g++", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-w"]
+    subprocess.run([*command, "-o", str(folder / "kernel.so"), str(path)], check=True)
+    return ctypes.CDLL(str(folder / "kernel.so"))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("softened", [True, False])
+@pytest.mark.parametrize("positional", [True, False])
+def test_kernels_as_plain_cpp_equal_the_cpu_executor(
+    softened: bool, positional: bool, tmp_path: Path
+) -> None:
+    target = prefix_mean(3, 1) if positional else soft_attention(2, 2)
+    built = ef.construct(target, grid=4, softened=softened)
+    network = built.network.in_float64(allow_rounding=True)
+    x = np.random.default_rng(0).random((9, target.seq_len, target.d_model))
+    state = x if network.positions is None else x + network.positions
+    for number, part in enumerate(pack(network.stages, network.architecture)):
+        expected = cpu.run((part,), state)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        library = as_plain_cpp(part, target.seq_len, target.d_model, folder)
+        given = np.ascontiguousarray(state)
+        library.all(
+            part.rows.ctypes.data_as(ctypes.c_void_p),
+            given.ctypes.data_as(ctypes.c_void_p),
+            len(part.rows),
+            len(given),
+        )
+        assert np.array_equal(given, expected), part.name
+        state = expected
+
+
+def test_a_layer_too_wide_for_shared_memory_is_refused() -> None:
+    wide = PackedLayers("wide", "feed-forward", np.zeros((1, 4000)), (1000,), special=False)
+    with pytest.raises(NumberKindError, match="Move x to the CPU"):
+        cuda.source(wide, 2, 1, "double")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("positional", [True, False])
+def test_gpu_equals_cpu(positional: bool) -> None:
+    target = prefix_mean(3, 1) if positional else soft_attention(2, 2)
+    built = ef.construct(target, grid=8 if positional else 4)
+    x = np.random.default_rng(0).random((1000, target.seq_len, target.d_model))
+    expected = built.network(x)
+    for count in (1, 31, 1000):
+        y = built.network(torch.from_numpy(x[:count]).cuda())
+        assert y.is_cuda
+        assert np.abs(y.cpu().numpy() - expected[:count]).max() <= 1e-12
+    modified = ef.construct(target, grid=4, softened=False).network
+    rounded = modified.in_float64(allow_rounding=True)
+    y = rounded(torch.from_numpy(x).cuda()).cpu().numpy()
+    assert np.array_equal(y, rounded(x))
