@@ -37,12 +37,13 @@ def compiled_torch(network: Network) -> Runner:
 
 
 def jax_scan(network: Network) -> Runner | None:
-    """JAX lax.scan over the stacked weights, in float64; None where JAX is missing."""
+    """JAX lax.scan over the stacked weights, in float64, on the CPU; None without JAX."""
     if find_spec("jax") is None:
         return None
     jax = import_module("jax")
     jnp = import_module("jax.numpy")
     jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_platforms", "cpu")
 
     def attention(x: Any, w: dict[str, Any]) -> Any:
         tokens = x[..., None, :, :]

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -206,7 +207,7 @@ def swapped(array: np.ndarray) -> np.ndarray:
     return changed
 
 
-TAMPERINGS = {
+TAMPERINGS: dict[str, tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = {
     "b_Q": ("selective shifts", "b_Q", lambda a: a + 1 / 1024),
     "order of the sweep": ("selective shifts", "b_Q", lambda a: a[::-1].copy()),
     "W_V": ("selective shifts", "W_V", lambda a: a * 2),
@@ -245,7 +246,11 @@ def test_folding_refuses_other_networks() -> None:
 def test_progress_and_errors_come_through_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     network = ef.construct(centring(2, 1), grid=8).network
     seen: list[tuple[str, int, int]] = []
-    network(np.zeros((500, 2, 1)), lambda *step: seen.append(step))
+
+    def note(what: str, done: int, total: int) -> None:
+        seen.append((what, done, total))
+
+    network(np.zeros((500, 2, 1)), note)
     assert seen[-1][1:] == (8, 8)
 
     def fail(*_: Any) -> None:
