@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
-COMMANDS = ["", "demo", "targets", "plan", "construct", "run", "inspect"]
+COMMANDS = ["", "demo", "targets", "plan", "construct", "run", "inspect", "bench"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

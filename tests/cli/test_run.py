@@ -20,7 +20,7 @@ def test_run_writes_what_the_network_returns(
     y = np.load("y.npy")
     assert y.shape == shape
     assert np.array_equal(y, ef.load(swap_mean_4 / "network.safetensors")(x))
-    assert f"Wrote y.npy: shape {shape}, float64." in output
+    assert f"Wrote y.npy: shape {shape}, float64, literal executor." in output
 
 
 def test_run_takes_a_file_and_replaces_the_output(
@@ -50,3 +50,32 @@ def test_run_keeps_its_input(everyformer: Command, swap_mean_4: Path) -> None:
     for output in ("x.npy", "./x.npy", "same.npy"):
         arguments = ("run", swap_mean_4, "--input", "x.npy", "--output", output)
         assert "is the input itself" in everyformer(*arguments, code=2).stderr
+
+
+def test_run_with_a_chosen_executor(
+    everyformer: Command, swap_mean_4: Path, tmp_path: Path
+) -> None:
+    x = tmp_path / "x.npy"
+    np.save(x, np.array([[[0.1], [0.5], [0.9]]]))
+    results: list[np.ndarray] = []
+    for name in ("literal", "reference", "folded"):
+        y = tmp_path / f"{name}.npy"
+        output = everyformer(
+            "run", swap_mean_4, "--input", x, "--output", y, "--executor", name
+        )
+        assert f"{name} executor" in output.stdout
+        results.append(np.load(y))
+    assert np.array_equal(results[0], results[1])
+    assert np.array_equal(results[0], results[2])
+    wrong = everyformer(
+        "run",
+        swap_mean_4,
+        "--input",
+        x,
+        "--output",
+        x.with_name("z.npy"),
+        "--executor",
+        "warp",
+        code=2,
+    )
+    assert "--executor warp does not exist" in wrong.output

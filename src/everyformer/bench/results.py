@@ -54,9 +54,12 @@ def gpu_name() -> str | None:
 
 
 def _commit() -> str | None:
+    """The commit of this checkout; EVERYFORMER_COMMIT says it where git cannot."""
+    if os.environ.get("EVERYFORMER_COMMIT"):
+        return os.environ["EVERYFORMER_COMMIT"]
     try:
         found = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
+            ["git", "rev-parse", "--verify", "--quiet", "HEAD"],
             capture_output=True,
             text=True,
             check=False,

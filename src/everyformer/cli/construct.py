@@ -111,6 +111,12 @@ def construct(
         typer.echo(json.dumps(report | {"folder": str(out)}, indent=2))
         return
     tables.show(built.plan.table(), bound_text(built), "")
+    if loaded.equivariant and built.plan.constants.positional and positional is None:
+        tables.show(
+            "Positions were added (Theorem 3): within float64, Theorem 2 loses too many "
+            "cells with equal columns to meet the tolerance.",
+            "",
+        )
     tables.show(f"Wrote {NETWORK_FILE}, {COST_FILE} and {PLOT_FILE} to {out}.")
 
 

@@ -19,7 +19,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 POINTS = 400
 FEWEST_POINTS = 33
-FLOAT_WORK = 2e8
+FLOAT_WORK = 5e9
 EXACT_WORK = 1e5
 """Points times tokens times blocks that a picture may cost: a few seconds."""
 

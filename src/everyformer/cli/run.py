@@ -1,7 +1,7 @@
 """`everyformer run`: evaluate a network on sequences from a file."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import numpy as np
 import typer
@@ -10,6 +10,7 @@ from everyformer.cli import options, tables
 from everyformer.cli.loading import load_network, read_input
 from everyformer.cli.progress import progress_bar
 from everyformer.cli.saving import check_parent, new_file
+from everyformer.model.executor import NAMES, ExecutorName
 
 
 def run(
@@ -26,8 +27,19 @@ def run(
             show_default=False,
         ),
     ],
+    executor: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="How to run it: literal (every block), folded (millions of sequences), "
+            "reference, exact; auto chooses.",
+        ),
+    ] = "auto",
 ) -> None:
     """Evaluate a network on sequences from a .npy file."""
+    if executor not in NAMES:
+        msg = f"--executor {executor} does not exist. Choose one of {', '.join(NAMES)}."
+        raise typer.BadParameter(msg)
     if output_file.suffix != ".npy":
         msg = f"--output {output_file} does not end in .npy, the format that is written."
         raise typer.BadParameter(msg)
@@ -38,6 +50,7 @@ def run(
     loaded = load_network(network)
     x = read_input(input_file, loaded)
     with progress_bar() as progress, new_file(output_file) as file:
-        y: np.ndarray = loaded(x, progress=progress)
+        y: np.ndarray = loaded(x, progress, executor=cast("ExecutorName", executor))
         np.save(file, y)
-    tables.show(f"Wrote {output_file}: shape {y.shape}, {y.dtype}.")
+    how = loaded.executor.choose(executor, "cpu")[0]
+    tables.show(f"Wrote {output_file}: shape {y.shape}, {y.dtype}, {how} executor.")

@@ -1,0 +1,24 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Command = Callable[..., Any]
+
+
+def test_bench_prints_a_table_and_writes_a_result(everyformer: Command) -> None:
+    output = everyformer("bench", "building", "--quick", "-o", "results").stdout
+    assert "Building, medians of 3" in output
+    (path,) = Path("results").iterdir()
+    assert json.loads(path.read_text())["theme"] == "building"
+
+
+def test_bench_as_json(everyformer: Command) -> None:
+    shown = everyformer("bench", "building", "--quick", "-o", "results", "--json").stdout
+    assert json.loads(shown)["environment"]["cores"] >= 1
+
+
+def test_an_unknown_theme(everyformer: Command) -> None:
+    output = everyformer("bench", "weather", code=2).output
+    assert "'weather' is not a theme. Choose building or execution" in output
+    assert not list(Path().iterdir())
