@@ -17,7 +17,13 @@ from rich.table import Table
 
 from everyformer.bench.building import table_gap
 from everyformer.bench.contenders import compiled_torch, eager_torch, jax_scan
-from everyformer.bench.results import environment, gpu_name, median_seconds, seconds_of
+from everyformer.bench.results import (
+    environment,
+    gpu_name,
+    interleaved_medians,
+    median_seconds,
+    seconds_of,
+)
 from everyformer.construct.pipeline import Built, construct
 from everyformer.errors import EveryformerError
 from everyformer.model.forward import Progress, no_progress
@@ -164,21 +170,24 @@ def _scaling(network: Network, repeats: int) -> dict[str, Any]:
     """Time against depth and against batch on one thread, and the exponents of a fit."""
     longest = max(network.stages, key=lambda stage: stage.blocks)
     x = _inputs(network, 64)
-    depths: dict[int, float] = {}
+    depths: dict[int, Callable[[], object]] = {}
     for share in (16, 8, 4, 2, 1):
         layers = longest.blocks // share
         arrays = {name: array[:layers] for name, array in longest.arrays()}
         part = longest.from_arrays(longest.name, longest.source, arrays)
-        shallow = Network(network.architecture, (part,))
-        depths[layers] = median_seconds(_one_thread(shallow, x), 2 * repeats)
-    batches: dict[int, float] = {}
-    for count in (64, 128, 256, 512, 1024):
-        sequences = _inputs(network, count)
-        batches[count] = median_seconds(_one_thread(network, sequences), repeats)
-    return {
-        "depth": {"seconds": depths, "exponent": _exponent(depths)},
-        "batch": {"seconds": batches, "exponent": _exponent(batches)},
+        depths[layers] = _one_thread(Network(network.architecture, (part,)), x)
+    batches = {
+        count: _one_thread(network, _inputs(network, count))
+        for count in (64, 128, 256, 512, 1024)
     }
+    report: dict[str, Any] = {}
+    for name, calls, rounds in (
+        ("depth", depths, 4 * repeats),
+        ("batch", batches, repeats + 2),
+    ):
+        seconds = interleaved_medians(calls, rounds)
+        report[name] = {"seconds": seconds, "exponent": _exponent(seconds)}
+    return report
 
 
 def _exponent(times: dict[int, float]) -> float:

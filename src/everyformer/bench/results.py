@@ -20,6 +20,19 @@ def median_seconds(work: Callable[[], object], repeats: int) -> float:
     return statistics.median(seconds_of(work) for _ in range(repeats))
 
 
+def interleaved_medians(
+    calls: dict[int, Callable[[], object]], rounds: int
+) -> dict[int, float]:
+    """Medians of several calls that take turns, so that a slow minute hits all alike."""
+    times: dict[int, list[float]] = {size: [] for size in calls}
+    for work in calls.values():
+        work()
+    for _ in range(rounds):
+        for size, work in calls.items():
+            times[size].append(seconds_of(work))
+    return {size: statistics.median(found) for size, found in times.items()}
+
+
 def seconds_of(work: Callable[[], object]) -> float:
     """Wall-clock time of one call."""
     start = time.perf_counter()
