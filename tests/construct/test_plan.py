@@ -120,6 +120,12 @@ def test_an_equivariant_target_may_use_positions() -> None:
     assert np.abs(built.network(x) - 0).max() < 0.2  # equal columns are not lost
 
 
+def test_positions_have_two_spacings() -> None:
+    for spacing in (3, 6, 40):
+        with pytest.raises(GridError, match=f"spacing={spacing} is not 4 .* nor 5"):
+            ef.construct(reverse(2, 1), grid=4, spacing=spacing)
+
+
 def test_memory_limit() -> None:
     plan = make_plan(centring(3, 2), 8)
     with pytest.raises(MemoryLimitError, match=r"250,075 blocks.*limit of 1.0 MiB"):

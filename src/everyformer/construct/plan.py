@@ -240,6 +240,12 @@ def make_plan(
             "approximate it. Leave positional out, or declare equivariant=True."
         )
         raise GridError(msg)
+    if spacing not in (None, grid, grid + 1):
+        msg = (
+            f"spacing={spacing!r} is not {grid} (the paper's positions) nor {grid + 1} (with "
+            "an empty cell between positions, the default)."
+        )
+        raise GridError(msg)
     c = Constants(
         grid=shape,
         theorem="Theorem 3" if positional else "Theorem 2",
