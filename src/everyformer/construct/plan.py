@@ -242,8 +242,8 @@ def make_plan(
         raise GridError(msg)
     if spacing not in (None, grid, grid + 1):
         msg = (
-            f"spacing={spacing!r} is not {grid} (the paper's positions) nor {grid + 1} (with "
-            "an empty cell between positions, the default)."
+            f"spacing={spacing!r} is not {grid} (the paper's positions) nor {grid + 1} "
+            "(with an empty cell between positions, the default)."
         )
         raise GridError(msg)
     c = Constants(

@@ -11,9 +11,10 @@ on every intermediate number allows, and on Python ints from there on.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import lcm
+from math import gcd, lcm
+from typing import Any
 
 import numpy as np
 
@@ -29,9 +30,67 @@ from everyformer.numerics.rationals import common_denominator, exact_array
 
 INT64_LIMIT = 2**62
 
+Scalars = list[tuple[Any, ...]]
+"""The weights of feed-forward layers as Python numbers, one tuple for each layer."""
 
-Cache = dict[tuple[int, int], tuple[Stage, Stage, Stage | None]]
-"""Stages in units: (number of the stage, D) to (the stage, in units, and in int64)."""
+
+@dataclass(frozen=True)
+class Converted:
+    """A stage in units: as it runs on Python ints, and on int64 where its weights fit."""
+
+    stage: Stage
+    whole: Stage
+    small: Stage | None
+    scalars: Scalars | None
+
+
+Cache = dict[tuple[int, int], Converted]
+"""Converted stages by number and D."""
+
+
+@dataclass(frozen=True)
+class Multiples:
+    """Exact numbers as integers over one denominator.
+
+    Attributes:
+        numbers: int64, or Python ints as objects.
+        unit: The denominator D.
+    """
+
+    numbers: np.ndarray
+    unit: int
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> "Multiples":
+        """An object array of ints and Fractions."""
+        unit = common_denominator([values])
+        return cls(exact_array(values * unit), unit)
+
+    def values(self) -> np.ndarray:
+        """The numbers themselves, as ints and Fractions."""
+        return exact_array(self.numbers.astype(object) * Fraction(1, self.unit))
+
+    def refined(self, denominator: int) -> "Multiples":
+        """The same numbers over the least denominator that the given one divides."""
+        shared = gcd(self.unit, _content(self.numbers))
+        unit = lcm(self.unit // shared, denominator)
+        factor = unit // (self.unit // shared)
+        numbers = self.numbers // shared
+        if numbers.dtype != object and _largest(numbers) * factor >= INT64_LIMIT:
+            numbers = numbers.astype(object)
+        return Multiples(numbers * factor, unit)
+
+
+def _content(numbers: np.ndarray) -> int:
+    """Greatest common divisor of all entries."""
+    if numbers.dtype != object:
+        return int(np.gcd.reduce(numbers, axis=None)) if numbers.size else 0
+    return gcd(*numbers.reshape(-1).tolist())
+
+
+def _largest(numbers: np.ndarray) -> int:
+    """Largest absolute value."""
+    return max(int(numbers.max()), -int(numbers.min())) if numbers.size else 0
 
 
 def run_exact(
@@ -39,8 +98,8 @@ def run_exact(
     state: np.ndarray,
     progress: Progress = no_progress,
     cache: Cache | None = None,
-) -> Iterator[tuple[Stage, np.ndarray]]:
-    """The state after each stage, as ints and Fractions.
+) -> Iterator[tuple[Stage, Multiples]]:
+    """The state after each stage.
 
     Args:
         stages: Stages of a hardmax network.
@@ -49,21 +108,82 @@ def run_exact(
         cache: Keeps converted weights from call to call.
     """
     cache = {} if cache is None else cache
+    current = Multiples.of(state)
     for number, stage in enumerate(stages):
-        unit = lcm(common_denominator([state]), common_denominator(additive_arrays(stage)))
-        held = cache.get((number, unit))
-        if held is None or held[0] is not stage:
-            whole = _stage_in_units(stage, unit)
-            held = cache[number, unit] = (stage, whole, _as_int64(whole))
-        after = _run_integers(held[1], held[2], exact_array(state * unit), progress)
-        state = from_units(after, unit)
-        yield stage, state
+        current = current.refined(common_denominator(additive_arrays(stage)))
+        held = cache.get((number, current.unit))
+        if held is None or held.stage is not stage:
+            held = cache[number, current.unit] = _convert(stage, current.unit)
+        after = _run_integers(held, current.numbers, progress)
+        current = Multiples(after, current.unit)
+        if after.dtype == object and any(type(v) is not int for v in after.flat):
+            current = Multiples.of(from_units(after, current.unit))  # ties made fractions
+        yield stage, current
 
 
-def _run_integers(
-    stage: Stage, small: Stage | None, state: np.ndarray, progress: Progress
+def _convert(stage: Stage, unit: int) -> Converted:
+    whole = _stage_in_units(stage, unit)
+    small = _as_int64(whole)
+    alone = whole.attention is None and whole.feed_forward is not None
+    scalars = None
+    if small is None and alone and whole.feed_forward is not None:
+        scalars = _as_scalars(whole.feed_forward)
+    return Converted(stage, whole, small, scalars)
+
+
+def _as_scalars(layer: FeedForwardStack) -> Scalars:
+    arrays = [layer.W_1, layer.b_1, np.swapaxes(layer.W_2, 1, 2), layer.b_2]
+    if layer.phi is not None:
+        phi = layer.phi
+        arrays += [phi.breaks, phi.closed, phi.slopes, phi.intercepts]
+    return list(zip(*(array.tolist() for array in arrays), strict=True))
+
+
+def _run_scalars(
+    name: str, layers: Scalars, state: np.ndarray, progress: Progress
 ) -> np.ndarray:
+    """Feed-forward layers token by token on Python ints: for numbers beyond int64.
+
+    For small arrays of large integers a plain loop is many times faster than numpy.
+    """
+    tokens: list[list[Any]] = state.reshape(-1, state.shape[-1]).tolist()
+    for block, (W_1, b_1, W_2, b_2, *phi) in enumerate(layers):
+        for token in tokens:
+            update = list(b_2)
+            for k, row in enumerate(W_1):
+                t = b_1[k]
+                for weight, entry in zip(row, token, strict=True):
+                    t += weight * entry
+                hidden = _scalar_phi(t, k, phi) if phi else max(t, 0)
+                if hidden:
+                    for i, weight in enumerate(W_2[k]):
+                        update[i] += weight * hidden
+            for i, change in enumerate(update):
+                token[i] += change
+        if block % 512 == 0:
+            progress(name, block, len(layers))
+    result = np.empty((len(tokens), state.shape[-1]), dtype=object)
+    result[:] = tokens
+    return result.reshape(state.shape)
+
+
+def _scalar_phi(t: Any, unit: int, phi: list[Any]) -> Any:
+    """One value of a function of Phi, as `PiecewiseLinear.apply` has it."""
+    (first, second), (closed_1, closed_2) = phi[0][unit], phi[1][unit]
+    if t < first or (t == first and closed_1):
+        piece = 0
+    elif t < second or (t == second and closed_2):
+        piece = 1
+    else:
+        piece = 2
+    return phi[2][unit][piece] * t + phi[3][unit][piece]
+
+
+def _run_integers(held: Converted, state: np.ndarray, progress: Progress) -> np.ndarray:
     """All blocks of a stage with integer weights; int64 where every number fits."""
+    stage, small = held.whole, held.small
+    if held.scalars is not None:
+        return _run_scalars(stage.name, held.scalars, state.astype(object), progress)
     limits = None if small is None else _growth(small)
     for block in range(stage.blocks):
         after = None
@@ -74,7 +194,7 @@ def _run_integers(
         state = after
         if block % 512 == 0:
             progress(stage.name, block, stage.blocks)
-    return state.astype(object)
+    return state
 
 
 def _python_block(stage: Stage, block: int, state: np.ndarray) -> np.ndarray:
@@ -119,8 +239,7 @@ def _fits(state: np.ndarray, growth: tuple[int, int]) -> bool:
         return True
     if state.dtype == object and any(type(v) is not int for v in state.flat):
         return False
-    largest = max(int(state.max()), -int(state.min()))
-    return factor * largest + constant < INT64_LIMIT
+    return factor * _largest(state) + constant < INT64_LIMIT
 
 
 def _as_int64(stage: Stage) -> Stage | None:

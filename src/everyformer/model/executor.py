@@ -107,10 +107,7 @@ class Executor:
         shape = tokens.shape
         x = tokens.reshape(-1, *shape[-2:])
         if chosen == "exact":
-            state = self._moved(exact_array(x))
-            for _, after in self.stages_exact(state, progress):
-                state = after
-            return state.astype(np.float64).reshape(shape)
+            return self.exact(exact_array(x), progress).astype(np.float64).reshape(shape)
         if chosen == "reference":
             state = self._moved(x)
             normaliser = self.architecture.normaliser
@@ -138,7 +135,21 @@ class Executor:
         self, state: np.ndarray, progress: Progress = no_progress
     ) -> Iterator[tuple[Stage, np.ndarray]]:
         """The state after each stage, in rationals."""
-        return run_exact(self.stages, state, progress, self._integers)
+        for stage, after in run_exact(self.stages, state, progress, self._integers):
+            yield stage, after.values()
+
+    def exact(self, tokens: np.ndarray, progress: Progress = no_progress) -> np.ndarray:
+        """Evaluate ints and Fractions, exactly.
+
+        Raises:
+            NumberKindError: If the network uses softmax.
+        """
+        self.choose("exact", "cpu")
+        last = None
+        state = self._moved(tokens)
+        for _, last in run_exact(self.stages, state, progress, self._integers):  # noqa: B007
+            pass
+        return state if last is None else last.values()
 
     @cached_property
     def _integers(self) -> Cache:

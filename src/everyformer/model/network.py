@@ -140,8 +140,7 @@ class Network:
         Raises:
             NumberKindError: If the network uses softmax, which has no rational values.
         """
-        tokens = self._shaped(exact_array(x))
-        return self._last(self._run_exact(tokens, progress)).state.astype(object)
+        return self.executor.exact(self._shaped(exact_array(x)), progress)
 
     def trace(self, x: Any, progress: Progress = no_progress) -> tuple[Step, ...]:
         """The state after every stage: quantised tokens, ids, values.
@@ -266,12 +265,7 @@ class Network:
             yield Step(stage.name, after, self.ids(after))
 
     def _run_exact(self, tokens: np.ndarray, progress: Progress) -> Iterator[Step]:
-        if self.architecture.normaliser != "hardmax":
-            msg = (
-                "This network uses softmax, which has no rational values. "
-                "Construct with softened=False for exact evaluation."
-            )
-            raise NumberKindError(msg)
+        self.executor.choose("exact", "cpu")
         state = tokens
         if self.positions is not None:
             state = exact_array(tokens + exact_array(self.positions))
