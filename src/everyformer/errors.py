@@ -4,6 +4,7 @@
     ├── TargetError          the function given cannot be used as a target
     ├── GridError            the grid cannot work (not an integer, ids beyond float64)
     ├── MemoryLimitError     the network would need more memory than allowed
+    ├── InputError           an array has the wrong shape or holds no finite real numbers
     ├── DomainError          an input lies where the theorem says nothing
     ├── NumberKindError      these weights cannot be run or stored in this kind of number
     ├── FileFormatError      a file is not what it should be
@@ -28,6 +29,10 @@ class GridError(EveryformerError):
 
 class MemoryLimitError(EveryformerError):
     """The network would need more memory than allowed."""
+
+
+class InputError(EveryformerError):
+    """An array has the wrong shape, or holds something else than finite real numbers."""
 
 
 class DomainError(EveryformerError):

@@ -12,7 +12,7 @@ import numpy as np
 import typer
 
 from everyformer.cli.saving import NETWORK_FILE
-from everyformer.errors import FileFormatError, TargetError
+from everyformer.errors import FileFormatError, InputError, TargetError
 from everyformer.model.network import Network, load
 from everyformer.targets.gallery import GALLERY
 from everyformer.targets.target import Target
@@ -135,14 +135,8 @@ def read_input(path: Path, network: Network) -> np.ndarray:
     except (ValueError, EOFError) as error:
         msg = f"{path} is not a .npy file of numbers ({error}). Write it with numpy.save."
         raise FileFormatError(msg) from error
-    if x.dtype.kind not in "fiub":
-        msg = f"{path} holds numbers of type {x.dtype}; the network takes real numbers."
-        raise FileFormatError(msg)
-    n, d = network.architecture.seq_len, network.architecture.d_model
-    if x.ndim < 2 or x.shape[-2:] != (n, d):
-        msg = (
-            f"{path} holds an array of shape {x.shape}, but this network takes "
-            f"(..., {n}, {d}): {n} tokens as rows, {d} coordinates each."
-        )
-        raise FileFormatError(msg)
-    return x
+    try:
+        return network.check_input(x)
+    except InputError as error:
+        msg = f"{path}: {error}"
+        raise FileFormatError(msg) from error

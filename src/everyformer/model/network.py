@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from everyformer.errors import DomainError, FileFormatError, NumberKindError
+from everyformer.errors import FileFormatError, InputError, NumberKindError
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.construction import Construction
 from everyformer.model.executor import Executor, ExecutorName
@@ -99,12 +99,12 @@ class Network:
             threads: Threads on the CPU; all cores by default.
 
         Raises:
-            ValueError: If the shape is wrong or an entry is not finite.
+            InputError: If the shape is wrong or an entry is no finite real number.
             DomainError: If an entry lies where the theorem says nothing.
             NumberKindError: If the executor cannot run this network.
         """
         tensor = _is_tensor(x)
-        tokens = self._tokens(x.detach().cpu().numpy() if tensor else x)
+        tokens = self.check_input(x.detach().cpu().numpy() if tensor else x)
         device = str(x.device) if tensor else "cpu"
         result = self.executor.run(
             tokens,
@@ -148,7 +148,7 @@ class Network:
         Numbers are of the kind `__call__` computes with: float64, or rationals for a
         network with rational weights.
         """
-        return tuple(self._run(self._tokens(x), progress))
+        return tuple(self._run(self.check_input(x), progress))
 
     def trace_blocks(self, x: Any, stage_name: str) -> tuple[Step, ...]:
         """The state before and after every single block of one stage."""
@@ -160,7 +160,7 @@ class Network:
         before = Network(
             self.architecture, self.stages[:index], self.positions, self.construction
         )
-        state = before._last(before._run(before._tokens(x), no_progress)).state
+        state = before._last(before._run(before.check_input(x), no_progress)).state
         steps = [Step("before", state, self.ids(state))]
         normaliser = self.architecture.normaliser
         for number, after in enumerate(
@@ -281,14 +281,22 @@ class Network:
         assert last is not None, "the input is always a step"  # noqa: S101
         return last
 
-    def _tokens(self, x: Any) -> np.ndarray:
-        """x as a checked array: float64, or exact if it holds Python numbers."""
+    def check_input(self, x: Any) -> np.ndarray:
+        """x as an array that this network can take.
+
+        Returns:
+            float64; or the ints and Fractions given, for a network with rational weights.
+
+        Raises:
+            InputError: If the shape is wrong, or an entry is no finite real number.
+            DomainError: If an entry lies where the theorem says nothing.
+        """
         array = np.asarray(x)
         if array.dtype == object and self.is_exact:
             return self._shaped(array)
         if array.dtype.kind not in "fiubO":
             msg = f"x has dtype {array.dtype}; give real numbers."
-            raise ValueError(msg)
+            raise InputError(msg)
         array = self._shaped(array.astype(np.float64))
         if not np.isfinite(array).all():
             index = [int(i) for i in np.argwhere(~np.isfinite(array))[0]]
@@ -296,7 +304,7 @@ class Network:
                 f"x{index} = {array[tuple(index)]} is not finite. "
                 "The network is defined on real numbers; remove or replace it."
             )
-            raise DomainError(msg)
+            raise InputError(msg)
         if self.construction is not None:
             self.construction.check_input(array)
         return array
@@ -308,7 +316,7 @@ class Network:
                 f"x has shape {array.shape}, but this network takes (*batch, {n}, {d}): "
                 f"{n} tokens as rows, {d} coordinates each."
             )
-            raise ValueError(msg)
+            raise InputError(msg)
         return array
 
 
