@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: venv demo check test test-slow bench clean
+.PHONY: venv demo check test bench clean
 
 venv: $(READY)
 
@@ -25,9 +25,6 @@ check: venv
 test: check
 	$(BIN)/pytest -q -n 2
 	$(BIN)/pytest -q -o addopts="" --strict-markers --import-mode=importlib -m "compile or unhooked" tests
-
-test-slow: venv
-	$(BIN)/pytest -q -n 2 -m slow
 
 bench: venv
 	$(BIN)/everyformer bench building

@@ -141,7 +141,6 @@ def test_softened_network_of_theorem_3(
     assert np.abs(built.network(plateau_points(built, columns)) - values).max() <= 1e-9
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("n", "d", "K"), SOFT_SIZES)
 def test_softened_network_of_theorem_3_at_the_sizes_of_theorem_2(
     n: int, d: int, K: int
@@ -151,7 +150,6 @@ def test_softened_network_of_theorem_3_at_the_sizes_of_theorem_2(
     assert np.abs(built.network(plateau_points(built, columns)) - values).max() <= 1e-9
 
 
-@pytest.mark.slow
 def test_131_thousand_layers() -> None:
     built = ef.construct(soft_attention(2, 1), grid=256)
     assert built.network.blocks > 131_000

@@ -108,8 +108,9 @@ def plan_values(c: Constants, table: Table, ids: np.ndarray) -> ValuePlan:
     low = Fraction(smallest, c.K) - 1
     room = Fraction(1 if c.value_passes == 1 else ids.size + 4)
     u = np.array([float(factor) for factor in c.u])
-    size = float(np.abs(table.values @ u).max()) if table.values.size else 0.0
-    largest = Fraction(size) * (1 + Fraction(1, 2**40))  # u^T A itself was rounded
+    # sum_i u_i |A_i| bounds |u^T A| and, in float64, every rounding of that sum as well.
+    size = float((np.abs(table.values) @ u).max()) if table.values.size else 0.0
+    largest = Fraction(size) * (1 + Fraction(1, 2**40))
     if room >= low:
         msg = f"{ids.size} codes do not fit below the smallest id {float(low)}."
         raise AssertionError(msg)
