@@ -117,17 +117,15 @@ def run_exact(
         after = _run_integers(held, current.numbers, progress)
         current = Multiples(after, current.unit)
         if after.dtype == object and any(type(v) is not int for v in after.flat):
-            current = Multiples.of(from_units(after, current.unit))  # ties made fractions
+            current = Multiples.of(current.values())  # ties made fractions
         yield stage, current
 
 
 def _convert(stage: Stage, unit: int) -> Converted:
     whole = _stage_in_units(stage, unit)
     small = _as_int64(whole)
-    alone = whole.attention is None and whole.feed_forward is not None
-    scalars = None
-    if small is None and alone and whole.feed_forward is not None:
-        scalars = _as_scalars(whole.feed_forward)
+    layer = whole.feed_forward if whole.attention is None else None
+    scalars = _as_scalars(layer) if small is None and layer is not None else None
     return Converted(stage, whole, small, scalars)
 
 
@@ -184,7 +182,7 @@ def _run_integers(held: Converted, state: np.ndarray, progress: Progress) -> np.
     stage, small = held.whole, held.small
     if held.scalars is not None:
         return _run_scalars(stage.name, held.scalars, state.astype(object), progress)
-    limits = None if small is None else _growth(small)
+    limits = None if small is None else _growth(small, state.shape[-2])
     for block in range(stage.blocks):
         after = None
         if small is not None and limits is not None and _fits(state, limits[block]):
@@ -258,8 +256,8 @@ def _as_int64(stage: Stage) -> Stage | None:
     return Stage.from_arrays(stage.name, stage.source, arrays)
 
 
-def _growth(stage: Stage) -> list[tuple[int, int]]:
-    """For each layer (f, c): no number in it exceeds f max|state| + c."""
+def _growth(stage: Stage, n: int) -> list[tuple[int, int]]:
+    """For each layer (f, c): no number in it exceeds f max|state| + c, for n tokens."""
 
     def largest(array: np.ndarray, summed: int = 0) -> np.ndarray:
         """Of each layer: the largest entry, or the largest sum over the last axis."""
@@ -270,9 +268,9 @@ def _growth(stage: Stage) -> list[tuple[int, int]]:
 
     heads, layer = stage.attention, stage.feed_forward
     if heads is not None:
-        h, n_limit = heads.W_Q.shape[1], 2**16  # a sum over at most so many tied tokens
         rows = sum(largest(W, summed=1) for W in (heads.W_Q, heads.W_K, heads.W_V))
-        factors = 1 + n_limit * rows + h * largest(heads.W_O) * rows
+        # Tied values are added, up to n of them, before they are shared.
+        factors = 1 + n * rows + heads.W_Q.shape[1] * largest(heads.W_O) * rows
         return list(zip(factors.tolist(), largest(heads.b_Q).tolist(), strict=True))
     assert layer is not None, "a stage has a half"  # noqa: S101
     rows, starts = largest(layer.W_1, summed=1), largest(layer.b_1)
@@ -355,8 +353,3 @@ def _feed_forward_in_units(layer: FeedForwardStack, D: int) -> FeedForwardStack:
 
 def _scaled(array: np.ndarray, D: int) -> np.ndarray:
     return exact_array(exact_array(array) * D)
-
-
-def from_units(state: np.ndarray, denominator: int) -> np.ndarray:
-    """Back from multiples of 1/D to numbers."""
-    return exact_array(state * Fraction(1, denominator))
