@@ -1,5 +1,6 @@
 """PyTorch and ONNX give the numbers of `network(x)`."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -123,3 +124,12 @@ def test_large_onnx_models_keep_weights_beside(
     x = inputs(built)
     (y,) = session.run(None, {"x": x})
     assert np.abs(np.asarray(y) - built.network(x)).max() <= TOLERANCE
+
+
+def test_without_onnx_the_export_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'everyformer\[onnx\]'"):
+        network("theorem 2").network.to_onnx(tmp_path / "network.onnx")
+    assert list(tmp_path.iterdir()) == []
