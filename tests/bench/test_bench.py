@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import everyformer as ef
 from everyformer.bench import building, contenders, execution, results
 from everyformer.errors import EveryformerError
+from everyformer.model.executor import Executor
 from everyformer.targets import prefix_mean, soft_attention
 
 
@@ -41,6 +43,21 @@ def test_nothing_wrong_is_timed() -> None:
     )
     with pytest.raises(EveryformerError, match="misses its table"):
         building.table_gap(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["reference", "folded"])
+def test_executors_that_differ_are_not_timed(
+    wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Executor.run
+
+    def spoiled(self: Executor, tokens: np.ndarray, **options: Any) -> np.ndarray:
+        result = original(self, tokens, **options)
+        return result + 1e-15 if options.get("name") == wrong else result
+
+    monkeypatch.setattr(Executor, "run", spoiled)
+    with pytest.raises(EveryformerError, match=r"differs from the .* nothing is timed"):
+        execution.run(quick=True)
 
 
 def test_contenders_compute_the_same() -> None:

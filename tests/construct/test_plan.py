@@ -64,13 +64,8 @@ def test_plan_equals_the_built_network(
     block = 2 * (4 * d + 1) + 2 * r * d + r + d
     positions = n * d if positional and n > 1 else 0
     assert plan.parameters == cost.parameters == plan.blocks * block + positions
-    assert plan.stored_bytes + 8 * positions == cost.stored_bytes + _phi_bytes(built)
+    assert plan.stored_bytes + 8 * positions == cost.stored_bytes
     assert cost.nonzeros <= plan.nonzeros_limit
-
-
-def _phi_bytes(built: ef.Built) -> int:
-    """The plan counts 10 numbers for a phi; `closed` is 2 bytes, not 2 numbers."""
-    return 0
 
 
 def test_lower_bound_of_section_5_4() -> None:

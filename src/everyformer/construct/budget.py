@@ -48,10 +48,12 @@ def check_exponent(p: int | float | Fraction) -> Fraction:
 
 @implements(YUN2020, "Lemma 8", "Proposition 4", "Lemma 9")
 def distance_bound(c: Constants, target: Target, table: Table, p: Fraction) -> Bound | None:
-    """An upper bound on d_p(f, g) for the network in real arithmetic.
+    """An upper bound on d_p(f, g), with g taken as the network is meant.
 
-    It is conditional: it holds if the modulus of continuity declared for f is true and f is
-    evaluated to within the summation slack. The domain splits into three parts:
+    It holds if the modulus of continuity declared for f is true. It takes three things for
+    granted that only a certificate can prove of given weights: attention is one-hot
+    (softmax is hardmax), values are written without rounding, and f(C_L) is what was
+    computed for it. The domain splits into three parts:
 
         cells        |f - A_L| <= omega(delta/2) in every entry, by Lemma 8
         duplicates   cells with repeated columns (Theorem 2): there g = 0 (Proposition 4)
@@ -85,7 +87,9 @@ def distance_bound(c: Constants, target: Target, table: Table, p: Fraction) -> B
         low = min(float(v.min()) for v in extremes if v.size)
         high = max(float(v.max()) for v in extremes if v.size)
         parts.append(_ramps(c, Fraction(low), Fraction(high), omega, p))
-    return Bound.p_norm(parts, p, f"d_p(f, g) with p = {p}, real arithmetic")
+    return Bound.p_norm(
+        parts, p, f"d_p(f, g) with p = {p}, attention one-hot, values unrounded"
+    )
 
 
 def _duplicates(

@@ -64,7 +64,8 @@ class Built:
         cost: What it costs, counted from the weights.
         table: The piecewise constant function it computes.
         distance_bound: A bound on d_p(f, g), conditional on the declared modulus of
-            continuity; None if none was declared.
+            continuity, for one-hot attention and unrounded values (see `budget`); None if
+            no modulus was declared.
     """
 
     network: Network

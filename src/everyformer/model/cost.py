@@ -18,7 +18,7 @@ class Cost:
         feed_forward_layers: Blocks whose feed-forward half is used.
         parameters: Numbers in all blocks of the class, unused halves included, and in E.
         nonzeros: Numbers among them that are not zero.
-        stored_bytes: Bytes of the stored weights (unused halves are not stored).
+        stored_bytes: Eight bytes for each stored number (unused halves are not stored).
     """
 
     blocks: int

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from everyformer.model.stacks import Stage
 from everyformer.numerics.rationals import exact_array
 
 ExecutorName = Literal["auto", "reference", "literal", "folded", "exact"]
-NAMES: tuple[str, ...] = ("auto", "reference", "literal", "folded", "exact")
+NAMES: tuple[str, ...] = get_args(ExecutorName)
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Executor:
 
     @cached_property
     def is_exact(self) -> bool:
-        """True when a weight is a rational."""
+        """True when weights are rationals rather than float64."""
         arrays = [array for stage in self.stages for _, array in stage.arrays()]
         return any(array.dtype == object for array in arrays)
 
@@ -114,7 +114,7 @@ class Executor:
             for _, after in run_stages(self.stages, state, normaliser, progress):
                 state = after
         elif chosen == "folded":
-            state = self._folded(x, threads)
+            state = self._fold(progress)(x, threads)
         elif device == "cpu":
             cpu = import_module("everyformer.model.execute.cpu")
             state = cpu.run(
@@ -192,7 +192,7 @@ class Executor:
             )
             raise NumberKindError(msg)
 
-    # numba takes a second to import, so the compiled executors are imported on first use.
+    # numba and torch are slow to import: the compiled executors come in on first use.
 
     @cached_property
     def packed(self) -> Any:
@@ -200,7 +200,14 @@ class Executor:
         pack = import_module("everyformer.model.execute.pack").pack
         return pack(self.stages, self.architecture)
 
+    def _fold(self, progress: Progress) -> Any:
+        """The folded network; made, and compared with the literal one, on first use."""
+        if not self._made:
+            fold = import_module("everyformer.model.execute.folded").fold
+            parts = (self.architecture, self.stages, self.positions, self.construction)
+            self._made.append(fold(*parts, progress))
+        return self._made[0]
+
     @cached_property
-    def _folded(self) -> Any:
-        fold = import_module("everyformer.model.execute.folded").fold
-        return fold(self.architecture, self.stages, self.positions, self.construction)
+    def _made(self) -> list[Any]:
+        return []

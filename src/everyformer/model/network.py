@@ -75,7 +75,7 @@ class Network:
     @property
     def is_exact(self) -> bool:
         """True when weights are rationals rather than float64."""
-        return any(array.dtype == object for _, array in self.arrays())
+        return self.executor.is_exact
 
     def __call__(
         self,
@@ -197,7 +197,7 @@ class Network:
             allow_rounding: Round rational weights that are not float64 numbers.
         """
         network = self.in_float64(allow_rounding=allow_rounding)
-        # PyTorch takes two seconds to import: only those wait for it who need it.
+        # PyTorch takes a second or two to import: only those wait who need it.
         module = import_module("everyformer.model.torch_module")
         return module.TransformerModule(
             network.architecture, network.stages, network.positions, unroll=unroll

@@ -21,6 +21,7 @@ from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.construction import Construction
 from everyformer.model.execute import cpu
 from everyformer.model.execute.pack import PackedLayers, pack
+from everyformer.model.forward import Progress, no_progress
 from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage
 
 CHECKED = 256
@@ -154,6 +155,7 @@ def fold(
     stages: tuple[Stage, ...],
     positions: np.ndarray | None,
     construction: Construction | None,
+    progress: Progress = no_progress,
 ) -> Folded:
     """Read the folded form off the weights, and compare it with the literal network.
 
@@ -187,7 +189,7 @@ def fold(
         values=values,
         high=_upper_end(by_name.get("out of range")),
     )
-    _compare(folded, spec, stages, positions, construction)
+    _compare(folded, spec, stages, positions, construction, progress)
     return folded
 
 
@@ -303,6 +305,7 @@ def _compare(
     stages: tuple[Stage, ...],
     positions: np.ndarray | None,
     construction: Construction,
+    progress: Progress,
 ) -> None:
     """Random sequences, cell centres, and (Theorem 2) points outside the box."""
     rng = np.random.default_rng(0)
@@ -313,7 +316,8 @@ def _compare(
     if positions is None:
         cube = np.concatenate([cube, 3 * cube[:64] - 1])
     x = low + (high - low) * cube
-    literal = cpu.run(pack(stages, spec), x if positions is None else x + positions)
+    moved = x if positions is None else x + positions
+    literal = cpu.run(pack(stages, spec), moved, progress=progress)
     wrong = (folded(x) != literal).any(axis=(1, 2))
     if wrong.any():
         _refuse(
