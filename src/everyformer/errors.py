@@ -8,6 +8,8 @@
     ├── DomainError          an input lies where the theorem says nothing
     ├── NumberKindError      these weights cannot be run or stored in this kind of number
     ├── FileFormatError      a file is not what it should be
+    ├── ExpressionError      a program is not made of the operations that are allowed
+    ├── CertificateError     a certificate cannot be made or read
     └── ToleranceError       no grid that can be built meets the tolerance
 
 Every message has three parts: what was given, why it cannot work, what to do. All of them
@@ -45,6 +47,14 @@ class NumberKindError(EveryformerError):
 
 class FileFormatError(EveryformerError):
     """A file is not what it should be."""
+
+
+class ExpressionError(EveryformerError):
+    """A function is not made of the operations that an expression may use."""
+
+
+class CertificateError(EveryformerError):
+    """A certificate cannot be made or read."""
 
 
 class ToleranceError(EveryformerError):

@@ -1,0 +1,249 @@
+"""A function as data: a straight-line program over the entries of a sequence.
+
+    x[j][i], rational constants, + - * /, integer powers, min, max,
+    neg, abs, sin, cos, exp, log, sqrt, tanh
+
+One program serves float64, intervals and balls: whatever knows these operations can run it.
+A program read from a file is checked against this list; nothing in it is executed.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+
+from everyformer.errors import ExpressionError
+
+UNARY = frozenset({"neg", "abs", "sin", "cos", "exp", "log", "sqrt", "tanh"})
+BINARY = frozenset({"add", "sub", "mul", "div", "min", "max"})
+MAX_POWER = 64
+"""Integer powers up to this size, positive or negative."""
+
+Number = TypeVar("Number")
+
+
+@dataclass(frozen=True)
+class Node:
+    """One line of a program.
+
+    Attributes:
+        op: "x", "const", "pow", or an operation of `UNARY` or `BINARY`.
+        args: Numbers of earlier lines; (j, i), token and coordinate, for "x"; a line and
+            the exponent for "pow".
+        value: The number, for "const".
+    """
+
+    op: str
+    args: tuple[int, ...] = ()
+    value: Fraction | None = None
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        """The earlier lines it uses."""
+        if self.op in {"x", "const"}:
+            return ()
+        return self.args[:1] if self.op == "pow" else self.args
+
+
+@dataclass(frozen=True)
+class Expression:
+    """f, as the lines of a program and the lines that are its outputs.
+
+    Attributes:
+        seq_len: n, the number of tokens.
+        d_model: d, the width of a token.
+        nodes: The lines; each uses only earlier ones.
+        outputs: For each token, for each coordinate, the line that is f's entry.
+
+    Example:
+        >>> square = Expression(1, 1, (Node("x", (0, 0)), Node("mul", (0, 0))), ((1,),))
+        >>> square(np.array([[3.0]])).tolist()
+        [[9.0]]
+        >>> square.to_json()["nodes"]
+        [['x', 0, 0], ['mul', 0, 0]]
+    """
+
+    seq_len: int
+    d_model: int
+    nodes: tuple[Node, ...]
+    outputs: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        """Check every line against the list of operations.
+
+        Raises:
+            ExpressionError: Naming the first line that is none of them.
+        """
+        for number, node in enumerate(self.nodes):
+            wrong = self._wrong(number, node)
+            if wrong:
+                msg = (
+                    f"Line {number} of the expression, {node.op!r} {list(node.args)}, "
+                    f"{wrong}. Trace the function again."
+                )
+                raise ExpressionError(msg)
+        shape = [len(row) for row in self.outputs]
+        if shape != [self.d_model] * self.seq_len or not all(
+            _is_line(k, len(self.nodes)) for row in self.outputs for k in row
+        ):
+            msg = (
+                f"The outputs {self.outputs} are not {self.seq_len} rows of "
+                f"{self.d_model} lines of the expression. Trace the function again."
+            )
+            raise ExpressionError(msg)
+
+    def _wrong(self, number: int, node: Node) -> str | None:
+        if node.op == "x":
+            sizes = (self.seq_len, self.d_model)
+            inside = len(node.args) == 2 and all(
+                _is_line(k, size) for k, size in zip(node.args, sizes, strict=True)
+            )
+            return None if inside else "is no entry of the sequence"
+        if node.op == "const":
+            fine = isinstance(node.value, Fraction) and not node.args
+            return None if fine else "has no rational value"
+        arity = 1 if node.op in UNARY else 2 if node.op in BINARY | {"pow"} else 0
+        if arity == 0:
+            return "is no operation that expressions may use"
+        if len(node.args) != arity:
+            return f"does not have {arity} arguments"
+        if not all(_is_line(k, number) for k in node.operands):
+            return "uses a line that is not earlier"
+        if node.op == "pow" and not (
+            type(node.args[1]) is int and abs(node.args[1]) <= MAX_POWER
+        ):
+            return f"is no integer power of size up to {MAX_POWER}"
+        return None
+
+    def run(
+        self, arithmetic: Any, entry: Callable[[int, int], Number]
+    ) -> list[list[Number]]:
+        """Run the program in any arithmetic.
+
+        Args:
+            arithmetic: Has a method for every operation, named like it, `constant(q)`, and
+                `pow(a, k)`.
+            entry: entry(j, i) gives x[j][i] as a number of that arithmetic.
+
+        Returns:
+            f's entries, a row for each token.
+        """
+        values: list[Any] = [None] * len(self.nodes)
+        for number, node in enumerate(self.nodes):
+            if node.op == "x":
+                values[number] = entry(*node.args)
+            elif node.op == "const":
+                values[number] = arithmetic.constant(node.value)
+            elif node.op == "pow":
+                values[number] = arithmetic.pow(values[node.args[0]], node.args[1])
+            else:
+                operands = [values[k] for k in node.args]
+                values[number] = getattr(arithmetic, node.op)(*operands)
+            for finished in self._last_uses.get(number, ()):
+                values[finished] = None
+        return [[values[k] for k in row] for row in self.outputs]
+
+    @cached_property
+    def _last_uses(self) -> dict[int, list[int]]:
+        """For each line, the lines that nothing needs after it."""
+        kept = {k for row in self.outputs for k in row}
+        last: dict[int, int] = {}
+        for number, node in enumerate(self.nodes):
+            for k in node.operands:
+                last[k] = number
+        found: dict[int, list[int]] = {}
+        for k, number in last.items():
+            if k not in kept:
+                found.setdefault(number, []).append(k)
+        return found
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """f in float64; x has shape (*batch, n, d)."""
+        with np.errstate(all="ignore"):
+            rows = self.run(_Float64(), lambda j, i: x[..., j, i])
+        batch = x.shape[:-2]
+        return np.stack(
+            [np.stack([np.broadcast_to(v, batch) for v in row], axis=-1) for row in rows],
+            axis=-2,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object: a list for each line, constants as strings of rationals."""
+        return {
+            "seq_len": self.seq_len,
+            "d_model": self.d_model,
+            "nodes": [
+                [node.op, str(node.value)] if node.op == "const" else [node.op, *node.args]
+                for node in self.nodes
+            ],
+            "outputs": [list(row) for row in self.outputs],
+        }
+
+    @classmethod
+    def from_json(cls, values: Any) -> "Expression":
+        """The inverse of `to_json`, for text that nobody vouches for.
+
+        Raises:
+            ExpressionError: If it is not an expression.
+        """
+        try:
+            nodes = tuple(_node(*line) for line in values["nodes"])
+            outputs = tuple(tuple(row) for row in values["outputs"])
+            return cls(values["seq_len"], values["d_model"], nodes, outputs)
+        except ExpressionError:
+            raise
+        except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+            msg = f"This is no expression ({error!r}). Trace the function again."
+            raise ExpressionError(msg) from error
+
+    @property
+    def sha256(self) -> str:
+        """A hash of the program."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _is_line(k: Any, count: int) -> bool:
+    return type(k) is int and 0 <= k < count
+
+
+def _node(op: Any, *args: Any) -> Node:
+    if op == "const":
+        (text,) = args
+        if not isinstance(text, str):
+            msg = f"The constant {text!r} is not the text of a rational."
+            raise ExpressionError(msg)
+        return Node("const", value=Fraction(text))
+    return Node(str(op), args)
+
+
+class _Float64:
+    """The operations in float64, entry by entry."""
+
+    neg = staticmethod(np.negative)
+    abs = staticmethod(np.abs)
+    sin = staticmethod(np.sin)
+    cos = staticmethod(np.cos)
+    exp = staticmethod(np.exp)
+    log = staticmethod(np.log)
+    sqrt = staticmethod(np.sqrt)
+    tanh = staticmethod(np.tanh)
+    add = staticmethod(np.add)
+    sub = staticmethod(np.subtract)
+    mul = staticmethod(np.multiply)
+    div = staticmethod(np.divide)
+    min = staticmethod(np.minimum)
+    max = staticmethod(np.maximum)
+
+    @staticmethod
+    def constant(value: Fraction) -> np.float64:
+        return np.float64(float(value))
+
+    @staticmethod
+    def pow(base: Any, exponent: int) -> Any:
+        return np.power(base, float(exponent))
