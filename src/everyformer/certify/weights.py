@@ -1,0 +1,230 @@
+"""The weights of a network as they lie on disk, read without the library that wrote them.
+
+A safetensors file is eight bytes (the length of the header), a JSON header, and the bytes
+of the tensors. Rationals are integers over one denominator, in digits of base 2^62.
+"""
+
+import hashlib
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from everyformer.errors import CertificateError
+
+FORMAT = "everyformer-network"
+VERSION = 1
+DIGIT = 2**62
+DTYPES = {"F64": np.dtype("<f8"), "I64": np.dtype("<i8"), "BOOL": np.dtype("?")}
+MAX_HEADER = 100_000_000
+HALVES = {
+    "attention": ("W_Q", "b_Q", "W_K", "W_V", "W_O"),
+    "feed_forward": ("W_1", "b_1", "W_2", "b_2"),
+}
+PHI = tuple(f"phi.{name}" for name in ("breaks", "closed", "slopes", "intercepts"))
+
+
+@dataclass(frozen=True)
+class StageWeights:
+    """A run of blocks: either attention layers or feed-forward layers, stacked.
+
+    Attributes:
+        name: What the file calls it. Names choose how a stage is examined,
+            and prove nothing.
+        half: "attention" or "feed_forward"; the other half of each block is the identity.
+        arrays: Stacked weights by their short names; float64, or object arrays of
+            Fractions.
+    """
+
+    name: str
+    half: Literal["attention", "feed_forward"]
+    arrays: dict[str, np.ndarray]
+
+    @property
+    def layers(self) -> int:
+        """How many blocks."""
+        return len(next(iter(self.arrays.values())))
+
+    def layer(self, index: int) -> dict[str, np.ndarray]:
+        """The weights of one block."""
+        return {name: array[index] for name, array in self.arrays.items()}
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A network as numbers.
+
+    Attributes:
+        seq_len: n.
+        d_model: d.
+        softmax: True for softmax, False for hardmax.
+        positions: E as Fractions, shape (n, d), or None.
+        stages: The stages, in order.
+        exact: True when the weights are rationals, False for float64.
+        sha256: Hash of the file.
+    """
+
+    seq_len: int
+    d_model: int
+    softmax: bool
+    positions: np.ndarray | None
+    stages: tuple[StageWeights, ...]
+    exact: bool
+    sha256: str
+
+    @property
+    def blocks(self) -> int:
+        """The depth."""
+        return sum(stage.layers for stage in self.stages)
+
+
+def read_weights(path: Path) -> Weights:
+    """Read and check a file that `Network.save` wrote.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        CertificateError: If it is not such a file, or its numbers cannot be weights.
+    """
+    if not path.is_file():
+        msg = f"There is no file {path}. Give a folder that `everyformer construct` wrote."
+        raise FileNotFoundError(msg)
+    data = path.read_bytes()
+    try:
+        header, tensors = read_tensors(data)
+        description = json.loads(header["__metadata__"][FORMAT])
+        if description["version"] != VERSION:
+            msg = f"it has format version {description['version']}, not {VERSION}"
+            raise ValueError(msg)
+        return _weights(description, tensors, hashlib.sha256(data).hexdigest())
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        msg = f"{path} does not hold the weights of a network: {error!r}. Write it again."
+        raise CertificateError(msg) from error
+
+
+def read_tensors(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The header and the tensors of a safetensors file.
+
+    Raises:
+        ValueError: If it is not one.
+    """
+    if len(data) < 8:
+        msg = "the file is shorter than a header"
+        raise ValueError(msg)
+    (length,) = struct.unpack("<Q", data[:8])
+    if length > min(MAX_HEADER, len(data) - 8):
+        msg = f"the header should have {length} bytes"
+        raise ValueError(msg)
+    header = json.loads(data[8 : 8 + length])
+    body = data[8 + length :]
+    tensors: dict[str, np.ndarray] = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        dtype, shape = DTYPES[entry["dtype"]], tuple(entry["shape"])
+        start, stop = entry["data_offsets"]
+        count = int(np.prod(shape, dtype=object))
+        if not 0 <= start <= stop <= len(body) or stop - start != count * dtype.itemsize:
+            msg = f"{name} does not fit its place in the file"
+            raise ValueError(msg)
+        tensors[name] = np.frombuffer(body[start:stop], dtype).reshape(shape)
+    return header, tensors
+
+
+def _weights(
+    description: dict[str, Any], tensors: dict[str, np.ndarray], sha256: str
+) -> Weights:
+    arrays = dict(tensors)
+    for name, denominator in description["denominators"].items():
+        arrays[name] = _rationals(arrays[name], int(denominator))
+    for name, array in arrays.items():
+        if array.dtype == np.float64 and not np.isfinite(array).all():
+            msg = f"{name} holds numbers that are not finite"
+            raise ValueError(msg)
+        if array.dtype == np.int64:
+            msg = f"{name} holds integers without a denominator"
+            raise ValueError(msg)
+    spec = description["architecture"]
+    kinds = {
+        array.dtype == object
+        for name, array in arrays.items()
+        if name != "positions" and array.dtype != bool
+    }
+    if len(kinds) != 1 or spec["normaliser"] not in ("softmax", "hardmax"):
+        msg = "float64 and rationals are mixed, or the normaliser is unknown"
+        raise ValueError(msg)
+    n, d = int(spec["seq_len"]), int(spec["d_model"])
+    stages = tuple(_stages(description["stages"], arrays, d))
+    known = sum(len(stage.arrays) for stage in stages)
+    positions = arrays.get("positions")
+    if known + (positions is not None) != len(arrays):
+        msg = "there are arrays that belong to no stage"
+        raise ValueError(msg)
+    if positions is not None:
+        if positions.shape != (n, d):
+            msg = f"positions have shape {positions.shape}, not {(n, d)}"
+            raise ValueError(msg)
+        positions = to_fractions(positions)
+    softmax = spec["normaliser"] == "softmax"
+    return Weights(n, d, softmax, positions, stages, kinds.pop(), sha256)
+
+
+def _stages(
+    names: list[list[str]], arrays: dict[str, np.ndarray], d: int
+) -> Iterator[StageWeights]:
+    for index, (name, _) in enumerate(names):
+        prefix = f"stages.{index}."
+        own = {
+            key.removeprefix(prefix): array
+            for key, array in arrays.items()
+            if key.startswith(prefix)
+        }
+        halves = sorted({key.split(".")[0] for key in own})
+        if halves not in (["attention"], ["feed_forward"]):
+            msg = f"the stage {name!r} has {halves}, not one half of a block"
+            raise ValueError(msg)
+        half = halves[0]
+        short = {key.removeprefix(f"{half}."): array for key, array in own.items()}
+        _check_shapes(name, half, short, d)
+        yield StageWeights(name, half, short)  # pyright: ignore[reportArgumentType]
+
+
+def _check_shapes(name: str, half: str, arrays: dict[str, np.ndarray], d: int) -> None:
+    first = arrays[HALVES[half][0]]
+    if half == "attention":
+        layers, h, m, _ = first.shape
+        row, column = (layers, h, m, d), (layers, h, d, m)
+        shapes = {"W_Q": row, "b_Q": row[:3], "W_K": row, "W_V": row, "W_O": column}
+    else:
+        layers, r, _ = first.shape
+        shapes = {"W_1": (layers, r, d), "b_1": (layers, r), "W_2": (layers, d, r)}
+        shapes["b_2"] = (layers, d)
+        if PHI[0] in arrays:
+            sizes = (2, 2, 3, 3)
+            shapes |= {k: (layers, r, size) for k, size in zip(PHI, sizes, strict=True)}
+    found = {key: array.shape for key, array in arrays.items()}
+    if found != shapes or layers == 0:
+        msg = f"the stage {name!r} has arrays of shapes {found}, expected {shapes}"
+        raise ValueError(msg)
+
+
+def _rationals(digits: np.ndarray, denominator: int) -> np.ndarray:
+    """Integers in digits of base 2^62, over the denominator, as Fractions."""
+    numbers = np.zeros(digits.shape[:-1], dtype=object)
+    for place in reversed(range(digits.shape[-1])):
+        numbers = numbers * DIGIT + digits[..., place].astype(object)
+    result = np.empty(numbers.shape, dtype=object)
+    flat = [Fraction(number, denominator) for number in numbers.reshape(-1).tolist()]
+    result.reshape(-1)[:] = flat
+    return result
+
+
+def to_fractions(array: np.ndarray) -> np.ndarray:
+    """Every entry as a Fraction; float64 numbers are the dyadic rationals they are."""
+    result = np.empty(array.shape, dtype=object)
+    result.reshape(-1)[:] = [Fraction(value) for value in array.reshape(-1).tolist()]
+    return result
