@@ -2,6 +2,9 @@
 
 from everyformer import targets
 from everyformer.certify.bound import Bound
+from everyformer.certify.certificate import Certificate
+from everyformer.certify.prove import Computing
+from everyformer.certify.verify import Verification, verify
 from everyformer.checks.contextual_mapping import ContextualMapping, contextual_mapping
 from everyformer.construct.pipeline import Built, construct
 from everyformer.construct.plan import Plan
@@ -15,14 +18,18 @@ __all__ = [
     "ArchitectureSpec",
     "Bound",
     "Built",
+    "Certificate",
+    "Computing",
     "ContextualMapping",
     "Network",
     "Plan",
     "Target",
     "Verdict",
+    "Verification",
     "construct",
     "contextual_mapping",
     "load",
     "plan",
     "targets",
+    "verify",
 ]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from everyformer.numerics.rationals import format_up, power_up
 
@@ -16,22 +17,34 @@ class Bound:
         reason: What is bounded, and why, in words.
         source: Where it is proved.
         terms: The bounds it was made from.
+        rule: How: "sum", or "p-norm" with the exponent; empty for a bound of its own.
 
     Example:
         >>> print(Bound(Fraction(1, 3), "a third", "arithmetic"))
         <= 3.334e-01  a third [arithmetic]
+        >>> Bound(Fraction(1, 3), "a third") <= 0.34
+        True
     """
 
     value: Fraction
     reason: str
     source: str = ""
     terms: tuple["Bound", ...] = ()
+    rule: str = ""
 
     def __post_init__(self) -> None:
         """A bound on a size is not negative."""
         if self.value < 0:
             msg = f"A bound on a size cannot be {self.value} ({self.reason})."
             raise ValueError(msg)
+
+    def __le__(self, other: int | float | Fraction) -> bool:
+        """Whether the bound is at most a number, exactly."""
+        return self.value <= Fraction(other)
+
+    def __gt__(self, other: int | float | Fraction) -> bool:
+        """Whether the bound exceeds a number, exactly."""
+        return self.value > Fraction(other)
 
     @classmethod
     def p_norm(cls, terms: Sequence["Bound"], p: Fraction, reason: str) -> "Bound":
@@ -43,7 +56,54 @@ class Bound:
             Fraction(5, 1)
         """
         total = sum((power_up(term.value, p) for term in terms), start=Fraction(0))
-        return cls(power_up(total, 1 / p), reason, "", tuple(terms))
+        value = power_up(total, 1 / p)
+        return cls(value, reason, "", tuple(terms), f"p-norm {p}")
+
+    @classmethod
+    def total(cls, terms: Sequence["Bound"], reason: str) -> "Bound":
+        """The sum of bounds, by the triangle inequality.
+
+        Example:
+            >>> parts = [Bound(Fraction(3), "a"), Bound(Fraction(4), "b")]
+            >>> Bound.total(parts, "both").value
+            Fraction(7, 1)
+        """
+        value = sum((term.value for term in terms), start=Fraction(0))
+        return cls(value, reason, "", tuple(terms), "sum")
+
+    def is_consistent(self) -> bool:
+        """Whether every number follows from its terms by its rule."""
+        if not all(term.is_consistent() for term in self.terms):
+            return False
+        if self.rule == "":
+            return not self.terms
+        if self.rule == "sum":
+            return self.value == Bound.total(self.terms, "").value
+        name, _, exponent = self.rule.partition(" ")
+        if name != "p-norm":
+            return False
+        return self.value == Bound.p_norm(self.terms, Fraction(exponent), "").value
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; the value is the text of an exact rational."""
+        return {
+            "value": str(self.value),
+            "reason": self.reason,
+            "source": self.source,
+            "rule": self.rule,
+            "terms": [term.to_json() for term in self.terms],
+        }
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "Bound":
+        """The inverse of `to_json`."""
+        return cls(
+            Fraction(values["value"]),
+            str(values["reason"]),
+            str(values["source"]),
+            tuple(cls.from_json(term) for term in values["terms"]),
+            str(values["rule"]),
+        )
 
     def format_value(self) -> str:
         """The value in decimal, rounded up."""

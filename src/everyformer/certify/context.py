@@ -15,7 +15,6 @@ Copies of a token have the same state, in real arithmetic: they count as one key
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
@@ -83,16 +82,13 @@ class _Head:
     scale_k: int
 
 
-def run_attention(
-    stage: StageWeights, ids: Ids, softmax: bool, tick: Callable[[int], None]
-) -> Ids:
+def run_attention(stage: StageWeights, ids: Ids, softmax: bool) -> Ids:
     """All layers of an attention stage.
 
     Args:
         stage: The stage.
         ids: The representatives before it.
         softmax: Whether the network has softmax; hardmax makes no error.
-        tick: Called with the number of each layer.
 
     Raises:
         Undecided: If the layers are not of the form that can be followed, scores are too
@@ -101,7 +97,6 @@ def run_attention(
     if stage.arrays["W_Q"].shape[2] != 1:
         raise Undecided(stage.name, "heads of size above 1 are not followed")
     for layer in range(stage.layers):
-        tick(layer)
         heads = _heads(stage, layer, ids.unit)
         ids = _attend(f"{stage.name}, layer {layer}", stage.name, heads, ids, softmax)
     return ids

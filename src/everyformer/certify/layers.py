@@ -53,8 +53,7 @@ def seen(
         return t, np.zeros(len(t)), np.zeros(len(t))
     terms = tokens.centre * direction
     places = lowest_bits(tokens.centre) + lowest_bits(direction)
-    exact = sums_exactly(terms[..., None], places[..., None]).all(axis=-1)
-    exact &= sums_exactly(terms, places)
+    exact = sums_exactly(terms, places)
     rounding = np.abs(terms).sum(axis=-1) * float(gamma(len(direction) + 2)) * UP
     rounding = np.where(exact, 0.0, rounding)
     off = (tokens.radius @ np.abs(direction) + rounding) * UP
@@ -121,9 +120,7 @@ def _update(
     places = np.stack(
         [lowest_bits(slope) + lowest_bits(t)[:, None], lowest_bits(offset)], axis=-1
     )
-    exact = sums_exactly(terms[..., None], places[..., None]).all(axis=-1)
-    exact &= sums_exactly(terms, places)
-    exact &= fits[piece][:, None]
+    exact = sums_exactly(terms, places) & np.asarray(fits)[piece][:, None]
     rounding = np.abs(terms).sum(axis=-1) * float(gamma(6)) * UP
     return product + offset, np.where(exact, 0.0, rounding)
 
@@ -180,7 +177,6 @@ def _run_rounding(function: LayerFunction, tokens: Tokens, off: np.ndarray) -> n
         <= 0
     )
     exact = sums_exactly(terms, places)
-    exact &= sums_exactly(terms[..., None], places[..., None]).all(axis=-1)
     exact &= (tokens.radius == 0).all(axis=-1)[:, None]
     out = hidden[..., None] * columns  # [count, r, d]
     out = np.concatenate([out, np.broadcast_to(shift, (len(z), 1, len(shift)))], axis=1)
@@ -196,11 +192,8 @@ def _run_rounding(function: LayerFunction, tokens: Tokens, off: np.ndarray) -> n
         axis=1,
     )
     moved, moved_places = np.moveaxis(out, 1, -1), np.moveaxis(out_places, 1, -1)
-    fine = (
-        (certain | exact).all(axis=-1)[:, None]
-        & sums_exactly(moved, moved_places)
-        & sums_exactly(moved[..., None], moved_places[..., None]).all(axis=-1)
-    )
+    fine = np.asarray((certain | exact).all(axis=-1))[:, None]
+    fine = fine & sums_exactly(moved, moved_places)
     negations = (np.abs(rows).sum(axis=-1) == 1) & (biases == 0)
     negations &= (rows * columns).sum(axis=-1) == -1
     negations &= np.abs(columns).sum(axis=-1) == 1

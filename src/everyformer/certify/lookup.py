@@ -233,8 +233,8 @@ def _window_rounding(windows: Windows, place: np.ndarray, t: np.ndarray) -> np.n
     hidden = t[:, None] - knots
     products = column[..., None] * hidden[:, None, :]  # [count, d, 2]
     bits = lowest_bits(column)[..., None] + lowest_bits(hidden)[:, None, :]
-    fine = sums_exactly(products[..., None], bits[..., None]).all(axis=-1)
     middle = (hidden[:, 0] == 2 * hidden[:, 1]) & (np.frexp(hidden[:, 1])[0] == 0.5)
-    fine = ((fine & sums_exactly(products, bits)) | middle[:, None]) & exact[:, None]
+    fine = sums_exactly(products, bits) | middle[:, None]
+    fine &= np.asarray(exact)[:, None]
     rounding = np.abs(products).sum(axis=-1) * float(gamma(8)) * UP
     return np.where(fine, 0.0, rounding)

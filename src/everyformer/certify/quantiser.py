@@ -73,12 +73,15 @@ class Plateaus:
         ramps: Length of the cells that is no plateau, Fractions of shape (n, d).
         ramps_run: The same for a float64 run, whose plateaus are a little shorter; None
             where float64 is not known to reach the same states.
+        shortest: The least share of a cell that is plateau, over all cells and, as a
+            product, over all coordinates of all tokens.
         stages: How many stages were examined.
     """
 
     values: np.ndarray
     ramps: np.ndarray
     ramps_run: np.ndarray | None
+    shortest: Fraction
     stages: int
 
 
@@ -97,7 +100,7 @@ def find_plateaus(weights: Weights, box: Box, cells: int) -> Plateaus:
     values = np.empty((n, d, cells), dtype=object)
     ramps = np.empty((n, d), dtype=object)
     ramps_run = np.empty((n, d), dtype=object)
-    decided = True
+    decided, shortest = True, Fraction(1)
     found: dict[tuple[int, Fraction], list[Piece]] = {}
     for j in range(n):
         for i in range(d):
@@ -106,12 +109,14 @@ def find_plateaus(weights: Weights, box: Box, cells: int) -> Plateaus:
                 found[i, shift] = _coordinate(functions[i], i, shift, box, cells)
             plateaus = found[i, shift]
             values[j, i] = [piece.offset for piece in plateaus]
-            length = sum(piece.end - piece.start for piece in plateaus)
+            lengths = [piece.end - piece.start for piece in plateaus]
+            length = sum(lengths)
+            shortest *= min(lengths) * cells / box.widths[i]
             lost = sum(2 * piece.lost for piece in plateaus)
             ramps[j, i] = box.widths[i] - length
             ramps_run[j, i] = ramps[j, i] + lost
             decided &= all(piece.exact_run for piece in plateaus)
-    return Plateaus(values, ramps, ramps_run if decided else None, count)
+    return Plateaus(values, ramps, ramps_run if decided else None, shortest, count)
 
 
 def coordinate_functions(
@@ -257,11 +262,7 @@ def _points_stay(
         used = (columns != 0) & (hidden > 0)
         terms = np.where(used, hidden * columns, 0.0)
         places = np.where(used, lowest_bits(hidden) + lowest_bits(columns), 1 << 20)
-        fine = (
-            (~used | (exact & unit_rows)).all(axis=-1)
-            & sums_exactly(terms[..., None], places[..., None]).all(axis=-1)
-            & sums_exactly(terms, places)
-        )
+        fine = (~used | (exact & unit_rows)).all(axis=-1) & sums_exactly(terms, places)
         fits &= fine | (np.array([piece.since for piece in plateaus]) > layer)
     return fits
 

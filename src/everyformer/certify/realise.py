@@ -5,7 +5,6 @@ it. From there on tokens are followed exactly, with a bound on what softmax or f
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -134,9 +133,7 @@ def _ranges(weights: Weights) -> tuple[Interval, ...]:
     return anywhere if ranges is None else tuple(ranges)
 
 
-def realise(
-    reading: Reading, columns: np.ndarray, mode: Mode, tick: Callable[[str, int], None]
-) -> Values:
+def realise(reading: Reading, columns: np.ndarray, mode: Mode) -> Values:
     """The network's values on cells, and how far from them it may be.
 
     Args:
@@ -144,7 +141,6 @@ def realise(
         columns: Column numbers of the cells, shape (count, n); without positions each row
             is sorted.
         mode: The network in real arithmetic, or its float64 run.
-        tick: Called now and then with the stage and the layer.
 
     Raises:
         Undecided: If a step cannot be proved, naming the stage.
@@ -154,15 +150,10 @@ def realise(
         if isinstance(stage, StageWeights) and stage.half == "attention":
             if not isinstance(state, Ids):
                 raise Undecided(name, "attention comes after feed-forward layers")
-
-            def at(layer: int, name: str = name) -> None:
-                tick(name, layer)
-
-            state = run_attention(stage, state, reading.softmax, at)
+            state = run_attention(stage, state, reading.softmax)
             continue
         tokens = _as_tokens(name, reading, state) if isinstance(state, Ids) else state
         if isinstance(stage, Windows):
-            tick(name, 0)
             state = look_up(name, stage, tokens)
         else:
             state = follow_layers(stage, tokens)

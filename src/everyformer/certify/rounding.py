@@ -33,7 +33,8 @@ def sums_exactly(terms: np.ndarray, lowest: np.ndarray) -> np.ndarray:
     """Whether float64 adds numbers without rounding, in whatever order; last axis.
 
     If all are multiples of 2^g, and neither the positive nor the negative ones add up to
-    2^(53+g), every partial sum is a multiple of 2^g below that, and so a float64 number.
+    2^(53+g), every partial sum is a multiple of 2^g below that, and so a float64 number;
+    so are the terms themselves, if they are products.
 
     Args:
         terms: The numbers, as float64 has them after one rounding.

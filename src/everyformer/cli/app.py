@@ -17,6 +17,7 @@ from everyformer.cli.inspect import inspect
 from everyformer.cli.plan import plan
 from everyformer.cli.run import run
 from everyformer.cli.targets import targets
+from everyformer.cli.verify import verify
 from everyformer.errors import EveryformerError
 
 app = typer.Typer(
@@ -33,7 +34,10 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the program; the exit code is 0, 2 for wrong input, or 130 after Ctrl-C."""
+    """Run the program; the exit code is 0, 2 for wrong input, or 130 after Ctrl-C.
+
+    `verify` ends with 1 for REFUTED and with 3 for UNKNOWN.
+    """
     app()
 
 
@@ -102,6 +106,7 @@ for _command, _example in (
     (plan, "everyformer plan sort --grid 16 -n 2"),
     (construct, "everyformer construct sort --grid 16 -o out/"),
     (run, "everyformer run out/ --input x.npy --output y.npy"),
+    (verify, "everyformer verify out/"),
     (inspect, "everyformer inspect out/ --input x.npy"),
     (bench, "everyformer bench execution --quick"),
 ):

@@ -5,14 +5,17 @@ import math
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast, get_args
 
 import typer
 
+from everyformer.certify.certificate import Certificate
+from everyformer.certify.prove import Computing
 from everyformer.cli import options, pictures, tables
 from everyformer.cli.loading import load_target
 from everyformer.cli.progress import progress_bar
 from everyformer.cli.saving import (
+    CERTIFICATE_FILES,
     COST_FILE,
     IDS_FILE,
     NETWORK_FILE,
@@ -20,10 +23,11 @@ from everyformer.cli.saving import (
     check_new_folder,
     new_folder,
 )
+from everyformer.construct.certificates import Knowledge
 from everyformer.construct.pipeline import Built
 from everyformer.construct.pipeline import construct as build
 
-OWN_FILES = frozenset({NETWORK_FILE, COST_FILE, PLOT_FILE, IDS_FILE})
+OWN_FILES = CERTIFICATE_FILES | {NETWORK_FILE, COST_FILE, PLOT_FILE, IDS_FILE}
 """What --overwrite may delete: our files, and the picture that `inspect` adds."""
 
 
@@ -43,8 +47,8 @@ def construct(
         float | None,
         typer.Option(
             metavar="EPS",
-            help="Distance d_p(f, g) allowed: the coarsest grid is taken whose bound, "
-            "given the target's declared modulus of continuity, meets it.",
+            help="Distance d_p(f, g) allowed: the coarsest grid is taken whose certified "
+            "bound meets it.",
             show_default=False,
         ),
     ] = None,
@@ -67,6 +71,24 @@ def construct(
         float,
         typer.Option(metavar="GIB", help="GiB that building may need; more is refused."),
     ] = 4.0,
+    knowledge: Annotated[
+        str,
+        typer.Option(
+            metavar="HOW",
+            help="How f is known: expression (traced from its numpy operations), modulus "
+            "(as the target declares), or auto, the first of the two that there is.",
+        ),
+    ] = "auto",
+    certificate: Annotated[
+        bool,
+        typer.Option(
+            "--certificate/--no-certificate",
+            help="With --grid: whether to prove a bound. With --tol there always is one.",
+        ),
+    ] = True,
+    scheduler: options.SchedulerOption = None,
+    workers: options.WorkersOption = None,
+    work: options.WorkOption = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a folder of an earlier run.")
     ] = False,
@@ -75,9 +97,14 @@ def construct(
     """Build the network of a target and write it to a folder.
 
     Give either --tol or --grid. The folder holds network.safetensors (the weights),
-    cost.json (sizes and the bound) and plot.png (target and network along a line); it
-    appears complete or not at all.
+    certificate.json (the bound on the distance, for `everyformer verify`), cost.json
+    (sizes) and plot.png (target and network along a line); it appears complete or not at
+    all.
     """
+    if knowledge not in get_args(Knowledge):
+        known = ", ".join(get_args(Knowledge))
+        msg = f"--knowledge {knowledge} does not exist. Choose one of {known}."
+        raise typer.BadParameter(msg)
     if (tol is None) == (grid is None):
         msg = "Give either --tol or --grid: the distance allowed, or the cells per axis."
         raise typer.BadParameter(msg)
@@ -91,6 +118,7 @@ def construct(
         progress_bar() as progress,
         new_folder(out, OWN_FILES, overwrite=overwrite) as folder,
     ):
+        computing = Computing(scheduler, workers, work, progress)
         built = build(
             loaded,
             grid=grid,
@@ -99,44 +127,57 @@ def construct(
             softened=not exact,
             positional=positional,
             max_memory=int(max_memory * 2**30),
+            knowledge=cast("Knowledge", knowledge),
+            computing=computing,
             progress=progress,
         )
-        report = cost_report(built)
         built.network.save(folder / NETWORK_FILE)
+        proved = built.proved
+        if certificate and proved is None:
+            proved = built.certify(
+                knowledge=cast("Knowledge", knowledge), computing=computing
+            )
+        if proved is not None:
+            proved.save(folder)
+        report = cost_report(built, proved)
         (folder / COST_FILE).write_text(json.dumps(report, indent=2) + "\n")
         figure = pictures.along_a_line(loaded, built.network, progress)
         with (folder / PLOT_FILE).open("wb") as file:
             pictures.save(figure, file)
+        written = sorted(path.name for path in folder.iterdir())
     if as_json:
         typer.echo(json.dumps(report | {"folder": str(out)}, indent=2))
         return
-    tables.show(built.plan.table(), bound_text(built), "")
+    tables.show(built.plan.table(), certificate_text(proved), "")
     if loaded.equivariant and built.plan.constants.positional and positional is None:
         tables.show(
             "Positions were added (Theorem 3): within float64, Theorem 2 loses too many "
             "cells with equal columns to meet the tolerance.",
             "",
         )
-    tables.show(f"Wrote {NETWORK_FILE}, {COST_FILE} and {PLOT_FILE} to {out}.")
+    tables.show(f"Wrote {', '.join(written)} to {out}.")
 
 
-def cost_report(built: Built) -> dict[str, Any]:
-    """What cost.json holds: the plan, the sizes, and the bound rounded up."""
-    bound = built.distance_bound
+def cost_report(built: Built, proved: Certificate | None) -> dict[str, Any]:
+    """What cost.json holds: the plan, the sizes, and the bounds rounded up."""
+    certified = None
+    if proved is not None:
+        bounds = {"real": proved.bound, "float64": proved.float64_bound}
+        certified = {
+            "verdict": str(proved.verdict),
+            "text": str(proved),
+            **{
+                name: None if bound is None else bound.format_value()
+                for name, bound in bounds.items()
+            },
+        }
     return {
         "plan": built.plan.to_json(),
         "cost": built.cost.to_json(),
-        "distance_bound": None
-        if bound is None
-        else {"value": bound.format_value(), "text": str(bound)},
+        "certificate": certified,
     }
 
 
-def bound_text(built: Built) -> str:
-    """The tree of bounds, or why there is none."""
-    if built.distance_bound is None:
-        return (
-            f"No bound on the distance: {built.target.name} declares neither lipschitz nor "
-            "modulus."
-        )
-    return str(built.distance_bound)
+def certificate_text(proved: Certificate | None) -> str:
+    """The certificate, or that there is none."""
+    return "No certificate was asked for." if proved is None else str(proved)

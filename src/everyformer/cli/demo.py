@@ -8,14 +8,19 @@ import numpy as np
 import typer
 
 from everyformer.cli import pictures, tables
-from everyformer.cli.construct import bound_text
 from everyformer.cli.progress import progress_bar
-from everyformer.cli.saving import IDS_FILE, NETWORK_FILE, PLOT_FILE, new_folder
+from everyformer.cli.saving import (
+    CERTIFICATE_FILES,
+    IDS_FILE,
+    NETWORK_FILE,
+    PLOT_FILE,
+    new_folder,
+)
 from everyformer.construct.pipeline import construct
 from everyformer.targets.target import Target
 
 INPUT_FILE = "x.npy"
-OWN_FILES = frozenset({NETWORK_FILE, PLOT_FILE, INPUT_FILE, IDS_FILE})
+OWN_FILES = CERTIFICATE_FILES | {NETWORK_FILE, PLOT_FILE, INPUT_FILE, IDS_FILE}
 SEED = 2029
 EXPLANATION = (
     "The network is constant on cells, and right at their centres. It returns 0\n"
@@ -44,15 +49,15 @@ def demo(
     with progress_bar() as progress, new_folder(out, OWN_FILES, overwrite=True) as folder:
         built = construct(target, grid=16, progress=progress)
         g = built.network(x, progress=progress)
-        built.network.save(folder / NETWORK_FILE)
+        built.save(folder)
         np.save(folder / INPUT_FILE, x)
         with (folder / PLOT_FILE).open("wb") as file:
             pictures.save(pictures.along_a_line(target, built.network, progress), file)
     tables.show(built.plan.table(), "", tables.comparison(notes, x, target(x), g))
     tables.show("", EXPLANATION, "")
-    tables.show("Bound on the distance, given the declared Lipschitz constant 1.5:")
-    tables.show(bound_text(built), "", f"Picture: {out / PLOT_FILE}")
+    tables.show(str(built.certificate), "", f"Picture: {out / PLOT_FILE}")
     given, rows = shlex.quote(str(out)), shlex.quote(str(out / INPUT_FILE))
+    tables.show(f"Check the bound: everyformer verify {given}")
     tables.show(f"Look inside: everyformer inspect {given} --input {rows}")
 
 

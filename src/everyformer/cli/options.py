@@ -64,6 +64,36 @@ JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON and nothing else.", show_default=False)
 ]
 
+SchedulerOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Run on the Dask cluster with this scheduler, e.g. tcp://host:8786, instead "
+        "of processes on this machine. The result is the same.",
+        show_default=False,
+    ),
+]
+
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="W",
+        help="Processes on this machine. [default: one for each core]",
+        show_default=False,
+    ),
+]
+
+WorkOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Folder that keeps finished shards: give it again to go on after an "
+        "interruption.",
+        show_default=False,
+    ),
+]
+
 NetworkArgument = Annotated[
     Path,
     typer.Argument(

@@ -8,10 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-NETWORK_FILE = "network.safetensors"
+from everyformer.certify.certificate import CERTIFICATE_FILE, VALUES_FILE
+from everyformer.certify.verify import NETWORK_FILE as NETWORK_FILE
+
 COST_FILE = "cost.json"
 PLOT_FILE = "plot.png"
 IDS_FILE = "ids.png"
+CERTIFICATE_FILES = frozenset({CERTIFICATE_FILE, VALUES_FILE})
 
 
 def check_new_folder(folder: Path, own: frozenset[str], *, overwrite: bool) -> None:

@@ -1,17 +1,19 @@
 """The construction of Yun et al. 2020, from a function to a network, step by step."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
-from everyformer.certify.bound import Bound
-from everyformer.construct.budget import (
-    check_exponent,
-    distance_bound,
-    grid_for_tolerance,
-)
+from everyformer.certify.certificate import Certificate
+from everyformer.certify.prove import Computing
+from everyformer.certify.verify import NETWORK_FILE
+from everyformer.construct.budget import check_exponent, grid_for_tolerance
+from everyformer.construct.certificates import Knowledge, certify
 from everyformer.construct.constants import RAMP_WIDTH, Constants
 from everyformer.construct.contextual import (
     contextual_ids,
@@ -63,9 +65,8 @@ class Built:
         plan: What was planned.
         cost: What it costs, counted from the weights.
         table: The piecewise constant function it computes.
-        distance_bound: A bound on d_p(f, g), conditional on the declared modulus of
-            continuity, for one-hot attention and unrounded values (see `budget`); None if
-            no modulus was declared.
+        p: The exponent of d_p.
+        proved: The certificate that chose the grid, if a tolerance was given.
     """
 
     network: Network
@@ -73,7 +74,44 @@ class Built:
     plan: Plan
     cost: Cost
     table: Table
-    distance_bound: Bound | None
+    p: Fraction
+    proved: Certificate | None = None
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """What is proved of d_p(f, g); made when first asked for."""
+        return self.proved or self.certify()
+
+    def certify(
+        self,
+        *,
+        knowledge: Knowledge = "auto",
+        eps: Fraction | None = None,
+        computing: Computing = Computing(),  # noqa: B008
+    ) -> Certificate:
+        """Prove a bound on d_p(f, g) from the weights.
+
+        Args:
+            knowledge: f by its expression, by its declared modulus, or whichever there is.
+            eps: The distance to claim; by default the bound found, rounded up.
+            computing: Where the work runs.
+        """
+        return certify(
+            self.network,
+            self.target,
+            grid=self.plan.grid,
+            p=self.p,
+            eps=eps,
+            knowledge=knowledge,
+            computing=computing,
+        )
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the weights and the certificate to a folder, for `verify`."""
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        self.network.save(place / NETWORK_FILE)
+        self.certificate.save(place)
 
 
 @implements(YUN2020, "Theorem 2", "Theorem 3")
@@ -87,6 +125,8 @@ def construct(
     positional: bool | None = None,
     spacing: int | None = None,
     max_memory: int = DEFAULT_MAX_MEMORY,
+    knowledge: Knowledge = "auto",
+    computing: Computing = Computing(),  # noqa: B008
     progress: Progress = no_progress,
 ) -> Built:
     """Build a Transformer that computes a function.
@@ -94,8 +134,8 @@ def construct(
     Args:
         target: The function.
         grid: K, cells per axis; or
-        tol: the distance d_p(f, g) allowed. The coarsest dyadic grid is taken whose bound,
-            conditional on the declared modulus of continuity, meets it.
+        tol: the distance d_p(f, g) allowed. The coarsest dyadic grid is taken whose
+            certified bound meets it.
         p: The exponent of d_p.
         softened: The real network in T^{2,1,4} (softmax, four ReLUs, float64), or the
             modified one (hardmax, Phi, exact rationals).
@@ -103,6 +143,9 @@ def construct(
             target is not equivariant, or if Theorem 2 cannot meet the tolerance.
         spacing: Distance of positions in units of delta; K gives the paper's E.
         max_memory: Bytes that building may need.
+        knowledge: With tol: f by its expression, by its declared modulus, or whichever
+            there is.
+        computing: Where certificates are computed.
         progress: Called as progress(what, done, total).
 
     Raises:
@@ -113,25 +156,38 @@ def construct(
         msg = f"Give either grid or tol; got grid={grid!r} and tol={tol!r}."
         raise GridError(msg)
     if tol is not None:
-        plan, table, bound = grid_for_tolerance(
+        allowed = tol
+
+        def prove(network: Network, plan: Plan) -> Certificate:
+            return certify(
+                network,
+                target,
+                grid=plan.grid,
+                p=exponent,
+                eps=Fraction(allowed),
+                knowledge=knowledge,
+                computing=computing,
+            )
+
+        plan, table, network, proved = grid_for_tolerance(
             target,
             tol,
-            exponent,
+            lambda plan, table: build_network(plan, table, progress),
+            prove,
             softened=softened,
             positional=positional,
             max_memory=max_memory,
             progress=progress,
         )
-    else:
-        assert grid is not None, "either grid or tol is given"  # noqa: S101
-        plan = make_plan(
-            target, grid, softened=softened, positional=positional, spacing=spacing
-        )
-        check_feasible(plan, max_memory)
-        table = piecewise_constant(plan.constants, target, progress)
-        bound = distance_bound(plan.constants, target, table, exponent)
+        return Built(network, target, plan, count(network), table, exponent, proved)
+    assert grid is not None, "either grid or tol is given"  # noqa: S101
+    plan = make_plan(
+        target, grid, softened=softened, positional=positional, spacing=spacing
+    )
+    check_feasible(plan, max_memory)
+    table = piecewise_constant(plan.constants, target, progress)
     network = build_network(plan, table, progress)
-    return Built(network, target, plan, count(network), table, bound)
+    return Built(network, target, plan, count(network), table, exponent)
 
 
 def build_network(plan: Plan, table: Table, progress: Progress = no_progress) -> Network:

@@ -162,6 +162,11 @@ class Grid:
         """binom(K^d, n)."""
         return comb(self.columns, self.seq_len)
 
+    @property
+    def num_multisets(self) -> int:
+        """binom(K^d + n - 1, n): sequences up to permutations."""
+        return comb(self.columns + self.seq_len - 1, self.seq_len)
+
     def orbit_sizes(self, multisets: np.ndarray) -> np.ndarray:
         """How many different sequences a multiset has: n! over the repeats' factorials."""
         ordered = np.sort(multisets, axis=-1)

@@ -1,0 +1,293 @@
+"""The bound on d_p(f, g), from given weights and what is known of f.
+
+The domain splits into the plateaus of the quantiser, where the network is within a radius
+of a constant, and the ramps between them, where it stays in the range of the clamp:
+
+    d_p(f, g)^p <= sum over cells of vol(S) mean_S |f - g(S)|^p
+                   + (measure of the ramps) * (sum over entries of (range)^p)
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from everyformer.certify.bound import Bound
+from everyformer.certify.cells import Cells, Declared, Examination, examine
+from everyformer.certify.realise import Reading, clamp_rounding, read_network
+from everyformer.certify.shards import Progress, map_shards, no_progress
+from everyformer.certify.undecided import Undecided
+from everyformer.certify.weights import Weights
+from everyformer.errors import CertificateError
+from everyformer.numerics.expression import Expression
+from everyformer.numerics.rationals import power_up
+from everyformer.numerics.symmetry import is_equivariant
+from everyformer.papers import YUN2020, Citation, implements
+from everyformer.targets.box import Box, Grid
+
+MAX_REPRESENTATIVES = 2**24
+SOURCE = "docs/certificates.md"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What is proved of a network and a function.
+
+    Attributes:
+        real: A bound on d_p(f, g), g the network in real arithmetic; None if none.
+        float64: A bound on d_p(f, g), g the network as float64 runs it; None if none.
+        lower: A lower bound on d_p(f, g), to the p-th power, g in real arithmetic.
+        obstacles: What stopped a bound, each with the stage.
+        summary: Counts and extremes, for the certificate.
+    """
+
+    real: Bound | None
+    float64: Bound | None
+    lower: Fraction
+    obstacles: tuple[str, ...]
+    summary: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Computing:
+    """Where and how shards run; none of it changes a result.
+
+    Attributes:
+        scheduler: Address of a Dask scheduler, or None for this machine.
+        workers: Processes on this machine; None for one on each core. With more than
+            one, a script needs `if __name__ == "__main__":`, as for multiprocessing.
+        work: A folder that keeps finished shards.
+        progress: Called as progress(what, done, total).
+    """
+
+    scheduler: str | None = None
+    workers: int | None = 1
+    work: Path | None = None
+    progress: Progress = no_progress
+
+
+def cells_of(
+    weights: Weights, box: Box, cells: int, known: Expression | None, *, equivariant: bool
+) -> Cells:
+    """The cells to examine.
+
+    Orbits instead of cells, where network and function are equivariant: the network because
+    it has no positions, f because its expression says so or, without one, by declaration.
+
+    Raises:
+        CertificateError: If there are too many.
+    """
+    grid = Grid(cells, weights.seq_len, box)
+    same = equivariant if known is None else is_equivariant(known)
+    symmetric = weights.positions is None and same
+    count = grid.sequences
+    if symmetric:
+        count = grid.num_multisets
+    if count > MAX_REPRESENTATIVES:
+        msg = (
+            f"{count:,} cells would have to be examined, more than the limit of "
+            f"{MAX_REPRESENTATIVES:,}: about {count * 2e-5 / 3600:.1f} hours on one core. "
+            "Use a coarser grid."
+        )
+        raise CertificateError(msg)
+    return Cells.of(grid, symmetric=symmetric)
+
+
+def prove(
+    weights: Weights,
+    cells: Cells,
+    known: Expression | Declared,
+    p: Fraction,
+    computing: Computing = Computing(),  # noqa: B008
+    *,
+    balls: bool = False,
+) -> Proof:
+    """Bound d_p(f, g) from the weights.
+
+    Args:
+        weights: The network.
+        cells: The cells to examine.
+        known: f as an expression, or what is declared of it.
+        p: The exponent.
+        computing: Where shards run.
+        balls: Enclose f in Arb balls on every cell, instead of float64 intervals first.
+
+    Raises:
+        CertificateError: If shards cannot be run.
+    """
+    grid = cells.grid
+    try:
+        reading = read_network(weights, grid.box, grid.cells)
+    except Undecided as error:
+        return Proof(None, None, Fraction(0), (str(error),), {})
+    run = not weights.exact and reading.plateaus.ramps_run is not None
+    obstacles: list[str] = []
+    results: list[dict[str, Any]] | None = None
+    if not weights.exact and not run:
+        obstacles.append("float64, quantise: rounding may move a state off the grid")
+    for with_run in (True, False) if run else (False,):
+        work = Examination(reading, cells, known, p, with_run, balls)
+        try:
+            results = map_shards(
+                examine,
+                work,
+                cells.shards,
+                what="certify cells",
+                scheduler=computing.scheduler,
+                workers=computing.workers,
+                work=computing.work,
+                key=_key(weights, work),
+                progress=computing.progress,
+            )
+            break
+        except Undecided as error:
+            obstacles.append(f"float64, {error}" if with_run else str(error))
+    if results is None:
+        return Proof(None, None, Fraction(0), tuple(obstacles[-1:]), {})
+    return _combine(reading, cells, known, p, results, obstacles)
+
+
+def _key(weights: Weights, work: Examination) -> str:
+    """Everything a shard's result depends on."""
+    known = work.known
+    box = work.cells.grid.box
+    symmetric = work.cells.columns is not None
+    parts = (weights.sha256, known.sha256, work.p, work.run, work.balls, symmetric)
+    return repr((*parts, work.cells.grid.cells, box.lows, box.highs))
+
+
+def _combine(
+    reading: Reading,
+    cells: Cells,
+    known: Expression | Declared,
+    p: Fraction,
+    results: Sequence[dict[str, Any]],
+    obstacles: list[str],
+) -> Proof:
+    """The bounds, from the sums of all shards."""
+    grid = cells.grid
+    volume = grid.box.volume(grid.seq_len)
+    cell = volume / grid.sequences
+    sums = {
+        name: sum((Fraction(shard[name]) for shard in results), start=Fraction(0))
+        for name in ("cells", "duplicates", "real", "lower")
+    }
+    lower = cell * reading.plateaus.shortest * sums["lower"]
+    summary: dict[str, Any] = {
+        "count": grid.sequences,
+        "representatives": cells.count,
+        "method": "declared modulus" if isinstance(known, Declared) else "mean value form",
+        "by_balls": sum(shard["by_balls"] for shard in results),
+        "radius": str(max(Fraction(shard["radius"]) for shard in results)),
+        "worst": max(
+            (shard["worst"] for shard in results if shard["worst"]),
+            key=lambda worst: Fraction(worst[1]),
+            default=None,
+        ),
+    }
+    undecided = next((s["undecided"] for s in results if s["undecided"]), None)
+    if undecided is not None:
+        where = grid.describe(np.array(undecided))
+        why = f"target: f has no finite bound on {where}"
+        return Proof(None, None, lower, (*obstacles, why), summary)
+
+    def share(name: str, reason: str, source: str) -> Bound:
+        return Bound(power_up(cell * sums[name], 1 / p), reason, source)
+
+    def deviation(name: str, radius: str) -> Fraction:
+        """The p-norm of the distance: from its sum, or its largest value everywhere."""
+        everywhere = volume * grid.seq_len * grid.d_model
+        uniform = Fraction(summary[radius]) * power_up(everywhere, 1 / p)
+        return min(power_up(cell * sums[name], 1 / p), uniform)
+
+    parts = [share("cells", _cells_reason(grid.sequences, known), _cite("Lemma 8"))]
+    if not reading.positional and grid.seq_len > 1:
+        reason = "duplicates: cells with equal columns, g as the weights have it there"
+        parts.append(share("duplicates", reason, _cite("Proposition 4")))
+    try:
+        ranges = _ranges(reading, results)
+        ramps = _ramps(reading, volume, p, reading.plateaus.ramps, ranges)
+    except Undecided as error:
+        return Proof(None, None, lower, (*obstacles, str(error)), summary)
+    real = Bound.p_norm([*parts, *ramps], p, "f and the values read off the weights")
+    noise = "softmax instead of hardmax, values as sums" if reading.softmax else "rounding"
+    reason = f"{noise}: within {float(Fraction(summary['radius'])):.2g}"
+    softmax = Bound(deviation("real", "radius"), reason, _cite("Lemma 9"))
+    bound = Bound.total([real, softmax], f"d_p(f, g), p = {p}, in real arithmetic")
+    if "float64" not in results[0]:
+        return Proof(bound, None, lower, tuple(obstacles), summary)
+    assert reading.plateaus.ramps_run is not None, "else float64 is not run"  # noqa: S101
+    sums["float64"] = sum((Fraction(s["float64"]) for s in results), start=Fraction(0))
+    wider = tuple(
+        (low - clamp_rounding(low, high), high + clamp_rounding(low, high))
+        for low, high in ranges
+    )
+    ramps = _ramps(reading, volume, p, reading.plateaus.ramps_run, wider)
+    run = Bound.p_norm([*parts, *ramps], p, "f and the values read off the weights")
+    summary["run_radius"] = str(max(Fraction(shard["run_radius"]) for shard in results))
+    largest = float(Fraction(summary["run_radius"]))
+    reason = f"float64 instead of real arithmetic: within {largest:.2g}"
+    noise = Bound(deviation("float64", "run_radius"), reason, SOURCE)
+    float64 = Bound.total([run, noise], f"d_p(f, g), p = {p}, as float64 runs it")
+    return Proof(bound, float64, lower, tuple(obstacles), summary)
+
+
+def _cells_reason(count: int, known: Expression | Declared) -> str:
+    if isinstance(known, Expression):
+        return f"cells: {count:,} cells, f enclosed with its slopes"
+    text = f"cells: {count:,} cells, |f - f(centre)| <= {float(known.omega):.4g}"
+    return f"{text} as declared"
+
+
+def _cite(result: str) -> str:
+    return str(Citation(YUN2020, result))
+
+
+def _ranges(
+    reading: Reading, results: Iterable[dict[str, Any]]
+) -> tuple[tuple[Fraction, Fraction], ...]:
+    """For each coordinate an interval that holds f and the network's output.
+
+    Raises:
+        Undecided: If nothing bounds the output on the ramps.
+    """
+    found: list[tuple[Fraction, Fraction]] = []
+    ramps = any(v for v in reading.plateaus.ramps.flat)
+    for i, (low, high) in enumerate(reading.ranges):
+        if ramps and (low is None or high is None):
+            stage = reading.stages[-1][0]
+            raise Undecided(stage, f"coordinate {i + 1} of the output is not clamped")
+        lows = [Fraction(shard["low"][i]) for shard in results]
+        highs = [Fraction(shard["high"][i]) for shard in results]
+        lows += [] if low is None else [low]
+        highs += [] if high is None else [high]
+        found.append((min(lows), max(highs)))
+    return tuple(found)
+
+
+@implements(YUN2020, "Lemma 9")
+def _ramps(
+    reading: Reading,
+    volume: Fraction,
+    p: Fraction,
+    lengths: np.ndarray,
+    ranges: Sequence[tuple[Fraction, Fraction]],
+) -> list[Bound]:
+    """Measure of the ramps times the range of f and g; nothing, if there are none."""
+    widths = reading.grid.box.widths
+    n = reading.grid.seq_len
+    share = sum(
+        (lengths[j, i] / widths[i] for j in range(n) for i in range(len(widths))),
+        start=Fraction(0),
+    )
+    if share == 0:
+        return []
+    powers = sum((power_up(high - low, p) for low, high in ranges), start=Fraction(0))
+    widest = max(high - low for low, high in ranges)
+    reason = (
+        f"ramps: share {float(share):.3g} of the domain, f and g within {float(widest):.4g}"
+    )
+    return [Bound(power_up(volume * share * n * powers, 1 / p), reason, SOURCE)]

@@ -1,0 +1,294 @@
+"""Check a certificate from the weights and the certificate alone, trusting neither.
+
+    1. formats and hashes              a mismatch is no verdict but an error
+    2. ramps, thresholds, ids, windows and values, from the weights
+    3. f on every cell, from its expression or its declared modulus
+    4. the sums, the ramps, the tree of bounds
+    5. the comparison with eps
+
+The numbers in the certificate are not used: only its claim is, and what it says of f.
+"""
+
+import os
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+from everyformer.certify.bound import Bound
+from everyformer.certify.cells import Cells, Declared
+from everyformer.certify.certificate import Certificate, Statement, read_certificate
+from everyformer.certify.modulus import contradiction, step_length, step_sizes
+from everyformer.certify.prove import Computing, Proof, cells_of, prove
+from everyformer.certify.weights import Weights, read_weights
+from everyformer.errors import CertificateError
+from everyformer.numerics.expression import Expression
+from everyformer.numerics.rationals import power_up
+from everyformer.targets.box import Grid
+from everyformer.targets.target import Target
+from everyformer.verdict import Verdict
+
+NETWORK_FILE = "network.safetensors"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The verdict on a certificate.
+
+    Attributes:
+        verdict: PROVED, REFUTED or UNKNOWN.
+        reasons: Why, the stage first where there is one.
+        remarks: What else was seen.
+        bound: The bound that was found, in real arithmetic.
+        float64_bound: The bound that was found for float64 runs.
+        certificate: What was claimed.
+    """
+
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    remarks: tuple[str, ...]
+    bound: Bound | None
+    float64_bound: Bound | None
+    certificate: Certificate
+
+    def __str__(self) -> str:
+        """The verdict, the reasons, and the bounds found."""
+        found = replace(
+            self.certificate,
+            bound=self.bound,
+            float64_bound=self.float64_bound,
+            obstacles=(),
+        )
+        lines = str(found).splitlines()
+        claim = lines[0].partition(": ")[2]
+        return "\n".join(
+            [
+                f"{self.verdict.name}: {claim}",
+                *(f"because {reason}" for reason in self.reasons),
+                *lines[1:],
+                *(f"note: {remark}" for remark in self.remarks),
+            ]
+        )
+
+
+def verify(
+    folder: str | os.PathLike[str],
+    target: Target | None = None,
+    computing: Computing = Computing(),  # noqa: B008
+    *,
+    balls: bool = False,
+) -> Verification:
+    """Check the certificate in a folder against the weights beside it.
+
+    Args:
+        folder: Holds certificate.json and network.safetensors.
+        target: The function itself: what the certificate says of it is derived again.
+        computing: Where the work runs.
+        balls: Enclose f in Arb balls on every cell, instead of float64 intervals first.
+
+    Raises:
+        CertificateError: If a file is damaged, or a hash does not match: no verdict.
+        FileNotFoundError: If a file is missing.
+    """
+    place = Path(folder)
+    certificate = read_certificate(place)
+    weights = read_weights(place / NETWORK_FILE)
+    _check_same(certificate, weights, place)
+    statement, remarks = certificate.statement, []
+    if target is not None:
+        statement, remarks = _derived_again(certificate, target)
+    if statement.kind == "nothing" or certificate.eps is None or not certificate.claims:
+        why = "nothing is claimed: f has neither an expression nor a declared modulus"
+        return _verdict(certificate, Verdict.UNKNOWN, [why], remarks)
+    cells = cells_of(
+        weights,
+        certificate.box,
+        certificate.grid,
+        statement.expression,
+        equivariant=statement.equivariant,
+    )
+    known = known_of(statement, cells)
+    if isinstance(known, Declared):
+        false = _false_declaration(statement, cells, known)
+        if false:
+            return _verdict(certificate, Verdict.REFUTED, [f"target: {false}"], remarks)
+    proof = prove(weights, cells, known, certificate.p, computing, balls=balls)
+    return _judge(certificate, proof, remarks)
+
+
+def _check_same(certificate: Certificate, weights: Weights, place: Path) -> None:
+    if weights.sha256 != certificate.weights_sha256:
+        msg = (
+            f"{place / NETWORK_FILE} has sha256 {weights.sha256[:16]}…, but the "
+            f"certificate is about weights with {certificate.weights_sha256[:16]}…. One of "
+            "the two was changed or belongs elsewhere; construct again."
+        )
+        raise CertificateError(msg)
+    sizes = (weights.seq_len, weights.d_model)
+    stated = (certificate.seq_len, certificate.d_model)
+    dtype = "rational" if weights.exact else "float64"
+    if sizes != stated or dtype != certificate.dtype:
+        msg = (
+            f"The certificate is about n, d = {stated} and {certificate.dtype} weights, "
+            f"the network has {sizes} and {dtype}. They do not belong together."
+        )
+        raise CertificateError(msg)
+
+
+def known_of(statement: Statement, cells: Cells) -> Expression | Declared:
+    """What a statement says of f, for the prover.
+
+    Raises:
+        CertificateError: If the values do not belong to the cells.
+    """
+    if statement.expression is not None:
+        e = statement.expression
+        if (e.seq_len, e.d_model) != (cells.grid.seq_len, cells.grid.d_model):
+            msg = (
+                f"The expression has n, d = {(e.seq_len, e.d_model)}, the network "
+                f"{(cells.grid.seq_len, cells.grid.d_model)}. They do not belong together."
+            )
+            raise CertificateError(msg)
+        return e
+    assert statement.omega is not None, "the kind is modulus"  # noqa: S101
+    assert statement.values is not None, "the kind is modulus"  # noqa: S101
+    expected = (cells.count, cells.grid.seq_len, cells.grid.d_model)
+    if statement.values.shape != expected:
+        msg = (
+            f"The values of f have shape {statement.values.shape}, the cells need "
+            f"{expected}. They do not belong together; construct again."
+        )
+        raise CertificateError(msg)
+    return Declared(statement.values, statement.omega, statement.lipschitz)
+
+
+def declare(target: Target, cells: Cells) -> Statement:
+    """What a target declares of itself, with its values at the centres.
+
+    Raises:
+        TargetError: If the target fails.
+        CertificateError: If nothing is declared.
+    """
+    grid = cells.grid
+    omega = target.modulus_of_continuity(max(grid.box.widths) / (2 * grid.cells))
+    if omega is None:
+        msg = f"{target.name} declares neither lipschitz nor modulus. Declare one of them."
+        raise CertificateError(msg)
+    steps: dict[int, Fraction] = {}
+    for k in step_sizes(grid):
+        allowed = target.modulus_of_continuity(step_length(grid, k))
+        assert allowed is not None, "declared, as above"  # noqa: S101
+        steps[k] = allowed
+    values = target(grid.centres(cells.rows(0, cells.count)))
+    return Statement(
+        target.name,
+        omega=omega,
+        lipschitz=target.lipschitz,
+        steps=steps,
+        equivariant=cells.columns is not None,
+        values=values,
+    )
+
+
+def _false_declaration(statement: Statement, cells: Cells, known: Declared) -> str | None:
+    """Two cells that contradict the declared modulus, in words."""
+    allowed = dict(statement.steps)
+    if statement.lipschitz is not None:
+        L, grid = statement.lipschitz, cells.grid
+        allowed = {k: L * step_length(grid, k) for k in step_sizes(grid)}
+        half = max(grid.box.widths) / (2 * grid.cells)
+        if statement.omega != L * half:
+            return f"omega is stated as {statement.omega}, but {L} times {half} is not that"
+    found = contradiction(cells, known.values, allowed)
+    return None if found is None else found.describe(cells.grid)
+
+
+def _derived_again(certificate: Certificate, target: Target) -> tuple[Statement, list[str]]:
+    """The statement about f, from the function itself."""
+    stated = certificate.statement
+    sizes = (target.seq_len, target.d_model, target.domain)
+    if sizes != (certificate.seq_len, certificate.d_model, certificate.box):
+        msg = (
+            f"{target.name} has n = {target.seq_len}, d = {target.d_model} on "
+            f"{target.domain}; the certificate is about n = {certificate.seq_len}, "
+            f"d = {certificate.d_model} on {certificate.box}. Give the target it is about."
+        )
+        raise CertificateError(msg)
+    if stated.expression is not None:
+        if target.expression is None:
+            msg = f"{target.name} has no expression: {target.untraceable}"
+            raise CertificateError(msg)
+        same = target.expression.sha256 == stated.expression.sha256
+        text = "is that of" if same else "differs from that of"
+        remark = (
+            f"the expression in the certificate {text} {target.name}; the latter counts"
+        )
+        return Statement(target.name, expression=target.expression), [remark]
+    grid = Grid(certificate.grid, certificate.seq_len, certificate.box)
+    symmetric = stated.equivariant and target.equivariant
+    statement = declare(target, Cells.of(grid, symmetric=symmetric))
+    assert statement.values is not None, "declare gives values"  # noqa: S101
+    same = stated.values is not None and np.array_equal(statement.values, stated.values)
+    text = "are those of" if same else "differ from those of"
+    remark = f"the values in the certificate {text} {target.name}; the latter count"
+    return statement, [remark]
+
+
+def _judge(certificate: Certificate, proof: Proof, remarks: list[str]) -> Verification:
+    """Compare what was proved with what is claimed."""
+    eps, p = certificate.eps, certificate.p
+    assert eps is not None, "something is claimed"  # noqa: S101
+    pairs = {
+        "real": (certificate.bound, proof.real),
+        "float64": (certificate.float64_bound, proof.float64),
+    }
+    reasons: list[str] = []
+    for claim in certificate.claims:
+        stated, found = pairs[claim]
+        if stated is not None and not stated.is_consistent():
+            reasons.append(
+                f"bound: the stated numbers ({claim}) do not follow from their terms"
+            )
+        if found is None:
+            reasons += [
+                text
+                for text in proof.obstacles
+                if text.startswith("float64") == (claim == "float64") or proof.real is None
+            ] or ["bound: none was found"]
+        elif found > eps:
+            reasons.append(
+                f"bound: {found.format_value()} ({claim}) exceeds eps = {float(eps):g}; a "
+                "finer grid, or a larger eps, would help"
+            )
+        elif stated is not None and stated.value != found.value:
+            side = "larger" if found > stated.value else "smaller"
+            remarks.append(
+                f"the bound found ({claim}) is {side} than the stated "
+                f"{stated.format_value()}"
+            )
+    if proof.lower > power_up(eps, p):
+        low = float(proof.lower) ** (1 / float(p))
+        why = (
+            f"d_{p}(f, g) is at least {low * (1 - 1e-9):.4g}, which exceeds {float(eps):g}"
+        )
+        return _verdict(certificate, Verdict.REFUTED, [why, *reasons], remarks, proof)
+    verdict = Verdict.UNKNOWN if reasons else Verdict.PROVED
+    return _verdict(certificate, verdict, reasons, remarks, proof)
+
+
+def _verdict(
+    certificate: Certificate,
+    verdict: Verdict,
+    reasons: list[str],
+    remarks: list[str],
+    proof: Proof | None = None,
+) -> Verification:
+    return Verification(
+        verdict=verdict,
+        reasons=tuple(dict.fromkeys(reasons)),
+        remarks=tuple(remarks),
+        bound=None if proof is None else proof.real,
+        float64_bound=None if proof is None else proof.float64,
+        certificate=certificate,
+    )

@@ -1,0 +1,153 @@
+"""Certificates for networks that were just built: the verifier's proof, written down."""
+
+import tempfile
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from everyformer.certify.cells import Cells
+from everyformer.certify.certificate import (
+    Certificate,
+    Claim,
+    Statement,
+    current_versions,
+)
+from everyformer.certify.modulus import contradiction
+from everyformer.certify.prove import Computing, cells_of, prove
+from everyformer.certify.verify import NETWORK_FILE, declare, known_of
+from everyformer.certify.weights import Weights, read_weights
+from everyformer.errors import CertificateError, TargetError
+from everyformer.model.network import Network
+from everyformer.targets.target import Target
+
+Knowledge = Literal["auto", "expression", "modulus"]
+"""How f is known: traced, as declared, or the first of the two that there is."""
+
+SAMPLES = 4096
+
+
+def certify(
+    network: Network,
+    target: Target,
+    *,
+    grid: int,
+    p: Fraction,
+    eps: Fraction | None = None,
+    knowledge: Knowledge = "auto",
+    computing: Computing = Computing(),  # noqa: B008
+) -> Certificate:
+    """Prove a bound on d_p(f, g) from the weights, as they would be stored.
+
+    Args:
+        network: The network.
+        target: f.
+        grid: K, cells per axis.
+        p: The exponent.
+        eps: The distance to claim; by default the bound that is found, rounded up.
+        knowledge: How f is known.
+        computing: Where the work runs.
+
+    Returns:
+        A certificate: PROVED, or UNKNOWN with what is missing and a measured distance.
+
+    Raises:
+        TargetError: If the declared modulus contradicts f's own values.
+        CertificateError: If f is not known in the way asked for.
+    """
+    weights = _as_stored(network)
+    statement, cells = _known(weights, target, grid, knowledge)
+    unproved = Certificate(
+        eps=eps,
+        p=p,
+        claims=(),
+        seq_len=weights.seq_len,
+        d_model=weights.d_model,
+        box=target.domain,
+        grid=grid,
+        weights_sha256=weights.sha256,
+        dtype="rational" if weights.exact else "float64",
+        blocks=weights.blocks,
+        statement=statement,
+        bound=None,
+        float64_bound=None,
+        versions=current_versions(),
+    )
+    if cells is None:
+        why = f"target: no modulus is declared, and no trace: {target.untraceable}"
+        sampled = distance_sampled(network, target, float(p))
+        return replace(unproved, eps=None, obstacles=(why,), distance_sampled=sampled)
+    proof = prove(weights, cells, known_of(statement, cells), p, computing)
+    claims: list[Claim] = []
+    if proof.real is not None:
+        claims.append("real")
+    if proof.float64 is not None:
+        claims.append("float64")
+    found = [bound for bound in (proof.real, proof.float64) if bound is not None]
+    if found and eps is None:
+        eps = max(Fraction(bound.format_value()) for bound in found)
+    sampled = None if found else distance_sampled(network, target, float(p))
+    return replace(
+        unproved,
+        eps=eps if found else None,
+        claims=tuple(claims),
+        bound=proof.real,
+        float64_bound=proof.float64,
+        obstacles=proof.obstacles,
+        cells=proof.summary,
+        distance_sampled=sampled,
+    )
+
+
+def _as_stored(network: Network) -> Weights:
+    """The weights, read from a file as anybody would read them."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / NETWORK_FILE
+        network.save(path)
+        return read_weights(path)
+
+
+def _known(
+    weights: Weights, target: Target, grid: int, knowledge: Knowledge
+) -> tuple[Statement, Cells | None]:
+    """What is known of f, and the cells it is known on; no cells, if nothing is."""
+    declared = target.lipschitz is not None or target.modulus is not None
+    if knowledge != "modulus" and target.expression is not None:
+        cells = cells_of(
+            weights, target.domain, grid, target.expression, equivariant=target.equivariant
+        )
+        return Statement(target.name, expression=target.expression), cells
+    if knowledge == "expression":
+        msg = f"{target.name} cannot be traced: {target.untraceable}"
+        raise CertificateError(msg)
+    if not declared:
+        if knowledge == "modulus":
+            msg = f"{target.name} declares neither lipschitz nor modulus. Declare one."
+            raise CertificateError(msg)
+        return Statement(target.name), None
+    cells = cells_of(weights, target.domain, grid, None, equivariant=target.equivariant)
+    statement = declare(target, cells)
+    assert statement.values is not None, "declare gives values"  # noqa: S101
+    false = contradiction(cells, statement.values, statement.steps)
+    if false is not None:
+        msg = (
+            f"{target.name} declares {statement.declaration}, which is false: "
+            f"{false.describe(cells.grid)}. Correct the declaration."
+        )
+        raise TargetError(msg)
+    return statement, cells
+
+
+def distance_sampled(
+    network: Network, target: Target, p: float, points: int = SAMPLES
+) -> float:
+    """d_p(f, g) at random points: a measurement, and no bound."""
+    rng = np.random.default_rng(0)
+    low, high = np.asarray(target.domain.lows), np.asarray(target.domain.highs)
+    cube = rng.random((points, target.seq_len, target.d_model))
+    x = low + (high - low) * cube
+    gap = np.abs(target(x) - network(x)) ** p
+    volume = float(target.domain.volume(target.seq_len))
+    return float((gap.sum(axis=(1, 2)).mean() * volume) ** (1 / p))
