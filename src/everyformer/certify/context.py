@@ -17,6 +17,7 @@ Copies of a token have the same state, in real arithmetic: they count as one key
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -96,10 +97,22 @@ def run_attention(stage: StageWeights, ids: Ids, softmax: bool) -> Ids:
     """
     if stage.arrays["W_Q"].shape[2] != 1:
         raise Undecided(stage.name, "heads of size above 1 are not followed")
+    # Tokens first, representatives last: everything below runs along contiguous memory.
+    state = _State(
+        numbers=np.ascontiguousarray(np.moveaxis(ids.numbers, 0, -1)),
+        error=np.ascontiguousarray(np.moveaxis(ids.error, 0, -1)),
+        first=np.ascontiguousarray(ids.first.T),
+        unit=ids.unit,
+        mode=ids.mode,
+    )
     for layer in range(stage.layers):
-        heads = _heads(stage, layer, ids.unit)
-        ids = _attend(f"{stage.name}, layer {layer}", stage.name, heads, ids, softmax)
-    return ids
+        step = _Layer(stage.name, layer, _heads(stage, layer, ids.unit), softmax)
+        state = step.attend(state)
+    return replace(
+        ids,
+        numbers=np.ascontiguousarray(np.moveaxis(state.numbers, -1, 0)),
+        error=np.ascontiguousarray(np.moveaxis(state.error, -1, 0)),
+    )
 
 
 def _heads(stage: StageWeights, layer: int, unit: int) -> list[_Head]:
@@ -136,62 +149,73 @@ def _integers(values: list[Fraction]) -> np.ndarray:
     return np.array([int(v) for v in values], dtype=object)
 
 
+def _size(numbers: np.ndarray) -> int:
+    """The largest absolute value."""
+    return max(int(numbers.max()), -int(numbers.min())) if numbers.size else 0
+
+
 def _product(row: np.ndarray, numbers: np.ndarray, shift: int = 0) -> np.ndarray:
-    """numbers @ row - shift, in int64 where it fits and in Python ints otherwise."""
-    largest = _size(numbers) * sum(abs(int(v)) for v in row) + abs(shift)
-    if largest < INT64_LIMIT and numbers.dtype != object:
-        return numbers @ row.astype(np.int64) - shift
-    return numbers.astype(object) @ row - shift
+    """sum_i row_i numbers_i - shift: int64 where it fits, Python ints otherwise."""
+    entries = [int(v) for v in row]
+    largest = _size(numbers) * sum(abs(v) for v in entries) + abs(shift)
+    if largest >= INT64_LIMIT:
+        numbers = numbers.astype(object)
+    total = numbers[:, 0] * entries[0] - shift
+    for i in range(1, len(entries)):
+        total = total + numbers[:, i] * entries[i]
+    return total
 
 
-def _attend(where: str, stage: str, heads: list[_Head], ids: Ids, softmax: bool) -> Ids:
-    """One layer."""
-    numbers, first = ids.numbers, ids.first
-    update = np.zeros(numbers.shape, dtype=object if numbers.dtype == object else np.int64)
-    follows: list[_Attended] = []
-    for head in heads:
-        attended = _follow(where, stage, head, numbers, first)
-        follows.append(attended)
-        chosen = np.take_along_axis(attended.value, attended.top, axis=-1)  # [count, n]
-        for i, weight in enumerate(head.W_O.tolist()):
-            if weight:
-                update = _added(update, i, chosen, weight)
-    new = _sum(numbers, update)
-    error = _grown(where, stage, heads, follows, ids) if softmax else ids.error
-    if ids.mode == "float64":
-        error = error + _rounding(stage, heads, follows, ids, new)
-    return replace(ids, numbers=new, error=error)
+@dataclass(frozen=True)
+class _State:
+    """`Ids` with tokens first.
 
+    Attributes:
+        numbers: Shape (n, d, count).
+        error: Shape (n, d, count).
+        first: Shape (n, count).
+        unit: The denominator.
+        mode: The state of what.
+    """
 
-def _added(update: np.ndarray, i: int, chosen: np.ndarray, weight: int) -> np.ndarray:
-    if update.dtype != object and _size(chosen) * abs(weight) >= INT64_LIMIT // 4:
-        update = update.astype(object)
-    update[..., i] += chosen.astype(update.dtype) * weight
-    return update
+    numbers: np.ndarray
+    error: np.ndarray
+    first: np.ndarray
+    unit: int
+    mode: Mode
 
+    @cached_property
+    def alone(self) -> np.ndarray:
+        """Which representatives have one token, up to copies."""
+        return self.first.sum(axis=0) == 1
 
-def _sum(numbers: np.ndarray, update: np.ndarray) -> np.ndarray:
-    if object in (numbers.dtype, update.dtype) or (
-        _size(numbers) + _size(update) >= INT64_LIMIT
-    ):
-        return numbers.astype(object) + update.astype(object)
-    return numbers + update
+    @cached_property
+    def copies_are_even(self) -> np.ndarray:
+        """Whether the copies of each token are 1, 2, 4, ...; copies stand side by side."""
+        n, count = self.first.shape
+        group = np.cumsum(self.first, axis=0) - 1
+        sizes = np.zeros((n, count), dtype=np.int64)
+        for j in range(n):
+            sizes[group[j], np.arange(count)] += 1
+        copies = np.take_along_axis(sizes, group, axis=0)
+        return (copies & (copies - 1)) == 0
 
 
 @dataclass(frozen=True)
 class _Attended:
-    """What a head does with exact numbers.
+    """What a head does with exact numbers; all of shape (n, count).
 
     Attributes:
-        query: Exact, times scale_q and the unit, shape (count, n).
-        key: Exact, times scale_k and the unit, shape (count, n).
-        value: Exact, times the unit, shape (count, n).
-        top: To which token each token attends, shape (count, n).
-        gap: Distance of the top key to the next one, in units of the key; -1 if there is no
-            other token.
+        head: The head.
+        query: Times scale_q and the unit.
+        key: Times scale_k and the unit.
+        value: Times the unit.
+        top: To which token each token attends.
+        gap: Distance of the top key to the next one; -1 if there is no other token.
         tied: Whether other tokens have the same key, and (checked) the same value.
     """
 
+    head: _Head
     query: np.ndarray
     key: np.ndarray
     value: np.ndarray
@@ -200,189 +224,194 @@ class _Attended:
     tied: np.ndarray
 
 
-def _rounding(
-    stage: str, heads: list[_Head], follows: list[_Attended], ids: Ids, new: np.ndarray
-) -> np.ndarray:
-    """What float64 adds to the error in scores, values and sums, in units of 2^-SCALE.
+@dataclass(frozen=True)
+class _Layer:
+    """One attention layer: its place, for messages, and its heads."""
 
-    Nothing, for a sequence whose state is exact: all of it is integers below 2^53, which is
-    checked. Otherwise a few roundings of everything that is added.
+    stage: str
+    number: int
+    heads: list[_Head]
+    softmax: bool
 
-    Raises:
-        Undecided: If an integer is too large.
-    """
-    state = _size(ids.numbers)
-    largest = [_size(new)]
-    added = np.zeros(ids.numbers.shape)
-    for head, attended in zip(heads, follows, strict=True):
-        for row, scale in ((head.W_Q, head.bias), (head.W_K, 0), (head.W_V, 0)):
-            entries = [abs(int(v)) for v in row]
-            shared = math.gcd(*entries, scale)
-            largest.append((state * sum(entries) + abs(scale)) // max(shared, 1))
-        weights = np.abs(_to_float(head.W_O))
-        largest.append(2 * len(heads) * int(_size(attended.value) * weights.max()))
-        added += np.abs(_to_float(attended.value)).max(axis=-1)[:, None, None] * weights
-    if max(largest) > 2**53:
-        bits = max(largest).bit_length()
-        raise Undecided(stage, f"float64 cannot hold integers of {bits} bits")
-    added = (added + np.abs(_to_float(ids.numbers))) / ids.unit
-    inexact = (ids.error > 0).any(axis=(1, 2), keepdims=True)
-    return np.where(inexact, np.ldexp(added * 2.0**-48, SCALE), 0.0)
+    def undecided(self, why: str) -> Undecided:
+        """What to raise."""
+        return Undecided(self.stage, f"layer {self.number}: {why}")
 
+    def attend(self, state: _State) -> _State:
+        """The state after the layer."""
+        follows = [self.follow(head, state) for head in self.heads]
+        numbers = state.numbers
+        growth = sum(_size(a.value) * sum(abs(int(w)) for w in a.head.W_O) for a in follows)
+        if _size(numbers) + growth >= INT64_LIMIT:
+            numbers = numbers.astype(object)
+        new = numbers.copy()
+        for attended in follows:
+            chosen = np.take_along_axis(attended.value, attended.top, axis=0)
+            for i, weight in enumerate(attended.head.W_O.tolist()):
+                if weight:
+                    new[:, i] += chosen.astype(new.dtype) * weight
+        error = state.error
+        if self.softmax:
+            error = self.grown(follows, state)
+        if state.mode == "float64":
+            error = error + self.rounding(follows, state, new)
+        return replace(state, numbers=new, error=error)
 
-def _size(numbers: np.ndarray) -> int:
-    """The largest absolute value."""
-    return max(int(numbers.max()), -int(numbers.min())) if numbers.size else 0
+    def follow(self, head: _Head, state: _State) -> _Attended:
+        """Queries, keys, values, and to which token each token attends."""
+        numbers = state.numbers
+        query = _product(head.W_Q, numbers, head.bias)
+        key, value = _product(head.W_K, numbers), _product(head.W_V, numbers)
+        if (np.asarray(query == 0, dtype=bool) & ~state.alone).any():
+            raise self.undecided("a query is 0")
+        up = self.extreme(key, value, state.first)
+        down = self.extreme(-key, value, state.first)
+        positive = np.asarray(query > 0, dtype=bool) | state.alone
+        top, gap, tied = (np.where(positive, a, b) for a, b in zip(up, down, strict=True))
+        return _Attended(head, query, key, value, top, gap, tied)
 
+    def extreme(
+        self, key: np.ndarray, value: np.ndarray, first: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The token with the largest key, its lead (-1 without a rival), and ties."""
+        lowest = key.min(initial=0) - 1
+        shown = np.where(first, key, lowest)
+        top = np.argmax(shown, axis=0)
+        best = shown.max(axis=0)
+        ties = np.asarray((shown == best) & first, dtype=bool)
+        tied = ties.sum(axis=0) > 1
+        if tied.any():
+            chosen = np.take_along_axis(value, top[None], axis=0)
+            if (ties & np.asarray(value != chosen, dtype=bool)).any():
+                raise self.undecided("different tokens have the same score")
+        second = np.where(ties, lowest, shown).max(axis=0)
+        alone = np.asarray(second == lowest, dtype=bool)
+        return top, np.where(alone, -1, best - second), tied
 
-def _follow(
-    where: str, stage: str, head: _Head, numbers: np.ndarray, first: np.ndarray
-) -> _Attended:
-    query = _product(head.W_Q, numbers, head.bias)
-    key, value = _product(head.W_K, numbers), _product(head.W_V, numbers)
-    alone = first.sum(axis=-1) == 1
-    idle = np.asarray(query == 0, dtype=bool) & ~alone[:, None]
-    if idle.any():
-        index = int(np.argmax(idle.any(axis=-1)))
-        raise Undecided(stage, f"{where}: a query is 0 in representative {index}")
-    sides = {sign: _extreme(where, stage, sign * key, value, first) for sign in (1, -1)}
-    positive = np.asarray(query > 0, dtype=bool) | alone[:, None]
-    top, gap, tied = (
-        np.where(positive, sides[1][k][:, None], sides[-1][k][:, None]) for k in range(3)
-    )
-    return _Attended(query, key, value, top.astype(np.int64), gap, tied.astype(bool))
+    def grown(self, follows: list[_Attended], state: _State) -> np.ndarray:
+        """The bound on the error of the state after the layer, in units of 2^-SCALE.
 
+        Coefficients of heads that attend to the same token are added first, if all heads
+        have the same W_V; heads with ties, between which softmax may choose, are not.
+        """
+        error = state.error
+        n, _, count = error.shape
+        grown = error.copy()
+        shared = all((a.head.W_V == self.heads[0].W_V).all() for a in follows)
+        net: dict[int, np.ndarray] = {}
+        for attended in follows:
+            e_v = _dot(attended.head.W_V, error)
+            off = self.leak(attended, state, e_v)
+            own = np.take_along_axis(e_v, attended.top, axis=0)
+            own = np.where(attended.tied, e_v.max(axis=0), own)
+            off = off + np.where(attended.tied, own, 0.0) if shared else off + own
+            for i, weight in enumerate(attended.head.W_O.tolist()):
+                if not weight:
+                    continue
+                grown[:, i] += off * (abs(float(weight)) * UP)
+                if shared:
+                    held = net.setdefault(i, np.zeros((n, n, count)))  # [k, j, count]
+                    chosen = attended.top == np.arange(n)[:, None, None]
+                    held += np.where(chosen & ~attended.tied, float(weight), 0.0)
+        for i, held in net.items():
+            e_v = _dot(self.heads[0].W_V, error)
+            for k in range(n):
+                grown[:, i] += np.abs(held[k]) * e_v[k] * UP
+        return grown * UP
 
-def _extreme(
-    where: str, stage: str, key: np.ndarray, value: np.ndarray, first: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The token with the largest key, its lead (-1 without a rival), and ties."""
-    lowest = key.min(initial=0) - 1
-    shown = np.where(first, key, lowest)
-    top = np.argmax(shown, axis=-1)
-    best = np.take_along_axis(shown, top[:, None], axis=-1)
-    ties = np.asarray((shown == best) & first, dtype=bool)
-    tied = ties.sum(axis=-1) > 1
-    if tied.any():
-        chosen = np.take_along_axis(value, top[:, None], axis=-1)
-        if (ties & np.asarray(value != chosen, dtype=bool)).any():
-            raise Undecided(stage, f"{where}: different tokens have the same score")
-    rest = np.where(ties, lowest, shown)
-    second = rest.max(axis=-1)
-    lead = np.where(np.asarray(second == lowest, dtype=bool), -1, best[:, 0] - second)
-    return top, lead, tied
+    def leak(self, attended: _Attended, state: _State, e_v: np.ndarray) -> np.ndarray:
+        """How far a head is from the value it attends to, beyond that value's error.
+
+        Units of 2^-SCALE, shape (n, count).
+        """
+        head, unit, error = attended.head, state.unit, state.error
+        n = len(error)
+        rivals = np.asarray(attended.gap > 0, dtype=bool)
+        query = np.abs(_to_float(attended.query)) * (DOWN / (head.scale_q * unit))
+        query = query - to_real(_dot(head.W_Q, error)) * (UP / head.scale_q)
+        lead = _to_float(attended.gap) * (DOWN / (head.scale_k * unit))
+        e_k = _dot(head.W_K, error).max(axis=0) * (UP / head.scale_k)
+        lead = lead - 2 * to_real(e_k)
+        if state.mode == "float64":
+            # A score is rounded once, by 2^-53 of its size: as if keys were off by that.
+            size = np.abs(_to_float(attended.key)).max(axis=0)
+            lead = lead - 2.0**-51 * size / (head.scale_k * unit)
+        if (rivals & ((query <= 0) | (lead <= 0))).any():
+            raise self.undecided(
+                "softmax may choose another token, for all we know: scores are too close "
+                f"for the errors so far. lambda = {2048 * unit**2} would do"
+            )
+        gap = np.where(rivals, query * lead * DOWN, np.inf)
+        exponent = np.minimum(np.floor(gap * LOG2_E), MAX_EXPONENT)
+        value = _to_float(attended.value) / unit
+        spread = (value.max(axis=0) - value.min(axis=0)) * UP
+        spread = (spread + 2 * to_real(e_v.max(axis=0))) * UP
+        leak = np.ldexp((n - 1) * spread, (SCALE - exponent).astype(np.int64))
+        leak = np.where(rivals, np.maximum(leak, 2.0**-900), 0.0) * UP
+        if state.mode == "float64":
+            leak = np.where(exponent >= UNDERFLOW, 0.0, leak)
+            return _rounded(attended, state, leak, value)
+        return leak
+
+    def rounding(
+        self, follows: list[_Attended], state: _State, new: np.ndarray
+    ) -> np.ndarray:
+        """What float64 adds in scores, values and sums, in units of 2^-SCALE.
+
+        Nothing, for a sequence whose state is exact: all of it is integers below 2^53, and
+        that is checked. Otherwise a few roundings of everything that is added.
+        """
+        size = _size(state.numbers)
+        largest = [_size(new)]
+        for attended in follows:
+            head = attended.head
+            for row, shift in ((head.W_Q, head.bias), (head.W_K, 0), (head.W_V, 0)):
+                entries = [abs(int(v)) for v in row]
+                shared = math.gcd(*entries, shift)
+                largest.append((size * sum(entries) + abs(shift)) // max(shared, 1))
+            heaviest = max(abs(int(w)) for w in head.W_O)
+            largest.append(2 * len(follows) * _size(attended.value) * heaviest)
+        if max(largest) > 2**53:
+            bits = max(largest).bit_length()
+            raise self.undecided(f"float64 cannot hold integers of {bits} bits")
+        inexact = (state.error > 0).any(axis=(0, 1))
+        if not inexact.any():
+            return np.zeros_like(state.error)
+        added = np.abs(_to_float(state.numbers))
+        for attended in follows:
+            sizes = np.abs(_to_float(attended.value)).max(axis=0)
+            added = added + sizes * np.abs(_to_float(attended.head.W_O))[:, None]
+        added = added * (2.0**-48 / state.unit)
+        return np.where(inexact, np.ldexp(added, SCALE), 0.0)
 
 
 def _to_float(numbers: np.ndarray) -> np.ndarray:
-    return (
-        np.asarray(numbers, dtype=object).astype(np.float64)
-        if (numbers.dtype == object)
-        else numbers.astype(np.float64)
-    )
-
-
-def _grown(
-    where: str, stage: str, heads: list[_Head], follows: list[_Attended], ids: Ids
-) -> np.ndarray:
-    """The bound on the error of the state after a layer, in units of 2^-SCALE."""
-    error = ids.error
-    count, n, d = error.shape
-    grown = error.copy()
-    shared = all((head.W_V == heads[0].W_V).all() for head in heads)
-    net = np.zeros((count, n, n, d)) if shared else None
-    for head, attended in zip(heads, follows, strict=True):
-        weights = np.abs(_to_float(head.W_O))
-        e_v = _dot(head.W_V, error)  # [count, n]
-        leak = _leak(where, stage, head, attended, ids, e_v)
-        grown += leak[..., None] * weights * UP
-        own = np.take_along_axis(e_v, attended.top, axis=-1)
-        own = np.where(attended.tied, e_v.max(axis=-1, keepdims=True), own)
-        separate = attended.tied if net is not None else np.ones((count, n), dtype=bool)
-        grown += np.where(separate, own, 0.0)[..., None] * weights * UP
-        if net is not None:
-            signed = np.where(attended.tied[..., None], 0.0, _to_float(head.W_O))
-            place = attended.top[..., None, None]
-            held = np.take_along_axis(net, np.broadcast_to(place, (count, n, 1, d)), axis=2)
-            np.put_along_axis(
-                net,
-                np.broadcast_to(place, (count, n, 1, d)),
-                held + signed[:, :, None],
-                axis=2,
-            )
-    if net is not None and heads:
-        e_v = _dot(heads[0].W_V, error)
-        grown += np.einsum("cjki,ck->cji", np.abs(net), e_v) * UP
-    return grown * UP
+    return numbers.astype(np.float64)
 
 
 def _dot(row: np.ndarray, error: np.ndarray) -> np.ndarray:
-    return error @ np.abs(_to_float(row)) * UP
-
-
-def _leak(
-    where: str,
-    stage: str,
-    head: _Head,
-    attended: _Attended,
-    ids: Ids,
-    e_v: np.ndarray,
-) -> np.ndarray:
-    """How far a head's output is from the value it attends to, beyond that value's error.
-
-    Units of 2^-SCALE, shape (count, n).
-    """
-    error = ids.error
-    n = error.shape[1]
-    rivals = np.asarray(attended.gap > 0, dtype=bool)
-    query = np.abs(_to_float(attended.query)) / (head.scale_q * ids.unit) * DOWN
-    lead = _to_float(attended.gap) / (head.scale_k * ids.unit) * DOWN
-    query = query - to_real(_dot(head.W_Q, error)) / head.scale_q
-    e_k = _dot(head.W_K, error) / head.scale_k * UP
-    lead = lead - 2 * to_real(e_k.max(axis=-1, keepdims=True))
-    if ids.mode == "float64":
-        # A score is rounded once, by 2^-53 of its size: as if keys were off by that.
-        size = np.abs(_to_float(attended.key)).max(axis=-1, keepdims=True)
-        lead = lead - 2.0**-51 * size / (head.scale_k * ids.unit)
-    if (rivals & ((query <= 0) | (lead <= 0))).any():
-        raise Undecided(stage, f"{where}: the errors so far exceed the spacing of the ids")
-    gap = np.where(rivals, query * lead * DOWN, np.inf)
-    exponent = np.minimum(np.floor(gap * LOG2_E), MAX_EXPONENT)
-    value = _to_float(attended.value) / ids.unit
-    spread = value.max(axis=-1, keepdims=True) - value.min(axis=-1, keepdims=True)
-    spread = (spread * UP + 2 * to_real(e_v.max(axis=-1, keepdims=True))) * UP
-    leak = np.ldexp((n - 1) * spread, (SCALE - exponent).astype(np.int64))
-    leak = np.where(rivals, np.maximum(leak, 2.0**-900), 0.0) * UP
-    if ids.mode == "float64":
-        leak = _rounded(attended, ids, np.where(exponent >= UNDERFLOW, 0.0, leak), value)
-    return leak
+    """sum_i |row_i| error_i, rounded up: (n, d, count) to (n, count)."""
+    total = error[:, 0] * abs(float(row[0]))
+    for i in range(1, len(row)):
+        total = total + error[:, i] * abs(float(row[i]))
+    return total * UP
 
 
 def _rounded(
-    attended: _Attended, ids: Ids, leak: np.ndarray, value: np.ndarray
+    attended: _Attended, state: _State, leak: np.ndarray, value: np.ndarray
 ) -> np.ndarray:
-    """The same for a float64 run: what is lost in a sum is nothing, and copies share.
+    """The leak of a float64 run: what is lost in a sum is nothing, and copies share.
 
     Weights are 1 for the top token, or 1/c for c copies of it. A leak below 2^-60 of the
     value does not change the sum. With c = 1, 2, 4, ... copies nothing is rounded;
     otherwise each copy's share is, and so are their sums.
     """
-    n = value.shape[-1]
-    top = np.abs(np.take_along_axis(value, attended.top, axis=-1))
-    lost = to_real(leak) < top * 2.0**-60
-    copies = _copies(ids.first)
-    shared = np.take_along_axis(copies, attended.top, axis=-1)
-    even = (shared & (shared - 1)) == 0
-    rounding = np.ldexp(top * (2 * n + 4) * 2.0**-53, SCALE)
-    return np.where(lost, 0.0, leak) + np.where(even & ~attended.tied, 0.0, rounding)
-
-
-def _copies(first: np.ndarray) -> np.ndarray:
-    """How many copies each token has, itself included; copies stand side by side."""
-    count, n = first.shape
-    group = np.cumsum(first, axis=-1) - 1
-    sizes = np.zeros((count, n), dtype=np.int64)
-    np.add.at(sizes, (np.arange(count)[:, None], group), 1)
-    return np.take_along_axis(sizes, group, axis=-1)
+    n = len(value)
+    top = np.abs(np.take_along_axis(value, attended.top, axis=0))
+    left = np.where(to_real(leak) < top * 2.0**-60, 0.0, leak)
+    even = np.take_along_axis(state.copies_are_even, attended.top, axis=0)
+    exact = even & ~attended.tied & (left == 0)
+    return left + np.where(exact, 0.0, np.ldexp(top * ((2 * n + 4) * 2.0**-53), SCALE))
 
 
 def to_real(scaled: np.ndarray) -> np.ndarray:

@@ -202,8 +202,8 @@ def _run_rounding(function: LayerFunction, tokens: Tokens, off: np.ndarray) -> n
     # A run adds the update to the state with one rounding, as the centre does; a state
     # that is off by a radius may round the other way.
     total = np.abs(out).sum(axis=1) + np.abs(z) + tokens.radius
-    inexact = (tokens.radius > 0).any(axis=-1)[:, None]
-    idle = certain.all(axis=-1)[:, None] & (shift == 0)
+    inexact = np.asarray((tokens.radius > 0).any(axis=-1))[:, None]
+    idle = np.asarray(certain.all(axis=-1))[:, None] & (shift == 0)
     once = np.where(inexact & ~idle, total * 2.0**-51, 0.0)
     many = (total + size.sum(axis=-1)[:, None] * np.abs(columns).max(initial=0.0)) * float(
         gamma(len(rows) + len(shift) + 4)

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from everyformer.bench import building, execution
+from everyformer.bench import building, certificates, execution
 from everyformer.bench.results import write
 from everyformer.cli import tables
 from everyformer.cli.options import JsonOption
 from everyformer.cli.progress import progress_bar
 
-THEMES = {"building": building, "execution": execution}
+THEMES = {"building": building, "execution": execution, "certificates": certificates}
 
 
 def bench(
