@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: venv demo check test bench clean
+.PHONY: venv demo check test bench verifier clean
 
 venv: $(READY)
 
@@ -29,6 +29,10 @@ test: check
 bench: venv
 	$(BIN)/everyformer bench building
 	$(BIN)/everyformer bench execution
+	$(BIN)/everyformer bench certificates
+
+verifier: venv
+	$(BIN)/python -m everyformer.cli.standalone dist/everyformer-verify.pyz
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

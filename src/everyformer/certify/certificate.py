@@ -293,7 +293,13 @@ def _from_json(values: dict[str, Any], folder: Path) -> Certificate:
     domain = [(_float(low), _float(high)) for low, high in claim["domain"]]
     p = Fraction(claim["p"])
     claims = tuple(claim["claims"])
-    if p < 1 or not set(claims) <= {"real", "float64"} or claim["metric"] != "d_p":
+    small = p.numerator <= 64 * 64 and p.denominator <= 64
+    if (
+        p < 1
+        or not small
+        or not set(claims) <= {"real", "float64"}
+        or claim["metric"] != "d_p"
+    ):
         msg = f"the claim {claim} is none that can be checked"
         raise ValueError(msg)
     bound, run = values["bound"], values["float64_bound"]

@@ -17,7 +17,6 @@ Copies of a token have the same state, in real arithmetic: they count as one key
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -102,6 +101,8 @@ def run_attention(stage: StageWeights, ids: Ids, softmax: bool) -> Ids:
         numbers=np.ascontiguousarray(np.moveaxis(ids.numbers, 0, -1)),
         error=np.ascontiguousarray(np.moveaxis(ids.error, 0, -1)),
         first=np.ascontiguousarray(ids.first.T),
+        alone=ids.first.sum(axis=-1) == 1,
+        even=_copies_are_even(ids.first.T),
         unit=ids.unit,
         mode=ids.mode,
     )
@@ -174,6 +175,8 @@ class _State:
         numbers: Shape (n, d, count).
         error: Shape (n, d, count).
         first: Shape (n, count).
+        alone: Which representatives have one token, up to copies; shape (count,).
+        even: Whether the copies of each token are 1, 2, 4, ...; shape (n, count).
         unit: The denominator.
         mode: The state of what.
     """
@@ -181,24 +184,21 @@ class _State:
     numbers: np.ndarray
     error: np.ndarray
     first: np.ndarray
+    alone: np.ndarray
+    even: np.ndarray
     unit: int
     mode: Mode
 
-    @cached_property
-    def alone(self) -> np.ndarray:
-        """Which representatives have one token, up to copies."""
-        return self.first.sum(axis=0) == 1
 
-    @cached_property
-    def copies_are_even(self) -> np.ndarray:
-        """Whether the copies of each token are 1, 2, 4, ...; copies stand side by side."""
-        n, count = self.first.shape
-        group = np.cumsum(self.first, axis=0) - 1
-        sizes = np.zeros((n, count), dtype=np.int64)
-        for j in range(n):
-            sizes[group[j], np.arange(count)] += 1
-        copies = np.take_along_axis(sizes, group, axis=0)
-        return (copies & (copies - 1)) == 0
+def _copies_are_even(first: np.ndarray) -> np.ndarray:
+    """Whether each token has 1, 2, 4, ... copies; copies stand side by side."""
+    n, count = first.shape
+    group = np.cumsum(first, axis=0) - 1
+    sizes = np.zeros((n, count), dtype=np.int64)
+    for j in range(n):
+        sizes[group[j], np.arange(count)] += 1
+    copies = np.take_along_axis(sizes, group, axis=0)
+    return (copies & (copies - 1)) == 0
 
 
 @dataclass(frozen=True)
@@ -409,7 +409,7 @@ def _rounded(
     n = len(value)
     top = np.abs(np.take_along_axis(value, attended.top, axis=0))
     left = np.where(to_real(leak) < top * 2.0**-60, 0.0, leak)
-    even = np.take_along_axis(state.copies_are_even, attended.top, axis=0)
+    even = np.take_along_axis(state.even, attended.top, axis=0)
     exact = even & ~attended.tied & (left == 0)
     return left + np.where(exact, 0.0, np.ldexp(top * ((2 * n + 4) * 2.0**-53), SCALE))
 

@@ -95,6 +95,8 @@ def _relu_windows(stage: StageWeights) -> Windows:
     for a, b in ((0, 1), (2, 3)):
         same &= residual(knots[:, b], -knots[:, a], ramp) == 0
     same &= np.abs(np.frexp(ramp)[0]) == 0.5  # a power of two: change is exact
+    change = W_2[:, :, 0] * ramp[:, None]
+    same &= ((W_2[:, :, 0] == 0) | (np.abs(change) > 2.0**-1000)).all(axis=-1)
     if not same.all():
         layer = int(np.argmin(same))
         raise Undecided(stage.name, f"layer {layer} is no window on one direction")
@@ -105,7 +107,7 @@ def _relu_windows(stage: StageWeights) -> Windows:
         low_in=knots[:, 1],
         high_in=knots[:, 2],
         high_out=knots[:, 3],
-        change=W_2[:, :, 0] * ramp[:, None],
+        change=change,
         column=W_2[:, :, 0],
     )
 
@@ -157,7 +159,7 @@ def look_up(stage: str, windows: Windows, tokens: Tokens) -> Tokens:
             # A token that meets no further window must lie below all that are to come:
             # there no ReLU is active. One that float64 has rounded meets none in safety.
             rounded = (here.radius > 0).any(axis=-1)
-            stays = ~ahead & ~(t + off * UP <= windows.low_out[0])
+            stays = ~ahead & ~(_ends(t, off)[1] <= windows.low_out[0])
             gone = rounded & (unclear | ahead | stays)
             tokens = tokens.losing(np.isin(np.arange(len(last)), active[gone]))
             unclear = (unclear | stays) & ~gone
@@ -176,6 +178,13 @@ def look_up(stage: str, windows: Windows, tokens: Tokens) -> Tokens:
     return tokens
 
 
+def _ends(t: np.ndarray, off: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """t - off and t + off, rounded outward; t itself where nothing is off."""
+    low = np.nextafter(t - off * UP, -np.inf)
+    high = np.nextafter(t + off * UP, np.inf)
+    return np.where(off > 0, low, t), np.where(off > 0, high, t)
+
+
 def _find(
     windows: Windows, t: np.ndarray, off: np.ndarray, exact: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -190,7 +199,7 @@ def _find(
         passed = windows.high_out[known] < t
         ahead = t < windows.low_out[following]
     else:
-        low, high = t - off * UP, t + off * UP
+        low, high = _ends(t, off)
         inside = (windows.low_in[known] <= low) & (high <= windows.high_in[known])
         passed = windows.high_out[known] <= low
         ahead = high <= windows.low_out[following]

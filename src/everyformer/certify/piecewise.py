@@ -241,6 +241,22 @@ def _line_range(
     return (first, last) if a > 0 else (last, first)
 
 
+def clamp_of(function: LayerFunction, i: int) -> tuple[Fraction, Fraction] | None:
+    """(low, high) if the layer is z_i += relu(low - z_i) - relu(z_i - high), else None.
+
+    Row and column entries are 1 and -1: a float64 run subtracts twice, and nothing else.
+    """
+    used = [
+        (row[i], bias, column[i]) for row, bias, column in function.units if any(column)
+    ]
+    if function.coordinate != i or any(function.shift) or len(used) != 2:
+        return None
+    ends = {row: -bias * row for row, bias, column in used if row * column == -1}
+    if set(ends) != {Fraction(1), Fraction(-1)} or ends[Fraction(-1)] > ends[Fraction(1)]:
+        return None
+    return ends[Fraction(-1)], ends[Fraction(1)]
+
+
 def clamped_range(
     functions: Sequence[LayerFunction], d: int
 ) -> list[tuple[Fraction | None, Fraction | None]] | None:

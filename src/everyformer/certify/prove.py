@@ -123,11 +123,15 @@ def prove(
         reading = read_network(weights, grid.box, grid.cells)
     except Undecided as error:
         return Proof(None, None, Fraction(0), (str(error),), {})
-    run = not weights.exact and reading.plateaus.ramps_run is not None
+    steady = reading.plateaus.ramps_run is not None
+    run = not weights.exact and steady and reading.clamps_twice
     obstacles: list[str] = []
     results: list[dict[str, Any]] | None = None
-    if not weights.exact and not run:
+    if not weights.exact and not steady:
         obstacles.append("float64, quantise: rounding may move a state off the grid")
+    if not weights.exact and not reading.clamps_twice:
+        last = weights.stages[-1].name
+        obstacles.append(f"float64, {last}: the output is not clamped twice")
     for with_run in (True, False) if run else (False,):
         work = Examination(reading, cells, known, p, with_run, balls)
         try:

@@ -19,7 +19,7 @@ from everyformer.certify.lookup import (
     look_up,
     read_windows,
 )
-from everyformer.certify.piecewise import clamped_range, layer_function
+from everyformer.certify.piecewise import clamp_of, clamped_range, layer_function
 from everyformer.certify.quantiser import Plateaus, find_plateaus
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import StageWeights, Weights
@@ -40,6 +40,7 @@ class Reading:
         exact: Whether weights are rationals.
         positional: Whether there are positions; without them copies of a token stay equal.
         ranges: Where the last stage keeps each coordinate of the output.
+        clamps_twice: Whether it does so by two clamps in a row, as float64 needs it.
     """
 
     grid: Grid
@@ -49,6 +50,7 @@ class Reading:
     exact: bool
     positional: bool
     ranges: tuple[Interval, ...]
+    clamps_twice: bool
 
     @property
     def spread(self) -> np.ndarray:
@@ -103,6 +105,7 @@ def read_network(weights: Weights, box: Box, cells: int) -> Reading:
         exact=weights.exact,
         positional=weights.positions is not None,
         ranges=_ranges(weights),
+        clamps_twice=_clamps_twice(weights),
     )
 
 
@@ -116,6 +119,20 @@ def _as_windows(stage: StageWeights) -> StageWeights | Windows:
         if stage.layers > FEW_LAYERS:
             raise
         return stage
+
+
+def _clamps_twice(weights: Weights) -> bool:
+    """Whether the last stage ends, in every coordinate, with the same clamp twice."""
+    last = weights.stages[-1]
+    if last.half != "feed_forward" or last.layers > FEW_LAYERS:
+        return False
+    functions = [layer_function(last.layer(k)) for k in range(last.layers)]
+    for i in range(weights.d_model):
+        own = [f for f in functions if f is None or f.coordinate in (None, i)][-2:]
+        ends = [None if f is None else clamp_of(f, i) for f in own]
+        if len(ends) < 2 or ends[0] is None or ends[0] != ends[1]:
+            return False
+    return True
 
 
 def _ranges(weights: Weights) -> tuple[Interval, ...]:

@@ -169,8 +169,14 @@ def _weights(
             msg = f"positions have shape {positions.shape}, not {(n, d)}"
             raise ValueError(msg)
         positions = to_fractions(positions)
-    softmax = spec["normaliser"] == "softmax"
-    return Weights(n, d, softmax, positions, stages, kinds.pop(), sha256)
+    softmax, exact = spec["normaliser"] == "softmax", kinds.pop()
+    relu = not any(PHI[0] in stage.arrays for stage in stages)
+    if softmax == exact or relu == exact:
+        msg = (
+            "only softmax with ReLU in float64 and hardmax with Phi in rationals are known"
+        )
+        raise ValueError(msg)
+    return Weights(n, d, softmax, positions, stages, exact, sha256)
 
 
 def _stages(

@@ -9,6 +9,7 @@ A program read from a file is checked against this list; nothing in it is execut
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -23,6 +24,11 @@ UNARY = frozenset({"neg", "abs", "sin", "cos", "exp", "log", "sqrt", "tanh"})
 BINARY = frozenset({"add", "sub", "mul", "div", "min", "max"})
 MAX_POWER = 64
 """Integer powers up to this size, positive or negative."""
+
+LARGEST = Fraction(np.finfo(np.float64).max)
+"""Constants up to this size, positive or negative."""
+
+_RATIONAL = re.compile(r"-?[0-9]+(/[0-9]+)?")  # no exponents: 1e999999999 is a long number
 
 Number = TypeVar("Number")
 
@@ -79,6 +85,10 @@ class Expression:
         Raises:
             ExpressionError: Naming the first line that is none of them.
         """
+        for size in (self.seq_len, self.d_model):
+            if type(size) is not int or size < 1:
+                msg = f"The size {size!r} is no integer >= 1. Trace the function again."
+                raise ExpressionError(msg)
         for number, node in enumerate(self.nodes):
             wrong = self._wrong(number, node)
             if wrong:
@@ -87,9 +97,9 @@ class Expression:
                     f"{wrong}. Trace the function again."
                 )
                 raise ExpressionError(msg)
-        shape = [len(row) for row in self.outputs]
-        if shape != [self.d_model] * self.seq_len or not all(
-            _is_line(k, len(self.nodes)) for row in self.outputs for k in row
+        if len(self.outputs) != self.seq_len or not all(
+            len(row) == self.d_model and all(_is_line(k, len(self.nodes)) for k in row)
+            for row in self.outputs
         ):
             msg = (
                 f"The outputs {self.outputs} are not {self.seq_len} rows of "
@@ -105,8 +115,10 @@ class Expression:
             )
             return None if inside else "is no entry of the sequence"
         if node.op == "const":
-            fine = isinstance(node.value, Fraction) and not node.args
-            return None if fine else "has no rational value"
+            value = None if node.args else node.value
+            if isinstance(value, Fraction) and abs(value) <= LARGEST:
+                return None
+            return "has no rational value within the range of float64"
         arity = 1 if node.op in UNARY else 2 if node.op in BINARY | {"pow"} else 0
         if arity == 0:
             return "is no operation that expressions may use"
@@ -215,7 +227,7 @@ def _is_line(k: Any, count: int) -> bool:
 def _node(op: Any, *args: Any) -> Node:
     if op == "const":
         (text,) = args
-        if not isinstance(text, str):
+        if not isinstance(text, str) or not _RATIONAL.fullmatch(text):
             msg = f"The constant {text!r} is not the text of a rational."
             raise ExpressionError(msg)
         return Node("const", value=Fraction(text))

@@ -4,13 +4,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from everyformer.errors import TargetError
+from everyformer.numerics.expression import Expression
 from everyformer.targets.box import Box
+from everyformer.targets.trace import trace
 
 EVALUATION_CHUNK = 1 << 16
 """Sequences handed to the user's function in one call."""
@@ -35,6 +38,8 @@ class Target:
         [[[0.75], [0.25]]]
         >>> target.modulus_of_continuity(0.125)
         Fraction(1, 8)
+        >>> target.expression.to_json()["nodes"]
+        [['x', 0, 0], ['x', 1, 0]]
     """
 
     function: Callable[[np.ndarray], np.ndarray]
@@ -150,6 +155,25 @@ class Target:
             )
             raise TargetError(msg)
         return values
+
+    @property
+    def expression(self) -> Expression | None:
+        """f as an expression, traced when first asked for; None if that is impossible."""
+        return self._traced[0]
+
+    @property
+    def untraceable(self) -> str | None:
+        """Why there is no expression, or None when there is one."""
+        return self._traced[1]
+
+    @cached_property
+    def _traced(self) -> tuple[Expression | None, str | None]:
+        box = self.domain
+        try:
+            found = trace(self.function, self.seq_len, self.d_model, box.lows, box.highs)
+        except Exception as error:  # whatever the user's function does
+            return None, str(error)
+        return found, None
 
     def modulus_of_continuity(self, radius: int | float | Fraction) -> Fraction | None:
         """omega(radius) as declared, or None when nothing is declared.

@@ -1,0 +1,130 @@
+"""The verifier as one file, which needs Python, numpy and python-flint alone.
+
+`python -m everyformer.cli.standalone FILE` writes it; `python FILE DIR` then checks the
+certificate in DIR, with what lies in that one file and nothing that builds networks.
+"""
+
+import ast
+import io
+import sys
+import zipapp
+import zipfile
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from everyformer.cli import tables
+from everyformer.cli.saving import new_file
+
+FIRST = "everyformer.certify.verify"
+SOURCES = Path(__file__).parents[2]
+DATE = (1980, 1, 1, 0, 0, 0)
+"""Of every file inside: the same sources give the same bytes, whose hash can be told."""
+
+MAIN = '''\
+"""Check a certificate of everyformer from the weights and itself alone."""
+
+import argparse
+import json
+import sys
+
+from everyformer.certify.verify import verify
+from everyformer.errors import EveryformerError
+from everyformer.verdict import Verdict
+
+CODES = {Verdict.PROVED: 0, Verdict.REFUTED: 1, Verdict.UNKNOWN: 3}
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        prog="everyformer-verify",
+        description=__doc__,
+        epilog="Exit code 0: PROVED. 1: REFUTED. 3: UNKNOWN. 2: no verdict.",
+    )
+    parser.add_argument("folder", metavar="DIR", help="what `everyformer construct` wrote")
+    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    given = parser.parse_args()
+    try:
+        found = verify(given.folder)
+    except (EveryformerError, FileNotFoundError) as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 2
+    except Exception as error:  # whatever it is: 1, as Python would have it, is REFUTED
+        print(f"Error: {error!r}", file=sys.stderr)
+        return 2
+    print(json.dumps(report(found), indent=2) if given.json else found)
+    return CODES[found.verdict]
+
+
+def report(found):
+    bounds = {"bound": found.bound, "float64_bound": found.float64_bound}
+    return {
+        "verdict": str(found.verdict),
+        "claim": found.certificate.to_json()["claim"],
+        "reasons": list(found.reasons),
+        "remarks": list(found.remarks),
+        **{name: bound and bound.to_json() for name, bound in bounds.items()},
+        "assumptions": list(found.certificate.assumptions),
+    }
+
+
+sys.exit(main())
+'''
+
+
+def write_standalone(path: Path) -> None:
+    """Write the verifier to one file that Python can run.
+
+    Its packages are empty, so that importing a module of it imports no other.
+
+    Args:
+        path: Where to write, by custom a name in .pyz; replaced if it exists.
+    """
+    modules = verifier_modules()
+    files = {_place(name): text for name, text in modules.items()}
+    folders = {parent for place in files for parent in place.parents[:-1]}
+    files |= {folder / "__init__.py": "" for folder in folders}
+    files[Path("__main__.py")] = MAIN
+    with io.BytesIO() as plain:
+        with zipfile.ZipFile(plain, "w") as archive:
+            for place, text in sorted(files.items()):
+                archive.writestr(zipfile.ZipInfo(place.as_posix(), DATE), text)
+        plain.seek(0)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with new_file(path) as file:
+            whole = cast("BinaryIO", file)
+            zipapp.create_archive(plain, whole, interpreter="/usr/bin/env python3")
+    path.chmod(0o755)
+
+
+def verifier_modules() -> dict[str, str]:
+    """The sources of everything that the verifier imports, by name; no packages."""
+    found: dict[str, str] = {}
+    waiting = [FIRST]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found[name] = (SOURCES / _place(name)).read_text(encoding="utf-8")
+            waiting += _imported(found[name])
+    return found
+
+
+def _imported(source: str) -> list[str]:
+    """The modules of everyformer that a source imports, wherever in it."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            # What is imported may be a name of the module or a module of the package.
+            names += [node.module, *(f"{node.module}.{a.name}" for a in node.names)]
+    ours = [name for name in names if name.startswith("everyformer.")]
+    return [name for name in ours if (SOURCES / _place(name)).is_file()]
+
+
+def _place(module: str) -> Path:
+    return Path(*module.split(".")).with_suffix(".py")
+
+
+if __name__ == "__main__":
+    write_standalone(Path(sys.argv[1]))
+    tables.show(f"Wrote {sys.argv[1]}.")

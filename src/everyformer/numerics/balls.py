@@ -1,0 +1,196 @@
+"""Balls of arbitrary precision (Arb, by python-flint): the slow, independent second way.
+
+A ball is a midpoint and a radius; it contains the number it stands for. What has no
+value is nan and stays nan. The traps of python-flint 0.9.0, avoided here:
+
+    x ** k            nan for balls around 0: powers are products of the ends
+    tanh, wide ball   nan or far too wide: increasing functions are taken at both ends
+    abs(x)            may reach below 0: abs_lower and abs_upper
+    bool(x), x == y   never used; x <= y is True only where it is certain
+    union             its radius has 30 bits, so [0, h] reaches below 0 again; the
+                      non-negative part of it does not
+    float(x)          rounds to nearest: ends go through integers, then down or up
+"""
+
+import importlib
+import math
+from contextlib import AbstractContextManager
+from fractions import Fraction
+from typing import Any
+
+from everyformer.errors import CertificateError
+
+
+def _load_flint() -> Any:
+    try:
+        return importlib.import_module("flint")
+    except ImportError as error:
+        msg = (
+            "Balls were asked for, and the package python-flint, which computes with them, "
+            "is not installed. Install it: pip install python-flint."
+        )
+        raise CertificateError(msg) from error
+
+
+class BallArithmetic:
+    """The operations of an `Expression` on Arb balls.
+
+    The precision is a setting of python-flint that all threads share. `working` sets it; an
+    operation outside of it is still an enclosure, of another width.
+
+    Args:
+        precision: Bits of the midpoints.
+
+    Raises:
+        CertificateError: If python-flint is not installed.
+
+    Example:
+        >>> arithmetic = BallArithmetic(64)
+        >>> x = arithmetic.box(-1.0, 2.0)
+        >>> low, high = arithmetic.ends(arithmetic.mul(x, x))
+        >>> low, round(high, 6)
+        (0.0, 4.0)
+        >>> arithmetic.ends(arithmetic.log(x))
+        (-inf, inf)
+    """
+
+    def __init__(self, precision: int = 64) -> None:
+        """Load python-flint."""
+        self._flint = _load_flint()
+        self.precision = precision
+
+    def working(self) -> AbstractContextManager[Any]:
+        """A context in which the operations have the precision asked for."""
+        return self._flint.ctx.workprec(self.precision)
+
+    def box(self, low: float, high: float) -> Any:
+        """A ball that contains [low, high]; nan if an end is not finite."""
+        arb = self._flint.arb
+        if not (math.isfinite(low) and math.isfinite(high)):
+            return arb("nan")
+        return self._hull(arb(low), arb(high), nonnegative=low >= 0.0)
+
+    @staticmethod
+    def ends(ball: Any) -> tuple[float, float]:
+        """The ball's ends as float64, rounded outward; -inf and inf if it is not finite."""
+        if not ball.is_finite():
+            return -math.inf, math.inf
+        low, low_exponent = ball.lower().man_exp()
+        high, high_exponent = ball.upper().man_exp()
+        return (
+            _float_below(int(low), int(low_exponent)),
+            -_float_below(-int(high), int(high_exponent)),
+        )
+
+    @staticmethod
+    def _hull(low: Any, high: Any, *, nonnegative: bool = False) -> Any:
+        """A ball around two, without the points below 0 if none of them counts."""
+        both = low.union(high) if not (low.is_exact() and (low - high).is_zero()) else low
+        return both.nonnegative_part() if nonnegative else both
+
+    def constant(self, value: Fraction) -> Any:
+        """A ball around a rational."""
+        return self._flint.arb(self._flint.fmpq(value.numerator, value.denominator))
+
+    @staticmethod
+    def neg(a: Any) -> Any:
+        """-a."""
+        return -a
+
+    def abs(self, a: Any) -> Any:
+        """|a|."""
+        return self._hull(a.abs_lower(), a.abs_upper(), nonnegative=True)
+
+    @staticmethod
+    def add(a: Any, b: Any) -> Any:
+        """a + b."""
+        return a + b
+
+    @staticmethod
+    def sub(a: Any, b: Any) -> Any:
+        """a - b."""
+        return a - b
+
+    def mul(self, a: Any, b: Any) -> Any:
+        """a * b; a square if both are the same object."""
+        return self.pow(a, 2) if a is b else a * b
+
+    @staticmethod
+    def div(a: Any, b: Any) -> Any:
+        """a / b; nan if b contains 0."""
+        return a / b
+
+    @staticmethod
+    def min(a: Any, b: Any) -> Any:
+        """The smaller of both."""
+        return a.min(b)
+
+    @staticmethod
+    def max(a: Any, b: Any) -> Any:
+        """The larger of both."""
+        return a.max(b)
+
+    def pow(self, a: Any, exponent: int) -> Any:
+        """a^k, from the ends: even powers increase in |a|, odd ones in a."""
+        if exponent < 0:
+            return 1 / self.pow(a, -exponent)
+        if exponent == 1 or not a.is_finite():
+            return a
+        even = exponent % 2 == 0
+        ends = (a.abs_lower(), a.abs_upper()) if even else (a.lower(), a.upper())
+        low, high = (self._flint.arb(1), self._flint.arb(1))
+        for _ in range(exponent):
+            low, high = low * ends[0], high * ends[1]
+        return self._hull(low, high, nonnegative=even)
+
+    def exp(self, a: Any) -> Any:
+        """e^a."""
+        return self._hull(a.lower().exp(), a.upper().exp(), nonnegative=True)
+
+    def log(self, a: Any) -> Any:
+        """The natural logarithm; nan if a reaches 0."""
+        return self._hull(a.lower().log(), a.upper().log())
+
+    def sqrt(self, a: Any) -> Any:
+        """The square root; nan if a reaches below 0."""
+        return self._hull(a.lower().sqrt(), a.upper().sqrt(), nonnegative=True)
+
+    def tanh(self, a: Any) -> Any:
+        """The hyperbolic tangent."""
+        return self._hull(a.lower().tanh(), a.upper().tanh())
+
+    @staticmethod
+    def sin(a: Any) -> Any:
+        """sin a."""
+        return a.sin()
+
+    @staticmethod
+    def cos(a: Any) -> Any:
+        """cos a."""
+        return a.cos()
+
+    @staticmethod
+    def below(a: Any, b: Any) -> bool:
+        """True if a <= b is certain."""
+        return a <= b
+
+    def select(self, first: bool, second: bool, a: Any, b: Any) -> Any:
+        """a if first, else b if second, else a ball around both."""
+        return a if first else b if second else self._hull(a, b)
+
+
+def _float_below(mantissa: int, exponent: int) -> float:
+    """The largest float64 that is at most mantissa * 2^exponent.
+
+    Example:
+        >>> _float_below(2**60 + 1, -60), _float_below(-(2**60) - 1, -60)
+        (1.0, -1.0000000000000002)
+        >>> _float_below(-1, -5000), _float_below(1, 5000)
+        (-5e-324, 1.7976931348623157e+308)
+    """
+    # Drop bits that float64 has no room for. >> rounds down, for negative numbers too.
+    shift = max(mantissa.bit_length() - 53, -1074 - exponent, 0)
+    mantissa, exponent = mantissa >> shift, exponent + shift
+    if mantissa.bit_length() + exponent > 1024 and mantissa != 0:
+        return -math.inf if mantissa < 0 else math.ldexp(2.0**53 - 1.0, 971)
+    return math.ldexp(mantissa, exponent)

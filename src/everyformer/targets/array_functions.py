@@ -1,0 +1,178 @@
+"""The functions of arrays that a traced array goes through.
+
+Most of them only move, add or multiply entries: numpy's own code does that to arrays of
+terms. The others are written here with operations that expressions have.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from everyformer.targets.recorder import NO_BRANCHES, refusal
+
+Function = Callable[..., Any]
+
+_MOVES_AND_SUMS: tuple[Function, ...] = (
+    np.append, np.array_split, np.atleast_1d, np.atleast_2d, np.atleast_3d,
+    np.broadcast_arrays, np.broadcast_to, np.column_stack, np.concatenate, np.copy,
+    np.cumprod, np.cumsum, np.delete, np.diag, np.diagonal, np.diff, np.dsplit,
+    np.dstack, np.expand_dims, np.flip, np.fliplr, np.flipud, np.hsplit, np.hstack,
+    np.insert, np.mean, np.moveaxis, np.prod, np.ravel, np.repeat, np.reshape,
+    np.roll, np.rollaxis, np.rot90, np.split, np.squeeze, np.stack, np.sum,
+    np.swapaxes, np.take, np.take_along_axis, np.tile, np.trace, np.transpose,
+    np.tril, np.triu, np.vsplit, np.vstack,
+)  # fmt: skip
+"""Safe with terms: they move entries, add or multiply them, and compare none."""
+
+_PRODUCTS: tuple[Function, ...] = (
+    np.dot, np.einsum, np.inner, np.outer, np.tensordot,
+)  # fmt: skip
+"""Products of several arrays; constants become terms first, so that nothing is rounded."""
+
+
+def check_dtype(dtype: Any) -> None:
+    """Refuse all kinds of numbers that would round float64.
+
+    Raises:
+        ExpressionError: If values would be rounded or are not real.
+    """
+    if dtype is None:
+        return
+    kind = np.dtype(dtype)
+    if kind.kind != "f" or kind.itemsize < 8:
+        raise refusal(f"The conversion to {kind}", "It would round; use float64")
+
+
+def _terms(x: Any, value: Any) -> Any:
+    """The same arguments with arrays of terms in place of traced arrays."""
+    if type(value) is type(x):
+        return x.lift(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_terms(x, piece) for piece in value)
+    return value
+
+
+def _directly(function: Function) -> Function:
+    def call(x: Any, *args: Any, **kwargs: Any) -> Any:
+        check_dtype(kwargs.pop("dtype", None))
+        named = {name: _terms(x, value) for name, value in kwargs.items()}
+        return x.like(function(*(_terms(x, value) for value in args), **named))
+
+    return call
+
+
+def _product(function: Function) -> Function:
+    def call(x: Any, *args: Any, **kwargs: Any) -> Any:
+        check_dtype(kwargs.pop("dtype", None))
+        lifted = (x.lift(v) if isinstance(v, np.ndarray) else v for v in args)
+        return x.like(function(*lifted, **kwargs))
+
+    return call
+
+
+def _extreme(ufunc: np.ufunc) -> Function:
+    def call(x: Any, a: Any, axis: Any = None, out: Any = None, **kwargs: Any) -> Any:
+        if out is not None:
+            kwargs["out"] = out
+        return ufunc.reduce(a, axis=axis, **kwargs)
+
+    return call
+
+
+def _clip(
+    x: Any, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, **kwargs: Any
+) -> Any:
+    low, high = kwargs.pop("min", a_min), kwargs.pop("max", a_max)
+    result = a if low is None else np.maximum(a, low)
+    result = result if high is None else np.minimum(result, high)
+    return np.positive(result, out=out, **kwargs)
+
+
+def _sort(x: Any, a: Any, axis: int | None = -1, **kwargs: Any) -> Any:
+    """Odd-even transposition: n rounds that order neighbours, n(n-1)/2 pairs in all."""
+    if axis is None:
+        a, axis = a.ravel(), 0
+    rows = list(np.moveaxis(a, axis, 0))
+    for start in range(len(rows)):
+        for k in range(start % 2, len(rows) - 1, 2):
+            pair = rows[k], rows[k + 1]
+            rows[k], rows[k + 1] = np.minimum(*pair), np.maximum(*pair)
+    return np.stack(rows, axis=axis)
+
+
+def _var(
+    x: Any,
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: int | float = 0,
+    keepdims: bool = False,
+) -> Any:
+    check_dtype(dtype)
+    mean = a.mean(axis, keepdims=True)
+    total = ((a - mean) ** 2).sum(axis, keepdims=keepdims)
+    return np.divide(total, a.size // mean.size - ddof, out=out)
+
+
+def _std(
+    x: Any,
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: int | float = 0,
+    keepdims: bool = False,
+) -> Any:
+    return np.sqrt(_var(x, a, axis, dtype, None, ddof, keepdims), out=out)
+
+
+def _where(x: Any, condition: Any, *choices: Any) -> Any:
+    if type(condition) is type(x) or len(choices) != 2:
+        raise refusal("The function numpy.where on a condition from x", NO_BRANCHES)
+    return x.like(np.where(condition, *(x.lift(choice) for choice in choices)))
+
+
+def _full_like(
+    x: Any, a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, **kwargs: Any
+) -> Any:
+    check_dtype(dtype)
+    terms = np.empty(np.shape(a) if shape is None else shape, dtype=object)
+    terms[...] = x.lift(fill_value)
+    return x.like(terms)
+
+
+def _filled_with(value: int) -> Function:
+    def call(x: Any, a: Any, dtype: Any = None, **kwargs: Any) -> Any:
+        return _full_like(x, a, value, dtype, **kwargs)
+
+    return call
+
+
+def _of_shape(function: Function) -> Function:
+    def call(x: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(_terms(x, a), *args, **kwargs)
+
+    return call
+
+
+FUNCTIONS: dict[Function, Function] = {
+    **{function: _directly(function) for function in _MOVES_AND_SUMS},
+    **{function: _product(function) for function in _PRODUCTS},
+    **{function: _of_shape(function) for function in (np.shape, np.ndim, np.size)},
+    np.max: _extreme(np.maximum),
+    np.min: _extreme(np.minimum),
+    np.amax: _extreme(np.maximum),
+    np.amin: _extreme(np.minimum),
+    np.clip: _clip,
+    np.sort: _sort,
+    np.var: _var,
+    np.std: _std,
+    np.where: _where,
+    np.full_like: _full_like,
+    np.empty_like: _filled_with(0),
+    np.zeros_like: _filled_with(0),
+    np.ones_like: _filled_with(1),
+}
+"""For each function of arrays, what a traced array does: call(x, *args, **kwargs)."""

@@ -1,0 +1,339 @@
+"""Writes down operations on numbers as the lines of an expression.
+
+A `Term` stands for one real number that is not known yet. Arithmetic with terms adds lines
+to their recorder. Equal lines are written once, and what is known exactly is computed:
+
+    constants: + - * / neg abs min max and powers, in rationals
+    x + 0, x - 0, x * 1, x / 1, -(-x), max(x, x), x ** 0, x ** 1
+    x * x and x ** j * x ** k become one power
+
+0 * x stays as it is: it would hide an x that is not defined.
+"""
+
+import math
+import operator
+from collections.abc import Callable
+from fractions import Fraction
+from numbers import Integral
+from typing import Any, NoReturn
+
+import numpy as np
+
+from everyformer.errors import ExpressionError
+from everyformer.numerics.expression import LARGEST, MAX_POWER, Expression, Node
+
+MAX_NODES = 200_000
+"""Lines that a recorder writes before it gives up."""
+
+MAX_BITS = 4096
+"""Constants with more bits than this are left as operations."""
+
+ADVICE = (
+    "Build the function from + - * /, integer powers, np.minimum, np.maximum, np.abs, "
+    "np.sqrt, np.exp, np.log, np.sin, np.cos, np.tanh, sums and products, or declare "
+    "lipschitz= or modulus=."
+)
+
+NO_BRANCHES = "The trace is one straight line for all x, without conditions"
+UNKNOWN = "It is not among the operations that are known"
+NO_NUMBER = "x stands for all inputs at once and has no value"
+
+_COMMUTATIVE = frozenset({"add", "mul", "min", "max"})
+_EXACT: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "neg": operator.neg,
+    "abs": abs,
+    "min": min,
+    "max": max,
+}
+
+
+def _operation(op: str) -> Callable[..., "Term"]:
+    def method(self: "Term", *others: Any) -> "Term":
+        terms = [self.recorder.term(other) for other in others]
+        return self.recorder.operation(op, self, *terms)
+
+    method.__doc__ = f"Write the line {op!r}."
+    return method
+
+
+def refusal(what: str, why: str) -> ExpressionError:
+    """The error for something that has no place in an expression."""
+    return ExpressionError(f"{what} cannot be traced. {why}. {ADVICE}")
+
+
+def refused(what: str, why: str) -> Callable[..., Any]:
+    """A method that only says so."""
+
+    def method(self: object, *args: Any, **kwargs: Any) -> NoReturn:
+        raise refusal(what, why)
+
+    return method
+
+
+class Term:
+    """A number that is not known yet: a line of a recorder.
+
+    numpy's functions for arrays of objects call these methods entry by entry.
+    """
+
+    __slots__ = ("number", "recorder")
+
+    def __init__(self, recorder: "Recorder", number: int) -> None:
+        """Name the line `number` of `recorder`."""
+        self.recorder = recorder
+        self.number = number
+
+    @property
+    def value(self) -> Fraction | None:
+        """The number, where it is known."""
+        return self.recorder.nodes[self.number].value
+
+    __add__ = __radd__ = _operation("add")
+    __sub__ = _operation("sub")
+    __mul__ = __rmul__ = _operation("mul")
+    __truediv__ = _operation("div")
+    __neg__ = _operation("neg")
+    __abs__ = fabs = _operation("abs")
+    __bool__ = refused("A condition on an entry of x", NO_BRANCHES)
+    __eq__ = refused("The comparison of an entry of x", NO_BRANCHES)
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+    maximum, minimum = _operation("max"), _operation("min")
+    exp, log, sqrt = _operation("exp"), _operation("log"), _operation("sqrt")
+    sin, cos, tanh = _operation("sin"), _operation("cos"), _operation("tanh")
+
+    def __rsub__(self, other: Any) -> "Term":
+        """other - self."""
+        return self.recorder.term(other) - self
+
+    def __rtruediv__(self, other: Any) -> "Term":
+        """other / self."""
+        return self.recorder.term(other) / self
+
+    def __pow__(self, exponent: Any) -> "Term":
+        """self ** exponent."""
+        return self.recorder.power(self, self.recorder.term(exponent))
+
+    def __pos__(self) -> "Term":
+        """The same."""
+        return self
+
+    def tan(self) -> "Term":
+        """sin / cos."""
+        return self.sin() / self.cos()
+
+    def sinh(self) -> "Term":
+        """(e^x - e^-x) / 2."""
+        return (self.exp() - (-self).exp()) / 2
+
+    def cosh(self) -> "Term":
+        """(e^x + e^-x) / 2."""
+        return (self.exp() + (-self).exp()) / 2
+
+    def expm1(self) -> "Term":
+        """e^x - 1."""
+        return self.exp() - 1
+
+    def log1p(self) -> "Term":
+        """log(1 + x)."""
+        return (self + 1).log()
+
+    def exp2(self) -> "Term":
+        """2 to the power self, e^(x log 2)."""
+        return (self * self.recorder.constant(2).log()).exp()
+
+    def log2(self) -> "Term":
+        """log(x) / log(2)."""
+        return self.log() / self.recorder.constant(2).log()
+
+    def log10(self) -> "Term":
+        """log(x) / log(10)."""
+        return self.log() / self.recorder.constant(10).log()
+
+    def hypot(self, other: "Term") -> "Term":
+        """The square root of x^2 + y^2."""
+        return (self * self + other * other).sqrt()
+
+    def logaddexp(self, other: "Term") -> "Term":
+        """log(e^x + e^y)."""
+        return (self.exp() + other.exp()).log()
+
+
+class Recorder:
+    """The lines written so far.
+
+    Example:
+        >>> recorder = Recorder()
+        >>> x = recorder.entry(0, 0)
+        >>> y = (x + 1) * (1 + x) - 0
+        >>> [node.op for node in recorder.nodes]
+        ['x', 'const', 'add', 'pow', 'const']
+        >>> recorder.expression(1, 1, [[y]]).to_json()["nodes"]
+        [['x', 0, 0], ['const', '1'], ['add', 0, 1], ['pow', 2, 2]]
+    """
+
+    def __init__(self) -> None:
+        """Begin with no lines."""
+        self.nodes: list[Node] = []
+        self._numbers: dict[Node, int] = {}
+
+    def entry(self, token: int, coordinate: int) -> Term:
+        """x[token][coordinate]."""
+        return self._line(Node("x", (token, coordinate)))
+
+    def constant(self, value: Any) -> Term:
+        """A number that is given.
+
+        Raises:
+            ExpressionError: If it is not a finite real number, or too large.
+        """
+        return self._line(Node("const", value=_rational(value)))
+
+    def term(self, value: Any) -> Term:
+        """A term of this recorder as it is; a number as a constant.
+
+        Raises:
+            ExpressionError: If the term was written by another recorder.
+        """
+        if not isinstance(value, Term):
+            return self.constant(value)
+        if value.recorder is not self:
+            msg = (
+                "The function uses a value that an earlier call left behind. It must "
+                "depend on x alone to be an expression. Keep nothing between two calls."
+            )
+            raise ExpressionError(msg)
+        return value
+
+    def operation(self, op: str, *terms: Term) -> Term:
+        """Write op(*terms), or find a line that says the same."""
+        known = self._shortcut(op, terms)
+        if known is not None:
+            return known
+        numbers = [term.number for term in terms]
+        if op in _COMMUTATIVE:
+            numbers.sort()
+        return self._line(Node(op, tuple(numbers)))
+
+    def power(self, base: Term, exponent: Term) -> Term:
+        """Base ** exponent, where it can be said with the operations of expressions.
+
+        Raises:
+            ExpressionError: If neither 2 * exponent is an integer nor base a constant > 0,
+                or the exponent is too large.
+        """
+        k = exponent.value
+        if k is not None and k.denominator == 2:
+            return self.power(base.sqrt(), self.constant(2 * k))
+        if k is None or k.denominator != 1:
+            if base.value is not None and base.value > 0:
+                return (exponent * base.log()).exp()
+            shown = "y" if k is None else f"{float(k):g}"
+            why = "It is defined for x > 0 only; there it is np.exp(y * np.log(x))"
+            raise refusal(f"The power x ** {shown}", why)
+        if abs(k) > MAX_POWER:
+            why = f"Exponents go up to {MAX_POWER}; larger powers are products of these"
+            raise refusal(f"The power x ** {k}", why)
+        if k == 0:
+            return self.constant(1)
+        if k == 1:
+            return base
+        if base.value is not None and (base.value != 0 or k > 0):
+            known = self._known(pow, abs(k.numerator), base.value, k)
+            if known is not None:
+                return known
+        return self._line(Node("pow", (base.number, int(k))))
+
+    def expression(
+        self, seq_len: int, d_model: int, outputs: list[list[Term]]
+    ) -> Expression:
+        """The program that computes `outputs`, with only the lines that it needs."""
+        rows = [[self.term(entry).number for entry in row] for row in outputs]
+        needed = {k for row in rows for k in row}
+        for number in range(len(self.nodes) - 1, -1, -1):
+            if number in needed:
+                needed.update(self.nodes[number].operands)
+        new = {old: number for number, old in enumerate(sorted(needed))}
+        nodes = tuple(_renumbered(self.nodes[old], new) for old in new)
+        kept = tuple(tuple(new[k] for k in row) for row in rows)
+        return Expression(seq_len, d_model, nodes, kept)
+
+    def _shortcut(self, op: str, terms: tuple[Term, ...]) -> Term | None:
+        values = [term.value for term in terms]
+        constants = [value for value in values if value is not None]
+        if op in _EXACT and len(constants) == len(terms):
+            undefined = op == "div" and values[1] == 0
+            return None if undefined else self._known(_EXACT[op], 1, *constants)
+        first, last = terms[0], terms[-1]
+        if op == "neg":
+            node = self.nodes[first.number]
+            return Term(self, node.args[0]) if node.op == "neg" else None
+        neutral = 0 if op in {"add", "sub"} else 1 if op in {"mul", "div"} else None
+        if neutral is not None and values[-1] == neutral:
+            return first
+        if op in {"add", "mul"} and values[0] == neutral:
+            return last
+        if op in {"min", "max"} and first.number == last.number:
+            return first
+        if op == "mul":
+            (base, j), (other, k) = self._as_power(first), self._as_power(last)
+            if base == other and j + k <= MAX_POWER:
+                return self._line(Node("pow", (base, j + k)))
+        return None
+
+    def _as_power(self, term: Term) -> tuple[int, int]:
+        node = self.nodes[term.number]
+        if node.op == "pow" and node.args[1] > 0:
+            return node.args[0], node.args[1]
+        return term.number, 1
+
+    def _known(
+        self, compute: Callable[..., Any], growth: int, *values: Fraction
+    ) -> Term | None:
+        """The constant, unless it is too long to be worth it or beyond float64."""
+        if growth * max(_bits(value) for value in values) > MAX_BITS:
+            return None
+        result = Fraction(compute(*values))
+        fits = _bits(result) <= MAX_BITS and abs(result) <= LARGEST
+        return self.constant(result) if fits else None
+
+    def _line(self, node: Node) -> Term:
+        number = self._numbers.get(node)
+        if number is None:
+            number = len(self.nodes)
+            if number >= MAX_NODES:
+                msg = (
+                    f"The function takes more than {MAX_NODES} operations on numbers. That "
+                    "is too long for an expression. Take fewer tokens or a simpler "
+                    "function, or declare lipschitz= or modulus=."
+                )
+                raise ExpressionError(msg)
+            self._numbers[node] = number
+            self.nodes.append(node)
+        return Term(self, number)
+
+
+def _rational(value: Any) -> Fraction:
+    if isinstance(value, Fraction):
+        exact = value
+    elif isinstance(value, (Integral, np.bool_)):
+        exact = Fraction(int(value))
+    elif isinstance(value, (float, np.floating)) and math.isfinite(value):
+        exact = Fraction(*value.as_integer_ratio())
+    else:
+        raise refusal(f"The constant {value}", "It is not a finite real number")
+    if abs(exact) > LARGEST or _bits(exact) > MAX_BITS:
+        raise refusal("A constant beyond float64", "No network can hold it")
+    return exact
+
+
+def _bits(value: Fraction) -> int:
+    return value.numerator.bit_length() + value.denominator.bit_length()
+
+
+def _renumbered(node: Node, new: dict[int, int]) -> Node:
+    moved = tuple(new[k] for k in node.operands)
+    return Node(node.op, moved + node.args[len(moved) :], node.value)
