@@ -24,7 +24,7 @@ target = ef.Target(reverse, seq_len=2, d_model=1, lipschitz=1, domain=[(-1, 1)])
 if __name__ == "__main__":
     built = ef.construct(target, grid=16)
     print(built.plan)
-    print(built.distance_bound)
+    print(built.certificate)
     x = np.array([[-0.7], [0.4]])  # two tokens as rows
     print("f(x) =", reverse(x).ravel())
     print("g(x) =", built.network(x).ravel())

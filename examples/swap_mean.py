@@ -28,7 +28,7 @@ target = ef.Target(swap_mean, seq_len=3, d_model=1, lipschitz=1.5, equivariant=T
 if __name__ == "__main__":
     built = ef.construct(target, grid=16)
     print(built.plan)
-    print(built.distance_bound)
+    print(built.certificate)
     x = np.array([[0.1], [0.5], [0.9]])  # three tokens as rows
     print("f(x) =", swap_mean(x).ravel())
     print("g(x) =", built.network(x).ravel())

@@ -8,16 +8,20 @@ def test_public_names() -> None:
         "ArchitectureSpec",
         "Bound",
         "Built",
+        "Certificate",
+        "Computing",
         "ContextualMapping",
         "Network",
         "Plan",
         "Target",
         "Verdict",
+        "Verification",
         "construct",
         "contextual_mapping",
         "load",
         "plan",
         "targets",
+        "verify",
     ]
     assert all(hasattr(ef, name) for name in ef.__all__)
 

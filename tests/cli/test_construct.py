@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -12,61 +13,149 @@ import numpy as np
 import pytest
 
 import everyformer as ef
-from everyformer.cli import pictures
 
 Command = Callable[..., Any]
-FILES = {"network.safetensors", "cost.json", "plot.png"}
+FILES = {"network.safetensors", "certificate.json", "cost.json", "plot.png"}
+DECLARED = FILES | {"target_values.npy"}
 
 
 def names(folder: Path = Path()) -> set[str]:
     return {entry.name for entry in folder.iterdir()}
 
 
-def test_construct_writes_network_cost_and_plot(swap_mean_4: Path) -> None:
+def swap_mean(x: np.ndarray) -> np.ndarray:
+    return x.mean(-2, keepdims=True) - 0.5 * x
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def test_construct_writes_network_certificate_cost_and_plot(swap_mean_4: Path) -> None:
     assert names(swap_mean_4) == FILES
     assert names() == {"out"}
     network = ef.load(swap_mean_4 / "network.safetensors")
-    assert (
-        network.blocks
-        == json.loads((swap_mean_4 / "cost.json").read_text())["cost"]["blocks"]
-    )
+    assert network.blocks == read(swap_mean_4 / "cost.json")["cost"]["blocks"]
     assert (swap_mean_4 / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_cost_file_holds_plan_cost_and_bound(swap_mean_4: Path) -> None:
-    def swap_mean(x: np.ndarray) -> np.ndarray:
-        return x.mean(-2, keepdims=True) - 0.5 * x
-
+def test_the_files_hold_what_the_library_says(swap_mean_4: Path) -> None:
     target = ef.Target(swap_mean, 3, 1, lipschitz=1.5, equivariant=True)
     built = ef.construct(target, grid=4)
-    assert built.distance_bound is not None
-    report = json.loads((swap_mean_4 / "cost.json").read_text())
+    proved = built.certificate
+    assert read(swap_mean_4 / "certificate.json") == proved.to_json()
+    assert proved.bound is not None
+    assert proved.float64_bound is not None
+    report = read(swap_mean_4 / "cost.json")
     assert report == {
         "plan": built.plan.to_json(),
         "cost": built.cost.to_json(),
-        "distance_bound": {
-            "value": built.distance_bound.format_value(),
-            "text": str(built.distance_bound),
+        "certificate": {
+            "verdict": "PROVED",
+            "text": str(proved),
+            "real": proved.bound.format_value(),
+            "float64": proved.float64_bound.format_value(),
         },
     }
-    assert float(report["distance_bound"]["value"]) >= float(built.distance_bound.value)
+    assert float(report["certificate"]["real"]) >= float(proved.bound.value)
 
 
-def test_construct_prints_plan_bound_and_place(everyformer: Command) -> None:
-    output = everyformer("construct", "sort", "--grid", 4, "-o", "out").stdout
-    assert "sort: Theorem 3" in output
-    assert "<= 1.768e-01  d_p(f, g) with p = 2" in output
+def test_construct_prints_plan_certificate_and_place(everyformer: Command) -> None:
+    output = everyformer("construct", "reverse", "--grid", 4, "-o", "out").stdout
+    assert "reverse: Theorem 3" in output
+    assert "PROVED: d_2(reverse, g) <= 0.1021, g in real arithmetic and as" in output
+    assert "<= 1.021e-01  d_p(f, g), p = 2, in real arithmetic" in output
     assert "[Yun et al. 2020, Lemma 8]" in output
-    assert "Wrote network.safetensors, cost.json and plot.png to out." in output
+    assert (
+        "Wrote certificate.json, cost.json, network.safetensors, plot.png to out." in output
+    )
 
 
-def test_tolerance_chooses_the_grid(everyformer: Command) -> None:
+def test_tolerance_chooses_the_grid_and_is_the_claim(everyformer: Command) -> None:
     arguments = ("construct", "sort", "--tol", 0.3, "-p", 1, "-o", "out", "--json")
     report = json.loads(everyformer(*arguments).stdout)
     assert report["plan"]["grid"] == 4
-    assert float(report["distance_bound"]["value"]) <= 0.3
-    assert "p = 1" in report["distance_bound"]["text"]
+    assert float(report["certificate"]["real"]) <= 0.3
+    assert "PROVED: d_1(sort, g) <= 0.3" in report["certificate"]["text"]
     assert report["folder"] == "out"
+    claim = read(Path("out/certificate.json"))["claim"]
+    assert (Fraction(claim["eps"]), claim["p"]) == (Fraction(0.3), "1")
+
+
+@pytest.mark.parametrize(
+    ("knowledge", "kind"),
+    [("auto", "expression"), ("expression", "expression"), ("modulus", "modulus")],
+)
+def test_knowledge_says_how_f_is_known(
+    knowledge: str, kind: str, everyformer: Command
+) -> None:
+    arguments = ("construct", "sort", "--grid", 2, "--knowledge", knowledge)
+    output = everyformer(*arguments, "-o", "out").stdout
+    assert read(Path("out/certificate.json"))["target"]["kind"] == kind
+    conditional = kind == "modulus"
+    assert names(Path("out")) == (DECLARED if conditional else FILES)
+    assert ("if what is declared is true" in output) == conditional
+    assert ("assumes: declared, not proved" in output) == conditional
+
+
+def test_knowledge_counts_with_a_tolerance_too(everyformer: Command) -> None:
+    arguments = ("construct", "reverse", "--tol", 0.22, "--json", "--knowledge")
+    grids = {
+        how: json.loads(everyformer(*arguments, how, "-o", how).stdout)["plan"]["grid"]
+        for how in ("expression", "modulus")
+    }
+    assert grids == {"expression": 2, "modulus": 4}
+    assert names(Path("modulus")) == DECLARED
+
+
+def test_no_certificate_is_made_where_none_is_asked_for(everyformer: Command) -> None:
+    arguments = ("construct", "sort", "--grid", 2, "--no-certificate")
+    output = everyformer(*arguments, "-o", "out").stdout
+    assert "No certificate was asked for." in output
+    assert names(Path("out")) == FILES - {"certificate.json"}
+    report = json.loads(everyformer(*arguments, "-o", "other", "--json").stdout)
+    assert report["certificate"] is None
+    arguments = ("construct", "sort", "--tol", 0.5, "--no-certificate")
+    everyformer(*arguments, "-o", "chosen")  # the certificate has chosen the grid
+    assert names(Path("chosen")) == FILES
+
+
+def test_where_to_compute_reaches_the_library(
+    everyformer: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[ef.Computing] = []
+
+    def build(*args: object, computing: ef.Computing, **kwargs: object) -> None:
+        seen.append(computing)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("everyformer.cli.construct.build", build)
+    arguments = ("construct", "sort", "--grid", 2, "-o", "out")
+    everyformer(*arguments, "--workers", 3, "--work", "kept", code=130)
+    everyformer(*arguments, "--scheduler", "tcp://host:8786", code=130)
+    everyformer(*arguments, code=130)
+    told = [(found.scheduler, found.workers, found.work) for found in seen]
+    assert told == [
+        (None, 3, Path("kept")),
+        ("tcp://host:8786", None, None),
+        (None, None, None),
+    ]
+    assert names() == set()
+
+
+def test_finished_shards_are_kept_and_used_again(
+    everyformer: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_again(*args: object) -> dict[str, Any]:
+        raise AssertionError
+
+    arguments = ("construct", "sort", "--grid", 2, "--workers", 1, "--work", "kept")
+    everyformer(*arguments, "-o", "out")
+    assert len(names(Path("kept"))) == 1
+    monkeypatch.setattr("everyformer.certify.prove.examine", not_again)
+    everyformer(*arguments, "-o", "again")
+    one, other = (Path(folder) / "certificate.json" for folder in ("out", "again"))
+    assert one.read_bytes() == other.read_bytes()
 
 
 def test_exact_network_of_a_grid_that_is_not_dyadic(everyformer: Command) -> None:
@@ -80,19 +169,33 @@ def test_several_coordinates_and_one_token(everyformer: Command) -> None:
     assert names(Path("wide")) == names(Path("single")) == FILES
 
 
-def test_no_bound_without_a_modulus(everyformer: Command) -> None:
-    Path("mine.py").write_text(
-        "import everyformer as ef\n"
-        "print('read')\n"
-        "def shout(x):\n    print('called')\n    return x\n"
-        "def make():\n    return ef.Target(shout, 2, 1)\n"
-    )
-    result = everyformer("construct", "mine.py:make", "--grid", 2, "-o", "out", "--json")
-    assert json.loads(result.stdout)["distance_bound"] is None
+UNTRACEABLE = """
+import everyformer as ef
+
+print("read")
+
+def shout(x):
+    print("called")
+    return x if x.mean() < 2 else -x
+
+def make():
+    return ef.Target(shout, 2, 1)
+"""
+
+
+def test_nothing_is_claimed_of_an_unknown_function(everyformer: Command) -> None:
+    Path("mine.py").write_text(UNTRACEABLE)
+    arguments = ("construct", "mine.py:make", "--grid", 2)
+    result = everyformer(*arguments, "-o", "out", "--json")
+    found = json.loads(result.stdout)["certificate"]
+    assert (found["verdict"], found["real"], found["float64"]) == ("UNKNOWN", None, None)
     assert "read" in result.stderr
     assert "called" in result.stderr
-    result = everyformer("construct", "mine.py:make", "--grid", 2, "-o", "other")
-    assert "No bound on the distance" in result.stdout
+    output = everyformer(*arguments, "-o", "other").stdout
+    assert "UNKNOWN: nothing is claimed of d_2(shout, g)" in output
+    assert "not proved: target: no modulus is declared, and no trace" in output
+    assert "measured, not proved: d_2 about" in output
+    assert names(Path("other")) == FILES
 
 
 def test_overwrite_replaces_a_folder_of_ours(
@@ -106,6 +209,18 @@ def test_overwrite_replaces_a_folder_of_ours(
     everyformer(*arguments, "--overwrite")
     assert ef.load(swap_mean_4 / "network.safetensors").architecture.seq_len == 2
     assert names() == {"out"}
+
+
+def test_overwrite_replaces_certificates_and_values(
+    everyformer: Command, declared_4: Path
+) -> None:
+    assert names(declared_4) == DECLARED
+    arguments = ("construct", "sort", "--grid", 2, "-o", declared_4, "--overwrite")
+    everyformer(*arguments)
+    assert names(declared_4) == FILES
+    assert read(declared_4 / "certificate.json")["target"]["name"] == "sort"
+    everyformer(*arguments, "--no-certificate")
+    assert names(declared_4) == FILES - {"certificate.json"}
 
 
 def test_an_empty_folder_is_filled(everyformer: Command) -> None:
@@ -144,10 +259,19 @@ def test_a_link_is_followed(everyformer: Command) -> None:
     assert names(Path("disk")) == FILES
 
 
+CERTIFYING = ("everyformer.certify.prove.examine", {"network.safetensors"})
+DRAWING = ("everyformer.cli.pictures.along_a_line", FILES - {"plot.png"})
+"""What is called, and what lies in the hidden folder by then."""
+
+
+@pytest.mark.parametrize(("where", "present"), [CERTIFYING, DRAWING])
 @pytest.mark.parametrize(
-    ("raised", "code"), [(KeyboardInterrupt(), 130), (OSError("disk full"), 2)]
+    ("raised", "code"),
+    [(KeyboardInterrupt(), 130), (OSError("disk full"), 2), (MemoryError(), 2)],
 )
 def test_interrupted_construct_leaves_nothing(
+    where: str,
+    present: set[str],
     raised: BaseException,
     code: int,
     everyformer: Command,
@@ -155,30 +279,44 @@ def test_interrupted_construct_leaves_nothing(
 ) -> None:
     def interrupted(*args: object) -> None:
         hidden = [name for name in names() if name.startswith(".out.")]
-        assert names(Path(hidden[0]) / "new") == {"network.safetensors", "cost.json"}
+        assert names(Path(hidden[0]) / "new") == present
         raise raised
 
-    monkeypatch.setattr(pictures, "along_a_line", interrupted)
+    monkeypatch.setattr(where, interrupted)
     everyformer("construct", "sort", "--grid", 2, "-o", "out", code=code)
     assert names() == set()
 
 
+def test_an_interrupted_certificate_keeps_the_old_folder(
+    everyformer: Command, swap_mean_4: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {path: path.read_bytes() for path in swap_mean_4.iterdir()}
+    monkeypatch.setattr(CERTIFYING[0], interrupted)
+    everyformer("construct", "sort", "--grid", 2, "-o", "out", "--overwrite", code=130)
+    assert {path: path.read_bytes() for path in swap_mean_4.iterdir()} == before
+    assert names() == {"out"}
+
+
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+@pytest.mark.parametrize("where", [CERTIFYING[0], DRAWING[0]])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_signals_are_handled_during_a_command_alone(
-    number: int, everyformer: Command, monkeypatch: pytest.MonkeyPatch
+    where: str, number: int, everyformer: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def signalled(*args: object) -> None:
         os.kill(os.getpid(), number)
 
-    monkeypatch.setattr(pictures, "along_a_line", signalled)
+    monkeypatch.setattr(where, signalled)
     before = signal.getsignal(number)
     everyformer("construct", "sort", "--grid", 2, "-o", "out", code=128 + number)
     assert signal.getsignal(number) == before
     assert names() == set()
 
 
-SLOW_TARGET = """
+SLOW_TARGETS = """
 import time, pathlib
 import everyformer as ef
 
@@ -187,19 +325,25 @@ def slow(x):
     time.sleep(60)
     return x
 
-target = ef.Target(slow, 2, 1)
+building = ef.Target(slow, 2, 1)
+certifying = ef.Target(lambda x: x, 2, 1, modulus=slow)
 """
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+@pytest.mark.parametrize("during", ["building", "certifying"])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_leaves_nothing(number: int, code: int, tmp_path: Path) -> None:
-    (tmp_path / "slow.py").write_text(SLOW_TARGET)
+def test_a_signal_leaves_nothing(
+    during: str, number: int, code: int, tmp_path: Path
+) -> None:
+    (tmp_path / "slow.py").write_text(SLOW_TARGETS)
+    (tmp_path / "scratch").mkdir()
     program = "from everyformer.cli.app import main; main()"
-    command = [sys.executable, "-B", "-c", program, "construct", "slow.py:target"]
+    command = [sys.executable, "-B", "-c", program, "construct", f"slow.py:{during}"]
     with subprocess.Popen(
-        [*command, "--grid", "2", "-o", "out"],
+        [*command, "--grid", "2", "--knowledge", "modulus", "-o", "out"],
         cwd=tmp_path,
+        env=os.environ | {"TMPDIR": str(tmp_path / "scratch")},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -208,10 +352,12 @@ def test_a_signal_leaves_nothing(number: int, code: int, tmp_path: Path) -> None
         while not (tmp_path / "started").exists() and time.monotonic() < deadline:
             assert process.poll() is None
             time.sleep(0.05)
-        hidden = [name for name in names(tmp_path) if name.startswith(".out.")]
+        (hidden,) = tmp_path.glob(".out.*/new")
+        written = names(hidden)
         process.send_signal(number)
         _, told = process.communicate(timeout=30)
-    assert len(hidden) == 1
+    assert written == ({"network.safetensors"} if during == "certifying" else set())
     assert process.returncode == code
     assert told.strip() in {"Interrupted.", "Terminated."}
-    assert names(tmp_path) == {"slow.py", "started"}
+    assert names(tmp_path) == {"slow.py", "started", "scratch"}
+    assert names(tmp_path / "scratch") == set()

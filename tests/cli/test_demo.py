@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from everyformer.cli.demo import demo_inputs
 
@@ -13,10 +14,13 @@ def rows_of(output: str) -> dict[str, list[str]]:
     return {note: line.removeprefix(note).split() for note, line in lines.items()}
 
 
-def test_demo_prints_plan_values_bound_and_picture(everyformer: Callable[..., Any]) -> None:
+def test_demo_prints_plan_values_certificate_and_picture(
+    everyformer: Callable[..., Any],
+) -> None:
     output = everyformer("demo").stdout
     assert "swap_mean: Theorem 2" in output
-    assert "<= 2.560e-01  d_p(f, g) with p = 2" in output
+    assert "PROVED: d_2(swap_mean, g) <= 0.2125, g in real arithmetic and as" in output
+    assert "cells: 4,096 cells, f enclosed with its slopes" in output
     assert "Picture: everyformer-demo/plot.png" in output
     assert Path("everyformer-demo/plot.png").read_bytes().startswith(b"\x89PNG")
 
@@ -35,12 +39,25 @@ def test_demo_shows_f_beside_g(everyformer: Callable[..., Any]) -> None:
 
 def test_demo_can_be_repeated_and_followed(everyformer: Callable[..., Any]) -> None:
     everyformer("demo", "--out", "mine")
-    advice = everyformer("demo", "--out", "mine").stdout.splitlines()[-1]
-    everyformer(*advice.removeprefix("Look inside: everyformer ").split())
+    *_, check, look = everyformer("demo", "--out", "mine").stdout.splitlines()
+    checked = everyformer(*check.removeprefix("Check the bound: everyformer ").split())
+    assert checked.stdout.startswith("PROVED: d_2(swap_mean, g) <= 0.2125")
+    everyformer(*look.removeprefix("Look inside: everyformer ").split())
     everyformer("demo", "--out", "mine")  # the picture of `inspect` is no obstacle
     names = {entry.name for entry in Path("mine").iterdir()}
-    assert names == {"network.safetensors", "plot.png", "x.npy"}
+    assert names == {"network.safetensors", "certificate.json", "plot.png", "x.npy"}
     assert np.load("mine/x.npy").shape == (8, 3, 1)
+
+
+def test_an_interrupted_demo_leaves_nothing(
+    everyformer: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("everyformer.certify.prove.examine", interrupted)
+    everyformer("demo", code=130)
+    assert not list(Path().iterdir())
 
 
 def test_demo_leaves_other_folders_alone(everyformer: Callable[..., Any]) -> None:

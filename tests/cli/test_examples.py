@@ -16,3 +16,4 @@ def test_examples_run_and_agree(example: Path, capsys: pytest.CaptureFixture[str
         if line.startswith(("f(x)", "g(x)"))
     }
     assert values["f"] == pytest.approx(values["g"], abs=1 / 16)
+    assert any(line.startswith(f"PROVED: d_2({example.stem}, g) <= ") for line in lines)

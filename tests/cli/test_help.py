@@ -11,7 +11,17 @@ import pytest
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
 PINNED = f"typer=={version('typer')}" in CONSTRAINTS.read_text().splitlines()
-COMMANDS = ["", "demo", "targets", "plan", "construct", "run", "inspect", "bench"]
+COMMANDS = [
+    "",
+    "demo",
+    "targets",
+    "plan",
+    "construct",
+    "run",
+    "verify",
+    "inspect",
+    "bench",
+]
 
 
 @pytest.mark.skipif(not PINNED, reason="typer versions lay out help differently")

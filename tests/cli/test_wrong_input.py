@@ -18,6 +18,8 @@ def identity(x):
 target = ef.Target(identity, 2, 1, equivariant=True)
 ordered = ef.Target(lambda x: x * [[1], [2]], 2, 1, equivariant=True)
 shrinking = ef.Target(lambda x: x[:, :1], 2, 1)
+branching = ef.Target(lambda x: x if x.mean() < 2 else -x, 2, 1, name="branching")
+steep = ef.Target(lambda x: 3 * x, 2, 1, lipschitz=1, name="steep")
 number = 3
 
 def failing():
@@ -32,7 +34,7 @@ CONSTRUCT: list[tuple[list[str], str]] = [
     (["mine.py", "--grid", "4"], "Write for example my_file.py:target"),
     (["mine.py:", "--grid", "4"], "is neither file.py:attribute nor"),
     (["none.py:target", "--grid", "4"], "There is no file none.py"),
-    (["mine.py:other", "--grid", "4"], "Its targets: target, ordered, shrinking"),
+    (["mine.py:other", "--grid", "4"], "Its targets: target, ordered, shrinking, b"),
     (["mine.py:number", "--grid", "4"], "is of type int, not an everyformer.Target"),
     (["mine.py:wrong", "--grid", "4"], "is of type int, not an everyformer.Target"),
     (["mine.py:identity", "--grid", "4"], "everyformer.Target(identity"),
@@ -46,7 +48,7 @@ CONSTRUCT: list[tuple[list[str], str]] = [
     (["mine.py:target", "--grid", "4", "-n", "3"], "whose size is in its file"),
     (["mine.py:ordered", "--grid", "4"], "is declared equivariant but is not"),
     (["mine.py:shrinking", "--grid", "4"], "returned shape"),
-    (["mine.py:target", "--tol", "0.1"], "declares neither lipschitz nor modulus"),
+    (["mine.py:branching", "--tol", "0.1"], "declares neither lipschitz nor modulus"),
     (["sort"], "Give either --tol or --grid"),
     (["sort", "--grid", "4", "--tol", "0.1"], "Give either --tol or --grid"),
     (["sort", "--grid", "6"], "grid=6 is not a power of two"),
@@ -55,12 +57,36 @@ CONSTRUCT: list[tuple[list[str], str]] = [
     (["sort", "--grid", "4", "-n", "0"], "Invalid value for '--seq-len'"),
     (["sort", "--grid", "4", "--no-positional"], "is not declared equivariant"),
     (["sort", "--tol", "-1"], "is not a positive number"),
-    (["sort", "--tol", "1e-9"], "No grid that can be built"),
+    (["sort", "--tol", "1e-9", "--max-memory", "0.0001"], "No grid that can be built"),
     (["sort", "--tol", "0.3", "-p", "0.5"], "is not a number >= 1"),
     (["sort", "--grid", "64", "--max-memory", "0.0001"], "more than the limit of"),
     (["sort", "--grid", "4", "--max-memory", "nan"], "--max-memory nan is not a positive"),
     (["sort", "--grid", "4", "--max-memory", "inf"], "--max-memory inf is not a positive"),
     (["sort", "--grid", "4", "--colour"], "No such option"),
+    (
+        ["sort", "--grid", "4", "--knowledge", "nonsense"],
+        "--knowledge nonsense does not exist. Choose one of auto, expression, modulus",
+    ),
+    (
+        ["mine.py:target", "--grid", "2", "--knowledge", "modulus"],
+        "identity declares neither lipschitz nor modulus",
+    ),
+    (
+        ["mine.py:target", "--tol", "0.5", "--knowledge", "modulus"],
+        "identity declares neither lipschitz nor modulus",
+    ),
+    (
+        ["mine.py:branching", "--grid", "2", "--knowledge", "expression"],
+        "branching cannot be traced",
+    ),
+    (
+        ["mine.py:steep", "--grid", "2", "--knowledge", "modulus"],
+        "declares max|f(X) - f(Y)| <= 1 max|X - Y|, which is false: entry [0, 0] of f",
+    ),
+    (["sort", "--grid", "2", "--workers", "0"], "Invalid value for '--workers'"),
+    (["sort", "--grid", "2", "--scheduler", "nowhere"], "missing port number"),
+    (["sort", "--grid", "2", "--work", "mine.py"], "cannot be kept in mine.py"),
+    (["sort", "--grid", "2", "--work", "no/such"], "cannot be kept in no/such"),
 ]
 
 

@@ -264,6 +264,32 @@ def test_signs_and_zeros_are_exact() -> None:
     assert arithmetic.mul(mixed, mixed).low.tolist() == [0.0, 0.0]
 
 
+def test_undefined_stays_undefined() -> None:
+    arithmetic = IntervalArithmetic()
+    nothing = Interval(np.array([-np.inf, 1.0]), np.array([np.inf, 2.0]))
+    (fine, _), _ = seeded(2)
+    results = [getattr(arithmetic, op)(nothing) for op in UNARY]
+    results += [getattr(arithmetic, op)(nothing, fine) for op in BINARY]
+    results += [getattr(arithmetic, op)(fine, nothing) for op in BINARY]
+    results += [arithmetic.pow(nothing, exponent) for exponent in POWERS]
+    for result in results:
+        assert (result.low[0], result.high[0]) == (-np.inf, np.inf)
+        assert np.isfinite([result.low[1], result.high[1]]).all()
+
+
+@pytest.mark.parametrize("op", ["sin", "cos"])
+def test_no_extremum_is_missed(op: str) -> None:
+    rng = np.random.default_rng(12)
+    k = np.concatenate([np.arange(-9, 9), rng.integers(-300_000, 300_000, 200)])
+    for turn, sign in ((0.0, 1.0), (0.5, -1.0)):
+        peak = (k + turn + (0.25 if op == "sin" else 0.0)) * (2 * np.pi)
+        for width in 2.0 ** np.arange(-20, 2):
+            # Uneven, so that the peak is not in the middle.
+            box = Interval(peak - width, peak + width / 8)
+            result = getattr(IntervalArithmetic(), op)(box)
+            assert ((result.high if sign > 0 else result.low) == sign).all()
+
+
 def test_overflow() -> None:
     # Sums, products and powers beyond float64 lie between the largest float and inf.
     arithmetic = IntervalArithmetic()

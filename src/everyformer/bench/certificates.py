@@ -20,7 +20,7 @@ from everyformer.model.forward import Progress, no_progress
 from everyformer.targets.box import Grid
 from everyformer.targets.gallery import GALLERY
 
-SAMPLES = 100_000
+SAMPLES = 8192
 
 
 class Case(NamedTuple):

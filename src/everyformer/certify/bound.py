@@ -1,11 +1,14 @@
 """A proved number: its value, why it holds, where that is proved, and its parts."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from everyformer.numerics.rationals import format_up, power_up
+from everyformer.numerics.rationals import format_up, parse_rational, power_up
+
+_P_NORM = re.compile(r"p-norm [0-9]{1,4}(/[1-9][0-9]?)?")
 
 
 @dataclass(frozen=True)
@@ -79,10 +82,12 @@ class Bound:
             return not self.terms
         if self.rule == "sum":
             return self.value == Bound.total(self.terms, "").value
-        name, _, exponent = self.rule.partition(" ")
-        if name != "p-norm":
+        if not _P_NORM.fullmatch(self.rule):
             return False
-        return self.value == Bound.p_norm(self.terms, Fraction(exponent), "").value
+        exponent = Fraction(self.rule.partition(" ")[2])
+        if exponent < 1:
+            return False
+        return self.value == Bound.p_norm(self.terms, exponent, "").value
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; the value is the text of an exact rational."""
@@ -95,13 +100,20 @@ class Bound:
         }
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> "Bound":
-        """The inverse of `to_json`."""
+    def from_json(cls, values: dict[str, Any], depth: int = 8) -> "Bound":
+        """The inverse of `to_json`, for trees of limited depth.
+
+        Raises:
+            ValueError: If it is no such tree.
+        """
+        if depth == 0:
+            msg = "the tree of bounds is too deep"
+            raise ValueError(msg)
         return cls(
-            Fraction(values["value"]),
+            parse_rational(values["value"]),
             str(values["reason"]),
             str(values["source"]),
-            tuple(cls.from_json(term) for term in values["terms"]),
+            tuple(cls.from_json(term, depth - 1) for term in values["terms"]),
             str(values["rule"]),
         )
 

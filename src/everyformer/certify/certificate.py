@@ -19,11 +19,13 @@ import numpy as np
 from everyformer.certify.bound import Bound
 from everyformer.errors import CertificateError, ExpressionError
 from everyformer.numerics.expression import Expression
+from everyformer.numerics.rationals import format_up, parse_rational
 from everyformer.targets.box import Box
 from everyformer.verdict import Verdict
 
 FORMAT = "everyformer-certificate"
 VERSION = 1
+MAX_SIZE = 2**20
 CERTIFICATE_FILE = "certificate.json"
 VALUES_FILE = "target_values.npy"
 HYPOTHESES = (
@@ -174,7 +176,8 @@ class Certificate:
         if self.eps is None:
             claim = f"nothing is claimed of d_{p}({f}, g)"
         else:
-            claim = f"d_{p}({f}, g) <= {float(self.eps):g}, g {networks}{conditional}"
+            eps = format_decimal(self.eps)
+            claim = f"d_{p}({f}, g) <= {eps}, g {networks}{conditional}"
         lines = [f"{self.verdict.name}: {claim}"]
         if self.bound is not None:
             lines.append(str(self.bound))
@@ -242,6 +245,17 @@ class Certificate:
         (place / CERTIFICATE_FILE).write_text(text + "\n")
 
 
+def format_decimal(value: Fraction) -> str:
+    """A number >= 0 as a decimal: exactly where that is short, else rounded up.
+
+    Example:
+        >>> format_decimal(Fraction(1, 10)), format_decimal(Fraction(1, 3))
+        ('0.1', '3.33334e-01')
+    """
+    near = f"{float(value):.12g}"
+    return near if Fraction(near) == value else format_up(value, 6)
+
+
 def values_bytes(values: np.ndarray) -> bytes:
     """An array as the bytes of a .npy file."""
     buffer = io.BytesIO()
@@ -287,11 +301,15 @@ def read_certificate(folder: Path) -> Certificate:
 def _from_json(values: dict[str, Any], folder: Path) -> Certificate:
     claim, weights = values["claim"], values["weights"]
     n, d, K = claim["n"], claim["d"], values["construction"]["grid"]
-    if not all(type(size) is int and size >= 1 for size in (n, d, K)):
+    eps = None if claim["eps"] is None else parse_rational(claim["eps"])
+    if eps is not None and eps < 0:
+        msg = f"a distance of {eps} is claimed"
+        raise ValueError(msg)
+    if not all(type(size) is int and 1 <= size <= MAX_SIZE for size in (n, d, K)):
         msg = f"n = {n!r}, d = {d!r}, grid = {K!r} are not sizes"
         raise ValueError(msg)
     domain = [(_float(low), _float(high)) for low, high in claim["domain"]]
-    p = Fraction(claim["p"])
+    p = parse_rational(claim["p"])
     claims = tuple(claim["claims"])
     small = p.numerator <= 64 * 64 and p.denominator <= 64
     if (
@@ -305,7 +323,7 @@ def _from_json(values: dict[str, Any], folder: Path) -> Certificate:
     bound, run = values["bound"], values["float64_bound"]
     sampled = values["distance_sampled"]
     return Certificate(
-        eps=None if claim["eps"] is None else Fraction(claim["eps"]),
+        eps=eps,
         p=p,
         claims=claims,
         seq_len=n,
@@ -327,15 +345,17 @@ def _from_json(values: dict[str, Any], folder: Path) -> Certificate:
 
 def _float(text: str) -> float:
     """A domain's end, which must be a float64 number."""
-    number = float(Fraction(text))
-    if Fraction(number) != Fraction(text):
+    exact = parse_rational(text)
+    number = float(exact)
+    if Fraction(number) != exact:
         msg = f"the end {text} of the domain is no float64 number"
         raise ValueError(msg)
     return number
 
 
 def _statement(values: dict[str, Any], folder: Path) -> Statement:
-    name, kind = str(values["name"]), values["kind"]
+    name = "".join(c if c.isprintable() else "?" for c in str(values["name"]))
+    kind = values["kind"]
     if kind == "nothing":
         return Statement(name)
     if kind == "expression":
@@ -363,11 +383,17 @@ def _statement(values: dict[str, Any], folder: Path) -> Statement:
     if array.dtype != np.float64 or array.ndim != 3 or not np.isfinite(array).all():
         msg = f"{path} does not hold finite float64 values"
         raise ValueError(msg)
+    omega = parse_rational(values["omega"])
+    steps = {int(k): parse_rational(v) for k, v in values["steps"].items()}
+    sizes = [omega, *steps.values(), *steps]
+    if not all(0 <= size <= 2**1000 for size in sizes) or max(steps, default=1) > MAX_SIZE:
+        msg = "the declared modulus is negative, or beyond float64"
+        raise ValueError(msg)
     return Statement(
         name,
-        omega=Fraction(values["omega"]),
-        lipschitz=None if lipschitz is None else Fraction(lipschitz),
-        steps={int(k): Fraction(omega) for k, omega in values["steps"].items()},
+        omega=omega,
+        lipschitz=None if lipschitz is None else parse_rational(lipschitz),
+        steps=steps,
         equivariant=bool(values["equivariant"]),
         values=array,
     )

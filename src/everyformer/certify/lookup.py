@@ -180,6 +180,8 @@ def look_up(stage: str, windows: Windows, tokens: Tokens) -> Tokens:
 
 def _ends(t: np.ndarray, off: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """t - off and t + off, rounded outward; t itself where nothing is off."""
+    if t.dtype == object:
+        return t, t
     low = np.nextafter(t - off * UP, -np.inf)
     high = np.nextafter(t + off * UP, np.inf)
     return np.where(off > 0, low, t), np.where(off > 0, high, t)

@@ -17,6 +17,7 @@ import numpy as np
 
 from everyformer.certify.bound import Bound
 from everyformer.certify.cells import Cells, Declared, Examination, examine
+from everyformer.certify.certificate import current_versions
 from everyformer.certify.realise import Reading, clamp_rounding, read_network
 from everyformer.certify.shards import Progress, map_shards, no_progress
 from everyformer.certify.undecided import Undecided
@@ -29,6 +30,7 @@ from everyformer.papers import YUN2020, Citation, implements
 from everyformer.targets.box import Box, Grid
 
 MAX_REPRESENTATIVES = 2**24
+LARGE = 2.0**200
 SOURCE = "docs/certificates.md"
 
 
@@ -104,6 +106,7 @@ def prove(
     computing: Computing = Computing(),  # noqa: B008
     *,
     balls: bool = False,
+    purpose: str = "construct",
 ) -> Proof:
     """Bound d_p(f, g) from the weights.
 
@@ -114,6 +117,7 @@ def prove(
         p: The exponent.
         computing: Where shards run.
         balls: Enclose f in Arb balls on every cell, instead of float64 intervals first.
+        purpose: Part of the name of kept shards: a verifier reads none that a builder left.
 
     Raises:
         CertificateError: If shards cannot be run.
@@ -121,10 +125,11 @@ def prove(
     grid = cells.grid
     try:
         reading = read_network(weights, grid.box, grid.cells)
-    except Undecided as error:
-        return Proof(None, None, Fraction(0), (str(error),), {})
+    except (Undecided, OverflowError) as error:
+        return Proof(None, None, Fraction(0), (_in_words(error),), {})
+    large = None if weights.exact else _too_large(weights)
     steady = reading.plateaus.ramps_run is not None
-    run = not weights.exact and steady and reading.clamps_twice
+    run = not weights.exact and steady and reading.clamps_twice and large is None
     obstacles: list[str] = []
     results: list[dict[str, Any]] | None = None
     if not weights.exact and not steady:
@@ -132,6 +137,8 @@ def prove(
     if not weights.exact and not reading.clamps_twice:
         last = weights.stages[-1].name
         obstacles.append(f"float64, {last}: the output is not clamped twice")
+    if large is not None:
+        obstacles.append(f"float64, {large}: weights are so large that a run may overflow")
     for with_run in (True, False) if run else (False,):
         work = Examination(reading, cells, known, p, with_run, balls)
         try:
@@ -143,23 +150,49 @@ def prove(
                 scheduler=computing.scheduler,
                 workers=computing.workers,
                 work=computing.work,
-                key=_key(weights, work),
+                key=_key(weights, work, purpose),
                 progress=computing.progress,
             )
             break
-        except Undecided as error:
-            obstacles.append(f"float64, {error}" if with_run else str(error))
+        except (Undecided, OverflowError) as error:
+            why = _in_words(error)
+            obstacles.append(f"float64, {why}" if with_run else why)
     if results is None:
         return Proof(None, None, Fraction(0), tuple(obstacles[-1:]), {})
     return _combine(reading, cells, known, p, results, obstacles)
 
 
-def _key(weights: Weights, work: Examination) -> str:
+def _in_words(error: Undecided | OverflowError) -> str:
+    """What stops a proof."""
+    if isinstance(error, Undecided):
+        return str(error)
+    return f"weights: numbers are too large to be followed ({error})"
+
+
+def _too_large(weights: Weights) -> str | None:
+    """The first stage with a weight of 2^200 or more: products of a few may overflow."""
+    for stage in weights.stages:
+        arrays = [array for array in stage.arrays.values() if array.dtype == np.float64]
+        if any((np.abs(array) >= LARGE).any() for array in arrays):
+            return stage.name
+    return None
+
+
+def _key(weights: Weights, work: Examination, purpose: str) -> str:
     """Everything a shard's result depends on."""
     known = work.known
     box = work.cells.grid.box
     symmetric = work.cells.columns is not None
-    parts = (weights.sha256, known.sha256, work.p, work.run, work.balls, symmetric)
+    parts = (
+        purpose,
+        current_versions(),
+        weights.sha256,
+        known.sha256,
+        work.p,
+        work.run,
+        work.balls,
+        symmetric,
+    )
     return repr((*parts, work.cells.grid.cells, box.lows, box.highs))
 
 

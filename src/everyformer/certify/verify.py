@@ -13,12 +13,18 @@ import os
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from everyformer.certify.bound import Bound
 from everyformer.certify.cells import Cells, Declared
-from everyformer.certify.certificate import Certificate, Statement, read_certificate
+from everyformer.certify.certificate import (
+    Certificate,
+    Statement,
+    format_decimal,
+    read_certificate,
+)
 from everyformer.certify.modulus import contradiction, step_length, step_sizes
 from everyformer.certify.prove import Computing, Proof, cells_of, prove
 from everyformer.certify.weights import Weights, read_weights
@@ -30,6 +36,8 @@ from everyformer.targets.target import Target
 from everyformer.verdict import Verdict
 
 NETWORK_FILE = "network.safetensors"
+EXIT_CODES = {Verdict.PROVED: 0, Verdict.REFUTED: 1, Verdict.UNKNOWN: 3}
+"""2 is for wrong usage, broken files and everything else that is no verdict."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,21 @@ class Verification:
     bound: Bound | None
     float64_bound: Bound | None
     certificate: Certificate
+
+    def to_json(self) -> dict[str, Any]:
+        """The verdict as a JSON object."""
+        bounds = {"bound": self.bound, "float64_bound": self.float64_bound}
+        return {
+            "verdict": str(self.verdict),
+            "claim": self.certificate.to_json()["claim"],
+            "reasons": list(self.reasons),
+            "remarks": list(self.remarks),
+            **{
+                name: None if bound is None else bound.to_json()
+                for name, bound in bounds.items()
+            },
+            "assumptions": list(self.certificate.assumptions),
+        }
 
     def __str__(self) -> str:
         """The verdict, the reasons, and the bounds found."""
@@ -99,7 +122,9 @@ def verify(
     if target is not None:
         statement, remarks = _derived_again(certificate, target)
     if statement.kind == "nothing" or certificate.eps is None or not certificate.claims:
-        why = "nothing is claimed: f has neither an expression nor a declared modulus"
+        why = "nothing is claimed"
+        if statement.kind == "nothing":
+            why += ": f has neither an expression nor a declared modulus"
         return _verdict(certificate, Verdict.UNKNOWN, [why], remarks)
     cells = cells_of(
         weights,
@@ -113,7 +138,9 @@ def verify(
         false = _false_declaration(statement, cells, known)
         if false:
             return _verdict(certificate, Verdict.REFUTED, [f"target: {false}"], remarks)
-    proof = prove(weights, cells, known, certificate.p, computing, balls=balls)
+    proof = prove(
+        weights, cells, known, certificate.p, computing, balls=balls, purpose="verify"
+    )
     return _judge(certificate, proof, remarks)
 
 
@@ -200,6 +227,9 @@ def _false_declaration(statement: Statement, cells: Cells, known: Declared) -> s
         half = max(grid.box.widths) / (2 * grid.cells)
         if statement.omega != L * half:
             return f"omega is stated as {statement.omega}, but {L} times {half} is not that"
+    # Neighbouring cells meet in a point half a cell from either centre.
+    twice = 2 * known.omega
+    allowed[1] = min(allowed.get(1, twice), twice)
     found = contradiction(cells, known.values, allowed)
     return None if found is None else found.describe(cells.grid)
 
@@ -258,7 +288,7 @@ def _judge(certificate: Certificate, proof: Proof, remarks: list[str]) -> Verifi
             ] or ["bound: none was found"]
         elif found > eps:
             reasons.append(
-                f"bound: {found.format_value()} ({claim}) exceeds eps = {float(eps):g}; a "
+                f"bound: {found.format_value()} ({claim}) exceeds {format_decimal(eps)}; a "
                 "finer grid, or a larger eps, would help"
             )
         elif stated is not None and stated.value != found.value:
@@ -267,11 +297,9 @@ def _judge(certificate: Certificate, proof: Proof, remarks: list[str]) -> Verifi
                 f"the bound found ({claim}) is {side} than the stated "
                 f"{stated.format_value()}"
             )
-    if proof.lower > power_up(eps, p):
+    if "real" in certificate.claims and proof.lower > power_up(eps, p):
         low = float(proof.lower) ** (1 / float(p))
-        why = (
-            f"d_{p}(f, g) is at least {low * (1 - 1e-9):.4g}, which exceeds {float(eps):g}"
-        )
+        why = f"d_{p}(f, g) is at least {low * 0.999:.4g}, above {format_decimal(eps)}"
         return _verdict(certificate, Verdict.REFUTED, [why, *reasons], remarks, proof)
     verdict = Verdict.UNKNOWN if reasons else Verdict.PROVED
     return _verdict(certificate, verdict, reasons, remarks, proof)

@@ -88,8 +88,8 @@ WorkOption = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Folder that keeps finished shards: give it again to go on after an "
-        "interruption.",
+        help="Folder of your own that keeps finished shards: give it again to go on after "
+        "an interruption. What lies there is believed.",
         show_default=False,
     ),
 ]

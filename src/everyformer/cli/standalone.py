@@ -27,11 +27,8 @@ import argparse
 import json
 import sys
 
-from everyformer.certify.verify import verify
+from everyformer.certify.verify import EXIT_CODES, verify
 from everyformer.errors import EveryformerError
-from everyformer.verdict import Verdict
-
-CODES = {Verdict.PROVED: 0, Verdict.REFUTED: 1, Verdict.UNKNOWN: 3}
 
 
 def main():
@@ -51,20 +48,8 @@ def main():
     except Exception as error:  # whatever it is: 1, as Python would have it, is REFUTED
         print(f"Error: {error!r}", file=sys.stderr)
         return 2
-    print(json.dumps(report(found), indent=2) if given.json else found)
-    return CODES[found.verdict]
-
-
-def report(found):
-    bounds = {"bound": found.bound, "float64_bound": found.float64_bound}
-    return {
-        "verdict": str(found.verdict),
-        "claim": found.certificate.to_json()["claim"],
-        "reasons": list(found.reasons),
-        "remarks": list(found.remarks),
-        **{name: bound and bound.to_json() for name, bound in bounds.items()},
-        "assumptions": list(found.certificate.assumptions),
-    }
+    print(json.dumps(found.to_json(), indent=2) if given.json else found)
+    return EXIT_CODES[found.verdict]
 
 
 sys.exit(main())

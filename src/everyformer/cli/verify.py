@@ -2,6 +2,7 @@
 
 import json
 import sys
+import traceback
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated
@@ -9,14 +10,12 @@ from typing import Annotated
 import typer
 
 from everyformer.certify.prove import Computing
-from everyformer.certify.verify import Verification
+from everyformer.certify.verify import EXIT_CODES
 from everyformer.certify.verify import verify as check
 from everyformer.cli import options, tables
 from everyformer.cli.loading import load_target
 from everyformer.cli.progress import progress_bar
-from everyformer.verdict import Verdict
-
-EXIT_CODES = {Verdict.PROVED: 0, Verdict.REFUTED: 1, Verdict.UNKNOWN: 3}
+from everyformer.errors import EveryformerError
 
 
 def verify(
@@ -62,32 +61,18 @@ def verify(
     that is meant.
     """
     loaded = None if target is None else load_target(target, seq_len, d_model)
-    with redirect_stdout(sys.stderr), progress_bar() as progress:
-        found = check(
-            folder,
-            loaded,
-            Computing(scheduler, workers, work, progress),
-            balls=balls,
-        )
+    try:
+        with redirect_stdout(sys.stderr), progress_bar() as progress:
+            computing = Computing(scheduler, workers, work, progress)
+            found = check(folder, loaded, computing, balls=balls)
+    except (EveryformerError, OSError, MemoryError):
+        raise
+    except Exception as error:  # a bug; Python's exit code 1 would mean REFUTED
+        traceback.print_exc()
+        raise typer.Exit(2) from error
     if as_json:
-        typer.echo(json.dumps(report(found), indent=2))
+        typer.echo(json.dumps(found.to_json(), indent=2))
     else:
         tables.show(str(found))
     if EXIT_CODES[found.verdict]:
         raise typer.Exit(EXIT_CODES[found.verdict])
-
-
-def report(found: Verification) -> dict[str, object]:
-    """The verification as a JSON object."""
-    bounds = {"bound": found.bound, "float64_bound": found.float64_bound}
-    return {
-        "verdict": str(found.verdict),
-        "claim": found.certificate.to_json()["claim"],
-        "reasons": list(found.reasons),
-        "remarks": list(found.remarks),
-        **{
-            name: None if bound is None else bound.to_json()
-            for name, bound in bounds.items()
-        },
-        "assumptions": list(found.certificate.assumptions),
-    }

@@ -101,6 +101,20 @@ def certify(
     )
 
 
+def check_knowledge(target: Target, knowledge: Knowledge) -> None:
+    """Refuse a way of knowing f that there is not, before anything is built.
+
+    Raises:
+        CertificateError: Saying what is missing.
+    """
+    if knowledge == "expression" and target.expression is None:
+        msg = f"{target.name} cannot be traced: {target.untraceable}"
+        raise CertificateError(msg)
+    if knowledge == "modulus" and target.lipschitz is None and target.modulus is None:
+        msg = f"{target.name} declares neither lipschitz nor modulus. Declare one of them."
+        raise CertificateError(msg)
+
+
 def _as_stored(network: Network) -> Weights:
     """The weights, read from a file as anybody would read them."""
     with tempfile.TemporaryDirectory() as folder:
@@ -113,19 +127,14 @@ def _known(
     weights: Weights, target: Target, grid: int, knowledge: Knowledge
 ) -> tuple[Statement, Cells | None]:
     """What is known of f, and the cells it is known on; no cells, if nothing is."""
+    check_knowledge(target, knowledge)
     declared = target.lipschitz is not None or target.modulus is not None
     if knowledge != "modulus" and target.expression is not None:
         cells = cells_of(
             weights, target.domain, grid, target.expression, equivariant=target.equivariant
         )
         return Statement(target.name, expression=target.expression), cells
-    if knowledge == "expression":
-        msg = f"{target.name} cannot be traced: {target.untraceable}"
-        raise CertificateError(msg)
     if not declared:
-        if knowledge == "modulus":
-            msg = f"{target.name} declares neither lipschitz nor modulus. Declare one."
-            raise CertificateError(msg)
         return Statement(target.name), None
     cells = cells_of(weights, target.domain, grid, None, equivariant=target.equivariant)
     statement = declare(target, cells)

@@ -13,7 +13,7 @@ from everyformer.certify.certificate import Certificate
 from everyformer.certify.prove import Computing
 from everyformer.certify.verify import NETWORK_FILE
 from everyformer.construct.budget import check_exponent, grid_for_tolerance
-from everyformer.construct.certificates import Knowledge, certify
+from everyformer.construct.certificates import Knowledge, certify, check_knowledge
 from everyformer.construct.constants import RAMP_WIDTH, Constants
 from everyformer.construct.contextual import (
     contextual_ids,
@@ -155,6 +155,7 @@ def construct(
     if (grid is None) == (tol is None):
         msg = f"Give either grid or tol; got grid={grid!r} and tol={tol!r}."
         raise GridError(msg)
+    check_knowledge(target, knowledge)
     if tol is not None:
         allowed = tol
 
@@ -164,7 +165,7 @@ def construct(
                 target,
                 grid=plan.grid,
                 p=exponent,
-                eps=Fraction(allowed),
+                eps=Fraction(str(allowed)),  # 0.1 means a tenth
                 knowledge=knowledge,
                 computing=computing,
             )

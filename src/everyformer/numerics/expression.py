@@ -9,7 +9,6 @@ A program read from a file is checked against this list; nothing in it is execut
 
 import hashlib
 import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from everyformer.errors import ExpressionError
+from everyformer.numerics.rationals import parse_rational
 
 UNARY = frozenset({"neg", "abs", "sin", "cos", "exp", "log", "sqrt", "tanh"})
 BINARY = frozenset({"add", "sub", "mul", "div", "min", "max"})
@@ -28,7 +28,6 @@ MAX_POWER = 64
 LARGEST = Fraction(np.finfo(np.float64).max)
 """Constants up to this size, positive or negative."""
 
-_RATIONAL = re.compile(r"-?[0-9]+(/[0-9]+)?")  # no exponents: 1e999999999 is a long number
 
 Number = TypeVar("Number")
 
@@ -227,10 +226,11 @@ def _is_line(k: Any, count: int) -> bool:
 def _node(op: Any, *args: Any) -> Node:
     if op == "const":
         (text,) = args
-        if not isinstance(text, str) or not _RATIONAL.fullmatch(text):
-            msg = f"The constant {text!r} is not the text of a rational."
-            raise ExpressionError(msg)
-        return Node("const", value=Fraction(text))
+        try:
+            return Node("const", value=parse_rational(text))
+        except ValueError as error:
+            msg = f"A constant cannot be read: {error}. Trace the function again."
+            raise ExpressionError(msg) from error
     return Node(str(op), args)
 
 

@@ -1,11 +1,32 @@
 """Exact rationals: conversion, common denominators, roots and printing rounded up."""
 
 import math
+import re
 from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
+
+_RATIONAL = re.compile(r"-?[0-9]{1,4000}(/[0-9]{1,4000})?")
+
+
+def parse_rational(text: Any) -> Fraction:
+    """A rational from text that nobody vouches for: digits, and digits.
+
+    No exponents: 1e999999999 is a short text and a number without end.
+
+    Raises:
+        ValueError: If it is anything else.
+
+    Example:
+        >>> parse_rational("-3/4")
+        Fraction(-3, 4)
+    """
+    if not isinstance(text, str) or not _RATIONAL.fullmatch(text):
+        msg = f"{str(text)[:40]!r} is not the text of a rational"
+        raise ValueError(msg)
+    return Fraction(text)
 
 
 def is_power_of_two(value: int) -> bool:

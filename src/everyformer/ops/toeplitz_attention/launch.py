@@ -1,0 +1,300 @@
+"""Launch the Triton kernels: shapes, tile sizes, buffers."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from everyformer.ops.toeplitz_attention import kernels
+from everyformer.ops.toeplitz_attention.kernels import LOG2_E, PAD
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Tile sizes of one kernel: queries, keys, warps and pipeline stages."""
+
+    queries: int
+    keys: int
+    warps: int
+    stages: int
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Tile sizes of all kernels. Measured on an H200 (`everyformer bench attention`)."""
+
+    forward: Tiles
+    dq: Tiles
+    dkv: Tiles
+    diagonal: Tiles
+
+
+HALF = {
+    64: Tuning(
+        forward=Tiles(128, 64, 4, 3),
+        dq=Tiles(128, 64, 8, 3),
+        dkv=Tiles(64, 128, 8, 3),
+        diagonal=Tiles(64, 64, 4, 3),
+    ),
+    128: Tuning(
+        forward=Tiles(128, 64, 8, 2),
+        dq=Tiles(64, 64, 4, 2),
+        dkv=Tiles(64, 64, 4, 2),
+        diagonal=Tiles(64, 64, 8, 2),
+    ),
+}
+"""For bf16 and fp16, by padded head size; smaller heads use the first."""
+
+FULL = Tuning(
+    forward=Tiles(64, 32, 4, 2),
+    dq=Tiles(32, 32, 4, 2),
+    dkv=Tiles(32, 32, 4, 2),
+    diagonal=Tiles(32, 32, 4, 2),
+)
+"""For float32, whose tiles are twice as large and whose products use no tensor cores."""
+
+ENOUGH_PROGRAMS = 1024
+"""Programs of the diagonal kernel below which the batch is split."""
+
+
+def tuning_for(q: Tensor) -> Tuning:
+    """The tile sizes for a dtype and a head size."""
+    if q.dtype == torch.float32:
+        return FULL
+    return HALF[64] if q.shape[-1] <= 64 else HALF[128]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The inputs as kernels want them, and the sizes that follow.
+
+    Attributes:
+        q, k, v: Shape (B, H, n, D), last axis contiguous.
+        table: Padded pairs (bias in base 2, gain), float32, (heads, pairs, 2).
+        padded: 1 where a key does not count, int8, or q as a placeholder.
+        options: What all kernels are specialised on.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    table: Tensor
+    padded: Tensor
+    scale: float
+    options: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        gain: Tensor | None,
+        key_padding: Tensor | None,
+        causal: bool,
+        scale: float,
+    ) -> "Problem":
+        """Make last axes contiguous, pad the vectors, and collect the options."""
+        q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+        D = q.shape[-1]
+        return cls(
+            q=q,
+            k=k,
+            v=v,
+            table=_pairs(q, k, bias, gain),
+            padded=q if key_padding is None else key_padding.to(torch.int8).contiguous(),
+            scale=scale,
+            options={
+                "D": D,
+                "BLOCK_D": max(16, triton.next_power_of_2(D)),
+                "CAUSAL": causal,
+                "HAS_BIAS": bias is not None,
+                "HAS_GAIN": gain is not None,
+                "HAS_PAD": key_padding is not None,
+                "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32",
+                "LEAD": PAD,
+                "ASSEMBLY": q.is_cuda,
+            },
+        )
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """B, H, n_q, n_k."""
+        return (*self.q.shape[:3], self.k.shape[2])
+
+    def strides(self, *tensors: Tensor) -> list[int]:
+        """Strides of batch, head and token of each tensor."""
+        return [stride for x in tensors for stride in x.stride()[:3]]
+
+    def vector_strides(self) -> list[int]:
+        """Strides of the table by head, and of padding by batch."""
+        head = self.table.stride(0) if self.table.shape[0] > 1 else 0
+        return [head, self.padded.stride(0) if self.options["HAS_PAD"] else 0]
+
+
+def _pairs(q: Tensor, k: Tensor, bias: Tensor | None, gain: Tensor | None) -> Tensor:
+    """bias times log2(e) beside gain, float32, between PAD zeros on both sides."""
+    given = [x for x in (bias, gain) if x is not None]
+    heads = max((x.shape[0] for x in given), default=1)
+    length = q.shape[2] + k.shape[2] - 1 if given else 0
+    table = torch.zeros(heads, length + 2 * PAD, 2, dtype=torch.float32, device=q.device)
+    for place, vector, factor in ((0, bias, LOG2_E), (1, gain, 1.0)):
+        if vector is not None:
+            table[:, PAD : PAD + length, place] = vector.detach().float() * factor
+    return table
+
+
+def forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    gain: Tensor | None,
+    causal: bool,
+    scale: float,
+    key_padding: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """The output, and the logarithm of each row's sum of exponentials."""
+    problem = Problem.of(q, k, v, bias, gain, key_padding, causal, scale)
+    B, H, n_q, n_k = problem.sizes
+    out = torch.empty_like(problem.q, memory_format=torch.contiguous_format)
+    lse = torch.empty(B, H, n_q, dtype=torch.float32, device=q.device)
+    tiles = tuning_for(q).forward
+    p = problem
+    kernels._forward_kernel[(triton.cdiv(n_q, tiles.queries), B * H)](
+        p.q, p.k, p.v, p.table, p.padded, out, lse,
+        *p.strides(p.q, p.k, p.v, out), *p.vector_strides(),
+        H, n_q, n_k, scale * LOG2_E,
+        BM=tiles.queries, BN=tiles.keys, num_warps=tiles.warps, num_stages=tiles.stages,
+        **p.options,
+    )  # fmt: skip
+    return out, lse
+
+
+def backward(
+    grad_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    bias: Tensor | None,
+    gain: Tensor | None,
+    causal: bool,
+    scale: float,
+    key_padding: Tensor | None,
+    needs_bias: bool,
+    needs_gain: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Gradients of q, k, v, and of bias and gain where they are needed."""
+    problem = Problem.of(q, k, v, bias, gain, key_padding, causal, scale)
+    step = Backward.of(problem, grad_out, out, lse)
+    dq = step.dq()
+    dk, dv = step.dkv()
+    if not (needs_bias or needs_gain):
+        return dq, dk, dv, None, None
+    dbias, dgain = step.diagonals(needs_bias, needs_gain)
+    return (
+        dq,
+        dk,
+        dv,
+        None if bias is None or dbias is None else _like(dbias, bias),
+        None if gain is None or dgain is None else _like(dgain, gain),
+    )
+
+
+def _like(gradient: Tensor, vector: Tensor) -> Tensor:
+    """The gradient by head, added up if all heads share the vector."""
+    if vector.shape[0] == 1:
+        gradient = gradient.sum(0, keepdim=True)
+    return gradient.to(vector.dtype)
+
+
+@dataclass(frozen=True)
+class Backward:
+    """The backward pass: its inputs, and one method for each kernel."""
+
+    problem: Problem
+    inputs: tuple[Tensor, ...]
+    strides: tuple[int, ...]
+    tuning: Tuning
+
+    @classmethod
+    def of(cls, p: Problem, grad_out: Tensor, out: Tensor, lse: Tensor) -> "Backward":
+        """Compute Delta, which all kernels need."""
+        B, H, n_q, _ = p.sizes
+        do = grad_out if grad_out.stride(-1) == 1 else grad_out.contiguous()
+        delta = torch.empty(B, H, n_q, dtype=torch.float32, device=p.q.device)
+        sizes = {"D": p.options["D"], "BLOCK_D": p.options["BLOCK_D"]}
+        kernels._delta_kernel[(triton.cdiv(n_q, 64), B * H)](
+            out, do, delta, *p.strides(out, do), H, n_q, BM=64, **sizes
+        )
+        inputs = (p.q, p.k, p.v, p.table, p.padded, do, lse, delta)
+        strides = (*p.strides(p.q, p.k, p.v, do), *p.vector_strides())
+        return cls(p, inputs, strides, tuning_for(p.q))
+
+    def dq(self) -> Tensor:
+        """dQ, by tiles of queries."""
+        p, tiles = self.problem, self.tuning.dq
+        B, H, n_q, n_k = p.sizes
+        dq = torch.empty(p.q.shape, dtype=p.q.dtype, device=p.q.device)
+        kernels._dq_kernel[(triton.cdiv(n_q, tiles.queries), B * H)](
+            *self.inputs, dq, *self.strides, H, n_q, n_k, p.scale * LOG2_E, p.scale,
+            BM=tiles.queries, BN=tiles.keys,
+            num_warps=tiles.warps, num_stages=tiles.stages, **p.options,
+        )  # fmt: skip
+        return dq
+
+    def dkv(self) -> tuple[Tensor, Tensor]:
+        """dK and dV, by tiles of keys."""
+        p, tiles = self.problem, self.tuning.dkv
+        B, H, n_q, n_k = p.sizes
+        dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (p.k, p.v))
+        kernels._dkv_kernel[(triton.cdiv(n_k, tiles.keys), B * H)](
+            *self.inputs, dk, dv, *self.strides, H, n_q, n_k, p.scale * LOG2_E, p.scale,
+            BM=tiles.queries, BN=tiles.keys,
+            num_warps=tiles.warps, num_stages=tiles.stages, **p.options,
+        )  # fmt: skip
+        return dk, dv
+
+    def diagonals(
+        self, needs_bias: bool, needs_gain: bool
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Sums of dS and of P G along diagonals, (H, n_q + n_k - 1), in a fixed order."""
+        p, tiles = self.problem, self.tuning.diagonal
+        B, H, n_q, n_k = p.sizes
+        T = tiles.queries
+        tiles_q, tiles_k = triton.cdiv(n_q, T), triton.cdiv(n_k, T)
+        programs = tiles_q if p.options["CAUSAL"] else 2 * max(tiles_q, tiles_k) - 1
+        splits = min(B, max(1, ENOUGH_PROGRAMS // (programs * H)))
+        share = triton.cdiv(B, splits)
+        splits = triton.cdiv(B, share)
+        width = tiles_q + tiles_k - 1
+
+        def strips(needed: bool) -> Tensor:
+            shape = (splits, H, width, 2, T) if needed else (1,)
+            return torch.zeros(shape, dtype=torch.float32, device=p.q.device)
+
+        strips_b, strips_c = strips(needs_bias), strips(needs_gain)
+        kernels._diagonal_kernel[(programs, splits * H)](
+            *self.inputs, strips_b, strips_c, *self.strides,
+            B, H, n_q, n_k, p.scale * LOG2_E, share,
+            T=T, NEEDS_BIAS=needs_bias, NEEDS_GAIN=needs_gain,
+            num_warps=tiles.warps, num_stages=tiles.stages, **p.options,
+        )  # fmt: skip
+
+        def folded(found: Tensor) -> Tensor:
+            """Slot s of the buffer is offset s - tiles_k T; two slice additions."""
+            total = found.sum(0)  # [H, width, 2, T]
+            buffer = total.new_zeros(H, (width + 1) * T)
+            buffer[:, T:] += total[:, :, 0].flatten(1)
+            buffer[:, :-T] += total[:, :, 1].flatten(1)
+            return buffer[:, tiles_k * T - (n_k - 1) : tiles_k * T + n_q]
+
+        return (
+            folded(strips_b) if needs_bias else None,
+            folded(strips_c) if needs_gain else None,
+        )
