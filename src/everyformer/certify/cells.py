@@ -269,16 +269,23 @@ def _enclosed(
             again = enclose_with_balls(
                 expression, *(end[hard] for end in ends), depth=SPLITTING_DEPTH
             )
-            _replace(found, hard, again)
+            _intersect(found, hard, again)
     upper = _mean_distance(found, grid, work.p, g)
     lower = np.maximum(np.maximum(found.low - g, g - found.high), 0.0) * (2 - UP)
     low, high = found.low.min(axis=(0, 1)), found.high.max(axis=(0, 1))
     return _Bounds(upper, np.where(np.isfinite(lower), lower, 0.0), low, high, by_balls)
 
 
-def _replace(found: Enclosure, where: np.ndarray, again: Enclosure) -> None:
-    for name in ("low", "high", "centre_low", "centre_high", "slope_low", "slope_high"):
-        getattr(found, name)[where] = getattr(again, name)
+def _intersect(found: Enclosure, where: np.ndarray, again: Enclosure) -> None:
+    """What both tiers say of some boxes."""
+    for low, high in (
+        ("low", "high"),
+        ("centre_low", "centre_high"),
+        ("slope_low", "slope_high"),
+    ):
+        lows, highs = getattr(found, low), getattr(found, high)
+        lows[where] = np.maximum(lows[where], getattr(again, low))
+        highs[where] = np.minimum(highs[where], getattr(again, high))
 
 
 def _mean_distance(found: Enclosure, grid: Grid, p: Fraction, g: np.ndarray) -> np.ndarray:

@@ -6,13 +6,20 @@ from typing import Annotated
 
 import typer
 
-from everyformer.bench import building, certificates, execution
+from everyformer.bench import attention, building, certificates, execution
 from everyformer.bench.results import write
 from everyformer.cli import tables
 from everyformer.cli.options import JsonOption
 from everyformer.cli.progress import progress_bar
 
-THEMES = {"building": building, "execution": execution, "certificates": certificates}
+THEMES = {
+    "building": building,
+    "execution": execution,
+    "certificates": certificates,
+    "attention": attention,
+}
+
+PICTURES = {"execution": execution.picture, "attention": attention.picture}
 
 
 def bench(
@@ -43,8 +50,8 @@ def bench(
     with progress_bar() as progress:
         report = THEMES[theme].run(quick=quick, progress=progress)
     path = write(out, f"{theme}-quick" if quick else theme, report)
-    if theme == "execution":
-        execution.picture(report, path.with_suffix(".png"))
+    if theme in PICTURES:
+        PICTURES[theme](report, path.with_suffix(".png"))
     if as_json:
         typer.echo(json.dumps(report, indent=2))
         return

@@ -68,12 +68,6 @@ class BallArithmetic:
         arb = self._flint.arb
         if not (math.isfinite(low) and math.isfinite(high)):
             return arb("nan")
-        middle, half = (
-            (Fraction(low) + Fraction(high)) / 2,
-            (Fraction(high) - Fraction(low)) / 2,
-        )
-        if half.numerator.bit_length() <= 30 and Fraction(float(middle)) == middle:
-            return arb(float(middle), float(half))  # its ends are exact
         return self._hull(arb(low), arb(high), nonnegative=low >= 0.0)
 
     @staticmethod

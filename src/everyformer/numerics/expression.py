@@ -25,7 +25,7 @@ BINARY = frozenset({"add", "sub", "mul", "div", "min", "max"})
 MAX_POWER = 64
 """Integer powers up to this size, positive or negative."""
 
-LARGEST = Fraction(np.finfo(np.float64).max)
+LARGEST = Fraction(float(np.finfo(np.float64).max))
 """Constants up to this size, positive or negative."""
 
 

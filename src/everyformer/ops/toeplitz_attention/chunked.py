@@ -18,8 +18,8 @@ from torch import Tensor
 CHUNK = 128
 """Queries per step."""
 
-STEP_ENTRIES = 2**18
-"""Weights per step, if heads are short enough to be taken together (1 MB in float32)."""
+STEP_ENTRIES = 2**20
+"""Weights per step, if heads are short enough to be taken together (4 MB in float32)."""
 
 
 class _Step(NamedTuple):

@@ -37,12 +37,21 @@ def _pair(table, offset, ASSEMBLY: tl.constexpr):
 
 
 @triton.jit
-def _tile(base, rows, columns, stride, limit, D: tl.constexpr, BLOCK_D: tl.constexpr):
-    """Rows of a matrix, (rows, BLOCK_D), zeros below the last row and right of D."""
+def _tile(
+    base, rows, columns, stride, limit,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """Rows of a matrix, (rows, BLOCK_D), zeros below the last row and right of D.
+
+    EVEN says that no tile reaches below the last row.
+    """
+    pointers = base + rows[:, None] * stride + columns[None, :]
+    if EVEN and BLOCK_D == D:
+        return tl.load(pointers)
     mask = rows[:, None] < limit
     if BLOCK_D != D:
         mask = mask & (columns[None, :] < D)
-    return tl.load(base + rows[:, None] * stride + columns[None, :], mask=mask, other=0.0)
+    return tl.load(pointers, mask=mask, other=0.0)
 
 
 @triton.jit
@@ -52,13 +61,13 @@ def _forward_tiles(
     D: tl.constexpr, BLOCK_D: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, MASKED: tl.constexpr, HAS_BIAS: tl.constexpr,
     HAS_GAIN: tl.constexpr, HAS_PAD: tl.constexpr, PRECISION: tl.constexpr,
-    ASSEMBLY: tl.constexpr,
+    ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Key tiles from start to stop; masked where a tile may hold keys that do not count."""
     for n in range(start, stop, BN):
         n = tl.multiple_of(n, BN)
         offs_n = n + tl.arange(0, BN)
-        k = _tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D)
+        k = _tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale  # [M, N]
         offset = offs_m[:, None] - offs_n[None, :]
         if HAS_BIAS or HAS_GAIN:
@@ -82,7 +91,7 @@ def _forward_tiles(
         l_i = l_i * alpha + tl.sum(p, 1)
         if HAS_GAIN:
             p *= gain
-        v = _tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D)
+        v = _tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
         acc = acc * alpha[:, None]
         acc = tl.dot(p.to(v.dtype), v, acc, input_precision=PRECISION)
         m_i = m_new
@@ -98,7 +107,7 @@ def _forward_kernel(
     D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_GAIN: tl.constexpr,
     HAS_PAD: tl.constexpr, PRECISION: tl.constexpr, LEAD: tl.constexpr,
-    ASSEMBLY: tl.constexpr,
+    ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries: running maximum, sum of exp, and sum of exp * gain * v."""
     start_m = tl.program_id(0) * BM
@@ -108,7 +117,7 @@ def _forward_kernel(
     k_base, v_base = K + b * stride_kb + h * stride_kh, V + b * stride_vb + h * stride_vh
     table = TABLE + h * stride_th + 2 * (n_k - 1 + LEAD)
     pad = PADDED + b * stride_pb
-    q = _tile(q_base, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D)
+    q = _tile(q_base, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN)
     acc = tl.zeros([BM, BLOCK_D], dtype=tl.float32)
     l_i = tl.zeros([BM], dtype=tl.float32)
     m_i = tl.full([BM], float("-inf"), dtype=tl.float32)
@@ -121,12 +130,14 @@ def _forward_kernel(
     acc, l_i, m_i = _forward_tiles(
         acc, l_i, m_i, q, k_base, v_base, table, pad, offs_m, offs_d,
         stride_kn, stride_vn, n_k, scale, 0, whole,
-        D, BLOCK_D, BN, CAUSAL, False, HAS_BIAS, HAS_GAIN, HAS_PAD, PRECISION, ASSEMBLY,
+        D, BLOCK_D, BN, CAUSAL, False, HAS_BIAS, HAS_GAIN, HAS_PAD, PRECISION,
+        ASSEMBLY, EVEN,
     )  # fmt: skip
     acc, l_i, m_i = _forward_tiles(
         acc, l_i, m_i, q, k_base, v_base, table, pad, offs_m, offs_d,
         stride_kn, stride_vn, n_k, scale, whole, stop,
-        D, BLOCK_D, BN, CAUSAL, True, HAS_BIAS, HAS_GAIN, HAS_PAD, PRECISION, ASSEMBLY,
+        D, BLOCK_D, BN, CAUSAL, True, HAS_BIAS, HAS_GAIN, HAS_PAD, PRECISION,
+        ASSEMBLY, EVEN,
     )  # fmt: skip
     empty = l_i == 0
     out = acc / tl.where(empty, 1.0, l_i)[:, None]
@@ -147,16 +158,23 @@ def _forward_kernel(
 @triton.jit
 def _delta_kernel(
     OUT, DOUT, DELTA, stride_ob, stride_oh, stride_om, stride_db, stride_dh, stride_dm,
-    H, n_q, D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr,
+    H, n_q, D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Delta_i = dO_i . O_i, which is sum_j P_ij C_ij G_ij."""
     b, h = (tl.program_id(1) // H).to(tl.int64), (tl.program_id(1) % H).to(tl.int64)
     rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BLOCK_D)
     out = _tile(
-        OUT + b * stride_ob + h * stride_oh, rows, columns, stride_om, n_q, D, BLOCK_D
+        OUT + b * stride_ob + h * stride_oh, rows, columns, stride_om, n_q, D, BLOCK_D, EVEN
     )
     dout = _tile(
-        DOUT + b * stride_db + h * stride_dh, rows, columns, stride_dm, n_q, D, BLOCK_D
+        DOUT + b * stride_db + h * stride_dh,
+        rows,
+        columns,
+        stride_dm,
+        n_q,
+        D,
+        BLOCK_D,
+        EVEN,
     )
     delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1)
     tl.store(DELTA + tl.program_id(1).to(tl.int64) * n_q + rows, delta, mask=rows < n_q)
@@ -177,14 +195,14 @@ def _dq_tiles(
     D: tl.constexpr, BLOCK_D: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, MASKED: tl.constexpr, HAS_BIAS: tl.constexpr,
     HAS_GAIN: tl.constexpr, HAS_PAD: tl.constexpr, PRECISION: tl.constexpr,
-    ASSEMBLY: tl.constexpr,
+    ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """dQ = dS K over key tiles, dS = P (C G - Delta)."""
     for n in range(start, stop, BN):
         n = tl.multiple_of(n, BN)
         offs_n = n + tl.arange(0, BN)
-        k = _tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D)
-        v = _tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D)
+        k = _tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
+        v = _tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale  # [M, N]
         offset = offs_m[:, None] - offs_n[None, :]
         if HAS_BIAS or HAS_GAIN:
@@ -219,7 +237,7 @@ def _dq_kernel(
     D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_GAIN: tl.constexpr,
     HAS_PAD: tl.constexpr, PRECISION: tl.constexpr, LEAD: tl.constexpr,
-    ASSEMBLY: tl.constexpr,
+    ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """dQ of one tile of queries."""
     start_m = tl.program_id(0) * BM
@@ -228,9 +246,18 @@ def _dq_kernel(
     k_base, v_base = K + b * stride_kb + h * stride_kh, V + b * stride_vb + h * stride_vh
     table = TABLE + h * stride_th + 2 * (n_k - 1 + LEAD)
     pad = PADDED + b * stride_pb
-    q = _tile(Q + b * stride_qb + h * stride_qh, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D)
+    q = _tile(
+        Q + b * stride_qb + h * stride_qh, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN
+    )
     do = _tile(
-        DOUT + b * stride_db + h * stride_dh, offs_m, offs_d, stride_dm, n_q, D, BLOCK_D
+        DOUT + b * stride_db + h * stride_dh,
+        offs_m,
+        offs_d,
+        stride_dm,
+        n_q,
+        D,
+        BLOCK_D,
+        EVEN,
     )
     lse, delta = _rows(LSE, DELTA, tl.program_id(1).to(tl.int64) * n_q, offs_m, n_q)
     stop = n_k
@@ -243,12 +270,14 @@ def _dq_kernel(
     dq = _dq_tiles(
         dq, q, do, lse, delta, k_base, v_base, table, pad, offs_m, offs_d,
         stride_kn, stride_vn, n_k, scale, 0, whole,
-        D, BLOCK_D, BN, CAUSAL, False, HAS_BIAS, HAS_GAIN, HAS_PAD, PRECISION, ASSEMBLY,
+        D, BLOCK_D, BN, CAUSAL, False, HAS_BIAS, HAS_GAIN, HAS_PAD, PRECISION,
+        ASSEMBLY, EVEN,
     )  # fmt: skip
     dq = _dq_tiles(
         dq, q, do, lse, delta, k_base, v_base, table, pad, offs_m, offs_d,
         stride_kn, stride_vn, n_k, scale, whole, stop,
-        D, BLOCK_D, BN, CAUSAL, True, HAS_BIAS, HAS_GAIN, HAS_PAD, PRECISION, ASSEMBLY,
+        D, BLOCK_D, BN, CAUSAL, True, HAS_BIAS, HAS_GAIN, HAS_PAD, PRECISION,
+        ASSEMBLY, EVEN,
     )  # fmt: skip
     mask = offs_m[:, None] < n_q
     if BLOCK_D != D:
@@ -264,13 +293,14 @@ def _dkv_tiles(
     D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr,
     CAUSAL: tl.constexpr, MASKED: tl.constexpr, HAS_BIAS: tl.constexpr,
     HAS_GAIN: tl.constexpr, PRECISION: tl.constexpr, ASSEMBLY: tl.constexpr,
+    EVEN: tl.constexpr,
 ):  # fmt: skip
     """dV = (P C)^T dO and dK = dS^T Q over query tiles, everything transposed: [N, M]."""
     for m in range(start, stop, BM):
         m = tl.multiple_of(m, BM)
         offs_m = m + tl.arange(0, BM)
-        q = _tile(q_base, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D)
-        do = _tile(do_base, offs_m, offs_d, stride_dm, n_q, D, BLOCK_D)
+        q = _tile(q_base, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN)
+        do = _tile(do_base, offs_m, offs_d, stride_dm, n_q, D, BLOCK_D, EVEN)
         lse, delta = _rows(LSE, DELTA, at, offs_m, n_q)
         s = tl.dot(k, tl.trans(q), input_precision=PRECISION) * scale  # [N, M]
         offset = offs_m[None, :] - offs_n[:, None]
@@ -304,7 +334,7 @@ def _dkv_kernel(
     D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_GAIN: tl.constexpr,
     HAS_PAD: tl.constexpr, PRECISION: tl.constexpr, LEAD: tl.constexpr,
-    ASSEMBLY: tl.constexpr,
+    ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """dK and dV of one tile of keys."""
     start_n = tl.program_id(0) * BN
@@ -315,8 +345,12 @@ def _dkv_kernel(
         DOUT + b * stride_db + h * stride_dh,
     )
     table = TABLE + h * stride_th + 2 * (n_k - 1 + LEAD)
-    k = _tile(K + b * stride_kb + h * stride_kh, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D)
-    v = _tile(V + b * stride_vb + h * stride_vh, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D)
+    k = _tile(
+        K + b * stride_kb + h * stride_kh, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN
+    )
+    v = _tile(
+        V + b * stride_vb + h * stride_vh, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN
+    )
     keep = offs_n < n_k
     if HAS_PAD:
         keep = keep & (tl.load(PADDED + b * stride_pb + offs_n, mask=keep, other=1) == 0)
@@ -332,12 +366,12 @@ def _dkv_kernel(
     dk, dv = _dkv_tiles(
         dk, dv, k, v, q_base, do_base, LSE, DELTA, at, table, keep, offs_n, offs_d,
         stride_qm, stride_dm, n_q, scale, start, whole if not HAS_PAD else n_q,
-        D, BLOCK_D, BM, CAUSAL, True, HAS_BIAS, HAS_GAIN, PRECISION, ASSEMBLY,
+        D, BLOCK_D, BM, CAUSAL, True, HAS_BIAS, HAS_GAIN, PRECISION, ASSEMBLY, EVEN,
     )  # fmt: skip
     dk, dv = _dkv_tiles(
         dk, dv, k, v, q_base, do_base, LSE, DELTA, at, table, keep, offs_n, offs_d,
         stride_qm, stride_dm, n_q, scale, whole if not HAS_PAD else n_q, n_q,
-        D, BLOCK_D, BM, CAUSAL, False, HAS_BIAS, HAS_GAIN, PRECISION, ASSEMBLY,
+        D, BLOCK_D, BM, CAUSAL, False, HAS_BIAS, HAS_GAIN, PRECISION, ASSEMBLY, EVEN,
     )  # fmt: skip
     mask = offs_n[:, None] < n_k
     if BLOCK_D != D:
@@ -357,7 +391,7 @@ def _diagonal_kernel(
     CAUSAL: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_GAIN: tl.constexpr,
     HAS_PAD: tl.constexpr, NEEDS_BIAS: tl.constexpr, NEEDS_GAIN: tl.constexpr,
     PRECISION: tl.constexpr, LEAD: tl.constexpr,
-    ASSEMBLY: tl.constexpr,
+    ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Sums of dS and P G over all tiles (I, J) with I - J = delta, then along diagonals.
 
@@ -395,16 +429,44 @@ def _diagonal_kernel(
         j = first_j + step % count
         offs_m, offs_n = (j + shift) * T + a, j * T + c
         q = _tile(
-            Q + z * stride_qb + h * stride_qh, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D
+            Q + z * stride_qb + h * stride_qh,
+            offs_m,
+            offs_d,
+            stride_qm,
+            n_q,
+            D,
+            BLOCK_D,
+            EVEN,
         )
         k = _tile(
-            K + z * stride_kb + h * stride_kh, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D
+            K + z * stride_kb + h * stride_kh,
+            offs_n,
+            offs_d,
+            stride_kn,
+            n_k,
+            D,
+            BLOCK_D,
+            EVEN,
         )
         v = _tile(
-            V + z * stride_vb + h * stride_vh, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D
+            V + z * stride_vb + h * stride_vh,
+            offs_n,
+            offs_d,
+            stride_vn,
+            n_k,
+            D,
+            BLOCK_D,
+            EVEN,
         )
         do = _tile(
-            DOUT + z * stride_db + h * stride_dh, offs_m, offs_d, stride_dm, n_q, D, BLOCK_D
+            DOUT + z * stride_db + h * stride_dh,
+            offs_m,
+            offs_d,
+            stride_dm,
+            n_q,
+            D,
+            BLOCK_D,
+            EVEN,
         )
         lse, delta = _rows(LSE, DELTA, (z * H + h) * n_q, offs_m, n_q)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale

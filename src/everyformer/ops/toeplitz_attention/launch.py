@@ -33,15 +33,15 @@ class Tuning:
 
 HALF = {
     64: Tuning(
-        forward=Tiles(128, 64, 4, 3),
-        dq=Tiles(128, 64, 8, 3),
-        dkv=Tiles(64, 128, 8, 3),
+        forward=Tiles(128, 64, 4, 4),
+        dq=Tiles(64, 64, 4, 3),
+        dkv=Tiles(64, 64, 4, 3),
         diagonal=Tiles(64, 64, 4, 3),
     ),
     128: Tuning(
-        forward=Tiles(128, 64, 8, 2),
-        dq=Tiles(64, 64, 4, 2),
-        dkv=Tiles(64, 64, 4, 2),
+        forward=Tiles(64, 128, 4, 3),
+        dq=Tiles(64, 128, 4, 3),
+        dkv=Tiles(32, 64, 4, 4),
         diagonal=Tiles(64, 64, 8, 2),
     ),
 }
@@ -55,6 +55,7 @@ FULL = Tuning(
 )
 """For float32, whose tiles are twice as large and whose products use no tensor cores."""
 
+LARGEST_TILE = 128
 ENOUGH_PROGRAMS = 1024
 """Programs of the diagonal kernel below which the batch is split."""
 
@@ -117,6 +118,7 @@ class Problem:
                 "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32",
                 "LEAD": PAD,
                 "ASSEMBLY": q.is_cuda,
+                "EVEN": q.shape[2] % LARGEST_TILE == 0 and k.shape[2] % LARGEST_TILE == 0,
             },
         )
 
@@ -140,11 +142,13 @@ def _pairs(q: Tensor, k: Tensor, bias: Tensor | None, gain: Tensor | None) -> Te
     given = [x for x in (bias, gain) if x is not None]
     heads = max((x.shape[0] for x in given), default=1)
     length = q.shape[2] + k.shape[2] - 1 if given else 0
-    table = torch.zeros(heads, length + 2 * PAD, 2, dtype=torch.float32, device=q.device)
-    for place, vector, factor in ((0, bias, LOG2_E), (1, gain, 1.0)):
-        if vector is not None:
-            table[:, PAD : PAD + length, place] = vector.detach().float() * factor
-    return table
+    nothing = torch.zeros((), device=q.device).expand(heads, length)
+    columns = [
+        nothing if vector is None else vector.detach().float().expand(heads, length)
+        for vector in (bias, gain)
+    ]
+    pairs = torch.stack((columns[0] * LOG2_E, columns[1]), dim=-1)
+    return torch.nn.functional.pad(pairs, (0, 0, PAD, PAD))
 
 
 def forward(
@@ -228,7 +232,7 @@ class Backward:
         B, H, n_q, _ = p.sizes
         do = grad_out if grad_out.stride(-1) == 1 else grad_out.contiguous()
         delta = torch.empty(B, H, n_q, dtype=torch.float32, device=p.q.device)
-        sizes = {"D": p.options["D"], "BLOCK_D": p.options["BLOCK_D"]}
+        sizes = {name: p.options[name] for name in ("D", "BLOCK_D", "EVEN")}
         kernels._delta_kernel[(triton.cdiv(n_q, 64), B * H)](
             out, do, delta, *p.strides(out, do), H, n_q, BM=64, **sizes
         )
@@ -276,7 +280,8 @@ class Backward:
 
         def strips(needed: bool) -> Tensor:
             shape = (splits, H, width, 2, T) if needed else (1,)
-            return torch.zeros(shape, dtype=torch.float32, device=p.q.device)
+            make = torch.empty if programs == width else torch.zeros
+            return make(shape, dtype=torch.float32, device=p.q.device)
 
         strips_b, strips_c = strips(needs_bias), strips(needs_gain)
         kernels._diagonal_kernel[(programs, splits * H)](
@@ -287,12 +292,12 @@ class Backward:
         )  # fmt: skip
 
         def folded(found: Tensor) -> Tensor:
-            """Slot s of the buffer is offset s - tiles_k T; two slice additions."""
-            total = found.sum(0)  # [H, width, 2, T]
-            buffer = total.new_zeros(H, (width + 1) * T)
-            buffer[:, T:] += total[:, :, 0].flatten(1)
-            buffer[:, :-T] += total[:, :, 1].flatten(1)
-            return buffer[:, tiles_k * T - (n_k - 1) : tiles_k * T + n_q]
+            """Slot s of the sum is offset s - tiles_k T."""
+            total = found.sum(0) if splits > 1 else found[0]  # [H, width, 2, T]
+            high, low = (total[:, :, k].flatten(1) for k in (0, 1))
+            pad = torch.nn.functional.pad
+            both = pad(high, (T, 0)) + pad(low, (0, T))
+            return both[:, tiles_k * T - (n_k - 1) : tiles_k * T + n_q]
 
         return (
             folded(strips_b) if needs_bias else None,

@@ -1,0 +1,269 @@
+"""Toeplitz attention beside its peers: checked first, then timed, in one process.
+
+On a GPU in bf16 with 12 heads of size 64, at lengths with the same number of tokens in
+all; on a CPU in float32. Peak memory is what a call allocates beyond its inputs.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+from rich.table import Table
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from everyformer.bench.results import environment
+from everyformer.errors import EveryformerError
+from everyformer.model.forward import Progress, no_progress
+from everyformer.ops import toeplitz_attention
+from everyformer.ops.toeplitz_attention.reference import toeplitz_attention_reference
+
+HEADS, SIZE = 12, 64
+GPU_SHAPES = ((32, 512), (8, 2048), (2, 8192))
+GPU_LONG = ((1, 16384), (1, 65536))
+CPU_SHAPES = ((1, 512), (1, 2048))
+ROUNDS = 20
+
+Call = Callable[[], Any]
+
+
+def run(*, quick: bool = False, progress: Progress = no_progress) -> dict[str, Any]:
+    """Every contender at every length: forward, forward and backward, memory."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    shapes = GPU_SHAPES + GPU_LONG if device == "cuda" else CPU_SHAPES
+    shapes = shapes[:1] if quick else shapes
+    report: dict[str, Any] = {"theme": "attention", "environment": environment()}
+    report["gate"] = gate(device)
+    rows: list[dict[str, Any]] = []
+    for done, (batch, n) in enumerate(shapes):
+        progress(f"attention, n = {n:,}", done, len(shapes))
+        rows += _measure(device, batch, n, rounds=3 if quick or device == "cpu" else ROUNDS)
+    return report | {"heads": HEADS, "head_size": SIZE, "rows": rows}
+
+
+def gate(device: str) -> list[dict[str, Any]]:
+    """Errors against float64, of ours and of eager in the same dtype; two runs alike.
+
+    Raises:
+        EveryformerError: If ours errs by more than twice eager, or is not repeatable.
+    """
+    found: list[dict[str, Any]] = []
+    dtypes = (torch.bfloat16, torch.float16, torch.float32)
+    for dtype in dtypes if device == "cuda" else (torch.float32,):
+        for n, causal in ((127, False), (1000, True), (1024, False)):
+            tensors = _inputs(device, 2, n, dtype, heads=3)
+            exact = _results(_eager, tensors, causal, double=True)
+            eager = _results(_eager, tensors, causal)
+            ours = _results(_ours, tensors, causal)
+            again = _results(_ours, tensors, causal)
+            errors = [_error(a, b) for a, b in zip(ours, exact, strict=True)]
+            limits = [_error(a, b) for a, b in zip(eager, exact, strict=True)]
+            same = all(torch.equal(a, b) for a, b in zip(ours, again, strict=True))
+            row = {"dtype": str(dtype), "n": n, "causal": causal, "bit_identical": same}
+            row |= {"error_sampled": errors, "eager_error_sampled": limits}
+            found.append(row)
+            if not same or any(
+                e > 2 * m + 1e-6 for e, m in zip(errors, limits, strict=True)
+            ):
+                msg = f"Toeplitz attention fails its gate and is not timed: {row}."
+                raise EveryformerError(msg)
+    return found
+
+
+def _inputs(
+    device: str, batch: int, n: int, dtype: torch.dtype, heads: int = HEADS
+) -> list[Tensor]:
+    """q, k, v, bias, gain and the gradient of the output."""
+    made = torch.Generator(device).manual_seed(0)
+
+    def normal(*shape: int, kind: torch.dtype = dtype) -> Tensor:
+        return torch.randn(*shape, generator=made, device=device).to(kind)
+
+    q, k, v, upstream = (normal(batch, heads, n, SIZE) for _ in range(4))
+    bias, gain = (normal(heads, 2 * n - 1, kind=torch.float32) for _ in range(2))
+    leaves = [x.requires_grad_() for x in (q, k, v, bias, gain)]
+    return [*leaves, upstream]
+
+
+def _ours(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor, gain: Tensor, causal: bool
+) -> Tensor:
+    return toeplitz_attention(q, k, v, bias, gain, causal=causal)
+
+
+def _eager(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor, gain: Tensor, causal: bool
+) -> Tensor:
+    return toeplitz_attention_reference(q, k, v, bias, gain, causal=causal)
+
+
+def _results(
+    function: Callable[..., Tensor],
+    tensors: list[Tensor],
+    causal: bool,
+    double: bool = False,
+) -> list[Tensor]:
+    """The output and all five gradients."""
+    *leaves, upstream = tensors
+    if double:
+        leaves = [x.detach().double().requires_grad_() for x in leaves]
+        upstream = upstream.double()
+    out = function(*leaves, causal)
+    return [out.detach(), *torch.autograd.grad(out, leaves, upstream.to(out.dtype))]
+
+
+def _error(found: Tensor, exact: Tensor) -> float:
+    """The largest error, as a share of the largest entry."""
+    gap = (found.double() - exact.double()).abs().max()
+    return float(gap / exact.double().abs().max().clamp_min(1e-30))
+
+
+def _contenders(device: str, tensors: list[Tensor]) -> Iterator[tuple[str, Call, Call]]:
+    """Name, forward, forward and backward; the same tensors for all."""
+    q, k, v, bias, gain, upstream = tensors
+    frozen = [bias.detach(), gain.detach()]
+
+    def pair(function: Call, leaves: list[Tensor]) -> tuple[Call, Call]:
+        return function, lambda: torch.autograd.grad(function(), leaves, upstream)
+
+    everything = [q, k, v, bias, gain]
+    yield "ours", *pair(lambda: _ours(q, k, v, bias, gain, False), everything)
+    yield "ours, frozen", *pair(lambda: _ours(q, k, v, *frozen, False), [q, k, v])
+    yield "eager", *pair(lambda: _eager(q, k, v, bias, gain, False), everything)
+    if device != "cuda":
+        return
+    compiled = torch.compile(_eager)
+    yield "eager, compiled", *pair(lambda: compiled(q, k, v, bias, gain, False), everything)
+    for name, backend in (
+        ("SDPA flash, no bias", SDPBackend.FLASH_ATTENTION),
+        ("SDPA cuDNN, no bias", SDPBackend.CUDNN_ATTENTION),
+    ):
+
+        def sdpa(backend: SDPBackend = backend) -> Tensor:
+            with sdpa_kernel(backend):
+                return functional.scaled_dot_product_attention(q, k, v)
+
+        yield name, *pair(sdpa, [q, k, v])
+    flex = torch.compile(_flex())
+    yield "FlexAttention, no bias", *pair(lambda: flex(q, k, v), [q, k, v])
+
+
+def _flex() -> Any:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return flex_attention
+
+
+def _measure(device: str, batch: int, n: int, rounds: int) -> list[dict[str, Any]]:
+    """One row for each contender; all take turns, so that a slow minute hits all alike."""
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    tensors = _inputs(device, batch, n, dtype)
+    rows: list[dict[str, Any]] = []
+    calls: dict[str, tuple[Call, Call]] = {}
+    for name, forward, both in _contenders(device, tensors):
+        row: dict[str, Any] = {"name": name, "n": n, "batch": batch}
+        rows.append(row)
+        if name.startswith("eager") and n > 8192:
+            row["failed"] = "not tried: n^2 memory"
+            continue
+        try:
+            row["peak_bytes"] = _peak(device, both)
+            calls[name] = (forward, both)
+        except (RuntimeError, torch.OutOfMemoryError) as error:
+            row["failed"] = str(error).splitlines()[0][:200]
+    times = _in_turns(device, calls, rounds)
+    for row in rows:
+        if row["name"] in times:
+            row["forward_ms"], row["both_ms"] = times[row["name"]]
+    return rows
+
+
+def _in_turns(
+    device: str, calls: dict[str, tuple[Call, Call]], rounds: int
+) -> dict[str, tuple[float, float]]:
+    """Medians of forward, and of forward and backward, in milliseconds."""
+    seen: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in calls}
+    for turn in range(rounds + 1):
+        for name, pair in calls.items():
+            for kept, call in zip(seen[name], pair, strict=True):
+                spent = _milliseconds(device, call)
+                if turn:  # the first does not count
+                    kept.append(spent)
+    return {
+        name: (statistics.median(forward), statistics.median(both))
+        for name, (forward, both) in seen.items()
+    }
+
+
+def _milliseconds(device: str, call: Call) -> float:
+    if device != "cuda":
+        started = time.perf_counter()
+        call()
+        return 1e3 * (time.perf_counter() - started)
+    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    call()
+    stop.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(stop)
+
+
+def _peak(device: str, call: Call) -> int | None:
+    """Bytes allocated beyond what was there; None on a CPU, where nobody counts."""
+    call()
+    if device != "cuda":
+        return None
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def table(report: dict[str, Any]) -> Table:
+    """The report for the terminal: milliseconds, MiB, and the ratio to ours."""
+    shown = Table(title=f"Attention, {report['heads']} heads of {report['head_size']}")
+    for name in ("n", "batch", "contender", "forward ms", "both ms", "peak MiB", "to ours"):
+        shown.add_column(name, justify="left" if name == "contender" else "right")
+    ours = {row["n"]: row.get("both_ms") for row in report["rows"] if row["name"] == "ours"}
+    for row in report["rows"]:
+        if "failed" in row:
+            shown.add_row(str(row["n"]), str(row["batch"]), row["name"], row["failed"][:30])
+            continue
+        peak = row["peak_bytes"]
+        shown.add_row(
+            f"{row['n']:,}",
+            str(row["batch"]),
+            row["name"],
+            f"{row['forward_ms']:.3f}",
+            f"{row['both_ms']:.3f}",
+            "" if peak is None else f"{peak / 2**20:.0f}",
+            f"{row['both_ms'] / ours[row['n']]:.2f}",
+        )
+    return shown
+
+
+def picture(report: dict[str, Any], path: Path) -> None:
+    """Time and memory against the length, both logarithmic."""
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    names = dict.fromkeys(row["name"] for row in report["rows"])
+    for name in names:
+        rows = [r for r in report["rows"] if r["name"] == name and "both_ms" in r]
+        # Batches differ: time and memory of one sequence.
+        n = [row["n"] for row in rows]
+        left.loglog(n, [r["both_ms"] / r["batch"] for r in rows], marker="o", label=name)
+        peaks = [
+            (r["n"], r["peak_bytes"] / r["batch"] / 2**20) for r in rows if r["peak_bytes"]
+        ]
+        right.loglog([a for a, _ in peaks], [b for _, b in peaks], marker="o", label=name)
+    left.set(xlabel="n", ylabel="forward + backward, ms for a sequence")
+    right.set(xlabel="n", ylabel="memory beyond the inputs, MiB for a sequence")
+    left.legend(fontsize="small")
+    figure.savefig(path, dpi=150)
