@@ -21,7 +21,7 @@ from everyformer.bench.results import environment
 from everyformer.errors import EveryformerError
 from everyformer.model.forward import Progress, no_progress
 from everyformer.ops import toeplitz_attention
-from everyformer.ops.toeplitz_attention.reference import toeplitz_attention_reference
+from everyformer.ops.toeplitz_attention.reference import toeplitz
 
 HEADS, SIZE = 12, 64
 GPU_SHAPES = ((32, 512), (8, 2048), (2, 8192))
@@ -99,7 +99,14 @@ def _ours(
 def _eager(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor, gain: Tensor, causal: bool
 ) -> Tensor:
-    return toeplitz_attention_reference(q, k, v, bias, gain, causal=causal)
+    """As one writes it in PyTorch, every product in the dtype of q."""
+    n_q, n_k = q.shape[2], k.shape[2]
+    B, C = (toeplitz(x.to(q.dtype), n_q, n_k) for x in (bias, gain))
+    scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5 + B
+    if causal:
+        future = torch.ones(n_q, n_k, dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(future, float("-inf"))
+    return (torch.softmax(scores, dim=-1) * C) @ v
 
 
 def _results(
