@@ -156,36 +156,17 @@ def _forward_kernel(
 
 
 @triton.jit
-def _delta_kernel(
-    OUT, DOUT, DELTA, stride_ob, stride_oh, stride_om, stride_db, stride_dh, stride_dm,
-    H, n_q, D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, EVEN: tl.constexpr,
-):  # fmt: skip
-    """Delta_i = dO_i . O_i, which is sum_j P_ij C_ij G_ij."""
-    b, h = (tl.program_id(1) // H).to(tl.int64), (tl.program_id(1) % H).to(tl.int64)
-    rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BLOCK_D)
-    out = _tile(
-        OUT + b * stride_ob + h * stride_oh, rows, columns, stride_om, n_q, D, BLOCK_D, EVEN
-    )
-    dout = _tile(
-        DOUT + b * stride_db + h * stride_dh,
-        rows,
-        columns,
-        stride_dm,
-        n_q,
-        D,
-        BLOCK_D,
-        EVEN,
-    )
-    delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1)
-    tl.store(DELTA + tl.program_id(1).to(tl.int64) * n_q + rows, delta, mask=rows < n_q)
+def _base_2(LSE, at, rows, n_q):
+    """LSE of queries in base 2; inf for one that does not exist or has no key."""
+    lse = tl.load(LSE + at + rows, mask=rows < n_q, other=float("-inf"))
+    return tl.where(lse == float("-inf"), float("inf"), lse * 1.4426950408889634)
 
 
 @triton.jit
 def _rows(LSE, DELTA, at, rows, n_q):
-    """LSE in base 2 and Delta of queries; inf for one that does not exist or has no key."""
-    lse = tl.load(LSE + at + rows, mask=rows < n_q, other=float("-inf"))
-    lse = tl.where(lse == float("-inf"), float("inf"), lse * 1.4426950408889634)
-    return lse, tl.load(DELTA + at + rows, mask=rows < n_q, other=0.0)
+    """LSE in base 2 and Delta of queries."""
+    delta = tl.load(DELTA + at + rows, mask=rows < n_q, other=0.0)
+    return _base_2(LSE, at, rows, n_q), delta
 
 
 @triton.jit
@@ -230,7 +211,7 @@ def _dq_tiles(
 
 @triton.jit
 def _dq_kernel(
-    Q, K, V, TABLE, PADDED, DOUT, LSE, DELTA, DQ,
+    Q, K, V, TABLE, PADDED, DOUT, LSE, DELTA, OUT, DQ,
     stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn,
     stride_vb, stride_vh, stride_vn, stride_db, stride_dh, stride_dm,
     stride_th, stride_pb, H, n_q, n_k, scale, back_scale,
@@ -239,7 +220,7 @@ def _dq_kernel(
     HAS_PAD: tl.constexpr, PRECISION: tl.constexpr, LEAD: tl.constexpr,
     ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """dQ of one tile of queries."""
+    """dQ of one tile of queries; and Delta_i = dO_i . O_i = sum_j P_ij C_ij G_ij."""
     start_m = tl.program_id(0) * BM
     b, h = (tl.program_id(1) // H).to(tl.int64), (tl.program_id(1) % H).to(tl.int64)
     offs_m, offs_d = start_m + tl.arange(0, BM), tl.arange(0, BLOCK_D)
@@ -259,7 +240,11 @@ def _dq_kernel(
         BLOCK_D,
         EVEN,
     )
-    lse, delta = _rows(LSE, DELTA, tl.program_id(1).to(tl.int64) * n_q, offs_m, n_q)
+    at = tl.program_id(1).to(tl.int64) * n_q
+    out = _tile(OUT + at * D, offs_m, offs_d, D, n_q, D, BLOCK_D, EVEN)
+    delta = tl.sum(out.to(tl.float32) * do.to(tl.float32), 1)
+    tl.store(DELTA + at + offs_m, delta, mask=offs_m < n_q)
+    lse = _base_2(LSE, at, offs_m, n_q)
     stop = n_k
     if CAUSAL:
         stop = tl.minimum(n_k, start_m + BM)
@@ -282,8 +267,8 @@ def _dq_kernel(
     mask = offs_m[:, None] < n_q
     if BLOCK_D != D:
         mask = mask & (offs_d[None, :] < D)
-    out = DQ + (tl.program_id(1).to(tl.int64) * n_q + offs_m[:, None]) * D + offs_d[None, :]
-    tl.store(out, (dq * back_scale).to(DQ.dtype.element_ty), mask=mask)
+    place = DQ + (at + offs_m[:, None]) * D + offs_d[None, :]
+    tl.store(place, (dq * back_scale).to(DQ.dtype.element_ty), mask=mask)
 
 
 @triton.jit

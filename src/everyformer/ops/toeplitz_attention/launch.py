@@ -97,6 +97,7 @@ class Problem:
         key_padding: Tensor | None,
         causal: bool,
         scale: float,
+        table: Tensor | None = None,
     ) -> "Problem":
         """Make last axes contiguous, pad the vectors, and collect the options."""
         q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
@@ -105,7 +106,7 @@ class Problem:
             q=q,
             k=k,
             v=v,
-            table=_pairs(q, k, bias, gain),
+            table=_pairs(q, k, bias, gain) if table is None else table,
             padded=q if key_padding is None else key_padding.to(torch.int8).contiguous(),
             scale=scale,
             options={
@@ -160,8 +161,8 @@ def forward(
     causal: bool,
     scale: float,
     key_padding: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """The output, and the logarithm of each row's sum of exponentials."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The output, the logarithm of each row's sum of exponentials, and the table."""
     problem = Problem.of(q, k, v, bias, gain, key_padding, causal, scale)
     B, H, n_q, n_k = problem.sizes
     out = torch.empty_like(problem.q, memory_format=torch.contiguous_format)
@@ -175,7 +176,7 @@ def forward(
         BM=tiles.queries, BN=tiles.keys, num_warps=tiles.warps, num_stages=tiles.stages,
         **p.options,
     )  # fmt: skip
-    return out, lse
+    return out, lse, problem.table
 
 
 def backward(
@@ -192,9 +193,10 @@ def backward(
     key_padding: Tensor | None,
     needs_bias: bool,
     needs_gain: bool,
+    table: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """Gradients of q, k, v, and of bias and gain where they are needed."""
-    problem = Problem.of(q, k, v, bias, gain, key_padding, causal, scale)
+    problem = Problem.of(q, k, v, bias, gain, key_padding, causal, scale, table)
     step = Backward.of(problem, grad_out, out, lse)
     dq = step.dq()
     dk, dv = step.dkv()
@@ -224,29 +226,27 @@ class Backward:
     problem: Problem
     inputs: tuple[Tensor, ...]
     strides: tuple[int, ...]
+    out: Tensor
     tuning: Tuning
 
     @classmethod
     def of(cls, p: Problem, grad_out: Tensor, out: Tensor, lse: Tensor) -> "Backward":
-        """Compute Delta, which all kernels need."""
+        """Collect the inputs; Delta is filled in by `dq`, which comes first."""
         B, H, n_q, _ = p.sizes
         do = grad_out if grad_out.stride(-1) == 1 else grad_out.contiguous()
         delta = torch.empty(B, H, n_q, dtype=torch.float32, device=p.q.device)
-        sizes = {name: p.options[name] for name in ("D", "BLOCK_D", "EVEN")}
-        kernels._delta_kernel[(triton.cdiv(n_q, 64), B * H)](
-            out, do, delta, *p.strides(out, do), H, n_q, BM=64, **sizes
-        )
         inputs = (p.q, p.k, p.v, p.table, p.padded, do, lse, delta)
         strides = (*p.strides(p.q, p.k, p.v, do), *p.vector_strides())
-        return cls(p, inputs, strides, tuning_for(p.q))
+        return cls(p, inputs, strides, out.contiguous(), tuning_for(p.q))
 
     def dq(self) -> Tensor:
-        """dQ, by tiles of queries."""
+        """dQ, by tiles of queries, and Delta for the other kernels."""
         p, tiles = self.problem, self.tuning.dq
         B, H, n_q, n_k = p.sizes
         dq = torch.empty(p.q.shape, dtype=p.q.dtype, device=p.q.device)
         kernels._dq_kernel[(triton.cdiv(n_q, tiles.queries), B * H)](
-            *self.inputs, dq, *self.strides, H, n_q, n_k, p.scale * LOG2_E, p.scale,
+            *self.inputs, self.out, dq, *self.strides,
+            H, n_q, n_k, p.scale * LOG2_E, p.scale,
             BM=tiles.queries, BN=tiles.keys,
             num_warps=tiles.warps, num_stages=tiles.stages, **p.options,
         )  # fmt: skip

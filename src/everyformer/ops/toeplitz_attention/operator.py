@@ -14,6 +14,9 @@ from torch import Tensor
 from everyformer.errors import InputError
 from everyformer.ops.toeplitz_attention import chunked
 
+PAD = 256
+"""Zeros around the vectors; as in `kernels`, which cannot be imported without Triton."""
+
 MAX_HEAD_SIZE = 128
 """Of the Triton kernels."""
 
@@ -124,11 +127,9 @@ def _check(
         raise InputError(msg)
 
 
-def _way(q: Tensor) -> Any:
-    """The module that runs it: Triton is imported where there is a GPU, and only there."""
-    if q.is_cuda:
-        return import_module("everyformer.ops.toeplitz_attention.launch")
-    return chunked
+def _launch() -> Any:
+    """The Triton kernels, imported where there is a GPU and only there."""
+    return import_module("everyformer.ops.toeplitz_attention.launch")
 
 
 @torch.library.custom_op("everyformer::toeplitz_attention", mutates_args=())
@@ -141,8 +142,11 @@ def _forward_op(
     key_padding: Tensor | None,
     causal: bool,
     scale: float,
-) -> tuple[Tensor, Tensor]:
-    return _way(q).forward(q, k, v, bias, gain, causal, scale, key_padding)
+) -> tuple[Tensor, Tensor, Tensor]:
+    if q.is_cuda:
+        return _launch().forward(q, k, v, bias, gain, causal, scale, key_padding)
+    out, lse = chunked.forward(q, k, v, bias, gain, causal, scale, key_padding)
+    return out, lse, q.new_empty(0)
 
 
 @_forward_op.register_fake
@@ -155,9 +159,15 @@ def _forward_fake(
     key_padding: Tensor | None,
     causal: bool,
     scale: float,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     statistics = torch.float64 if q.dtype == torch.float64 else torch.float32
-    return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=statistics)
+    out, lse = q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=statistics)
+    if not q.is_cuda:
+        return out, lse, q.new_empty(0)
+    given = [x for x in (bias, gain) if x is not None]
+    heads = max((x.shape[0] for x in given), default=1)
+    length = given[0].shape[1] if given else 0
+    return out, lse, q.new_empty(heads, length + 2 * PAD, 2, dtype=torch.float32)
 
 
 @torch.library.custom_op("everyformer::toeplitz_attention_backward", mutates_args=())
@@ -175,11 +185,16 @@ def _backward_op(
     scale: float,
     needs_bias: bool,
     needs_gain: bool,
+    table: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    dq, dk, dv, dbias, dgain = _way(q).backward(
+    given = (
         grad_out, q, k, v, out, lse, bias, gain, causal, scale, key_padding,
         needs_bias, needs_gain,
     )  # fmt: skip
+    if q.is_cuda:
+        dq, dk, dv, dbias, dgain = _launch().backward(*given, table)
+    else:
+        dq, dk, dv, dbias, dgain = chunked.backward(*given)
     nothing = q.new_empty(0)
     return (
         dq,
@@ -205,6 +220,7 @@ def _backward_fake(
     scale: float,
     needs_bias: bool,
     needs_gain: bool,
+    table: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     return (
         q.new_empty(q.shape),
@@ -219,18 +235,18 @@ def _setup_context(
     ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]
 ) -> None:
     q, k, v, bias, gain, key_padding, causal, scale = inputs
-    out, lse = output
-    ctx.save_for_backward(q, k, v, bias, gain, key_padding, out, lse)
+    out, lse, table = output
+    ctx.save_for_backward(q, k, v, bias, gain, key_padding, out, lse, table)
     ctx.causal, ctx.scale = causal, scale
-    ctx.mark_non_differentiable(lse)
+    ctx.mark_non_differentiable(lse, table)
 
 
-def _backward(ctx: Any, grad_out: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
-    q, k, v, bias, gain, key_padding, out, lse = ctx.saved_tensors
+def _backward(ctx: Any, grad_out: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
+    q, k, v, bias, gain, key_padding, out, lse, table = ctx.saved_tensors
     needs_bias, needs_gain = ctx.needs_input_grad[3:5]
     dq, dk, dv, dbias, dgain = _backward_op(
         grad_out, q, k, v, out, lse, bias, gain, key_padding, ctx.causal, ctx.scale,
-        needs_bias, needs_gain,
+        needs_bias, needs_gain, table,
     )  # fmt: skip
     return (
         dq,
