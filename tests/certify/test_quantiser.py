@@ -383,8 +383,16 @@ def steps(units: int) -> list[tuple[Any, Any, Any]]:
     ]
 
 
-def literally(weights: Weights, x: float) -> float:
-    return float(first_stages(weights, 1, exact=False)(np.array([[[x]]]))[0, 0, 0])
+def float64_is_as_claimed(weights: Weights, plateaus: Plateaus, box: Box) -> bool:
+    """Whether a float64 run misses the states on no more than is left to ramps."""
+    if plateaus.ramps_run is None:
+        return True
+    cells, points = plateaus.values.shape[-1], 32
+    low, width = box.lows[0], float(box.widths[0])
+    x = low + width * (np.arange(cells * points) + 0.5) / (cells * points)
+    states = first_stages(weights, 1, exact=False)(x[:, None, None])[:, 0, 0]
+    missed = states != np.repeat(plateaus.values[0, 0].astype(np.float64), points)
+    return missed.sum() / len(x) <= float(plateaus.ramps_run[0, 0]) / width + 1 / points
 
 
 def test_a_quantiser_by_hand() -> None:
@@ -393,6 +401,9 @@ def test_a_quantiser_by_hand() -> None:
     assert plateaus.values.tolist() == [[[0, Fraction(1, 2)]]]
     assert plateaus.ramps.tolist() == [[Fraction(1, 2**10)]]
     assert plateaus.ramps_run is not None
+    assert float64_is_as_claimed(single(steps(3)), plateaus, box)
+    other = replace(plateaus, values=plateaus.values + Fraction(1, 4))
+    assert not float64_is_as_claimed(single(steps(3)), other, box)
     functions = coordinate_functions(single(steps(3)).stages, 1)
     assert [f.breaks[0] for f in functions[0]] == [Fraction(1, 2), 0]
 
@@ -408,18 +419,14 @@ CANCELLING = [
 
 @pytest.mark.parametrize("rows", [0.0, 1.0])
 def test_units_that_cancel_in_real_arithmetic_alone(rows: float) -> None:
-    """Four units that are always on, and sum to 0: float64 may add them to something.
-
-    Either it is not claimed that float64 reaches the states, or it does.
-    """
+    """Four units that are always on, and sum to 0: float64 may add them to something."""
     box = Box((0.0,), (1.0,))
     for columns in CANCELLING:
         layer = ([1, *[rows] * 4], [-100, *[1] * 4], [0.5, *columns])
         weights = single([layer, *steps(5)])
         plateaus = find_plateaus(weights, box, 2)
         assert plateaus.values.tolist() == [[[0, Fraction(1, 2)]]]
-        if plateaus.ramps_run is not None:
-            assert [literally(weights, x) for x in (0.25, 0.75)] == [0.0, 0.5]
+        assert float64_is_as_claimed(weights, plateaus, box), columns
 
 
 def test_a_product_that_rounds_after_the_plateau() -> None:
@@ -429,7 +436,7 @@ def test_a_product_that_rounds_after_the_plateau() -> None:
     z, tail = next((z, tail) for z, tail in tails.items() if tail > 0)
     layers = [([1, 0], [-z, 0], [-1, 0]), ([3, 1], [-3 * z, float(tail) - z], [1, -1])]
     weights = single(layers)
-    plateaus = find_plateaus(weights, Box((1.0,), (2.0,)), 2)
+    box = Box((1.0,), (2.0,))
+    plateaus = find_plateaus(weights, box, 2)
     assert set(plateaus.values.flat) == {Fraction(z)}
-    if plateaus.ramps_run is not None:
-        assert [literally(weights, x) for x in (1.25, 1.75)] == [z, z]
+    assert float64_is_as_claimed(weights, plateaus, box)

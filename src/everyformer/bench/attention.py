@@ -142,14 +142,14 @@ def _error(found: Tensor, exact: Tensor) -> float:
 def _contenders(device: str, tensors: list[Tensor]) -> Iterator[tuple[str, Call, Call]]:
     """Name, forward, forward and backward; the same tensors for all."""
     q, k, v, bias, gain, upstream = tensors
-    frozen = [bias.detach(), gain.detach()]
+    B, C = bias.detach(), gain.detach()
 
     def pair(function: Call, leaves: list[Tensor]) -> tuple[Call, Call]:
         return function, lambda: torch.autograd.grad(function(), leaves, upstream)
 
     everything = [q, k, v, bias, gain]
     yield "ours", *pair(lambda: _ours(q, k, v, bias, gain, False), everything)
-    yield "ours, frozen", *pair(lambda: _ours(q, k, v, *frozen, False), [q, k, v])
+    yield "ours, frozen", *pair(lambda: _ours(q, k, v, B, C, False), [q, k, v])
     yield "eager", *pair(lambda: _eager(q, k, v, bias, gain, False), everything)
     if device != "cuda":
         return

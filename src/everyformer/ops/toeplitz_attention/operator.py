@@ -61,9 +61,12 @@ def toeplitz_attention(
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
-    if scale is None:
-        scale = q.shape[-1] ** -0.5
-    return _forward_op(q, k, v, bias, gain, key_padding, causal, float(scale))[0]
+    factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
+    given = (q, k, v, bias, gain, key_padding, causal, factor)
+    plain = all(type(x) in (Tensor, torch.nn.Parameter) for x in (q, k, v))
+    if plain and not torch.compiler.is_compiling():
+        return _Direct.apply(*given)  # pyright: ignore[reportReturnType]
+    return _forward_op(*given)[0]
 
 
 def _check(
@@ -132,8 +135,7 @@ def _launch() -> Any:
     return import_module("everyformer.ops.toeplitz_attention.launch")
 
 
-@torch.library.custom_op("everyformer::toeplitz_attention", mutates_args=())
-def _forward_op(
+def _forward(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -147,6 +149,20 @@ def _forward_op(
         return _launch().forward(q, k, v, bias, gain, causal, scale, key_padding)
     out, lse = chunked.forward(q, k, v, bias, gain, causal, scale, key_padding)
     return out, lse, q.new_empty(0)
+
+
+@torch.library.custom_op("everyformer::toeplitz_attention", mutates_args=())
+def _forward_op(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    gain: Tensor | None,
+    key_padding: Tensor | None,
+    causal: bool,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _forward(q, k, v, bias, gain, key_padding, causal, scale)
 
 
 @_forward_op.register_fake
@@ -170,8 +186,7 @@ def _forward_fake(
     return out, lse, q.new_empty(heads, length + 2 * PAD, 2, dtype=torch.float32)
 
 
-@torch.library.custom_op("everyformer::toeplitz_attention_backward", mutates_args=())
-def _backward_op(
+def _gradients(
     grad_out: Tensor,
     q: Tensor,
     k: Tensor,
@@ -205,6 +220,29 @@ def _backward_op(
     )
 
 
+@torch.library.custom_op("everyformer::toeplitz_attention_backward", mutates_args=())
+def _backward_op(
+    grad_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    bias: Tensor | None,
+    gain: Tensor | None,
+    key_padding: Tensor | None,
+    causal: bool,
+    scale: float,
+    needs_bias: bool,
+    needs_gain: bool,
+    table: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    return _gradients(
+        grad_out, q, k, v, out, lse, bias, gain, key_padding, causal, scale,
+        needs_bias, needs_gain, table,
+    )  # fmt: skip
+
+
 @_backward_op.register_fake
 def _backward_fake(
     grad_out: Tensor,
@@ -231,33 +269,43 @@ def _backward_fake(
     )
 
 
-def _setup_context(
-    ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]
-) -> None:
-    q, k, v, bias, gain, key_padding, causal, scale = inputs
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    q, k, v, bias, gain, key_padding, ctx.causal, ctx.scale = inputs
     out, lse, table = output
     ctx.save_for_backward(q, k, v, bias, gain, key_padding, out, lse, table)
-    ctx.causal, ctx.scale = causal, scale
     ctx.mark_non_differentiable(lse, table)
 
 
 def _backward(ctx: Any, grad_out: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
+    return _pulled_back(ctx, grad_out, _backward_op)
+
+
+def _pulled_back(ctx: Any, grad_out: Tensor, gradients: Any) -> tuple[Tensor | None, ...]:
+    """The gradients of all arguments, by the function given."""
     q, k, v, bias, gain, key_padding, out, lse, table = ctx.saved_tensors
     needs_bias, needs_gain = ctx.needs_input_grad[3:5]
-    dq, dk, dv, dbias, dgain = _backward_op(
+    dq, dk, dv, dbias, dgain = gradients(
         grad_out, q, k, v, out, lse, bias, gain, key_padding, ctx.causal, ctx.scale,
         needs_bias, needs_gain, table,
     )  # fmt: skip
-    return (
-        dq,
-        dk,
-        dv,
-        dbias if needs_bias else None,
-        dgain if needs_gain else None,
-        None,
-        None,
-        None,
-    )
+    dbias, dgain = dbias if needs_bias else None, dgain if needs_gain else None
+    return dq, dk, dv, dbias, dgain, None, None, None
 
 
 _forward_op.register_autograd(_backward, setup_context=_setup_context)
+
+
+class _Direct(torch.autograd.Function):
+    """The same without the dispatcher, which costs more than the kernels at small n."""
+
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        q, k, v, bias, gain, key_padding, ctx.causal, ctx.scale = given
+        out, lse, table = _forward(*given)
+        ctx.save_for_backward(q, k, v, bias, gain, key_padding, out, lse, table)
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _pulled_back(ctx, grad_out, _gradients)
