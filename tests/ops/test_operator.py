@@ -1,5 +1,6 @@
 """The operator: what it refuses, and that PyTorch knows it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -57,7 +58,7 @@ def test_compiles_as_one_graph() -> None:
         assert (a - b).abs().max() < 1e-11
 
 
-WRONG = {
+WRONG: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "q, k, v have shapes": lambda x: x | {"q": x["q"][0]},
     "batch, heads, size": lambda x: x | {"q": x["q"][..., :4]},
     "bias has shape": lambda x: x | {"bias": x["bias"][:, :-1]},
