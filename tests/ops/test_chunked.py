@@ -35,6 +35,7 @@ def nan_in_empty_memory() -> Iterator[None]:
     """Fill `torch.empty` with NaN, so that memory read before it is written is seen."""
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
+    assert torch.empty(100).isnan().all()
     yield
     torch.use_deterministic_algorithms(before)
 
@@ -48,10 +49,6 @@ def results(x: Inputs) -> Results:
     names = "dq", "dk", "dv", "dbias", "dgain"
     named = zip(names, gradients, strict=True)
     return {"out": out, "lse": lse} | {name: x for name, x in named if x is not None}
-
-
-def test_empty_memory_is_nan() -> None:
-    assert torch.empty(100).isnan().all()
 
 
 @pytest.mark.parametrize("case", EXPLICIT, ids=str)
@@ -103,7 +100,6 @@ def test_strided_inputs() -> None:
     q, k, v = (y.transpose(1, 2).contiguous().transpose(1, 2) for y in (x.q, x.k, x.v))
     ones = torch.ones((), dtype=torch.float64).expand(x.q.shape)
     x = replace(x, q=q, k=k, v=v, grad_out=ones)
-    assert not q.is_contiguous()
     assert_agrees(results(x), expected(x), torch.float64)
 
 
@@ -122,8 +118,7 @@ def test_equal_tokens() -> None:
     n = 140
     tokens = torch.randn(1, 2, 1, 4, dtype=torch.float64).expand(1, 2, n, 4)
     bias = 10 * torch.randn(2, 2 * n - 1, dtype=torch.float64)
-    ones = torch.ones_like(bias)
-    rows, _ = chunked.forward(tokens, tokens, tokens, bias, ones, False, 0.5, None)
+    rows, _ = chunked.forward(tokens, tokens, tokens, bias, bias**0, False, 0.5, None)
     torch.testing.assert_close(rows, tokens, atol=1e-13, rtol=0)
     past = (torch.arange(2 * n - 1) >= n).to(torch.float64)[None]
     rows, _ = chunked.forward(tokens, tokens, tokens, None, past, False, 0.5, None)

@@ -53,7 +53,7 @@ def made(case: dict[str, Any]) -> dict[str, Any]:
         drawn = torch.randn(*shape, generator=generator) * factor
         return drawn.to(DEVICE).requires_grad_()
 
-    kinds = {"own": (h, 1.0), "shared": (1, 1.0), "zero": (h, 0.0), "large": (h, 1e2)}
+    kinds = {"own": (h, 1.0), "shared": (1, 1.0), "zero": (h, 0.0), "large": (h, 30.0)}
     vectors = {
         name: None
         if case.get(name, "own") is None
@@ -82,7 +82,7 @@ def made(case: dict[str, Any]) -> dict[str, Any]:
 def exact(x: dict[str, Any]) -> list[Tensor | None]:
     """The output and the five gradients of the specification, in float64."""
     names = ("q", "k", "v", "bias", "gain")
-    leaves = {
+    leaves: dict[str, Any] = {
         name: None if x[name] is None else x[name].detach().double().requires_grad_()
         for name in names
     }
