@@ -120,7 +120,7 @@ def test_every_cell_is_bounded(name: str, kind: Kind) -> None:
     _, reading = built(name)
     rng = Random(0)
     rows = reading.grid.all_sequences()
-    chosen = rng.sample(range(len(rows)), min(5, len(rows)))
+    chosen = rng.sample(range(len(rows)), min(3, len(rows)))
     for index in chosen:
         row = rows[index]
         weight = int(reading.grid.orbit_sizes(row[None])[0])
@@ -156,11 +156,11 @@ def test_sums_over_all_cells() -> None:
         rows = cells.rows(0, cells.count)
         assert cells.weights(rows).sum() == grid.sequences
         assert cells.shards == 1
+        gaps = [(dense(name, row) ** 2).mean(axis=0).sum() for row in rows]
+        sampled = float((np.array(gaps) * cells.weights(rows)).sum())
         for kind in ("expression", "declared"):
             facts = known(target, grid, rows, kind)
             result = examine(Examination(reading, cells, facts, Fraction(2), True), 0)
-            gaps = [(dense(name, row) ** 2).mean(axis=0).sum() for row in rows]
-            sampled = float((np.array(gaps) * cells.weights(rows)).sum())
             assert sampled <= float(upper(result))
             if kind == "expression":
                 assert float(upper(result)) <= 10 * sampled
@@ -205,8 +205,8 @@ def test_another_network_has_another_bound(kind: Kind) -> None:
 def test_balls_and_intervals_both_bound(name: str) -> None:
     _, reading = built(name)
     rows = reading.grid.all_sequences()[::3]
-    for p in (Fraction(1), Fraction(2), Fraction(5, 2)):
-        for row in rows[:4]:
+    for p in (Fraction(1), Fraction(5, 2)):
+        for row in rows[:2]:
             first = examined(name, row[None], p)
             second = examined(name, row[None], p, balls=True)
             assert first["by_balls"] == 0
@@ -233,16 +233,24 @@ def test_a_pole_is_undecided() -> None:
 
 @pytest.mark.parametrize("kind", ["expression", "declared"])
 def test_sums_do_not_depend_on_the_order(kind: Kind) -> None:
-    target, reading = built("soft_attention")
-    rows = Cells.of(reading.grid, symmetric=True).rows(0, 10**6)
+    """64 cells in five orders; declared values of every size."""
+    target, reading = built("centring")
+    rows = reading.grid.all_sequences()
+    rng = np.random.default_rng(3)
+    noise = (
+        rng.normal(size=(len(rows), 3, 1))
+        * 2.0 ** rng.integers(-20, 20, len(rows))[:, None, None]
+    )
     results: list[dict[str, Any]] = []
-    for order in (np.arange(len(rows)), np.random.default_rng(3).permutation(len(rows))):
-        moved = rows[order]
-        facts = known(target, reading.grid, moved, kind)
-        work = Examination(reading, Cells(reading.grid, moved), facts, Fraction(3), True)
-        results.append(examine(work, 0))
+    for _ in range(5):
+        order = rng.permutation(len(rows))
+        facts = known(target, reading.grid, rows[order], kind)
+        if isinstance(facts, Declared):
+            facts = replace(facts, values=noise[order])
+        cells = Cells(reading.grid, rows[order])
+        results.append(examine(Examination(reading, cells, facts, Fraction(3), True), 0))
     for name in ("cells", "duplicates", "real", "float64", "lower", "radius", "worst"):
-        assert results[0][name] == results[1][name]
+        assert all(result[name] == results[0][name] for result in results)
 
 
 @pytest.mark.parametrize("kind", ["expression", "declared"])

@@ -378,6 +378,49 @@ def test_random_layers(seed: int) -> None:
             assert (off <= to_fractions(to_real(ids.error))).all()
 
 
+def two_layers(rng: Random) -> tuple[list[StageWeights], list[list[int]]]:
+    """A layer with visible leaks, then one that reads what it wrote, in several ways."""
+    n = rng.randint(2, 3)
+    rows = [[rng.randint(0, 2), rng.randint(0, 3)] for _ in range(n)]
+
+    def heads(count: int) -> tuple[list[list[int]], list[list[int]]]:
+        values = [[rng.randint(-1, 2) for _ in range(2)] for _ in range(count)]
+        writes = [[rng.randint(-1, 1), rng.randint(-2, 2)] for _ in range(count)]
+        return values, writes
+
+    first = stage(
+        [[1, 0]], [rng.choice([-1.0, 0.5, 1.5])], [[rng.uniform(8, 20), 0]], *heads(1)
+    )
+    count = rng.randint(1, 2)
+    sharp = rng.choice([rng.uniform(4, 20), 3000.0])
+    rows_k = [
+        [sharp * rng.choice([0, 1]), sharp * rng.choice([0, 1, -1])] for _ in range(count)
+    ]
+    rows_q = [[rng.choice([1, -1]), rng.choice([0, 1])] for _ in range(count)]
+    biases = [rng.randint(-3, 3) + 0.5 for _ in range(count)]
+    return [first, stage(rows_q, biases, rows_k, *heads(count))], rows
+
+
+def test_errors_are_carried_on() -> None:
+    """Errors of the first layer move queries, keys, values and ties of the second."""
+    decided = visible = 0
+    for seed in range(400):
+        stages, rows = two_layers(Random(seed))
+        start = tokens(rows, copies=True)
+        try:
+            ids = run_attention(stages[0], start, softmax=True)
+            ids = run_attention(stages[1], ids, softmax=True)
+        except Undecided:
+            continue
+        decided += 1
+        with flint.ctx.workprec(2200):
+            pairs = list(distances(in_balls(stages, values(start)[0]), ids, 0))
+            assert not any(off > bound for off, bound in pairs), seed
+            visible += any(3 * off > bound for off, bound in pairs)
+    assert decided > 100
+    assert visible > decided / 4
+
+
 def float64_distance(layer: StageWeights, start: Ids) -> tuple[np.ndarray, np.ndarray]:
     """|float64 run - ids|, and the bound; both 0 where it is undecided."""
     try:

@@ -171,7 +171,7 @@ def places(rng: Random, count: int) -> list[float]:
     return [float(place) for place in found]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(seeds)
 def test_order_is_respected(seed: int) -> None:
     """Windows in any order, whose changes lead into other windows, or out of all.
@@ -188,7 +188,7 @@ def test_order_is_respected(seed: int) -> None:
     stage = windows_of(centres, changes)
     windows = read_windows(stage)
     first = [c + rng.randint(-15, 15) / 64 for c in centres] + [0.75, 100.0]
-    z = np.array([[t, *[1.5] * (d - 1)] for t in first])
+    z = np.array([[t, *(rng.gauss(0, 3) for _ in range(d - 1))] for t in first])
     found = look_up("windows", windows, tokens(z))
     assert is_within(found, literal(stage, to_fractions(z)))
     assert found.radius.max() <= 1e-13
@@ -253,7 +253,7 @@ MUTATIONS: dict[str, Mutation] = {  # array, layer, factor, summand, what is sai
     "no return": ("W_2", 2, [1, 1, 1, 0], 0, "layer 2 is no window"),
     "another end": ("W_2", 2, [1, 1, 1, 1 + 2.0**-52], 0, "layer 2 is no window"),
     "a shift": ("b_2", 0, 1, 2.0**-60, "layer 0 is no window"),
-    "a wider ramp": ("b_1", 1, 1, [0.125, 0, 0, 0], "layer 1 is no window"),
+    "a wider ramp": ("b_1", 1, 1, [0.25, 0, 0, 0], "layer 1 is no window"),
     "no power of two": ("b_1", 1, 1, [0.125, 0, 0, -0.125], "layer 1 is no window"),
     "downwards": ("b_1", 1, -1, -8, "layer 1 is no window"),
     "crossed": ("b_1", 1, 1, [-0.75, -0.75, 0.75, 0.75], "layer 1 is no window"),
@@ -332,7 +332,7 @@ def run_windows(rng: Random, *, large: bool) -> tuple[StageWeights, Windows, np.
     return stage, read_windows(stage), np.array(z)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 @given(seeds)
 def test_a_float64_run_is_within_the_radius(seed: int) -> None:
     stage, windows, z = run_windows(Random(seed), large=False)
@@ -345,7 +345,7 @@ def test_a_float64_run_is_within_the_radius(seed: int) -> None:
 
 def test_a_float64_run_beside_a_large_number() -> None:
     """The update is rounded, then its sum with the state: both count."""
-    for seed in range(300):
+    for seed in range(60):
         stage, windows, z = run_windows(Random(seed), large=True)
         found = look_up("windows", windows, tokens(z, "float64"))
         assert is_within(found, literal(stage, z)), seed
@@ -370,7 +370,7 @@ def number(rng: Random) -> float:
 
 
 def random_layer(rng: Random) -> StageWeights:
-    """A layer on one direction, sometimes a clamp, as any short stage may hold it."""
+    """A layer on one direction, as any short stage may hold it; windows, clamps, others."""
     d, r = rng.randint(1, 2), rng.randint(1, 4)
     w = np.array([rng.choice([number(rng), 1.0, 0.0]) for _ in range(d)])
     multiples = np.array([rng.choice([1, 1, -1, 2, -0.5, 0]) for _ in range(r)])
@@ -382,7 +382,18 @@ def random_layer(rng: Random) -> StageWeights:
         ),
         "b_2": np.array([rng.choice([number(rng), 0.0, 0.0]) for _ in range(d)]),
     }
-    if rng.random() < 0.3:
+    kind = rng.random()
+    if kind < 0.3:  # a window: four ReLUs that cancel for tokens above it
+        unit, half = np.eye(d)[rng.randrange(d)], 2.0 ** rng.randint(-3, 3)
+        knots = number(rng) + np.array([-1, -0.5, 0.5, 1]) * half
+        column = np.array([number(rng) * 2.0 ** rng.randint(0, 20) for _ in range(d)])
+        arrays = {
+            "W_1": np.tile(unit, (4, 1)),
+            "b_1": -knots,
+            "W_2": column[:, None] * np.array([1.0, -1.0, -1.0, 1.0]),
+            "b_2": np.zeros(d),
+        }
+    elif kind < 0.6:
         unit = np.eye(d)[rng.randrange(d)]
         arrays = {
             "W_1": np.array([unit, -unit]),
@@ -393,7 +404,7 @@ def random_layer(rng: Random) -> StageWeights:
     return StageWeights("x", "feed_forward", {k: v[None] for k, v in arrays.items()})
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=150)
 @given(seeds)
 def test_layers_followed_one_by_one(seed: int) -> None:
     """Any layer on one direction, in both arithmetics, from anywhere in the radius."""
@@ -402,7 +413,7 @@ def test_layers_followed_one_by_one(seed: int) -> None:
     d = stage.arrays["b_2"].shape[-1]
     z = np.array([[number(rng) * 2.0 ** rng.randint(0, 30) for _ in range(d)]])
     radius = rng.choice([0.0, abs(rng.gauss(0, 1)) * 2.0 ** rng.randint(-40, 2)])
-    off = np.array([[rng.uniform(-0.99, 0.99) * radius for _ in range(d)]])
+    off = np.array([[rng.choice([-1, 1, rng.random()]) * radius for _ in range(d)]])
     if (np.abs(to_fractions(z + off) - to_fractions(z)) > Fraction(radius)).any():
         off = np.zeros_like(z)
     exact, run = to_fractions(z) + to_fractions(off), z + off

@@ -138,7 +138,7 @@ def test_the_function_is_the_layer(seed: int) -> None:
         assert from_function(function, point) == literal(layer, point)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(seeds)
 def test_breaks_are_where_it_bends_or_jumps(seed: int) -> None:
     layer = make_layer(Random(seed), 1)
@@ -161,7 +161,7 @@ def test_breaks_are_where_it_bends_or_jumps(seed: int) -> None:
         assert bends or not continuous
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(seeds)
 def test_pieces_of_an_interval(seed: int) -> None:
     rng = Random(seed)
@@ -179,7 +179,7 @@ def test_pieces_of_an_interval(seed: int) -> None:
     assert list(function.pieces(low, high)) == meets
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(seeds)
 def test_two_directions_are_no_function_of_one_number(seed: int) -> None:
     """The control: one row turned aside, and there is no such function."""
@@ -196,7 +196,7 @@ def test_two_directions_are_no_function_of_one_number(seed: int) -> None:
     assert layer_function(turned) is None
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(seeds)
 def test_coordinates(seed: int) -> None:
     rng = Random(seed)
@@ -258,7 +258,7 @@ def range_of(layer: Layer, low: Fraction | None, high: Fraction | None) -> list[
     return [literal(layer, (z,))[0] for z in [start, end, *inside] if start <= z <= end]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(seeds)
 def test_the_image_is_the_range(seed: int) -> None:
     """It holds every value, and every end of it is a value, up to the width of NEAR."""
@@ -288,7 +288,7 @@ def clamp(low: Fraction, high: Fraction, d: int = 1, i: int = 0) -> Layer:
     }
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(seeds)
 def test_clamps_in_a_row(seed: int) -> None:
     """The range of all of them is that of the composition, exactly."""

@@ -19,7 +19,7 @@ from everyformer.certify.verify import NETWORK_FILE
 from everyformer.certify.weights import read_weights
 from everyformer.errors import CertificateError
 from everyformer.model.executor import ExecutorName
-from everyformer.targets import GALLERY, centring, reverse, soft_attention
+from everyformer.targets import GALLERY, reverse, soft_attention
 from everyformer.targets.target import Target
 
 SMOOTH = {
@@ -50,8 +50,8 @@ def gaps(built: ef.Built, executor: ExecutorName, points: int = 1 << 17) -> np.n
     """|f - g|, entry by entry."""
     x = inputs(built.target, points)
     found = built.network(x, executor=executor)
-    few = x[:2048]
-    assert (found[:2048] == built.network(few)).all(), "the weights, run block by block"
+    blocks = built.network(x[:256], executor="literal")
+    assert (found[:256] == blocks).all(), "folded is not what the weights do"
     return np.abs(built.target(x) - found)
 
 
@@ -61,15 +61,19 @@ def p_mean(gap: np.ndarray, p: float, volume: Fraction = Fraction(1)) -> float:
 
 @pytest.mark.parametrize("name", GALLERY)
 @pytest.mark.parametrize(
-    ("n", "d", "K", "executor"),
-    [(2, 1, 8, "literal"), (2, 2, 4, "folded"), (3, 1, 8, "folded")],
+    ("n", "d", "K", "exponents", "executor"),
+    [
+        (2, 1, 8, (1, 2, 4), "literal"),
+        (2, 2, 4, (1, 2, 4), "folded"),
+        (3, 1, 8, (2,), "folded"),
+    ],
 )
 def test_bounds_are_above_the_distance_and_close_to_it(
-    name: str, n: int, d: int, K: int, executor: ExecutorName
+    name: str, n: int, d: int, K: int, exponents: tuple[int, ...], executor: ExecutorName
 ) -> None:
     built = ef.construct(GALLERY[name](n, d), grid=K)
     gap = gaps(built, executor)
-    for p in (1, 2, 4):
+    for p in exponents:
         sampled = p_mean(gap, p)
         for way in WAYS:
             certificate = replace(built, p=Fraction(p)).certify(knowledge=way)
@@ -177,7 +181,7 @@ SHAPES = [(1, 1, 8), (1, 2, 4), (2, 1, 2), (2, 1, 4), (3, 1, 4), (2, 2, 2)]
 EXPONENTS = [Fraction(1), Fraction(2), Fraction(5, 2), Fraction(7, 3), Fraction(20)]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     name=st.sampled_from(sorted(GALLERY)),
     shape=st.sampled_from(SHAPES),
@@ -225,7 +229,7 @@ def test_a_lower_bound_is_found_where_the_target_is_another() -> None:
 
 def test_results_are_the_same_wherever_they_are_computed(tmp_path: Path) -> None:
     """Two shards: here, in two processes, from a folder that lost and damaged some."""
-    built = ef.construct(centring(2, 1), grid=128)
+    built = ef.construct(Target(np.sin, 1, 2), grid=128)
     work = tmp_path / "work"
     seen: list[tuple[str, int, int]] = []
 

@@ -121,7 +121,7 @@ def expected(plateaus: Plateaus) -> np.ndarray:
     return np.moveaxis(plateaus.values, -1, 0)
 
 
-def plateau_ends(name: str, halvings: int = 48) -> tuple[np.ndarray, np.ndarray]:
+def plateau_ends(name: str, halvings: int = 44) -> tuple[np.ndarray, np.ndarray]:
     """Where the state of each cell's centre ends, on both sides, by bisection.
 
     All coordinates of all tokens at once, which is right because the layers mix none;
@@ -149,7 +149,8 @@ def measured(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_ramps_have_the_length_that_is_measured(name: str) -> None:
+def test_plateaus_are_those_that_are_measured(name: str) -> None:
+    """Their length is found by bisection; at random points of them the state is theirs."""
     network, box, K = built(name)
     plateaus = found(name)
     low, high = measured(name)
@@ -157,12 +158,20 @@ def test_ramps_have_the_length_that_is_measured(name: str) -> None:
     lengths = (high - low).sum(axis=0)
     missing = widths - lengths - plateaus.ramps
     assert (missing >= 0).all()
-    assert (missing <= widths * K / Fraction(2**47)).all()
+    assert (missing <= widths * K / Fraction(2**43)).all()
     share = ((high - low) * K / widths).min(axis=0)
     shortest = float(np.prod(share.astype(np.float64)))
     assert float(plateaus.shortest) == pytest.approx(shortest, rel=1e-12)
     names = [stage.name for stage in network.stages]
     assert names[plateaus.stages - 1] == "quantise"
+    run, rng = runner(name, exact=True), Random(1)
+    n, d = low.shape[1:]
+    for _ in range(12):
+        cells = np.array([[rng.randrange(K) for _ in range(d)] for _ in range(n)])
+        share = rng.choice([Fraction(1, 2**40), Fraction(rng.random())])
+        place = (cells, np.arange(n)[:, None], np.arange(d))
+        x = low[place] + (high - low)[place] * share
+        assert (run(x[None])[0] == expected(plateaus)[place]).all()
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -176,21 +185,6 @@ def test_ramps_have_the_length_of_the_formula(name: str) -> None:
                 assert length == ramps
             else:
                 assert abs(length - ramps) <= ramps / 2**9  # a guard of 2^-40 is there
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_the_state_is_constant_on_plateaus(name: str) -> None:
-    _, _, K = built(name)
-    plateaus, run = found(name), runner(name, exact=True)
-    low, high = measured(name)
-    rng = Random(1)
-    n, d = low.shape[1:]
-    for _ in range(20):
-        cells = np.array([[rng.randrange(K) for _ in range(d)] for _ in range(n)])
-        share = rng.choice([Fraction(1, 2**40), Fraction(rng.random())])
-        place = (cells, np.arange(n)[:, None], np.arange(d))
-        x = low[place] + (high - low)[place] * share
-        assert (run(x[None])[0] == expected(plateaus)[place]).all()
 
 
 @pytest.mark.parametrize("name", SOFTENED)
@@ -317,7 +311,7 @@ def test_other_stages_first() -> None:
     assert caught.value.stage == attention.name
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(st.integers(0, 2**32))
 def test_changed_weights_are_followed(seed: int) -> None:
     """Whatever is said of changed weights is true of them, in both arithmetics.
@@ -427,6 +421,18 @@ def test_units_that_cancel_in_real_arithmetic_alone(rows: float) -> None:
         plateaus = find_plateaus(weights, box, 2)
         assert plateaus.values.tolist() == [[[0, Fraction(1, 2)]]]
         assert float64_is_as_claimed(weights, plateaus, box), columns
+
+
+def test_a_threshold_that_is_far_below_rounds() -> None:
+    """x - (x - 0.1) is 0.1 for x up to 0.2; beyond, float64 may miss it."""
+    weights = single([([1], [-0.1], [-1])])
+    for high in (0.2, 0.9):
+        box = Box((0.1,), (high,))
+        plateaus = find_plateaus(weights, box, 2)
+        assert set(plateaus.values.flat) == {Fraction(0.1)}
+        assert float64_is_as_claimed(weights, plateaus, box)
+    forged = replace(plateaus, ramps_run=plateaus.ramps)
+    assert not float64_is_as_claimed(weights, forged, box)
 
 
 def test_a_product_that_rounds_after_the_plateau() -> None:

@@ -70,7 +70,7 @@ def test_the_lowest_bit(value: float) -> None:
     assert shifted.numerator % 2 == 1
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(st.data())
 def test_no_order_of_adding_rounds(data: st.DataObject) -> None:
     spread = data.draw(st.sampled_from([0, 2, 20, 960]))
@@ -82,7 +82,7 @@ def test_no_order_of_adding_rounds(data: st.DataObject) -> None:
             assert set(added(terms, list(order))) == {true}
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(st.data())
 def test_no_product_and_no_order_rounds(data: st.DataObject) -> None:
     """Terms that are products, as float64 has them, with bits found from the factors."""

@@ -173,7 +173,7 @@ POLES = [
 @pytest.mark.parametrize("target", POLES, ids=lambda target: target.name)
 def test_a_pole_is_undecided(target: Target, tmp_path: Path) -> None:
     """f is finite at the centres of all cells, so that the network can be built."""
-    of = ef.construct(target, grid=4)
+    of = ef.construct(target, grid=2)
     certificate = of.certificate
     assert certificate.verdict is ef.Verdict.UNKNOWN
     assert certificate.bound is None

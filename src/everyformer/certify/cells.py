@@ -37,6 +37,7 @@ from everyformer.numerics.rationals import power_up
 from everyformer.targets.box import Grid
 
 SPLITTING_DEPTH = 8
+BALL_PRECISION = 64
 SHARD = 8192
 """Representatives in a shard; never chosen by the number of workers."""
 
@@ -162,16 +163,17 @@ def examine(work: Examination, index: int) -> dict[str, Any]:
         "real": _sum_up(_deviation(radius, work.p) * weights),
         "radius": str(Fraction(float(radius.max(initial=0.0)))),
         "lower": _sum_down(least.sum(axis=(1, 2)) * weights),
-        "low": [str(Fraction(float(v))) for v in bounds.low],
-        "high": [str(Fraction(float(v))) for v in bounds.high],
+        "low": [],
+        "high": [],
         "by_balls": bounds.by_balls,
         "undecided": None,
         "worst": [],
     }
     if undecided.any():
         result["undecided"] = rows[int(np.argmax(undecided))].tolist()
-        result["low"] = result["high"] = []
     else:
+        result["low"] = [str(Fraction(float(v))) for v in bounds.low]
+        result["high"] = [str(Fraction(float(v))) for v in bounds.high]
         worst = int(np.argmax(powers))
         result["worst"] = [rows[worst].tolist(), str(Fraction(float(powers[worst])))]
     if work.run:
@@ -258,7 +260,7 @@ def _enclosed(
     grid = work.cells.grid
     ends = cell_ends(grid, rows)
     if work.balls:
-        found = enclose_with_balls(expression, *ends, depth=SPLITTING_DEPTH)
+        found = _by_balls(expression, ends)
         by_balls = len(rows)
     else:
         found = enclose(expression, *ends)
@@ -266,14 +268,18 @@ def _enclosed(
         hard = ~np.asarray(finite.all(axis=(1, 2)))
         by_balls = int(hard.sum())
         if by_balls:
-            again = enclose_with_balls(
-                expression, *(end[hard] for end in ends), depth=SPLITTING_DEPTH
-            )
+            again = _by_balls(expression, tuple(end[hard] for end in ends))
             _intersect(found, hard, again)
     upper = _mean_distance(found, grid, work.p, g)
     lower = np.maximum(np.maximum(found.low - g, g - found.high), 0.0) * (2 - UP)
     low, high = found.low.min(axis=(0, 1)), found.high.max(axis=(0, 1))
     return _Bounds(upper, np.where(np.isfinite(lower), lower, 0.0), low, high, by_balls)
+
+
+def _by_balls(expression: Expression, ends: tuple[np.ndarray, ...]) -> Enclosure:
+    return enclose_with_balls(
+        expression, *ends, precision=BALL_PRECISION, depth=SPLITTING_DEPTH
+    )
 
 
 def _intersect(found: Enclosure, where: np.ndarray, again: Enclosure) -> None:

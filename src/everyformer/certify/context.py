@@ -333,9 +333,10 @@ class _Layer:
         e_k = _dot(head.W_K, error).max(axis=0) * (UP / head.scale_k)
         lead = lead - 2 * to_real(e_k)
         if state.mode == "float64":
-            # A score is rounded once, by 2^-53 of its size: as if keys were off by that.
-            size = np.abs(_to_float(attended.key)).max(axis=0)
-            lead = lead - 2.0**-51 * size / (head.scale_k * unit)
+            # Keys are rounded d times at most, scores once: as if keys were off by that.
+            sizes = _dot(head.W_K, np.abs(_to_float(state.numbers))).max(axis=0)
+            share = (len(head.W_K) + 3) * 2.0**-52
+            lead = lead - share * sizes / (head.scale_k * unit)
         if (rivals & ((query <= 0) | (lead <= 0))).any():
             raise self.undecided(
                 "softmax may choose another token, for all we know: scores are too close "
@@ -350,7 +351,7 @@ class _Layer:
         leak = np.where(rivals, np.maximum(leak, 2.0**-900), 0.0) * UP
         if state.mode == "float64":
             leak = np.where(exponent >= UNDERFLOW, 0.0, leak)
-            return _rounded(attended, state, leak, value)
+            return _rounded(attended, state, leak, exponent, value)
         return leak
 
     def rounding(
@@ -365,10 +366,11 @@ class _Layer:
         largest = [_size(new)]
         for attended in follows:
             head = attended.head
-            for row, shift in ((head.W_Q, head.bias), (head.W_K, 0), (head.W_V, 0)):
+            for row, shift in ((head.W_Q, head.bias), (head.W_V, 0)):
                 entries = [abs(int(v)) for v in row]
                 shared = math.gcd(*entries, shift)
-                largest.append((size * sum(entries) + abs(shift)) // max(shared, 1))
+                scale = max(shared & -shared, 1)  # float64 has no use for other factors
+                largest.append((size * sum(entries) + abs(shift)) // scale)
             heaviest = max(abs(int(w)) for w in head.W_O)
             largest.append(2 * len(follows) * _size(attended.value) * heaviest)
         if max(largest) > 2**53:
@@ -398,20 +400,29 @@ def _dot(row: np.ndarray, error: np.ndarray) -> np.ndarray:
 
 
 def _rounded(
-    attended: _Attended, state: _State, leak: np.ndarray, value: np.ndarray
+    attended: _Attended,
+    state: _State,
+    leak: np.ndarray,
+    exponent: np.ndarray,
+    value: np.ndarray,
 ) -> np.ndarray:
     """The leak of a float64 run: what is lost in a sum is nothing, and copies share.
 
-    Weights are 1 for the top token, or 1/c for c copies of it. A leak below 2^-60 of the
-    value does not change the sum. With c = 1, 2, 4, ... copies nothing is rounded;
-    otherwise each copy's share is, and so are their sums.
+    If all other weights add up to less than 2^-54 beside the top one's, the sum of weights
+    is 1 (or the number c of copies), and the top weight 1 (or 1/c). If their products with
+    values are below 2^-54 of the top value too, they do not change the sum. With c = 1, 2,
+    4, ... copies nothing is rounded; otherwise each copy's share is, and so are their sums.
     """
     n = len(value)
     top = np.abs(np.take_along_axis(value, attended.top, axis=0))
-    left = np.where(to_real(leak) < top * 2.0**-60, 0.0, leak)
+    largest = np.abs(value).max(axis=0)
+    others = np.ldexp(float(n), -np.minimum(exponent, 1000.0).astype(np.int64))
+    hidden = (exponent >= 64) & (others * largest < top * 2.0**-56)
+    nothing = hidden | (leak == 0)
     even = np.take_along_axis(state.even, attended.top, axis=0)
-    exact = even & ~attended.tied & (left == 0)
-    return left + np.where(exact, 0.0, np.ldexp(top * ((2 * n + 4) * 2.0**-53), SCALE))
+    exact = even & ~attended.tied & nothing
+    rounding = np.ldexp(largest * ((4 * n + 8) * 2.0**-53), SCALE)
+    return np.where(nothing, 0.0, leak) + np.where(exact, 0.0, rounding)
 
 
 def to_real(scaled: np.ndarray) -> np.ndarray:

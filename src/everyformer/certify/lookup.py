@@ -226,7 +226,9 @@ def _hit(
     if tokens.mode == "real":
         radius[moving] = (radius[moving] + residual(old, change, centre[moving])) * UP
     else:
-        radius[moving] = _window_rounding(windows, place, t)
+        off = _window_rounding(windows, place, t)
+        # An update that is off may also round its sum with the state the other way.
+        radius[moving] = np.where(off > 0, off + np.abs(centre[moving]) * 2.0**-51, 0.0)
     return replace(tokens, centre=centre, radius=radius)
 
 

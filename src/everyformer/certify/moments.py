@@ -91,12 +91,11 @@ def power(base: np.ndarray, p: Fraction) -> np.ndarray:
             share = float(part)
             result = (1 - share) * result + share * result * base
         elif part:
-            root = np.ones_like(base)
-            for _ in range(part.numerator):
-                root = root * base
+            root = base
             for _ in range(part.denominator.bit_length() - 1):
-                root = np.sqrt(root)
-            result = result * root
+                root = np.sqrt(root)  # first: powers of small numbers may vanish
+            for _ in range(part.numerator):
+                result = result * root
     # What was lost below 2^-1022 is less than 2^-1000.
     return np.where(base > 0, np.maximum(result, 2.0**-1000), 0.0) * UP
 

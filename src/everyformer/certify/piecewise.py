@@ -68,7 +68,7 @@ class LayerFunction:
     def coordinate(self) -> int | None:
         """i, if the layer reads and writes coordinate i alone; 0 if it does nothing."""
         used = {i for i, w in enumerate(self.direction) if w}
-        for vector in (*self.slopes, *self.offsets):
+        for vector in (*self.slopes, *self.offsets, *self.at_breaks):
             used |= {i for i, entry in enumerate(vector) if entry}
         if len(used) > 1:
             return None
@@ -212,6 +212,7 @@ def image(
     at = [
         c / w + value[i]
         for c, value in zip(function.breaks, function.at_breaks, strict=True)
+        if (low is None or low <= c / w) and (high is None or c / w <= high)
     ]
     lows: list[Fraction | None] = list(at)
     highs: list[Fraction | None] = list(at)
@@ -222,6 +223,8 @@ def image(
         end = high if end is None or (high is not None and high < end) else end
         if start is not None and end is not None and start > end:
             continue
+        if start is not None and start == end and start in breaks:
+            continue  # a break alone, counted above
         ends = _line_range(a, c, start, end)
         lows.append(ends[0])
         highs.append(ends[1])

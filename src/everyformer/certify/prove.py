@@ -16,7 +16,13 @@ from typing import Any
 import numpy as np
 
 from everyformer.certify.bound import Bound
-from everyformer.certify.cells import Cells, Declared, Examination, examine
+from everyformer.certify.cells import (
+    BALL_PRECISION,
+    Cells,
+    Declared,
+    Examination,
+    examine,
+)
 from everyformer.certify.certificate import current_versions
 from everyformer.certify.realise import Reading, clamp_rounding, read_network
 from everyformer.certify.shards import Progress, map_shards, no_progress
@@ -218,6 +224,7 @@ def _combine(
         "representatives": cells.count,
         "method": "declared modulus" if isinstance(known, Declared) else "mean value form",
         "by_balls": sum(shard["by_balls"] for shard in results),
+        "precision": f"float64 intervals rounded outward; balls of {BALL_PRECISION} bits",
         "radius": str(max(Fraction(shard["radius"]) for shard in results)),
         "worst": max(
             (shard["worst"] for shard in results if shard["worst"]),

@@ -192,9 +192,13 @@ def _idle_outside(function: LayerFunction, i: int) -> tuple[float, float]:
     w, inf = function.direction[i], float("inf")
     if w <= 0 or not function.breaks:
         return -inf, inf
-    first, last = float(function.breaks[0] / w), float(function.breaks[-1] / w)
+    used = [(row[i], bias) for row, bias, column in function.units if column[i]]
+    # Breaks at which ReLUs cancel are none of the function's, but of its float64 run.
+    kinks = [-bias / row for row, bias in used if row > 0]
+    first = float(min([function.breaks[0] / w, *kinks]))
+    last = float(function.breaks[-1] / w)
     below = not (any(function.slopes[0]) or any(function.offsets[0]) or any(function.shift))
-    below &= all(row[i] >= 0 for row, _, _ in function.units)
+    below &= all(row > 0 or (row == 0 and bias <= 0) for row, bias in used)
     above = not (any(function.slopes[-1]) or any(function.offsets[-1]))
     # Above, ReLUs are active and cancel: `_points_stay` looks after float64 there.
     return (
@@ -257,12 +261,15 @@ def _points_stay(
         exact = sums_exactly(
             np.moveaxis(seen, 0, -1), np.moveaxis(lowest_bits(seen), 0, -1)
         )
-        unit_rows = np.isin(np.abs(rows), (0.0, 1.0))  # products with others may round
-        hidden = np.maximum(seen.sum(axis=0), 0.0)
-        used = (columns != 0) & (hidden > 0)
+        exact &= np.isin(np.abs(rows), (0.0, 1.0))  # products with others may round
+        total = seen.sum(axis=0)
+        inactive = total + np.abs(seen).sum(axis=0) * 2.0**-50 <= 0
+        inactive |= exact & (total <= 0)
+        hidden = np.where(inactive, 0.0, total)
+        used = (columns != 0) & ~inactive
         terms = np.where(used, hidden * columns, 0.0)
         places = np.where(used, lowest_bits(hidden) + lowest_bits(columns), 1 << 20)
-        fine = (~used | (exact & unit_rows)).all(axis=-1) & sums_exactly(terms, places)
+        fine = (~used | exact).all(axis=-1) & sums_exactly(terms, places)
         fits &= fine | (np.array([piece.since for piece in plateaus]) > layer)
     return fits
 

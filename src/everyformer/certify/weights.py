@@ -101,7 +101,15 @@ def read_weights(path: Path) -> Weights:
             msg = f"it has format version {description['version']}, not {VERSION}"
             raise ValueError(msg)
         return _weights(description, tensors, hashlib.sha256(data).hexdigest())
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        IndexError,
+        KeyError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
         msg = f"{path} does not hold the weights of a network: {error!r}. Write it again."
         raise CertificateError(msg) from error
 
@@ -122,9 +130,16 @@ def read_tensors(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     header = json.loads(data[8 : 8 + length])
     body = data[8 + length :]
     tensors: dict[str, np.ndarray] = {}
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
+    entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
+    place = 0
+    for start, stop in sorted(tuple(entry["data_offsets"]) for entry in entries.values()):
+        if start != place:
+            break
+        place = stop
+    if place != len(body):
+        msg = "the tensors do not fill the file, each byte once"
+        raise ValueError(msg)
+    for name, entry in entries.items():
         dtype, shape = DTYPES[entry["dtype"]], tuple(entry["shape"])
         start, stop = entry["data_offsets"]
         count = int(np.prod(shape, dtype=object))
@@ -169,9 +184,14 @@ def _weights(
             msg = f"positions have shape {positions.shape}, not {(n, d)}"
             raise ValueError(msg)
         positions = to_fractions(positions)
+    for stage in stages:
+        breaks = stage.arrays.get(PHI[0])
+        if breaks is not None and not (breaks[..., 0] < breaks[..., 1]).all():
+            msg = f"the stage {stage.name!r} has breaks that do not increase"
+            raise ValueError(msg)
     softmax, exact = spec["normaliser"] == "softmax", kinds.pop()
-    relu = not any(PHI[0] in stage.arrays for stage in stages)
-    if softmax == exact or relu == exact:
+    layers = [stage.arrays for stage in stages if stage.half == "feed_forward"]
+    if softmax == exact or any((PHI[0] in arrays) != exact for arrays in layers):
         msg = (
             "only softmax with ReLU in float64 and hardmax with Phi in rationals are known"
         )
