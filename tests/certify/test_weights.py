@@ -341,6 +341,19 @@ def overlapping(layout: Layout) -> bytes:
     return with_header(header, body)
 
 
+def shared_end(layout: Layout) -> bytes:
+    """W_K is the last tensor, W_Q the same bytes; no byte of the file is left over."""
+    header, body = layout
+    W_K, kept = W_Q.replace("_Q", "_K"), b""
+    names = [name for name in header if name not in ("__metadata__", W_K, W_Q)]
+    for name in [*names, W_K]:
+        start, stop = header[name]["data_offsets"]
+        header[name]["data_offsets"] = [len(kept), len(kept) + stop - start]
+        kept += body[start:stop]
+    header[W_Q]["data_offsets"] = header[W_K]["data_offsets"]
+    return with_header(header, kept)
+
+
 def claiming(length: int) -> Callable[[Layout], bytes]:
     def damage(layout: Layout) -> bytes:
         data = with_header(*layout)
@@ -359,6 +372,7 @@ LAYOUTS: dict[str, Callable[[Layout], bytes]] = {
     "too short": move(W_Q, 0, -8),
     "backwards": move(W_Q, 0, -(10**6)),
     "overlapping": overlapping,
+    "a shared end": shared_end,
     "a hole": lambda layout: with_header(layout[0], layout[1] + bytes(8)),
     "no metadata": lambda layout: with_header({**layout[0], "__metadata__": {}}, layout[1]),
     "a list": lambda layout: with_header(list(layout[0]), layout[1]),

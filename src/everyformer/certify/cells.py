@@ -150,8 +150,10 @@ def examine(work: Examination, index: int) -> dict[str, Any]:
     if work.reading.exact:
         radius = radius + np.abs(centre) * 2.0**-52  # rationals as float64
     bounds = _bounds(work, index, rows, centre)
-    powers = power(bounds.upper, work.p).sum(axis=(1, 2)) * UP
+    with np.errstate(over="ignore"):
+        powers = power(bounds.upper, work.p).sum(axis=(1, 2)) * UP
     least = power_down(np.maximum(bounds.lower - radius * UP, 0.0), work.p)
+    least = np.minimum(least, 2.0**900)
     repeated = np.zeros(len(rows), dtype=bool)
     if not work.reading.positional:
         ordered = np.sort(rows, axis=-1)

@@ -252,8 +252,11 @@ def format_decimal(value: Fraction) -> str:
         >>> format_decimal(Fraction(1, 10)), format_decimal(Fraction(1, 3))
         ('0.1', '3.33334e-01')
     """
-    near = f"{float(value):.12g}"
-    return near if Fraction(near) == value else format_up(value, 6)
+    if value < 2**1000:
+        near = f"{float(value):.12g}"
+        if Fraction(near) == value:
+            return near
+    return format_up(value, 6)
 
 
 def values_bytes(values: np.ndarray) -> bytes:
@@ -305,7 +308,7 @@ def _from_json(values: dict[str, Any], folder: Path) -> Certificate:
     if eps is not None and eps < 0:
         msg = f"a distance of {eps} is claimed"
         raise ValueError(msg)
-    if not all(type(size) is int and 1 <= size <= MAX_SIZE for size in (n, d, K)):
+    if not all(type(size) is int and 1 <= size <= MAX_SIZE for size in (n, d, K)) or K < 2:
         msg = f"n = {n!r}, d = {d!r}, grid = {K!r} are not sizes"
         raise ValueError(msg)
     domain = [(_float(low), _float(high)) for low, high in claim["domain"]]
@@ -379,7 +382,11 @@ def _statement(values: dict[str, Any], folder: Path) -> Statement:
         msg = f"{path} is not the file that the certificate names. Construct again."
         raise CertificateError(msg)
     lipschitz = values["lipschitz"]
-    array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+    try:
+        array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+    except Exception as error:  # numpy parses the header as Python: many things can happen
+        msg = f"{path} is no .npy file ({error!r})"
+        raise ValueError(msg) from error
     if array.dtype != np.float64 or array.ndim != 3 or not np.isfinite(array).all():
         msg = f"{path} does not hold finite float64 values"
         raise ValueError(msg)

@@ -70,6 +70,9 @@ class LayerFunction:
         used = {i for i, w in enumerate(self.direction) if w}
         for vector in (*self.slopes, *self.offsets, *self.at_breaks):
             used |= {i for i, entry in enumerate(vector) if entry}
+        for row, _, column in self.units:  # what cancels here may not in float64
+            for vector in (row, column) if any(column) else ():
+                used |= {i for i, entry in enumerate(vector) if entry}
         if len(used) > 1:
             return None
         return used.pop() if used else 0
