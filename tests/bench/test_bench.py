@@ -39,7 +39,7 @@ def test_nothing_wrong_is_timed() -> None:
         built.plan,
         built.cost,
         type(built.table)(built.table.columns, spoiled),
-        None,
+        built.p,
     )
     with pytest.raises(EveryformerError, match="misses its table"):
         building.table_gap(wrong)

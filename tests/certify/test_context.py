@@ -421,6 +421,31 @@ def test_errors_are_carried_on() -> None:
     assert visible > decided / 4
 
 
+@pytest.mark.parametrize("what", ["query", "key"])
+def test_an_error_narrows_the_gap(what: str) -> None:
+    """The first layer writes 1 - 0.047, or 0 + 0.047, where it should write 1, or 0.
+
+    The second one reads that, as its query or as its keys, and the gap of its scores
+    shrinks from 20 to 16, or from 40 to 36; what it writes has no other error.
+    """
+    rows = [[1, 0], [0, 0]]
+    if what == "query":
+        first = stage([[0, 0]], [-1.0], [[3, 0]], [[1, 0]], [[0, 1]])
+        second = stage([[0, 1]], [0.75], [[80, 0]], [[1, 0]], [[1, 0]])
+    else:
+        first = stage([[2, 0]], [1.0], [[3, 0]], [[1, 0]], [[0, 1]])
+        second = stage([[0, 0]], [-1.0], [[0, 40]], [[1, 0]], [[1, 0]])
+    start = tokens(rows)
+    ids = run_attention(second, run_attention(first, start, softmax=True), softmax=True)
+    assert ids.numbers[0, :, 0].tolist() == [2, 1]
+    with flint.ctx.workprec(PRECISION):
+        z = in_balls([first, second], values(start)[0])
+        pairs = list(distances(z, ids, 0))
+        assert all(off <= bound for off, bound in pairs)
+        naive = arb(Fraction(3, 10**9) if what == "query" else Fraction(1, 10**17))
+        assert pairs[0][0] > naive  # what exact scores would leave
+
+
 def float64_distance(layer: StageWeights, start: Ids) -> tuple[np.ndarray, np.ndarray]:
     """|float64 run - ids|, and the bound; both 0 where it is undecided."""
     try:
