@@ -79,7 +79,7 @@ def test_tolerance_chooses_the_grid_and_is_the_claim(everyformer: Command) -> No
     assert "PROVED: d_1(sort, g) <= 0.3" in report["certificate"]["text"]
     assert report["folder"] == "out"
     claim = read(Path("out/certificate.json"))["claim"]
-    assert (Fraction(claim["eps"]), claim["p"]) == (Fraction(0.3), "1")
+    assert (Fraction(claim["eps"]), claim["p"]) == (Fraction(3, 10), "1")
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ def slow(x):
     time.sleep(60)
     return x
 
-building = ef.Target(slow, 2, 1)
+building = ef.Target(slow, 2, 1, lipschitz=1)
 certifying = ef.Target(lambda x: x, 2, 1, modulus=slow)
 """
 

@@ -35,8 +35,8 @@ def mean_of_line(beta: np.ndarray, steps: np.ndarray, q: int) -> np.ndarray:
         q: 2, 4, 8 or 16.
 
     Example:
-        >>> round(float(mean_of_line(np.array(0.0), np.array([1.0]), 2)), 6)
-        0.57735
+        >>> mean_of_line(np.zeros(1), np.ones((1, 1)), 2).round(6)
+        array([0.57735])
     """
     squares = np.moveaxis(np.square(steps), -1, 0)
     moments = [np.ones_like(beta)] + [np.zeros_like(beta)] * (q // 2)  # E S^0, S^2, ..
@@ -78,8 +78,8 @@ def power(base: np.ndarray, p: Fraction) -> np.ndarray:
     p, so it is at most the mean of its neighbours with whole exponents.
 
     Example:
-        >>> float(power(np.array(4.0), Fraction(3, 2))).__round__(6)
-        8.0
+        >>> power(np.array([4.0]), Fraction(3, 2)).round(6)
+        array([8.])
     """
     whole = math.floor(p)
     part = p - whole

@@ -131,12 +131,8 @@ def read_tensors(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     body = data[8 + length :]
     tensors: dict[str, np.ndarray] = {}
     entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
-    place = 0
-    for start, stop in sorted(tuple(entry["data_offsets"]) for entry in entries.values()):
-        if start != place:
-            break
-        place = stop
-    if place != len(body):
+    pairs = sorted(tuple(entry["data_offsets"]) for entry in entries.values())
+    if [start for start, _ in pairs] + [len(body)] != [0, *(stop for _, stop in pairs)]:
         msg = "the tensors do not fill the file, each byte once"
         raise ValueError(msg)
     for name, entry in entries.items():
