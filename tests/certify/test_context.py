@@ -1,6 +1,7 @@
 """Attention on ids: exact hardmax, and softmax in balls of thousands of bits."""
 
 import importlib
+import math
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -501,3 +502,12 @@ def test_copies_share_in_float64(copies: int) -> None:
             start = tokens([row] * copies, "float64", copies=True)
             off, bound = float64_distance(layer, start)
             assert (off <= bound).all(), row
+
+
+@pytest.mark.parametrize("factor", [3, 5, 7])
+def test_a_first_error_beside_a_large_number(factor: int) -> None:
+    """The layer that makes the first error also rounds its sum with a large state."""
+    gap = 6 * math.log(2) * (1 + 1e-6)
+    layer = stage([[0, 0]], [-1.0], [[gap, 0]], [[1, 0]], [[0, factor]])
+    off, bound = float64_distance(layer, tokens([[0, 2**48], [1, 2**48]], "float64"))
+    assert (off <= bound).all()

@@ -254,7 +254,7 @@ class _Layer:
         if self.softmax:
             error = self.grown(follows, state)
         if state.mode == "float64":
-            error = error + self.rounding(follows, state, new)
+            error = error + self.rounding(follows, state, new, error)
         return replace(state, numbers=new, error=error)
 
     def follow(self, head: _Head, state: _State) -> _Attended:
@@ -355,7 +355,11 @@ class _Layer:
         return leak
 
     def rounding(
-        self, follows: list[_Attended], state: _State, new: np.ndarray
+        self,
+        follows: list[_Attended],
+        state: _State,
+        new: np.ndarray,
+        error: np.ndarray,
     ) -> np.ndarray:
         """What float64 adds in scores, values and sums, in units of 2^-SCALE.
 
@@ -376,7 +380,8 @@ class _Layer:
         if max(largest) > 2**53:
             bits = max(largest).bit_length()
             raise self.undecided(f"float64 cannot hold integers of {bits} bits")
-        inexact = (state.error > 0).any(axis=(0, 1))
+        # By the error after the layer: one that begins here already rounds the sums.
+        inexact = (error > 0).any(axis=(0, 1))
         if not inexact.any():
             return np.zeros_like(state.error)
         added = np.abs(_to_float(state.numbers))
