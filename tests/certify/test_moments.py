@@ -172,7 +172,7 @@ def test_plain_powers_would_not_do() -> None:
 
 
 def test_tiny_powers() -> None:
-    base = np.array([1e-320, 1e-200, 1e-160, 0.0])
+    base = np.array([1e-320, 1e-200, 1e-160, 1.7e-162, 0.0])
     for p in (Fraction(2), Fraction(5, 2), Fraction(4, 3)):
         up = power(base, p).tolist()
         assert all(
@@ -181,3 +181,8 @@ def test_tiny_powers() -> None:
         )
         assert up[-1] == 0
         assert max(up[:2]) <= 1e-200
+        down = power_down(base, p).tolist()
+        assert all(
+            Fraction(v) ** p.denominator <= Fraction(b) ** p.numerator
+            for v, b in zip(down, base.tolist(), strict=True)
+        )

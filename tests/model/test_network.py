@@ -170,8 +170,9 @@ def test_bad_files(soft: Built, tmp_path: Path) -> None:
         "[]",
         '{"version": 1}',
         '{"version": 1, "denominators": {"z": "3"}}',
+        '{"version": 1, "denominators": {"w": "0"}}',
     ):
-        save_file({"w": np.zeros(3)}, newer, {storage.FORMAT: header})
+        save_file({"w": np.ones(3)}, newer, {storage.FORMAT: header})
         with pytest.raises(FileFormatError, match="is damaged"):
             ef.load(newer)
     arrays = dict(soft.network.arrays())

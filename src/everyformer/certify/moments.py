@@ -110,4 +110,5 @@ def power_down(base: np.ndarray, p: Fraction) -> np.ndarray:
         for _ in range(math.floor(p)):
             high = high * base
         low = high if p.denominator == 1 else high * base
-    return np.minimum(low, high) * (2 - UP)
+    least = np.minimum(low, high) * (2 - UP)
+    return np.where(least > 2.0**-1000, least, 0.0)  # below, rounding may have added

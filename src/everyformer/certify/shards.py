@@ -167,8 +167,13 @@ def _run_on_dask(
     # What matters in Dask's log comes here as an exception. And `shared` does belong in
     # the graph: a scattered copy would be lost with the last worker that holds it.
     quiet = dask.utils.silence_logging_cmgr(logging.CRITICAL)
-    large = {"distributed.admin.large-graph-warning-threshold": "1 TB"}
-    with quiet, import_module("dask.config").set(large), opened as client:
+    # Dask has workers give memory back after every array, which took most of their time.
+    settings = {
+        "distributed.admin.large-graph-warning-threshold": "1 TB",
+        "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 2**30,
+        "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 2**30,
+    }
+    with quiet, import_module("dask.config").set(settings), opened as client:
         # The scheduler sees only bytes and functions of Python: it needs no everyformer.
         runs = [client.submit(pickle.loads, payload, pure=False)] * len(indices)
         lost = (dask.KilledWorker, dask.CancelledError)

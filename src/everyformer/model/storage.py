@@ -69,7 +69,7 @@ def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     try:
         for name, denominator in header["denominators"].items():
             arrays[name] = _from_digits(arrays[name], int(denominator))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         msg = f"{path} is damaged: {error!r}. Write the network again."
         raise FileFormatError(msg) from error
     return header, arrays
