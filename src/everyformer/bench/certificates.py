@@ -90,14 +90,15 @@ def _measure(case: Case, progress: Progress) -> dict[str, Any]:
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal."""
     shown = Table(title=f"Certificates (n, d, K), p = 2, {report['workers']} processes")
-    for name in ("target", "blocks", "cells", "examined", "s", "bound", "sampled"):
-        shown.add_column(name, justify="left" if name == "target" else "right")
+    for name in ("target", "blocks", "cells", "examined", "s", "bound", "/ sampled"):
+        left = name == "target"
+        shown.add_column(name, justify="left" if left else "right", no_wrap=left)
     for row in report["rows"]:
         shown.add_row(
             f"{row['target']}\n{row['n']}, {row['d']}, {row['K']}",
             *(f"{row[key]:,}" for key in ("blocks", "cells", "examined")),
             f"{row['seconds']:.1f}",
             row["bound"],
-            f"{row['distance_sampled']:.3e}",
+            f"{row['ratio']:.2f}",
         )
     return shown
