@@ -56,6 +56,14 @@ YUN2020 = Paper(
     ),
 )
 
+LUO2022 = Paper(
+    key="Luo et al. 2022",
+    authors="S. Luo, S. Li, S. Zheng, T.-Y. Liu, L. Wang, D. He",
+    title="Your Transformer May Not be as Powerful as You Expect",
+    venue="NeurIPS 2022",
+    results=("Theorem 2", "Theorem 3", "Proposition 4", "Equation 8"),
+)
+
 
 @dataclass(frozen=True)
 class Citation:

@@ -90,7 +90,7 @@ def _measure(case: Case, progress: Progress) -> dict[str, Any]:
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal."""
     shown = Table(title=f"Certificates (n, d, K), p = 2, {report['workers']} processes")
-    for name in ("target", "blocks", "cells", "examined", "s", "bound", "/ sampled"):
+    for name in ("target", "blocks", "cells", "examined", "s", "bound", "ratio"):
         left = name == "target"
         shown.add_column(name, justify="left" if left else "right", no_wrap=left)
     for row in report["rows"]:

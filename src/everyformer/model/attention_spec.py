@@ -1,0 +1,54 @@
+"""What an attention layer can do, as data: layers describe themselves, checks judge."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class AttentionSpec:
+    """A family of attention layers: everything but the learned numbers.
+
+        o_i = sum_j c_ij softmax_j(q_i k_j + b_ij) (v_j + r_ij)
+
+    A statement about a spec is a statement about all parameters of the layer.
+
+    Attributes:
+        name: The encoding, as the command line names it.
+        bias: Whether the logits have a term b_ij that depends on positions (or a product
+            q_i k_j that does, as with rotary encodings).
+        gain: Whether the weights are multiplied by learnable numbers c_{i-j}.
+        value_term: Whether learnable vectors r_{i-j} are added to the values.
+        absolute: Whether learnable positions are added to the tokens.
+        special_token: Whether the first token is one that occurs nowhere else.
+        normalised: Whether the weights of a row sum to 1 before the gain.
+        causal: Whether a token sees only itself and earlier ones.
+        query_bias: Whether the query has a bias, or the logits a learnable multiple of a
+            linear form of the key: what the attentive condition needs.
+        value_bias: Whether the value or the output has a bias.
+        feed_forward_bias: Whether feed-forward layers have biases.
+        relative_to: What b_ij and c_ij depend on: "offset", i - j, or "graph", a distance
+            of nodes.
+    """
+
+    name: str
+    bias: bool = False
+    gain: bool = False
+    value_term: bool = False
+    absolute: bool = False
+    special_token: bool = False
+    normalised: bool = True
+    causal: bool = False
+    query_bias: bool = True
+    value_bias: bool = True
+    feed_forward_bias: bool = True
+    relative_to: str = "offset"
+
+    @property
+    def ignores_positions(self) -> bool:
+        """Whether nothing tells positions apart, but for a special first token."""
+        positional = self.bias or self.gain or self.value_term or self.absolute
+        return not (positional or self.causal)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return dict(vars(self))
