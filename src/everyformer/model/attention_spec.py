@@ -26,6 +26,8 @@ class AttentionSpec:
             linear form of the key: what the attentive condition needs.
         value_bias: Whether the value or the output has a bias.
         feed_forward_bias: Whether feed-forward layers have biases.
+        fixed_bias: Whether b_ij holds numbers that no parameter can make vanish (ALiBi).
+        rotary: Whether queries and keys are rotated by their positions.
         relative_to: What b_ij and c_ij depend on: "offset", i - j, or "graph", a distance
             of nodes.
     """
@@ -41,6 +43,8 @@ class AttentionSpec:
     query_bias: bool = True
     value_bias: bool = True
     feed_forward_bias: bool = True
+    fixed_bias: bool = False
+    rotary: bool = False
     relative_to: str = "offset"
 
     @property

@@ -1,0 +1,1 @@
+"""What the operations of a module imply, whatever its weights."""

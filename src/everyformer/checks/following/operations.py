@@ -1,0 +1,28 @@
+"""Facts of the inputs of an operation in, facts of its result out.
+
+One rule for each kind of operation, in `pointwise`, `products` and `shapes`. An operation
+without a rule loses all facts, so that nothing false is ever said.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from everyformer.checks.following import pointwise, products, shapes
+from everyformer.checks.following.facts import Shape, unknown
+from everyformer.checks.following.registry import RULES, tensors_of
+
+__all__ = ["apply", "pointwise", "products", "shapes"]
+
+
+def apply(op: Any, args: Sequence[Any], kwargs: dict[str, Any], shape: Shape) -> Any:
+    """Facts of op(*args, **kwargs), the tensors among the arguments given as facts."""
+    name = op.__name__.split(".")[0]
+    inputs = tensors_of((args, tuple(kwargs.values())))
+    if name in RULES:
+        return RULES[name](*args, **kwargs, shape=shape)
+    tags = getattr(op, "tags", ())
+    if torch.Tag.pointwise in tags and torch.Tag.nondeterministic_seeded not in tags:
+        return pointwise.pointwise(name, args, kwargs, shape)
+    return unknown(shape, inputs)

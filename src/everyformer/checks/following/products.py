@@ -1,0 +1,210 @@
+"""Products of matrices, softmax and attention.
+
+The key rule is that of a weighted mean: if the weights sum to 1 along the keys, and the
+values are the same for all keys, the result is that value, the same for all queries
+(the induction step of Luo et al. 2022, Theorem 2). Softmax makes such weights, whatever is
+added to its logits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from everyformer.checks.following.facts import FINITE, Facts, Shape, unknown
+from everyformer.checks.following.pointwise import pointwise
+from everyformer.checks.following.registry import aligned, moves_together, rule
+from everyformer.checks.following.shapes import permute
+from everyformer.papers import LUO2022, implements
+
+
+@rule("softmax", "_softmax", "_safe_softmax")
+@implements(LUO2022, "Theorem 2")
+def softmax(x: Facts, dim: int, *_: Any, shape: Shape, **__: Any) -> Facts:
+    """Weights that sum to 1, provided that no row is blocked altogether."""
+    own = x.dim(dim)
+    some_key = False
+    if x.blocked is not None:
+        open_ = ~x.blocked.broadcast_to(shape)
+        some_key = bool(open_.any(dim=own).all())
+    past = None if x.past == own else x.past
+    return Facts(
+        shape,
+        x.depends,
+        x.uniform,
+        own if some_key else None,
+        x.moves,
+        past=past,
+        blocked=FINITE if some_key else None,
+    )
+
+
+@rule("matmul", "mm", "bmm")
+def matmul(a: Facts, b: Facts, *, shape: Shape) -> Facts:
+    """Products of matrices: result[.., i, j] = sum_k a[.., i, k] b[.., k, j]."""
+    if len(a.shape) < 2 or len(b.shape) < 2:
+        return unknown(shape, [a, b])
+    rank = len(shape)
+    i, j = rank - 2, rank - 1
+    row, key = len(a.shape) - 2, len(a.shape) - 1
+    key_b, column = len(b.shape) - 2, len(b.shape) - 1
+    uniform = {
+        d
+        for d in range(rank - 2)
+        if all((own := aligned(f, d, rank)) is None or own in f.uniform for f in (a, b))
+    }
+    if row in a.uniform or (a.sums_to_one == key and key_b in b.uniform):
+        uniform.add(i)
+    if column in b.uniform or (b.sums_to_one == key_b and key in a.uniform):
+        uniform.add(j)
+    past = None
+    if not b.depends and a.past not in (None, key):
+        past = a.past + rank - len(a.shape)
+    if not a.depends and b.past not in (None, key_b):
+        past = b.past + rank - len(b.shape)
+    return Facts(
+        shape,
+        a.depends or b.depends,
+        frozenset(uniform),
+        moves=_product_moves(a, b, rank),
+        zero=(a.zero and b.is_finite) or (b.zero and a.is_finite),
+        past=past,
+        blocked=FINITE if a.is_finite and b.is_finite else None,
+    )
+
+
+def _product_moves(a: Facts, b: Facts, rank: int) -> frozenset[int] | None:
+    """Keys that move in one factor move in the other, or it is uniform there."""
+    if a.moves is None or b.moves is None:
+        return None
+    key, key_b = len(a.shape) - 1, len(b.shape) - 2
+    if (key in a.moves) != (key_b in b.moves):
+        fixed, own = (b, key_b) if key in a.moves else (a, key)
+        if fixed.depends or own not in fixed.uniform:
+            return None
+    batch = moves_together([_batch(a), _batch(b)], rank - 2)
+    if batch is None:
+        return None
+    moves = set(batch)
+    if len(a.shape) - 2 in a.moves:
+        moves.add(rank - 2)
+    if len(b.shape) - 1 in b.moves:
+        moves.add(rank - 1)
+    return frozenset(moves)
+
+
+def _batch(fact: Facts) -> Facts:
+    """The facts of the dimensions before the matrices."""
+    kept = range(len(fact.shape) - 2)
+    moves = None if fact.moves is None else frozenset(fact.moves & set(kept))
+    uniform = frozenset(fact.uniform & set(kept))
+    return Facts(fact.shape[:-2], fact.depends, uniform, moves=moves)
+
+
+@rule("addmm", "baddbmm")
+def addmm(c: Facts, a: Facts, b: Facts, *, shape: Shape, **kwargs: Any) -> Facts:
+    """A product and a sum."""
+    if kwargs:
+        return unknown(shape, [a, b, c])
+    return pointwise("add", (matmul(a, b, shape=shape), c), {}, shape)
+
+
+@rule("linear")
+def linear(x: Facts, W: Facts, b: Facts | None = None, *, shape: Shape) -> Facts:
+    """x W^T + b, a product along the last dimension."""
+    transposed = permute(W, [1, 0], shape=W.shape[::-1])
+    product = matmul(x, transposed, shape=shape)
+    return product if b is None else pointwise("add", (product, b), {}, shape)
+
+
+@rule("scaled_dot_product_attention")
+@implements(LUO2022, "Theorem 2")
+def attention(
+    q: Facts,
+    k: Facts,
+    v: Facts,
+    attn_mask: Facts | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    shape: Shape,
+    **kwargs: Any,
+) -> Facts:
+    """softmax(q k^T + mask) v."""
+    inputs = [q, k, v] + ([] if attn_mask is None else [attn_mask])
+    if dropout_p or kwargs.get("enable_gqa") or any(len(f.shape) < 2 for f in inputs):
+        return unknown(shape, inputs)
+    keys = k.shape[-2]
+    scores = (*shape[:-1], keys)
+    flipped = [*range(len(k.shape) - 2), len(k.shape) - 1, len(k.shape) - 2]
+    transposed = permute(k, flipped, shape=(*k.shape[:-2], k.shape[-1], keys))
+    logits = matmul(q, transposed, shape=scores)
+    if attn_mask is not None:
+        logits = pointwise("add", (logits, _additive(attn_mask)), {}, scores)
+    if is_causal:
+        queries = shape[-2]
+        later = torch.ones(queries, keys, dtype=torch.bool).triu(1)
+        blocked = None if logits.blocked is None else logits.blocked | later
+        uniform = logits.uniform - {len(scores) - 1, len(scores) - 2}
+        moves = None if logits.depends else logits.moves
+        logits = replace(logits, blocked=blocked, uniform=frozenset(uniform), moves=moves)
+    result = matmul(softmax(logits, -1, shape=scores), v, shape=shape)
+    if is_causal and attn_mask is None and _all_past([q, k, v], -2):
+        return replace(result, past=len(shape) - 2)
+    return result
+
+
+def _additive(mask: Facts) -> Facts:
+    """A mask as a term of the logits."""
+    if mask.value is not None and mask.value.dtype == torch.bool:
+        return replace(mask, blocked=~mask.value, value=None, zero=False)
+    return mask
+
+
+def _all_past(inputs: list[Facts], dim: int) -> bool:
+    return all(not f.depends or f.past == f.dim(dim) for f in inputs)
+
+
+@rule("layer_norm")
+def layer_norm(
+    x: Facts,
+    normalised: Sequence[int],
+    weight: Facts | None = None,
+    bias: Facts | None = None,
+    *_: Any,
+    shape: Shape,
+) -> Facts:
+    """(x - mean) / deviation over the last dimensions, times weight, plus bias."""
+    first = len(shape) - len(normalised)
+    moves = x.moves
+    if moves is None or any(d >= first for d in moves):
+        moves = None
+    plain = Facts(
+        shape,
+        x.depends,
+        frozenset(d for d in x.uniform if d < first),
+        moves=moves,
+        zero=x.zero,
+        past=x.past if x.past is not None and x.past < first else None,
+        blocked=FINITE if x.is_finite else None,
+    )
+    for name, term in (("mul", weight), ("add", bias)):
+        if term is not None:
+            plain = pointwise(name, (plain, term), {}, shape)
+    return plain
+
+
+@rule("embedding")
+def embedding(table: Facts, index: Facts, *_: Any, shape: Shape, **__: Any) -> Facts:
+    """Rows of a table."""
+    if table.depends:
+        return unknown(shape, [table, index])
+    return Facts(
+        shape,
+        index.depends,
+        index.uniform,
+        moves=index.moves,
+        past=index.past,
+        blocked=FINITE if table.is_finite else None,
+    )

@@ -1,0 +1,62 @@
+"""The rules of operations, by name, and what several of them need."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from everyformer.checks.following.facts import Facts
+
+Rule = Callable[..., Any]
+R = TypeVar("R", bound=Rule)
+RULES: dict[str, Rule] = {}
+
+
+def rule(*names: str) -> Callable[[R], R]:
+    """Register the rule of some aten operations."""
+
+    def register(function: R) -> R:
+        RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def tensors_of(args: Any) -> list[Facts]:
+    """All facts in nested arguments."""
+    if isinstance(args, Facts):
+        return [args]
+    if isinstance(args, (list, tuple)):
+        return [fact for entry in args for fact in tensors_of(entry)]
+    return []
+
+
+def aligned(fact: Facts, dim: int, rank: int) -> int | None:
+    """The dimension of an operand that meets `dim` of a result of `rank`; None if none."""
+    own = dim - (rank - len(fact.shape))
+    return own if own >= 0 else None
+
+
+def moves_together(inputs: list[Facts], rank: int) -> frozenset[int] | None:
+    """Dimensions that move, if operands agree: a fixed one must be uniform there."""
+    moves: set[int] = set()
+    for fact in inputs:
+        if fact.moves is None:
+            return None
+        moves |= {d + rank - len(fact.shape) for d in fact.moves}
+    for fact in inputs:
+        for dim in moves:
+            own = aligned(fact, dim, rank)
+            if own is None or own in (fact.moves or ()) or fact.shape[own] == 1:
+                continue
+            if fact.depends or own not in fact.uniform:
+                return None
+    return frozenset(moves)
+
+
+def past_together(inputs: list[Facts], rank: int) -> int | None:
+    """The dimension that keeps to the past in all operands that depend on tokens."""
+    dims = {
+        None if f.past is None else f.past + rank - len(f.shape)
+        for f in inputs
+        if f.depends
+    }
+    return dims.pop() if len(dims) == 1 else None

@@ -1,0 +1,198 @@
+"""Operations that move entries, merge, split or sum over dimensions."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from everyformer.checks.following.facts import FINITE, Facts, Shape, unknown
+from everyformer.checks.following.registry import (
+    moves_together,
+    past_together,
+    rule,
+    tensors_of,
+)
+
+
+@rule("gather", "index_select", "index", "roll", "flip", "repeat", "repeat_interleave")
+def data_movement(x: Facts, *args: Any, shape: Shape, **kwargs: Any) -> Facts:
+    """Entries of x in another order: nothing is known of where they are."""
+    inputs = [x, *tensors_of((args, tuple(kwargs.values())))]
+    blocked = FINITE if x.is_finite else None
+    return replace(unknown(shape, inputs), blocked=blocked, zero=x.zero)
+
+
+@rule("mean", "sum", "amax", "amin", "var", "std")
+def reduction(
+    x: Facts, dims: Any = None, keepdim: bool = False, *_: Any, shape: Shape, **kwargs: Any
+) -> Facts:
+    """A symmetric function of the entries along some dimensions."""
+    keepdim = kwargs.get("keepdim", keepdim)
+    if dims is None or isinstance(dims, int):
+        dims = range(len(x.shape)) if dims is None else [dims]
+    gone = {x.dim(d) for d in dims}
+    kept = [d for d in range(len(x.shape)) if d not in gone]
+    place = {d: (d if keepdim else k) for k, d in enumerate(kept)}
+    moves = None if x.moves is None else frozenset(place[d] for d in x.moves - gone)
+    return Facts(
+        shape,
+        x.depends,
+        frozenset(place[d] for d in x.uniform - gone),
+        moves=moves,
+        zero=x.zero,
+        past=place.get(x.past) if x.past is not None else None,
+        blocked=FINITE if x.is_finite else None,
+    )
+
+
+def _renamed(x: Facts, place: dict[int, int], shape: Shape, more: set[int]) -> Facts:
+    """Facts of a tensor whose dimensions have new numbers; those left out are lost."""
+    moves = x.moves
+    if moves is not None:
+        moves = frozenset(place[d] for d in moves) if moves <= place.keys() else None
+    return Facts(
+        shape,
+        x.depends,
+        frozenset({place[d] for d in x.uniform if d in place} | more),
+        None if x.sums_to_one is None else place.get(x.sums_to_one),
+        moves,
+        x.zero,
+        None if x.past is None else place.get(x.past),
+    )
+
+
+@rule("permute")
+def permute(x: Facts, dims: Sequence[int], *, shape: Shape) -> Facts:
+    """Dimensions in another order."""
+    place = {x.dim(old): new for new, old in enumerate(dims)}
+    blocked = None if x.blocked is None else x.blocked.broadcast_to(x.shape).permute(*dims)
+    return replace(_renamed(x, place, shape, set()), blocked=blocked)
+
+
+@rule("transpose")
+def transpose(x: Facts, first: int, second: int, *, shape: Shape) -> Facts:
+    """Two dimensions exchanged."""
+    dims = list(range(len(x.shape)))
+    a, b = x.dim(first), x.dim(second)
+    dims[a], dims[b] = b, a
+    return permute(x, dims, shape=shape)
+
+
+@rule("t")
+def t(x: Facts, *, shape: Shape) -> Facts:
+    """A matrix transposed."""
+    return permute(x, list(reversed(range(len(x.shape)))), shape=shape)
+
+
+@rule("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "unflatten", "flatten")
+def view(x: Facts, *_: Any, shape: Shape, **__: Any) -> Facts:
+    """Dimensions merged and split; a dimension keeps its facts where it stays whole."""
+    place: dict[int, int] = {}
+    more: set[int] = set()
+    for old, new in matching_groups(x.shape, shape):
+        olds = [d for d in old if x.shape[d] > 1]
+        news = [d for d in new if shape[d] > 1]
+        if len(olds) == len(news) == 1:
+            place[olds[0]] = news[0]
+        if all(d in x.uniform for d in olds):
+            more |= set(news)
+    blocked = None
+    if x.blocked is not None:
+        blocked = x.blocked.broadcast_to(x.shape).reshape(shape)
+    # Dimensions of size 1 never move, and never hold the past.
+    return replace(_renamed(x, place, shape, more), blocked=blocked)
+
+
+def matching_groups(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]:
+    """The finest groups of neighbouring dimensions with equal products.
+
+    Example:
+        >>> matching_groups((1, 6, 8), (1, 6, 2, 4))
+        [([0], [0]), ([1], [1]), ([2], [2, 3])]
+    """
+    groups: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(old) or j < len(new):
+        olds, news = [], []
+        left = right = 1
+        while not (olds or news) or left != right:
+            if left <= right and i < len(old):
+                olds.append(i)
+                left, i = left * old[i], i + 1
+            elif j < len(new):
+                news.append(j)
+                right, j = right * new[j], j + 1
+            else:
+                olds.append(i)
+                left, i = left * old[i], i + 1
+            if left == right and ((olds and news) or i == len(old) or j == len(new)):
+                break
+        groups.append((olds, news))
+    return groups
+
+
+@rule("expand")
+def expand(x: Facts, *_: Any, shape: Shape, **__: Any) -> Facts:
+    """Copies along new dimensions and those of size 1."""
+    offset = len(shape) - len(x.shape)
+    place = {d: d + offset for d in range(len(x.shape)) if x.shape[d] == shape[d + offset]}
+    more = {d for d in range(len(shape)) if d < offset or x.shape[d - offset] == 1}
+    blocked = None if x.blocked is None else x.blocked.broadcast_to(shape)
+    return replace(_renamed(x, place, shape, more), blocked=blocked)
+
+
+@rule("select")
+def select(x: Facts, dim: int, index: int, *, shape: Shape) -> Facts:
+    """One entry along a dimension."""
+    own = x.dim(dim)
+    kept = [d for d in range(len(x.shape)) if d != own]
+    blocked = None
+    if x.blocked is not None:
+        blocked = x.blocked.broadcast_to(x.shape).select(own, index)
+    place = {d: k for k, d in enumerate(kept)}
+    return replace(_renamed(x, place, shape, set()), blocked=blocked)
+
+
+@rule("slice")
+def slice_(
+    x: Facts,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+    *,
+    shape: Shape,
+) -> Facts:
+    """A part of a dimension."""
+    own = x.dim(dim)
+    if shape == x.shape:
+        return replace(x, value=None)
+    place = {d: d for d in range(len(x.shape)) if d != own}
+    more = {own} if own in x.uniform else set[int]()
+    blocked = FINITE if x.is_finite else None
+    return replace(_renamed(x, place, shape, more), blocked=blocked)
+
+
+@rule("split_with_sizes", "split", "chunk")
+def split(x: Facts, sizes: Any, dim: int = 0, *, shape: Any) -> list[Facts]:
+    """Parts of a dimension; `shape` holds the shape of each."""
+    return [slice_(x, dim, shape=one) for one in shape]
+
+
+@rule("cat")
+def cat(parts: Sequence[Facts], dim: int = 0, *, shape: Shape) -> Facts:
+    """Tensors one after the other."""
+    own = dim % len(shape)
+    if any(len(f.shape) != len(shape) for f in parts):
+        return unknown(shape, list(parts))
+    others = [replace(f, uniform=frozenset(f.uniform - {own}), value=None) for f in parts]
+    moves = moves_together(others, len(shape))
+    past = past_together(others, len(shape))
+    return Facts(
+        shape,
+        any(f.depends for f in parts),
+        frozenset.intersection(*(f.uniform for f in others)) - {own},
+        moves=None if moves is None or own in moves else moves,
+        zero=all(f.zero for f in parts),
+        past=None if past == own else past,
+        blocked=FINITE if all(f.is_finite for f in parts) else None,
+    )

@@ -1,0 +1,203 @@
+"""Follow a module from its input to its output, operation by operation."""
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+
+from everyformer.checks.following.facts import (
+    Facts,
+    constant,
+    tokens,
+    unknown,
+    weight,
+)
+from everyformer.checks.following.operations import apply
+from everyformer.checks.following.registry import tensors_of
+
+KEPT = (
+    "scaled_dot_product_attention.default",
+    "linear.default",
+    "matmul.default",
+    "layer_norm.default",
+    "softmax.int",
+    "dropout.default",
+)
+"""Operations that have a rule of their own and are not taken apart."""
+
+LARGEST_CONSTANT = 2**20
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What following a module gave.
+
+    Attributes:
+        output: Facts of its output, or None if it could not be followed.
+        mixing: For every product that adds up tokens, whether its weights sum to 1.
+        obstacle: Why it could not be followed; "" if it could.
+    """
+
+    output: Facts | None
+    mixing: tuple[bool, ...] = ()
+    obstacle: str = ""
+
+
+class Calling(nn.Module):
+    """A module with the call that feeds it tokens, as a module of one argument."""
+
+    def __init__(self, module: nn.Module, call: Callable[..., torch.Tensor]) -> None:
+        """Keep both."""
+        super().__init__()
+        self.module = module
+        self.call = call
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The output for tokens of shape (1, n, d)."""
+        return self.call(self.module, x)
+
+
+def follow(
+    module: nn.Module, call: Callable[..., torch.Tensor], x: torch.Tensor
+) -> Followed:
+    """Facts of the output of a module that hold for all weights and all inputs.
+
+    The module is exported for the shape of x; control flow that depends on numbers, and
+    operations without a rule, only lose facts.
+
+    Args:
+        module: Not in training.
+        call: Called as call(module, x).
+        x: An input of shape (1, n, d), n >= 2.
+    """
+    try:
+        program = torch.export.export(Calling(module, call), (x,), strict=False)
+        table = torch.export.default_decompositions()
+        for name in KEPT:
+            operation, overload = name.split(".")
+            table.pop(getattr(getattr(torch.ops.aten, operation), overload), None)
+        program = program.run_decompositions(table)
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [""])[0]
+        return Followed(None, obstacle=f"export: {type(error).__name__}: {first[:200]}")
+    return _Walk(program, x.shape[1]).run()
+
+
+class _Walk:
+    """Facts of every node of an exported program, in order."""
+
+    def __init__(self, program: ExportedProgram, seq_len: int) -> None:
+        self.program, self.seq_len = program, seq_len
+        self.facts: dict[str, Any] = {}
+        self.mixing: list[bool] = []
+
+    def run(self) -> Followed:
+        """Follow all nodes; facts of the output."""
+        inputs = {spec.arg.name: spec for spec in self.program.graph_signature.input_specs}
+        for node in self.program.graph.nodes:
+            if node.op == "placeholder":
+                self.facts[node.name] = self._input(node, inputs[node.name])
+            elif node.op == "call_function":
+                self.facts[node.name] = self._call(node)
+            elif node.op == "output":
+                return self._output(node)
+        return Followed(None, obstacle="export: no output")
+
+    def _input(self, node: Any, spec: Any) -> Any:
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor):
+            return value
+        shape = tuple(int(size) for size in value.shape)
+        if spec.kind == InputKind.USER_INPUT:
+            return tokens(shape)
+        if spec.kind == InputKind.CONSTANT_TENSOR:
+            held = self.program.constants[spec.target]
+            return constant(held) if isinstance(held, torch.Tensor) else weight(shape)
+        return _careful(weight(shape), value)
+
+    def _call(self, node: Any) -> Any:
+        args, kwargs = self._resolve(node.args), self._resolve(dict(node.kwargs))
+        if node.target is operator.getitem:
+            container, index = args
+            return container[index] if isinstance(container, (list, tuple)) else container
+        result = node.meta.get("val")
+        if result is None:
+            return None
+        inputs = tensors_of((args, tuple(kwargs.values())))
+        if not isinstance(result, torch.Tensor):
+            return self._several(node.target, args, kwargs, inputs, result)
+        shape = tuple(int(size) for size in result.shape)
+        known = all(fact.value is not None for fact in inputs)
+        if known and result.numel() <= LARGEST_CONSTANT and _is_function(node.target):
+            return constant(node.target(*_values(args), **_values(kwargs)))
+        self._note_mixing(node.target, inputs)
+        try:
+            found = apply(node.target, args, kwargs, shape)
+        except TypeError:  # an overload with other arguments
+            found = unknown(shape, inputs)
+        return _careful(found, result)
+
+    def _several(self, op: Any, args: Any, kwargs: Any, inputs: Any, result: Any) -> Any:
+        if not isinstance(result, (list, tuple)):
+            return result
+        shapes = [tuple(int(s) for s in r.shape) for r in result if r is not None]
+        if op.__name__.split(".")[0] in ("split_with_sizes", "split", "chunk"):
+            return apply(op, args, kwargs, shapes)  # type: ignore[arg-type]
+        return [unknown(shape, inputs) for shape in shapes]
+
+    def _note_mixing(self, op: Any, inputs: list[Facts]) -> None:
+        """Whether a product of two tensors that depend on tokens mixes them by means."""
+        name = op.__name__.split(".")[0]
+        if name in ("matmul", "bmm", "mm") and len(inputs) == 2:
+            a, b = inputs
+            if len(a.shape) < 2 or len(b.shape) < 2 or not b.depends:
+                return
+            moving = b.moves is None or (len(b.shape) - 2) in b.moves
+            if moving and b.shape[-2] == self.seq_len:
+                self.mixing.append(a.sums_to_one == len(a.shape) - 1)
+        if name == "scaled_dot_product_attention":
+            self.mixing.append(True)
+
+    def _resolve(self, args: Any) -> Any:
+        if isinstance(args, torch.fx.Node):
+            return self.facts[args.name]
+        if isinstance(args, (list, tuple)):
+            return [self._resolve(entry) for entry in args]
+        if isinstance(args, dict):
+            return {key: self._resolve(entry) for key, entry in args.items()}
+        return args
+
+    def _output(self, node: Any) -> Followed:
+        specs = self.program.graph_signature.output_specs
+        for spec, arg in zip(specs, node.args[0], strict=True):
+            if spec.kind == OutputKind.USER_OUTPUT and isinstance(arg, torch.fx.Node):
+                return Followed(self.facts[arg.name], tuple(self.mixing))
+        return Followed(None, obstacle="export: the output is no tensor")
+
+
+def _careful(fact: Any, value: torch.Tensor) -> Any:
+    """A mask of unknown booleans may block anything."""
+    if isinstance(fact, Facts) and value.dtype == torch.bool:
+        return replace(fact, blocked=None)
+    return fact
+
+
+def _is_function(op: Any) -> bool:
+    """Whether an operation gives the same numbers every time."""
+    return torch.Tag.nondeterministic_seeded not in getattr(op, "tags", ())
+
+
+def _values(args: Any) -> Any:
+    """Arguments with the numbers of known tensors."""
+    if isinstance(args, Facts):
+        return args.value
+    if isinstance(args, list):
+        return [_values(entry) for entry in args]
+    if isinstance(args, dict):
+        return {key: _values(entry) for key, entry in args.items()}
+    return args

@@ -1,0 +1,152 @@
+"""What a rule is, and how it comes to its verdict."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from everyformer.checks.finding import Counterexample, Finding
+from everyformer.checks.following.walk import Followed
+from everyformer.checks.subject import Subject, Trial
+from everyformer.model.attention_spec import AttentionSpec
+from everyformer.papers import Citation
+from everyformer.verdict import Verdict
+
+VIOLATED = 1e-6
+"""A violation beyond this, relative to the output, is none of float64's."""
+
+SECTIONS = ("What it checks", "Why it matters", "Satisfied by", "Violated by", "Source")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What structure says: whether the property holds for all weights, and why."""
+
+    holds: bool | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Search:
+    """How to look for a counterexample.
+
+    Attributes:
+        inputs: Inputs to try, from a generator, n and d.
+        violation: By how much the property fails on an input with some weights, relative
+            to the size of the output; None if this cannot be seen from outside.
+    """
+
+    inputs: Callable[[np.random.Generator, int, int], Iterator[np.ndarray]]
+    violation: Callable[[Trial, np.ndarray], float | None]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A property of attention layers and of stacks of them.
+
+    Attributes:
+        code: Such as EF003.
+        name: In words, with hyphens.
+        kind: "obstacle": where it holds, a layer is not universal; "condition": where it
+            holds, Theorem 3 of Luo et al. 2022 may apply; "measure": neither.
+        text: The sections of `SECTIONS`.
+        source: The result behind it.
+        by_structure: The answer for all layers of a spec, at a length n.
+        by_operations: Why it holds or fails, from facts that hold for all weights.
+        search: How counterexamples are found; None where one input proves nothing.
+        measure: What trials show of a property that says "there are weights", in words.
+    """
+
+    code: str
+    name: str
+    kind: Literal["obstacle", "condition", "measure"]
+    text: str | None
+    source: Citation | str
+    by_structure: Callable[[AttentionSpec, int], Answer]
+    by_operations: Callable[[Followed], Answer] | None = None
+    search: Search | None = None
+    measure: Callable[[Subject, int, int], str] | None = None
+
+
+def judge(rule: Rule, subject: Subject, trials: int, seed: int) -> Finding:
+    """The verdict of a rule.
+
+    PROVED comes from structure or from operations alone, never from trials. A violation
+    that is found wins over what a module says of itself.
+    """
+    example, largest = _look_for_violation(rule, subject, trials, seed)
+    tried = _in_words(rule, largest, trials)
+    answer, how = _answer(rule, subject)
+
+    def found(verdict: Verdict, how: str, reason: str) -> Finding:
+        return Finding(
+            rule.code,
+            rule.name,
+            verdict,
+            how,  # type: ignore[arg-type]
+            reason,
+            str(rule.source),
+            largest,
+            example if verdict is Verdict.REFUTED else None,
+        )
+
+    if example is not None:
+        reason = answer.reason if answer.holds is False else tried
+        if answer.holds:
+            reason = f"{tried}, although its {how} says otherwise: {answer.reason}"
+        return found(Verdict.REFUTED, "counterexample", reason)
+    if answer.holds:
+        return found(Verdict.PROVED, how, answer.reason)
+    if answer.holds is False and (rule.search is None or subject.module is None):
+        return found(Verdict.REFUTED, how, answer.reason)
+    if rule.measure is not None and subject.module is not None:
+        tried = rule.measure(subject, trials, seed)
+    parts = [part for part in (answer.reason, tried) if part]
+    return found(Verdict.UNKNOWN, "nothing", "; ".join(parts) or "nothing is known")
+
+
+def _answer(rule: Rule, subject: Subject) -> tuple[Answer, str]:
+    """What structure says, or, where that decides nothing, operations."""
+    answer, how = Answer(None, ""), "nothing"
+    if subject.spec is not None:
+        answer, how = rule.by_structure(subject.spec, subject.seq_len), "structure"
+    if answer.holds is None and rule.by_operations is not None:
+        again = rule.by_operations(subject.followed)
+        if again.holds is not None or not answer.reason:
+            answer, how = again, "operations"
+    return answer, how
+
+
+def _look_for_violation(
+    rule: Rule, subject: Subject, trials: int, seed: int
+) -> tuple[Counterexample | None, float | None]:
+    """The worst input of all trials, if it is a counterexample; and its violation."""
+    if rule.search is None:
+        return None, None
+    worst: Counterexample | None = None
+    rng = np.random.default_rng(seed)
+    for trial in subject.trials(trials, seed):
+        for X in rule.search.inputs(rng, subject.seq_len, subject.d_model):
+            size = rule.search.violation(trial, X)
+            if size is None or not np.isfinite(size):
+                continue
+            if worst is None or size > worst.violation_sampled:
+                worst = Counterexample(rule.code, X, trial.seed, float(size))
+    if worst is None:
+        return None, None
+    size = worst.violation_sampled
+    return (worst if size > VIOLATED else None), size
+
+
+def _in_words(rule: Rule, largest: float | None, trials: int) -> str:
+    if rule.search is None:
+        return ""
+    if largest is None:
+        return "nothing could be measured"
+    return f"largest violation in {trials} draws of the weights: {largest:.2g}"
+
+
+def relative(difference: np.ndarray, output: np.ndarray) -> float:
+    """The largest difference, relative to the output where that is above 1."""
+    return float(np.abs(difference).max() / max(1.0, float(np.abs(output).max())))

@@ -1,0 +1,112 @@
+"""EF004: the attentive condition.
+
+What it checks:
+    For any u and c there are weights such that A(X) = softmax((X u - c 1)(X u)^T) for all
+    X. The paper prints c on the side of the keys, where it cancels in a softmax over rows;
+    the proof needs it on the side of the queries, and that is what is asked here.
+
+Why it matters:
+    It is the first condition of Theorem 3: with it a head finds the largest or the smallest
+    token, depending on the side of c a token is on.
+
+Satisfied by:
+    Softmax attention with a bias of the query (or DeBERTa's and Transformer-XL's terms of
+    the key alone), if relative biases can be learnt to vanish.
+
+Violated by:
+    A causal mask: row 1 sees one token. No query bias: at x_i = 0 the logits -c x_j u
+    cannot be made. ALiBi: at X = 0 the rows must be uniform and are not.
+
+Source:
+    Luo et al. 2022, Theorem 3.
+"""
+
+import copy
+
+import numpy as np
+import torch
+
+from everyformer.checks.following.walk import Followed
+from everyformer.checks.rule import Answer, Rule
+from everyformer.checks.subject import Subject, mixing_matrices
+from everyformer.model.attention_spec import AttentionSpec
+from everyformer.papers import LUO2022, Citation, implements
+
+FIT_STEPS = 50
+FIT_INPUTS = 4
+
+
+@implements(LUO2022, "Theorem 3")
+def by_structure(spec: AttentionSpec, n: int) -> Answer:
+    """W_Q = W_K = u, query bias -c, B = 0, C = 1."""
+    if spec.causal:
+        return Answer(False, "row 1 of A is (1, 0, .., 0) whatever the weights")
+    if not spec.normalised:
+        return Answer(None, "without a denominator A is no softmax, which proves nothing")
+    if spec.fixed_bias:
+        return Answer(False, "at X = 0 the fixed bias makes rows that are not uniform")
+    if not spec.query_bias:
+        return Answer(False, "at x_i = 0 the logits are constant: no query bias")
+    if spec.rotary:
+        return Answer(None, "queries and keys are rotated; not covered by the theorem")
+    return Answer(True, "W_Q = W_K = u, query bias -c, relative biases 0, gains 1")
+
+
+def by_operations(followed: Followed) -> Answer:
+    """The operations alone do not show which weights there are."""
+    if followed.output is not None and followed.output.past == 1:
+        return Answer(False, "row 1 of A is (1, 0, .., 0) whatever the weights")
+    return Answer(None, "not decided by operations; give the module a spec()")
+
+
+def measure(subject: Subject, trials: int, seed: int) -> str:
+    """How close the first attention matrix comes to the form, its weights fitted to it."""
+    n, d = subject.seq_len, subject.d_model
+    rng = np.random.default_rng(seed)
+    u = rng.standard_normal(d) / d**0.5
+    module = copy.deepcopy(subject.redrawn(seed).module)
+    weights = [weight for weight in module.parameters() if weight.requires_grad]
+    if not weights:
+        return "there are no weights to fit"
+    optimiser = torch.optim.LBFGS(
+        weights, max_iter=FIT_STEPS, max_eval=2 * FIT_STEPS, line_search_fn="strong_wolfe"
+    )
+    inputs = torch.from_numpy(rng.standard_normal((2, FIT_INPUTS, 1, n, d)))
+
+    def distance(x: torch.Tensor) -> torch.Tensor | None:
+        seen = mixing_matrices(module, x)
+        return seen[0][0] - attentive_form(x[0], torch.from_numpy(u), 0.5) if seen else None
+
+    if distance(inputs[0, 0]) is None:
+        return "no attention matrix was seen"
+
+    def loss() -> torch.Tensor:
+        optimiser.zero_grad()
+        parts = [distance(x) for x in inputs[0]]
+        total = torch.stack([part.square().sum() for part in parts if part is not None])
+        total.sum().backward()
+        return total.sum()
+
+    optimiser.step(loss)
+    with torch.no_grad():
+        parts = [distance(x) for x in inputs[1]]
+    worst = max(float(part.abs().max()) for part in parts if part is not None)
+    return f"measured: fitted to one u and c, A differs from the form by {worst:.2g}"
+
+
+def attentive_form(X: torch.Tensor, u: torch.Tensor, c: float) -> torch.Tensor:
+    """softmax((X u - c 1)(X u)^T), c on the side of the queries."""
+    ids = X @ u
+    return torch.softmax((ids - c)[:, None] * ids[None, :], dim=-1)
+
+
+RULE = Rule(
+    "EF004",
+    "attentive",
+    "condition",
+    __doc__,
+    Citation(LUO2022, "Theorem 3"),
+    by_structure,
+    by_operations,
+    measure=measure,
+)

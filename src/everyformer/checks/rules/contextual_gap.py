@@ -1,0 +1,84 @@
+"""EF008: contexts are told apart on a finite set.
+
+What it checks:
+    There are weights such that, on a finite set of sequences (all over two random tokens,
+    or 64 of them), every token of every sequence gets an output of its own. Measured is the
+    gap, the least distance of two outputs, in the best of several draws of the weights.
+
+Why it matters:
+    A contextual mapping is the heart of the proofs: a feed-forward layer can only map a
+    token to the value f has there if no other token, in no other context, looks the same.
+
+Satisfied by:
+    Layers with positions and attention: some weights have a gap.
+
+Violated by:
+    Layers that mix nothing; average attention on sequences with the same mean; layers for
+    which equal tokens stay equal, on constant sequences.
+
+Source:
+    Yun et al. 2020, Definition 5.1.
+"""
+
+import numpy as np
+
+from everyformer.checks.following.walk import Followed
+from everyformer.checks.rule import Answer, Rule
+from everyformer.checks.rules import equal_tokens
+from everyformer.checks.subject import Subject, Trial
+from everyformer.model.attention_spec import AttentionSpec
+from everyformer.papers import YUN2020, Citation, implements
+
+MAX_SEQUENCES = 64
+
+
+def by_structure(spec: AttentionSpec, n: int) -> Answer:
+    """Equal tokens that stay equal collide."""
+    return _unless_equal(equal_tokens.by_structure(spec, n))
+
+
+def by_operations(followed: Followed) -> Answer:
+    """Equal tokens that stay equal collide."""
+    return _unless_equal(equal_tokens.by_operations(followed))
+
+
+def _unless_equal(equal: Answer) -> Answer:
+    if equal.holds:
+        return Answer(False, f"tokens of a constant sequence collide: {equal.reason}")
+    return Answer(None, "")
+
+
+@implements(YUN2020, "Definition 5.1")
+def gap(trial: Trial, sequences: np.ndarray) -> float:
+    """The least distance of two outputs, of all tokens of all sequences."""
+    outputs = np.concatenate([trial.output(X) for X in sequences])
+    differences = np.abs(outputs[:, None, :] - outputs[None, :, :]).max(axis=-1)
+    return float(differences[np.triu_indices(len(outputs), 1)].min())
+
+
+def sequences_over(pair: np.ndarray, n: int) -> np.ndarray:
+    """All sequences of length n over two tokens, or 64 of them, spread evenly."""
+    count = min(2**n, MAX_SEQUENCES)
+    numbers = [k * (2**n - 1) // (count - 1) for k in range(count)]
+    bits = [[number >> j & 1 for j in range(n)] for number in numbers]
+    return pair[np.array(bits)]
+
+
+def measure(subject: Subject, trials: int, seed: int) -> str:
+    """The largest gap of all draws of the weights."""
+    pair = np.random.default_rng(seed).standard_normal((2, subject.d_model))
+    sequences = sequences_over(pair, subject.seq_len)
+    gaps = [gap(trial, sequences) for trial in subject.trials(trials, seed)]
+    return f"measured on {len(sequences)} sequences: a gap of {max(gaps):.2g}"
+
+
+RULE = Rule(
+    "EF008",
+    "contexts-told-apart",
+    "measure",
+    __doc__,
+    Citation(YUN2020, "Definition 5.1"),
+    by_structure,
+    by_operations,
+    measure=measure,
+)

@@ -1,0 +1,73 @@
+"""EF002: the rows of every attention matrix sum to 1.
+
+What it checks:
+    A(X) 1 = 1 for all weights and inputs, A the matrix that multiplies the values.
+
+Why it matters:
+    It is what makes equal tokens stay equal (EF003), whatever is added to the logits.
+
+Satisfied by:
+    Softmax, with any bias before it and any mask that leaves a key: T5, ALiBi, rotary,
+    Shaw on the key side, DeBERTa, Transformer-XL, Swin, Graphormer.
+
+Violated by:
+    URPE: the gain after the softmax. Attention without a denominator. The counterexample
+    is an X with the row sums measured.
+
+Source:
+    Luo et al. 2022, proof of Theorem 2.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from everyformer.checks.following.walk import Followed
+from everyformer.checks.rule import Answer, Rule, Search
+from everyformer.checks.subject import Trial
+from everyformer.model.attention_spec import AttentionSpec
+from everyformer.papers import LUO2022, Citation
+
+
+def by_structure(spec: AttentionSpec, n: int) -> Answer:
+    """Softmax, and nothing after it."""
+    if spec.gain:
+        return Answer(False, "the weights are multiplied by a gain after the softmax")
+    if not spec.normalised:
+        return Answer(False, "the weights are not divided by their sum")
+    return Answer(True, "weights are a softmax: positive, with sum 1")
+
+
+def by_operations(followed: Followed) -> Answer:
+    """Every product that adds up tokens has weights with sum 1."""
+    if followed.output is None:
+        return Answer(None, followed.obstacle)
+    if followed.mixing and all(followed.mixing):
+        count = len(followed.mixing)
+        return Answer(True, f"all {count} products that add up tokens have softmax weights")
+    return Answer(None, "some product adds up tokens with weights that may be anything")
+
+
+def inputs(rng: np.random.Generator, n: int, d: int) -> Iterator[np.ndarray]:
+    """Any tokens."""
+    yield rng.standard_normal((n, d))
+
+
+def violation(trial: Trial, X: np.ndarray) -> float | None:
+    """The largest |A 1 - 1|, of the matrices that are seen at work."""
+    matrices = trial.matrices(X)
+    if not matrices:
+        return None
+    return max(float(np.abs(A.sum(axis=-1) - 1).max()) for A in matrices)
+
+
+RULE = Rule(
+    "EF002",
+    "right-stochastic",
+    "measure",
+    __doc__,
+    Citation(LUO2022, "Theorem 2"),
+    by_structure,
+    by_operations,
+    Search(inputs, violation),
+)

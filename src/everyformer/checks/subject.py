@@ -1,0 +1,205 @@
+"""What is checked: a module that maps tokens to tokens, and what it says of itself."""
+
+import copy
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from everyformer.checks.following.walk import Followed, follow
+from everyformer.errors import InputError
+from everyformer.model.attention_spec import AttentionSpec
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A module with one choice of weights.
+
+    Attributes:
+        module: The module.
+        seed: What the weights were drawn from; None for those it came with.
+    """
+
+    module: nn.Module
+    seed: int | None
+
+    def output(self, X: np.ndarray) -> np.ndarray:
+        """g(X), both of shape (n, d)."""
+        with torch.no_grad():
+            return call(self.module, _batch_of_one(X))[0].numpy()
+
+    def matrices(self, X: np.ndarray) -> list[np.ndarray]:
+        """The matrices A that multiply the values, each (n, n), as far as they are seen."""
+        with torch.no_grad():
+            return [A.numpy() for A in mixing_matrices(self.module, _batch_of_one(X))]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A module to check, at one length and width.
+
+    Attributes:
+        name: What it is called in reports.
+        module: The module in float64, not in training; None if only a spec is known.
+        spec: What it says of itself, for all weights; None for a black box.
+        seq_len: n.
+        d_model: d.
+    """
+
+    name: str
+    module: nn.Module | None
+    spec: AttentionSpec | None
+    seq_len: int
+    d_model: int
+
+    @classmethod
+    def of(
+        cls, module: nn.Module, seq_len: int, d_model: int, name: str | None = None
+    ) -> "Subject":
+        """Take a module that maps (batch, n, d) to the same shape.
+
+        Raises:
+            InputError: If it does not.
+        """
+        check_sizes(seq_len, d_model)
+        own = copy.deepcopy(module).double().eval()
+        for part in own.modules():
+            if getattr(part, "implementation", None) == "auto":
+                part.implementation = "reference"  # type: ignore[assignment]
+        describe = getattr(module, "spec", None)
+        spec = describe() if callable(describe) else None
+        if not isinstance(spec, AttentionSpec):
+            spec = None
+        shape = (1, seq_len, d_model)
+        try:
+            with torch.no_grad():
+                found = call(own, torch.zeros(shape, dtype=torch.float64))
+        except Exception as error:
+            msg = (
+                f"{type(module).__name__} cannot be run on tokens of shape {shape}: "
+                f"{type(error).__name__}: {str(error).strip()[:300]}. Give the n and d it "
+                "was made for (--n, --d), or a module whose forward takes (batch, n, d)."
+            )
+            raise InputError(msg) from error
+        if tuple(found.shape) != shape:
+            msg = (
+                f"{type(module).__name__} maps {shape} to {tuple(found.shape)}, so it is "
+                "no map of sequences to sequences of one shape. Wrap it in one that is."
+            )
+            raise InputError(msg)
+        return cls(name or type(module).__name__, own, spec, seq_len, d_model)
+
+    @cached_property
+    def followed(self) -> Followed:
+        """What its operations imply for all weights."""
+        if self.module is None:
+            return Followed(None, obstacle="no module was given")
+        x = torch.zeros(1, self.seq_len, self.d_model, dtype=torch.float64)
+        return follow(self.module, call, x)
+
+    def trials(self, count: int, seed: int) -> Iterator[Trial]:
+        """The module as it came, then with weights drawn anew."""
+        if self.module is None or count < 1:
+            return
+        yield Trial(self.module, None)
+        for k in range(count - 1):
+            yield self.redrawn(seed + k)
+
+    def redrawn(self, seed: int | None) -> Trial:
+        """The module with weights drawn from a seed: tables, gains and biases too."""
+        assert self.module is not None, "specs alone have no weights"  # noqa: S101
+        if seed is None:
+            return Trial(self.module, None)
+        own = copy.deepcopy(self.module)
+        source = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for weight in own.parameters():
+                fan = weight.shape[-1] if weight.ndim > 1 else 1
+                drawn = torch.randn(weight.shape, generator=source, dtype=torch.float64)
+                weight.copy_(drawn / fan**0.5)
+        return Trial(own, seed)
+
+
+def check_sizes(seq_len: int, d_model: int) -> None:
+    """Refuse sizes that cannot be checked.
+
+    Raises:
+        InputError: If n < 2 or d < 1.
+    """
+    if seq_len < 2 or d_model < 1:
+        msg = (
+            f"n = {seq_len}, d = {d_model}: one token has no order and no context, so "
+            "there is nothing to check. Use n >= 2 and d >= 1."
+        )
+        raise InputError(msg)
+
+
+def call(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """Feed tokens to a module the way its forward asks for, and take its first tensor.
+
+    Understood: forward(x, ..), forward(query, key, value), and models with inputs_embeds.
+
+    Raises:
+        InputError: If the result holds no tensor.
+    """
+    names = list(inspect.signature(module.forward).parameters)
+    if names[:3] == ["query", "key", "value"]:
+        if not getattr(module, "batch_first", True):
+            x = x.transpose(0, 1)
+        found: Any = module(x, x, x)
+        return found[0] if x.shape[0] == 1 else found[0].transpose(0, 1)
+    if "inputs_embeds" in names and names[0] in ("input_ids", "inputs_embeds"):
+        found = module(inputs_embeds=x)
+    else:
+        found = module(x)
+    found = getattr(found, "last_hidden_state", found)
+    if isinstance(found, (tuple, list)) and found:
+        found = found[0]
+    if not isinstance(found, torch.Tensor):
+        msg = f"the forward of {type(module).__name__} returned {type(found).__name__}"
+        raise InputError(f"{msg}, not a tensor (or a tuple that begins with one).")
+    return found
+
+
+def mixing_matrices(module: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
+    """The matrices that multiply the values, (heads, n, n), as far as they are seen."""
+    n = x.shape[1]
+    with _Mixing(n) as seen:
+        call(module, x)
+    return [A.reshape(-1, n, n) for A in seen.matrices]
+
+
+def _batch_of_one(X: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(X, dtype=np.float64))[None]
+
+
+class _Mixing(TorchFunctionMode):
+    """Note the n x n matrices that multiply n rows."""
+
+    def __init__(self, seq_len: int) -> None:
+        super().__init__()
+        self.seq_len = seq_len
+        self.matrices: list[torch.Tensor] = []
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        n = self.seq_len
+        name = getattr(func, "__name__", "")
+        if name == "scaled_dot_product_attention" and len(args) >= 3:
+            q, k, v = args[:3]
+            if q.shape[-2] == k.shape[-2] == n:
+                one = torch.eye(n, dtype=v.dtype).expand(*v.shape[:-2], n, n)
+                self.matrices.append(func(q, k, one, *args[3:], **kwargs))
+        elif name in ("matmul", "bmm", "__matmul__") and len(args) == 2:
+            a, b = args
+            if a.ndim >= 3 and b.ndim >= 2 and (*a.shape[-2:], b.shape[-2]) == (n, n, n):
+                self.matrices.append(a)
+        return func(*args, **kwargs)

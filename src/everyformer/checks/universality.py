@@ -1,0 +1,180 @@
+"""From properties to universality, in a distance that is named.
+
+L^p and the sup norm differ: Theorem 2 of Luo et al. 2022 is about the sup norm, the
+theorems that prove universality are about L^p. Constant sequences have measure zero.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from everyformer.checks.finding import Finding
+from everyformer.model.attention_spec import AttentionSpec
+from everyformer.papers import LUO2022, YUN2020, Citation, implements
+from everyformer.verdict import Verdict
+
+Findings = Mapping[str, Finding]
+
+PERMUTATIONS, EQUAL, ATTENTIVE, POSITION_AWARE, CAUSAL, ZERO = (
+    "EF001",
+    "EF003",
+    "EF004",
+    "EF005",
+    "EF006",
+    "EF007",
+)
+WAYS_OUT = (
+    "a gain after the softmax (URPE), relative terms in the values, absolute positions, a "
+    "special token with an encoding or a causal mask, or no denominator"
+)
+
+
+@dataclass(frozen=True)
+class Universality:
+    """Whether stacks of the layer approximate all continuous functions, in one distance.
+
+    Attributes:
+        distance: "L^p" or "sup norm".
+        verdict: PROVED, REFUTED or UNKNOWN.
+        reason: In words.
+        source: The theorem.
+        target: For REFUTED: a function that cannot be approximated.
+        lower_bound: For REFUTED: what its distance is at least, whatever the weights, in
+            L^2 over the unit cube or in the sup norm of the Frobenius norm.
+        way_out: For REFUTED: what would help.
+    """
+
+    distance: str
+    verdict: Verdict
+    reason: str
+    source: str = ""
+    target: str = ""
+    lower_bound: float | None = None
+    way_out: str = ""
+
+    def __str__(self) -> str:
+        """In the distance, by the theorem, with the target that refutes it."""
+        where = "the sup norm" if self.distance == "sup norm" else self.distance
+        text = f"in {where}: {self.reason}"
+        if self.source:
+            text += f" [{self.source}]"
+        if self.target:
+            where = "L^2" if self.distance == "L^p" else where
+            text += f". Target: {self.target}; the distance in {where} is at least "
+            text += f"{self.lower_bound:.4g}, whatever the weights"
+        if self.way_out:
+            text += f". Ways out: {self.way_out}"
+        return text
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {**vars(self), "verdict": str(self.verdict)}
+
+
+def _proved(findings: Findings, code: str) -> bool:
+    return findings[code].verdict is Verdict.PROVED
+
+
+@implements(YUN2020, "Theorem 3")
+def in_lp(spec: AttentionSpec | None, findings: Findings, n: int) -> Universality:
+    """Universal in L^p, 1 <= p < infinity, on a box in R^(n x d)?
+
+    REFUTED for causal layers: f(X)_1 = x_n, and g(X)_1 is a function of x_1 alone, so the
+    L^2 distance on [0, 1]^(n x d) is at least that of x_n from its mean, 1/sqrt(12).
+
+    REFUTED for permutation equivariant layers: f = (1, 0, .., 0) in the first coordinate;
+    the mean over all permutations of P^-1 f(P X) is 1/n in each row, so the L^2 distance is
+    at least sqrt((n-1)/n). With a special first token, among the n-1 others.
+
+    PROVED with absolute positions (Yun et al. 2020, Theorem 3), or where both conditions of
+    Luo et al. 2022, Theorem 3, hold; feed-forward layers and values need biases.
+    """
+    if _proved(findings, CAUSAL):
+        return Universality(
+            "L^p",
+            Verdict.REFUTED,
+            "no token sees a later one",
+            str(Citation(LUO2022, "Theorem 3")),
+            "f(X)_1 = x_n",
+            12**-0.5,
+            "a mask that lets all tokens see each other",
+        )
+    if _proved(findings, PERMUTATIONS):
+        free = n - 1 if spec is not None and spec.special_token else n
+        if free >= 2:
+            return Universality(
+                "L^p",
+                Verdict.REFUTED,
+                "permutations of the tokens commute with every such network",
+                str(Citation(YUN2020, "Claim 1")),
+                "f(X) = (1, 0, .., 0)",
+                ((free - 1) / free) ** 0.5,
+                "positions, absolute or relative with a gain after the softmax",
+            )
+    if spec is None:
+        return Universality("L^p", Verdict.UNKNOWN, "a black box is not proved by trials")
+    if not (spec.feed_forward_bias and spec.value_bias):
+        return Universality(
+            "L^p",
+            Verdict.UNKNOWN,
+            "the proofs need biases of values and feed-forward layers",
+        )
+    if not _proved(findings, ATTENTIVE):
+        reason = f"not attentive: {findings[ATTENTIVE].reason}"
+        return Universality("L^p", Verdict.UNKNOWN, reason)
+    if spec.absolute:
+        return Universality(
+            "L^p",
+            Verdict.PROVED,
+            "attentive, and positions are added to the tokens",
+            str(Citation(YUN2020, "Theorem 3")),
+        )
+    if _proved(findings, POSITION_AWARE):
+        return Universality(
+            "L^p",
+            Verdict.PROVED,
+            "attentive and position-aware",
+            str(Citation(LUO2022, "Proposition 4")),
+        )
+    return Universality("L^p", Verdict.UNKNOWN, "no theorem covers it")
+
+
+@implements(LUO2022, "Theorem 2")
+def in_sup(lp: Universality, findings: Findings, n: int) -> Universality:
+    """Universal in the sup norm?
+
+    REFUTED where equal tokens stay equal: for the constant T with T_11 = a, else 0, and any
+    y, ||T - 1 y^T||_F^2 >= a^2 (n-1)/n, by the mean over the rows of the first column. And
+    where zero goes to zero: the constant 1. And where L^p is refuted.
+    """
+    if lp.verdict is Verdict.REFUTED:
+        return Universality(
+            "sup norm",
+            Verdict.REFUTED,
+            lp.reason,
+            lp.source,
+            lp.target,
+            0.5 if _proved(findings, CAUSAL) else lp.lower_bound,
+            lp.way_out,
+        )
+    if _proved(findings, EQUAL):
+        return Universality(
+            "sup norm",
+            Verdict.REFUTED,
+            "equal tokens stay equal",
+            str(Citation(LUO2022, "Theorem 2")),
+            "f(X)_11 = 1, else 0, at equal tokens",
+            ((n - 1) / n) ** 0.5,
+            WAYS_OUT,
+        )
+    if _proved(findings, ZERO):
+        return Universality(
+            "sup norm",
+            Verdict.REFUTED,
+            "zero goes to zero: biases are missing",
+            findings[ZERO].source,
+            "f(X) = 1, at X = 0",
+            1.0,
+            "biases of the values or of the feed-forward layers",
+        )
+    return Universality("sup norm", Verdict.UNKNOWN, "the theorems are about L^p")
