@@ -6,6 +6,7 @@ import everyformer as ef
 def test_public_names() -> None:
     assert sorted(ef.__all__) == [
         "ArchitectureSpec",
+        "AttentionSpec",
         "Bound",
         "Built",
         "Certificate",
@@ -13,9 +14,11 @@ def test_public_names() -> None:
         "ContextualMapping",
         "Network",
         "Plan",
+        "Report",
         "Target",
         "Verdict",
         "Verification",
+        "check",
         "construct",
         "contextual_mapping",
         "load",

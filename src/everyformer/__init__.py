@@ -6,16 +6,19 @@ from everyformer.certify.certificate import Certificate
 from everyformer.certify.prove import Computing
 from everyformer.certify.verify import Verification, verify
 from everyformer.checks.contextual_mapping import ContextualMapping, contextual_mapping
+from everyformer.checks.report import Report, check
 from everyformer.construct.pipeline import Built, construct
 from everyformer.construct.plan import Plan
 from everyformer.construct.plan import make_plan as plan
 from everyformer.model.architecture import ArchitectureSpec
+from everyformer.model.attention_spec import AttentionSpec
 from everyformer.model.network import Network, load
 from everyformer.targets.target import Target
 from everyformer.verdict import Verdict
 
 __all__ = [
     "ArchitectureSpec",
+    "AttentionSpec",
     "Bound",
     "Built",
     "Certificate",
@@ -23,9 +26,11 @@ __all__ = [
     "ContextualMapping",
     "Network",
     "Plan",
+    "Report",
     "Target",
     "Verdict",
     "Verification",
+    "check",
     "construct",
     "contextual_mapping",
     "load",

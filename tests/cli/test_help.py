@@ -20,6 +20,7 @@ COMMANDS = [
     "run",
     "verify",
     "inspect",
+    "check",
     "bench",
 ]
 

@@ -133,7 +133,7 @@ def contextual_mapping(
             function from an array (count, n, d) to ids (count, n). A hardmax network is run
             in exact arithmetic from the quantised state on, a softmax network in float64.
         sequences: Quantised sequences, shape (count, n, d), in the unit cube (positions
-            added, for a network with positions). Duplicate rows are refused.
+            added, for a network that has or makes them). Duplicate rows are refused.
         equivariant: Whether permutations count as the same sequence; read off a network.
         interval: t_l and t_r, for 6.3 and 6.4; read off an equivariant network.
 

@@ -11,6 +11,7 @@ from everyformer.checks.rules import RULES
 from everyformer.checks.subject import Subject
 from everyformer.checks.universality import Universality, in_lp, in_sup
 from everyformer.errors import InputError
+from everyformer.model.forward import Progress, no_progress
 from everyformer.verdict import Verdict
 
 DEFAULT_TRIALS = 4
@@ -83,6 +84,7 @@ def check(
     *,
     trials: int = DEFAULT_TRIALS,
     seed: int = 0,
+    progress: Progress = no_progress,
 ) -> Report:
     """Judge whether stacks of a layer approximate every sequence-to-sequence function.
 
@@ -92,6 +94,7 @@ def check(
         d_model: d; for a module.
         trials: Draws of the weights in which counterexamples are looked for.
         seed: What they are drawn from.
+        progress: Called as progress(what, done, total).
 
     Raises:
         InputError: If the module cannot be run at this size.
@@ -104,7 +107,11 @@ def check(
     if trials < 1:
         raise InputError(f"trials={trials}: at least one is needed. Leave it out for 4.")
     subject = module
-    findings = tuple(judge(rule, subject, trials, seed) for rule in RULES)
+    found: list[Finding] = []
+    for rule in RULES:
+        progress(f"check {rule.code} {rule.name}", len(found), len(RULES))
+        found.append(judge(rule, subject, trials, seed))
+    findings = tuple(found)
     named = {finding.code: finding for finding in findings}
     lp = in_lp(subject.spec, named, subject.seq_len)
     sup = in_sup(lp, named, subject.seq_len)

@@ -111,7 +111,8 @@ def _answer(rule: Rule, subject: Subject) -> tuple[Answer, str]:
     answer, how = Answer(None, ""), "nothing"
     if subject.spec is not None:
         answer, how = rule.by_structure(subject.spec, subject.seq_len), "structure"
-    if answer.holds is None and rule.by_operations is not None:
+    decided = answer.holds is not None or (subject.spec and rule.kind != "obstacle")
+    if not decided and rule.by_operations is not None:
         again = rule.by_operations(subject.followed)
         if again.holds is not None or not answer.reason:
             answer, how = again, "operations"

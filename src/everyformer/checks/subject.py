@@ -34,6 +34,11 @@ class Trial:
         with torch.no_grad():
             return call(self.module, _batch_of_one(X))[0].numpy()
 
+    def outputs(self, sequences: np.ndarray) -> np.ndarray:
+        """g of many sequences, both of shape (count, n, d)."""
+        with torch.no_grad():
+            return call(self.module, torch.from_numpy(sequences)).numpy()
+
     def matrices(self, X: np.ndarray) -> list[np.ndarray]:
         """The matrices A that multiply the values, each (n, n), as far as they are seen."""
         with torch.no_grad():

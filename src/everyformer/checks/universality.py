@@ -84,7 +84,7 @@ def in_lp(spec: AttentionSpec | None, findings: Findings, n: int) -> Universalit
 
     REFUTED for permutation equivariant layers: f = (1, 0, .., 0) in the first coordinate;
     the mean over all permutations of P^-1 f(P X) is 1/n in each row, so the L^2 distance is
-    at least sqrt((n-1)/n). With a special first token, among the n-1 others.
+    at least sqrt((n-1)/n).
 
     PROVED with absolute positions (Yun et al. 2020, Theorem 3), or where both conditions of
     Luo et al. 2022, Theorem 3, hold; feed-forward layers and values need biases.
@@ -100,17 +100,15 @@ def in_lp(spec: AttentionSpec | None, findings: Findings, n: int) -> Universalit
             "a mask that lets all tokens see each other",
         )
     if _proved(findings, PERMUTATIONS):
-        free = n - 1 if spec is not None and spec.special_token else n
-        if free >= 2:
-            return Universality(
-                "L^p",
-                Verdict.REFUTED,
-                "permutations of the tokens commute with every such network",
-                str(Citation(YUN2020, "Claim 1")),
-                "f(X) = (1, 0, .., 0)",
-                ((free - 1) / free) ** 0.5,
-                "positions, absolute or relative with a gain after the softmax",
-            )
+        return Universality(
+            "L^p",
+            Verdict.REFUTED,
+            "permutations of the tokens commute with every such network",
+            str(Citation(YUN2020, "Claim 1")),
+            "f(X) = (1, 0, .., 0)",
+            ((n - 1) / n) ** 0.5,
+            "positions, absolute or relative with a gain after the softmax",
+        )
     if spec is None:
         return Universality("L^p", Verdict.UNKNOWN, "a black box is not proved by trials")
     if not (spec.feed_forward_bias and spec.value_bias):

@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from everyformer.cli.bench import bench
+from everyformer.cli.check import check
 from everyformer.cli.construct import construct
 from everyformer.cli.demo import demo
 from everyformer.cli.inspect import inspect
@@ -108,6 +109,7 @@ for _command, _example in (
     (run, "everyformer run out/ --input x.npy --output y.npy"),
     (verify, "everyformer verify out/"),
     (inspect, "everyformer inspect out/ --input x.npy"),
+    (check, "everyformer check urpe"),
     (bench, "everyformer bench execution --quick"),
 ):
     app.command(epilog=f"Example: {_example}")(_reporting(_command))

@@ -54,10 +54,16 @@ def load_target(
         )
         raise typer.BadParameter(msg)
     with redirect_stdout(sys.stderr):
-        return _target_in(_import_file(Path(file)), Path(file), attribute)
+        return _target_in(import_file(Path(file)), Path(file), attribute)
 
 
-def _import_file(path: Path) -> ModuleType:
+def import_file(path: Path) -> ModuleType:
+    """A file of the user's as a module.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        TargetError: If it fails.
+    """
     if not path.is_file():
         msg = f"There is no file {path}."
         raise FileNotFoundError(msg)
@@ -73,7 +79,7 @@ def _import_file(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        msg = f"{path} failed while it was read: {_described(error)}. Repair the file."
+        msg = f"{path} failed while it was read: {described(error)}. Repair the file."
         raise TargetError(msg) from error
     return module
 
@@ -109,11 +115,12 @@ def _call(function: Any, path: Path, attribute: str) -> Any:
     try:
         return function()
     except (Exception, SystemExit) as error:
-        msg = f"{path}:{attribute}() failed: {_described(error)}. Repair the file."
+        msg = f"{path}:{attribute}() failed: {described(error)}. Repair the file."
         raise TargetError(msg) from error
 
 
-def _described(error: BaseException) -> str:
+def described(error: BaseException) -> str:
+    """An error in words."""
     text = str(error).rstrip(".")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

@@ -24,7 +24,7 @@ EXACT_WORK = 1e5
 """Points times tokens times blocks that a picture may cost: a few seconds."""
 
 SHOWN_COORDINATES = 3
-_TITLE: dict[str, Any] = {"loc": "left", "fontsize": 11, "parse_math": False}
+TITLE: dict[str, Any] = {"loc": "left", "fontsize": 11, "parse_math": False}
 
 
 def save(figure: Figure, file: IO[bytes]) -> None:
@@ -57,7 +57,7 @@ def along_a_line(
         which = f", coordinate {i + 1}" if target.d_model > 1 else ""
         axes.set_ylabel(f"output{which}")
         _tidy(axes)
-    panels[0, 0].set_title(_heading(network, "f and the network g"), **_TITLE)
+    panels[0, 0].set_title(_heading(network, "f and the network g"), **TITLE)
     panels[-1, 0].set_xlabel(_sweep_label(x))
     _legend(panels[0, 0], min(target.seq_len, len(COLOURS)))
     return figure
@@ -86,7 +86,7 @@ def moving_ids(steps: Sequence[Step], network: Network) -> Figure:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("number of the selective shift (0: before the first)")
     axes.set_ylabel("id $u^T z$ of the token")
-    axes.set_title(_heading(network, "selective shifts"), **_TITLE)
+    axes.set_title(_heading(network, "selective shifts"), **TITLE)
     if ids.shape[1] <= len(COLOURS):
         axes.legend(frameon=False, fontsize=9)
     _tidy(axes)
@@ -130,7 +130,7 @@ def _heading(network: Network, what: str) -> str:
     if made is None:
         return what
     sizes = f"n = {spec.seq_len}, d = {spec.d_model}, K = {made.grid}"
-    return f"{made.target}: {what}\n{made.theorem} of Yun et al. 2020, {sizes}"
+    return f"{made.target}: {what}\n{made.theorem} of {made.paper}, {sizes}"
 
 
 def _legend(axes: Axes, tokens: int) -> None:

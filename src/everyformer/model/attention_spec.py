@@ -19,7 +19,7 @@ class AttentionSpec:
         gain: Whether the weights are multiplied by learnable numbers c_{i-j}.
         value_term: Whether learnable vectors r_{i-j} are added to the values.
         absolute: Whether learnable positions are added to the tokens.
-        special_token: Whether the first token is one that occurs nowhere else.
+        special_token: Whether a learnable token is put before the others.
         normalised: Whether the weights of a row sum to 1 before the gain.
         causal: Whether a token sees only itself and earlier ones.
         query_bias: Whether the query has a bias, or the logits a learnable multiple of a
@@ -49,7 +49,7 @@ class AttentionSpec:
 
     @property
     def ignores_positions(self) -> bool:
-        """Whether nothing tells positions apart, but for a special first token."""
+        """Whether nothing tells positions apart."""
         positional = self.bias or self.gain or self.value_term or self.absolute
         return not (positional or self.causal)
 

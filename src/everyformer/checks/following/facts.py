@@ -17,8 +17,9 @@ class Facts:
     Attributes:
         shape: Its shape.
         depends: Whether it may depend on x.
-        uniform: Dimensions along which T is constant whenever all tokens of x are equal;
-            where T does not depend on x, always.
+        uniform: Dimensions along which T is constant whenever all tokens of x are equal.
+        copied: Dimensions along which T is constant always; all of `uniform`, where T does
+            not depend on x.
         sums_to_one: A dimension along which T sums to 1.
         moves: Dimensions that are permuted when the tokens are, T(P x) = P T(x) along all
             of them; None where this is not known.
@@ -37,11 +38,15 @@ class Facts:
     past: int | None = None
     blocked: torch.Tensor | None = None
     value: torch.Tensor | None = field(default=None, repr=False)
+    copied: Dims = frozenset()
 
     def __post_init__(self) -> None:
         """A dimension of size 1 is uniform."""
         single = {k for k, size in enumerate(self.shape) if size == 1}
-        object.__setattr__(self, "uniform", frozenset(self.uniform | single))
+        copied = frozenset(self.copied | single)
+        uniform = frozenset(self.uniform | copied)
+        object.__setattr__(self, "uniform", uniform)
+        object.__setattr__(self, "copied", copied if self.depends else uniform)
 
     @property
     def is_finite(self) -> bool:

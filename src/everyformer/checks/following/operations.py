@@ -10,14 +10,17 @@ from typing import Any
 import torch
 
 from everyformer.checks.following import pointwise, products, shapes
-from everyformer.checks.following.facts import Shape, unknown
+from everyformer.checks.following.facts import unknown
 from everyformer.checks.following.registry import RULES, tensors_of
 
 __all__ = ["apply", "pointwise", "products", "shapes"]
 
 
-def apply(op: Any, args: Sequence[Any], kwargs: dict[str, Any], shape: Shape) -> Any:
-    """Facts of op(*args, **kwargs), the tensors among the arguments given as facts."""
+def apply(op: Any, args: Sequence[Any], kwargs: dict[str, Any], shape: Any) -> Any:
+    """Facts of op(*args, **kwargs), the tensors among the arguments given as facts.
+
+    `shape` is the shape of the result, or a list of shapes where there are several.
+    """
     name = op.__name__.split(".")[0]
     inputs = tensors_of((args, tuple(kwargs.values())))
     if name in RULES:

@@ -1,13 +1,13 @@
 """Operations on entries."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from everyformer.checks.following.facts import FINITE, Facts, Shape, unknown
+from everyformer.checks.following.facts import FINITE, Dims, Facts, Shape, unknown
 from everyformer.checks.following.registry import (
     aligned,
     moves_together,
@@ -44,11 +44,15 @@ def pointwise(name: str, args: Sequence[Any], kwargs: Any, shape: Shape) -> Fact
     inputs = tensors_of((args, tuple(kwargs.values())))
     rank = len(shape)
 
-    def is_uniform(fact: Facts, dim: int) -> bool:
-        own = aligned(fact, dim, rank)
-        return own is None or own in fact.uniform
+    def along(dims: Callable[[Facts], Dims]) -> Dims:
+        """Dimensions that all operands have, or that they are copied along."""
+        own = [[aligned(fact, d, rank) for fact in inputs] for d in range(rank)]
+        return frozenset(
+            d
+            for d in range(rank)
+            if all(k is None or k in dims(f) for k, f in zip(own[d], inputs, strict=True))
+        )
 
-    uniform = frozenset(d for d in range(rank) if all(is_uniform(f, d) for f in inputs))
     scalars = [a for a in args if isinstance(a, (int, float)) and not isinstance(a, bool)]
     zero = name in ZERO_AT_ZERO and all(f.zero for f in inputs) and not any(scalars)
     if name in ("mul", "div"):
@@ -58,7 +62,8 @@ def pointwise(name: str, args: Sequence[Any], kwargs: Any, shape: Shape) -> Fact
     return Facts(
         shape,
         any(f.depends for f in inputs),
-        uniform,
+        along(lambda f: f.uniform),
+        copied=along(lambda f: f.copied),
         moves=moves_together(inputs, rank),
         zero=zero,
         past=past_together(inputs, rank),

@@ -75,13 +75,13 @@ def matmul(a: Facts, b: Facts, *, shape: Shape) -> Facts:
 
 
 def _product_moves(a: Facts, b: Facts, rank: int) -> frozenset[int] | None:
-    """Keys that move in one factor move in the other, or it is uniform there."""
+    """Keys that move in one factor move in the other, or it has copies there."""
     if a.moves is None or b.moves is None:
         return None
     key, key_b = len(a.shape) - 1, len(b.shape) - 2
     if (key in a.moves) != (key_b in b.moves):
         fixed, own = (b, key_b) if key in a.moves else (a, key)
-        if fixed.depends or own not in fixed.uniform:
+        if own not in fixed.copied:
             return None
     batch = moves_together([_batch(a), _batch(b)], rank - 2)
     if batch is None:
@@ -98,8 +98,8 @@ def _batch(fact: Facts) -> Facts:
     """The facts of the dimensions before the matrices."""
     kept = range(len(fact.shape) - 2)
     moves = None if fact.moves is None else frozenset(fact.moves & set(kept))
-    uniform = frozenset(fact.uniform & set(kept))
-    return Facts(fact.shape[:-2], fact.depends, uniform, moves=moves)
+    copied = frozenset(fact.copied & set(kept))
+    return Facts(fact.shape[:-2], fact.depends, copied, moves=moves, copied=copied)
 
 
 @rule("addmm", "baddbmm")

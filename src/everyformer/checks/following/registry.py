@@ -36,7 +36,7 @@ def aligned(fact: Facts, dim: int, rank: int) -> int | None:
 
 
 def moves_together(inputs: list[Facts], rank: int) -> frozenset[int] | None:
-    """Dimensions that move, if operands agree: a fixed one must be uniform there."""
+    """Dimensions that move, if operands agree: a fixed one must have copies there."""
     moves: set[int] = set()
     for fact in inputs:
         if fact.moves is None:
@@ -47,7 +47,7 @@ def moves_together(inputs: list[Facts], rank: int) -> frozenset[int] | None:
             own = aligned(fact, dim, rank)
             if own is None or own in (fact.moves or ()) or fact.shape[own] == 1:
                 continue
-            if fact.depends or own not in fact.uniform:
+            if own not in fact.copied:
                 return None
     return frozenset(moves)
 

@@ -1,6 +1,7 @@
 """Operations that move entries, merge, split or sum over dimensions."""
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
@@ -44,8 +45,17 @@ def reduction(
     )
 
 
-def _renamed(x: Facts, place: dict[int, int], shape: Shape, more: set[int]) -> Facts:
-    """Facts of a tensor whose dimensions have new numbers; those left out are lost."""
+def _renamed(
+    x: Facts,
+    place: dict[int, int],
+    shape: Shape,
+    more: AbstractSet[int] = frozenset(),
+    copies: AbstractSet[int] = frozenset(),
+) -> Facts:
+    """Facts of a tensor whose dimensions have new numbers; those left out are lost.
+
+    `more` are uniform, and `copies` copied, beside those that were.
+    """
     moves = x.moves
     if moves is not None:
         moves = frozenset(place[d] for d in moves) if moves <= place.keys() else None
@@ -57,6 +67,7 @@ def _renamed(x: Facts, place: dict[int, int], shape: Shape, more: set[int]) -> F
         moves,
         x.zero,
         None if x.past is None else place.get(x.past),
+        copied=frozenset({place[d] for d in x.copied if d in place} | copies),
     )
 
 
@@ -65,7 +76,7 @@ def permute(x: Facts, dims: Sequence[int], *, shape: Shape) -> Facts:
     """Dimensions in another order."""
     place = {x.dim(old): new for new, old in enumerate(dims)}
     blocked = None if x.blocked is None else x.blocked.broadcast_to(x.shape).permute(*dims)
-    return replace(_renamed(x, place, shape, set()), blocked=blocked)
+    return replace(_renamed(x, place, shape), blocked=blocked)
 
 
 @rule("transpose")
@@ -88,6 +99,7 @@ def view(x: Facts, *_: Any, shape: Shape, **__: Any) -> Facts:
     """Dimensions merged and split; a dimension keeps its facts where it stays whole."""
     place: dict[int, int] = {}
     more: set[int] = set()
+    copies: set[int] = set()
     for old, new in matching_groups(x.shape, shape):
         olds = [d for d in old if x.shape[d] > 1]
         news = [d for d in new if shape[d] > 1]
@@ -95,11 +107,13 @@ def view(x: Facts, *_: Any, shape: Shape, **__: Any) -> Facts:
             place[olds[0]] = news[0]
         if all(d in x.uniform for d in olds):
             more |= set(news)
+        if all(d in x.copied for d in olds):
+            copies |= set(news)
     blocked = None
     if x.blocked is not None:
         blocked = x.blocked.broadcast_to(x.shape).reshape(shape)
     # Dimensions of size 1 never move, and never hold the past.
-    return replace(_renamed(x, place, shape, more), blocked=blocked)
+    return replace(_renamed(x, place, shape, more, copies), blocked=blocked)
 
 
 def matching_groups(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]:
@@ -137,7 +151,7 @@ def expand(x: Facts, *_: Any, shape: Shape, **__: Any) -> Facts:
     place = {d: d + offset for d in range(len(x.shape)) if x.shape[d] == shape[d + offset]}
     more = {d for d in range(len(shape)) if d < offset or x.shape[d - offset] == 1}
     blocked = None if x.blocked is None else x.blocked.broadcast_to(shape)
-    return replace(_renamed(x, place, shape, more), blocked=blocked)
+    return replace(_renamed(x, place, shape, copies=more), blocked=blocked)
 
 
 @rule("select")
@@ -149,7 +163,7 @@ def select(x: Facts, dim: int, index: int, *, shape: Shape) -> Facts:
     if x.blocked is not None:
         blocked = x.blocked.broadcast_to(x.shape).select(own, index)
     place = {d: k for k, d in enumerate(kept)}
-    return replace(_renamed(x, place, shape, set()), blocked=blocked)
+    return replace(_renamed(x, place, shape), blocked=blocked)
 
 
 @rule("slice")
@@ -167,9 +181,9 @@ def slice_(
     if shape == x.shape:
         return replace(x, value=None)
     place = {d: d for d in range(len(x.shape)) if d != own}
-    more = {own} if own in x.uniform else set[int]()
+    more, copies = x.uniform & {own}, x.copied & {own}
     blocked = FINITE if x.is_finite else None
-    return replace(_renamed(x, place, shape, more), blocked=blocked)
+    return replace(_renamed(x, place, shape, more, copies), blocked=blocked)
 
 
 @rule("split_with_sizes", "split", "chunk")

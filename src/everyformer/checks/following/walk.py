@@ -1,6 +1,7 @@
 """Follow a module from its input to its output, operation by operation."""
 
 import operator
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -76,16 +77,23 @@ def follow(
         x: An input of shape (1, n, d), n >= 2.
     """
     try:
-        program = torch.export.export(Calling(module, call), (x,), strict=False)
-        table = torch.export.default_decompositions()
-        for name in KEPT:
-            operation, overload = name.split(".")
-            table.pop(getattr(getattr(torch.ops.aten, operation), overload), None)
-        program = program.run_decompositions(table)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch.export warns of its own workings
+            program = _export(Calling(module, call), x)
     except Exception as error:
         first = (str(error).strip().splitlines() or [""])[0]
         return Followed(None, obstacle=f"export: {type(error).__name__}: {first[:200]}")
     return _Walk(program, x.shape[1]).run()
+
+
+def _export(module: nn.Module, x: torch.Tensor) -> ExportedProgram:
+    """The operations of a module, without those that write in place."""
+    program = torch.export.export(module, (x,), strict=False)
+    table = torch.export.default_decompositions()
+    for name in KEPT:
+        operation, overload = name.split(".")
+        table.pop(getattr(getattr(torch.ops.aten, operation), overload), None)
+    return program.run_decompositions(table)
 
 
 class _Walk:
@@ -147,7 +155,7 @@ class _Walk:
             return result
         shapes = [tuple(int(s) for s in r.shape) for r in result if r is not None]
         if op.__name__.split(".")[0] in ("split_with_sizes", "split", "chunk"):
-            return apply(op, args, kwargs, shapes)  # type: ignore[arg-type]
+            return apply(op, args, kwargs, shapes)
         return [unknown(shape, inputs) for shape in shapes]
 
     def _note_mixing(self, op: Any, inputs: list[Facts]) -> None:

@@ -51,7 +51,7 @@ def _unless_equal(equal: Answer) -> Answer:
 @implements(YUN2020, "Definition 5.1")
 def gap(trial: Trial, sequences: np.ndarray) -> float:
     """The least distance of two outputs, of all tokens of all sequences."""
-    outputs = np.concatenate([trial.output(X) for X in sequences])
+    outputs = trial.outputs(sequences).reshape(-1, sequences.shape[-1])
     differences = np.abs(outputs[:, None, :] - outputs[None, :, :]).max(axis=-1)
     return float(differences[np.triu_indices(len(outputs), 1)].min())
 

@@ -1,8 +1,7 @@
 """EF003: equal tokens stay equal.
 
 What it checks:
-    If all tokens of X are equal, so are all rows of g(X), for all weights. Where the first
-    token is a special one: if all others are equal, so are their rows.
+    If all tokens of X are equal, so are all rows of g(X), for all weights.
 
 Why it matters:
     No stack of such layers comes near the constant function T with T_11 = a, else 0: at

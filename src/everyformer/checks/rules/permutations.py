@@ -1,8 +1,7 @@
 """EF001: permutations of the tokens commute with the layer.
 
 What it checks:
-    g(P X) = P g(X) for every permutation P, all weights and all inputs. Where the first
-    token is a special one, permutations of the others.
+    g(P X) = P g(X) for every permutation P, all weights and all inputs.
 
 Why it matters:
     Such a network computes permutation equivariant functions alone. Its distance from any
@@ -34,10 +33,7 @@ from everyformer.papers import YUN2020, Citation
 def by_structure(spec: AttentionSpec, n: int) -> Answer:
     """Nothing but the tokens enters."""
     if spec.ignores_positions:
-        which = "of the tokens after the first" if spec.special_token else "of the tokens"
-        return Answer(
-            True, f"nothing tells positions apart, so permutations {which} commute"
-        )
+        return Answer(True, "nothing tells positions apart, so permutations commute")
     return Answer(False, "positions enter the layer")
 
 

@@ -1,0 +1,238 @@
+"""`everyformer check`: is this attention universal?"""
+
+import json
+import textwrap
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from everyformer.certify.verify import EXIT_CODES
+from everyformer.checks.finding import Counterexample
+from everyformer.checks.report import DEFAULT_TRIALS, Report
+from everyformer.checks.report import check as judge
+from everyformer.checks.rule import Rule
+from everyformer.checks.rules import RULES
+from everyformer.checks.subject import Subject, check_sizes
+from everyformer.cli import attention_pictures, options, tables
+from everyformer.cli.progress import progress_bar
+from everyformer.cli.saving import check_new_folder, new_file, new_folder
+from everyformer.cli.subjects import load_subject
+from everyformer.errors import InputError
+from everyformer.layers.by_name import LAYER_NAMES
+
+WIDTH = 92
+
+
+def check(
+    subject: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[SUBJECT]",
+            help="A layer of the library: none, ape, t5, t5-buckets, alibi, rotary, shaw, "
+            "shaw-values, deberta, xl, swin, graphormer, urpe, or one of them with +urpe; "
+            "`all` for a table of them; or file.py:attribute, a torch.nn.Module of your "
+            "own that maps (batch, n, d) to the same shape, or its class.",
+            show_default=False,
+        ),
+    ] = None,
+    n: Annotated[int, typer.Option("--n", "-n", help="Number of tokens.")] = 16,
+    d: Annotated[int, typer.Option("--d", "-d", help="Width of a token.")] = 8,
+    heads: Annotated[int, typer.Option(help="Number of heads.")] = 2,
+    causal: Annotated[
+        bool, typer.Option("--causal", help="A layer of the library with a causal mask.")
+    ] = False,
+    no_bias: Annotated[
+        bool, typer.Option("--no-bias", help="A layer of the library without biases.")
+    ] = False,
+    special_token: Annotated[
+        bool,
+        typer.Option("--special-token", help="Put a learnable token before the others."),
+    ] = False,
+    trials: Annotated[
+        int,
+        typer.Option(min=1, help="Draws of the weights to look for counterexamples in."),
+    ] = DEFAULT_TRIALS,
+    seed: Annotated[int, typer.Option(help="What they are drawn from.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--out",
+            metavar="DIR",
+            help="Folder for report.json, counterexamples as .npy files, and pictures.",
+            show_default=False,
+        ),
+    ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="X.NPY",
+            exists=True,
+            dir_okay=False,
+            help="Run a counterexample that -o wrote again, on the same subject.",
+            show_default=False,
+        ),
+    ] = None,
+    explain: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CODE", help="Print a rule, such as EF003.", show_default=False
+        ),
+    ] = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Judge whether an attention layer can be universal.
+
+    PROVED comes with the theorem, REFUTED with a counterexample or a target whose distance
+    is bounded below whatever the weights, UNKNOWN with what was tried. A module of yours is
+    followed operation by operation, for all weights; what that does not decide is measured,
+    and never called proved. Exit code 0: PROVED. 1: REFUTED. 3: UNKNOWN. 2: wrong input.
+    """
+    if explain is not None:
+        _explain(explain)
+        return
+    if subject is None:
+        raise typer.BadParameter("Name a layer, file.py:attribute, or --explain CODE.")
+    check_sizes(n, d)
+    if out is not None:
+        check_new_folder(out, frozenset(), overwrite=False)
+    flags = {"causal": causal, "bias": not no_bias, "special_token": special_token}
+    if subject == "all":
+        _check_all(n, d, heads, flags, trials, seed, out, as_json)
+        return
+    with progress_bar() as progress:
+        progress(f"check {subject}", 0, len(RULES))
+        module = load_subject(subject, n, d, heads, **flags)
+        judged = Subject.of(module, n, d, subject)
+        if replay is not None:
+            again = Counterexample.load(replay)
+            raise typer.Exit(_replay(judged, again))
+        report = judge(judged, trials=trials, seed=seed, progress=progress)
+    if out is not None:
+        _save(report, judged, out)
+    if as_json:
+        typer.echo(json.dumps(report.to_json(), indent=2))
+    else:
+        tables.show(_heading(report), _table(report), _ending(report))
+        if out is not None:
+            tables.show(f"Wrote {out}.")
+    if EXIT_CODES[report.verdict]:
+        raise typer.Exit(EXIT_CODES[report.verdict])
+
+
+def _explain(code: str) -> None:
+    rule = _rule(code)
+    tables.show((rule.text or "").rstrip())
+
+
+def _rule(code: str) -> Rule:
+    for rule in RULES:
+        if code.upper() == rule.code or code == rule.name:
+            return rule
+    known = ", ".join(f"{rule.code} ({rule.name})" for rule in RULES)
+    raise InputError(f"There is no rule {code}. The rules: {known}.")
+
+
+def _replay(subject: Subject, example: Counterexample) -> int:
+    """Measure a counterexample again; exit code 1 if it still is one."""
+    rule = _rule(example.code)
+    if rule.search is None:
+        raise InputError(f"{rule.code} has no counterexamples to run again.")
+    if example.input.shape != (subject.seq_len, subject.d_model):
+        msg = (
+            f"The counterexample has shape {example.input.shape}, the subject takes "
+            f"{(subject.seq_len, subject.d_model)}. Give --n and --d as they were."
+        )
+        raise InputError(msg)
+    size = rule.search.violation(subject.redrawn(example.seed), example.input)
+    tables.show(
+        f"{rule.code} {rule.name}: violated by {size}, was {example.violation_sampled}"
+    )
+    return 0 if size is None or size <= 1e-6 else 1
+
+
+def _heading(report: Report) -> str:
+    sizes = f"n = {report.seq_len}, d = {report.d_model}"
+    lines = [f"{report.verdict}: is {report.subject} universal? ({sizes})"]
+    for answer in (report.lp, report.sup):
+        lines += textwrap.wrap(
+            f"{answer.verdict} {answer}",
+            WIDTH,
+            initial_indent="  ",
+            subsequent_indent="    ",
+        )
+    return "\n".join(lines)
+
+
+def _table(report: Report) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for heading in ("rule", "property", "verdict", "why"):
+        table.add_column(heading, no_wrap=heading != "why")
+    for found in report.findings:
+        how = "" if found.how == "nothing" else f" [{found.how}]"
+        table.add_row(found.code, found.name, str(found.verdict), f"{found.reason}{how}")
+    return table
+
+
+def _ending(report: Report) -> str:
+    return "`everyformer check --explain CODE` tells what a rule means."
+
+
+def _save(report: Report, subject: Subject, out: Path) -> None:
+    """Write the report, the counterexamples and the pictures."""
+    with new_folder(out, frozenset(), overwrite=False) as place:
+        for found in report.findings:
+            if found.counterexample is not None:
+                found.counterexample.save(place, report.subject)
+        text = json.dumps(report.to_json(), indent=2) + "\n"
+        (place / "report.json").write_text(text)
+        for name, figure in attention_pictures.of_subject(subject).items():
+            with new_file(place / name) as file:
+                attention_pictures.save(figure, file)
+
+
+def _check_all(
+    n: int,
+    d: int,
+    heads: int,
+    flags: dict[str, bool],
+    trials: int,
+    seed: int,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """A line for each layer of the library, alone and with URPE."""
+    names = [*LAYER_NAMES[:-1], *(f"{name}+urpe" for name in LAYER_NAMES[:-1])]
+    reports: list[Report] = []
+    with progress_bar() as progress:
+        for k, name in enumerate(names):
+            progress("check all layers", k, len(names))
+            module = load_subject(name, n, d, heads, **flags)
+            reports.append(judge(Subject.of(module, n, d, name), trials=trials, seed=seed))
+    if out is not None:
+        figure = attention_pictures.spreads(reports)
+        with (
+            new_folder(out, frozenset(), overwrite=False) as place,
+            new_file(place / "spreads.png") as file,
+        ):
+            attention_pictures.save(figure, file)
+    if as_json:
+        typer.echo(json.dumps([report.to_json() for report in reports], indent=2))
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("layer", "universal?", "in L^p", "in the sup norm", "equal tokens"):
+        table.add_column(heading, no_wrap=True)
+    for report in reports:
+        spread = report["EF003"].violation_sampled
+        table.add_row(
+            report.subject,
+            str(report.verdict),
+            str(report.lp.verdict),
+            str(report.sup.verdict),
+            "" if spread is None else f"spread {spread:.1e}",
+        )
+    tables.show(table)
+    if out is not None:
+        tables.show(f"Wrote {out / 'spreads.png'}.")

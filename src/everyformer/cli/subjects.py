@@ -1,0 +1,108 @@
+"""What the user wants checked, as a module."""
+
+import inspect
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from everyformer.cli.loading import described, import_file
+from everyformer.errors import InputError
+from everyformer.layers.by_name import LAYER_NAMES, attention_by_name
+from everyformer.layers.positions import SpecialToken
+
+ALIASES = {"rpe": "t5"}
+SIZES = {
+    "d": ("d", "dim", "d_model", "embed_dim", "hidden_size", "width", "channels"),
+    "n": ("n", "seq_len", "max_len", "length", "max_length", "sequence_length"),
+    "heads": ("heads", "num_heads", "n_heads", "nhead", "n_head", "h"),
+}
+"""Names of arguments by which a class may ask for the sizes."""
+
+
+def load_subject(
+    name: str, n: int, d: int, heads: int, *, causal: bool, bias: bool, special_token: bool
+) -> nn.Module:
+    """The module that `file.py:attribute` or the name of a layer means.
+
+    Raises:
+        InputError: If there is no such module, or it cannot be made.
+        FileNotFoundError: If there is no such file.
+    """
+    name = ALIASES.get(name, name)
+    file, colon, attribute = name.rpartition(":")
+    if not colon:
+        if name.partition("+")[0] not in LAYER_NAMES:
+            msg = (
+                f"{name!r} is neither file.py:attribute nor a layer of the library. Write "
+                "for example my_layers.py:MyAttention, or one of "
+                f"{', '.join(LAYER_NAMES)}, each also with +urpe."
+            )
+            raise InputError(msg)
+        module = attention_by_name(
+            name, seq_len=n + special_token, embed_dim=d, num_heads=heads, causal=causal,
+            bias=bias,
+        )  # fmt: skip
+        return SpecialToken(module, d) if special_token else module
+    if causal or not bias or special_token:
+        msg = (
+            "--causal, --no-bias and --special-token choose a layer of the library, but "
+            f"{name} is a module of your own, which has them or not. Leave them out."
+        )
+        raise InputError(msg)
+    with redirect_stdout(sys.stderr):
+        found = _attribute(Path(file), attribute)
+        return _as_module(found, f"{file}:{attribute}", {"n": n, "d": d, "heads": heads})
+
+
+def _attribute(path: Path, attribute: str) -> Any:
+    module = import_file(path)
+    if not hasattr(module, attribute):
+        known = [
+            key
+            for key, value in vars(module).items()
+            if isinstance(value, nn.Module)
+            or (inspect.isclass(value) and issubclass(value, nn.Module))
+        ]
+        hint = f"Its modules: {', '.join(known)}" if known else "It has no nn.Module"
+        raise InputError(f"{path} has no attribute {attribute!r}. {hint}.")
+    return getattr(module, attribute)
+
+
+def _as_module(value: Any, name: str, sizes: dict[str, int]) -> nn.Module:
+    """A module, or what a class or function makes of the sizes it asks for."""
+    if not isinstance(value, nn.Module) and callable(value):
+        arguments = _arguments(value, name, sizes)
+        try:
+            value = value(**arguments)
+        except Exception as error:
+            given = ", ".join(f"{key}={size}" for key, size in arguments.items())
+            msg = f"{name}({given}) failed: {described(error)}. Repair it, or give others"
+            raise InputError(f"{msg} sizes (--n, --d, --heads).") from error
+    if not isinstance(value, nn.Module):
+        msg = f"{name} is of type {type(value).__name__}, not a torch.nn.Module"
+        raise InputError(f"{msg}, nor a class or function that makes one.")
+    return value
+
+
+def _arguments(maker: Any, name: str, sizes: dict[str, int]) -> dict[str, int]:
+    chosen: dict[str, int] = {}
+    missing: list[str] = []
+    for key, parameter in inspect.signature(maker).parameters.items():
+        size = next((size for size, names in SIZES.items() if key in names), None)
+        required = parameter.default is inspect.Parameter.empty
+        variable = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if size is not None and not variable:
+            chosen[key] = sizes[size]
+        elif required and not variable:
+            missing.append(key)
+    if missing:
+        known = ", ".join(name for names in SIZES.values() for name in names[:4])
+        msg = (
+            f"{name} needs {', '.join(missing)}, and only sizes are given to it (by names "
+            f"such as {known}). Give an instance, or a function without arguments."
+        )
+        raise InputError(msg)
+    return chosen

@@ -1,0 +1,148 @@
+"""`everyformer check`: exit code 0 PROVED, 1 REFUTED, 3 UNKNOWN, 2 wrong input."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+Command = Callable[..., Any]
+EXAMPLE = Path(__file__).parents[2] / "examples" / "my_attention.py"
+SMALL = ("-n", 4, "-d", 4, "--trials", 2)
+
+MODULES = """
+import torch
+from torch import nn
+
+print("read")
+
+class Needs(nn.Module):
+    def __init__(self, width, secret):
+        super().__init__()
+
+class Breaks(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        raise RuntimeError("no")
+
+class Shrinks(nn.Module):
+    def forward(self, x):
+        return x[:, :1]
+
+class Dict(nn.Module):
+    def forward(self, x):
+        return {"x": x}
+
+def make():
+    return nn.Identity()
+
+three = 3
+"""
+
+
+def test_urpe_is_proved(everyformer: Command) -> None:
+    out = everyformer("check", "urpe", *SMALL, code=0).stdout
+    assert out.startswith("PROVED: is urpe universal? (n = 4, d = 4)")
+    assert "Luo et al. 2022, Proposition 4" in out
+
+
+def test_rpe_is_refuted_with_a_bound(everyformer: Command) -> None:
+    out = everyformer("check", "rpe", *SMALL, code=1).stdout
+    assert "REFUTED in the sup norm: equal tokens stay equal" in out
+    assert "at least 0.866" in " ".join(out.split())
+    assert "Ways out" in out
+
+
+def test_shaw_with_values_is_unknown(everyformer: Command) -> None:
+    everyformer("check", "shaw-values", *SMALL, code=3)
+
+
+def test_a_module_of_ones_own(everyformer: Command) -> None:
+    out = everyformer("check", f"{EXAMPLE}:MyAttention", *SMALL, code=1).stdout
+    assert "every operation maps equal tokens to equal tokens" in " ".join(out.split())
+    out = everyformer("check", f"{EXAMPLE}:WithGain", *SMALL, code=3).stdout
+    assert "UNKNOWN in L^p: a black box is not proved by trials" in out
+
+
+def test_json(everyformer: Command) -> None:
+    found = json.loads(everyformer("check", "t5", *SMALL, "--json", code=1).stdout)
+    assert found["verdict"] == "REFUTED"
+    assert found["universal"]["sup"]["lower_bound"] == pytest.approx(0.75**0.5)
+    assert [rule["code"] for rule in found["findings"]][:2] == ["EF001", "EF002"]
+
+
+def test_counterexamples_are_written_and_run_again(
+    everyformer: Command, tmp_path: Path
+) -> None:
+    everyformer("check", "urpe", *SMALL, "-o", "out", code=0)
+    out = tmp_path / "out"
+    assert {"report.json", "EF003.npy", "EF003.json", "equal_tokens.png"} <= {
+        path.name for path in out.iterdir()
+    }
+    assert (out / "bias_and_gain.png").stat().st_size > 1000
+    assert (out / "position_head.png").stat().st_size > 1000
+    X = np.load(out / "EF003.npy")
+    assert (X[0] == X).all()
+    again = ("--replay", "out/EF003.npy")
+    shown = everyformer("check", "urpe", *SMALL, *again, code=1).stdout
+    measured = json.loads((out / "EF003.json").read_text())["violation_sampled"]
+    assert f"violated by {measured}" in shown
+    np.save(out / "EF003.npy", np.arange(16.0).reshape(4, 4))
+    everyformer("check", "none", *SMALL, "--replay", "out/EF001.npy", code=0)
+    everyformer("check", "urpe", "-n", 5, "-d", 4, *again, code=2)
+
+
+def test_all_layers_in_a_table(everyformer: Command, tmp_path: Path) -> None:
+    out = everyformer("check", "all", "-n", 4, "-d", 4, "--trials", 2, "-o", "out").stdout
+    lines = {line.split()[0]: line.split()[1] for line in out.splitlines()[1:]}
+    assert lines["none"] == lines["rotary"] == "REFUTED"
+    assert lines["none+urpe"] == lines["ape"] == "PROVED"
+    assert lines["alibi+urpe"] == "UNKNOWN"
+    assert (tmp_path / "out" / "spreads.png").stat().st_size > 1000
+
+
+def test_explain(everyformer: Command) -> None:
+    out = everyformer("check", "--explain", "ef003").stdout
+    assert out.startswith("EF003: equal tokens stay equal.")
+    assert "Satisfied by:" in out
+    assert "permutation" in everyformer("check", "--explain", "EF9", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "Name a layer"),
+        (("nope",), "is neither file.py:attribute nor a layer"),
+        (("t5+nope",), "is no layer of the library"),
+        (("t5", "-n", 1), "n >= 2"),
+        (("t5", "-d", 7), "no multiple of num_heads"),
+        (("swin", "-n", 5), "no square window"),
+        (("nothing.py:x",), "There is no file"),
+        (("m.py:nothing",), "has no attribute"),
+        (("m.py:three",), "not a torch.nn.Module"),
+        (("m.py:Needs",), "needs secret"),
+        (("m.py:Breaks",), "RuntimeError: no"),
+        (("m.py:Shrinks",), "no map of sequences"),
+        (("m.py:Dict",), "returned dict"),
+        (("m.py:make", "--causal"), "Leave them out"),
+        (("t5", "-o", "full"), "not empty"),
+        (("t5", "--replay", "m.py"), "is no counterexample"),
+    ],
+)
+def test_wrong_input(
+    everyformer: Command, tmp_path: Path, arguments: tuple[Any, ...], told: str
+) -> None:
+    (tmp_path / "m.py").write_text(MODULES)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    result = everyformer("check", *arguments, code=2)
+    assert told in " ".join(result.stderr.split())
+    assert result.stdout == ""
+
+
+def test_a_function_that_makes_a_module(everyformer: Command, tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(MODULES)
+    out = everyformer("check", "m.py:make", *SMALL, "--json", code=1).stdout
+    assert json.loads(out)["universal"]["lp"]["verdict"] == "REFUTED"
