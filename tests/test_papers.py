@@ -6,7 +6,7 @@ import pkgutil
 import pytest
 
 import everyformer
-from everyformer.papers import YUN2020, Citation, implements
+from everyformer.papers import LUO2022, YUN2020, Citation, implements
 from everyformer.verdict import Verdict
 
 
@@ -39,6 +39,11 @@ def all_citations() -> dict[Citation, set[str]]:
 )
 def test_every_result_of_the_proof_has_code(result: str) -> None:
     assert all_citations()[Citation(YUN2020, result)]
+
+
+@pytest.mark.parametrize("result", ["Theorem 3", "Proposition 4"])
+def test_urpe_has_code(result: str) -> None:
+    assert "position_layer" in all_citations()[Citation(LUO2022, result)]
 
 
 def test_a_result_that_does_not_exist_is_refused() -> None:

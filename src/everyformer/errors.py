@@ -3,6 +3,7 @@
     EveryformerError
     ├── TargetError          the function given cannot be used as a target
     ├── GridError            the grid cannot work (not an integer, ids beyond float64)
+    ├── AttentionError       no such attention, or not with these settings
     ├── MemoryLimitError     the network would need more memory than allowed
     ├── InputError           an array has the wrong shape or holds no finite real numbers
     ├── DomainError          an input lies where the theorem says nothing
@@ -27,6 +28,10 @@ class TargetError(EveryformerError):
 
 class GridError(EveryformerError):
     """The grid cannot work."""
+
+
+class AttentionError(EveryformerError):
+    """There is no such attention, or it cannot be had with these settings."""
 
 
 class MemoryLimitError(EveryformerError):

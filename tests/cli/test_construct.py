@@ -361,3 +361,36 @@ def test_a_signal_leaves_nothing(
     assert told.strip() in {"Interrupted.", "Terminated."}
     assert names(tmp_path) == {"slow.py", "started", "scratch"}
     assert names(tmp_path / "scratch") == set()
+
+
+def test_a_urpe_network_through_all_commands(everyformer: Command) -> None:
+    """construct, verify, run with every executor, inspect."""
+    arguments = ("prefix_mean", "-n", 3, "--tol", 0.3, "--workers", 1)
+    output = everyformer("construct", *arguments, "--attention", "urpe", "-o", "out").stdout
+    assert "Omega_U^{2,1,4}" in output
+    assert "PROVED" in output
+    report = read(Path("out/cost.json"))
+    network = ef.load("out/network.safetensors")
+    assert network.positions is None
+    assert network.stages[0].name == "position layer"
+    assert report["plan"]["parameters"] == report["cost"]["parameters"]
+    assert everyformer("verify", "out").stdout.startswith("PROVED")
+    x = np.full((1, 3, 1), 0.25)
+    x[0, 2] = 0.75
+    np.save("x.npy", x)
+    expected = ef.targets.prefix_mean(3, 1)(x)
+    for executor in ("literal", "reference", "auto"):
+        arguments = ("--input", "x.npy", "--output", "y.npy", "--executor", executor)
+        everyformer("run", "out", *arguments)
+        assert np.abs(np.load("y.npy") - expected).max() < 1e-9
+    shown = everyformer("inspect", "out", "--input", "x.npy").stdout
+    assert "position layer" in shown
+    assert Path("out/ids.png").exists()
+
+
+def test_urpe_was_asked_for_and_needs_no_excuse(everyformer: Command) -> None:
+    """Who gets positions without having asked is told so; not with urpe."""
+    arguments = ("centring", "-n", 3, "--tol", 0.6, "--workers", 1, "-o")
+    output = everyformer("construct", *arguments, "one", "--attention", "urpe").stdout
+    assert "Omega_U" in output
+    assert "Positions were added" not in output

@@ -36,6 +36,20 @@ def test_exact_and_positional_choose_the_network(everyformer: Command) -> None:
     assert (shown["class"], shown["theorem"]) == ("T^{2,1,4}", "Theorem 2")
 
 
+def test_plan_of_urpe(everyformer: Command) -> None:
+    arguments = ("plan", "sort", "--grid", 4, "--attention", "urpe")
+    title = " ".join(everyformer(*arguments).stdout.split())
+    assert title.startswith("sort: Theorem 3 of Luo et al. 2022, Omega_U^{2,1,4} n = 2")
+    shown = json.loads(everyformer(*arguments, "--json").stdout)
+    assert shown["stages"]["position layer"] == 1
+    assert shown["refusal"] is None
+    assert (shown["class"], shown["paper"]) == ("Omega_U^{2,1,4}", "Luo et al. 2022")
+    dense = json.loads(everyformer(*arguments[:-1], "dense", "--json").stdout)
+    assert (dense["class"], dense["paper"]) == ("T_P^{2,1,4}", "Yun et al. 2020")
+    wrong = everyformer(*arguments[:-1], "rpe", code=2).stderr
+    assert "--attention rpe does not exist. Choose one of dense, urpe." in wrong
+
+
 def test_plan_says_why_it_would_be_refused(everyformer: Command) -> None:
     output = everyformer("plan", "sort", "--grid", 6).stdout
     assert "It would not be built: grid=6 is not a power of two" in output

@@ -56,6 +56,11 @@ CONSTRUCT: list[tuple[list[str], str]] = [
     (["sort", "--grid", "four"], "Invalid value for '--grid'"),
     (["sort", "--grid", "4", "-n", "0"], "Invalid value for '--seq-len'"),
     (["sort", "--grid", "4", "--no-positional"], "is not declared equivariant"),
+    (["sort", "--grid", "4", "--attention", "rpe"], "--attention rpe does not exist"),
+    (
+        ["centring", "--grid", "4", "--attention", "urpe", "--no-positional"],
+        "makes positions, and without them nothing of URPE is left",
+    ),
     (["sort", "--tol", "-1"], "is not a positive number"),
     (["sort", "--tol", "1e-9", "--max-memory", "0.0001"], "No grid that can be built"),
     (["sort", "--tol", "0.3", "-p", "0.5"], "is not a number >= 1"),

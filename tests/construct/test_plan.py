@@ -68,6 +68,43 @@ def test_plan_equals_the_built_network(
     assert cost.nonzeros <= plan.nonzeros_limit
 
 
+@pytest.mark.parametrize(("n", "d", "K"), [(2, 1, 4), (3, 1, 2), (2, 2, 2), (1, 2, 2)])
+@pytest.mark.parametrize("softened", [True, False])
+@pytest.mark.parametrize("domain", [(0, 1), (-1, 2)])
+def test_plan_of_urpe_equals_the_built_network(
+    n: int, d: int, K: int, softened: bool, domain: tuple[float, float]
+) -> None:
+    target = Target(lambda x: np.sin(9 * x + 1) * x[..., :1, :], n, d, domain=[domain])
+    built = ef.construct(target, grid=K, softened=softened, attention="urpe")
+    plan, cost = built.plan, built.cost
+    assert [(s.name, s.layers) for s in plan.stages] == [
+        (s.name, s.blocks) for s in built.network.stages
+    ]
+    r = 4 if softened else 1
+    block = 2 * (4 * d + 1 + 1 + 2 * n - 1) + 2 * r * d + r + d  # b_V: 1, C: 2n - 1
+    assert plan.parameters == cost.parameters == plan.blocks * block
+    assert plan.stored_bytes == cost.stored_bytes
+    assert cost.nonzeros <= plan.nonzeros_limit
+    # C = 1 counts, stored or not.
+    stages = built.network.stages
+    whole = [s for s in stages if s.attention is not None and s.attention.gain is None]
+    stored = sum(
+        int(np.count_nonzero(a)) for name, a in built.network.arrays() if "phi" not in name
+    )
+    ones = sum(stage.blocks for stage in whole) * 2 * (2 * n - 1)
+    assert cost.nonzeros == stored + ones
+    positions = {"position layer": 1} if n > 1 else {}
+    dense = ef.plan(target, K, softened=softened, positional=True)
+    same = {s.name: s.layers for s in plan.stages if s.name != "position layer"}
+    assert same == {s.name: s.layers for s in dense.stages}
+    assert dense.blocks + len(positions) == plan.blocks
+    shown = plan.to_json()
+    assert shown["attention"] == "urpe"
+    assert shown["paper"] == ("Luo et al. 2022" if n > 1 else "Yun et al. 2020")
+    assert shown["class"].endswith(f"Omega_U^{{2,1,{r}}}")
+    assert f"of {shown['paper']}" in str(plan)
+
+
 def test_lower_bound_of_section_5_4() -> None:
     assert make_plan(centring(3, 2), 4).lower_bound == Fraction(6 * 16**3, 6)
     assert make_plan(reverse(3, 2), 4).lower_bound == 6 * 16**3

@@ -17,7 +17,9 @@ from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage
 from everyformer.numerics.rationals import exact_array
 
 
-def random_network(seed: int, size: int, d_head: int, piecewise: bool) -> ef.Network:
+def random_network(
+    seed: int, size: int, d_head: int, piecewise: bool, urpe: tuple[str, ...] = ()
+) -> ef.Network:
     """A hardmax network with small rationals times 2^size; ties are frequent."""
     rng = np.random.default_rng(seed)
     L, n, d, h, r = 3, 3, 2, 2, 2
@@ -32,6 +34,8 @@ def random_network(seed: int, size: int, d_head: int, piecewise: bool) -> ef.Net
         draw(L, h, d_head, d),
         draw(L, h, d_head, d),
         draw(L, h, d, d_head),
+        b_V=draw(L, h, d_head) if "b_V" in urpe else None,
+        gain=draw(L, h, 2 * n - 1) if "gain" in urpe else None,
     )
     phi = None
     if piecewise:
@@ -69,9 +73,12 @@ def naive(network: ef.Network, x: np.ndarray) -> np.ndarray:
     st.sampled_from([0, 5, 20, 40]),
     st.sampled_from([1, 2]),
     st.booleans(),
+    st.sampled_from([(), ("gain",), ("b_V",), ("gain", "b_V")]),
 )
-def test_integers_equal_fractions(seed: int, size: int, d_head: int, phi: bool) -> None:
-    network = random_network(seed, size, d_head, phi)
+def test_integers_equal_fractions(
+    seed: int, size: int, d_head: int, phi: bool, urpe: tuple[str, ...]
+) -> None:
+    network = random_network(seed, size, d_head, phi, urpe)
     rng = np.random.default_rng(seed)
     x = exact_array(rng.integers(-2, 3, (4, 3, 2)).astype(object) * Fraction(1, 6))
     result = network.exact(x)

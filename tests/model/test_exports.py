@@ -26,10 +26,18 @@ def network(name: str) -> Built:
             prefix_mean(2, 2).function, 2, 2, domain=[(-1, 1), (0, 3)], lipschitz=1
         )
         return ef.construct(target, grid=4)
+    if name == "urpe":
+        return ef.construct(prefix_mean(3, 1), grid=4, attention="urpe")
+    if name == "urpe, modified":
+        target = prefix_mean(3, 1)
+        return ef.construct(target, grid=2, softened=False, attention="urpe")
     return ef.construct(soft_attention(2, 1), grid=4, softened=False)
 
 
-@pytest.fixture(scope="module", params=["theorem 2", "theorem 3", "modified"])
+NAMES = ["theorem 2", "theorem 3", "modified", "urpe", "urpe, modified"]
+
+
+@pytest.fixture(scope="module", params=NAMES)
 def built(request: pytest.FixtureRequest) -> Built:
     return network(request.param)
 
@@ -69,6 +77,21 @@ def test_gradients_reach_the_weights() -> None:
     assert any(bool((g != 0).any()) for g in grads if g is not None)
 
 
+def test_gradients_reach_the_gain() -> None:
+    built = network("urpe")
+    module = built.network.to_torch()
+    x = torch.tensor(inputs(built)[:4])
+    parameters = dict(module.blocks[0].named_parameters())
+    assert {"gain", "b_V"} <= set(parameters)
+    module.blocks[0](x).sum().backward()
+    # The output moves by W_O / n times the tokens that see an offset: n - |k|.
+    W_O, n = parameters["W_O"][0, 0, 0, 0].item(), 3
+    expected = [len(x) * W_O / n * (n - abs(k)) for k in range(1 - n, n)]
+    grad = parameters["gain"].grad
+    assert grad is not None
+    assert np.allclose(grad[0, 0].numpy(), expected)
+
+
 def test_float32_is_refused() -> None:
     module = network("theorem 2").network.to_torch()
     x = torch.full((3, 1), 0.5)
@@ -87,7 +110,7 @@ def test_unrolling_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.compile
-@pytest.mark.parametrize("name", ["theorem 2", "modified"])
+@pytest.mark.parametrize("name", ["theorem 2", "modified", "urpe"])
 def test_torch_compile(name: str) -> None:
     built = network(name)
     module = built.network.to_torch(allow_rounding=True)

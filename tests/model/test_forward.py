@@ -1,5 +1,6 @@
 """The forward pass against the formulas written out token by token."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -43,6 +44,43 @@ def test_attention_is_equation_1_in_columns() -> None:
         weights = np.exp(scores) / np.exp(scores).sum(axis=0)
         expected += W_O @ W_V @ X @ weights
     assert np.allclose(attention_layer(stack, 1, x, "softmax"), expected.T, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_attention_with_a_gain_is_equation_8(n: int) -> None:
+    rng = np.random.default_rng(n)
+    stack = random_attention(rng, h=2, m=3, d=4)
+    b_V, gain = rng.normal(size=(2, 2, 3)), rng.normal(size=(2, 2, 2 * n - 1))
+    x = rng.normal(size=(n, 4))
+    expected = x.copy()
+    for i in range(2):
+        query = x @ stack.W_Q[1, i].T - stack.b_Q[1, i]
+        scores = np.exp(query @ (x @ stack.W_K[1, i].T).T)
+        value = x @ stack.W_V[1, i].T + b_V[1, i]
+        for j in range(n):
+            for k in range(n):
+                share = scores[j, k] / scores[j].sum() * gain[1, i, (j - k) + (n - 1)]
+                expected[j] += stack.W_O[1, i] @ value[k] * share
+    urpe = replace(stack, b_V=b_V, gain=gain)
+    assert urpe.relative
+    assert not stack.relative
+    assert np.allclose(attention_layer(urpe, 1, x, "softmax"), expected, atol=1e-12)
+    ones = replace(stack, gain=np.ones_like(gain), b_V=np.zeros_like(b_V))
+    plain = attention_layer(stack, 1, x, "softmax")
+    assert np.array_equal(attention_layer(ones, 1, x, "softmax"), plain)
+
+
+def test_a_gain_of_another_length_is_refused() -> None:
+    stack = random_attention(np.random.default_rng(0), h=2, m=3, d=4)
+    with pytest.raises(ValueError, match=r"gain has shape .*, expected \(2, 2, 5\)"):
+        replace(stack, gain=np.ones((2, 2, 4)))
+    with pytest.raises(ValueError, match=r"gain has shape .*, expected \(2, 2, 5\)"):
+        replace(stack, gain=np.ones((2, 1, 5)))
+    with pytest.raises(ValueError, match=r"b_V has shape .*, expected \(2, 2, 3\)"):
+        replace(stack, b_V=np.ones((2, 2, 4)))
+    urpe = replace(stack, gain=np.ones((2, 2, 5)))
+    with pytest.raises(ValueError, match="5 entries, but 4 tokens have 7 offsets"):
+        attention_layer(urpe, 0, np.zeros((4, 4)), "softmax")
 
 
 def test_feed_forward_is_equation_2_in_columns() -> None:

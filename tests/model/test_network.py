@@ -1,5 +1,7 @@
 """Networks: inputs of many kinds, exact evaluation, traces, files, conversion."""
 
+import json
+from dataclasses import fields
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -8,18 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.numpy import save_file
 
 import everyformer as ef
 from everyformer.construct.pipeline import Built
 from everyformer.errors import DomainError, FileFormatError, NumberKindError
 from everyformer.model import storage
+from everyformer.model.construction import Construction
 from everyformer.model.cost import count
 from everyformer.model.forward import run_stages
 from everyformer.numerics.rationals import exact_array
 from everyformer.targets import centring, reverse
 
 SHAPES = {"soft": (2, 2), "hard": (2, 1), "positional": (2, 1)}
+SHAPES |= {"urpe": (3, 1), "urpe_hard": (3, 1)}
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +40,17 @@ def hard() -> Built:
 @pytest.fixture(scope="module")
 def positional() -> Built:
     return ef.construct(reverse(2, 1), grid=8)
+
+
+@pytest.fixture(scope="module")
+def urpe() -> Built:
+    return ef.construct(reverse(3, 1), grid=4, attention="urpe")
+
+
+@pytest.fixture(scope="module")
+def urpe_hard() -> Built:
+    target = ef.Target(lambda x: x[..., ::-1, :], 3, 1, domain=[(-1, 0.7)])
+    return ef.construct(target, grid=3, attention="urpe", softened=False)
 
 
 def test_numpy_torch_and_batches(soft: Built) -> None:
@@ -105,6 +121,53 @@ def test_trace(soft: Built, hard: Built) -> None:
     assert exact["quantise"].state.tolist() == [[Fraction(1, 3)], [Fraction(2, 3)]]
 
 
+def test_the_description_of_a_dense_network_is_what_it_was(
+    positional: Built, urpe: Built
+) -> None:
+    """Files of dense networks are read by programs that know of no other attention."""
+    spec, made = positional.network.architecture, positional.network.construction
+    assert made is not None
+    assert set(spec.to_json()) == {f.name for f in fields(spec)} - {"attention"}
+    assert set(made.to_json()) == {f.name for f in fields(made)} - {"paper"}
+    assert Construction.from_json(made.to_json()) == made
+    assert urpe.network.architecture.to_json()["attention"] == "urpe"
+
+
+def test_trace_of_urpe_shows_the_positions(urpe: Built, urpe_hard: Built) -> None:
+    x = np.array([[0.3], [0.3], [0.3]])
+    steps = urpe.network.trace(x)
+    assert [s.stage for s in steps][:3] == ["input", "position layer", "quantise"]
+    states = {step.stage: step.state for step in steps}
+    assert np.array_equal(states["input"], x)
+    assert np.allclose(
+        states["position layer"], x + np.array([[0], [1.25], [2.5]]), atol=1e-12
+    )
+    assert states["quantise"].tolist() == [[0.25], [1.5], [2.75]]
+    exact = {s.stage: s.state for s in urpe_hard.network.trace(x)}
+    third = Fraction(4, 3) * (Fraction(0.7) + 1)
+    assert exact["position layer"].tolist() == [
+        [Fraction(0.3) + j * third] for j in range(3)
+    ]
+    (before, after) = urpe.network.trace_blocks(x, "position layer")
+    assert np.array_equal(before.state, x)
+    assert np.abs(after.state - states["position layer"]).max() <= 1e-14
+
+
+def test_a_gain_for_another_number_of_tokens_is_refused(
+    urpe: Built, tmp_path: Path
+) -> None:
+    arrays = dict(urpe.network.arrays())
+    name = "stages.0.attention.gain"
+    assert arrays[name].shape == (1, 2, 5)
+    with pytest.raises(ValueError, match="gain of 7 offsets, but 3 tokens have 5"):
+        urpe.network.with_arrays(arrays | {name: np.ones((1, 2, 7))})
+    urpe.network.save(tmp_path / "n")
+    header, arrays = storage.read_arrays(tmp_path / "n")
+    storage.write_arrays(tmp_path / "n", arrays | {name: np.ones((1, 2, 7))}, header)
+    with pytest.raises(FileFormatError, match="gain of 7 offsets"):
+        ef.load(tmp_path / "n")
+
+
 def test_trace_blocks_shows_each_shift(soft: Built) -> None:
     x = np.array([[0.3, 0.9], [0.55, 0.1]])
     steps = soft.network.trace_blocks(x, "selective shifts")
@@ -121,7 +184,7 @@ def test_trace_blocks_shows_each_shift(soft: Built) -> None:
         soft.network.trace_blocks(x, "warp")
 
 
-@pytest.mark.parametrize("name", ["soft", "hard", "positional"])
+@pytest.mark.parametrize("name", SHAPES)
 def test_files_are_bit_exact(
     name: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -137,8 +200,11 @@ def test_files_are_bit_exact(
         assert name_a == name_b
         assert a.dtype == b.dtype
         assert np.array_equal(a, b)
-    x = np.random.default_rng(2).random((4, *SHAPES[name]))
+    x = np.random.default_rng(2).random((4, *SHAPES[name])) * 0.7
     assert np.array_equal(network(x), again(x))
+    with safe_open(path, framework="numpy") as file:
+        version = json.loads(file.metadata()[storage.FORMAT])["version"]
+    assert version == (2 if "urpe" in name else 1)
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 

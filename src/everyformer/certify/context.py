@@ -96,6 +96,9 @@ def run_attention(stage: StageWeights, ids: Ids, softmax: bool) -> Ids:
     """
     if stage.arrays["W_Q"].shape[2] != 1:
         raise Undecided(stage.name, "heads of size above 1 are not followed")
+    for name, plain in (("gain", 1), ("b_V", 0)):  # C = 1 and b_V = 0 change nothing
+        if name in stage.arrays and (stage.arrays[name] != plain).any():
+            raise Undecided(stage.name, f"{name} is not {plain} everywhere")
     # Tokens first, representatives last: everything below runs along contiguous memory.
     state = _State(
         numbers=np.ascontiguousarray(np.moveaxis(ids.numbers, 0, -1)),

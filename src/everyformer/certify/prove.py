@@ -83,14 +83,15 @@ def cells_of(
     """The cells to examine.
 
     Orbits instead of cells, where network and function are equivariant: the network because
-    it has no positions, f because its expression says so or, without one, by declaration.
+    it has neither positions nor a gain, f because its expression says so or, without one,
+    by declaration.
 
     Raises:
         CertificateError: If there are too many.
     """
     grid = Grid(cells, weights.seq_len, box)
     same = equivariant if known is None else is_equivariant(known)
-    symmetric = weights.positions is None and same
+    symmetric = not weights.positional and same
     count = grid.sequences
     if symmetric:
         count = grid.num_multisets

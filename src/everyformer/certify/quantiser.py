@@ -1,6 +1,7 @@
 """The first layers, one coordinate at a time: where they are constant, and on what.
 
-Every coordinate of every token goes through layers that look at nothing else. Each cell of
+First constants may be added: positions, or attention layers that make them. Then every
+coordinate of every token goes through layers that look at nothing else. Each cell of
 the grid is pushed through them as an interval, exactly, and split wherever a layer bends. A
 piece that ends as a single point is a plateau; all the rest is counted as ramp. Nothing is
 taken from the formulas of the construction: thresholds and ramps are those of the weights.
@@ -15,12 +16,8 @@ from itertools import pairwise
 import numpy as np
 
 from everyformer.certify.piecewise import LayerFunction, layer_function
-from everyformer.certify.rounding import (
-    UNIT_ROUNDOFF,
-    gamma,
-    lowest_bits,
-    sums_exactly,
-)
+from everyformer.certify.position_layer import Additions, additions, carried_rounding
+from everyformer.certify.rounding import gamma, lowest_bits, sums_exactly
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import StageWeights, Weights
 from everyformer.targets.box import Box
@@ -96,18 +93,19 @@ def find_plateaus(weights: Weights, box: Box, cells: int) -> Plateaus:
     if LAST_STAGE not in names:
         raise Undecided(names[0], f"there is no stage {LAST_STAGE!r} to start from")
     count = names.index(LAST_STAGE) + 1
-    functions = coordinate_functions(weights.stages[:count], d)
+    added, read = additions(weights, weights.stages[:count])
+    functions = coordinate_functions(weights.stages[read:count], d)
     values = np.empty((n, d, cells), dtype=object)
     ramps = np.empty((n, d), dtype=object)
     ramps_run = np.empty((n, d), dtype=object)
     decided, shortest = True, Fraction(1)
-    found: dict[tuple[int, Fraction], list[Piece]] = {}
+    found: dict[tuple[int, Additions], list[Piece]] = {}
     for j in range(n):
         for i in range(d):
-            shift = Fraction(0) if weights.positions is None else weights.positions[j, i]
-            if (i, shift) not in found:
-                found[i, shift] = _coordinate(functions[i], i, shift, box, cells)
-            plateaus = found[i, shift]
+            key = (i, added[j, i])
+            if key not in found:
+                found[key] = _coordinate(functions[i], i, added[j, i], box, cells)
+            plateaus = found[key]
             values[j, i] = [piece.offset for piece in plateaus]
             lengths = [piece.end - piece.start for piece in plateaus]
             length = sum(lengths)
@@ -141,15 +139,12 @@ def coordinate_functions(
 
 
 def _coordinate(
-    functions: list[LayerFunction], i: int, shift: Fraction, box: Box, cells: int
+    functions: list[LayerFunction], i: int, added: Additions, box: Box, cells: int
 ) -> list[Piece]:
     """The plateau of each cell: the longest piece that ends as a point."""
     low, width = Fraction(box.lows[i]), box.widths[i]
     size = max(abs(low), abs(low + width))
-    # x is rounded to float64, then x + E is.
-    carried = UNIT_ROUNDOFF * size
-    if shift:
-        carried += UNIT_ROUNDOFF * (size + abs(shift) + carried)
+    shift, carried = carried_rounding(size, added)
     idle_outside = [_idle_outside(function, i) for function in functions]
     plateaus: list[Piece] = []
     for k in range(cells):

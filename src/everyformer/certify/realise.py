@@ -38,7 +38,8 @@ class Reading:
         stages: The stages after them, in order; long ones as windows.
         softmax: Whether attention is softmax.
         exact: Whether weights are rationals.
-        positional: Whether there are positions; without them copies of a token stay equal.
+        positional: Whether there are positions, or a gain; without them copies of a token
+            stay equal.
         ranges: Where the last stage keeps each coordinate of the output.
         clamps_twice: Whether it does so by two clamps in a row, as float64 needs it.
     """
@@ -103,7 +104,7 @@ def read_network(weights: Weights, box: Box, cells: int) -> Reading:
         stages=tuple((stage.name, _as_windows(stage)) for stage in later),
         softmax=weights.softmax,
         exact=weights.exact,
-        positional=weights.positions is not None,
+        positional=weights.positional,
         ranges=_ranges(weights),
         clamps_twice=_clamps_twice(weights),
     )

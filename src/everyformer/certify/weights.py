@@ -19,6 +19,10 @@ from everyformer.errors import CertificateError
 
 FORMAT = "everyformer-network"
 VERSION = 1
+URPE_VERSION = 2
+"""Of files with a gain or a bias of the value, and of no others."""
+
+URPE_ARRAYS = (".attention.b_V", ".attention.gain")
 DIGIT = 2**62
 DTYPES = {"F64": np.dtype("<f8"), "I64": np.dtype("<i8"), "BOOL": np.dtype("?")}
 MAX_HEADER = 100_000_000
@@ -82,6 +86,15 @@ class Weights:
         """The depth."""
         return sum(stage.layers for stage in self.stages)
 
+    @property
+    def positional(self) -> bool:
+        """Whether anything may treat positions differently: E, or a gain.
+
+        Without both the network is permutation equivariant.
+        """
+        gains = any("gain" in stage.arrays for stage in self.stages)
+        return gains or self.positions is not None
+
 
 def read_weights(path: Path) -> Weights:
     """Read and check a file that `Network.save` wrote.
@@ -97,8 +110,10 @@ def read_weights(path: Path) -> Weights:
     try:
         header, tensors = read_tensors(data)
         description = json.loads(header["__metadata__"][FORMAT])
-        if description["version"] != VERSION:
-            msg = f"it has format version {description['version']}, not {VERSION}"
+        relative = any(name.endswith(URPE_ARRAYS) for name in tensors)
+        version = URPE_VERSION if relative else VERSION
+        if description["version"] != version:
+            msg = f"it has format version {description['version']}, not {version}"
             raise ValueError(msg)
         return _weights(description, tensors, hashlib.sha256(data).hexdigest())
     except (
@@ -169,7 +184,7 @@ def _weights(
         msg = "float64 and rationals are mixed, or the normaliser is unknown"
         raise ValueError(msg)
     n, d = int(spec["seq_len"]), int(spec["d_model"])
-    stages = tuple(_stages(description["stages"], arrays, d))
+    stages = tuple(_stages(description["stages"], arrays, n, d))
     known = sum(len(stage.arrays) for stage in stages)
     positions = arrays.get("positions")
     if known + (positions is not None) != len(arrays):
@@ -196,7 +211,7 @@ def _weights(
 
 
 def _stages(
-    names: list[list[str]], arrays: dict[str, np.ndarray], d: int
+    names: list[list[str]], arrays: dict[str, np.ndarray], n: int, d: int
 ) -> Iterator[StageWeights]:
     for index, (name, _) in enumerate(names):
         prefix = f"stages.{index}."
@@ -211,16 +226,20 @@ def _stages(
             raise ValueError(msg)
         half = halves[0]
         short = {key.removeprefix(f"{half}."): array for key, array in own.items()}
-        _check_shapes(name, half, short, d)
+        _check_shapes(name, half, short, n, d)
         yield StageWeights(name, half, short)  # pyright: ignore[reportArgumentType]
 
 
-def _check_shapes(name: str, half: str, arrays: dict[str, np.ndarray], d: int) -> None:
+def _check_shapes(
+    name: str, half: str, arrays: dict[str, np.ndarray], n: int, d: int
+) -> None:
     first = arrays[HALVES[half][0]]
     if half == "attention":
         layers, h, m, _ = first.shape
         row, column = (layers, h, m, d), (layers, h, d, m)
         shapes = {"W_Q": row, "b_Q": row[:3], "W_K": row, "W_V": row, "W_O": column}
+        optional = {"b_V": row[:3], "gain": (layers, h, 2 * n - 1)}
+        shapes |= {key: shape for key, shape in optional.items() if key in arrays}
     else:
         layers, r, _ = first.shape
         shapes = {"W_1": (layers, r, d), "b_1": (layers, r), "W_2": (layers, d, r)}

@@ -29,7 +29,7 @@ def check(
     subject: Annotated[
         str | None,
         typer.Argument(
-            metavar="[SUBJECT]",
+            metavar="SUBJECT",
             help="A layer of the library: none, ape, t5, t5-buckets, alibi, rotary, shaw, "
             "shaw-values, deberta, xl, swin, graphormer, urpe, or one of them with +urpe; "
             "`all` for a table of them; or file.py:attribute, a torch.nn.Module of your "

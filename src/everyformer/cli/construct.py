@@ -65,6 +65,7 @@ def construct(
     ] = 2.0,
     exact: options.ExactOption = False,
     positional: options.PositionalOption = None,
+    attention: options.AttentionOption = "dense",
     seq_len: options.SeqLenOption = None,
     d_model: options.DModelOption = None,
     max_memory: Annotated[
@@ -105,6 +106,7 @@ def construct(
         known = ", ".join(get_args(Knowledge))
         msg = f"--knowledge {knowledge} does not exist. Choose one of {known}."
         raise typer.BadParameter(msg)
+    kind = options.attention_kind(attention)
     if (tol is None) == (grid is None):
         msg = "Give either --tol or --grid: the distance allowed, or the cells per axis."
         raise typer.BadParameter(msg)
@@ -126,6 +128,7 @@ def construct(
             p=p,
             softened=not exact,
             positional=positional,
+            attention=kind,
             max_memory=int(max_memory * 2**30),
             knowledge=cast("Knowledge", knowledge),
             computing=computing,
@@ -149,7 +152,9 @@ def construct(
         typer.echo(json.dumps(report | {"folder": str(out)}, indent=2))
         return
     tables.show(built.plan.table(), certificate_text(proved), "")
-    if loaded.equivariant and built.plan.constants.positional and positional is None:
+    c = built.plan.constants
+    asked = positional is not None or c.makes_positions
+    if loaded.equivariant and c.positional and not asked:
         tables.show(
             "Positions were added (Theorem 3): within float64, Theorem 2 loses too many "
             "cells with equal columns to meet the tolerance.",

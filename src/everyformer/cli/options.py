@@ -1,9 +1,11 @@
 """Arguments and options that several commands share."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast, get_args
 
 import typer
+
+from everyformer.model.architecture import AttentionKind
 
 TargetArgument = Annotated[
     str,
@@ -59,6 +61,29 @@ PositionalOption = Annotated[
         show_default=False,
     ),
 ]
+
+AttentionOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="dense, or urpe: no positions are added to the input, the first attention "
+        "layer makes them (Luo et al. 2022).",
+    ),
+]
+
+
+def attention_kind(name: str) -> AttentionKind:
+    """The attention of that name.
+
+    Raises:
+        typer.BadParameter: If there is none.
+    """
+    if name not in get_args(AttentionKind):
+        known = ", ".join(get_args(AttentionKind))
+        msg = f"--attention {name} does not exist. Choose one of {known}."
+        raise typer.BadParameter(msg)
+    return cast("AttentionKind", name)
+
 
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON and nothing else.", show_default=False)

@@ -19,6 +19,7 @@ def plan(
     ],
     exact: options.ExactOption = False,
     positional: options.PositionalOption = None,
+    attention: options.AttentionOption = "dense",
     seq_len: options.SeqLenOption = None,
     d_model: options.DModelOption = None,
     as_json: options.JsonOption = False,
@@ -33,6 +34,7 @@ def plan(
         grid,
         softened=not exact,
         positional=positional,
+        attention=options.attention_kind(attention),
     )
     refusal = None
     try:

@@ -21,6 +21,7 @@ from everyformer.errors import (
     TargetError,
     ToleranceError,
 )
+from everyformer.model.architecture import AttentionKind
 from everyformer.model.forward import Progress, no_progress
 from everyformer.model.network import Network
 from everyformer.targets.target import Target
@@ -63,6 +64,7 @@ def grid_for_tolerance(
     *,
     softened: bool,
     positional: bool | None,
+    attention: AttentionKind = "dense",
     max_memory: int = DEFAULT_MAX_MEMORY,
     progress: Progress = no_progress,
 ) -> tuple[Plan, Table, Network, Certificate]:
@@ -70,7 +72,7 @@ def grid_for_tolerance(
 
     An equivariant target gets Theorem 2, unless positions are asked for. Theorem 2 gives up
     the cells with equal columns; where no grid within float64 makes them few enough, and
-    `positional` leaves the choice, Theorem 3 is taken instead.
+    `positional` leaves the choice, Theorem 3 is taken instead. URPE always has positions.
 
     Raises:
         TargetError: If the target cannot be traced and declares no modulus of continuity.
@@ -88,12 +90,13 @@ def grid_for_tolerance(
         )
         raise TargetError(msg)
     choices = [positional]
-    if positional is None and target.equivariant and target.seq_len > 1:
+    open_choice = positional is None and attention == "dense"
+    if open_choice and target.equivariant and target.seq_len > 1:
         choices = [False, True]
     failures: list[str] = []
     for choice in choices:
         search = _Search(
-            target, Fraction(tol), build, certify, softened, choice, max_memory
+            target, Fraction(tol), build, certify, softened, choice, attention, max_memory
         )
         found = search.coarsest(progress)
         if not isinstance(found, str):
@@ -116,6 +119,7 @@ class _Search:
     certify: Certify
     softened: bool
     positional: bool | None
+    attention: AttentionKind
     max_memory: int
 
     def coarsest(
@@ -126,7 +130,11 @@ class _Search:
         K = 2
         while True:
             plan = make_plan(
-                self.target, K, softened=self.softened, positional=self.positional
+                self.target,
+                K,
+                softened=self.softened,
+                positional=self.positional,
+                attention=self.attention,
             )
             c = plan.constants
             if not c.positional and c.grid.num_distinct_sets == 0:

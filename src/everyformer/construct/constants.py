@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
+from everyformer.model.architecture import AttentionKind
 from everyformer.model.construction import Theorem
-from everyformer.papers import YUN2020, implements
+from everyformer.papers import LUO2022, YUN2020, Paper, implements
 from everyformer.targets.box import Grid
 
 RAMP_WIDTH = Fraction(1, 2**30)
@@ -38,12 +39,14 @@ class Constants:
             The paper has K, that is E_j = (j-1) 1. There the upper edge of position j is
             the lower edge of position j+1, and x = 1 has no cell of its own; K + 1 leaves
             an empty cell between them. Differs from the paper unless spacing = K.
+        attention: "dense", or "urpe": positions come from a layer instead of E.
     """
 
     grid: Grid
     theorem: Theorem
     softened: bool
     spacing: int
+    attention: AttentionKind = "dense"
 
     @property
     def n(self) -> int:
@@ -69,6 +72,16 @@ class Constants:
     def positional(self) -> bool:
         """True for Theorem 3."""
         return self.theorem == "Theorem 3"
+
+    @property
+    def makes_positions(self) -> bool:
+        """Whether the first layer makes the positions: URPE, with more than one token."""
+        return self.attention == "urpe" and self.positional
+
+    @property
+    def paper(self) -> Paper:
+        """Whose theorem it is; both call the one with positions Theorem 3."""
+        return LUO2022 if self.makes_positions else YUN2020
 
     @property
     def u(self) -> tuple[int, ...]:

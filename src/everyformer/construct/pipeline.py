@@ -1,4 +1,7 @@
-"""The construction of Yun et al. 2020, from a function to a network, step by step."""
+"""The construction of Yun et al. 2020, from a function to a network, step by step.
+
+With attention="urpe" its positions come from a layer, as Luo et al. 2022 have it.
+"""
 
 import os
 from collections.abc import Iterator
@@ -27,6 +30,7 @@ from everyformer.construct.plan import (
     check_feasible,
     make_plan,
 )
+from everyformer.construct.position_layer import position_layer
 from everyformer.construct.quantise import (
     out_of_range,
     positional_encoding,
@@ -46,6 +50,7 @@ from everyformer.construct.value import (
     written_values,
 )
 from everyformer.errors import GridError
+from everyformer.model.architecture import AttentionKind
 from everyformer.model.construction import Construction
 from everyformer.model.cost import Cost, count
 from everyformer.model.forward import Progress, no_progress
@@ -124,6 +129,7 @@ def construct(
     softened: bool = True,
     positional: bool | None = None,
     spacing: int | None = None,
+    attention: AttentionKind = "dense",
     max_memory: int = DEFAULT_MAX_MEMORY,
     knowledge: Knowledge = "auto",
     computing: Computing = Computing(),  # noqa: B008
@@ -142,6 +148,8 @@ def construct(
         positional: Theorem 3 (with positions) instead of Theorem 2. By default only if the
             target is not equivariant, or if Theorem 2 cannot meet the tolerance.
         spacing: Distance of positions in units of delta; K gives the paper's E.
+        attention: "dense", the classes T and T_P of Yun et al. 2020; or "urpe", the class
+            Omega_U of Luo et al. 2022: no E, one attention layer makes the positions.
         max_memory: Bytes that building may need.
         knowledge: With tol: f by its expression, by its declared modulus, or whichever
             there is.
@@ -149,7 +157,8 @@ def construct(
         progress: Called as progress(what, done, total).
 
     Raises:
-        EveryformerError: If the target, the grid or the tolerance cannot work.
+        EveryformerError: If the target, the grid, the tolerance or the attention cannot
+            work.
     """
     exponent = check_exponent(p)
     if (grid is None) == (tol is None):
@@ -177,13 +186,19 @@ def construct(
             prove,
             softened=softened,
             positional=positional,
+            attention=attention,
             max_memory=max_memory,
             progress=progress,
         )
         return Built(network, target, plan, count(network), table, exponent, proved)
     assert grid is not None, "either grid or tol is given"  # noqa: S101
     plan = make_plan(
-        target, grid, softened=softened, positional=positional, spacing=spacing
+        target,
+        grid,
+        softened=softened,
+        positional=positional,
+        spacing=spacing,
+        attention=attention,
     )
     check_feasible(plan, max_memory)
     table = piecewise_constant(plan.constants, target, progress)
@@ -203,7 +218,7 @@ def build_network(plan: Plan, table: Table, progress: Progress = no_progress) ->
     return Network(
         architecture=plan.architecture,
         stages=tuple(stages),
-        positions=positional_encoding(c, kind) if c.positional else None,
+        positions=positional_encoding(c, kind) if plan.architecture.positional else None,
         construction=_description(plan, ids),
     )
 
@@ -213,6 +228,8 @@ def proof_steps(
     c: Constants, kind: NumberKind, table: Table, ids: np.ndarray
 ) -> Iterator[Step]:
     """The stages of the proof, in the modified class, in order."""
+    if c.makes_positions:
+        yield position_layer(c, kind)  # Luo et al. 2022, Theorem 3
     if not c.grid.box.is_unit:
         yield read_in(c, kind)
     if not c.positional:
@@ -249,4 +266,5 @@ def _description(plan: Plan, ids: np.ndarray) -> Construction:
         ramp_width=RAMP_WIDTH if c.softened else Fraction(0),
         sharpness=Fraction(c.sharpness if c.softened else 0),
         reach=c.reach,
+        paper=c.paper.key,
     )

@@ -1,11 +1,11 @@
 """What a construction will cost, before anything is built; and what is refused."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from math import factorial
-from typing import Any
+from typing import Any, get_args
 
 from rich.console import Console
 from rich.table import Table as RichTable
@@ -17,8 +17,8 @@ from everyformer.construct.constants import (
     WINDOW_BITS,
     Constants,
 )
-from everyformer.errors import GridError, MemoryLimitError
-from everyformer.model.architecture import ArchitectureSpec
+from everyformer.errors import AttentionError, GridError, MemoryLimitError
+from everyformer.model.architecture import ArchitectureSpec, AttentionKind
 from everyformer.papers import YUN2020, implements
 from everyformer.targets.box import Grid
 from everyformer.targets.target import Target
@@ -79,14 +79,14 @@ class Plan:
     def parameters(self) -> int:
         """Numbers in all blocks and in E."""
         c = self.constants
-        extra = c.n * c.d if c.positional else 0
+        extra = c.n * c.d if self.architecture.positional else 0
         return self.blocks * self.architecture.block_parameters + extra
 
     @property
     def nonzeros_limit(self) -> int:
         """Numbers that the construction may set; more are zero if f has zeros."""
         c = self.constants
-        extra = (c.n - 1) * c.d if c.positional else 0
+        extra = (c.n - 1) * c.d if self.architecture.positional else 0
         return sum(stage.layers * stage.nonzeros for stage in self.stages) + extra
 
     @property
@@ -102,16 +102,17 @@ class Plan:
     @property
     def stored_bytes(self) -> int:
         """Bytes of the stored float64 weights; unused halves of blocks are not stored."""
-        spec, attends = self.architecture, {"selective shifts", "global shift"}
+        spec = self.architecture
         phi = 0 if spec.activation == "relu" else 10 * spec.d_ff
+        plain = spec.attention_parameters - spec.urpe_parameters
+        attends = {
+            "position layer": spec.attention_parameters,
+            "selective shifts": plain,  # C = 1 and b_V = 0 are not stored
+            "global shift": plain,
+        }
+        rest = spec.feed_forward_parameters + phi
         return 8 * sum(
-            stage.layers
-            * (
-                spec.attention_parameters
-                if stage.name in attends
-                else spec.feed_forward_parameters + phi
-            )
-            for stage in self.stages
+            stage.layers * attends.get(stage.name, rest) for stage in self.stages
         )
 
     @property
@@ -131,6 +132,8 @@ class Plan:
         return {
             "target": self.target,
             "theorem": c.theorem,
+            "paper": c.paper.key,
+            "attention": c.attention,
             "class": self.architecture.class_name,
             "seq_len": c.n,
             "d_model": c.d,
@@ -150,7 +153,7 @@ class Plan:
         """The plan as a table for the terminal."""
         c = self.constants
         title = (
-            f"{self.target}: {c.theorem} of {YUN2020.key}, {self.architecture.class_name}\n"
+            f"{self.target}: {c.theorem} of {c.paper.key}, {self.architecture.class_name}\n"
             f"n = {c.n}, d = {c.d}, K = {c.K}"
         )
         table = RichTable(title=Text(title), title_justify="left", show_header=False)
@@ -215,6 +218,7 @@ def make_plan(
     softened: bool = True,
     positional: bool | None = None,
     spacing: int | None = None,
+    attention: AttentionKind = "dense",
 ) -> Plan:
     """Count the layers and parameters of a construction; nothing is built.
 
@@ -225,13 +229,17 @@ def make_plan(
         positional: Theorem 3 instead of Theorem 2; by default unless the target is
             equivariant. A single token has no order: n = 1 is always Theorem 2.
         spacing: Distance of positions in units of delta: K + 1, or K as in the paper.
+        attention: "dense", or "urpe": a layer makes the positions, for equivariant targets
+            too. A single token has none, and its network is the dense one.
 
     Raises:
         GridError: If the grid is no integer >= 2.
+        AttentionError: If there is no such attention, or it cannot do without positions.
     """
+    _check_attention(attention, positional)
     shape = Grid(grid, target.seq_len, target.domain)
     if positional is None:
-        positional = not target.equivariant
+        positional = attention == "urpe" or not target.equivariant
     positional = positional and target.seq_len > 1
     if not positional and not target.equivariant and target.seq_len > 1:
         msg = (
@@ -251,6 +259,7 @@ def make_plan(
         theorem="Theorem 3" if positional else "Theorem 2",
         softened=softened,
         spacing=grid + 1 if spacing is None else spacing,
+        attention=attention,
     )
     architecture = ArchitectureSpec(
         seq_len=c.n,
@@ -260,9 +269,27 @@ def make_plan(
         d_ff=4 if softened else 1,
         normaliser="softmax" if softened else "hardmax",
         activation="relu" if softened else "piecewise-linear",
-        positional=positional,
+        positional=positional and attention == "dense",
+        attention=attention,
     )
     return Plan(target.name, c, architecture, tuple(_stages(c)))
+
+
+def _check_attention(attention: str, positional: bool | None) -> None:
+    if attention not in get_args(AttentionKind):
+        known = " and ".join(repr(name) for name in get_args(AttentionKind))
+        msg = (
+            f"attention={attention!r} does not exist: constructions are known for {known}. "
+            "Use one of them."
+        )
+        raise AttentionError(msg)
+    if attention == "urpe" and positional is False:
+        msg = (
+            "attention='urpe' with positional=False: the first layer of that construction "
+            "makes positions, and without them nothing of URPE is left. Leave positional "
+            "out, or use attention='dense'."
+        )
+        raise AttentionError(msg)
 
 
 def _table_rows(c: Constants) -> int:
@@ -283,6 +310,8 @@ def _stages(c: Constants) -> Iterator[StageCount]:
     def layer(units: int, inputs: int, outputs: int, biases: int) -> int:
         return units * inputs + biases + units * outputs
 
+    if c.makes_positions:
+        yield StageCount("position layer", 1, True, 1 + (n - 1) + d)
     if not c.grid.box.is_unit:
         yield StageCount("read in", d, False, layer(4, 1, 1, 4) + 1 if soft else 3)
     if not c.positional:
@@ -292,9 +321,10 @@ def _stages(c: Constants) -> Iterator[StageCount]:
     if n == 1:
         yield StageCount("lift", 1, False, 1 + 4 if soft else 1)
     else:
-        heads = 2 * (3 * d + 1 + 1)
+        ones = 2 * (2 * n - 1) if c.attention == "urpe" else 0  # C = 1
+        heads = 2 * (3 * d + 1 + 1) + ones
         yield StageCount("selective shifts", c.num_swept_ids, True, heads)
-        yield StageCount("global shift", 1, True, 2 * 3 * d + 1)
+        yield StageCount("global shift", 1, True, 2 * 3 * d + 1 + ones)
     if not c.positional:
         if soft:
             yield StageCount("cap ids", 1, False, layer(4, d, 1, 4))
@@ -356,9 +386,7 @@ def _smaller_grid(plan: Plan) -> str:
     c = plan.constants
     K = 1 << (c.K.bit_length() - 1)
     while K >= 2:
-        smaller = Constants(
-            Grid(K, c.n, c.grid.box), c.theorem, softened=True, spacing=K + 1
-        )
+        smaller = replace(c, grid=Grid(K, c.n, c.grid.box), spacing=K + 1)
         if smaller.id_bits + WINDOW_BITS <= FLOAT64_BITS:
             exact = "the exact modified network (softened=False, --exact)"
             return f"Use grid={K} or less, or {exact}"

@@ -4,7 +4,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from everyformer.model.stacks import Stage
-from everyformer.papers import YUN2020, Citation
+from everyformer.papers import YUN2020, Citation, Paper
 
 
 class Step(NamedTuple):
@@ -19,9 +19,9 @@ class Step(NamedTuple):
     ramp: Fraction = Fraction(0)
 
 
-def cite(result: str) -> str:
-    """A result of Yun et al. 2020, as stages name their source."""
-    return str(Citation(YUN2020, result))
+def cite(result: str, paper: Paper = YUN2020) -> str:
+    """A result of a paper, as stages name their source."""
+    return str(Citation(paper, result))
 
 
 OWN = "everyformer, docs/constructions/dense.md"

@@ -1,9 +1,12 @@
-"""The shape of a Transformer of the class T^{h,m,r}, before any weight is known."""
+"""The shape of a Transformer of T^{h,m,r} or Omega_U^{h,m,r}, before any weight."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from everyformer.papers import YUN2020, implements
+
+AttentionKind = Literal["dense", "urpe"]
+"""Plain attention, or weights times a Toeplitz matrix C (Luo et al. 2022)."""
 
 Normaliser = Literal["softmax", "hardmax"]
 Activation = Literal["relu", "piecewise-linear"]
@@ -12,7 +15,7 @@ Activation = Literal["relu", "piecewise-linear"]
 @implements(YUN2020, "Equation 3")
 @dataclass(frozen=True)
 class ArchitectureSpec:
-    """Sizes and kinds of layer of T^{h,m,r} (or T_P^{h,m,r}).
+    """Sizes and kinds of layer of T^{h,m,r}, T_P^{h,m,r} or Omega_U^{h,m,r}.
 
     Attributes:
         seq_len: n, the number of tokens.
@@ -23,6 +26,7 @@ class ArchitectureSpec:
         normaliser: "softmax", or "hardmax" in the modified class.
         activation: "relu", or "piecewise-linear" (the set Phi) in the modified class.
         positional: True when an encoding E is added to the input (T_P).
+        attention: "urpe" when every head has a gain and a bias of the value (Omega_U).
     """
 
     seq_len: int
@@ -33,12 +37,20 @@ class ArchitectureSpec:
     normaliser: Normaliser
     activation: Activation
     positional: bool
+    attention: AttentionKind = "dense"
 
     @property
     def attention_parameters(self) -> int:
-        """Numbers in one attention layer: W_Q, W_K, W_V, W_O and b_Q of every head."""
+        """Numbers in one attention layer: W_Q, W_K, W_V, W_O, b_Q; with URPE b_V and C."""
         d, h, m = self.d_model, self.num_heads, self.d_head
-        return h * (4 * m * d + m)
+        return h * (4 * m * d + m) + self.urpe_parameters
+
+    @property
+    def urpe_parameters(self) -> int:
+        """Of these, what only URPE has: the biases b_V and the 2n - 1 entries of each C."""
+        if self.attention == "dense":
+            return 0
+        return self.num_heads * (self.d_head + 2 * self.seq_len - 1)
 
     @property
     def feed_forward_parameters(self) -> int:
@@ -59,6 +71,14 @@ class ArchitectureSpec:
             >>> ArchitectureSpec(3, 1, 2, 1, 4, "softmax", "relu", False).class_name
             'T^{2,1,4}'
         """
+        name = "Omega_U" if self.attention == "urpe" else "T"
         mark = "_P" if self.positional else ""
         bar = "" if self.normaliser == "softmax" else "modified "
-        return f"{bar}T{mark}^{{{self.num_heads},{self.d_head},{self.d_ff}}}"
+        return f"{bar}{name}{mark}^{{{self.num_heads},{self.d_head},{self.d_ff}}}"
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; without what is as in files written before it existed."""
+        values = asdict(self)
+        if self.attention == "dense":
+            del values["attention"]
+        return values

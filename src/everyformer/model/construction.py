@@ -7,13 +7,14 @@ from typing import Any, Literal
 import numpy as np
 
 from everyformer.errors import DomainError
+from everyformer.papers import YUN2020
 
 Theorem = Literal["Theorem 2", "Theorem 3"]
 
 
 @dataclass(frozen=True)
 class Construction:
-    """The constants of a construction of Yun et al. 2020.
+    """The constants of a construction.
 
     Attributes:
         theorem: "Theorem 2" (permutation equivariant) or "Theorem 3" (with positions).
@@ -27,6 +28,7 @@ class Construction:
         ramp_width: Width of the quantiser's ramps in cells of the unit cube, 0 if none.
         sharpness: lambda of Lemma 9, 0 for hardmax.
         reach: How many box widths outside the domain an input may lie (0: not at all).
+        paper: Whose theorem it is.
     """
 
     theorem: Theorem
@@ -40,6 +42,7 @@ class Construction:
     ramp_width: Fraction
     sharpness: Fraction
     reach: int
+    paper: str = YUN2020.key
 
     def check_input(self, x: np.ndarray) -> None:
         """Refuse inputs about which the theorem, or float64, says nothing.
@@ -69,8 +72,13 @@ class Construction:
         raise DomainError(msg)
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object; rationals are written as strings."""
+        """A JSON object; rationals are written as strings.
+
+        Without the paper, if it is the one of files written before there were two.
+        """
         values = asdict(self)
+        if self.paper == YUN2020.key:
+            del values["paper"]
         return {
             name: str(value) if isinstance(value, Fraction) else value
             for name, value in values.items()
@@ -81,6 +89,8 @@ class Construction:
         """The inverse of `to_json`."""
         read: dict[str, Any] = {}
         for field in fields(cls):
+            if field.name == "paper" and "paper" not in values:
+                continue
             value = values[field.name]
             if field.type is Fraction:
                 value = Fraction(value)

@@ -40,6 +40,12 @@ def count(network: Network) -> Cost:
     attention = sum(s.blocks for s in network.stages if s.attention is not None)
     feed_forward = sum(s.blocks for s in network.stages if s.feed_forward is not None)
     extra = 0 if network.positions is None else network.positions.size
+    # A gain that is not stored is 1 everywhere, and no zero.
+    ones = 0
+    if spec.attention == "urpe":
+        heads = [stage.attention for stage in network.stages if stage.attention is not None]
+        offsets = spec.num_heads * (2 * spec.seq_len - 1)
+        ones = sum(stack.layers * offsets for stack in heads if stack.gain is None)
     weights = [
         array for name, array in network.arrays() if ".phi." not in name
     ]  # phi is a choice of activation, not a trainable number
@@ -48,6 +54,6 @@ def count(network: Network) -> Cost:
         attention_layers=attention,
         feed_forward_layers=feed_forward,
         parameters=network.blocks * spec.block_parameters + extra,
-        nonzeros=sum(int(np.count_nonzero(array)) for array in weights),
+        nonzeros=ones + sum(int(np.count_nonzero(array)) for array in weights),
         stored_bytes=8 * sum(array.size for _, array in network.arrays()),
     )

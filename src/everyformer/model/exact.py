@@ -243,7 +243,8 @@ def _fits(state: np.ndarray, growth: tuple[int, int]) -> bool:
 def _as_int64(stage: Stage) -> Stage | None:
     """The stage in int64, or None if a weight does not fit or the form is another one."""
     halves = (stage.attention is None) + (stage.feed_forward is None)
-    if halves != 1 or (stage.attention is not None and stage.attention.W_Q.shape[2] != 1):
+    heads = stage.attention
+    if halves != 1 or (heads is not None and (heads.W_Q.shape[2] != 1 or heads.relative)):
         return None
     arrays: dict[str, np.ndarray] = {}
     for name, array in stage.arrays():
@@ -289,6 +290,8 @@ def additive_arrays(stage: Stage) -> list[np.ndarray]:
     found: list[np.ndarray] = []
     if stage.attention is not None:
         found.append(stage.attention.b_Q)
+        if stage.attention.b_V is not None:
+            found.append(stage.attention.b_V)
     layer = stage.feed_forward
     if layer is not None:
         found += [layer.b_1, layer.b_2]
@@ -313,6 +316,7 @@ def _stage_in_units(stage: Stage, D: int) -> Stage:
     """
     attention, layer = stage.attention, stage.feed_forward
     if attention is not None:
+        b_V, gain = attention.b_V, attention.gain
         attention = replace(
             attention,
             W_Q=exact_array(attention.W_Q),
@@ -320,6 +324,8 @@ def _stage_in_units(stage: Stage, D: int) -> Stage:
             W_K=exact_array(attention.W_K),
             W_V=exact_array(attention.W_V),
             W_O=exact_array(attention.W_O),
+            b_V=None if b_V is None else _scaled(b_V, D),
+            gain=None if gain is None else exact_array(gain),
         )
     return replace(
         stage,

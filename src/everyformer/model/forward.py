@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 from everyformer.model.architecture import Normaliser
-from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage
+from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage, toeplitz
 from everyformer.papers import YUN2020, implements
 
 Progress = Callable[[str, int, int], None]
@@ -55,6 +55,8 @@ def attention_layer(
     """One attention layer with its skip connection; x has shape (*batch, n, d).
 
     x + sum_i softmax[(x W_Q^T - b_Q)(x W_K^T)^T] x W_V^T W_O^T     (softmax over keys)
+
+    and with (softmax[..] * C) (x W_V^T + b_V) where the stack has a gain or a b_V.
     """
     normalise = _NORMALISERS[normaliser]
     update = None
@@ -62,7 +64,11 @@ def attention_layer(
         query = x @ stack.W_Q[layer, head].T - stack.b_Q[layer, head]
         key = x @ stack.W_K[layer, head].T
         value = x @ stack.W_V[layer, head].T
+        if stack.b_V is not None:
+            value = value + stack.b_V[layer, head]
         weights = normalise(query @ np.swapaxes(key, -1, -2))  # [*batch, n, n]
+        if stack.gain is not None:
+            weights = weights * toeplitz(stack.gain[layer, head], x.shape[-2])
         output = (weights @ value) @ stack.W_O[layer, head].T
         update = output if update is None else update + output
     return x if update is None else x + update

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -42,7 +42,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Network:
-    """A network of T^{h,m,r} or T_P^{h,m,r}, or of the modified classes.
+    """A network of T^{h,m,r}, T_P^{h,m,r} or Omega_U^{h,m,r}, or of the modified classes.
 
     Weights are float64, or exact rationals (object arrays of ints and Fractions) in
     networks of the modified class. A network is called like a function.
@@ -58,6 +58,19 @@ class Network:
     stages: tuple[Stage, ...]
     positions: np.ndarray | None = None
     construction: Construction | None = None
+
+    def __post_init__(self) -> None:
+        """Check that every gain is one for n tokens."""
+        offsets = 2 * self.architecture.seq_len - 1
+        for stage in self.stages:
+            gain = None if stage.attention is None else stage.attention.gain
+            if gain is not None and gain.shape[-1] != offsets:
+                msg = (
+                    f"The stage {stage.name!r} has a gain of {gain.shape[-1]} offsets, but "
+                    f"{self.architecture.seq_len} tokens have {offsets}. Give one number "
+                    "for each offset."
+                )
+                raise ValueError(msg)
 
     @property
     def blocks(self) -> int:
@@ -179,7 +192,7 @@ class Network:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write weights and description to one safetensors file, all or nothing."""
         description = {
-            "architecture": asdict(self.architecture),
+            "architecture": self.architecture.to_json(),
             "stages": [[stage.name, stage.source] for stage in self.stages],
             "construction": None
             if self.construction is None

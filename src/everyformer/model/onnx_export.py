@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from everyformer.model.architecture import ArchitectureSpec
-from everyformer.model.stacks import Stage
+from everyformer.model.stacks import Stage, toeplitz
 
 OPSET = 17
 _PROTOBUF_LIMIT = 1_500_000_000
@@ -110,7 +110,7 @@ def _stage_body(
     shape = ["batch", architecture.seq_len, architecture.d_model]
     after = state
     if stage.attention is not None:
-        after = _attention(body, after, weights, architecture.normaliser == "hardmax")
+        after = _attention(body, after, weights, architecture)
     if stage.feed_forward is not None:
         after = _feed_forward(body, after, weights)
     graph = helper.make_graph(
@@ -123,8 +123,10 @@ def _stage_body(
     return graph, list(weights)
 
 
-def _attention(body: _Body, x: str, weights: dict[str, str], hard: bool) -> str:
-    """Equation 1 on rows; heads are an axis of their own."""
+def _attention(
+    body: _Body, x: str, weights: dict[str, str], architecture: ArchitectureSpec
+) -> str:
+    """Equation 1 on rows; heads are an axis of their own. With a gain: Equation 8."""
     axis = body.constant(np.array([1], dtype=np.int64))
     last = body.constant(np.array([-1], dtype=np.int64))
     tokens = body.add("Unsqueeze", x, axis)  # [batch, 1, n, d]
@@ -137,14 +139,23 @@ def _attention(body: _Body, x: str, weights: dict[str, str], hard: bool) -> str:
     query = body.add("Sub", project("W_Q"), bias)
     key = body.add("Transpose", project("W_K"), perm=[0, 1, 3, 2])
     scores = body.add("MatMul", query, key)  # [batch, h, n, n]
-    if hard:
+    if architecture.normaliser == "hardmax":
         top = body.add("ReduceMax", scores, axes=[-1], keepdims=1)
         equal = body.add("Cast", body.add("Equal", scores, top), to=11)  # DOUBLE
         winners = body.add("ReduceSum", equal, last, keepdims=1)
         shares = body.add("Div", equal, winners)
     else:
         shares = body.add("Softmax", scores, axis=-1)
-    heads = body.add("MatMul", shares, project("W_V"))
+    if "attention.gain" in weights:
+        n = architecture.seq_len
+        offset = body.constant(toeplitz(np.arange(2 * n - 1), n))
+        gain = body.add("Gather", weights["attention.gain"], offset, axis=1)  # [h, n, n]
+        shares = body.add("Mul", shares, gain)
+    value = project("W_V")
+    if "attention.b_V" in weights:
+        b_V = body.add("Unsqueeze", weights["attention.b_V"], axis)  # [h, 1, m]
+        value = body.add("Add", value, b_V)
+    heads = body.add("MatMul", shares, value)
     W_O = body.add("Transpose", weights["attention.W_O"], perm=[0, 2, 1])
     update = body.add("ReduceSum", body.add("MatMul", heads, W_O), axis, keepdims=0)
     return body.add("Add", x, update)

@@ -18,12 +18,19 @@ class AttentionStack:
 
         Attn(X) = X + sum_i W_O^i W_V^i X . softmax[(W_K^i X)^T (W_Q^i X - b_Q^i 1^T)]
 
+    With b_V and gain, on rows and with C_jk = gain_{j-k} (Luo et al. 2022, Equation 8):
+
+        Attn(x) = x + sum_i (softmax[..] * C^i) (x W_V^iT + b_V^i) W_O^iT
+
     Attributes:
         W_Q: Shape (layers, h, m, d).
         b_Q: Shape (layers, h, m); subtracted from the query, as the paper writes it.
         W_K: Shape (layers, h, m, d).
         W_V: Shape (layers, h, m, d).
         W_O: Shape (layers, h, d, m).
+        b_V: Shape (layers, h, m), added to the value; None for 0.
+        gain: Shape (layers, h, 2n - 1): the entry (j - k) + (n - 1) multiplies the weight
+            with which token j attends to token k. None for 1 everywhere.
     """
 
     W_Q: np.ndarray
@@ -31,19 +38,29 @@ class AttentionStack:
     W_K: np.ndarray
     W_V: np.ndarray
     W_O: np.ndarray
+    b_V: np.ndarray | None = None
+    gain: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         """Check that the shapes belong together."""
         layers, h, m, d = self.W_Q.shape
-        _check_shapes(
-            self,
-            {
-                "b_Q": (layers, h, m),
-                "W_K": (layers, h, m, d),
-                "W_V": (layers, h, m, d),
-                "W_O": (layers, h, d, m),
-            },
-        )
+        shapes: dict[str, tuple[int, ...]] = {
+            "b_Q": (layers, h, m),
+            "W_K": (layers, h, m, d),
+            "W_V": (layers, h, m, d),
+            "W_O": (layers, h, d, m),
+        }
+        if self.b_V is not None:
+            shapes["b_V"] = (layers, h, m)
+        if self.gain is not None:
+            offsets = self.gain.shape[-1] if self.gain.ndim else 0
+            shapes["gain"] = (layers, h, offsets + 1 - offsets % 2)  # an odd number
+        _check_shapes(self, shapes)
+
+    @property
+    def relative(self) -> bool:
+        """Whether a layer has what only URPE has: a gain, or a bias of the value."""
+        return self.b_V is not None or self.gain is not None
 
     @property
     def layers(self) -> int:
@@ -86,6 +103,25 @@ class FeedForwardStack:
     def layers(self) -> int:
         """How many layers are stacked."""
         return self.W_1.shape[0]
+
+
+def toeplitz(gain: np.ndarray, n: int) -> np.ndarray:
+    """C of n tokens, C_jk = gain_{j-k}: shape (..., 2n - 1) to (..., n, n).
+
+    Example:
+        >>> toeplitz(np.array([-2, -1, 0, 1, 2]), 3)
+        array([[ 0, -1, -2],
+               [ 1,  0, -1],
+               [ 2,  1,  0]])
+    """
+    if gain.shape[-1] != 2 * n - 1:
+        msg = (
+            f"A gain has {gain.shape[-1]} entries, but {n} tokens have {2 * n - 1} offsets "
+            "j - k. Give one entry for each."
+        )
+        raise ValueError(msg)
+    offset = np.subtract.outer(np.arange(n), np.arange(n)) + n - 1
+    return gain[..., offset]
 
 
 def _check_shapes(

@@ -21,6 +21,10 @@ from everyformer.numerics.rationals import common_denominator, exact_array
 
 FORMAT = "everyformer-network"
 VERSION = 1
+URPE_VERSION = 2
+"""Of files with a gain or a bias of the value, which earlier programs cannot read."""
+
+URPE_ARRAYS = (".attention.b_V", ".attention.gain")
 _DIGIT_BITS = 62
 
 
@@ -36,7 +40,8 @@ def write_arrays(
             denominators[name] = str(denominator)
         else:
             tensors[name] = np.ascontiguousarray(array)
-    header = {"version": VERSION, "denominators": denominators, **description}
+    version = URPE_VERSION if any(n.endswith(URPE_ARRAYS) for n in arrays) else VERSION
+    header = {"version": version, "denominators": denominators, **description}
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
@@ -88,10 +93,10 @@ def _header(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         msg = f"{path} is damaged: {error!r}. Write the network again."
         raise FileFormatError(msg) from error
-    if version != VERSION:
+    if version not in (VERSION, URPE_VERSION):
         msg = (
-            f"{path} has format version {version}, this program reads "
-            f"{VERSION}. Install the version of everyformer that wrote it."
+            f"{path} has format version {version}, this program reads {VERSION} and "
+            f"{URPE_VERSION}. Install the version of everyformer that wrote it."
         )
         raise FileFormatError(msg)
     return header

@@ -19,16 +19,24 @@ Weights = dict[str, Tensor]
 
 
 def attention(x: Tensor, weights: Weights, hard: bool) -> Tensor:
-    """Equation 1 of Yun et al. 2020 on rows; all heads at once."""
+    """Equation 1 of Yun et al. 2020 on rows; all heads at once.
+
+    With a gain and a bias of the value: Equation 8 of Luo et al. 2022.
+    """
     tokens = x.unsqueeze(-3)  # [*batch, 1, n, d]
     query = tokens @ weights["W_Q"].mT - weights["b_Q"].unsqueeze(-2)  # [*batch, h, n, m]
     key, value = tokens @ weights["W_K"].mT, tokens @ weights["W_V"].mT
+    if "b_V" in weights:
+        value = value + weights["b_V"].unsqueeze(-2)
     scores = query @ key.mT  # [*batch, h, n, n]
     if hard:
         largest = (scores == scores.amax(-1, keepdim=True)).to(scores.dtype)
         shares = largest / largest.sum(-1, keepdim=True)
     else:
         shares = torch.softmax(scores, dim=-1)
+    if "gain" in weights:
+        # Row j is gain_j, .., gain_{j-n+1}: the windows of n entries, backwards.
+        shares = shares * weights["gain"].unfold(-1, x.shape[-2], 1).flip(-1)
     return x + ((shares @ value) @ weights["W_O"].mT).sum(-3)
 
 
@@ -111,7 +119,7 @@ def _scan_blocks(
 
 
 class TransformerModule(nn.Module):
-    """A network of T^{h,m,r} in PyTorch, float64.
+    """A network of T^{h,m,r} or Omega_U^{h,m,r} in PyTorch, float64.
 
     `blocks` holds one module for each stage (stacked weights) or for each block.
     """

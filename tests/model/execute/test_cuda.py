@@ -48,12 +48,13 @@ def as_plain_cpp(part: PackedLayers, n: int, d: int, folder: Path) -> ctypes.CDL
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 @pytest.mark.parametrize("softened", [True, False])
-@pytest.mark.parametrize("positional", [True, False])
+@pytest.mark.parametrize("kind", ["positional", "equivariant", "urpe"])
 def test_kernels_as_plain_cpp_equal_the_cpu_executor(
-    softened: bool, positional: bool, tmp_path: Path
+    softened: bool, kind: str, tmp_path: Path
 ) -> None:
-    target = prefix_mean(3, 1) if positional else soft_attention(2, 2)
-    built = ef.construct(target, grid=4, softened=softened)
+    target = soft_attention(2, 2) if kind == "equivariant" else prefix_mean(3, 1)
+    attention = "urpe" if kind == "urpe" else "dense"
+    built = ef.construct(target, grid=4, softened=softened, attention=attention)
     network = built.network.in_float64(allow_rounding=True)
     x = np.random.default_rng(0).random((9, target.seq_len, target.d_model))
     state = x if network.positions is None else x + network.positions
@@ -80,17 +81,19 @@ def test_a_layer_too_wide_for_shared_memory_is_refused() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("positional", [True, False])
-def test_gpu_equals_cpu(positional: bool) -> None:
-    target = prefix_mean(3, 1) if positional else soft_attention(2, 2)
-    built = ef.construct(target, grid=8 if positional else 4)
+@pytest.mark.parametrize("kind", ["positional", "equivariant", "urpe"])
+def test_gpu_equals_cpu(kind: str) -> None:
+    target = soft_attention(2, 2) if kind == "equivariant" else prefix_mean(3, 1)
+    attention = "urpe" if kind == "urpe" else "dense"
+    grid = 4 if kind == "equivariant" else 8
+    built = ef.construct(target, grid=grid, attention=attention)
     x = np.random.default_rng(0).random((1000, target.seq_len, target.d_model))
     expected = built.network(x)
     for count in (1, 31, 1000):
         y = built.network(torch.from_numpy(x[:count]).cuda())
         assert y.is_cuda
         assert np.abs(y.cpu().numpy() - expected[:count]).max() <= 1e-12
-    modified = ef.construct(target, grid=4, softened=False).network
+    modified = ef.construct(target, grid=4, softened=False, attention=attention).network
     rounded = modified.in_float64(allow_rounding=True)
     y = rounded(torch.from_numpy(x).cuda()).cpu().numpy()
     assert np.array_equal(y, rounded(x))

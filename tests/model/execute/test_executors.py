@@ -12,7 +12,7 @@ import pytest
 import everyformer as ef
 from everyformer.construct.pipeline import Built
 from everyformer.errors import NumberKindError
-from everyformer.model.architecture import ArchitectureSpec
+from everyformer.model.architecture import ArchitectureSpec, AttentionKind
 from everyformer.model.execute import cpu
 from everyformer.model.execute.folded import NotFoldableError
 from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage
@@ -30,19 +30,21 @@ def boxed(equivariant: bool) -> Target:
     )
 
 
-TARGETS: list[tuple[Any, int]] = [
-    (soft_attention(3, 1), 8),
-    (prefix_mean(2, 2), 4),
-    (reverse(3, 1), 4),
-    (boxed(True), 4),
-    (boxed(False), 4),
+TARGETS: list[tuple[Any, int, AttentionKind]] = [
+    (soft_attention(3, 1), 8, "dense"),
+    (prefix_mean(2, 2), 4, "dense"),
+    (reverse(3, 1), 4, "dense"),
+    (boxed(True), 4, "dense"),
+    (boxed(False), 4, "dense"),
+    (prefix_mean(3, 1), 4, "urpe"),
+    (boxed(True), 4, "urpe"),
 ]
 
 
 @pytest.fixture(scope="module", params=range(len(TARGETS)))
 def built(request: pytest.FixtureRequest) -> Built:
-    target, grid = TARGETS[request.param]
-    return ef.construct(target, grid=grid)
+    target, grid, attention = TARGETS[request.param]
+    return ef.construct(target, grid=grid, attention=attention)
 
 
 def inputs(built: Built, count: int, seed: int = 0) -> np.ndarray:
@@ -93,16 +95,21 @@ def test_folded_takes_the_cell_on_ramps() -> None:
     assert not np.array_equal(built.network(below), cell)
 
 
-def random_network(seed: int, hard: bool, piecewise: bool) -> ef.Network:
+def random_network(
+    seed: int, hard: bool, piecewise: bool, urpe: tuple[str, ...] = ()
+) -> ef.Network:
     """A network that nobody constructed: general sizes, both halves in every block."""
     rng = np.random.default_rng(seed)
     L, n, d, h, m, r = 5, 4, 3, 2, 2, 5
+    more = np.random.default_rng(seed + 1)  # all other weights stay what they are
     attention = AttentionStack(
         *(
             rng.normal(size=s)
             for s in ((L, h, m, d), (L, h, m), (L, h, m, d), (L, h, m, d))
         ),
         W_O=rng.normal(size=(L, h, d, m)) / 4,
+        b_V=more.normal(size=(L, h, m)) / 4 if "b_V" in urpe else None,
+        gain=more.random((L, h, 2 * n - 1)) if "gain" in urpe else None,
     )
     phi = None
     if piecewise:
@@ -144,8 +151,11 @@ def random_network(seed: int, hard: bool, piecewise: bool) -> ef.Network:
 
 @pytest.mark.parametrize("hard", [False, True])
 @pytest.mark.parametrize("piecewise", [False, True])
-def test_literal_runs_networks_of_any_shape(hard: bool, piecewise: bool) -> None:
-    network = random_network(0, hard, piecewise)
+@pytest.mark.parametrize("urpe", [(), ("b_V",), ("gain",), ("b_V", "gain")])
+def test_literal_runs_networks_of_any_shape(
+    hard: bool, piecewise: bool, urpe: tuple[str, ...]
+) -> None:
+    network = random_network(0, hard, piecewise, urpe)
     x = np.random.default_rng(1).normal(size=(3, 30, 4, 3))
     reference = network(x, executor="reference")
     literal = network(x, executor="literal")
@@ -233,6 +243,28 @@ def test_folding_refuses_what_was_not_constructed(name: str) -> None:
     arrays[key] = change(arrays[key])
     with pytest.raises(NotFoldableError, match=r"cannot be folded.*executor='literal'"):
         network.with_arrays(arrays)(np.zeros((1, 3, 1)), executor="folded")
+
+
+@pytest.mark.parametrize(
+    ("stage_name", "change"),
+    [
+        ("position layer", {"gain": np.zeros((1, 2, 5))}),
+        ("selective shifts", {"gain": np.ones((12, 2, 5))}),
+        ("global shift", {"b_V": np.ones((1, 2, 1))}),
+    ],
+)
+def test_folding_refuses_a_gain_that_was_not_constructed(
+    stage_name: str, change: dict[str, np.ndarray]
+) -> None:
+    network = ef.construct(reverse(3, 1), grid=4, attention="urpe").network
+    stages = list(network.stages)
+    index = [stage.name for stage in stages].index(stage_name)
+    stack = stages[index].attention
+    assert stack is not None
+    stages[index] = replace(stages[index], attention=replace(stack, **change))
+    changed = replace(network, stages=tuple(stages))
+    with pytest.raises(NotFoldableError, match="cannot be folded"):
+        changed(np.zeros((1, 3, 1)), executor="folded")
 
 
 def test_folding_refuses_other_networks() -> None:

@@ -100,7 +100,7 @@ def _chunks(count: int) -> list[tuple[int, int]]:
 def kernel_for(run: PackedLayers, n: int, d: int, lanes: int) -> Kernel:
     """The compiled kernel for layers of these sizes; compiled once, cached on disk."""
     if run.kind == "attention":
-        return _attention_kernel(n, d, *run.sizes, lanes, run.special)
+        return _attention_kernel(n, d, *run.sizes, lanes, run.special, run.relative)
     return _feed_forward_kernel(n, d, *run.sizes, lanes, run.special)
 
 
@@ -162,11 +162,14 @@ def _feed_forward_kernel(n: int, d: int, r: int, lanes: int, piecewise: bool) ->
 
 
 @lru_cache
-def _attention_kernel(n: int, d: int, h: int, m: int, lanes: int, hard: bool) -> Kernel:
+def _attention_kernel(
+    n: int, d: int, h: int, m: int, lanes: int, hard: bool, relative: bool
+) -> Kernel:
     """Equation 1 for every row of weights; sizes are constants of the compiled code."""
     B_Q, W_K = m * d, m * d + m
     W_V, W_O = W_K + m * d, W_K + 2 * m * d
-    HEAD = W_O + d * m
+    B_V, GAIN = W_O + d * m, W_O + d * m + m
+    HEAD = GAIN + 2 * n - 1 if relative else B_V
 
     def attention(w: np.ndarray, z: np.ndarray) -> None:
         query = np.empty((n, m, lanes), z.dtype)
@@ -190,6 +193,8 @@ def _attention_kernel(n: int, d: int, h: int, m: int, lanes: int, hard: bool) ->
                                 v += w[layer, at + W_V + a * d + i] * z[j, i, s]
                             query[j, a, s] = q - w[layer, at + B_Q + a]
                             key[j, a, s] = k
+                            if relative:
+                                v += w[layer, at + B_V + a]
                             value[j, a, s] = v
                 for i in range(n):
                     for s in range(lanes):
@@ -211,7 +216,10 @@ def _attention_kernel(n: int, d: int, h: int, m: int, lanes: int, hard: bool) ->
                         for a in range(m):
                             mixed[a, s] = zero
                             for j in range(n):
-                                mixed[a, s] += (scores[j, s] / total) * value[j, a, s]
+                                share = scores[j, s] / total
+                                if relative:
+                                    share *= w[layer, at + GAIN + i - j + n - 1]
+                                mixed[a, s] += share * value[j, a, s]
                         for c in range(d):
                             part = zero
                             for a in range(m):

@@ -119,13 +119,16 @@ _ATTENTION = r"""
 #define H {h}
 #define M {m}
 #define HARD {special}
+#define RELATIVE {relative}
+#define HEAD (4 * M * D + M + (RELATIVE ? M + 2 * N - 1 : 0))
 __device__ __forceinline__ void step(const T* row, T* z)
 {{
     T update[N * D];
     for (int e = 0; e < N * D; ++e) update[e] = 0;
     for (int head = 0; head < H; ++head) {{
-        const T *wq = row + head * (4 * M * D + M), *bq = wq + M * D;
+        const T *wq = row + head * HEAD, *bq = wq + M * D;
         const T *wk = bq + M, *wv = wk + M * D, *wo = wv + M * D;
+        const T *bv = wo + D * M, *gain = bv + M;
         T query[N * M], key[N * M], value[N * M];
         for (int j = 0; j < N; ++j)
             for (int a = 0; a < M; ++a) {{
@@ -137,7 +140,7 @@ __device__ __forceinline__ void step(const T* row, T* z)
                 }}
                 query[j * M + a] = q - bq[a];
                 key[j * M + a] = k;
-                value[j * M + a] = v;
+                value[j * M + a] = RELATIVE ? v + bv[a] : v;
             }}
         for (int i = 0; i < N; ++i) {{
             T scores[N], top = 0, total = 0;
@@ -155,8 +158,11 @@ __device__ __forceinline__ void step(const T* row, T* z)
             T mixed[M];
             for (int a = 0; a < M; ++a) {{
                 mixed[a] = 0;
-                for (int j = 0; j < N; ++j)
-                    mixed[a] += (scores[j] / total) * value[j * M + a];
+                for (int j = 0; j < N; ++j) {{
+                    T share = scores[j] / total;
+                    if (RELATIVE) share *= gain[i - j + N - 1];
+                    mixed[a] += share * value[j * M + a];
+                }}
             }}
             for (int c = 0; c < D; ++c) {{
                 T part = 0;
@@ -209,7 +215,7 @@ def source(
     special = int(run.special)
     if run.kind == "attention":
         h, m = run.sizes
-        step = _ATTENTION.format(h=h, m=m, special=special)
+        step = _ATTENTION.format(h=h, m=m, special=special, relative=int(run.relative))
     else:
         step = _FEED_FORWARD.format(r=run.sizes[0], special=special)
     return _SOURCE.format(

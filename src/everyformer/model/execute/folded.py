@@ -28,6 +28,10 @@ CHECKED = 256
 """Sequences of each kind on which a folded network is compared with the literal one."""
 
 
+BEFORE = ("position layer", "read in")
+"""Stages in front of the quantiser that are run literally."""
+
+
 class NotFoldableError(NumberKindError):
     """The weights do not have the form that can be folded."""
 
@@ -38,7 +42,7 @@ class Folded:
 
     Attributes:
         before: The layers in front of the quantiser that are run literally.
-        positions: E, or None.
+        positions: E, or None (Theorem 2, and URPE, whose first layer makes it).
         grid: K.
         starts: First swept id of each position, in units of delta.
         columns: V = K^d.
@@ -177,7 +181,8 @@ def fold(
     coefficient = _last(by_name["global shift"], u, construction)
     ids, values = _table(spec, stages, u, K)
     names = [stage.name for stage in stages]
-    before = tuple(stages[k] for k, name in enumerate(names) if name == "read in")
+    before = stages[: names.index("quantise")]
+    before = tuple(stage for stage in before if stage.name in BEFORE)
     folded = Folded(
         before=pack(before, spec),
         positions=positions,
@@ -210,6 +215,7 @@ def _heads(stage: Stage, u: np.ndarray, sharpness: float) -> AttentionStack:
     assert stack is not None, "refused above"  # noqa: S101
     same = (
         stack.W_Q.shape[1:3] == (2, 1)
+        and not stack.relative
         and (u == stack.W_Q).all()
         and (u == stack.W_V).all()
         and (sharpness * u == stack.W_K).all()
@@ -313,7 +319,7 @@ def _compare(
     cube = rng.random((2 * CHECKED, spec.seq_len, spec.d_model))
     K = construction.grid
     cube[:CHECKED] = (np.floor(cube[:CHECKED] * K) + 0.5) / K
-    if positions is None:
+    if construction.theorem == "Theorem 2":
         cube = np.concatenate([cube, 3 * cube[:64] - 1])
     x = low + (high - low) * cube
     moved = x if positions is None else x + positions

@@ -1,12 +1,13 @@
 """The weights of a block as one row, so that a kernel reads memory once, in order.
 
 attention row      for each head:  W_Q (m, d), b_Q (m), W_K (m, d), W_V (m, d), W_O (d, m)
+                   and for URPE:   b_V (m), gain (2n - 1)
 feed-forward row   W_1 (r, d), b_1 (r), W_2 (d, r), b_2 (d)
                    and for Phi:    breaks (r, 2), closed (r, 2), slopes (r, 3),
                                    intercepts (r, 3)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,6 +25,7 @@ class PackedLayers:
         rows: One row of weights for each layer, contiguous.
         sizes: (h, m) or (r,).
         special: True for hardmax, or for an activation in Phi.
+        relative: True for attention with a gain and a bias of the value.
     """
 
     name: str
@@ -31,6 +33,7 @@ class PackedLayers:
     rows: np.ndarray
     sizes: tuple[int, ...]
     special: bool
+    relative: bool = False
 
 
 def pack(stages: tuple[Stage, ...], spec: ArchitectureSpec) -> tuple[PackedLayers, ...]:
@@ -40,25 +43,26 @@ def pack(stages: tuple[Stage, ...], spec: ArchitectureSpec) -> tuple[PackedLayer
     for stage in stages:
         halves: list[PackedLayers] = []
         if stage.attention is not None:
-            halves.append(_attention(stage.name, stage.attention, hard))
+            halves.append(_attention(stage.name, stage.attention, hard, spec.seq_len))
         if stage.feed_forward is not None:
             halves.append(_feed_forward(stage.name, stage.feed_forward))
         if len(halves) == 1:
             runs += halves
             continue
         for block in range(stage.blocks):  # attention and feed-forward alternate
-            runs += [
-                PackedLayers(h.name, h.kind, h.rows[block : block + 1], h.sizes, h.special)
-                for h in halves
-            ]
+            runs += [replace(h, rows=h.rows[block : block + 1]) for h in halves]
     return tuple(runs)
 
 
-def _attention(name: str, stack: AttentionStack, hard: bool) -> PackedLayers:
+def _attention(name: str, stack: AttentionStack, hard: bool, n: int) -> PackedLayers:
     layers, h, m, _ = stack.W_Q.shape
     parts = [stack.W_Q, stack.b_Q, stack.W_K, stack.W_V, stack.W_O]
+    if stack.relative:
+        parts.append(np.zeros((layers, h, m)) if stack.b_V is None else stack.b_V)
+        offsets = (layers, h, 2 * n - 1)
+        parts.append(np.ones(offsets) if stack.gain is None else stack.gain)
     rows = np.concatenate([part.reshape(layers, h, -1) for part in parts], axis=-1)
-    return PackedLayers(name, "attention", _rows(rows), (h, m), hard)
+    return PackedLayers(name, "attention", _rows(rows), (h, m), hard, stack.relative)
 
 
 def _feed_forward(name: str, stack: FeedForwardStack) -> PackedLayers:
