@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from tests.ops.cases import Case, assert_agrees, cases, expected, inputs
 from torch import Tensor
 
 from everyformer.ops.toeplitz_attention.reference import toeplitz_attention_reference
@@ -168,3 +170,29 @@ def test_strides_are_respected(launch: Any) -> None:
     }
     assert not turned["q"].is_contiguous()
     assert gap(ours(launch, x | turned), exact(x)) < 2e-5
+
+
+@given(cases(longest=70))
+@settings(max_examples=12, deadline=None)
+def test_any_shape(case: Case) -> None:
+    """Random lengths, head sizes and options; every gradient."""
+    launched = import_module("everyformer.ops.toeplitz_attention.launch")
+    drawn = inputs(case, torch.float32)
+    x: dict[str, Any] = {
+        name: None if tensor is None else tensor.to(DEVICE)
+        for name, tensor in vars(drawn).items()
+        if name not in ("causal", "scale")
+    }
+    given_ = [x[name] for name in ("q", "k", "v", "bias", "gain")]
+    with torch.no_grad():
+        out, lse, table = launched.forward(
+            *given_, case.causal, case.scale, x["key_padding"]
+        )
+        *dqkv, dbias, dgain = launched.backward(
+            x["grad_out"], *given_[:3], out, lse, *given_[3:], case.causal, case.scale,
+            x["key_padding"], drawn.bias is not None, drawn.gain is not None, table,
+        )  # fmt: skip
+    named = {"out": out, "lse": lse, "dbias": dbias, "dgain": dgain}
+    named |= dict(zip(("dq", "dk", "dv"), dqkv, strict=True))
+    found = {name: tensor.cpu() for name, tensor in named.items() if tensor is not None}
+    assert_agrees(found, expected(drawn), torch.float32)

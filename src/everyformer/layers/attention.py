@@ -1,0 +1,313 @@
+"""Self-attention with any encoding of relative positions, and with URPE on top of it."""
+
+import math
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from everyformer.errors import InputError
+from everyformer.layers.encodings import Encoding, encoding_by_name
+from everyformer.layers.gains import Gain, ToeplitzGain
+from everyformer.layers.graph import Graph
+from everyformer.layers.offsets import check_positive, collect_offsets, spread_offsets
+from everyformer.layers.weights import (
+    attention_weights,
+    hidden_pairs,
+    operator_takes,
+    scores,
+)
+from everyformer.model.attention_spec import AttentionSpec
+from everyformer.ops import toeplitz_attention
+from everyformer.papers import LUO2022, implements
+
+
+@implements(LUO2022, "Equation 8")
+class RelativeAttention(nn.Module):
+    """Multi-head self-attention, tokens as rows.
+
+        a_ij = dropout(c_ij softmax_j(scale q_i . k_j + b_ij))
+        o_i = sum_j a_ij (v_j + r_ij)
+
+    b and r come from `encoding`, c from `gain`; without them b = r = 0 and c = 1. The names
+    in the state dict are those of `torch.nn.MultiheadAttention` (`in_proj_weight`,
+    `in_proj_bias`, `out_proj.weight`, `out_proj.bias`), and those of the encoding and the
+    gain after `encoding.` and `gain.`.
+
+    Where b and c depend on i - j alone and neither dropout nor the weights are wanted,
+    `toeplitz_attention` runs, in O(n) memory; elsewhere plain torch.
+
+    Args:
+        embed_dim: Size of a token.
+        num_heads: Number of heads; a head has embed_dim / num_heads coordinates.
+        encoding: An encoding, its name ("none", "t5", "t5-buckets", "alibi", "rotary",
+            "shaw", "shaw-values", "deberta", "xl"), or None. The same object may be given
+            to several layers.
+        gain: A gain; True for a `ToeplitzGain` of this layer alone; None or False for none.
+            The same object may be given to several layers, as Luo et al. do.
+        max_len: Longest sequence of tables that the layer makes itself.
+        clamp: Whether these tables clip the offsets of longer sequences.
+        bias: Whether queries, keys, values and the output have biases.
+        dropout: Probability of dropping a weight in training, after the gain.
+        causal: Whether a token sees only itself and earlier ones.
+        scale: Of q . k; by default 1 / sqrt(d_head), and 1 / sqrt(3 d_head) with DeBERTa.
+        implementation: "auto", or "reference" for plain torch always.
+        device: As in torch.
+        dtype: As in torch.
+
+    Raises:
+        InputError: If the sizes do not fit; all reasons at once.
+
+    Example:
+        >>> layer = RelativeAttention(8, 2, encoding="t5", gain=True, max_len=16)
+        >>> layer(torch.ones(3, 5, 8)).shape
+        torch.Size([3, 5, 8])
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        encoding: Encoding | str | None = None,
+        gain: Gain | bool | None = None,
+        max_len: int = 512,
+        clamp: bool = False,
+        bias: bool = True,
+        dropout: float = 0.0,
+        causal: bool = False,
+        scale: float | None = None,
+        implementation: Literal["auto", "reference"] = "auto",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """See the class."""
+        super().__init__()
+        _check_settings(embed_dim, num_heads, max_len, dropout, implementation)
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.head_dim = embed_dim // num_heads
+        self.dropout = float(dropout)
+        self.causal = causal
+        self.implementation = implementation
+        if isinstance(encoding, str):
+            encoding = encoding_by_name(
+                encoding, embed_dim=embed_dim, num_heads=num_heads, max_len=max_len,
+                clamp=clamp, causal=causal, device=device, dtype=dtype,
+            )  # fmt: skip
+        if isinstance(gain, bool):
+            made = ToeplitzGain(num_heads, max_len, clamp=clamp, device=device, dtype=dtype)
+            gain = made if gain else None
+        self._check_parts(encoding, gain)
+        terms = 1 if encoding is None else encoding.terms
+        self.scale = 1 / math.sqrt(terms * self.head_dim) if scale is None else float(scale)
+        self.in_proj_weight = nn.Parameter(
+            torch.empty(3 * embed_dim, embed_dim, device=device, dtype=dtype)
+        )
+        self.in_proj_bias = (
+            nn.Parameter(torch.empty(3 * embed_dim, device=device, dtype=dtype))
+            if bias
+            else None
+        )
+        self.out_proj = nn.Linear(
+            embed_dim, embed_dim, bias=bias, device=device, dtype=dtype
+        )
+        self.encoding = encoding
+        self.gain = gain
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """The projections as in `torch.nn.MultiheadAttention`; encoding and gain stay."""
+        nn.init.xavier_uniform_(self.in_proj_weight)
+        if self.in_proj_bias is not None:
+            nn.init.zeros_(self.in_proj_bias)
+            nn.init.zeros_(self.out_proj.bias)
+
+    def forward(
+        self,
+        x: Float[Tensor, "*batch n d"],
+        *,
+        key_padding_mask: Bool[Tensor, "*batch n"] | None = None,
+        graph: Graph | None = None,
+        need_weights: bool = False,
+    ) -> Float[Tensor, "*batch n d"] | tuple[Tensor, Float[Tensor, "*batch h n n"]]:
+        """Attend from every token to every token.
+
+        Args:
+            x: Tokens.
+            key_padding_mask: True for tokens that nobody sees, as in
+                `torch.nn.MultiheadAttention`. A token that sees nobody gets only the bias
+                of the output.
+            graph: Distances of the tokens, for encodings and gains on graphs.
+            need_weights: Whether to return the weights a_ij of all heads too.
+
+        Returns:
+            The outputs, and with `need_weights` the pair of outputs and weights.
+
+        Raises:
+            InputError: If shapes or dtypes do not fit.
+        """
+        self._check_input(x, key_padding_mask)
+        batch, n = x.shape[:-2].numel(), x.shape[-2]
+        projected = nn.functional.linear(x, self.in_proj_weight, self.in_proj_bias)
+        packed = projected.reshape(batch, n, 3, self.num_heads, self.head_dim)
+        q, k, v = packed.permute(2, 0, 3, 1, 4)  # each [b, h, n, d]
+        padding = None if key_padding_mask is None else key_padding_mask.reshape(batch, n)
+        if self.encoding is not None:
+            q, k = self.encoding.rotate(q, k)
+        weights = None
+        if self._runs_fast(q, need_weights):
+            mixed = toeplitz_attention(
+                q, k, v,
+                None if self.encoding is None else self.encoding.offset_bias(q),
+                None if self.gain is None else self.gain.offset_gain(n),
+                causal=self.causal, scale=self.scale, key_padding=padding,
+            )  # fmt: skip
+        else:
+            weights = self._weights(q, k, padding, graph)
+            mixed = self._mixed(weights, v)
+        out = self.out_proj(mixed.transpose(1, 2).reshape(x.shape))
+        if not need_weights or weights is None:
+            return out
+        return out, weights.reshape(*x.shape[:-2], self.num_heads, n, n)
+
+    def spec(self) -> AttentionSpec:
+        """What this layer can do, whatever its numbers; feed-forward layers alike."""
+        encoding = self.encoding
+        name = "none" if encoding is None else encoding.name
+        if self.gain is not None:
+            name = "urpe" if encoding is None else f"{name}+urpe"
+        places = {part.relative_to for part in (encoding, self.gain) if part is not None}
+        has_bias = self.in_proj_bias is not None
+        return AttentionSpec(
+            name=name,
+            bias=encoding is not None,
+            gain=self.gain is not None,
+            value_term=encoding is not None and encoding.has_values,
+            causal=self.causal,
+            query_bias=has_bias or (encoding is not None and encoding.query_bias),
+            value_bias=has_bias,
+            feed_forward_bias=has_bias,
+            fixed_bias=encoding is not None and encoding.fixed,
+            rotary=encoding is not None and encoding.rotates,
+            relative_to="graph" if "graph" in places else "offset",
+        )
+
+    def extra_repr(self) -> str:
+        """The settings."""
+        return (
+            f"{self.embed_dim}, {self.num_heads}, dropout={self.dropout}, "
+            f"causal={self.causal}, implementation={self.implementation!r}"
+        )
+
+    def _runs_fast(self, q: Tensor, need_weights: bool) -> bool:
+        """Whether the operator computes the same, and can on this device."""
+        if need_weights or self.implementation == "reference":
+            return False
+        if self.training and self.dropout > 0.0:
+            return False
+        encoding = self.encoding
+        if encoding is not None and (encoding.pairwise or encoding.has_values):
+            return False
+        if self.gain is not None and not isinstance(self.gain, ToeplitzGain):
+            return False
+        return operator_takes(q)
+
+    def _weights(
+        self, q: Tensor, k: Tensor, padding: Tensor | None, graph: Graph | None
+    ) -> Float[Tensor, "b h n n"]:
+        """All weights, in plain torch."""
+        n = q.shape[-2]
+        logits = scores(q, k, self.scale)
+        if self.encoding is not None:
+            vector = self.encoding.offset_bias(q)
+            if vector is not None:
+                bias = vector.to(logits.dtype)[:, None].expand(-1, n, -1)
+                logits = logits + spread_offsets(bias, n)
+            wide_q, wide_k = q.to(logits.dtype), k.to(logits.dtype)
+            pairs = self.encoding.pair_bias(wide_q, wide_k, self.scale, graph)
+            if pairs is not None:
+                logits = logits + pairs.to(logits.dtype)
+        hidden = hidden_pairs(
+            n, n, causal=self.causal, key_padding=padding, device=q.device
+        )
+        return attention_weights(
+            logits,
+            hidden,
+            None if self.gain is None else self.gain.matrix(n, graph=graph),
+            dtype=q.dtype,
+            dropout=self.dropout if self.training else 0.0,
+        )
+
+    def _mixed(self, weights: Tensor, v: Tensor) -> Float[Tensor, "b h n d"]:
+        """sum_j a_ij (v_j + r_ij)."""
+        mixed = weights @ v
+        if self.encoding is not None:
+            vectors = self.encoding.offset_values(v.shape[-2])
+            if vectors is not None:
+                mixed = mixed + collect_offsets(weights) @ vectors.to(v.dtype)
+        return mixed
+
+    def _check_parts(self, encoding: object, gain: object) -> None:
+        if encoding is not None and not isinstance(encoding, Encoding):
+            msg = (
+                f"encoding={encoding!r} is no encoding. Pass one of everyformer.layers, "
+                "its name, or None."
+            )
+            raise InputError(msg)
+        if gain is not None and not isinstance(gain, Gain):
+            msg = f"gain={gain!r} is no gain. Pass one of everyformer.layers, True or None."
+            raise InputError(msg)
+        if encoding is not None:
+            encoding.check_layer(self.num_heads, self.head_dim)
+        if gain is not None and gain.num_heads not in (1, self.num_heads):
+            msg = (
+                f"The gain has {gain.num_heads} heads, the layer {self.num_heads}. Give "
+                "both the same number, or the gain 1 for all heads."
+            )
+            raise InputError(msg)
+
+    def _check_input(self, x: Tensor, mask: Tensor | None) -> None:
+        wrong: list[str] = []
+        if x.dim() < 2 or x.shape[-1] != self.embed_dim:
+            wrong.append(
+                f"x has shape {tuple(x.shape)}; the layer needs (*batch, n, "
+                f"{self.embed_dim}), tokens as rows"
+            )
+        if not x.is_floating_point():
+            wrong.append(f"x has dtype {x.dtype}; give floating-point numbers")
+        if mask is not None and mask.dtype != torch.bool:
+            wrong.append(f"key_padding_mask has dtype {mask.dtype}; give bools")
+        if mask is not None and mask.shape != x.shape[:-1]:
+            wrong.append(
+                f"key_padding_mask has shape {tuple(mask.shape)}; give one bool per token, "
+                f"{tuple(x.shape[:-1])}"
+            )
+        if wrong:
+            msg = f"RelativeAttention cannot run: {'; '.join(wrong)}."
+            raise InputError(msg)
+
+
+def _check_settings(
+    embed_dim: int, num_heads: int, max_len: int, dropout: float, implementation: str
+) -> None:
+    check_positive(embed_dim=embed_dim, num_heads=num_heads, max_len=max_len)
+    wrong: list[str] = []
+    if embed_dim % num_heads:
+        wrong.append(
+            f"embed_dim={embed_dim} is no multiple of num_heads={num_heads}, so heads "
+            "would have unequal sizes; the next multiple is "
+            f"{num_heads * -(-embed_dim // num_heads)}"
+        )
+    if not 0.0 <= dropout < 1.0:
+        wrong.append(
+            f"dropout={dropout} is no probability below 1; give a number in [0, 1)"
+        )
+    if implementation not in ("auto", "reference"):
+        wrong.append(
+            f"implementation={implementation!r} is unknown; use 'auto' or 'reference'"
+        )
+    if wrong:
+        msg = f"RelativeAttention cannot be made: {'; '.join(wrong)}."
+        raise InputError(msg)

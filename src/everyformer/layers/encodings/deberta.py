@@ -1,0 +1,83 @@
+"""DeBERTa: content to position and position to content."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from everyformer.layers.encodings.encoding import Encoding, check_sizes, table
+from everyformer.layers.graph import Graph
+from everyformer.layers.offsets import (
+    Exact,
+    OffsetIndex,
+    by_offset,
+    check_positive,
+    spread_offsets,
+)
+
+
+class Deberta(Encoding):
+    """logits_ij = scale (q_i . k_j + q_i . r_{i-j} + s_{i-j} . k_j), scale = 1/sqrt(3 d).
+
+    r and s are vectors per head: `key_table[h, e]` and `query_table[h, e]`, where entry e
+    of offset k = i - j is k + max_len - 1, or given by `buckets`.
+
+    Differs from the released models: those make r and s from one table of embeddings by
+    linear maps, P W_K' and P W_Q'. Copy the products; rows 1 to 2 span - 1 of their table
+    are entries 0 to 2 span - 2 here.
+
+    Args:
+        num_heads: Number of heads.
+        head_dim: Size of a head.
+        max_len: Longest sequence; 2 max_len - 1 vectors of each kind and head.
+        clamp: Clip the offsets of longer sequences instead of refusing them.
+        buckets: `LogBuckets()` for the buckets of DeBERTa-v2; then max_len and clamp are
+            not used.
+        device: As in torch.
+        dtype: As in torch.
+    """
+
+    name = "deberta"
+    query_bias = True
+    pairwise = True
+    terms = 3
+    no_decay = ("key_table", "query_table")
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int,
+        max_len: int = 512,
+        *,
+        clamp: bool = False,
+        buckets: OffsetIndex | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """See the class."""
+        super().__init__()
+        check_positive(num_heads=num_heads, head_dim=head_dim)
+        self.index = Exact(max_len, clamp) if buckets is None else buckets
+        shape = (num_heads, self.index.size, head_dim)
+        self.key_table = table(*shape, device=device, dtype=dtype)
+        self.query_table = table(*shape, device=device, dtype=dtype)
+
+    def check_layer(self, num_heads: int, head_dim: int) -> None:
+        """A table for each head, vectors as long as it is wide."""
+        own = {"num_heads": self.key_table.shape[0], "head_dim": self.key_table.shape[2]}
+        check_sizes(self.name, own, {"num_heads": num_heads, "head_dim": head_dim})
+
+    def pair_bias(
+        self,
+        q: Float[Tensor, "b h n d"],
+        k: Float[Tensor, "b h n d"],
+        scale: float,
+        graph: Graph | None,
+    ) -> Float[Tensor, "b h n n"] | None:
+        """scale (q_i . r_{i-j} + s_{i-j} . k_j)."""
+        n = q.shape[-2]
+        r = by_offset(self.key_table.mT, self.index, n).to(q.dtype)  # [h, d, 2n-1]
+        s = by_offset(self.query_table.mT, self.index, n).to(q.dtype)
+        to_position = spread_offsets((q * scale) @ r, n)
+        # Seen from the key, the offset of the query is the negative one: flip, transpose.
+        to_content = spread_offsets((k * scale) @ s.flip(-1), n).mT
+        return to_position + to_content

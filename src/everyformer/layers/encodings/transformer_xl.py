@@ -1,0 +1,93 @@
+"""Transformer-XL: sinusoidal vectors for offsets, seen through a learnable map."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from everyformer.errors import InputError
+from everyformer.layers.encodings.encoding import Encoding, check_sizes, table
+from everyformer.layers.graph import Graph
+from everyformer.layers.offsets import check_positive, spread_offsets
+
+
+class TransformerXL(Encoding):
+    """logits_ij = scale ((q_i + u) . k_j + (q_i + v) . W r_{i-j}).
+
+    r_k = (sin(k w_0), sin(k w_1), .., cos(k w_0), cos(k w_1), ..) with frequencies
+    w_t = 10000^(-2 t / embed_dim) is fixed; u, v (one vector per head) and the map W,
+    called W~_K in the paper, are learned. For any length.
+
+    Args:
+        embed_dim: Size of r.
+        num_heads: Number of heads.
+        head_dim: Size of a head; embed_dim / num_heads by default.
+        max_distance: Clip offsets to -max_distance .. max_distance; None clips nothing.
+        device: As in torch.
+        dtype: As in torch.
+    """
+
+    name = "xl"
+    query_bias = True
+    pairwise = True
+    no_decay = ("u", "v")
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        head_dim: int | None = None,
+        *,
+        max_distance: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """See the class."""
+        super().__init__()
+        check_positive(embed_dim=embed_dim, num_heads=num_heads)
+        if embed_dim % 2:
+            msg = (
+                f"embed_dim={embed_dim} is odd, but r holds a sine and a cosine for each "
+                "frequency. Choose it even."
+            )
+            raise InputError(msg)
+        head_dim = embed_dim // num_heads if head_dim is None else head_dim
+        check_positive(head_dim=head_dim)
+        self.embed_dim = embed_dim
+        self.max_distance = max_distance
+        self.u = table(num_heads, head_dim, device=device, dtype=dtype)
+        self.v = table(num_heads, head_dim, device=device, dtype=dtype)
+        self.position_proj = nn.Linear(
+            embed_dim, num_heads * head_dim, bias=False, device=device, dtype=dtype
+        )
+        nn.init.xavier_uniform_(self.position_proj.weight)
+
+    def check_layer(self, num_heads: int, head_dim: int) -> None:
+        """A pair u, v for each head, as long as it is wide."""
+        own = {"num_heads": self.u.shape[0], "head_dim": self.u.shape[1]}
+        check_sizes(self.name, own, {"num_heads": num_heads, "head_dim": head_dim})
+
+    def sinusoids(self, n: int) -> Float[Tensor, "{2*n-1} e"]:
+        """r_k for k from -(n - 1) to n - 1."""
+        weight = self.position_proj.weight
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        offset = torch.arange(1 - n, n, device=weight.device)
+        if self.max_distance is not None:
+            offset = offset.clamp(-self.max_distance, self.max_distance)
+        even = torch.arange(0, self.embed_dim, 2, dtype=dtype, device=weight.device)
+        angle = offset.to(dtype)[:, None] * 10000.0 ** -(even / self.embed_dim)
+        return torch.cat([angle.sin(), angle.cos()], -1).to(weight.dtype)
+
+    def pair_bias(
+        self,
+        q: Float[Tensor, "b h n d"],
+        k: Float[Tensor, "b h n d"],
+        scale: float,
+        graph: Graph | None,
+    ) -> Float[Tensor, "b h n n"] | None:
+        """scale (u . k_j + (q_i + v) . W r_{i-j})."""
+        n = q.shape[-2]
+        u, v = (x.to(q.dtype)[:, None] for x in (self.u, self.v))  # [h, 1, d]
+        r = self.position_proj(self.sinusoids(n)).to(q.dtype)  # [2n-1, h d]
+        r = r.unflatten(-1, (u.shape[0], -1)).permute(1, 2, 0)  # [h, d, 2n-1]
+        content = (u * scale) @ k.mT  # [b, h, 1, n]
+        return content + spread_offsets(((q + v) * scale) @ r, n)

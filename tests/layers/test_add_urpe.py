@@ -1,0 +1,364 @@
+"""One line puts URPE on models of torch and of transformers."""
+
+import copy
+import pickle
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.layers.plain import randomise, some_padding, tokens
+from torch import Tensor, nn
+
+from everyformer.errors import InputError
+from everyformer.layers import ToeplitzGain, add_urpe, no_decay_parameters
+
+WIDTH, HEADS, N = 8, 2, 7
+
+
+def encoder(depth: int = 2, **settings: Any) -> nn.TransformerEncoder:
+    settings = {"batch_first": True, "dropout": 0.0, **settings}
+    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 16, **settings)
+    model = nn.TransformerEncoder(layer, depth, enable_nested_tensor=False)
+    randomise(model, size=0.3)
+    return model.double()
+
+
+def scramble(model: nn.Module) -> None:
+    """Give all gains other numbers."""
+    gains = [m for m in model.modules() if isinstance(m, ToeplitzGain)]
+    assert gains
+    for seed, gain in enumerate(gains):
+        with torch.no_grad():
+            gain.table.add_(tokens(*gain.table.shape, seed=seed).to(gain.table.dtype))
+
+
+def equal_tokens(n: int = N) -> Tensor:
+    return tokens(1, 1, WIDTH).expand(1, n, WIDTH)
+
+
+def spread(x: Tensor) -> float:
+    return float((x.amax(-2) - x.amin(-2)).abs().max().detach())
+
+
+CALLS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "padded": {"src_key_padding_mask": some_padding(2, N)},
+    "causal": {
+        "mask": nn.Transformer.generate_square_subsequent_mask(N, dtype=torch.float64),
+        "is_causal": True,
+    },
+    "masked": {"mask": torch.eye(N, dtype=torch.bool).roll(1, 0)},
+    "both": {
+        "mask": torch.ones(N, N, dtype=torch.bool).triu(1).roll(-1, 0),
+        "src_key_padding_mask": some_padding(2, N),
+    },
+}
+
+
+class TestTorch:
+    @pytest.mark.parametrize("training", [False, True])
+    @pytest.mark.parametrize("shared", [False, True])
+    @pytest.mark.parametrize("call", list(CALLS))
+    def test_ones_change_nothing(self, call: str, shared: bool, training: bool) -> None:
+        for settings in ({}, {"norm_first": True, "bias": False}, {"batch_first": False}):
+            plain = encoder(**settings).train(training)
+            model = add_urpe(copy.deepcopy(plain), max_len=16, shared=shared)
+            x = tokens(2, N, WIDTH)
+            x = x if settings.get("batch_first", True) else x.transpose(0, 1)
+            expected, out = plain(x, **CALLS[call]), model(x, **CALLS[call])
+            assert (out - expected).abs().max() < 1e-12
+            with torch.no_grad():  # where torch has fused paths of its own
+                assert (model(x, **CALLS[call]) - expected).abs().max() < 1e-12
+                scramble(model)
+                assert (model(x, **CALLS[call]) - expected).abs().max() > 1e-2
+
+    @pytest.mark.parametrize("shared", [False, True])
+    def test_equal_tokens_come_apart(self, shared: bool) -> None:
+        model = add_urpe(encoder(), max_len=16, shared=shared).eval()
+        with torch.no_grad():
+            assert spread(model(equal_tokens())) < 1e-14
+            scramble(model)
+            assert spread(model(equal_tokens())) > 1e-2
+
+    def test_names_gradients_and_decay(self) -> None:
+        plain = set(encoder(3).state_dict())
+        one, each = (add_urpe(encoder(3), max_len=16, shared=s) for s in (True, False))
+        assert set(one.state_dict()) - plain == {"urpe_gain.table"}
+        names = {f"layers.{k}.self_attn.urpe_gain.table" for k in range(3)}
+        assert set(each.state_dict()) - plain == names
+        for model, wanted in ((one, {"urpe_gain.table"}), (each, names)):
+            assert no_decay_parameters(model) == wanted
+            model(tokens(2, N, WIDTH)).square().sum().backward()
+            for name in wanted:
+                gradient = model.get_parameter(name).grad
+                assert gradient is not None
+                assert (gradient[:, 16 - N : 15 + N] != 0).all()
+
+    def test_a_lone_attention_module(self) -> None:
+        plain = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True).double()
+        randomise(plain)
+        model = add_urpe(copy.deepcopy(plain), max_len=16)
+        x = tokens(2, N, WIDTH)
+        for average in (True, False):
+            out, weights = model(x, x, x, average_attn_weights=average)
+            expected, theirs = plain(x, x, x, average_attn_weights=average)
+            assert (out - expected).abs().max() < 1e-12
+            assert (weights - theirs).abs().max() < 1e-12
+        lone = model(x[0], x[0], x[0], some_padding(2, N)[1])
+        for ours, theirs in zip(
+            lone, plain(x[0], x[0], x[0], some_padding(2, N)[1]), strict=True
+        ):
+            assert ours.shape == theirs.shape
+            assert (ours - theirs).abs().max() < 1e-12
+        scramble(model)
+        _, changed = model(x, x, x, average_attn_weights=False)
+        _, softmax = plain(x, x, x, average_attn_weights=False)
+        gain = model.get_parameter("urpe_gain.table")
+        for i, j in [(0, N - 1), (N - 1, 0), (3, 3)]:
+            ratio = (changed / softmax)[:, :, i, j]
+            assert (ratio - gain[:, i - j + 15]).abs().max() < 1e-10
+
+    def test_rows_without_keys_have_finite_gradients(self) -> None:
+        model = add_urpe(encoder(), max_len=16)
+        x = tokens(2, N, WIDTH).requires_grad_()
+        padded = torch.tensor([[True] * N, [False] * N])
+        out = model(x, src_key_padding_mask=padded)
+        out.sum().backward()
+        assert out.isfinite().all()
+        assert x.grad is not None
+        assert x.grad.isfinite().all()
+        assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+    def test_nested_tensors_are_switched_off(self) -> None:
+        """torch packs padded samples in evaluation, past the attention modules."""
+        layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 16, batch_first=True)
+        plain = nn.TransformerEncoder(layer, 2, enable_nested_tensor=True).double().eval()
+        model = add_urpe(copy.deepcopy(plain), max_len=16)
+        x, padded = tokens(2, N, WIDTH), torch.zeros(2, N, dtype=torch.bool)
+        padded[1, 4:] = True
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch: nested tensors are a prototype
+            expected = plain(x, src_key_padding_mask=padded)[~padded]
+            out = model(x, src_key_padding_mask=padded)[~padded]
+            assert (out - expected).abs().max() < 1e-12
+            scramble(model)
+            changed = model(x, src_key_padding_mask=padded)[~padded]
+            assert (changed - expected).abs().max() > 1e-2
+
+    def test_dropout_stays(self) -> None:
+        attention = nn.MultiheadAttention(WIDTH, HEADS, dropout=0.5, batch_first=True)
+        model = add_urpe(attention, max_len=16)
+        x = tokens(2, N, WIDTH, dtype=torch.float32)
+        _, weights = model(x, x, x, average_attn_weights=False)
+        assert 0.3 < (weights == 0).double().mean() < 0.7
+
+    def test_decoders_keep_their_cross_attention(self) -> None:
+        torch.manual_seed(0)
+        plain = nn.Transformer(WIDTH, HEADS, 1, 2, 16, dropout=0.0, batch_first=True)
+        plain = plain.double()
+        model = add_urpe(copy.deepcopy(plain), max_len=16)
+        x, y = tokens(2, 5, WIDTH), tokens(2, N, WIDTH, seed=2)
+        assert (model(x, y) - plain(x, y)).abs().max() < 1e-12
+        names = {name for name in model.state_dict() if "urpe" in name}
+        assert names == {"encoder.urpe_gain.table", "decoder.urpe_gain.table"}
+        scramble(model)
+        assert (model(x, y) - plain(x, y)).abs().max() > 1e-2
+
+    def test_copies_and_pickles_keep_one_gain(self) -> None:
+        model = add_urpe(encoder(), max_len=16)
+        for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            x = tokens(2, N, WIDTH)
+            assert torch.equal(twin(x), model(x))
+            scramble(twin)
+            assert (twin(x) - model(x)).abs().max() > 1e-2
+
+    def test_a_saved_state_loads(self) -> None:
+        model, fresh = (add_urpe(encoder(), max_len=16) for _ in range(2))
+        scramble(model)
+        fresh.load_state_dict(model.state_dict())
+        x = tokens(2, N, WIDTH)
+        assert torch.equal(fresh(x), model(x))
+
+    def test_lengths(self) -> None:
+        model = add_urpe(encoder(), max_len=N - 1)
+        with pytest.raises(InputError, match=r"7 tokens.*max_len=6"):
+            model(tokens(2, N, WIDTH))
+        clamped = add_urpe(encoder(), max_len=N - 1, clamp=True)
+        assert clamped(tokens(2, N, WIDTH)).isfinite().all()
+
+    @pytest.mark.parametrize(
+        ("make", "message"),
+        [
+            (lambda: nn.Linear(2, 2), r"Linear has no self-attention.*MultiheadAttention"),
+            (lambda: add_urpe(encoder(), max_len=4), r"gains already"),
+            (lambda: nn.MultiheadAttention(8, 2, add_bias_kv=True), r"add_bias_kv"),
+            (lambda: nn.MultiheadAttention(8, 2, kdim=4), r"kdim"),
+            (lambda: type("Odd", (nn.MultiheadAttention,), {})(8, 2), r"Odd, a subclass"),
+            (
+                lambda: nn.Sequential(
+                    nn.MultiheadAttention(8, 2), nn.MultiheadAttention(8, 4)
+                ),
+                r"\[2, 4\] heads.*shared=False",
+            ),
+        ],
+    )
+    def test_refused(self, make: Callable[[], nn.Module], message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            add_urpe(make(), max_len=16)
+
+    def test_cross_attention_is_refused_when_called(self) -> None:
+        model = add_urpe(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True), max_len=16)
+        x = tokens(2, N, WIDTH, dtype=torch.float32)
+        with pytest.raises(InputError, match="self-attention only"):
+            model(x, x[:, :3], x[:, :3])
+
+
+def bert(library: Any) -> nn.Module:
+    config = library.BertConfig(
+        vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=32,
+    )  # fmt: skip
+    return library.BertModel(config)
+
+
+def t5(library: Any) -> nn.Module:
+    config = library.T5Config(
+        vocab_size=50, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2
+    )
+    return library.T5Model(config)
+
+
+def t5_encoder(library: Any) -> nn.Module:
+    config = library.T5Config(
+        vocab_size=50, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2
+    )
+    return library.T5EncoderModel(config)
+
+
+def gpt2(library: Any) -> nn.Module:
+    config = library.GPT2Config(
+        vocab_size=50, n_embd=16, n_layer=2, n_head=2, n_positions=64, bos_token_id=0,
+        eos_token_id=1,
+    )  # fmt: skip
+    return library.GPT2LMHeadModel(config)
+
+
+def llama(library: Any) -> nn.Module:
+    config = library.LlamaConfig(
+        vocab_size=50, hidden_size=16, intermediate_size=32, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2,
+    )  # fmt: skip
+    return library.LlamaModel(config)
+
+
+MODELS: dict[str, tuple[Callable[[Any], nn.Module], set[str]]] = {
+    "bert": (bert, {"urpe_gain.table"}),
+    "t5": (t5, {"encoder.urpe_gain.table", "decoder.urpe_gain.table"}),
+    "t5-encoder": (t5_encoder, {"encoder.urpe_gain.table"}),
+    "gpt2": (gpt2, {"transformer.urpe_gain.table"}),
+    "llama": (llama, {"urpe_gain.table"}),
+}
+
+IDS = torch.tensor([[3, 14, 15, 9, 26, 5, 35], [8, 9, 7, 9, 3, 2, 3]])
+SEEN = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0]])
+
+
+@pytest.fixture(scope="module")
+def library() -> Any:
+    return pytest.importorskip("transformers")
+
+
+def build(name: str, library: Any) -> nn.Module:
+    torch.manual_seed(0)
+    return MODELS[name][0](library).double().eval()
+
+
+def call(model: nn.Module, ids: Tensor = IDS, **settings: Any) -> Tensor:
+    if type(model).__name__ == "T5Model":
+        settings["decoder_input_ids"] = ids.flip(1)
+    return model(ids, **settings)[0]
+
+
+class TestTransformers:
+    @pytest.mark.parametrize("shared", [False, True])
+    @pytest.mark.parametrize("name", list(MODELS))
+    def test_ones_change_nothing(self, name: str, shared: bool, library: Any) -> None:
+        plain = build(name, library)
+        model = add_urpe(copy.deepcopy(plain), max_len=16, shared=shared)
+        assert (call(model) - call(plain)).abs().max() < 1e-6
+        ours, theirs = (call(m, attention_mask=SEEN) for m in (model, plain))
+        assert (ours - theirs)[SEEN.bool()].abs().max() < 1e-6
+        names = {key for key in model.state_dict() if "urpe" in key}
+        if shared:
+            assert names == MODELS[name][1]
+        else:
+            assert len(names) == (4 if name == "t5" else 2)
+        before = call(model).detach()
+        scramble(model)
+        assert (call(model) - before).abs().max() > 1e-3
+        call(model, attention_mask=SEEN).square().sum().backward()
+        for key in names:
+            gradient = model.get_parameter(key).grad
+            assert gradient is not None
+            assert gradient[:, 15].abs().min() > 0
+
+    @pytest.mark.parametrize("name", ["t5-encoder", "llama"])
+    def test_equal_tokens_come_apart(self, name: str, library: Any) -> None:
+        model, same = build(name, library), torch.full((1, N), 7)
+        assert spread(call(model, same)) < 1e-6
+        add_urpe(model, max_len=16)
+        assert spread(call(model, same)) < 1e-6
+        scramble(model)
+        assert spread(call(model, same)) > 1e-2
+
+    @pytest.mark.parametrize("name", ["bert", "llama"])
+    def test_weights_over_softmax_are_the_gain(self, name: str, library: Any) -> None:
+        plain = build(name, library)
+        model = add_urpe(copy.deepcopy(plain), max_len=16)
+        scramble(model)
+        plain.set_attn_implementation("eager")  # pyright: ignore[reportCallIssue]
+        ours = model(IDS, output_attentions=True).attentions[0]
+        theirs = plain(IDS, output_attentions=True).attentions[0]
+        gain = model.get_parameter(MODELS[name][1].copy().pop())
+        for i, j in [(6, 0), (4, 3), (2, 2)] + ([(1, 5)] if name == "bert" else []):
+            ratio = (ours / theirs)[:, :, i, j]
+            assert (ratio - gain[:, i - j + 15]).abs().max() < 1e-6
+
+    def test_a_growing_cache(self, library: Any) -> None:
+        model: Any = add_urpe(build("gpt2", library), max_len=16)
+        scramble(model)
+        whole = model(IDS).logits
+        start = model(IDS[:, :4], use_cache=True)
+        one = model(IDS[:, 4:5], past_key_values=start.past_key_values)
+        rest = model(IDS[:, 5:], past_key_values=one.past_key_values)
+        pieces = torch.cat([start.logits, one.logits, rest.logits], 1)
+        assert (pieces - whole).abs().max() < 1e-6
+
+    def test_a_static_cache_is_refused(self, library: Any) -> None:
+        model: Any = add_urpe(build("gpt2", library), max_len=16)
+        cache = library.StaticCache(config=model.config, max_cache_len=12)
+        with pytest.raises(InputError, match=r"StaticCache.*default cache"):
+            model(IDS, past_key_values=cache)
+
+    def test_weights_of_gpt2_are_refused(self, library: Any) -> None:
+        model = add_urpe(build("gpt2", library), max_len=16)
+        with pytest.raises(InputError, match="does not hand it on"):
+            model(IDS, output_attentions=True)
+
+    def test_refused_models(self, library: Any) -> None:
+        config = library.DistilBertConfig(
+            vocab_size=50, dim=16, n_layers=1, n_heads=2, hidden_dim=32
+        )
+        with pytest.raises(InputError, match=r"DistilBert.*known are .*GPT2Attention"):
+            add_urpe(library.DistilBertModel(config), max_len=16)
+        with pytest.raises(InputError, match=r"wraps BertModel.*call add_urpe on that"):
+            add_urpe(nn.Sequential(build("bert", library)), max_len=16)
+        with pytest.raises(InputError, match="gains already"):
+            add_urpe(add_urpe(build("bert", library), max_len=16), max_len=16)
+
+    def test_lengths(self, library: Any) -> None:
+        model = add_urpe(build("bert", library), max_len=4)
+        with pytest.raises(InputError, match=r"7 tokens.*max_len=4"):
+            call(model)
