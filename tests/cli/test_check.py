@@ -38,6 +38,14 @@ class Dict(nn.Module):
 def make():
     return nn.Identity()
 
+class Prints(nn.Module):
+    def forward(self, x):
+        print("running")
+        return x
+
+def leave():
+    raise SystemExit(1)
+
 three = 3
 """
 
@@ -124,6 +132,9 @@ def test_explain(everyformer: Command) -> None:
         (("m.py:three",), "not a torch.nn.Module"),
         (("m.py:Needs",), "needs secret"),
         (("m.py:Breaks",), "RuntimeError: no"),
+        (("m.py:leave",), "SystemExit: 1"),
+        (("none+",), "is no layer of the library"),
+        (("all", "--replay", "m.py"), "one counterexample on one subject"),
         (("m.py:Shrinks",), "no map of sequences"),
         (("m.py:Dict",), "returned dict"),
         (("m.py:make", "--causal"), "Leave them out"),
@@ -140,6 +151,28 @@ def test_wrong_input(
     result = everyformer("check", *arguments, code=2)
     assert told in " ".join(result.stderr.split())
     assert result.stdout == ""
+
+
+def test_modules_may_print(everyformer: Command, tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(MODULES)
+    out = everyformer("check", "m.py:Prints", *SMALL, "--json", code=1).stdout
+    assert json.loads(out)["verdict"] == "REFUTED"
+
+
+def test_replay_asks_for_inputs_that_can_be_counterexamples(
+    everyformer: Command, tmp_path: Path
+) -> None:
+    everyformer("check", "urpe", *SMALL, "-o", "out", code=0)
+    place = tmp_path / "out" / "EF003.npy"
+    again = ("check", "urpe", *SMALL, "--replay", "out/EF003.npy")
+    shown = json.loads(everyformer(*again, "--json", code=1).stdout)
+    assert shown["violation_sampled"] == shown["was"]
+    np.save(place, np.arange(16.0).reshape(4, 4))
+    assert "can be no counterexample" in everyformer(*again, code=2).stderr
+    np.save(place, np.full((4, 4), 1e300))
+    assert "cannot be measured" in " ".join(everyformer(*again, code=2).stderr.split())
+    place.write_bytes(b"")
+    assert "is no counterexample" in everyformer(*again, code=2).stderr
 
 
 def test_a_function_that_makes_a_module(everyformer: Command, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The Triton kernels against the float64 specification; interpreted without a GPU."""
 
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -172,10 +173,11 @@ def test_strides_are_respected(launch: Any) -> None:
     assert gap(ours(launch, x | turned), exact(x)) < 2e-5
 
 
-@given(cases(longest=70))
-@settings(max_examples=12, deadline=None)
+@given(cases(longest=18))
+@settings(max_examples=5, deadline=None)
 def test_any_shape(case: Case) -> None:
-    """Random lengths, head sizes and options; every gradient."""
+    """Random lengths, head sizes and options; every gradient. One head: interpreted."""
+    case = replace(case, batch=1, heads=1)
     launched = import_module("everyformer.ops.toeplitz_attention.launch")
     drawn = inputs(case, torch.float32)
     x: dict[str, Any] = {

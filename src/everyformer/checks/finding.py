@@ -10,6 +10,7 @@ import numpy as np
 from everyformer.errors import FileFormatError
 from everyformer.verdict import Verdict
 
+MAX_SEED = 2**32
 How = Literal["structure", "operations", "counterexample", "nothing"]
 
 
@@ -54,12 +55,22 @@ class Counterexample:
             X = np.load(place, allow_pickle=False)
             note = json.loads(place.with_suffix(".json").read_text())
             seed = note["seed"]
-            if X.ndim != 2 or not np.isfinite(X).all():
+            if X.dtype.kind not in "fiu" or X.ndim != 2 or not np.isfinite(X).all():
                 raise ValueError(f"the input has shape {X.shape}")
-            if seed is not None and not isinstance(seed, int):
+            if isinstance(seed, bool) or not isinstance(seed, int | None):
+                raise ValueError(f"the seed is {seed!r}")
+            if seed is not None and not 0 <= seed < MAX_SEED:
                 raise ValueError(f"the seed is {seed!r}")
             return cls(str(note["code"]), X, seed, float(note["violation_sampled"]))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            EOFError,
+            RecursionError,
+        ) as error:
             msg = (
                 f"{place} is no counterexample ({error}). Give the .npy file that `check "
                 "-o` wrote, with its .json file beside it."

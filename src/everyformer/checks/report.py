@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from everyformer.checks.finding import Finding
-from everyformer.checks.rule import judge
+from everyformer.checks.rule import CONTRADICTED, judge
 from everyformer.checks.rules import RULES
 from everyformer.checks.subject import Subject
 from everyformer.checks.universality import Universality, in_lp, in_sup
@@ -107,12 +107,21 @@ def check(
     if trials < 1:
         raise InputError(f"trials={trials}: at least one is needed. Leave it out for 4.")
     subject = module
-    found: list[Finding] = []
-    for rule in RULES:
-        progress(f"check {rule.code} {rule.name}", len(found), len(RULES))
-        found.append(judge(rule, subject, trials, seed))
-    findings = tuple(found)
+    findings = _findings(subject, trials, seed, progress)
+    if any(f"operations {CONTRADICTED}" in finding.reason for finding in findings):
+        subject = subject.not_followed("a counterexample contradicts its operations")
+        findings = _findings(subject, trials, seed, progress)
     named = {finding.code: finding for finding in findings}
     lp = in_lp(subject.spec, named, subject.seq_len)
     sup = in_sup(lp, named, subject.seq_len)
     return Report(subject.name, subject.seq_len, subject.d_model, findings, lp, sup)
+
+
+def _findings(
+    subject: Subject, trials: int, seed: int, progress: Progress
+) -> tuple[Finding, ...]:
+    found: list[Finding] = []
+    for rule in RULES:
+        progress(f"check {rule.code} {rule.name}", len(found), len(RULES))
+        found.append(judge(rule, subject, trials, seed))
+    return tuple(found)

@@ -16,6 +16,10 @@ from everyformer.verdict import Verdict
 VIOLATED = 1e-6
 """A violation beyond this, relative to the output, is none of float64's."""
 
+SURELY = 1e-3
+"""A violation beyond this counts also against a proof."""
+
+CONTRADICTED = "says otherwise"
 SECTIONS = ("What it checks", "Why it matters", "Satisfied by", "Violated by", "Source")
 
 
@@ -35,10 +39,12 @@ class Search:
         inputs: Inputs to try, from a generator, n and d.
         violation: By how much the property fails on an input with some weights, relative
             to the size of the output; None if this cannot be seen from outside.
+        admits: Whether an input can be a counterexample at all.
     """
 
     inputs: Callable[[np.random.Generator, int, int], Iterator[np.ndarray]]
     violation: Callable[[Trial, np.ndarray], float | None]
+    admits: Callable[[np.ndarray], bool] = lambda X: True
 
 
 @dataclass(frozen=True)
@@ -93,8 +99,11 @@ def judge(rule: Rule, subject: Subject, trials: int, seed: int) -> Finding:
 
     if example is not None:
         reason = answer.reason if answer.holds is False else tried
+        if answer.holds and example.violation_sampled < SURELY:
+            reason = f"{tried}: rounding, or its {how} is wrong: {answer.reason}"
+            return found(Verdict.UNKNOWN, "nothing", reason)
         if answer.holds:
-            reason = f"{tried}, although its {how} says otherwise: {answer.reason}"
+            reason = f"{tried}, although its {how} {CONTRADICTED}: {answer.reason}"
         return found(Verdict.REFUTED, "counterexample", reason)
     if answer.holds:
         return found(Verdict.PROVED, how, answer.reason)

@@ -3,7 +3,7 @@
 import copy
 import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -36,8 +36,7 @@ class Trial:
 
     def outputs(self, sequences: np.ndarray) -> np.ndarray:
         """g of many sequences, both of shape (count, n, d)."""
-        with torch.no_grad():
-            return call(self.module, torch.from_numpy(sequences)).numpy()
+        return np.stack([self.output(X) for X in sequences])
 
     def matrices(self, X: np.ndarray) -> list[np.ndarray]:
         """The matrices A that multiply the values, each (n, n), as far as they are seen."""
@@ -73,18 +72,15 @@ class Subject:
             InputError: If it does not.
         """
         check_sizes(seq_len, d_model)
-        own = copy.deepcopy(module).double().eval()
-        for part in own.modules():
-            if getattr(part, "implementation", None) == "auto":
-                part.implementation = "reference"  # type: ignore[assignment]
-        describe = getattr(module, "spec", None)
-        spec = describe() if callable(describe) else None
-        if not isinstance(spec, AttentionSpec):
-            spec = None
         shape = (1, seq_len, d_model)
+        probe = torch.linspace(-1, 1, seq_len * d_model, dtype=torch.float64).reshape(shape)
         try:
+            own = copy.deepcopy(module).double().eval()
+            for part in own.modules():
+                if getattr(part, "implementation", None) == "auto":
+                    part.implementation = "reference"  # type: ignore[assignment]
             with torch.no_grad():
-                found = call(own, torch.zeros(shape, dtype=torch.float64))
+                found, again = (call(own, probe.clone()) for _ in range(2))
         except Exception as error:
             msg = (
                 f"{type(module).__name__} cannot be run on tokens of shape {shape}: "
@@ -98,7 +94,13 @@ class Subject:
                 "no map of sequences to sequences of one shape. Wrap it in one that is."
             )
             raise InputError(msg)
-        return cls(name or type(module).__name__, own, spec, seq_len, d_model)
+        if not torch.equal(found.nan_to_num(), again.nan_to_num()):
+            msg = (
+                f"{type(module).__name__} gives different outputs for the same input, so "
+                "nothing can be said of it. Remove its randomness or its state."
+            )
+            raise InputError(msg)
+        return cls(name or type(module).__name__, own, spec_of(module), seq_len, d_model)
 
     @cached_property
     def followed(self) -> Followed:
@@ -107,6 +109,12 @@ class Subject:
             return Followed(None, obstacle="no module was given")
         x = torch.zeros(1, self.seq_len, self.d_model, dtype=torch.float64)
         return follow(self.module, call, x)
+
+    def not_followed(self, why: str) -> "Subject":
+        """The same subject, whose operations are not to be believed."""
+        again = replace(self)
+        vars(again)["followed"] = Followed(None, obstacle=why)
+        return again
 
     def trials(self, count: int, seed: int) -> Iterator[Trial]:
         """The module as it came, then with weights drawn anew."""
@@ -129,6 +137,18 @@ class Subject:
                 drawn = torch.randn(weight.shape, generator=source, dtype=torch.float64)
                 weight.copy_(drawn / fan**0.5)
         return Trial(own, seed)
+
+
+def spec_of(module: nn.Module) -> AttentionSpec | None:
+    """What a module says of itself, if it has a method `spec` that gives one."""
+    describe = getattr(module, "spec", None)
+    if not callable(describe) or isinstance(describe, nn.Module):
+        return None
+    try:
+        found = describe()
+    except TypeError:  # a method of that name for something else
+        return None
+    return found if isinstance(found, AttentionSpec) else None
 
 
 def check_sizes(seq_len: int, d_model: int) -> None:
@@ -154,22 +174,33 @@ def call(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
         InputError: If the result holds no tensor.
     """
     names = list(inspect.signature(module.forward).parameters)
-    if names[:3] == ["query", "key", "value"]:
-        if not getattr(module, "batch_first", True):
-            x = x.transpose(0, 1)
-        found: Any = module(x, x, x)
-        return found[0] if x.shape[0] == 1 else found[0].transpose(0, 1)
-    if "inputs_embeds" in names and names[0] in ("input_ids", "inputs_embeds"):
-        found = module(inputs_embeds=x)
-    else:
-        found = module(x)
-    found = getattr(found, "last_hidden_state", found)
-    if isinstance(found, (tuple, list)) and found:
-        found = found[0]
+    try:
+        if names[:3] == ["query", "key", "value"]:
+            found = _attend(module, x)
+        elif "inputs_embeds" in names and names[0] in ("input_ids", "inputs_embeds"):
+            found = module(inputs_embeds=x)
+        else:
+            found = module(x)
+    except SystemExit as error:
+        msg = f"the forward of {type(module).__name__} ends the program"
+        raise InputError(f"{msg}. Take that out.") from error
+    found = _first(getattr(found, "last_hidden_state", found))
     if not isinstance(found, torch.Tensor):
         msg = f"the forward of {type(module).__name__} returned {type(found).__name__}"
         raise InputError(f"{msg}, not a tensor (or a tuple that begins with one).")
-    return found
+    return found.double()
+
+
+def _attend(module: nn.Module, x: torch.Tensor) -> Any:
+    """Self-attention by forward(query, key, value)."""
+    if getattr(module, "batch_first", True):
+        return module(x, x, x)
+    turned = x.transpose(0, 1)
+    return _first(module(turned, turned, turned)).transpose(0, 1)
+
+
+def _first(found: Any) -> Any:
+    return found[0] if isinstance(found, (tuple, list)) and found else found
 
 
 def mixing_matrices(module: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
@@ -181,30 +212,54 @@ def mixing_matrices(module: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _batch_of_one(X: np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(np.ascontiguousarray(X, dtype=np.float64))[None]
+    """A copy: a module may write into its input."""
+    return torch.tensor(np.ascontiguousarray(X), dtype=torch.float64)[None]
 
 
 class _Mixing(TorchFunctionMode):
-    """Note the n x n matrices that multiply n rows."""
+    """Note the n x n matrices that multiply n rows.
+
+    A matrix counts if it comes out of a product of two tensors with a batch, or of anything
+    done to one: a projected query may have the same shape.
+    """
 
     def __init__(self, seq_len: int) -> None:
         super().__init__()
         self.seq_len = seq_len
         self.matrices: list[torch.Tensor] = []
+        self.pairs: dict[int, torch.Tensor] = {}
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        n = self.seq_len
         name = getattr(func, "__name__", "")
-        if name == "scaled_dot_product_attention" and len(args) >= 3:
-            q, k, v = args[:3]
-            if q.shape[-2] == k.shape[-2] == n:
-                one = torch.eye(n, dtype=v.dtype).expand(*v.shape[:-2], n, n)
-                self.matrices.append(func(q, k, one, *args[3:], **kwargs))
-        elif name in ("matmul", "bmm", "__matmul__") and len(args) == 2:
-            a, b = args
-            if a.ndim >= 3 and b.ndim >= 2 and (*a.shape[-2:], b.shape[-2]) == (n, n, n):
-                self.matrices.append(a)
-        return func(*args, **kwargs)
+        if name == "scaled_dot_product_attention":
+            self._see_fused(func, args, kwargs)
+        product = name in ("matmul", "bmm", "__matmul__") and len(args) == 2
+        if (
+            product
+            and id(args[0]) in self.pairs
+            and args[1].shape[-2:-1] == (self.seq_len,)
+        ):
+            self.matrices.append(args[0])
+        result = func(*args, **kwargs)
+        if isinstance(result, torch.Tensor) and self._is_square(result):
+            made = product and min(args[0].ndim, args[1].ndim) >= 3
+            kept = any(isinstance(a, torch.Tensor) and id(a) in self.pairs for a in args)
+            if made or kept:
+                self.pairs[id(result)] = result  # kept alive, so that its id stays its own
+        return result
+
+    def _is_square(self, tensor: torch.Tensor) -> bool:
+        return tensor.ndim >= 3 and tensor.shape[-2:] == (self.seq_len, self.seq_len)
+
+    def _see_fused(self, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        """The weights, as what becomes of the unit matrix."""
+        names = ("query", "key", "value")
+        given = dict(zip(names, args, strict=False)) | kwargs
+        q, k, v = (given.pop(name) for name in names)
+        n = self.seq_len
+        if q.shape[-2] == k.shape[-2] == n:
+            one = torch.eye(n, dtype=v.dtype).expand(*v.shape[:-2], n, n)
+            self.matrices.append(func(q, k, one, *args[3:], **given))

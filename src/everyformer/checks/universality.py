@@ -111,6 +111,8 @@ def in_lp(spec: AttentionSpec | None, findings: Findings, n: int) -> Universalit
         )
     if spec is None:
         return Universality("L^p", Verdict.UNKNOWN, "a black box is not proved by trials")
+    if spec.num_heads < 2:
+        return Universality("L^p", Verdict.UNKNOWN, "the theorems have two heads")
     if not (spec.feed_forward_bias and spec.value_bias):
         return Universality(
             "L^p",

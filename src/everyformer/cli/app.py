@@ -3,6 +3,7 @@
 import functools
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
@@ -65,6 +66,11 @@ def _reporting(command: Callable[..., None]) -> Callable[..., None]:
         except _TerminatedError as error:
             typer.echo("Terminated.", err=True)
             raise typer.Exit(error.args[0]) from error
+        except (typer.Exit, typer.Abort, typer.BadParameter):
+            raise
+        except Exception as error:  # a bug; Python's exit code 1 would mean REFUTED
+            traceback.print_exc()
+            raise typer.Exit(2) from error
 
     return reporting
 

@@ -1,7 +1,11 @@
 """`everyformer check`: is this attention universal?"""
 
 import json
+import math
+import sys
 import textwrap
+from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +16,7 @@ from everyformer.certify.verify import EXIT_CODES
 from everyformer.checks.finding import Counterexample
 from everyformer.checks.report import DEFAULT_TRIALS, Report
 from everyformer.checks.report import check as judge
-from everyformer.checks.rule import Rule
+from everyformer.checks.rule import VIOLATED, Rule
 from everyformer.checks.rules import RULES
 from everyformer.checks.subject import Subject, check_sizes
 from everyformer.cli import attention_pictures, options, tables
@@ -21,8 +25,10 @@ from everyformer.cli.saving import check_new_folder, new_file, new_folder
 from everyformer.cli.subjects import load_subject
 from everyformer.errors import InputError
 from everyformer.layers.by_name import LAYER_NAMES
+from everyformer.verdict import Verdict
 
 WIDTH = 92
+ENDING = "`everyformer check --explain CODE` tells what a rule means."
 
 
 def check(
@@ -54,7 +60,9 @@ def check(
         int,
         typer.Option(min=1, help="Draws of the weights to look for counterexamples in."),
     ] = DEFAULT_TRIALS,
-    seed: Annotated[int, typer.Option(help="What they are drawn from.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**31, help="What they are drawn from.")
+    ] = 0,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -100,22 +108,25 @@ def check(
         check_new_folder(out, frozenset(), overwrite=False)
     flags = {"causal": causal, "bias": not no_bias, "special_token": special_token}
     if subject == "all":
+        if replay is not None:
+            raise typer.BadParameter("--replay runs one counterexample on one subject.")
         _check_all(n, d, heads, flags, trials, seed, out, as_json)
         return
-    with progress_bar() as progress:
+    with progress_bar() as progress, redirect_stdout(sys.stderr):
         progress(f"check {subject}", 0, len(RULES))
-        module = load_subject(subject, n, d, heads, **flags)
-        judged = Subject.of(module, n, d, subject)
-        if replay is not None:
-            again = Counterexample.load(replay)
-            raise typer.Exit(_replay(judged, again))
-        report = judge(judged, trials=trials, seed=seed, progress=progress)
-    if out is not None:
-        _save(report, judged, out)
+        judged = Subject.of(load_subject(subject, n, d, heads, **flags), n, d, subject)
+        if replay is None:
+            report = judge(judged, trials=trials, seed=seed, progress=progress)
+            if out is not None:
+                _save(report, judged, out)
+        else:
+            report = _replay(judged, Counterexample.load(replay))
     if as_json:
         typer.echo(json.dumps(report.to_json(), indent=2))
+    elif isinstance(report, Replayed):
+        tables.show(str(report))
     else:
-        tables.show(_heading(report), _table(report), _ending(report))
+        tables.show(_heading(report), _table(report), ENDING)
         if out is not None:
             tables.show(f"Wrote {out}.")
     if EXIT_CODES[report.verdict]:
@@ -135,8 +146,35 @@ def _rule(code: str) -> Rule:
     raise InputError(f"There is no rule {code}. The rules: {known}.")
 
 
-def _replay(subject: Subject, example: Counterexample) -> int:
-    """Measure a counterexample again; exit code 1 if it still is one."""
+@dataclass(frozen=True)
+class Replayed:
+    """A counterexample, measured again."""
+
+    example: Counterexample
+    violation_sampled: float
+
+    @property
+    def verdict(self) -> Verdict:
+        """REFUTED, if it still is one."""
+        return Verdict.REFUTED if self.violation_sampled > VIOLATED else Verdict.PROVED
+
+    def __str__(self) -> str:
+        """What was measured, and what it was before."""
+        rule, was = _rule(self.example.code), self.example.violation_sampled
+        now = self.violation_sampled
+        return f"{rule.code} {rule.name}: violated by {now}, was {was}"
+
+    def to_json(self) -> dict[str, object]:
+        """A JSON object."""
+        return {
+            "code": self.example.code,
+            "violation_sampled": self.violation_sampled,
+            "was": self.example.violation_sampled,
+        }
+
+
+def _replay(subject: Subject, example: Counterexample) -> Replayed:
+    """Measure a counterexample again."""
     rule = _rule(example.code)
     if rule.search is None:
         raise InputError(f"{rule.code} has no counterexamples to run again.")
@@ -146,11 +184,14 @@ def _replay(subject: Subject, example: Counterexample) -> int:
             f"{(subject.seq_len, subject.d_model)}. Give --n and --d as they were."
         )
         raise InputError(msg)
+    if not rule.search.admits(example.input):
+        msg = f"This input can be no counterexample to {rule.code} {rule.name}"
+        raise InputError(f"{msg}. Give the file as `check -o` wrote it.")
     size = rule.search.violation(subject.redrawn(example.seed), example.input)
-    tables.show(
-        f"{rule.code} {rule.name}: violated by {size}, was {example.violation_sampled}"
-    )
-    return 0 if size is None or size <= 1e-6 else 1
+    if size is None or not math.isfinite(size):
+        msg = f"On this input {rule.code} {rule.name} cannot be measured: {size}"
+        raise InputError(f"{msg}. Give the file as `check -o` wrote it.")
+    return Replayed(example, float(size))
 
 
 def _heading(report: Report) -> str:
@@ -174,10 +215,6 @@ def _table(report: Report) -> Table:
         how = "" if found.how == "nothing" else f" [{found.how}]"
         table.add_row(found.code, found.name, str(found.verdict), f"{found.reason}{how}")
     return table
-
-
-def _ending(report: Report) -> str:
-    return "`everyformer check --explain CODE` tells what a rule means."
 
 
 def _save(report: Report, subject: Subject, out: Path) -> None:
@@ -206,7 +243,7 @@ def _check_all(
     """A line for each layer of the library, alone and with URPE."""
     names = [*LAYER_NAMES[:-1], *(f"{name}+urpe" for name in LAYER_NAMES[:-1])]
     reports: list[Report] = []
-    with progress_bar() as progress:
+    with progress_bar() as progress, redirect_stdout(sys.stderr):
         for k, name in enumerate(names):
             progress("check all layers", k, len(names))
             module = load_subject(name, n, d, heads, **flags)

@@ -31,7 +31,8 @@ def load_subject(
         InputError: If there is no such module, or it cannot be made.
         FileNotFoundError: If there is no such file.
     """
-    name = ALIASES.get(name, name)
+    base, plus, gain = name.partition("+")
+    name = f"{ALIASES.get(base, base)}{plus}{gain}"
     file, colon, attribute = name.rpartition(":")
     if not colon:
         if name.partition("+")[0] not in LAYER_NAMES:
@@ -77,7 +78,7 @@ def _as_module(value: Any, name: str, sizes: dict[str, int]) -> nn.Module:
         arguments = _arguments(value, name, sizes)
         try:
             value = value(**arguments)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             given = ", ".join(f"{key}={size}" for key, size in arguments.items())
             msg = f"{name}({given}) failed: {described(error)}. Repair it, or give others"
             raise InputError(f"{msg} sizes (--n, --d, --heads).") from error

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import traceback
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +14,6 @@ from everyformer.certify.verify import verify as check
 from everyformer.cli import options, tables
 from everyformer.cli.loading import load_target
 from everyformer.cli.progress import progress_bar
-from everyformer.errors import EveryformerError
 
 
 def verify(
@@ -61,15 +59,9 @@ def verify(
     that is meant.
     """
     loaded = None if target is None else load_target(target, seq_len, d_model)
-    try:
-        with redirect_stdout(sys.stderr), progress_bar() as progress:
-            computing = Computing(scheduler, workers, work, progress)
-            found = check(folder, loaded, computing, balls=balls)
-    except (EveryformerError, OSError, MemoryError):
-        raise
-    except Exception as error:  # a bug; Python's exit code 1 would mean REFUTED
-        traceback.print_exc()
-        raise typer.Exit(2) from error
+    with redirect_stdout(sys.stderr), progress_bar() as progress:
+        computing = Computing(scheduler, workers, work, progress)
+        found = check(folder, loaded, computing, balls=balls)
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
     else:

@@ -191,6 +191,7 @@ class RelativeAttention(nn.Module):
             feed_forward_bias=has_bias,
             fixed_bias=encoding is not None and encoding.fixed,
             rotary=encoding is not None and encoding.rotates,
+            num_heads=self.num_heads,
             relative_to="graph" if "graph" in places else "offset",
         )
 

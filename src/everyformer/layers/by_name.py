@@ -42,10 +42,10 @@ def attention_by_name(
     Raises:
         InputError: If there is no such layer, or the sizes do not fit it.
     """
-    base, _, gain = name.partition("+")
+    base, plus, gain = name.partition("+")
     if name == "urpe":
         base, gain = "none", "urpe"
-    if base not in LAYER_NAMES[:-1] or gain not in ("", "urpe"):
+    if base not in LAYER_NAMES[:-1] or gain != ("urpe" if plus or gain else ""):
         msg = (
             f"{name!r} is no layer of the library. Use one of {', '.join(LAYER_NAMES)}, "
             "each also with +urpe, such as t5+urpe."

@@ -28,6 +28,7 @@ class AttentionSpec:
         feed_forward_bias: Whether feed-forward layers have biases.
         fixed_bias: Whether b_ij holds numbers that no parameter can make vanish (ALiBi).
         rotary: Whether queries and keys are rotated by their positions.
+        num_heads: Number of heads.
         relative_to: What b_ij and c_ij depend on: "offset", i - j, or "graph", a distance
             of nodes.
     """
@@ -45,12 +46,14 @@ class AttentionSpec:
     feed_forward_bias: bool = True
     fixed_bias: bool = False
     rotary: bool = False
+    num_heads: int = 2
     relative_to: str = "offset"
 
     @property
     def ignores_positions(self) -> bool:
         """Whether nothing tells positions apart."""
-        positional = self.bias or self.gain or self.value_term or self.absolute
+        logits = self.bias or self.fixed_bias or self.rotary
+        positional = logits or self.gain or self.value_term or self.absolute
         return not (positional or self.causal)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What is known of a tensor inside a module, for all weights and all inputs."""
 
-from dataclasses import dataclass, field, replace
+import math
+from dataclasses import dataclass, field
 
 import torch
 
@@ -25,7 +26,11 @@ class Facts:
             of them; None where this is not known.
         zero: Whether T is 0 for x = 0.
         past: A dimension along which entry i depends on tokens 1 .. i alone.
+        rows: Dimensions along which tokens lie, whatever was added to them; None where this
+            is not known.
+        means: Whether every sum over tokens on the way to T had weights with sum 1.
         blocked: True where an entry may be -inf; None where this is not known.
+        least: A lower bound of all entries.
         value: The tensor itself, if it depends on neither x nor theta.
     """
 
@@ -39,6 +44,9 @@ class Facts:
     blocked: torch.Tensor | None = None
     value: torch.Tensor | None = field(default=None, repr=False)
     copied: Dims = frozenset()
+    rows: Dims | None = frozenset()
+    means: bool = True
+    least: float = -math.inf
 
     def __post_init__(self) -> None:
         """A dimension of size 1 is uniform."""
@@ -57,22 +65,18 @@ class Facts:
         """A dimension counted from the front."""
         return index % len(self.shape) if self.shape else 0
 
-    def with_shape(self, shape: Shape, **changes: object) -> "Facts":
-        """The same facts of a tensor of another shape."""
-        return replace(self, shape=shape, value=None, **changes)  # type: ignore[arg-type]
-
 
 FINITE = torch.zeros((), dtype=torch.bool)
 
 
 def tokens(shape: Shape) -> Facts:
     """The input x, shape (1, n, d)."""
-    moves = frozenset({1})
-    return Facts(shape, True, moves, None, moves, zero=True, past=1, blocked=FINITE)
+    here = frozenset({1})
+    return Facts(shape, True, here, None, here, True, 1, FINITE, rows=here)
 
 
 def weight(shape: Shape) -> Facts:
-    """A parameter or a buffer: any finite numbers."""
+    """A parameter: any finite numbers."""
     return Facts(shape, False, blocked=FINITE)
 
 
@@ -88,11 +92,15 @@ def constant(value: torch.Tensor) -> Facts:
         good = torch.isfinite(value) | (value == -torch.inf)
         blocked = value == -torch.inf if bool(good.all()) else None
     zero = not bool(value.any())
-    return Facts(tuple(value.shape), False, same, zero=zero, blocked=blocked, value=value)
+    least = -math.inf
+    if blocked is not None and value.numel() and not value.is_complex():
+        least = float(value.min())
+    shape = tuple(value.shape)
+    return Facts(shape, False, same, zero=zero, blocked=blocked, value=value, least=least)
 
 
 def unknown(shape: Shape, inputs: list[Facts]) -> Facts:
     """The result of an operation that has no rule."""
     if any(fact.depends for fact in inputs):
-        return Facts(shape, True, moves=None)
+        return Facts(shape, True, moves=None, rows=None, means=False)
     return Facts(shape, False)

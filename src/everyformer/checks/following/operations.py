@@ -23,6 +23,8 @@ def apply(op: Any, args: Sequence[Any], kwargs: dict[str, Any], shape: Any) -> A
     """
     name = op.__name__.split(".")[0]
     inputs = tensors_of((args, tuple(kwargs.values())))
+    if getattr(op, "namespace", "") != "aten":
+        return unknown(shape, inputs)
     if name in RULES:
         return RULES[name](*args, **kwargs, shape=shape)
     tags = getattr(op, "tags", ())

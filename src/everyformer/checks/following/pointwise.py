@@ -1,8 +1,10 @@
 """Operations on entries."""
 
+import cmath
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from numbers import Number
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ from everyformer.checks.following.registry import (
     aligned,
     moves_together,
     past_together,
+    rows_together,
     rule,
     tensors_of,
 )
@@ -35,8 +38,27 @@ ZERO_AT_ZERO = frozenset(
 )
 """Pointwise operations with f(0, .., 0) = 0."""
 
-SINGULAR = frozenset(["log", "log2", "log10", "log1p", "logit"])
-"""Pointwise operations that make -inf of finite numbers."""
+FINITE_ON_FINITE = ZERO_AT_ZERO | frozenset(
+    [
+        "cos",
+        "exp",
+        "sigmoid",
+        "erf",
+        "clamp",
+        "maximum",
+        "minimum",
+        "softplus",
+        "where",
+        "masked_fill",
+        "logical_not",
+        "logical_and",
+        "logical_or",
+        "bitwise_not",
+        "sign",
+        "floor",
+    ]
+)
+"""Pointwise operations that never make -inf of finite numbers, but for overflow."""
 
 
 def pointwise(name: str, args: Sequence[Any], kwargs: Any, shape: Shape) -> Facts:
@@ -53,12 +75,15 @@ def pointwise(name: str, args: Sequence[Any], kwargs: Any, shape: Shape) -> Fact
             if all(k is None or k in dims(f) for k, f in zip(own[d], inputs, strict=True))
         )
 
-    scalars = [a for a in args if isinstance(a, (int, float)) and not isinstance(a, bool)]
+    scalars = [a for a in (*args, *kwargs.values()) if isinstance(a, Number)]
     zero = name in ZERO_AT_ZERO and all(f.zero for f in inputs) and not any(scalars)
-    if name in ("mul", "div"):
-        zero = bool(inputs) and (inputs[0].zero or (name == "mul" and inputs[-1].zero))
-        finite = all(f.zero or f.is_finite for f in inputs)
-        zero = zero and finite and all(math.isfinite(a) for a in scalars)
+    if name == "mul":
+        finite = all(f.zero or f.is_finite for f in inputs) and _are_finite(scalars)
+        zero = any(f.zero for f in inputs) and finite
+    if name == "div":
+        zero = (
+            inputs[0].zero and _are_finite(scalars) and _stays_finite(name, inputs, scalars)
+        )
     return Facts(
         shape,
         any(f.depends for f in inputs),
@@ -67,12 +92,53 @@ def pointwise(name: str, args: Sequence[Any], kwargs: Any, shape: Shape) -> Fact
         moves=moves_together(inputs, rank),
         zero=zero,
         past=past_together(inputs, rank),
-        blocked=_blocked(name, args, inputs, shape),
+        blocked=_blocked(name, args, kwargs, inputs, shape),
+        rows=rows_together(inputs, rank),
+        means=all(f.means for f in inputs),
+        least=_least(name, args, kwargs),
     )
 
 
+def _least(name: str, args: Sequence[Any], kwargs: Any) -> float:
+    """A lower bound of the result: what keeps roots and quotients finite."""
+    first = args[0] if args and isinstance(args[0], Facts) else None
+    if first is None:
+        return -math.inf
+    second = args[1] if len(args) > 1 else None
+    if name in ("relu", "abs", "exp", "sigmoid", "sqrt") or (
+        (name == "pow" and second in (2, 4)) or (name == "mul" and second is first)
+    ):
+        return 0.0
+    if name == "add" and not kwargs:
+        other = second.least if isinstance(second, Facts) else second
+        return first.least + other if isinstance(other, float | int) else -math.inf
+    if name in ("mul", "div") and isinstance(second, float | int) and second > 0:
+        return 0.0 if first.least >= 0 else -math.inf
+    return -math.inf
+
+
+def _stays_finite(name: str, inputs: list[Facts], scalars: Sequence[Any]) -> bool:
+    """Whether finite operands have a finite result, but for overflow."""
+    if name in FINITE_ON_FINITE:
+        return True
+    if name in ("rsqrt", "reciprocal", "log"):
+        return inputs[0].least > 0
+    if name == "sqrt":
+        return inputs[0].least >= 0
+    if name == "pow":
+        return len(inputs) == 1 and all(isinstance(s, int) and s >= 0 for s in scalars)
+    if name == "div" and len(inputs) == 2:
+        by = inputs[1]
+        return by.least > 0 or (by.value is not None and bool(by.value.all()))
+    return name == "div" and len(inputs) == 1 and all(scalars)
+
+
+def _are_finite(scalars: Sequence[Any]) -> bool:
+    return all(cmath.isfinite(scalar) for scalar in scalars)
+
+
 def _blocked(
-    name: str, args: Sequence[Any], inputs: list[Facts], shape: Shape
+    name: str, args: Sequence[Any], kwargs: Any, inputs: list[Facts], shape: Shape
 ) -> torch.Tensor | None:
     """Where the result may be -inf."""
     if name == "masked_fill" and len(inputs) >= 2:
@@ -89,8 +155,8 @@ def _blocked(
         if choice.value is None:
             return (yes.blocked | no.blocked).broadcast_to(shape)
         return torch.where(choice.value, yes.blocked, no.blocked).broadcast_to(shape)
-    scalars = [a for a in args if isinstance(a, float)]
-    if any(not math.isfinite(a) for a in scalars):
+    scalars = [a for a in (*args, *kwargs.values()) if isinstance(a, Number)]
+    if not _are_finite(scalars):
         return None
     if name == "add" and all(f.blocked is not None for f in inputs):
         blocked = FINITE
@@ -98,9 +164,9 @@ def _blocked(
             assert fact.blocked is not None, "asked above"  # noqa: S101
             blocked = blocked | fact.blocked
         return blocked.broadcast_to(shape)
-    if name in SINGULAR or not all(f.is_finite for f in inputs):
+    if not all(f.is_finite for f in inputs) or not inputs:
         return None
-    return FINITE
+    return FINITE if _stays_finite(name, inputs, scalars) else None
 
 
 @rule("clone", "_to_copy", "alias", "contiguous", "detach", "lift_fresh_copy", "dropout")

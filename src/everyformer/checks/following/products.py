@@ -12,9 +12,14 @@ from typing import Any
 
 import torch
 
-from everyformer.checks.following.facts import FINITE, Facts, Shape, unknown
+from everyformer.checks.following.facts import FINITE, Dims, Facts, Shape, unknown
 from everyformer.checks.following.pointwise import pointwise
-from everyformer.checks.following.registry import aligned, moves_together, rule
+from everyformer.checks.following.registry import (
+    aligned,
+    moves_together,
+    rows_together,
+    rule,
+)
 from everyformer.checks.following.shapes import permute
 from everyformer.papers import LUO2022, implements
 
@@ -37,6 +42,8 @@ def softmax(x: Facts, dim: int, *_: Any, shape: Shape, **__: Any) -> Facts:
         x.moves,
         past=past,
         blocked=FINITE if some_key else None,
+        rows=x.rows,
+        means=x.means,
     )
 
 
@@ -71,7 +78,31 @@ def matmul(a: Facts, b: Facts, *, shape: Shape) -> Facts:
         zero=(a.zero and b.is_finite) or (b.zero and a.is_finite),
         past=past,
         blocked=FINITE if a.is_finite and b.is_finite else None,
+        rows=_product_rows(a, b, rank),
+        means=_adds_up_by_means(a, b),
     )
+
+
+def _product_rows(a: Facts, b: Facts, rank: int) -> Dims | None:
+    """Tokens of a along its rows, of b along its columns, of both along the batch."""
+    if a.rows is None or b.rows is None:
+        return None
+    batch = rows_together([_batch(a), _batch(b)], rank - 2)
+    assert batch is not None, "both are known"  # noqa: S101
+    left = {rank - 2} if len(a.shape) - 2 in a.rows else set[int]()
+    right = {rank - 1} if len(b.shape) - 1 in b.rows else set[int]()
+    return frozenset(batch | left | right)
+
+
+def _adds_up_by_means(a: Facts, b: Facts) -> bool:
+    """Whether the sum over keys is no sum over tokens, or one with weights of sum 1."""
+    if not (a.means and b.means) or a.rows is None or b.rows is None:
+        return False
+    key, key_b = len(a.shape) - 1, len(b.shape) - 2
+    if key not in a.rows and key_b not in b.rows:
+        return True
+    left = a.sums_to_one == key and key_b in b.rows
+    return left or (b.sums_to_one == key_b and key in a.rows)
 
 
 def _product_moves(a: Facts, b: Facts, rank: int) -> frozenset[int] | None:
@@ -99,7 +130,9 @@ def _batch(fact: Facts) -> Facts:
     kept = range(len(fact.shape) - 2)
     moves = None if fact.moves is None else frozenset(fact.moves & set(kept))
     copied = frozenset(fact.copied & set(kept))
-    return Facts(fact.shape[:-2], fact.depends, copied, moves=moves, copied=copied)
+    rows = None if fact.rows is None else frozenset(fact.rows & set(kept))
+    shape = fact.shape[:-2]
+    return Facts(shape, fact.depends, copied, moves=moves, copied=copied, rows=rows)
 
 
 @rule("addmm", "baddbmm")
@@ -146,9 +179,14 @@ def attention(
         queries = shape[-2]
         later = torch.ones(queries, keys, dtype=torch.bool).triu(1)
         blocked = None if logits.blocked is None else logits.blocked | later
-        uniform = logits.uniform - {len(scores) - 1, len(scores) - 2}
-        moves = None if logits.depends else logits.moves
-        logits = replace(logits, blocked=blocked, uniform=frozenset(uniform), moves=moves)
+        pairs = {len(scores) - 1, len(scores) - 2}
+        logits = replace(
+            logits,
+            blocked=blocked,
+            uniform=frozenset(logits.uniform - pairs),
+            copied=frozenset(logits.copied - pairs),
+            moves=None,
+        )
     result = matmul(softmax(logits, -1, shape=scores), v, shape=shape)
     if is_causal and attn_mask is None and _all_past([q, k, v], -2):
         return replace(result, past=len(shape) - 2)
@@ -172,6 +210,7 @@ def layer_norm(
     normalised: Sequence[int],
     weight: Facts | None = None,
     bias: Facts | None = None,
+    eps: float = 1e-5,
     *_: Any,
     shape: Shape,
 ) -> Facts:
@@ -185,9 +224,11 @@ def layer_norm(
         x.depends,
         frozenset(d for d in x.uniform if d < first),
         moves=moves,
-        zero=x.zero,
+        zero=x.zero and eps > 0,
         past=x.past if x.past is not None and x.past < first else None,
-        blocked=FINITE if x.is_finite else None,
+        blocked=FINITE if x.is_finite and eps > 0 else None,
+        rows=x.rows,
+        means=x.means and x.rows is not None and all(d < first for d in x.rows),
     )
     for name, term in (("mul", weight), ("add", bias)):
         if term is not None:
@@ -207,4 +248,6 @@ def embedding(table: Facts, index: Facts, *_: Any, shape: Shape, **__: Any) -> F
         moves=index.moves,
         past=index.past,
         blocked=FINITE if table.is_finite else None,
+        rows=index.rows,
+        means=index.means,
     )

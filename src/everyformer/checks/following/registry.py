@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from everyformer.checks.following.facts import Facts
+from everyformer.checks.following.facts import Dims, Facts
 
 Rule = Callable[..., Any]
 R = TypeVar("R", bound=Rule)
@@ -60,3 +60,13 @@ def past_together(inputs: list[Facts], rank: int) -> int | None:
         if f.depends
     }
     return dims.pop() if len(dims) == 1 else None
+
+
+def rows_together(inputs: list[Facts], rank: int) -> Dims | None:
+    """Dimensions along which tokens of any operand lie."""
+    found: set[int] = set()
+    for fact in inputs:
+        if fact.rows is None:
+            return None
+        found |= {d + rank - len(fact.shape) for d in fact.rows}
+    return frozenset(found)

@@ -1,20 +1,36 @@
 """Operations that move entries, merge, split or sum over dimensions."""
 
+import math
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
-from everyformer.checks.following.facts import FINITE, Facts, Shape, unknown
+import torch
+
+from everyformer.checks.following.facts import FINITE, Dims, Facts, Shape, unknown
 from everyformer.checks.following.registry import (
     moves_together,
     past_together,
+    rows_together,
     rule,
     tensors_of,
 )
 
 
-@rule("gather", "index_select", "index", "roll", "flip", "repeat", "repeat_interleave")
+@rule("gather")
+def gather(x: Facts, dim: int, index: Facts, *_: Any, shape: Shape, **__: Any) -> Facts:
+    """Entries along one dimension; tokens stay along the others."""
+    found = data_movement(x, index, shape=shape)
+    own = x.dim(dim)
+    others = [k for k in range(len(shape)) if k != own]
+    whole = all(shape[k] == x.shape[k] for k in others)
+    if x.rows is None or own in x.rows or index.depends or not whole:
+        return found
+    return replace(found, rows=x.rows, means=x.means)
+
+
+@rule("index_select", "index", "roll", "flip", "repeat", "repeat_interleave")
 def data_movement(x: Facts, *args: Any, shape: Shape, **kwargs: Any) -> Facts:
     """Entries of x in another order: nothing is known of where they are."""
     inputs = [x, *tensors_of((args, tuple(kwargs.values())))]
@@ -28,20 +44,26 @@ def reduction(
 ) -> Facts:
     """A symmetric function of the entries along some dimensions."""
     keepdim = kwargs.get("keepdim", keepdim)
-    if dims is None or isinstance(dims, int):
-        dims = range(len(x.shape)) if dims is None else [dims]
+    if dims is None or dims == []:
+        dims = range(len(x.shape))
+    if isinstance(dims, int):
+        dims = [dims]
     gone = {x.dim(d) for d in dims}
     kept = [d for d in range(len(x.shape)) if d not in gone]
     place = {d: (d if keepdim else k) for k, d in enumerate(kept)}
     moves = None if x.moves is None else frozenset(place[d] for d in x.moves - gone)
+    several = math.prod(x.shape[d] for d in gone) > 1  # else a variance is no number
     return Facts(
         shape,
         x.depends,
         frozenset(place[d] for d in x.uniform - gone),
         moves=moves,
-        zero=x.zero,
+        zero=x.zero and several,
         past=place.get(x.past) if x.past is not None else None,
-        blocked=FINITE if x.is_finite else None,
+        blocked=FINITE if x.is_finite and several else None,
+        rows=None if x.rows is None else frozenset(place[d] for d in x.rows - gone),
+        means=x.means and x.rows is not None and not x.rows & gone,
+        least=0.0 if x.least >= 0 else -math.inf,
     )
 
 
@@ -56,18 +78,25 @@ def _renamed(
 
     `more` are uniform, and `copies` copied, beside those that were.
     """
-    moves = x.moves
-    if moves is not None:
-        moves = frozenset(place[d] for d in moves) if moves <= place.keys() else None
+
+    def mapped(dims: Dims | None) -> Dims | None:
+        """None if one of them is lost."""
+        if dims is None or not dims <= place.keys():
+            return None
+        return frozenset(place[d] for d in dims)
+
     return Facts(
         shape,
         x.depends,
         frozenset({place[d] for d in x.uniform if d in place} | more),
         None if x.sums_to_one is None else place.get(x.sums_to_one),
-        moves,
+        mapped(x.moves),
         x.zero,
         None if x.past is None else place.get(x.past),
         copied=frozenset({place[d] for d in x.copied if d in place} | copies),
+        rows=mapped(x.rows),
+        means=x.means,
+        least=x.least,
     )
 
 
@@ -95,8 +124,10 @@ def t(x: Facts, *, shape: Shape) -> Facts:
 
 
 @rule("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "unflatten", "flatten")
-def view(x: Facts, *_: Any, shape: Shape, **__: Any) -> Facts:
+def view(x: Facts, *args: Any, shape: Shape, **__: Any) -> Facts:
     """Dimensions merged and split; a dimension keeps its facts where it stays whole."""
+    if any(isinstance(arg, torch.dtype) for arg in args) or 0 in x.shape:
+        return unknown(shape, [x])
     place: dict[int, int] = {}
     more: set[int] = set()
     copies: set[int] = set()
@@ -183,7 +214,7 @@ def slice_(
     place = {d: d for d in range(len(x.shape)) if d != own}
     more, copies = x.uniform & {own}, x.copied & {own}
     blocked = FINITE if x.is_finite else None
-    return replace(_renamed(x, place, shape, more, copies), blocked=blocked)
+    return replace(_renamed(x, place, shape, more, copies), blocked=blocked, rows=x.rows)
 
 
 @rule("split_with_sizes", "split", "chunk")
@@ -209,4 +240,6 @@ def cat(parts: Sequence[Facts], dim: int = 0, *, shape: Shape) -> Facts:
         zero=all(f.zero for f in parts),
         past=None if past == own else past,
         blocked=FINITE if all(f.is_finite for f in parts) else None,
+        rows=rows_together(others, len(shape)),
+        means=all(f.means for f in parts),
     )

@@ -40,12 +40,10 @@ class Followed:
 
     Attributes:
         output: Facts of its output, or None if it could not be followed.
-        mixing: For every product that adds up tokens, whether its weights sum to 1.
         obstacle: Why it could not be followed; "" if it could.
     """
 
     output: Facts | None
-    mixing: tuple[bool, ...] = ()
     obstacle: str = ""
 
 
@@ -80,15 +78,25 @@ def follow(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch.export warns of its own workings
             program = _export(Calling(module, call), x)
+            return _Walk(program).run()
     except Exception as error:
         first = (str(error).strip().splitlines() or [""])[0]
         return Followed(None, obstacle=f"export: {type(error).__name__}: {first[:200]}")
-    return _Walk(program, x.shape[1]).run()
 
 
 def _export(module: nn.Module, x: torch.Tensor) -> ExportedProgram:
-    """The operations of a module, without those that write in place."""
+    """The operations of a module, without those that write in place.
+
+    Raises:
+        ValueError: If they compute something else than the module: it has a state, or
+            treats an export differently.
+    """
     program = torch.export.export(module, (x,), strict=False)
+    probe = torch.linspace(-1, 1, x.numel(), dtype=x.dtype).sin().reshape(x.shape)
+    with torch.no_grad():
+        found, wanted = program.module()(probe.clone()), module(probe.clone())
+    if not torch.allclose(found, wanted, rtol=1e-6, atol=1e-9, equal_nan=True):
+        raise ValueError("the exported operations compute something else")
     table = torch.export.default_decompositions()
     for name in KEPT:
         operation, overload = name.split(".")
@@ -99,10 +107,9 @@ def _export(module: nn.Module, x: torch.Tensor) -> ExportedProgram:
 class _Walk:
     """Facts of every node of an exported program, in order."""
 
-    def __init__(self, program: ExportedProgram, seq_len: int) -> None:
-        self.program, self.seq_len = program, seq_len
+    def __init__(self, program: ExportedProgram) -> None:
+        self.program = program
         self.facts: dict[str, Any] = {}
-        self.mixing: list[bool] = []
 
     def run(self) -> Followed:
         """Follow all nodes; facts of the output."""
@@ -123,6 +130,11 @@ class _Walk:
         shape = tuple(int(size) for size in value.shape)
         if spec.kind == InputKind.USER_INPUT:
             return tokens(shape)
+        if spec.kind == InputKind.BUFFER:
+            held = self.program.state_dict.get(spec.target)
+            finite = held is not None and bool(torch.isfinite(held).all())
+            fact = weight(shape)
+            return _careful(fact if finite else replace(fact, blocked=None), value)
         if spec.kind == InputKind.CONSTANT_TENSOR:
             held = self.program.constants[spec.target]
             return constant(held) if isinstance(held, torch.Tensor) else weight(shape)
@@ -143,7 +155,6 @@ class _Walk:
         known = all(fact.value is not None for fact in inputs)
         if known and result.numel() <= LARGEST_CONSTANT and _is_function(node.target):
             return constant(node.target(*_values(args), **_values(kwargs)))
-        self._note_mixing(node.target, inputs)
         try:
             found = apply(node.target, args, kwargs, shape)
         except TypeError:  # an overload with other arguments
@@ -152,24 +163,13 @@ class _Walk:
 
     def _several(self, op: Any, args: Any, kwargs: Any, inputs: Any, result: Any) -> Any:
         if not isinstance(result, (list, tuple)):
+            if any(fact.depends for fact in inputs):
+                raise ValueError("a number is read off the input")
             return result
         shapes = [tuple(int(s) for s in r.shape) for r in result if r is not None]
         if op.__name__.split(".")[0] in ("split_with_sizes", "split", "chunk"):
             return apply(op, args, kwargs, shapes)
         return [unknown(shape, inputs) for shape in shapes]
-
-    def _note_mixing(self, op: Any, inputs: list[Facts]) -> None:
-        """Whether a product of two tensors that depend on tokens mixes them by means."""
-        name = op.__name__.split(".")[0]
-        if name in ("matmul", "bmm", "mm") and len(inputs) == 2:
-            a, b = inputs
-            if len(a.shape) < 2 or len(b.shape) < 2 or not b.depends:
-                return
-            moving = b.moves is None or (len(b.shape) - 2) in b.moves
-            if moving and b.shape[-2] == self.seq_len:
-                self.mixing.append(a.sums_to_one == len(a.shape) - 1)
-        if name == "scaled_dot_product_attention":
-            self.mixing.append(True)
 
     def _resolve(self, args: Any) -> Any:
         if isinstance(args, torch.fx.Node):
@@ -184,19 +184,23 @@ class _Walk:
         specs = self.program.graph_signature.output_specs
         for spec, arg in zip(specs, node.args[0], strict=True):
             if spec.kind == OutputKind.USER_OUTPUT and isinstance(arg, torch.fx.Node):
-                return Followed(self.facts[arg.name], tuple(self.mixing))
+                return Followed(self.facts[arg.name])
         return Followed(None, obstacle="export: the output is no tensor")
 
 
 def _careful(fact: Any, value: torch.Tensor) -> Any:
-    """A mask of unknown booleans may block anything."""
+    """Unknown booleans may block anything; integers and half floats do not sum to 1."""
     if isinstance(fact, Facts) and value.dtype == torch.bool:
-        return replace(fact, blocked=None)
+        return replace(fact, blocked=None, sums_to_one=None)
+    if isinstance(fact, Facts) and value.dtype not in (torch.float32, torch.float64):
+        return replace(fact, sums_to_one=None)
     return fact
 
 
 def _is_function(op: Any) -> bool:
     """Whether an operation gives the same numbers every time."""
+    if "empty" in op.__name__:
+        return False
     return torch.Tag.nondeterministic_seeded not in getattr(op, "tags", ())
 
 

@@ -45,6 +45,8 @@ def by_structure(spec: AttentionSpec, n: int) -> Answer:
         "no denominator": not spec.normalised,
     }
     open_ = [way for way, taken in ways_out.items() if taken]
+    if open_ and spec.relative_to == "graph" and not spec.absolute:
+        return Answer(None, f"by {', '.join(open_)} it may part them, on some graphs")
     if open_:
         return Answer(False, f"it has a way out: {', '.join(open_)}")
     return Answer(
@@ -80,5 +82,5 @@ RULE = Rule(
     Citation(LUO2022, "Theorem 2"),
     by_structure,
     by_operations,
-    Search(inputs, violation),
+    Search(inputs, violation, lambda X: bool((X[0] == X).all())),
 )

@@ -34,6 +34,12 @@ def by_structure(spec: AttentionSpec, n: int) -> Answer:
     """Nothing but the tokens enters."""
     if spec.ignores_positions:
         return Answer(True, "nothing tells positions apart, so permutations commute")
+    if spec.relative_to == "graph" and not (spec.absolute or spec.causal):
+        return Answer(
+            None, "distances of nodes enter; on a symmetric graph that is nothing"
+        )
+    if n == 2 and not (spec.absolute or spec.causal or spec.value_term):
+        return Answer(None, "with two tokens, offsets of either sign may count the same")
     return Answer(False, "positions enter the layer")
 
 

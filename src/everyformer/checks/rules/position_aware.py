@@ -36,7 +36,7 @@ def by_structure(spec: AttentionSpec, n: int) -> Answer:
         return Answer(False, "A 1 = 1: rows of weights sum to 1, whatever the weights")
     if spec.relative_to != "offset":
         return Answer(None, "nodes of a symmetric graph have equal row sums")
-    if spec.fixed_bias or spec.rotary:
+    if spec.fixed_bias or spec.rotary or spec.special_token:
         return Answer(None, "uniform weights cannot be made with what is fixed")
     v = position_sums(n, causal=spec.causal)
     if len(np.unique(v)) < n:
@@ -58,7 +58,7 @@ def position_sums(n: int, *, causal: bool) -> np.ndarray:
 
 def by_operations(followed: Followed) -> Answer:
     """Weights with sum 1 refute it."""
-    if followed.mixing and all(followed.mixing):
+    if followed.output is not None and followed.output.means:
         return Answer(False, "A 1 = 1: all weights are a softmax, whatever the weights")
     return Answer(None, "not decided by operations; give the module a spec()")
 

@@ -39,13 +39,12 @@ def by_structure(spec: AttentionSpec, n: int) -> Answer:
 
 
 def by_operations(followed: Followed) -> Answer:
-    """Every product that adds up tokens has weights with sum 1."""
+    """Every sum over tokens has weights with sum 1."""
     if followed.output is None:
         return Answer(None, followed.obstacle)
-    if followed.mixing and all(followed.mixing):
-        count = len(followed.mixing)
-        return Answer(True, f"all {count} products that add up tokens have softmax weights")
-    return Answer(None, "some product adds up tokens with weights that may be anything")
+    if followed.output.means:
+        return Answer(True, "every sum over tokens has softmax weights")
+    return Answer(None, "some sum over tokens may have any weights")
 
 
 def inputs(rng: np.random.Generator, n: int, d: int) -> Iterator[np.ndarray]:

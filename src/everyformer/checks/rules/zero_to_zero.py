@@ -36,6 +36,7 @@ def by_structure(spec: AttentionSpec, n: int) -> Answer:
         "feed-forward layers have biases": spec.feed_forward_bias,
         "relative terms are added to values": spec.value_term,
         "positions are added to the tokens": spec.absolute,
+        "a special token is there": spec.special_token,
     }
     found = [source for source, there in sources.items() if there]
     if found:
@@ -70,5 +71,5 @@ RULE = Rule(
     "docs/rules.md",
     by_structure,
     by_operations,
-    Search(inputs, violation),
+    Search(inputs, violation, lambda X: not X.any()),
 )
