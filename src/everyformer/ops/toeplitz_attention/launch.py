@@ -203,9 +203,13 @@ def backward(
     step = Backward.of(problem, grad_out, out, lse)
     dq = step.dq()
     dk, dv = step.dkv()
-    if not (needs_bias or needs_gain):
-        return dq, dk, dv, None, None
-    dbias, dgain = step.diagonals(needs_bias, needs_gain)
+    dbias = dgain = None
+    if needs_bias or needs_gain:
+        dbias, dgain = step.diagonals(needs_bias, needs_gain)
+    if k.shape[2] == 1:  # one key has weight 1, whatever its logit: dS = 0, unrounded
+        for gradient in (dq, dk, dbias):
+            if gradient is not None:
+                gradient.zero_()
     return (
         dq,
         dk,
@@ -300,7 +304,8 @@ class Backward:
             high, low = (total[:, :, k].flatten(1) for k in (0, 1))
             pad = torch.nn.functional.pad
             both = pad(high, (T, 0)) + pad(low, (0, T))
-            return both[:, tiles_k * T - (n_k - 1) : tiles_k * T + n_q]
+            found = both[:, tiles_k * T - (n_k - 1) : tiles_k * T + n_q]
+            return found.contiguous()  # as torch.compile is told
 
         return (
             folded(strips_b) if needs_bias else None,
