@@ -1,0 +1,320 @@
+"""First and second derivatives of an expression on many boxes, and their suprema.
+
+The entries of a sequence are numbered x_k, k = j d + i for coordinate i of token j; so are
+the entries of f. N = n d. The first way uses float64 intervals on whole arrays, the second
+Arb balls, one box after the other; see `second_order` for the rules.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations_with_replacement
+from typing import Any
+
+import numpy as np
+
+from everyformer.errors import InputError
+from everyformer.numerics.balls import BallArithmetic
+from everyformer.numerics.expression import Expression
+from everyformer.numerics.intervals import Interval, IntervalArithmetic
+from everyformer.numerics.second_order import SecondJet, TwiceDifferentiated
+
+CHUNK = 4096
+"""Boxes at a time."""
+
+
+def pairs_of(size: int) -> list[tuple[int, int]]:
+    """All pairs k <= l of variables, in the order in which curves are stored.
+
+    Example:
+        >>> pairs_of(2)
+        [(0, 0), (0, 1), (1, 1)]
+    """
+    return list(combinations_with_replacement(range(size), 2))
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """Bounds of f, its slopes and its curves on boxes.
+
+    Every array is float64, rounded outward and never NaN; what is not decided is -inf, inf.
+    Slopes may be finite where curves are not: at a kink.
+
+    Attributes:
+        low: (count, N), lower bounds of f's entries on each box.
+        high: Upper bounds.
+        slope_low: (count, N, N), lower bounds of the derivative of entry e by x_k; where f
+            has a kink, of its generalised derivative.
+        slope_high: Upper bounds.
+        curve_low: (count, N, N (N+1) / 2), lower bounds of the second derivatives of entry
+            e by the pairs of `pairs_of`.
+        curve_high: Upper bounds.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    slope_low: np.ndarray
+    slope_high: np.ndarray
+    curve_low: np.ndarray
+    curve_high: np.ndarray
+
+    @classmethod
+    def of_size(cls, count: int, size: int) -> "Curvature":
+        """All zero: to be filled in."""
+        pairs = len(pairs_of(size))
+        shapes = [(count, size), (count, size, size), (count, size, pairs)]
+        return cls(*(np.zeros(shape) for shape in shapes for _ in range(2)))
+
+    @property
+    def slope_sizes(self) -> np.ndarray:
+        """Upper bounds of |slope|."""
+        return np.maximum(self.slope_high, -self.slope_low)
+
+    @property
+    def curve_sizes(self) -> np.ndarray:
+        """Upper bounds of |curve|."""
+        return np.maximum(self.curve_high, -self.curve_low)
+
+
+def enclose_curvature(
+    expression: Expression, low: np.ndarray, high: np.ndarray, *, balls: bool = False
+) -> Curvature:
+    """Enclose f and its first and second derivatives on boxes.
+
+    Args:
+        expression: f.
+        low: (count, n, d), the boxes' lower ends, finite.
+        high: Their upper ends.
+        balls: Use Arb balls, one box after the other, instead of float64 intervals.
+
+    Returns:
+        The bounds.
+
+    Raises:
+        InputError: If the shapes differ, a box is empty, or an end is not finite.
+        CertificateError: If balls are asked for and python-flint is not installed.
+
+    Example:
+        >>> from everyformer.numerics.expression import Node
+        >>> cube = Expression(1, 1, (Node("x", (0, 0)), Node("pow", (0, 3))), ((1,),))
+        >>> low, high = np.full((1, 1, 1), 1.0), np.full((1, 1, 1), 1.5)
+        >>> found = enclose_curvature(cube, low, high)
+        >>> found.curve_low.round(6).item(), found.curve_high.round(6).item()
+        (6.0, 9.0)
+    """
+    n, d = expression.seq_len, expression.d_model
+    if low.shape != high.shape or low.shape[1:] != (n, d):
+        msg = (
+            f"Boxes have ends of shapes {low.shape}, {high.shape}; give (count, {n}, {d})."
+        )
+        raise InputError(msg)
+    if not (np.isfinite(low) & np.isfinite(high) & (low <= high)).all():
+        raise InputError("A box is empty or not finite. Give finite ends, low <= high.")
+    count = len(low)
+    result = Curvature.of_size(count, n * d)
+    step = 1 if balls else CHUNK
+    for start in range(0, count, step):
+        here = slice(start, start + step)
+        with np.errstate(all="ignore"):
+            (_by_balls if balls else _by_intervals)(
+                expression, low[here], high[here], result, here
+            )
+    return result
+
+
+def _by_intervals(
+    expression: Expression,
+    low: np.ndarray,
+    high: np.ndarray,
+    result: Curvature,
+    here: slice,
+) -> None:
+    jets = TwiceDifferentiated(IntervalArithmetic())
+    # For each entry an array of shape (1, count), in contiguous memory.
+    left, right = (
+        np.ascontiguousarray(np.moveaxis(end.astype(np.float64), 0, -1)[:, :, None])
+        for end in (low, high)
+    )
+    rows: list[list[SecondJet]] = expression.run(
+        jets, lambda j, i: jets.variable(Interval(left[j, i], right[j, i]), (j, i))
+    )
+    _fill(expression, rows, _interval_ends, result, here)
+
+
+def _interval_ends(interval: Interval) -> tuple[np.ndarray, np.ndarray]:
+    return interval.low, interval.high
+
+
+def _by_balls(
+    expression: Expression,
+    low: np.ndarray,
+    high: np.ndarray,
+    result: Curvature,
+    here: slice,
+) -> None:
+    balls = BallArithmetic()
+    with balls.working():
+        jets = TwiceDifferentiated(balls)
+        rows: list[list[SecondJet]] = expression.run(
+            jets,
+            lambda j, i: jets.variable(
+                balls.box(float(low[0, j, i]), float(high[0, j, i])), (j, i)
+            ),
+        )
+        _fill(expression, rows, balls.ends, result, here)
+
+
+def _fill(
+    expression: Expression,
+    rows: list[list[SecondJet]],
+    ends: Any,
+    result: Curvature,
+    here: slice,
+) -> None:
+    """Put jets into arrays. Nothing is claimed of curves where a slope is undecided."""
+    d = expression.d_model
+    place = {pair: k for k, pair in enumerate(pairs_of(expression.seq_len * d))}
+    for e, jet in enumerate(jet for row in rows for jet in row):
+        low, high = ends(jet.value)
+        result.low[here, e], result.high[here, e] = low, high
+        unknown = np.isneginf(low) & np.isposinf(high)
+        for (j, i), slope in jet.slopes.items():
+            low, high = ends(slope)
+            low, high = np.where(unknown, -np.inf, low), np.where(unknown, np.inf, high)
+            k = j * d + i
+            result.slope_low[here, e, k], result.slope_high[here, e, k] = low, high
+        slopes = (result.slope_low[here, e], result.slope_high[here, e])
+        unknown = unknown | ~np.isfinite(slopes).all(axis=(0, -1))
+        for pair, curve in jet.curves.items():
+            low, high = ends(curve)
+            at = place[tuple(j * d + i for j, i in pair)]  # pyright: ignore[reportArgumentType]
+            result.curve_low[here, e, at] = np.where(unknown, -np.inf, low)
+            result.curve_high[here, e, at] = np.where(unknown, np.inf, high)
+
+
+@dataclass(frozen=True)
+class Suprema:
+    """Upper bounds of sizes over a whole box.
+
+    Attributes:
+        values: (N,), sup |f_e|.
+        slopes: (N, N), sup |d_k f_e|.
+        curves: (N, N (N+1) / 2), sup |d_kl f_e|; inf where f_e is not known to be twice
+            continuously differentiable on the whole box.
+        cells: On how many cells it was enclosed.
+    """
+
+    values: np.ndarray
+    slopes: np.ndarray
+    curves: np.ndarray
+    cells: int
+
+
+def suprema(
+    expression: Expression,
+    lows: Sequence[Fraction],
+    highs: Sequence[Fraction],
+    *,
+    excess: float = 0.02,
+    max_cells: int = 20_000,
+    balls: bool = False,
+) -> Suprema:
+    """Bound |f|, its slopes and its curves over a box, by subdivision.
+
+    Every cell has an upper bound U of each size, and a lower bound of its supremum: the
+    least size that the enclosure allows. A cell is halved, across its longest side, as long
+    as one of its U exceeds the greatest lower bound by more than the given share; when
+    cells run out, only those that exceed it most.
+
+    Args:
+        expression: f.
+        lows: Where the box begins, for each of the N entries.
+        highs: Where it ends.
+        excess: The share by which a supremum may be too large.
+        max_cells: No further halving after this many cells.
+        balls: Use Arb balls.
+
+    Returns:
+        The suprema; too large, perhaps, and never too small.
+
+    Example:
+        >>> from everyformer.numerics.expression import Node
+        >>> cube = Expression(1, 1, (Node("x", (0, 0)), Node("pow", (0, 3))), ((1,),))
+        >>> found = suprema(cube, [Fraction(-1)], [Fraction(2)])
+        >>> found.slopes.round(3).tolist(), found.curves.round(3).tolist()
+        ([[12.0]], [[12.0]])
+    """
+    n, d = expression.seq_len, expression.d_model
+    low = np.array([[round_down(a) for a in lows]])
+    high = np.array([[round_up(b) for b in highs]])
+    least = np.zeros(1)
+    finished: list[np.ndarray] = []
+    cells = 0
+    while 16 * len(low) <= max_cells:  # few cells at a time would be slow
+        low, high = _halves(low, high)
+    while len(low):
+        shape = (len(low), n, d)
+        found = enclose_curvature(
+            expression, low.reshape(shape), high.reshape(shape), balls=balls
+        )
+        cells += len(low)
+        sizes, small = _flat_sizes(found)
+        here = small.max(axis=0)
+        least = np.maximum(least, here)
+        again = _to_halve(sizes, least * (1.0 + excess), (max_cells - cells) // 2)
+        finished.append(sizes[~again].max(axis=0, initial=0.0))
+        low, high = _halves(low[again], high[again])
+    parts = np.split(np.max(finished, axis=0), [n * d, n * d + (n * d) ** 2])
+    return Suprema(
+        parts[0], parts[1].reshape(n * d, -1), parts[2].reshape(n * d, -1), cells
+    )
+
+
+def _flat_sizes(found: Curvature) -> tuple[np.ndarray, np.ndarray]:
+    """Greatest and least sizes on each cell, (count, all that is bounded)."""
+    count = len(found.low)
+    lows = (found.low, found.slope_low, found.curve_low)
+    highs = (found.high, found.slope_high, found.curve_high)
+    low = np.concatenate([part.reshape(count, -1) for part in lows], axis=1)
+    high = np.concatenate([part.reshape(count, -1) for part in highs], axis=1)
+    return np.maximum(high, -low), np.maximum(np.maximum(low, -high), 0.0)
+
+
+def _to_halve(sizes: np.ndarray, allowed: np.ndarray, room: int) -> np.ndarray:
+    """Which cells have a size beyond what is allowed; if too many, those far beyond."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(sizes > allowed, sizes / allowed, 0.0).max(axis=1)
+    again = share > 0.0
+    if again.sum() > room:
+        again[:] = False
+        taken = room // 2 if room > 256 else max(room, 0)
+        again[np.argsort(-share, kind="stable")[:taken]] = True
+    return again if room > 1 else np.zeros_like(again)
+
+
+def _halves(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both halves of every cell. A cell too small to halve gives itself, twice."""
+    longest = np.argmax(high - low, axis=1)[:, None]
+    start, end = (np.take_along_axis(a, longest, axis=1) for a in (low, high))
+    middle = np.clip(start + (end - start) / 2, start, end)
+    left_high, right_low = high.copy(), low.copy()
+    np.put_along_axis(left_high, longest, middle, axis=1)
+    np.put_along_axis(right_low, longest, middle, axis=1)
+    return np.concatenate([low, right_low]), np.concatenate([left_high, high])
+
+
+def round_down(value: Fraction) -> float:
+    """The largest float64 number that is not above.
+
+    Example:
+        >>> round_down(Fraction(1, 10)) < Fraction(1, 10) < round_up(Fraction(1, 10))
+        True
+    """
+    near = value.numerator / value.denominator
+    return near if Fraction(near) <= value else math.nextafter(near, -math.inf)
+
+
+def round_up(value: Fraction) -> float:
+    """The least float64 number that is not below."""
+    return -round_down(-value)
