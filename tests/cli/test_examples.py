@@ -2,11 +2,14 @@ import runpy
 from pathlib import Path
 
 import pytest
+import torch
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+FOLDER = Path(__file__).parents[2] / "examples"
+OTHERS = {"add_urpe", "my_attention"}
+CONSTRUCTIONS = sorted(path for path in FOLDER.glob("*.py") if path.stem not in OTHERS)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("example", CONSTRUCTIONS, ids=lambda path: path.stem)
 def test_examples_run_and_agree(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(example), run_name="__main__")
     lines = capsys.readouterr().out.splitlines()
@@ -17,3 +20,20 @@ def test_examples_run_and_agree(example: Path, capsys: pytest.CaptureFixture[str
     }
     assert values["f"] == pytest.approx(values["g"], abs=1 / 16)
     assert any(line.startswith(f"PROVED: d_2({example.stem}, g) <= ") for line in lines)
+
+
+def test_urpe_on_bert(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(FOLDER / "add_urpe.py"), run_name="__main__")
+    spreads = [float(line.split()[-1]) for line in capsys.readouterr().out.splitlines()]
+    assert max(spreads[:2]) < 1e-6
+    assert spreads[2] > 1e-3
+
+
+def test_an_attention_of_ones_own() -> None:
+    """At gain 1 both compute the same."""
+    made = runpy.run_path(str(FOLDER / "my_attention.py"))
+    torch.manual_seed(0)
+    plain, urpe = made["MyAttention"](4, 5), made["WithGain"](4, 5)
+    urpe.load_state_dict(plain.state_dict(), strict=False)
+    x = torch.randn(2, 5, 4)
+    assert torch.equal(plain(x), urpe(x))
