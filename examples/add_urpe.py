@@ -10,8 +10,7 @@ from transformers import BertConfig, BertModel
 from everyformer.layers import add_urpe
 
 torch.manual_seed(0)
-sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-config = BertConfig(**sizes, vocab_size=10)
+config = BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
 model = BertModel(config, add_pooling_layer=False).eval()
 torch.nn.init.zeros_(model.embeddings.position_embeddings.weight)
 

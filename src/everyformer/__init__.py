@@ -7,9 +7,10 @@ from everyformer.certify.prove import Computing
 from everyformer.certify.verify import Verification, verify
 from everyformer.checks.contextual_mapping import ContextualMapping, contextual_mapping
 from everyformer.checks.report import Report, check
+from everyformer.construct.memory import Memory, memorise
 from everyformer.construct.pipeline import Built, construct
 from everyformer.construct.plan import Plan
-from everyformer.construct.plan import make_plan as plan
+from everyformer.construct.planning import plan
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.attention_spec import AttentionSpec
 from everyformer.model.network import Network, load
@@ -24,6 +25,7 @@ __all__ = [
     "Certificate",
     "Computing",
     "ContextualMapping",
+    "Memory",
     "Network",
     "Plan",
     "Report",
@@ -34,6 +36,7 @@ __all__ = [
     "construct",
     "contextual_mapping",
     "load",
+    "memorise",
     "plan",
     "targets",
     "verify",

@@ -394,3 +394,19 @@ def test_urpe_was_asked_for_and_needs_no_excuse(everyformer: Command) -> None:
     output = everyformer("construct", *arguments, "one", "--attention", "urpe").stdout
     assert "Omega_U" in output
     assert "Positions were added" not in output
+
+
+@pytest.mark.parametrize("variant", ["wide", "narrow"])
+def test_averaging_attention(everyformer: Command, variant: str) -> None:
+    chosen = ("--method", "averaging", "--variant", variant)
+    output = everyformer("construct", "reverse", "--grid", 8, "-o", "out", *chosen).stdout
+    assert "PROVED: d_2(reverse, g)" in output
+    assert names(Path("out")) == FILES
+    report = read(Path("out/cost.json"))
+    assert report["plan"]["variant"] == variant
+    assert report["cost"]["attention_layers"] == 1
+    assert "PROVED" in everyformer("verify", "out").stdout
+    np.save("x.npy", np.full((1, 2, 1), 0.3))
+    shown = everyformer("inspect", "out", "--input", "x.npy").stdout
+    assert "digits" in shown
+    assert "no selective shifts" in shown

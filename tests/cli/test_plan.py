@@ -50,6 +50,26 @@ def test_plan_of_urpe(everyformer: Command) -> None:
     assert "--attention rpe does not exist. Choose one of dense, urpe." in wrong
 
 
+def test_plan_of_averaging_attention(everyformer: Command) -> None:
+    arguments = ("plan", "reverse", "--grid", 16, "--method", "averaging")
+    text = " ".join(everyformer(*arguments).stdout.split())
+    assert "averaging attention with positions, wide" in text
+    shown = json.loads(everyformer(*arguments, "--json").stdout)
+    plan = ef.plan(ef.targets.reverse(2, 1), 16, method="averaging")
+    assert shown == plan.to_json() | {"refusal": None}
+    assert (shown["blocks"], shown["attention_layers"], shown["method"]) == (
+        2,
+        1,
+        "averaging",
+    )
+    narrow = json.loads(everyformer(*arguments, "--variant", "narrow", "--json").stdout)
+    assert narrow["blocks"] == 31 + 1 + 511
+    wrong = everyformer(*arguments, "--variant", "thin", code=2).stderr
+    assert "--variant thin does not exist. Choose one of wide, narrow, two-step." in wrong
+    wrong = everyformer(*arguments[:-1], "other", code=2).stderr
+    assert "--method other does not exist" in wrong
+
+
 def test_plan_says_why_it_would_be_refused(everyformer: Command) -> None:
     output = everyformer("plan", "sort", "--grid", 6).stdout
     assert "It would not be built: grid=6 is not a power of two" in output

@@ -30,7 +30,9 @@ from everyformer.certify.moments import (
     power,
     power_down,
 )
-from everyformer.certify.realise import Reading, Values, realise
+from everyformer.certify.realise import Reading
+from everyformer.certify.registers import RegisterReading
+from everyformer.certify.values import Mode, Values
 from everyformer.numerics.enclosure import Enclosure, enclose, enclose_with_balls
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import power_up
@@ -124,7 +126,7 @@ class Examination:
         balls: Enclose f in Arb balls alone, instead of float64 intervals first.
     """
 
-    reading: Reading
+    reading: Reading | RegisterReading
     cells: Cells
     known: Expression | Declared
     p: Fraction
@@ -185,18 +187,20 @@ def examine(work: Examination, index: int) -> dict[str, Any]:
     return result
 
 
-def network_values(reading: Reading, rows: np.ndarray, mode: Any) -> Values:
+def network_values(
+    reading: Reading | RegisterReading, rows: np.ndarray, mode: Mode
+) -> Values:
     """The network's values on cells given in any order of their tokens.
 
     Without positions the network is equivariant: cells are sorted, each sorted one is run
     once, and the values are put back in order.
     """
     if reading.positional:
-        return realise(reading, rows, mode)
+        return reading.values(rows, mode)
     order = np.argsort(rows, axis=-1, kind="stable")
     ordered = np.take_along_axis(rows, order, axis=-1)
     unique, back = np.unique(ordered, axis=0, return_inverse=True)
-    found = realise(reading, unique, mode)
+    found = reading.values(unique, mode)
     inverse = np.argsort(order, axis=-1)[..., None]
     back = back.reshape(-1)
     return Values(

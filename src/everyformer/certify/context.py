@@ -17,11 +17,11 @@ Copies of a token have the same state, in real arithmetic: they count as one key
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal
 
 import numpy as np
 
 from everyformer.certify.undecided import Undecided
+from everyformer.certify.values import Mode as Mode
 from everyformer.certify.weights import StageWeights
 
 SCALE = 600
@@ -38,9 +38,6 @@ INT64_LIMIT = 2**62
 MAX_EXPONENT = SCALE + 700
 UNDERFLOW = 1100
 """exp(-gap) is 0 in float64 for gap > 760, that is, where it is below 2^-1096."""
-
-Mode = Literal["real", "float64"]
-"""Of what the distance is bounded: the network in real arithmetic, or its float64 run."""
 
 
 @dataclass(frozen=True)

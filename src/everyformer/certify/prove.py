@@ -24,7 +24,8 @@ from everyformer.certify.cells import (
     examine,
 )
 from everyformer.certify.certificate import current_versions
-from everyformer.certify.realise import Reading, clamp_rounding, read_network
+from everyformer.certify.realise import Reading, read_network
+from everyformer.certify.registers import RegisterReading, read_registers
 from everyformer.certify.shards import Progress, map_shards, no_progress
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import Weights
@@ -131,19 +132,16 @@ def prove(
     """
     grid = cells.grid
     try:
-        reading = read_network(weights, grid.box, grid.cells)
+        read = read_network if weights.registers is None else read_registers
+        reading = read(weights, grid.box, grid.cells)
     except (Undecided, OverflowError) as error:
         return Proof(None, None, Fraction(0), (_in_words(error),), {})
     large = None if weights.exact else _too_large(weights)
-    steady = reading.plateaus.ramps_run is not None
-    run = not weights.exact and steady and reading.clamps_twice and large is None
+    run = not weights.exact and reading.run_obstacle is None and large is None
     obstacles: list[str] = []
     results: list[dict[str, Any]] | None = None
-    if not weights.exact and not steady:
-        obstacles.append("float64, quantise: rounding may move a state off the grid")
-    if not weights.exact and not reading.clamps_twice:
-        last = weights.stages[-1].name
-        obstacles.append(f"float64, {last}: the output is not clamped twice")
+    if not weights.exact and reading.run_obstacle is not None:
+        obstacles.append(f"float64, {reading.run_obstacle}")
     if large is not None:
         obstacles.append(f"float64, {large}: weights are so large that a run may overflow")
     for with_run in (True, False) if run else (False,):
@@ -204,7 +202,7 @@ def _key(weights: Weights, work: Examination, purpose: str) -> str:
 
 
 def _combine(
-    reading: Reading,
+    reading: Reading | RegisterReading,
     cells: Cells,
     known: Expression | Declared,
     p: Fraction,
@@ -258,17 +256,17 @@ def _combine(
     except Undecided as error:
         return Proof(None, None, lower, (*obstacles, str(error)), summary)
     real = Bound.p_norm([*parts, *ramps], p, "f and the values read off the weights")
-    noise = "softmax instead of hardmax, values as sums" if reading.softmax else "rounding"
+    noise, source = reading.noise
     reason = f"{noise}: within {float(Fraction(summary['radius'])):.2g}"
-    softmax = Bound(deviation("real", "radius"), reason, _cite("Lemma 9"))
+    softmax = Bound(deviation("real", "radius"), reason, source)
     bound = Bound.total([real, softmax], f"d_p(f, g), p = {p}, in real arithmetic")
     if "float64" not in results[0]:
         return Proof(bound, None, lower, tuple(obstacles), summary)
     assert reading.plateaus.ramps_run is not None, "else float64 is not run"  # noqa: S101
     sums["float64"] = sum((Fraction(s["float64"]) for s in results), start=Fraction(0))
     wider = tuple(
-        (low - clamp_rounding(low, high), high + clamp_rounding(low, high))
-        for low, high in ranges
+        (low - slack, high + slack)
+        for (low, high), slack in zip(ranges, reading.run_slack, strict=True)
     )
     ramps = _ramps(reading, volume, p, reading.plateaus.ramps_run, wider)
     run = Bound.p_norm([*parts, *ramps], p, "f and the values read off the weights")
@@ -292,7 +290,7 @@ def _cite(result: str) -> str:
 
 
 def _ranges(
-    reading: Reading, results: Iterable[dict[str, Any]]
+    reading: Reading | RegisterReading, results: Iterable[dict[str, Any]]
 ) -> tuple[tuple[Fraction, Fraction], ...]:
     """For each coordinate an interval that holds f and the network's output.
 
@@ -303,8 +301,9 @@ def _ranges(
     ramps = any(v for v in reading.plateaus.ramps.flat)
     for i, (low, high) in enumerate(reading.ranges):
         if ramps and (low is None or high is None):
-            stage = reading.stages[-1][0]
-            raise Undecided(stage, f"coordinate {i + 1} of the output is not clamped")
+            raise Undecided(
+                reading.last, f"coordinate {i + 1} of the output is not clamped"
+            )
         lows = [Fraction(shard["low"][i]) for shard in results]
         highs = [Fraction(shard["high"][i]) for shard in results]
         lows += [] if low is None else [low]
@@ -315,7 +314,7 @@ def _ranges(
 
 @implements(YUN2020, "Lemma 9")
 def _ramps(
-    reading: Reading,
+    reading: Reading | RegisterReading,
     volume: Fraction,
     p: Fraction,
     lengths: np.ndarray,

@@ -22,7 +22,9 @@ from everyformer.certify.lookup import (
 from everyformer.certify.piecewise import clamp_of, clamped_range, layer_function
 from everyformer.certify.quantiser import Plateaus, find_plateaus
 from everyformer.certify.undecided import Undecided
+from everyformer.certify.values import Values as Values
 from everyformer.certify.weights import StageWeights, Weights
+from everyformer.papers import YUN2020, Citation
 from everyformer.targets.box import Box, Grid
 
 Interval = tuple[Fraction | None, Fraction | None]
@@ -54,6 +56,38 @@ class Reading:
     clamps_twice: bool
 
     @property
+    def last(self) -> str:
+        """Name of the last stage."""
+        return self.stages[-1][0]
+
+    @property
+    def noise(self) -> tuple[str, str]:
+        """What the radius in real arithmetic is, and where it is explained."""
+        what = "softmax instead of hardmax, values as sums" if self.softmax else "rounding"
+        return what, str(Citation(YUN2020, "Lemma 9"))
+
+    @property
+    def run_obstacle(self) -> str | None:
+        """Why no float64 run is followed, or None."""
+        if self.plateaus.ramps_run is None:
+            return "quantise: rounding may move a state off the grid"
+        return (
+            None if self.clamps_twice else f"{self.last}: the output is not clamped twice"
+        )
+
+    @property
+    def run_slack(self) -> tuple[Fraction, ...]:
+        """How far a float64 run may leave each range."""
+        return tuple(
+            Fraction(0) if low is None or high is None else clamp_rounding(low, high)
+            for low, high in self.ranges
+        )
+
+    def values(self, columns: np.ndarray, mode: Mode) -> Values:
+        """The network's values on cells, and how far from them it may be."""
+        return realise(self, columns, mode)
+
+    @property
     def spread(self) -> np.ndarray:
         """Lengths of the ranges, rounded up, with room for a float64 clamp; or infinity."""
         return np.array(
@@ -75,19 +109,6 @@ def clamp_rounding(low: Fraction, high: Fraction) -> Fraction:
     and misses by at most 2^-52 times that. Below low the same.
     """
     return max(abs(low), abs(high)) / 2**48
-
-
-@dataclass(frozen=True)
-class Values:
-    """The network's values on the plateaus of cells.
-
-    Attributes:
-        centre: Shape (count, n, d), float64; or rationals.
-        radius: Bounds on the distance of the network's value, shape (count, n, d).
-    """
-
-    centre: np.ndarray
-    radius: np.ndarray
 
 
 def read_network(weights: Weights, box: Box, cells: int) -> Reading:

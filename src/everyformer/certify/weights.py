@@ -22,7 +22,12 @@ VERSION = 1
 URPE_VERSION = 2
 """Of files with a gain or a bias of the value, and of no others."""
 
+REGISTERS_VERSION = 3
+"""Of files with a read-in and a read-out, and of no others."""
+
 URPE_ARRAYS = (".attention.b_V", ".attention.gain")
+REGISTERS = ("registers.W_in", "registers.start", "registers.W_out")
+PREFIX_TOKENS = "registers.prefix"
 DIGIT = 2**62
 DTYPES = {"F64": np.dtype("<f8"), "I64": np.dtype("<i8"), "BOOL": np.dtype("?")}
 MAX_HEADER = 100_000_000
@@ -43,11 +48,13 @@ class StageWeights:
         half: "attention" or "feed_forward"; the other half of each block is the identity.
         arrays: Stacked weights by their short names; float64, or object arrays of
             Fractions.
+        same_block: Whether it is the other half of the block of the stage before it.
     """
 
     name: str
     half: Literal["attention", "feed_forward"]
     arrays: dict[str, np.ndarray]
+    same_block: bool = False
 
     @property
     def layers(self) -> int:
@@ -57,6 +64,23 @@ class StageWeights:
     def layer(self, index: int) -> dict[str, np.ndarray]:
         """The weights of one block."""
         return {name: array[index] for name, array in self.arrays.items()}
+
+
+@dataclass(frozen=True)
+class RegisterWeights:
+    """What stands around the blocks: registers = W_in x + start, result = W_out registers.
+
+    Attributes:
+        W_in: Shape (w, d), float64.
+        start: Shape (n, w).
+        W_out: Shape (d, w).
+        prefix: Tokens before the sequence, shape (P, w), or None.
+    """
+
+    W_in: np.ndarray
+    start: np.ndarray
+    W_out: np.ndarray
+    prefix: np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -71,6 +95,7 @@ class Weights:
         stages: The stages, in order.
         exact: True when the weights are rationals, False for float64.
         sha256: Hash of the file.
+        registers: The read-in and the read-out, or None.
     """
 
     seq_len: int
@@ -80,20 +105,23 @@ class Weights:
     stages: tuple[StageWeights, ...]
     exact: bool
     sha256: str
+    registers: RegisterWeights | None = None
 
     @property
     def blocks(self) -> int:
         """The depth."""
-        return sum(stage.layers for stage in self.stages)
+        return sum(stage.layers for stage in self.stages if not stage.same_block)
 
     @property
     def positional(self) -> bool:
-        """Whether anything may treat positions differently: E, or a gain.
+        """Whether anything may treat positions differently: E, a gain, or the read-in.
 
-        Without both the network is permutation equivariant.
+        Without all of them the network is permutation equivariant.
         """
         gains = any("gain" in stage.arrays for stage in self.stages)
-        return gains or self.positions is not None
+        start = None if self.registers is None else self.registers.start
+        starts = start is not None and bool((start != start[:1]).any())
+        return gains or starts or self.positions is not None
 
 
 def read_weights(path: Path) -> Weights:
@@ -112,6 +140,8 @@ def read_weights(path: Path) -> Weights:
         description = json.loads(header["__metadata__"][FORMAT])
         relative = any(name.endswith(URPE_ARRAYS) for name in tensors)
         version = URPE_VERSION if relative else VERSION
+        if any(name.startswith("registers.") for name in tensors):
+            version = REGISTERS_VERSION
         if description["version"] != version:
             msg = f"it has format version {description['version']}, not {version}"
             raise ValueError(msg)
@@ -178,15 +208,18 @@ def _weights(
     kinds = {
         array.dtype == object
         for name, array in arrays.items()
-        if name != "positions" and array.dtype != bool
+        if name != "positions" and array.dtype != bool and name.startswith("stages.")
     }
     if len(kinds) != 1 or spec["normaliser"] not in ("softmax", "hardmax"):
         msg = "float64 and rationals are mixed, or the normaliser is unknown"
         raise ValueError(msg)
     n, d = int(spec["seq_len"]), int(spec["d_model"])
-    stages = tuple(_stages(description["stages"], arrays, n, d))
+    registers = _registers(arrays, n, d)
+    width = d if registers is None else len(registers.W_in)
+    stages = tuple(_stages(description["stages"], arrays, n, width))
     known = sum(len(stage.arrays) for stage in stages)
     positions = arrays.get("positions")
+    known += sum(name in arrays for name in (*REGISTERS, PREFIX_TOKENS))
     if known + (positions is not None) != len(arrays):
         msg = "there are arrays that belong to no stage"
         raise ValueError(msg)
@@ -207,7 +240,29 @@ def _weights(
             "only softmax with ReLU in float64 and hardmax with Phi in rationals are known"
         )
         raise ValueError(msg)
-    return Weights(n, d, softmax, positions, stages, exact, sha256)
+    if registers is not None and (exact or positions is not None):
+        msg = "a network with registers has float64 weights, and no positions besides"
+        raise ValueError(msg)
+    return Weights(n, d, softmax, positions, stages, exact, sha256, registers)
+
+
+def _registers(arrays: dict[str, np.ndarray], n: int, d: int) -> RegisterWeights | None:
+    found = [arrays.get(name) for name in REGISTERS]
+    prefix = arrays.get(PREFIX_TOKENS)
+    W_in, start, W_out = found
+    if W_in is None or start is None or W_out is None:
+        if any(part is not None for part in (*found, prefix)):
+            msg = "a part of the read-in or the read-out is missing"
+            raise ValueError(msg)
+        return None
+    w = len(W_in)
+    shapes = [W_in.shape, start.shape, W_out.shape]
+    kinds = {part.dtype for part in (W_in, start, W_out, prefix) if part is not None}
+    wrong = prefix is not None and (prefix.ndim != 2 or prefix.shape[1] != w)
+    if shapes != [(w, d), (n, w), (d, w)] or wrong or kinds != {np.dtype(np.float64)}:
+        msg = f"the read-in and the read-out have shapes {shapes}"
+        raise ValueError(msg)
+    return RegisterWeights(W_in, start, W_out, prefix)
 
 
 def _stages(
@@ -221,13 +276,20 @@ def _stages(
             if key.startswith(prefix)
         }
         halves = sorted({key.split(".")[0] for key in own})
-        if halves not in (["attention"], ["feed_forward"]):
-            msg = f"the stage {name!r} has {halves}, not one half of a block"
+        one_block = all(len(array) == 1 for array in own.values())
+        whole = halves == ["attention", "feed_forward"] and one_block
+        if halves not in (["attention"], ["feed_forward"]) and not whole:
+            msg = f"the stage {name!r} has {halves}, not one half of each block"
             raise ValueError(msg)
-        half = halves[0]
-        short = {key.removeprefix(f"{half}."): array for key, array in own.items()}
-        _check_shapes(name, half, short, n, d)
-        yield StageWeights(name, half, short)  # pyright: ignore[reportArgumentType]
+        for half in halves:
+            short = {
+                key.removeprefix(f"{half}."): array
+                for key, array in own.items()
+                if key.startswith(f"{half}.")
+            }
+            _check_shapes(name, half, short, n, d)
+            second = half != halves[0]
+            yield StageWeights(name, half, short, second)  # pyright: ignore[reportArgumentType]
 
 
 def _check_shapes(

@@ -60,12 +60,12 @@ def construct(
             show_default=False,
         ),
     ] = None,
-    p: Annotated[
-        float, typer.Option("-p", "--p", metavar="P", help="The exponent of d_p.")
-    ] = 2.0,
+    p: options.ExponentOption = 2.0,
     exact: options.ExactOption = False,
     positional: options.PositionalOption = None,
     attention: options.AttentionOption = "dense",
+    method: options.MethodOption = "selective-shift",
+    variant: options.VariantOption = "wide",
     seq_len: options.SeqLenOption = None,
     d_model: options.DModelOption = None,
     max_memory: Annotated[
@@ -107,6 +107,7 @@ def construct(
         msg = f"--knowledge {knowledge} does not exist. Choose one of {known}."
         raise typer.BadParameter(msg)
     kind = options.attention_kind(attention)
+    chosen, how = options.method_and_variant(method, variant)
     if (tol is None) == (grid is None):
         msg = "Give either --tol or --grid: the distance allowed, or the cells per axis."
         raise typer.BadParameter(msg)
@@ -129,6 +130,8 @@ def construct(
             softened=not exact,
             positional=positional,
             attention=kind,
+            method=chosen,
+            variant=how,
             max_memory=int(max_memory * 2**30),
             knowledge=cast("Knowledge", knowledge),
             computing=computing,
@@ -155,11 +158,13 @@ def construct(
     c = built.plan.constants
     asked = positional is not None or c.makes_positions
     if loaded.equivariant and c.positional and not asked:
-        tables.show(
-            "Positions were added (Theorem 3): within float64, Theorem 2 loses too many "
-            "cells with equal columns to meet the tolerance.",
-            "",
+        why = (
+            "Theorem 2 loses too many cells with equal columns to meet the tolerance."
+            if chosen == "selective-shift"
+            else "the equivariant codes end before the tolerance is met."
         )
+        theorem = " (Theorem 3)" if chosen == "selective-shift" else ""
+        tables.show(f"Positions were added{theorem}: within float64, {why}", "")
     tables.show(f"Wrote {', '.join(written)} to {out}.")
 
 

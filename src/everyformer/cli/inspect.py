@@ -9,6 +9,7 @@ from everyformer.cli import options, pictures, tables
 from everyformer.cli.loading import load_network, read_input
 from everyformer.cli.progress import progress_bar
 from everyformer.cli.saving import IDS_FILE, check_parent, new_file
+from everyformer.model.network import Network
 
 SHIFTS = "selective shifts"
 
@@ -55,9 +56,7 @@ def inspect(
         }
         shifts = loaded.trace_blocks(x, SHIFTS) if has_shifts else ()
     if not shifts:
-        tables.show(
-            tables.stage_states(stages), _why_no_shifts(loaded.architecture.seq_len)
-        )
+        tables.show(tables.stage_states(stages), _why_no_shifts(loaded))
         return
     tables.show(tables.shift_moves(shifts), tables.stage_states(stages))
     with new_file(drawing) as file:
@@ -65,7 +64,9 @@ def inspect(
     tables.show(f"Drew the ids in {drawing}.")
 
 
-def _why_no_shifts(seq_len: int) -> str:
-    if seq_len == 1:
+def _why_no_shifts(network: Network) -> str:
+    if network.registers is not None:
+        return "A network with registers has no selective shifts, so no ids are drawn."
+    if network.architecture.seq_len == 1:
         return "A network for a single token has no selective shifts, so no ids are drawn."
     return "This network was not constructed: it has no ids to draw."

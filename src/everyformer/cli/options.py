@@ -5,6 +5,8 @@ from typing import Annotated, cast, get_args
 
 import typer
 
+from everyformer.construct.averaging import Variant
+from everyformer.construct.planning import Method
 from everyformer.model.architecture import AttentionKind
 
 TargetArgument = Annotated[
@@ -62,6 +64,10 @@ PositionalOption = Annotated[
     ),
 ]
 
+ExponentOption = Annotated[
+    float, typer.Option("-p", "--p", metavar="P", help="The exponent of d_p.")
+]
+
 AttentionOption = Annotated[
     str,
     typer.Option(
@@ -70,6 +76,39 @@ AttentionOption = Annotated[
         "layer makes them (Luo et al. 2022).",
     ),
 ]
+
+
+MethodOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="selective-shift (Yun et al. 2020), or averaging: one attention layer, a "
+        "plain mean.",
+    ),
+]
+
+VariantOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Of --method averaging: wide (few blocks, many hidden units), narrow (two "
+        "hidden units a block), or two-step (wide, for narrow ramps).",
+    ),
+]
+
+
+def method_and_variant(method: str, variant: str) -> tuple[Method, Variant]:
+    """The method and the variant of these names.
+
+    Raises:
+        typer.BadParameter: If there is none.
+    """
+    for option, name, kind in (("method", method, Method), ("variant", variant, Variant)):
+        if name not in get_args(kind):
+            known = ", ".join(get_args(kind))
+            msg = f"--{option} {name} does not exist. Choose one of {known}."
+            raise typer.BadParameter(msg)
+    return cast("Method", method), cast("Variant", variant)
 
 
 def attention_kind(name: str) -> AttentionKind:

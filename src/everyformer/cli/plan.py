@@ -7,7 +7,8 @@ import typer
 
 from everyformer.cli import options, tables
 from everyformer.cli.loading import load_target
-from everyformer.construct.plan import check_feasible, make_plan
+from everyformer.construct.plan import check_feasible
+from everyformer.construct.planning import plan as make_plan
 from everyformer.errors import EveryformerError
 
 
@@ -20,6 +21,9 @@ def plan(
     exact: options.ExactOption = False,
     positional: options.PositionalOption = None,
     attention: options.AttentionOption = "dense",
+    method: options.MethodOption = "selective-shift",
+    variant: options.VariantOption = "wide",
+    p: options.ExponentOption = 2.0,
     seq_len: options.SeqLenOption = None,
     d_model: options.DModelOption = None,
     as_json: options.JsonOption = False,
@@ -29,12 +33,16 @@ def plan(
     Layers of each step of the proof, parameters beside the lower bound of Section 5.4,
     bits of the largest id, memory; and whether `everyformer construct` would refuse.
     """
+    chosen, how = options.method_and_variant(method, variant)
     planned = make_plan(
         load_target(target, seq_len, d_model),
         grid,
         softened=not exact,
         positional=positional,
         attention=options.attention_kind(attention),
+        method=chosen,
+        variant=how,
+        p=p,
     )
     refusal = None
     try:

@@ -7,13 +7,8 @@ from fractions import Fraction
 import numpy as np
 
 from everyformer.certify.certificate import Certificate
-from everyformer.construct.plan import (
-    DEFAULT_MAX_MEMORY,
-    Plan,
-    check_feasible,
-    make_plan,
-)
-from everyformer.construct.table import Table, piecewise_constant
+from everyformer.construct.plan import DEFAULT_MAX_MEMORY, Plan, check_feasible
+from everyformer.construct.table import Table
 from everyformer.errors import (
     CertificateError,
     GridError,
@@ -21,20 +16,21 @@ from everyformer.errors import (
     TargetError,
     ToleranceError,
 )
-from everyformer.model.architecture import AttentionKind
-from everyformer.model.forward import Progress, no_progress
 from everyformer.model.network import Network
 from everyformer.targets.target import Target
 from everyformer.verdict import Verdict
 
-Build = Callable[[Plan, Table], Network]
-"""Builds the network of a plan that computes a table."""
+MakePlan = Callable[[int, bool | None], Plan]
+"""Plans a network for a grid, with positions, without, or as the target has it."""
+
+Build = Callable[[Plan], tuple[Table, Network]]
+"""Evaluates the target, and builds the network of a plan that computes it."""
 
 Certify = Callable[[Network, Plan], Certificate]
 """Proves what a network of a plan is worth."""
 
 
-def check_exponent(p: int | float | Fraction) -> Fraction:
+def check_exponent(p: int | float | Fraction, method: str = "selective-shift") -> Fraction:
     """p of d_p as a rational.
 
     Raises:
@@ -49,6 +45,11 @@ def check_exponent(p: int | float | Fraction) -> Fraction:
             f"p={p!r} is not a number >= 1. The theorems hold for 1 <= p < infinity; with "
             "p = infinity the ramps between cells never vanish. Use for example p=2."
         )
+        if method == "averaging":
+            msg += (
+                " A bound for p = infinity needs a network that varies continuously: the "
+                "softmax partition of unity, see docs/constructions/partition.md."
+            )
         raise ToleranceError(msg)
     if exponent.denominator > 64 or exponent.numerator > 64 * 64:
         msg = f"p={p!r} is not a ratio of small integers. Use for example p=2 or p=2.5."
@@ -59,20 +60,23 @@ def check_exponent(p: int | float | Fraction) -> Fraction:
 def grid_for_tolerance(
     target: Target,
     tol: int | float,
+    make_plan: MakePlan,
     build: Build,
     certify: Certify,
     *,
-    softened: bool,
-    positional: bool | None,
-    attention: AttentionKind = "dense",
+    choices: tuple[bool | None, ...],
     max_memory: int = DEFAULT_MAX_MEMORY,
-    progress: Progress = no_progress,
 ) -> tuple[Plan, Table, Network, Certificate]:
     """The network on the coarsest dyadic grid whose certified bound meets the tolerance.
 
-    An equivariant target gets Theorem 2, unless positions are asked for. Theorem 2 gives up
-    the cells with equal columns; where no grid within float64 makes them few enough, and
-    `positional` leaves the choice, Theorem 3 is taken instead. URPE always has positions.
+    Args:
+        target: The function.
+        tol: The distance allowed.
+        make_plan: Plans a network for a grid.
+        build: Builds the network of a plan.
+        certify: Proves what it is worth.
+        choices: With positions or without, in the order in which they are tried.
+        max_memory: Bytes that building may need.
 
     Raises:
         TargetError: If the target cannot be traced and declares no modulus of continuity.
@@ -89,16 +93,9 @@ def grid_for_tolerance(
             "declare one of the two, or choose the grid yourself (grid=...)."
         )
         raise TargetError(msg)
-    choices = [positional]
-    open_choice = positional is None and attention == "dense"
-    if open_choice and target.equivariant and target.seq_len > 1:
-        choices = [False, True]
     failures: list[str] = []
     for choice in choices:
-        search = _Search(
-            target, Fraction(tol), build, certify, softened, choice, attention, max_memory
-        )
-        found = search.coarsest(progress)
+        found = _Search(make_plan, build, certify, choice, max_memory).coarsest()
         if not isinstance(found, str):
             return found
         failures.append(found)
@@ -113,40 +110,27 @@ def grid_for_tolerance(
 class _Search:
     """Grids of 2, 4, 8, ... cells for one theorem."""
 
-    target: Target
-    tol: Fraction
+    make_plan: MakePlan
     build: Build
     certify: Certify
-    softened: bool
     positional: bool | None
-    attention: AttentionKind
     max_memory: int
 
-    def coarsest(
-        self, progress: Progress
-    ) -> tuple[Plan, Table, Network, Certificate] | str:
+    def coarsest(self) -> tuple[Plan, Table, Network, Certificate] | str:
         """The first grid that meets the tolerance, or why there is none."""
         best = "none"
         K = 2
         while True:
-            plan = make_plan(
-                self.target,
-                K,
-                softened=self.softened,
-                positional=self.positional,
-                attention=self.attention,
-            )
-            c = plan.constants
-            if not c.positional and c.grid.num_distinct_sets == 0:
+            plan = self.make_plan(K, self.positional)
+            if plan.is_vacuous:
                 K *= 2
                 continue
             try:
                 check_feasible(plan, self.max_memory)
-                table = piecewise_constant(c, self.target, progress)
-                network = self.build(plan, table)
+                table, network = self.build(plan)
                 certificate = self.certify(network, plan)
             except (CertificateError, GridError, MemoryLimitError) as error:
-                return f"{c.theorem}: best bound {best}; the next grid fails: {error}"
+                return f"{plan.label}: best bound {best}; the next grid fails: {error}"
             if certificate.verdict is Verdict.PROVED:
                 return plan, table, network, certificate
             best = f"{_described(certificate)} at grid={K}"

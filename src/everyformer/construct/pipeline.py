@@ -1,6 +1,7 @@
-"""The construction of Yun et al. 2020, from a function to a network, step by step.
+"""From a function to a network: the construction of Yun et al. 2020, step by step.
 
-With attention="urpe" its positions come from a layer, as Luo et al. 2022 have it.
+With attention="urpe" its positions come from a layer, as Luo et al. 2022 have it. With
+method="averaging" one attention layer does the work of all selective shifts.
 """
 
 import os
@@ -15,6 +16,13 @@ import numpy as np
 from everyformer.certify.certificate import Certificate
 from everyformer.certify.prove import Computing
 from everyformer.certify.verify import NETWORK_FILE
+from everyformer.construct.averaging import (
+    Averaging,
+    Variant,
+    averaging_stages,
+    read_in_out,
+)
+from everyformer.construct.averaging_plan import AveragingPlan
 from everyformer.construct.budget import check_exponent, grid_for_tolerance
 from everyformer.construct.certificates import Knowledge, certify, check_knowledge
 from everyformer.construct.constants import RAMP_WIDTH, Constants
@@ -24,12 +32,8 @@ from everyformer.construct.contextual import (
     lift,
     selective_shifts,
 )
-from everyformer.construct.plan import (
-    DEFAULT_MAX_MEMORY,
-    Plan,
-    check_feasible,
-    make_plan,
-)
+from everyformer.construct.plan import DEFAULT_MAX_MEMORY, Plan, check_feasible
+from everyformer.construct.planning import Method, make_any_plan
 from everyformer.construct.position_layer import position_layer
 from everyformer.construct.quantise import (
     out_of_range,
@@ -39,7 +43,7 @@ from everyformer.construct.quantise import (
 )
 from everyformer.construct.soften import soften
 from everyformer.construct.step import Step
-from everyformer.construct.table import Table, piecewise_constant
+from everyformer.construct.table import Table, all_multisets, piecewise_constant
 from everyformer.construct.value import (
     cap_ids,
     clamp,
@@ -130,6 +134,8 @@ def construct(
     positional: bool | None = None,
     spacing: int | None = None,
     attention: AttentionKind = "dense",
+    method: Method = "selective-shift",
+    variant: Variant = "wide",
     max_memory: int = DEFAULT_MAX_MEMORY,
     knowledge: Knowledge = "auto",
     computing: Computing = Computing(),  # noqa: B008
@@ -150,6 +156,11 @@ def construct(
         spacing: Distance of positions in units of delta; K gives the paper's E.
         attention: "dense", the classes T and T_P of Yun et al. 2020; or "urpe", the class
             Omega_U of Luo et al. 2022: no E, one attention layer makes the positions.
+        method: "selective-shift", the construction of Yun et al. 2020; or "averaging", with
+            a single attention layer, a plain mean (docs/constructions/averaging.md).
+        variant: Of averaging attention: "wide" (two or three blocks with many hidden
+            units), "narrow" (two hidden units a block), "two-step" (wide, and digits in
+            two steps, for narrow ramps).
         max_memory: Bytes that building may need.
         knowledge: With tol: f by its expression, by its declared modulus, or whichever
             there is.
@@ -160,11 +171,29 @@ def construct(
         EveryformerError: If the target, the grid, the tolerance or the attention cannot
             work.
     """
-    exponent = check_exponent(p)
+    exponent = check_exponent(p, method)
     if (grid is None) == (tol is None):
         msg = f"Give either grid or tol; got grid={grid!r} and tol={tol!r}."
         raise GridError(msg)
     check_knowledge(target, knowledge)
+
+    def planned(cells: int, with_positions: bool | None) -> Plan:
+        return make_any_plan(
+            target,
+            cells,
+            p=exponent,
+            softened=softened,
+            positional=with_positions,
+            spacing=spacing,
+            attention=attention,
+            method=method,
+            variant=variant,
+        )
+
+    def build(plan: Plan) -> tuple[Table, Network]:
+        table = tabulate(plan, target, progress)
+        return table, build_network(plan, table, progress)
+
     if tol is not None:
         allowed = tol
 
@@ -182,32 +211,54 @@ def construct(
         plan, table, network, proved = grid_for_tolerance(
             target,
             tol,
-            lambda plan, table: build_network(plan, table, progress),
+            planned,
+            build,
             prove,
-            softened=softened,
-            positional=positional,
-            attention=attention,
+            choices=_choices(target, positional, attention, method),
             max_memory=max_memory,
-            progress=progress,
         )
         return Built(network, target, plan, count(network), table, exponent, proved)
     assert grid is not None, "either grid or tol is given"  # noqa: S101
-    plan = make_plan(
-        target,
-        grid,
-        softened=softened,
-        positional=positional,
-        spacing=spacing,
-        attention=attention,
-    )
+    plan = planned(grid, positional)
     check_feasible(plan, max_memory)
-    table = piecewise_constant(plan.constants, target, progress)
-    network = build_network(plan, table, progress)
+    table, network = build(plan)
     return Built(network, target, plan, count(network), table, exponent)
+
+
+def _choices(
+    target: Target, positional: bool | None, attention: AttentionKind, method: Method
+) -> tuple[bool | None, ...]:
+    """With positions or without, in the order in which a tolerance tries them.
+
+    An equivariant target gets none, unless they are asked for. Theorem 2 gives up the cells
+    with equal columns; where no grid within float64 makes them few enough, and `positional`
+    leaves the choice, Theorem 3 is taken instead. URPE always has positions. Averaging
+    attention without positions gives up nothing, but its codes end sooner in float64.
+    """
+    open_choice = positional is None and (attention == "dense" or method == "averaging")
+    if open_choice and target.equivariant and target.seq_len > 1:
+        return (False, True)
+    return (positional,)
+
+
+def tabulate(plan: Plan, target: Target, progress: Progress = no_progress) -> Table:
+    """The target at the centre of every cell that the network tells apart."""
+    c = plan.constants
+    if isinstance(plan, AveragingPlan) and not plan.averaging.positional:
+        return all_multisets(c, target, progress)
+    return piecewise_constant(c, target, progress)
 
 
 def build_network(plan: Plan, table: Table, progress: Progress = no_progress) -> Network:
     """The network of a plan that computes a table (Lemma 8 is behind us)."""
+    if isinstance(plan, AveragingPlan):
+        progress("build: averaging attention", 0, len(plan.stages))
+        return Network(
+            architecture=plan.architecture,
+            stages=tuple(averaging_stages(plan.averaging, table)),
+            construction=_averaging_description(plan.averaging, plan.target),
+            registers=read_in_out(plan.averaging),
+        )
     c = plan.constants
     kind = FLOAT64 if c.softened else EXACT
     ids = contextual_ids(c, table.columns)
@@ -249,6 +300,23 @@ def proof_steps(
     yield from value_map(c, kind, table, ids, values)  # Lemma 7
     if c.softened:
         yield clamp(c, kind, written_values(c, table, ids, values))
+
+
+def _averaging_description(a: Averaging, target: str) -> Construction:
+    return Construction(
+        theorem="Averaging",
+        target=target,
+        grid=a.K,
+        lows=a.grid.box.lows,
+        highs=a.grid.box.highs,
+        id_direction=tuple(int(v) for v in a.layout.vector(C=1)),
+        id_low=Fraction(0),
+        id_high=Fraction(a.largest_key + 1),
+        ramp_width=a.ramp,
+        sharpness=Fraction(0),
+        reach=0,
+        paper="everyformer",
+    )
 
 
 def _description(plan: Plan, ids: np.ndarray) -> Construction:

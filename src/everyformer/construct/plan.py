@@ -116,6 +116,11 @@ class Plan:
         )
 
     @property
+    def id_bits(self) -> int:
+        """Bits of the largest id."""
+        return self.constants.id_bits
+
+    @property
     def peak_bytes(self) -> int:
         """About what building needs: weights, the table, its ids and sorting them.
 
@@ -144,7 +149,7 @@ class Plan:
             "parameters": self.parameters,
             "nonzeros_limit": self.nonzeros_limit,
             "lower_bound": format_count(int(self.lower_bound)),
-            "id_bits": c.id_bits,
+            "id_bits": self.id_bits,
             "stored_bytes": self.stored_bytes,
             "peak_bytes": self.peak_bytes,
         }
@@ -152,31 +157,58 @@ class Plan:
     def table(self) -> RichTable:
         """The plan as a table for the terminal."""
         c = self.constants
-        title = (
-            f"{self.target}: {c.theorem} of {c.paper.key}, {self.architecture.class_name}\n"
-            f"n = {c.n}, d = {c.d}, K = {c.K}"
-        )
+        sizes = f"n = {c.n}, d = {c.d}, K = {c.K}"
+        title = f"{self.target}: {self.source}, {self.architecture.class_name}\n{sizes}"
         table = RichTable(title=Text(title), title_justify="left", show_header=False)
         table.add_column("quantity")
         table.add_column("value", justify="right")
         for stage in self.stages:
-            mark = "" if stage.in_paper else " (closes a gap)"
+            mark = "" if stage.in_paper or not self.paper_layers else " (closes a gap)"
             table.add_row(f"layers: {stage.name}{mark}", format_count(stage.layers))
         table.add_section()
         ratio = self.parameters / self.lower_bound
         for name, value in (
             ("blocks", format_count(self.blocks)),
-            ("of them in the paper", format_count(self.paper_layers)),
+            *self._remarks(),
             ("parameters", format_count(self.parameters)),
             ("non-zeros, at most", format_count(self.nonzeros_limit)),
             ("lower bound of Section 5.4", format_count(int(self.lower_bound))),
             ("parameters / lower bound", f"{float(ratio):.1f}"),
-            ("id bits (float64 allows 51)", f"{c.id_bits}"),
+            (f"id bits (float64 allows {self.id_bits_limit})", f"{self.id_bits}"),
             ("weights", format_bytes(self.stored_bytes)),
             ("memory while building, about", format_bytes(self.peak_bytes)),
         ):
             table.add_row(name, value)
         return table
+
+    def _remarks(self) -> list[tuple[str, str]]:
+        """What stands below the number of blocks."""
+        return [("of them in the paper", format_count(self.paper_layers))]
+
+    @property
+    def label(self) -> str:
+        """The construction in few words."""
+        return self.constants.theorem
+
+    @property
+    def source(self) -> str:
+        """Whose construction it is, in words."""
+        return f"{self.constants.theorem} of {self.constants.paper.key}"
+
+    @property
+    def is_vacuous(self) -> bool:
+        """Whether the grid is so coarse that every cell is given up: equal columns."""
+        c = self.constants
+        return not c.positional and c.grid.num_distinct_sets == 0
+
+    @property
+    def id_bits_limit(self) -> int:
+        """Bits that an id may have in float64."""
+        return FLOAT64_BITS - WINDOW_BITS
+
+    def objections(self) -> list[str]:
+        """Why the grid cannot work, if it cannot, all reasons."""
+        return _objections(self)
 
     def __str__(self) -> str:
         """The table as text."""
@@ -348,6 +380,21 @@ def check_feasible(plan: Plan, max_memory: int = DEFAULT_MAX_MEMORY) -> None:
         MemoryLimitError: If building would need more than `max_memory` bytes.
     """
     c = plan.constants
+    wrong = plan.objections()
+    if wrong:
+        raise GridError(". ".join(wrong) + ".")
+    if plan.peak_bytes > max_memory:
+        msg = (
+            f"n={c.n}, d={c.d}, grid={c.K} makes {format_count(plan.blocks)} blocks and "
+            f"needs about {format_bytes(plan.peak_bytes)} to build, more than the limit of "
+            f"{format_bytes(max_memory)}. Use a coarser grid, or raise the limit "
+            "(max_memory in Python, --max-memory in the shell)."
+        )
+        raise MemoryLimitError(msg)
+
+
+def _objections(plan: Plan) -> list[str]:
+    c = plan.constants
     wrong: list[str] = []
     if c.softened and not c.grid.is_dyadic:
         below = 1 << (c.K.bit_length() - 1)
@@ -369,16 +416,7 @@ def check_feasible(plan: Plan, max_memory: int = DEFAULT_MAX_MEMORY) -> None:
         )
     if c.softened and not c.grid.box.is_unit:
         wrong += list(_boxes_too_far_from_zero(c))
-    if wrong:
-        raise GridError(". ".join(wrong) + ".")
-    if plan.peak_bytes > max_memory:
-        msg = (
-            f"n={c.n}, d={c.d}, grid={c.K} makes {format_count(plan.blocks)} blocks and "
-            f"needs about {format_bytes(plan.peak_bytes)} to build, more than the limit of "
-            f"{format_bytes(max_memory)}. Use a coarser grid, or raise the limit "
-            "(max_memory in Python, --max-memory in the shell)."
-        )
-        raise MemoryLimitError(msg)
+    return wrong
 
 
 def _smaller_grid(plan: Plan) -> str:

@@ -53,6 +53,21 @@ def piecewise_constant(
     return table
 
 
+def all_multisets(c: Constants, target: Target, progress: Progress = no_progress) -> Table:
+    """f at the centres of all cells up to permutations, equal columns included.
+
+    Raises:
+        TargetError: As `piecewise_constant`.
+    """
+    columns = np.concatenate([c.grid.distinct_sets(), c.grid.repeated_multisets()])
+    progress("evaluate the target", 0, len(columns))
+    table = Table(columns, target(c.grid.centres(columns)))
+    progress("evaluate the target", len(columns), len(columns))
+    if c.n > 1:
+        check_equivariance(c, target, table, progress)
+    return table
+
+
 def check_equivariance(
     c: Constants, target: Target, table: Table, progress: Progress = no_progress
 ) -> None:

@@ -27,6 +27,9 @@ class ArchitectureSpec:
         activation: "relu", or "piecewise-linear" (the set Phi) in the modified class.
         positional: True when an encoding E is added to the input (T_P).
         attention: "urpe" when every head has a gain and a bias of the value (Omega_U).
+        width: w, the registers of a token inside the network, where there is a read-in and
+            a read-out; None for d_model and neither of them.
+        num_prefix: P, constant tokens that stand before the sequence.
     """
 
     seq_len: int
@@ -38,11 +41,18 @@ class ArchitectureSpec:
     activation: Activation
     positional: bool
     attention: AttentionKind = "dense"
+    width: int | None = None
+    num_prefix: int = 0
+
+    @property
+    def inner_width(self) -> int:
+        """The width of the blocks: w, or d."""
+        return self.d_model if self.width is None else self.width
 
     @property
     def attention_parameters(self) -> int:
         """Numbers in one attention layer: W_Q, W_K, W_V, W_O, b_Q; with URPE b_V and C."""
-        d, h, m = self.d_model, self.num_heads, self.d_head
+        d, h, m = self.inner_width, self.num_heads, self.d_head
         return h * (4 * m * d + m) + self.urpe_parameters
 
     @property
@@ -55,7 +65,7 @@ class ArchitectureSpec:
     @property
     def feed_forward_parameters(self) -> int:
         """Numbers in one feed-forward layer: W_1, b_1, W_2, b_2."""
-        d, r = self.d_model, self.d_ff
+        d, r = self.inner_width, self.d_ff
         return 2 * r * d + r + d
 
     @property
@@ -74,11 +84,14 @@ class ArchitectureSpec:
         name = "Omega_U" if self.attention == "urpe" else "T"
         mark = "_P" if self.positional else ""
         bar = "" if self.normaliser == "softmax" else "modified "
-        return f"{bar}{name}{mark}^{{{self.num_heads},{self.d_head},{self.d_ff}}}"
+        inside = "" if self.width is None else f" of width {self.width}"
+        return f"{bar}{name}{mark}^{{{self.num_heads},{self.d_head},{self.d_ff}}}{inside}"
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; without what is as in files written before it existed."""
         values = asdict(self)
         if self.attention == "dense":
             del values["attention"]
+        if self.width is None:
+            del values["width"], values["num_prefix"]
         return values

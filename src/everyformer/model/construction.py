@@ -9,7 +9,8 @@ import numpy as np
 from everyformer.errors import DomainError
 from everyformer.papers import YUN2020
 
-Theorem = Literal["Theorem 2", "Theorem 3"]
+Theorem = Literal["Theorem 2", "Theorem 3", "Averaging", "Memory"]
+"""Of Yun et al. 2020 (3: Luo et al. 2022 too), or a construction of this project."""
 
 
 @dataclass(frozen=True)
@@ -17,12 +18,13 @@ class Construction:
     """The constants of a construction.
 
     Attributes:
-        theorem: "Theorem 2" (permutation equivariant) or "Theorem 3" (with positions).
+        theorem: "Theorem 2" (permutation equivariant), "Theorem 3" (with positions),
+            "Averaging" (averaging attention), or "Memory" (of a finite set).
         target: Name of the function that was approximated.
         grid: K = 1/delta, cells per axis.
         lows: Lower end of the domain, one number per coordinate.
         highs: Upper end of the domain, one number per coordinate.
-        id_direction: u; the id of a token z is u^T z.
+        id_direction: u; the id of a token z (of its registers) is u^T z.
         id_low: Smallest id that the value map knows (t_l of Lemma 6 in Theorem 2).
         id_high: No id that the value map knows is as large (t_r of Lemma 6).
         ramp_width: Width of the quantiser's ramps in cells of the unit cube, 0 if none.
@@ -59,8 +61,10 @@ class Construction:
         box = " x ".join(
             f"[{a:g}, {b:g}]" for a, b in zip(self.lows, self.highs, strict=True)
         )
-        if self.theorem == "Theorem 3":
-            why = "Theorem 3 approximates on the domain alone and says nothing beyond it"
+        if self.theorem != "Theorem 2":
+            known = "approximates on the domain alone and says nothing beyond it"
+            made = "Theorem 3" if self.theorem == "Theorem 3" else "the network"
+            why = f"{made} {known}"
             cure = f"Clip the input to {box}, or construct on a larger domain."
         else:
             why = (

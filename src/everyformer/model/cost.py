@@ -16,7 +16,8 @@ class Cost:
         blocks: Depth.
         attention_layers: Blocks whose attention half is used.
         feed_forward_layers: Blocks whose feed-forward half is used.
-        parameters: Numbers in all blocks of the class, unused halves included, and in E.
+        parameters: Numbers in all blocks of the class, unused halves included, and in E;
+            of a network with registers, whose layers differ in size, numbers stored.
         nonzeros: Numbers among them that are not zero.
         stored_bytes: Eight bytes for each stored number (unused halves are not stored).
     """
@@ -49,11 +50,14 @@ def count(network: Network) -> Cost:
     weights = [
         array for name, array in network.arrays() if ".phi." not in name
     ]  # phi is a choice of activation, not a trainable number
+    parameters = network.blocks * spec.block_parameters + extra
+    if network.registers is not None:
+        parameters = sum(array.size for array in weights)
     return Cost(
         blocks=network.blocks,
         attention_layers=attention,
         feed_forward_layers=feed_forward,
-        parameters=network.blocks * spec.block_parameters + extra,
+        parameters=parameters,
         nonzeros=ones + sum(int(np.count_nonzero(array)) for array in weights),
         stored_bytes=8 * sum(array.size for _, array in network.arrays()),
     )

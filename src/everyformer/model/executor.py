@@ -13,6 +13,7 @@ from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.construction import Construction
 from everyformer.model.exact import Cache, run_exact
 from everyformer.model.forward import Progress, no_progress, run_stages
+from everyformer.model.registers import Registers
 from everyformer.model.stacks import Stage
 from everyformer.numerics.rationals import exact_array
 
@@ -29,12 +30,14 @@ class Executor:
         stages: The blocks.
         positions: E, or None.
         construction: What folding needs to know, or None.
+        registers: The read-in and the read-out, or None.
     """
 
     architecture: ArchitectureSpec
     stages: tuple[Stage, ...]
     positions: np.ndarray | None
     construction: Construction | None
+    registers: Registers | None = None
 
     @cached_property
     def is_exact(self) -> bool:
@@ -65,13 +68,23 @@ class Executor:
                 "network.in_float64(allow_rounding=True)."
             )
             raise NumberKindError(msg)
-        if name == "exact" and self.architecture.normaliser != "hardmax":
+        rational = self.architecture.normaliser == "hardmax" or self.is_averaging
+        if name == "exact" and not rational:
             msg = (
                 "executor='exact' needs hardmax; softmax has no rational values. "
                 "Construct with softened=False."
             )
             raise NumberKindError(msg)
         return name, "asked for"
+
+    @cached_property
+    def is_averaging(self) -> bool:
+        """Whether all scores are 0 by the weights, so that softmax is the plain mean."""
+        stacks = [s.attention for s in self.stages if s.attention is not None]
+        return all(
+            not stack.W_K.any() or not (stack.W_Q.any() or stack.b_Q.any())
+            for stack in stacks
+        )
 
     def explain(self, name: str, device: str) -> str:
         """The choice in words, with what the other executors would do."""
@@ -84,7 +97,8 @@ class Executor:
             "folded": "rounding, a recursion on integers and a table look-up",
         }[chosen]
         lines = [f"{chosen}: {text} ({reason})"]
-        if chosen == "literal" and self.construction is not None:
+        foldable = self.construction is not None and self.registers is None
+        if chosen == "literal" and foldable:
             lines.append(
                 "executor='folded' is faster for millions of sequences and equal on the "
                 "plateaus; between them it takes the value of the cell"
@@ -109,26 +123,28 @@ class Executor:
         if chosen == "exact":
             return self.exact(exact_array(x), progress).astype(np.float64).reshape(shape)
         if chosen == "reference":
-            state = self._moved(x)
+            state = self.enter(x)
             normaliser = self.architecture.normaliser
             for _, after in run_stages(self.stages, state, normaliser, progress):
                 state = after
+            state = self.leave(state)
         elif chosen == "folded":
             state = self._fold(progress)(x, threads)
         elif device == "cpu":
             cpu = import_module("everyformer.model.execute.cpu")
             state = cpu.run(
                 self.packed,
-                self._moved(x),
+                self.enter(x),
                 dtype=dtype,
                 threads=threads,
                 progress=progress,
             )
+            state = self.leave(state)
         else:
             torch = import_module("torch")
             cuda = import_module("everyformer.model.execute.cuda")
-            on_device = torch.from_numpy(self._moved(x)).to(device)
-            state = cuda.run(self.packed, on_device, dtype=dtype).cpu().numpy()
+            on_device = torch.from_numpy(self.enter(x)).to(device)
+            state = self.leave(cuda.run(self.packed, on_device, dtype=dtype).cpu().numpy())
         return state.astype(np.float64).reshape(shape)
 
     def stages_exact(
@@ -146,10 +162,10 @@ class Executor:
         """
         self.choose("exact", "cpu")
         last = None
-        state = self._moved(tokens)
+        state = self.enter(tokens)
         for _, last in run_exact(self.stages, state, progress, self._integers):  # noqa: B007
             pass
-        return state if last is None else last.values()
+        return self.leave(state if last is None else last.values())
 
     @cached_property
     def _integers(self) -> Cache:
@@ -167,11 +183,21 @@ class Executor:
             x = cpu.run(pack((stage,), self.architecture), x, progress=progress)
             yield stage, x.reshape(shape)
 
-    def _moved(self, x: np.ndarray) -> np.ndarray:
-        """x + E."""
+    def enter(self, x: np.ndarray) -> np.ndarray:
+        """What the first block sees: x + E, or the registers."""
+        if self.registers is not None:
+            state = self.registers.read_in(x)
+            return exact_array(state) if x.dtype == object else state
         if self.positions is None:
             return x
         return x + (exact_array(self.positions) if x.dtype == object else self.positions)
+
+    def leave(self, state: np.ndarray) -> np.ndarray:
+        """The result, from what the last block gives."""
+        if self.registers is None:
+            return state
+        result = self.registers.read_out(state)
+        return exact_array(result) if state.dtype == object else result
 
     def _check_dtype(self, dtype: type, chosen: str) -> None:
         if dtype == np.float64:
@@ -203,6 +229,12 @@ class Executor:
     def _fold(self, progress: Progress) -> Any:
         """The folded network; made, and compared with the literal one, on first use."""
         if not self._made:
+            if self.registers is not None:
+                msg = (
+                    "This network cannot be folded: that is for the selective shifts of "
+                    "Yun et al. 2020, and it has registers. Use executor='literal'."
+                )
+                raise NumberKindError(msg)
             fold = import_module("everyformer.model.execute.folded").fold
             parts = (self.architecture, self.stages, self.positions, self.construction)
             self._made.append(fold(*parts, progress))

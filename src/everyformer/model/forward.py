@@ -17,6 +17,10 @@ Progress = Callable[[str, int, int], None]
 """Called as progress(what, done, total) now and then during long work."""
 
 
+HIDDEN_NUMBERS = 1 << 24
+"""Most numbers of a hidden layer that are held at once."""
+
+
 def no_progress(what: str, done: int, total: int) -> None:
     """Report nothing."""
 
@@ -82,6 +86,11 @@ def feed_forward_layer(stack: FeedForwardStack, layer: int, x: np.ndarray) -> np
     the constructed networks every one of those sums is exact in float64.
     """
     tokens = x.reshape(-1, x.shape[-1])  # one matrix product, not one for each sequence
+    some = max(1, HIDDEN_NUMBERS // stack.W_1.shape[1])
+    if len(tokens) > some:  # wide layers: a part of the tokens after the other
+        parts = [tokens[k : k + some] for k in range(0, len(tokens), some)]
+        after = [feed_forward_layer(stack, layer, part) for part in parts]
+        return np.concatenate(after).reshape(x.shape)
     t = tokens @ stack.W_1[layer].T
     t += stack.b_1[layer]
     if stack.phi is None:

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +17,7 @@ from everyformer.model.construction import Construction
 from everyformer.model.executor import Executor, ExecutorName
 from everyformer.model.forward import Progress, no_progress, run_blocks
 from everyformer.model.onnx_export import save_onnx
+from everyformer.model.registers import Registers
 from everyformer.model.stacks import Stage
 from everyformer.model.storage import read_arrays, write_arrays
 from everyformer.numerics.rationals import exact_array, to_float
@@ -30,8 +31,8 @@ class Step:
     """The state of the network after one stage.
 
     Attributes:
-        stage: Name of the stage; "input" for x + E.
-        state: The tokens, shape (*batch, n, d).
+        stage: Name of the stage; "input" for x + E, or for the registers read in.
+        state: The tokens, shape (*batch, n, d); the registers, where there are some.
         ids: u^T z of every token, shape (*batch, n), where the network has ids.
     """
 
@@ -52,15 +53,19 @@ class Network:
         stages: The blocks, in order, stacked by the step of the proof they do.
         positions: E, shape (n, d), or None.
         construction: How to read the insides, if the network was constructed.
+        registers: The read-in and the read-out of a network whose blocks are wider than its
+            tokens, or None.
     """
 
     architecture: ArchitectureSpec
     stages: tuple[Stage, ...]
     positions: np.ndarray | None = None
     construction: Construction | None = None
+    registers: Registers | None = None
 
     def __post_init__(self) -> None:
-        """Check that every gain is one for n tokens."""
+        """Check that every gain is one for n tokens, and that registers fit."""
+        self._check_registers()
         offsets = 2 * self.architecture.seq_len - 1
         for stage in self.stages:
             gain = None if stage.attention is None else stage.attention.gain
@@ -72,6 +77,22 @@ class Network:
                 )
                 raise ValueError(msg)
 
+    def _check_registers(self) -> None:
+        spec, held = self.architecture, self.registers
+        expected = (spec.seq_len, spec.d_model, spec.width, spec.num_prefix)
+        found = (spec.seq_len, spec.d_model, None, 0)
+        if held is not None:
+            found = (len(held.start), held.W_in.shape[1], held.width, held.num_prefix)
+        if found != expected:
+            msg = (
+                f"The registers have (n, d, w, P) = {found}, the architecture {expected}. "
+                "Give registers for this architecture."
+            )
+            raise ValueError(msg)
+        if held is not None and self.positions is not None:
+            msg = "Positions E and registers are both given; put E into registers.start."
+            raise ValueError(msg)
+
     @property
     def blocks(self) -> int:
         """The depth."""
@@ -81,6 +102,8 @@ class Network:
         """Every array with a dotted name that says its stage, in a fixed order."""
         if self.positions is not None:
             yield "positions", self.positions
+        if self.registers is not None:
+            yield from self.registers.arrays()
         for index, stage in enumerate(self.stages):
             for name, array in stage.arrays():
                 yield f"stages.{index}.{name}", array
@@ -138,7 +161,13 @@ class Network:
     @cached_property
     def executor(self) -> Executor:
         """The ways to run this network; weights are packed and compiled once."""
-        return Executor(self.architecture, self.stages, self.positions, self.construction)
+        return Executor(
+            self.architecture,
+            self.stages,
+            self.positions,
+            self.construction,
+            self.registers,
+        )
 
     def exact(self, x: Any, progress: Progress = no_progress) -> np.ndarray:
         """Evaluate in exact arithmetic.
@@ -170,9 +199,7 @@ class Network:
             msg = f"This network has no stage {stage_name!r}. It has: {', '.join(names)}."
             raise ValueError(msg)
         index = names.index(stage_name)
-        before = Network(
-            self.architecture, self.stages[:index], self.positions, self.construction
-        )
+        before = replace(self, stages=self.stages[:index])
         state = before._last(before._run(before.check_input(x), no_progress)).state
         steps = [Step("before", state, self.ids(state))]
         normaliser = self.architecture.normaliser
@@ -213,7 +240,11 @@ class Network:
         # PyTorch takes a second or two to import: only those wait who need it.
         module = import_module("everyformer.model.torch_module")
         return module.TransformerModule(
-            network.architecture, network.stages, network.positions, unroll=unroll
+            network.architecture,
+            network.stages,
+            network.positions,
+            network.registers,
+            unroll=unroll,
         )
 
     def to_onnx(
@@ -226,7 +257,13 @@ class Network:
             allow_rounding: Round rational weights that are not float64 numbers.
         """
         network = self.in_float64(allow_rounding=allow_rounding)
-        save_onnx(Path(path), network.architecture, network.stages, network.positions)
+        save_onnx(
+            Path(path),
+            network.architecture,
+            network.stages,
+            network.positions,
+            network.registers,
+        )
 
     def in_float64(self, *, allow_rounding: bool = False) -> "Network":
         """The network with float64 weights.
@@ -265,23 +302,25 @@ class Network:
             for index, stage in enumerate(self.stages)
         )
         return Network(
-            self.architecture, stages, arrays.get("positions"), self.construction
+            self.architecture,
+            stages,
+            arrays.get("positions"),
+            self.construction,
+            Registers.from_arrays(arrays),
         )
 
     def _run(self, tokens: np.ndarray, progress: Progress) -> Iterator[Step]:
         if self.is_exact:
             yield from self._run_exact(exact_array(tokens), progress)
             return
-        state = tokens if self.positions is None else tokens + self.positions
+        state = self.executor.enter(tokens)
         yield Step("input", state, self.ids(state))
         for stage, after in self.executor.stages_literal(state, progress):
             yield Step(stage.name, after, self.ids(after))
 
     def _run_exact(self, tokens: np.ndarray, progress: Progress) -> Iterator[Step]:
         self.executor.choose("exact", "cpu")
-        state = tokens
-        if self.positions is not None:
-            state = exact_array(tokens + exact_array(self.positions))
+        state = exact_array(self.executor.enter(tokens))
         yield Step("input", state, self.ids(state))
         for stage, after in self.executor.stages_exact(state, progress):
             yield Step(stage.name, after, self.ids(after))
@@ -361,6 +400,7 @@ def load(path: str | os.PathLike[str]) -> Network:
             construction=None
             if construction is None
             else Construction.from_json(construction),
+            registers=Registers.from_arrays(arrays),
         )
     except (KeyError, TypeError, ValueError) as error:
         msg = f"{path} is damaged: {error!r}. Write the network again."

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from everyformer.model.architecture import ArchitectureSpec
+from everyformer.model.registers import Registers
 from everyformer.model.stacks import Stage, toeplitz
 
 OPSET = 17
@@ -50,6 +51,7 @@ def save_onnx(
     architecture: ArchitectureSpec,
     stages: Sequence[Stage],
     positions: np.ndarray | None,
+    registers: Registers | None = None,
 ) -> None:
     """Write the model; the file appears complete or not at all.
 
@@ -69,10 +71,17 @@ def save_onnx(
     state = "x"
     if positions is not None:
         state = graph.add("Add", state, graph.constant(positions))
+    if registers is not None:
+        state = _read_in(graph, state, registers)
     for number, stage in enumerate(stages):
         body, names = _stage_body(helper, stage, architecture, number)
         inputs = [graph.constant(array) for _, array in stage.arrays()]
         state = graph.add("Scan", state, *inputs, body=body, num_scan_inputs=len(names))
+    if registers is not None:
+        ends = (registers.num_prefix, registers.num_prefix + architecture.seq_len, 1)
+        first, last, axis = (graph.constant(np.array([end], np.int64)) for end in ends)
+        kept = graph.add("Slice", state, first, last, axis)
+        state = graph.add("MatMul", kept, graph.constant(registers.W_out.T))
     graph.nodes.append(helper.make_node("Identity", [state], ["y"]))
     model = helper.make_model(
         helper.make_graph(
@@ -88,6 +97,20 @@ def save_onnx(
     )
     onnx.checker.check_model(model)
     _write(onnx, model, path)
+
+
+def _read_in(graph: _Body, x: str, registers: Registers) -> str:
+    """The registers of every token, behind those of the prefix."""
+    product = graph.add("MatMul", x, graph.constant(registers.W_in.T))
+    state = graph.add("Add", product, graph.constant(registers.start))
+    if registers.prefix is None:
+        return state
+    first, one = (graph.constant(np.array(size, np.int64)) for size in ([0], [1]))
+    batch = graph.add("Slice", graph.add("Shape", x), first, one)
+    sizes = graph.constant(np.array(registers.prefix.shape, np.int64))
+    shape = graph.add("Concat", batch, sizes, axis=0)
+    before = graph.add("Expand", graph.constant(registers.prefix), shape)
+    return graph.add("Concat", before, state, axis=1)
 
 
 def _stage_body(
@@ -107,7 +130,8 @@ def _stage_body(
         )
         for dotted, array in arrays
     ]
-    shape = ["batch", architecture.seq_len, architecture.d_model]
+    tokens = architecture.seq_len + architecture.num_prefix
+    shape = ["batch", tokens, architecture.inner_width]
     after = state
     if stage.attention is not None:
         after = _attention(body, after, weights, architecture)

@@ -17,12 +17,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from everyformer.errors import FileFormatError
+from everyformer.model.registers import PREFIX
 from everyformer.numerics.rationals import common_denominator, exact_array
 
 FORMAT = "everyformer-network"
 VERSION = 1
 URPE_VERSION = 2
 """Of files with a gain or a bias of the value, which earlier programs cannot read."""
+
+REGISTERS_VERSION = 3
+"""Of files with a read-in and a read-out."""
 
 URPE_ARRAYS = (".attention.b_V", ".attention.gain")
 _DIGIT_BITS = 62
@@ -41,6 +45,8 @@ def write_arrays(
         else:
             tensors[name] = np.ascontiguousarray(array)
     version = URPE_VERSION if any(n.endswith(URPE_ARRAYS) for n in arrays) else VERSION
+    if any(name.startswith(PREFIX) for name in arrays):
+        version = REGISTERS_VERSION
     header = {"version": version, "denominators": denominators, **description}
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -93,10 +99,10 @@ def _header(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         msg = f"{path} is damaged: {error!r}. Write the network again."
         raise FileFormatError(msg) from error
-    if version not in (VERSION, URPE_VERSION):
+    if version not in (VERSION, URPE_VERSION, REGISTERS_VERSION):
         msg = (
-            f"{path} has format version {version}, this program reads {VERSION} and "
-            f"{URPE_VERSION}. Install the version of everyformer that wrote it."
+            f"{path} has format version {version}, this program reads {VERSION} to "
+            f"{REGISTERS_VERSION}. Install the version of everyformer that wrote it."
         )
         raise FileFormatError(msg)
     return header

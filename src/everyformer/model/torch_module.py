@@ -10,6 +10,7 @@ from torch._higher_order_ops.scan import scan
 
 from everyformer.errors import MemoryLimitError, NumberKindError
 from everyformer.model.architecture import ArchitectureSpec
+from everyformer.model.registers import PREFIX, Registers
 from everyformer.model.stacks import Stage
 
 UNROLL_LIMIT = 50_000
@@ -129,6 +130,7 @@ class TransformerModule(nn.Module):
         architecture: ArchitectureSpec,
         stages: Sequence[Stage],
         positions: np.ndarray | None,
+        registers: Registers | None = None,
         *,
         unroll: bool = False,
     ) -> None:
@@ -150,6 +152,9 @@ class TransformerModule(nn.Module):
         self.positions = (
             None if positions is None else nn.Parameter(torch.tensor(positions))
         )
+        self.registers = nn.ParameterDict()
+        for name, array in () if registers is None else registers.arrays():
+            self.registers[name.removeprefix(PREFIX)] = nn.Parameter(torch.tensor(array))
         hard = architecture.normaliser == "hardmax"
         self.blocks = nn.ModuleList(
             [
@@ -182,6 +187,13 @@ class TransformerModule(nn.Module):
             raise NumberKindError(msg)
         if self.positions is not None:
             x = x + self.positions
+        if self.registers:
+            x = x @ self.registers["W_in"].mT + self.registers["start"]
+            if "prefix" in self.registers:
+                before = self.registers["prefix"].expand(*x.shape[:-2], -1, -1)
+                x = torch.cat([before, x], dim=-2)
         for block in self.blocks:
             x = block(x)
+        if self.registers:
+            x = x[..., self.architecture.num_prefix :, :] @ self.registers["W_out"].mT
         return x

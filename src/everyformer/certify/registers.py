@@ -1,0 +1,295 @@
+"""Networks with registers and averaging attention: what given weights compute on cells.
+
+Everything is read off the weights, by what they do and not by what they are called.
+
+1. Registers that no stage writes are *inputs*: affine functions of one coordinate of the
+   token, or constants of its position. All other registers start as constants.
+2. A feed-forward stage whose layers write nothing that they read is a sum of ridges
+   (`certify/ridge.py`). A ridge that looks at one coordinate is constant on pieces of it:
+   the longest one in each cell is the cell's plateau, the rest is ramp. A ridge that looks
+   at registers known on plateaus takes there one exact value.
+3. A head with W_K = 0, or with W_Q = 0 and b_Q = 0, has scores 0: softmax is the mean.
+4. A ridge that is constant far out keeps what it writes in the range of its values at its
+   bends, for every input: no clamp is needed on the ramps.
+"""
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import lcm
+
+import numpy as np
+
+from everyformer.certify.quantiser import Plateaus
+from everyformer.certify.register_plateaus import PlateauSearch
+from everyformer.certify.register_stages import (
+    OUTWARD,
+    UNIT,
+    Exact,
+    Layer,
+    Mean,
+    add_mean,
+    add_ridges,
+    nothing_added,
+    read_stage,
+)
+from everyformer.certify.ridge import SLACK
+from everyformer.certify.rounding import gamma
+from everyformer.certify.undecided import Undecided
+from everyformer.certify.values import Mode, Values
+from everyformer.certify.weights import RegisterWeights, Weights, to_fractions
+from everyformer.targets.box import Box, Grid
+
+
+@dataclass(frozen=True)
+class RegisterReading:
+    """A network with registers as the prover reads it.
+
+    Attributes:
+        grid: n, K and the box.
+        plateaus: Where everything that looks at the input is constant.
+        tokens: The registers of every token and column before attention, (n, V, w).
+        later: Attention and what comes after it.
+        inputs: Which registers vary on a plateau.
+        registers: The read-in and the read-out.
+        positional: Whether positions are told apart.
+        ranges: An interval for each coordinate of the output, for every input.
+        run_slack: By how much a float64 run may leave it.
+        run_obstacle: Why no float64 run is followed, or None.
+        last: Name of the last stage.
+    """
+
+    grid: Grid
+    plateaus: Plateaus
+    tokens: Exact
+    later: tuple[Layer | Mean, ...]
+    inputs: np.ndarray
+    registers: RegisterWeights
+    positional: bool
+    ranges: tuple[tuple[Fraction | None, Fraction | None], ...]
+    run_slack: tuple[Fraction, ...]
+    run_obstacle: str | None
+    last: str
+    exact: bool = False
+
+    @property
+    def noise(self) -> tuple[str, str]:
+        """What the radius in real arithmetic is, and where it is explained."""
+        return "values of the network as float64 numbers", "docs/certificates.md"
+
+    def values(self, columns: np.ndarray, mode: Mode) -> Values:
+        """The network's values on cells, and how far from them it may be.
+
+        Raises:
+            Undecided: If a step cannot be proved, naming the stage.
+        """
+        n = columns.shape[1]
+        at = (np.arange(n), columns)
+        error = self.tokens.error[at]
+        if mode == "real":
+            error = np.zeros_like(error)
+        state = Exact(self.tokens.numbers[at], self.tokens.unit, error)
+        for stage in self.later:
+            if isinstance(stage, Mean):
+                state = add_mean(stage, state, self.inputs, mode)
+            else:
+                state = add_ridges(stage, state, self.inputs, mode)
+        return self._read_out(state, mode)
+
+    def _read_out(self, state: Exact, mode: Mode) -> Values:
+        W = to_fractions(self.registers.W_out)
+        factor = lcm(*(v.denominator for v in W.flat))
+        whole = np.array([int(v * factor) for v in W.flat], dtype=object).reshape(W.shape)
+        numbers = np.asarray(state.numbers.astype(object) @ whole.T)
+        unit = state.unit * factor
+        exact = [Fraction(int(v), unit) for v in numbers.reshape(-1)]
+        centre = np.array([float(v) for v in exact])
+        radius = np.array(
+            [
+                float(abs(Fraction(c) - v))
+                for c, v in zip(centre.tolist(), exact, strict=True)
+            ]
+        )
+        radius = radius.reshape(numbers.shape) * OUTWARD
+        if mode == "float64":
+            size = np.abs(self.registers.W_out).T
+            own = float(gamma(len(size) + 2)) * OUTWARD
+            radius = radius + (state.error @ size + own * (state.sizes() @ size)) * OUTWARD
+        return Values(centre.reshape(numbers.shape), radius)
+
+
+def read_registers(weights: Weights, box: Box, cells: int) -> RegisterReading:
+    """Examine the weights of a network with registers.
+
+    Raises:
+        Undecided: Naming the stage whose weights are not of the form that is followed.
+    """
+    registers = weights.registers
+    assert registers is not None, "only networks with registers come here"  # noqa: S101
+    if registers.prefix is not None:
+        raise Undecided("registers", "tokens before the sequence are not followed here")
+    n = weights.seq_len
+    stages = [read_stage(stage, n) for stage in weights.stages]
+    inputs = _inputs(registers, stages)
+    if (registers.W_out[:, inputs] != 0).any():
+        raise Undecided("registers", "the read-out reads a register that varies in a cell")
+    first = next((k for k, s in enumerate(stages) if isinstance(s, Mean)), len(stages))
+    grid = Grid(cells, n, box)
+    early, why = stages[:first], None
+    try:
+        plateaus, tokens = _before_attention(registers, early, inputs, grid, "float64")
+    except Undecided as found:
+        plateaus, tokens = _before_attention(registers, early, inputs, grid, "real")
+        why = str(found)
+    reading = RegisterReading(
+        grid=grid,
+        plateaus=plateaus,
+        tokens=tokens,
+        later=tuple(stages[first:]),
+        inputs=inputs,
+        registers=registers,
+        positional=weights.positional,
+        ranges=(),
+        run_slack=(),
+        run_obstacle=why,
+        last=weights.stages[-1].name,
+    )
+    with np.errstate(invalid="ignore"):  # infinite ranges have no middle, and stay so
+        return _with_ranges(reading, stages, box)
+
+
+def _inputs(registers: RegisterWeights, stages: list[Layer | Mean]) -> np.ndarray:
+    """Registers that depend on the token's coordinates; no stage may write them."""
+    inputs = np.asarray(registers.W_in.any(axis=1))
+    for stage in stages:
+        if isinstance(stage, Mean):
+            written = (stage.matrix != 0).any(axis=1)
+        else:
+            written = (stage.shift != 0).astype(bool)
+            for ridge in stage.ridges:
+                written[ridge.writes] = True
+        if (np.asarray(written, dtype=bool) & inputs).any():
+            raise Undecided(stage.name, "it writes a register that holds the input")
+    return inputs
+
+
+def _before_attention(
+    registers: RegisterWeights,
+    stages: list[Layer | Mean],
+    inputs: np.ndarray,
+    grid: Grid,
+    mode: Mode,
+) -> tuple[Plateaus, Exact]:
+    """Plateaus of all cells, and the registers of every token and column on them."""
+    n, d, K, V = grid.seq_len, grid.d_model, grid.cells, grid.columns
+    search = PlateauSearch(registers, grid)
+    start = to_fractions(np.where(inputs, 0.0, registers.start))
+    unit = lcm(*(v.denominator for v in start.flat))
+    numbers = np.array([int(v * unit) for v in start.flat], dtype=object)
+    numbers = np.broadcast_to(numbers.reshape(n, 1, -1), (n, V, start.shape[1]))
+    # A read-in of constants is 0 x + start: nothing rounds.
+    tokens = Exact(numbers, unit, np.zeros(numbers.shape))
+    columns = grid.digits(np.arange(V))  # [V, d]
+    for stage in stages:
+        assert isinstance(stage, Layer), "attention comes later"  # noqa: S101
+        looking = [ridge for ridge in stage.ridges if ridge.row[inputs].any()]
+        rest = [ridge for ridge in stage.ridges if not ridge.row[inputs].any()]
+        update, error = nothing_added(tokens)
+        for ridge in looking:
+            values, rounding = search.plateaus(stage.name, ridge)  # [n, K, c] on i
+            i = search.coordinate(stage.name, ridge)
+            update[..., ridge.writes] += values[:, columns[:, i]]
+            error[..., ridge.writes] += rounding[:, columns[:, i]]
+        own = Layer(stage.name, tuple(rest), stage.shift, stage.count)
+        tokens = add_ridges(own, tokens, inputs, mode, (looking, update, error))
+    lengths = search.lengths()
+    ramps = np.array(
+        [[grid.box.widths[i] - sum(lengths[j][i]) for i in range(d)] for j in range(n)],
+        dtype=object,
+    )
+    lost = [[2 * K * search.lost(j, i) for i in range(d)] for j in range(n)]
+    shortest = Fraction(1)
+    for j in range(n):
+        for i in range(d):
+            shortest *= min(lengths[j][i]) * K / grid.box.widths[i]
+    ramps_run = ramps + np.array(lost, dtype=object)
+    nothing = np.empty((n, d, 0), dtype=object)
+    return Plateaus(nothing, ramps, ramps_run, shortest, len(stages)), tokens
+
+
+def _with_ranges(
+    reading: RegisterReading, stages: list[Layer | Mean], box: Box
+) -> RegisterReading:
+    """Where every register stays for every input, in real arithmetic and in float64."""
+    held = reading.registers
+    far = np.array([max(abs(a), abs(b)) for a, b in zip(box.lows, box.highs, strict=True)])
+    reach = np.abs(held.W_in) @ far * OUTWARD
+    low = held.start.min(axis=0) - reach
+    high = held.start.max(axis=0) + reach
+    slack = (np.abs(low) + np.abs(high)) * SLACK * reading.inputs
+    obstacle = reading.run_obstacle
+    w = len(low)
+    for stage in stages:
+        size = np.maximum(np.abs(low), np.abs(high)) + slack
+        if isinstance(stage, Mean):
+            # The mean of all tokens lies in the range of each register.
+            M = stage.matrix.astype(np.float64)
+            centre, half = (low + high) / 2, (high - low) / 2 * OUTWARD
+            with np.errstate(invalid="ignore"):
+                middle = _product(M, centre)
+                spread = _product(stage.sizes, half + size * SLACK)
+            low, high = _widened(low + middle - spread, high + middle + spread)
+            rounds = float(gamma(stage.roundings)) + 4 * UNIT
+            extra = _product(stage.sizes, slack + rounds * size)
+            slack = (slack + extra + np.where(extra > 0, 4 * UNIT * size, 0.0)) * OUTWARD
+            continue
+        shift = stage.shift.astype(np.float64)
+        low, high = low + shift, high + shift
+        before, walk, touched = size, np.zeros(w), shift != 0
+        for ridge in stage.ridges:
+            least, most = ridge.range
+            low[ridge.writes] += least
+            high[ridge.writes] += most
+            walk[ridge.writes] += ridge.walk
+            touched[ridge.writes] = True
+            seen = float(_product(np.abs(ridge.row)[None], before)[0]) * OUTWARD
+            if not ridge.forward or not np.isfinite(seen):
+                unseen = f"{stage.name}: nothing bounds what its hidden units see"
+                obstacle = obstacle or unseen
+                continue
+            most_seen = np.array([seen])
+            slack[ridge.writes] += ridge.rounding(most_seen, most_seen, w)[0]
+        low, high = _widened(low, high)
+        size = np.maximum(np.abs(low), np.abs(high)) + before + walk + slack
+        slack = slack + np.where(touched, 3 * UNIT * stage.count * size, 0.0)
+    W = held.W_out
+    centre, half = (low + high) / 2, (high - low) / 2 * OUTWARD
+    middle, spread = _product(W, centre), _product(np.abs(W), half)
+    bottom, top = _widened(middle - spread, middle + spread)
+    size = np.maximum(np.abs(low), np.abs(high)) + slack
+    extra = _product(np.abs(W), slack + float(gamma(w + 2)) * size) * OUTWARD
+    ranges: list[tuple[Fraction | None, Fraction | None]] = [
+        (Fraction(float(a)), Fraction(float(b)))
+        if np.isfinite([a, b]).all()
+        else (None, None)
+        for a, b in zip(bottom, top, strict=True)
+    ]
+    if not np.isfinite(extra).all():
+        obstacle = obstacle or f"{reading.last}: nothing bounds the rounding of the output"
+        extra = np.zeros_like(extra)
+    return replace(
+        reading,
+        ranges=tuple(ranges),
+        run_slack=tuple(Fraction(float(e)) for e in extra),
+        run_obstacle=obstacle,
+    )
+
+
+def _product(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    """A matrix times a vector that may have infinite entries, where 0 times them is 0."""
+    with np.errstate(invalid="ignore"):
+        return np.where(matrix == 0, 0.0, matrix * vector).sum(axis=-1)
+
+
+def _widened(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    margin = np.where(np.isfinite(low + high), (np.abs(low) + np.abs(high)) * 2.0**-48, 0.0)
+    return low - margin, high + margin

@@ -1,0 +1,280 @@
+"""What averaging attention will cost, and when float64 cannot hold it."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, comb, log2
+from typing import Any, get_args
+
+from everyformer.construct.averaging import NARROW, Averaging, Variant
+from everyformer.construct.codes import MAX_STEPS, prime_from
+from everyformer.construct.constants import Constants
+from everyformer.construct.plan import Plan, StageCount
+from everyformer.errors import GridError
+from everyformer.model.architecture import ArchitectureSpec
+from everyformer.targets.box import Grid
+from everyformer.targets.target import Target
+
+BITS = 52
+"""Integers up to 2^52 and their halves are float64 numbers."""
+
+RAMP_SHARE = 32
+"""Ramps may add 1/32 of (hi - lo)/K to the distance."""
+
+TOLERATED = Fraction(3, 8)
+"""A look-up with ramp 1/4 between integers is right for errors of its key up to this."""
+
+
+@dataclass(frozen=True)
+class AveragingPlan(Plan):
+    """The cost of averaging attention by formula.
+
+    Attributes:
+        averaging: Sizes and constants.
+    """
+
+    averaging: Averaging
+
+    @property
+    def label(self) -> str:
+        """The construction in few words."""
+        kind = "with" if self.averaging.positional else "without"
+        return f"averaging attention {kind} positions"
+
+    @property
+    def source(self) -> str:
+        """Whose construction it is, in words."""
+        return f"{self.label}, {self.averaging.variant}"
+
+    @property
+    def is_vacuous(self) -> bool:
+        """Never: equal columns are as good as others."""
+        return False
+
+    @property
+    def blocks(self) -> int:
+        """Depth; the wide variants have the attention in the block of the look-up."""
+        layers = sum(stage.layers for stage in self.stages)
+        return layers if self.averaging.variant == "narrow" else layers - 1
+
+    @property
+    def rows(self) -> int:
+        """Keys of the look-up."""
+        return lookup_rows(self.averaging)
+
+    @property
+    def _hidden(self) -> int:
+        return sum(hidden_units(self.averaging).values())
+
+    @property
+    def parameters(self) -> int:
+        """Numbers that are stored: layers differ in size, and unused halves have none."""
+        w, n, d = self.architecture.inner_width, self.averaging.n, self.averaging.d
+        layers = sum(stage.layers for stage in self.stages) - 1
+        return self._hidden * (2 * w + 1) + layers * w + 4 * w + 1 + w * (2 * d + n)
+
+    @property
+    def nonzeros_limit(self) -> int:
+        """Numbers that the construction may set."""
+        a, units = self.averaging, hidden_units(self.averaging)
+        last = units.pop("look-up")
+        count = 3 * sum(units.values()) + 2 + last * (3 + a.d) + a.d
+        read = 2 * a.d + (a.n * (a.d + 1) if a.positional else a.n * a.d)
+        return count + read
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the stored float64 weights."""
+        return 8 * self.parameters
+
+    @property
+    def id_bits(self) -> int:
+        """Bits of the largest key."""
+        a = self.averaging
+        if a.positional or prime_from(a.V) ** a.n <= MAX_STEPS:
+            return a.largest_key.bit_length()
+        return (a.V * a.n * prime_from(a.V) ** a.n).bit_length()
+
+    @property
+    def id_bits_limit(self) -> int:
+        """Bits that a key may have in float64."""
+        return BITS
+
+    @property
+    def peak_bytes(self) -> int:
+        """About what building needs: weights twice, the table and its keys."""
+        a = self.averaging
+        return 3 * self.stored_bytes + self.rows * 8 * (6 * a.d + 10)
+
+    def _remarks(self) -> list[tuple[str, str]]:
+        return [
+            ("of them with attention", "1"),
+            ("ramp width", f"{_power(self.averaging.ramp)}"),
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return super().to_json() | {
+            "theorem": "Averaging",
+            "paper": "everyformer",
+            "method": "averaging",
+            "variant": self.averaging.variant,
+            "positional": self.averaging.positional,
+            "attention_layers": 1,
+            "ramp_width": str(self.averaging.ramp),
+        }
+
+    def objections(self) -> list[str]:
+        """Why float64 cannot hold it, all reasons."""
+        a = self.averaging
+        given = f"n={a.n}, d={a.d}, grid={a.K}"
+        if not a.positional:
+            return _equivariant_objections(a, given, self.id_bits)
+        wrong: list[str] = []
+        bits = a.n * a.d * log2(a.K)
+        if bits > BITS:
+            wrong.append(
+                f"{given} numbers {a.K}^{a.n * a.d} cells, which takes {bits:.1f} bits; "
+                f"float64 has room for {BITS}. Use a coarser grid"
+            )
+            return wrong
+        rounded = Fraction(3 * a.n + 2, 2**53) * a.sequences
+        if rounded >= TOLERATED:
+            wrong.append(
+                f"{given}: the mean of {a.n} tokens is rounded by up to "
+                f"{float(rounded):.2g}, and the look-up tolerates 3/8. Use a coarser grid"
+            )
+        need = bits + log2(a.n / a.ramp)
+        if a.variant == "two-step":
+            need = max(log2(a.n**2 * a.K / a.ramp), bits + log2(4 * a.n * a.K))
+        if need > BITS or a.ramp > Fraction(1, 4 * a.K):
+            wrong.append(
+                f"{given}: hidden units of size K^N n / ramp cancel inside one sum, which "
+                f"takes {bits + log2(4 * a.n * a.K):.1f} bits or more; float64 has {BITS}. "
+                "Use a coarser grid, or variant='two-step'"
+            )
+        return wrong
+
+
+def _equivariant_objections(a: Averaging, given: str, bits: int) -> list[str]:
+    wrong: list[str] = []
+    q = prime_from(a.V)
+    if a.n > 1 and q**a.n > MAX_STEPS and (a.n + 1) ** (a.V - 2) > MAX_STEPS:
+        wrong.append(
+            f"{given} has {a.V} symbols; a Bose-Chowla set for {a.n} of them takes "
+            f"{q}^{a.n} = {float(q**a.n):.3g} steps to find, more than {MAX_STEPS:.0e}. "
+            "Use a coarser grid, or positions (positional=True, --positional)"
+        )
+    elif Fraction(a.n + 4, 2**53) * a.largest_key >= TOLERATED or bits > BITS:
+        wrong.append(
+            f"{given} has keys of {bits} bits, which float64 rounds by more than the "
+            "look-up tolerates. Use a coarser grid, or positions (positional=True, "
+            "--positional)"
+        )
+    if log2(a.V / a.ramp) > BITS:
+        wrong.append(
+            f"{given}: hidden units of size V / ramp = {float(a.V / a.ramp):.3g} cancel "
+            f"inside one sum, and float64 has {BITS} bits. Use a coarser grid"
+        )
+    return wrong
+
+
+def _power(ramp: Fraction) -> str:
+    return f"2^-{ramp.denominator.bit_length() - 1}"
+
+
+def lookup_rows(a: Averaging) -> int:
+    """n K^N keys; V binom(V + n - 2, n - 1) in the equivariant case."""
+    if a.positional:
+        return a.n * a.sequences
+    return a.V * comb(a.V + a.n - 2, a.n - 1)
+
+
+def hidden_units(a: Averaging) -> dict[str, int]:
+    """Hidden units of each feed-forward stage."""
+    n, d, K, V = a.n, a.d, a.K, a.V
+    if not a.positional:
+        first = {"symbols": 2 * d * (K - 1), "codes": 2 * (V - 1)}
+    elif a.variant == "two-step":
+        first = {"whole digits": 2 * d * (n * K - 1), "placed digits": 2 * d * (n * K - 1)}
+    else:
+        first = {"digits": 2 * d * (n * K - 1)}
+    return first | {"look-up": 2 * (lookup_rows(a) - 1)}
+
+
+def ramp_width(n: int, d: int, K: int, p: Fraction, variant: Variant) -> Fraction:
+    """rho: small enough for p, large enough for float64; a power of two.
+
+    The ramps add at most (N^2 K rho)^(1/p) (hi - lo) to d_p. rho is the largest power of
+    two that keeps this below (hi - lo) / (32 K), unless float64 needs a larger one.
+    """
+    N = n * d
+    exponent = ceil(float(p) * log2(RAMP_SHARE * K) + 2 * log2(N) + log2(K))
+    room = BITS - ceil(N * log2(K) + log2(n))
+    if variant == "two-step":
+        room = BITS - ceil(log2(n * n * K))
+    return Fraction(1, 2 ** max(min(exponent, room), 1))
+
+
+def plan_averaging(
+    target: Target,
+    grid: int,
+    *,
+    p: Fraction = Fraction(2),
+    positional: bool | None = None,
+    variant: Variant = "wide",
+) -> AveragingPlan:
+    """Count the layers and parameters of averaging attention; nothing is built.
+
+    Args:
+        target: The function.
+        grid: K, cells per axis.
+        p: The exponent of d_p, which decides how narrow ramps are.
+        positional: With positions; by default unless the target is equivariant.
+        variant: "wide", "narrow" or "two-step".
+
+    Raises:
+        GridError: If the grid is no integer >= 2, there is no such variant, or the target
+            needs positions.
+    """
+    if variant not in get_args(Variant):
+        known = ", ".join(repr(name) for name in get_args(Variant))
+        msg = f"variant={variant!r} does not exist. Choose one of {known}."
+        raise GridError(msg)
+    shape = Grid(grid, target.seq_len, target.domain)
+    if positional is None:
+        positional = not target.equivariant
+    if not positional and not target.equivariant and target.seq_len > 1:
+        msg = (
+            f"positional=False, but {target.name} is not declared equivariant: without "
+            "positions a Transformer is permutation equivariant and cannot approximate it. "
+            "Leave positional out, or declare equivariant=True."
+        )
+        raise GridError(msg)
+    if variant == "two-step" and not positional:
+        msg = (
+            "variant='two-step' without positions does not exist: the equivariant "
+            "construction has its codes in a step of their own. Use variant='wide'."
+        )
+        raise GridError(msg)
+    n, d, K = target.seq_len, target.d_model, shape.cells
+    a = Averaging(shape, positional, variant, ramp_width(n, d, K, p, variant))
+    units = hidden_units(a)
+    stages = [
+        StageCount(name, -(-count // NARROW) if variant == "narrow" else 1, False, count)
+        for name, count in units.items()
+    ]
+    stages.insert(-1, StageCount("sum", 1, False, 2))
+    architecture = ArchitectureSpec(
+        seq_len=n,
+        d_model=d,
+        num_heads=1,
+        d_head=1,
+        d_ff=NARROW if variant == "narrow" else max(units.values()),
+        normaliser="softmax",
+        activation="relu",
+        positional=False,
+        width=a.layout.width,
+    )
+    theorem = "Theorem 3" if positional else "Theorem 2"
+    constants = Constants(shape, theorem, softened=True, spacing=K)
+    return AveragingPlan(target.name, constants, architecture, tuple(stages), a)
