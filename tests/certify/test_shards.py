@@ -114,7 +114,7 @@ def test_order_is_by_index_and_shared_travels_once(scheduler: str, tmp_path: Pat
             return "anything"
 
     def task(shared: object, index: int) -> dict[str, Any]:
-        time.sleep(0.6 if index == 0 else 0.02)
+        time.sleep(3 if index == 0 else 0.02)
         (tmp_path / f"{time.monotonic_ns()}-{index}").touch()
         return {"index": index, "process": os.getpid()}
 

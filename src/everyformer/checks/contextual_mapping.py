@@ -178,6 +178,12 @@ def _read_off(
             "not known. Give a function from sequences to ids instead."
         )
         raise ValueError(msg)
+    if construction.theorem not in ("Theorem 2", "Theorem 3"):
+        msg = (
+            f"This network was made by {construction.theorem!r}, whose ids are sums, not "
+            "contextual maps of Lemma 6. Give a function from sequences to ids instead."
+        )
+        raise ValueError(msg)
     if equivariant is None:
         equivariant = construction.theorem == "Theorem 2"
     if interval is None and construction.theorem == "Theorem 2":

@@ -151,8 +151,8 @@ def matching_groups(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]
     """The finest groups of neighbouring dimensions with equal products.
 
     Example:
-        >>> matching_groups((1, 6, 8), (1, 6, 2, 4))
-        [([0], [0]), ([1], [1]), ([2], [2, 3])]
+        >>> matching_groups((6, 8), (6, 2, 4))
+        [([0], [0]), ([1], [1, 2])]
     """
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0

@@ -144,7 +144,7 @@ def _forward_kernel(
     lse = tl.where(
         empty,
         float("-inf"),
-        (m_i + tl.log2(tl.where(empty, 1.0, l_i))) * 0.6931471805599453,
+        m_i + tl.log2(tl.where(empty, 1.0, l_i)),
     )
     mask = offs_m[:, None] < n_q
     if BLOCK_D != D:
@@ -159,7 +159,7 @@ def _forward_kernel(
 def _base_2(LSE, at, rows, n_q):
     """LSE of queries in base 2; inf for one that does not exist or has no key."""
     lse = tl.load(LSE + at + rows, mask=rows < n_q, other=float("-inf"))
-    return tl.where(lse == float("-inf"), float("inf"), lse * 1.4426950408889634)
+    return tl.where(lse == float("-inf"), float("inf"), lse)
 
 
 @triton.jit

@@ -165,7 +165,11 @@ def forward(
     scale: float,
     key_padding: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The output, the logarithm of each row's sum of exponentials, and the table."""
+    """The output, the base-2 logarithm of each row's sum of exponentials, and the table.
+
+    In base 2, as the kernels have it: turned into another base and back, a large logarithm
+    would no longer cancel the logits.
+    """
     problem = Problem.of(q, k, v, bias, gain, key_padding, causal, scale)
     B, H, n_q, n_k = problem.sizes
     out = torch.empty_like(problem.q, memory_format=torch.contiguous_format)
