@@ -78,7 +78,7 @@ def test_size_is_linear_in_the_total_length() -> None:
 
 
 def test_many_sequences_in_time() -> None:
-    """2,000 of length 8 over 64 symbols; 10,000 take 13 s on two cores."""
+    """1,000 of length 8 over 64 symbols; 10,000 take 13 s on two cores."""
     rng = np.random.default_rng(4)
     x, y = rng.integers(0, 64, (1000, 8)), rng.integers(0, 64, (1000, 8))
     start = time.perf_counter()
