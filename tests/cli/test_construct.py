@@ -338,7 +338,9 @@ def test_a_signal_leaves_nothing(
 ) -> None:
     (tmp_path / "slow.py").write_text(SLOW_TARGETS)
     (tmp_path / "scratch").mkdir()
-    program = "from everyformer.cli.app import main; main()"
+    # A job in the background of a plain shell ignores SIGINT, and so would its children.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"{heard}; from everyformer.cli.app import main; main()"
     command = [sys.executable, "-B", "-c", program, "construct", f"slow.py:{during}"]
     with subprocess.Popen(
         [*command, "--grid", "2", "--knowledge", "modulus", "-o", "out"],
