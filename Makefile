@@ -24,7 +24,7 @@ check: venv
 
 test: check
 	$(BIN)/pytest -q -n 2
-	$(BIN)/pytest -q -o addopts="" --strict-markers --import-mode=importlib -m "compile or unhooked" tests
+	$(BIN)/pytest -q -n 2 -o addopts="" --strict-markers --import-mode=importlib -m "compile or unhooked" tests
 
 bench: venv
 	$(BIN)/everyformer bench building
