@@ -9,12 +9,13 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention as attend
 
+from everyformer.checks.calling import call
 from everyformer.checks.following.walk import Followed, follow
 from everyformer.checks.report import check
 from everyformer.checks.rule import Answer
 from everyformer.checks.rules import causal, equal_tokens, permutations, zero_to_zero
 from everyformer.checks.rules.right_stochastic import by_operations as stochastic
-from everyformer.checks.subject import Subject, Trial, call
+from everyformer.checks.subject import Subject, Trial
 from everyformer.errors import InputError
 from everyformer.layers.by_name import attention_by_name
 from everyformer.model.attention_spec import AttentionSpec
@@ -83,6 +84,10 @@ TRAPS: dict[str, tuple[Callable[[Followed], Answer], Forward]] = {
     "division by what may be 0": (
         EQUAL,
         lambda m, x: attend(x, x, x, attn_mask=-1 / m.table.relu()),
+    ),
+    "a bound cut to an integer": (
+        EQUAL,
+        lambda m, x: attend(x, x, x, attn_mask=(m.table**2 + 0.5).long().double().log()),
     ),
     "True is 1": (ZERO, lambda m, x: x + True),
     "0 / 0": (ZERO, lambda m, x: x / x.abs().sum(-1, keepdim=True)),

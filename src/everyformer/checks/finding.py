@@ -91,6 +91,7 @@ class Finding:
         source: The theorem or the definition.
         violation_sampled: The largest violation seen, if one was looked for.
         counterexample: An input on which the property fails.
+        contradicts: What says that the property holds, although it fails.
     """
 
     code: str
@@ -101,6 +102,7 @@ class Finding:
     source: str
     violation_sampled: float | None = None
     counterexample: Counterexample | None = None
+    contradicts: How | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""

@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from everyformer.checks.finding import Finding
-from everyformer.checks.rule import CONTRADICTED, judge
+from everyformer.checks.rule import judge
 from everyformer.checks.rules import RULES
 from everyformer.checks.subject import Subject
 from everyformer.checks.universality import Universality, in_lp, in_sup
@@ -108,7 +108,7 @@ def check(
         raise InputError(f"trials={trials}: at least one is needed. Leave it out for 4.")
     subject = module
     findings = _findings(subject, trials, seed, progress)
-    if any(f"operations {CONTRADICTED}" in finding.reason for finding in findings):
+    if any(finding.contradicts == "operations" for finding in findings):
         subject = subject.not_followed("a counterexample contradicts its operations")
         findings = _findings(subject, trials, seed, progress)
     named = {finding.code: finding for finding in findings}

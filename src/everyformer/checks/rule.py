@@ -1,12 +1,12 @@
 """What a rule is, and how it comes to its verdict."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from everyformer.checks.finding import Counterexample, Finding
+from everyformer.checks.finding import Counterexample, Finding, How
 from everyformer.checks.following.walk import Followed
 from everyformer.checks.subject import Subject, Trial
 from everyformer.model.attention_spec import AttentionSpec
@@ -19,7 +19,6 @@ VIOLATED = 1e-6
 SURELY = 1e-3
 """A violation beyond this counts also against a proof."""
 
-CONTRADICTED = "says otherwise"
 SECTIONS = ("What it checks", "Why it matters", "Satisfied by", "Violated by", "Source")
 
 
@@ -85,25 +84,19 @@ def judge(rule: Rule, subject: Subject, trials: int, seed: int) -> Finding:
     tried = _in_words(rule, largest, trials)
     answer, how = _answer(rule, subject)
 
-    def found(verdict: Verdict, how: str, reason: str) -> Finding:
-        return Finding(
-            rule.code,
-            rule.name,
-            verdict,
-            how,  # type: ignore[arg-type]
-            reason,
-            str(rule.source),
-            largest,
-            example if verdict is Verdict.REFUTED else None,
-        )
+    def found(verdict: Verdict, how: How, reason: str) -> Finding:
+        shown = example if verdict is Verdict.REFUTED else None
+        source = str(rule.source)
+        return Finding(rule.code, rule.name, verdict, how, reason, source, largest, shown)
 
-    if example is not None:
-        reason = answer.reason if answer.holds is False else tried
-        if answer.holds and example.violation_sampled < SURELY:
+    if example is not None and answer.holds:
+        if example.violation_sampled < SURELY:
             reason = f"{tried}: rounding, or its {how} is wrong: {answer.reason}"
             return found(Verdict.UNKNOWN, "nothing", reason)
-        if answer.holds:
-            reason = f"{tried}, although its {how} {CONTRADICTED}: {answer.reason}"
+        reason = f"{tried}, although its {how} says otherwise: {answer.reason}"
+        return replace(found(Verdict.REFUTED, "counterexample", reason), contradicts=how)
+    if example is not None:
+        reason = tried if answer.holds is None else answer.reason
         return found(Verdict.REFUTED, "counterexample", reason)
     if answer.holds:
         return found(Verdict.PROVED, how, answer.reason)
@@ -115,9 +108,10 @@ def judge(rule: Rule, subject: Subject, trials: int, seed: int) -> Finding:
     return found(Verdict.UNKNOWN, "nothing", "; ".join(parts) or "nothing is known")
 
 
-def _answer(rule: Rule, subject: Subject) -> tuple[Answer, str]:
+def _answer(rule: Rule, subject: Subject) -> tuple[Answer, How]:
     """What structure says, or, where that decides nothing, operations."""
-    answer, how = Answer(None, ""), "nothing"
+    answer: Answer = Answer(None, "")
+    how: How = "nothing"
     if subject.spec is not None:
         answer, how = rule.by_structure(subject.spec, subject.seq_len), "structure"
     decided = answer.holds is not None or (subject.spec and rule.kind != "obstacle")

@@ -1,20 +1,19 @@
 """What is checked: a module that maps tokens to tokens, and what it says of itself."""
 
 import copy
-import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
+from everyformer.checks.calling import call
 from everyformer.checks.following.walk import Followed, follow
+from everyformer.checks.mixing import mixing_matrices
 from everyformer.errors import InputError
-from everyformer.model.attention_spec import AttentionSpec
+from everyformer.model.attention_spec import AttentionSpec, spec_of
 
 
 @dataclass(frozen=True)
@@ -139,18 +138,6 @@ class Subject:
         return Trial(own, seed)
 
 
-def spec_of(module: nn.Module) -> AttentionSpec | None:
-    """What a module says of itself, if it has a method `spec` that gives one."""
-    describe = getattr(module, "spec", None)
-    if not callable(describe) or isinstance(describe, nn.Module):
-        return None
-    try:
-        found = describe()
-    except TypeError:  # a method of that name for something else
-        return None
-    return found if isinstance(found, AttentionSpec) else None
-
-
 def check_sizes(seq_len: int, d_model: int) -> None:
     """Refuse sizes that cannot be checked.
 
@@ -165,101 +152,6 @@ def check_sizes(seq_len: int, d_model: int) -> None:
         raise InputError(msg)
 
 
-def call(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """Feed tokens to a module the way its forward asks for, and take its first tensor.
-
-    Understood: forward(x, ..), forward(query, key, value), and models with inputs_embeds.
-
-    Raises:
-        InputError: If the result holds no tensor.
-    """
-    names = list(inspect.signature(module.forward).parameters)
-    try:
-        if names[:3] == ["query", "key", "value"]:
-            found = _attend(module, x)
-        elif "inputs_embeds" in names and names[0] in ("input_ids", "inputs_embeds"):
-            found = module(inputs_embeds=x)
-        else:
-            found = module(x)
-    except SystemExit as error:
-        msg = f"the forward of {type(module).__name__} ends the program"
-        raise InputError(f"{msg}. Take that out.") from error
-    found = _first(getattr(found, "last_hidden_state", found))
-    if not isinstance(found, torch.Tensor):
-        msg = f"the forward of {type(module).__name__} returned {type(found).__name__}"
-        raise InputError(f"{msg}, not a tensor (or a tuple that begins with one).")
-    return found.double()
-
-
-def _attend(module: nn.Module, x: torch.Tensor) -> Any:
-    """Self-attention by forward(query, key, value)."""
-    if getattr(module, "batch_first", True):
-        return module(x, x, x)
-    turned = x.transpose(0, 1)
-    return _first(module(turned, turned, turned)).transpose(0, 1)
-
-
-def _first(found: Any) -> Any:
-    return found[0] if isinstance(found, (tuple, list)) and found else found
-
-
-def mixing_matrices(module: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
-    """The matrices that multiply the values, (heads, n, n), as far as they are seen."""
-    n = x.shape[1]
-    with _Mixing(n) as seen:
-        call(module, x)
-    return [A.reshape(-1, n, n) for A in seen.matrices]
-
-
 def _batch_of_one(X: np.ndarray) -> torch.Tensor:
     """A copy: a module may write into its input."""
     return torch.tensor(np.ascontiguousarray(X), dtype=torch.float64)[None]
-
-
-class _Mixing(TorchFunctionMode):
-    """Note the n x n matrices that multiply n rows.
-
-    A matrix counts if it comes out of a product of two tensors with a batch, or of anything
-    done to one: a projected query may have the same shape.
-    """
-
-    def __init__(self, seq_len: int) -> None:
-        super().__init__()
-        self.seq_len = seq_len
-        self.matrices: list[torch.Tensor] = []
-        self.pairs: dict[int, torch.Tensor] = {}
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        if name == "scaled_dot_product_attention":
-            self._see_fused(func, args, kwargs)
-        product = name in ("matmul", "bmm", "__matmul__") and len(args) == 2
-        if (
-            product
-            and id(args[0]) in self.pairs
-            and args[1].shape[-2:-1] == (self.seq_len,)
-        ):
-            self.matrices.append(args[0])
-        result = func(*args, **kwargs)
-        if isinstance(result, torch.Tensor) and self._is_square(result):
-            made = product and min(args[0].ndim, args[1].ndim) >= 3
-            kept = any(isinstance(a, torch.Tensor) and id(a) in self.pairs for a in args)
-            if made or kept:
-                self.pairs[id(result)] = result  # kept alive, so that its id stays its own
-        return result
-
-    def _is_square(self, tensor: torch.Tensor) -> bool:
-        return tensor.ndim >= 3 and tensor.shape[-2:] == (self.seq_len, self.seq_len)
-
-    def _see_fused(self, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
-        """The weights, as what becomes of the unit matrix."""
-        names = ("query", "key", "value")
-        given = dict(zip(names, args, strict=False)) | kwargs
-        q, k, v = (given.pop(name) for name in names)
-        n = self.seq_len
-        if q.shape[-2] == k.shape[-2] == n:
-            one = torch.eye(n, dtype=v.dtype).expand(*v.shape[:-2], n, n)
-            self.matrices.append(func(q, k, one, *args[3:], **given))

@@ -1,11 +1,9 @@
 """`everyformer check`: is this attention universal?"""
 
 import json
-import math
 import sys
 import textwrap
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -14,18 +12,17 @@ from rich.table import Table
 
 from everyformer.certify.verify import EXIT_CODES
 from everyformer.checks.finding import Counterexample
+from everyformer.checks.replay import Replayed
+from everyformer.checks.replay import replay as run_again
 from everyformer.checks.report import DEFAULT_TRIALS, Report
 from everyformer.checks.report import check as judge
-from everyformer.checks.rule import VIOLATED, Rule
-from everyformer.checks.rules import RULES
+from everyformer.checks.rules import RULES, rule_of
 from everyformer.checks.subject import Subject, check_sizes
 from everyformer.cli import attention_pictures, options, tables
 from everyformer.cli.progress import progress_bar
 from everyformer.cli.saving import check_new_folder, new_file, new_folder
 from everyformer.cli.subjects import load_subject
-from everyformer.errors import InputError
 from everyformer.layers.by_name import LAYER_NAMES
-from everyformer.verdict import Verdict
 
 WIDTH = 92
 ENDING = "`everyformer check --explain CODE` tells what a rule means."
@@ -79,7 +76,8 @@ def check(
             metavar="X.NPY",
             exists=True,
             dir_okay=False,
-            help="Run a counterexample that -o wrote again, on the same subject.",
+            help="Run a counterexample that -o wrote again, on the same subject. Exit code "
+            "1 if it still is one, else 0.",
             show_default=False,
         ),
     ] = None,
@@ -99,7 +97,7 @@ def check(
     and never called proved. Exit code 0: PROVED. 1: REFUTED. 3: UNKNOWN. 2: wrong input.
     """
     if explain is not None:
-        _explain(explain)
+        tables.show((rule_of(explain).text or "").rstrip())
         return
     if subject is None:
         raise typer.BadParameter("Name a layer, file.py:attribute, or --explain CODE.")
@@ -117,10 +115,12 @@ def check(
         judged = Subject.of(load_subject(subject, n, d, heads, **flags), n, d, subject)
         if replay is None:
             report = judge(judged, trials=trials, seed=seed, progress=progress)
+            code = EXIT_CODES[report.verdict]
             if out is not None:
                 _save(report, judged, out)
         else:
-            report = _replay(judged, Counterexample.load(replay))
+            report = run_again(judged, Counterexample.load(replay))
+            code = int(report.still_violates)
     if as_json:
         typer.echo(json.dumps(report.to_json(), indent=2))
     elif isinstance(report, Replayed):
@@ -129,69 +129,8 @@ def check(
         tables.show(_heading(report), _table(report), ENDING)
         if out is not None:
             tables.show(f"Wrote {out}.")
-    if EXIT_CODES[report.verdict]:
-        raise typer.Exit(EXIT_CODES[report.verdict])
-
-
-def _explain(code: str) -> None:
-    rule = _rule(code)
-    tables.show((rule.text or "").rstrip())
-
-
-def _rule(code: str) -> Rule:
-    for rule in RULES:
-        if code.upper() == rule.code or code == rule.name:
-            return rule
-    known = ", ".join(f"{rule.code} ({rule.name})" for rule in RULES)
-    raise InputError(f"There is no rule {code}. The rules: {known}.")
-
-
-@dataclass(frozen=True)
-class Replayed:
-    """A counterexample, measured again."""
-
-    example: Counterexample
-    violation_sampled: float
-
-    @property
-    def verdict(self) -> Verdict:
-        """REFUTED, if it still is one."""
-        return Verdict.REFUTED if self.violation_sampled > VIOLATED else Verdict.PROVED
-
-    def __str__(self) -> str:
-        """What was measured, and what it was before."""
-        rule, was = _rule(self.example.code), self.example.violation_sampled
-        now = self.violation_sampled
-        return f"{rule.code} {rule.name}: violated by {now}, was {was}"
-
-    def to_json(self) -> dict[str, object]:
-        """A JSON object."""
-        return {
-            "code": self.example.code,
-            "violation_sampled": self.violation_sampled,
-            "was": self.example.violation_sampled,
-        }
-
-
-def _replay(subject: Subject, example: Counterexample) -> Replayed:
-    """Measure a counterexample again."""
-    rule = _rule(example.code)
-    if rule.search is None:
-        raise InputError(f"{rule.code} has no counterexamples to run again.")
-    if example.input.shape != (subject.seq_len, subject.d_model):
-        msg = (
-            f"The counterexample has shape {example.input.shape}, the subject takes "
-            f"{(subject.seq_len, subject.d_model)}. Give --n and --d as they were."
-        )
-        raise InputError(msg)
-    if not rule.search.admits(example.input):
-        msg = f"This input can be no counterexample to {rule.code} {rule.name}"
-        raise InputError(f"{msg}. Give the file as `check -o` wrote it.")
-    size = rule.search.violation(subject.redrawn(example.seed), example.input)
-    if size is None or not math.isfinite(size):
-        msg = f"On this input {rule.code} {rule.name} cannot be measured: {size}"
-        raise InputError(f"{msg}. Give the file as `check -o` wrote it.")
-    return Replayed(example, float(size))
+    if code:
+        raise typer.Exit(code)
 
 
 def _heading(report: Report) -> str:

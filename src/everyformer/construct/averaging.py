@@ -25,11 +25,11 @@ from typing import Literal
 import numpy as np
 
 from everyformer.construct.codes import bose_chowla
+from everyformer.construct.sizes import Sizes
 from everyformer.construct.staircase import Layout, Units, lookup, staircase
 from everyformer.construct.table import Table
 from everyformer.model.registers import Registers
 from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage
-from everyformer.targets.box import Grid
 
 Variant = Literal["wide", "narrow", "two-step"]
 """Few blocks with many hidden units; two hidden units a block; digits in two steps."""
@@ -42,40 +42,19 @@ LOOKUP_RAMP = Fraction(1, 4)
 
 
 @dataclass(frozen=True)
-class Averaging:
+class Averaging(Sizes):
     """Sizes and constants of the construction.
 
     Attributes:
-        grid: n, d, K and the box.
+        grid: n, d, K and the box (of `Sizes`).
         positional: Whether tokens know their position.
         variant: How hidden units are spread over blocks.
         ramp: rho, the width of the ramps between digits, in widths of the box.
     """
 
-    grid: Grid
     positional: bool
     variant: Variant
     ramp: Fraction
-
-    @property
-    def n(self) -> int:
-        """Number of tokens."""
-        return self.grid.seq_len
-
-    @property
-    def d(self) -> int:
-        """Width of a token."""
-        return self.grid.d_model
-
-    @property
-    def K(self) -> int:
-        """Cells per axis."""
-        return self.grid.cells
-
-    @property
-    def V(self) -> int:
-        """K^d, the number of symbols."""
-        return self.grid.columns
 
     @property
     def sequences(self) -> int:

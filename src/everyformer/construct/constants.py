@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
+from everyformer.construct.sizes import Sizes
 from everyformer.model.architecture import AttentionKind
 from everyformer.model.construction import Theorem
 from everyformer.papers import LUO2022, YUN2020, Paper, implements
-from everyformer.targets.box import Grid
 
 RAMP_WIDTH = Fraction(1, 2**30)
 """Width of the quantiser's ramps, in box widths."""
@@ -28,11 +28,11 @@ ONE_PASS_ROUNDING = Fraction(1, 10**12)
 
 
 @dataclass(frozen=True)
-class Constants:
+class Constants(Sizes):
     """All numbers that follow from n, d, K and the theorem.
 
     Attributes:
-        grid: n, d, K and the box.
+        grid: n, d, K and the box (of `Sizes`).
         theorem: "Theorem 2" or "Theorem 3".
         softened: True for softmax and ReLU, False for the modified class.
         spacing: Distance of neighbouring positions in Theorem 3, in units of delta.
@@ -42,31 +42,10 @@ class Constants:
         attention: "dense", or "urpe": positions come from a layer instead of E.
     """
 
-    grid: Grid
     theorem: Theorem
     softened: bool
     spacing: int
     attention: AttentionKind = "dense"
-
-    @property
-    def n(self) -> int:
-        """Number of tokens."""
-        return self.grid.seq_len
-
-    @property
-    def d(self) -> int:
-        """Width of a token."""
-        return self.grid.d_model
-
-    @property
-    def K(self) -> int:
-        """Cells per axis, 1/delta."""
-        return self.grid.cells
-
-    @property
-    def V(self) -> int:
-        """Number of columns, delta^{-d}; also the coefficient of the selective shifts."""
-        return self.K**self.d
 
     @property
     def positional(self) -> bool:

@@ -6,6 +6,8 @@ C starts at all ones, so a layer starts as the layer without it. One gain may se
 layers: pass the same object to each.
 """
 
+from abc import ABC, abstractmethod
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -23,7 +25,7 @@ from everyformer.layers.window import window_entries
 from everyformer.papers import LUO2022, implements
 
 
-class Gain(nn.Module):
+class Gain(nn.Module, ABC):
     """A table of factors for each head; subclasses say what it is looked up by."""
 
     relative_to = "offset"
@@ -53,11 +55,11 @@ class Gain(nn.Module):
         """C as a vector by offset, if C is Toeplitz; as `toeplitz_attention` takes it."""
         return None
 
+    @abstractmethod
     def matrix(
         self, n_q: int, n_k: int | None = None, graph: Graph | None = None
     ) -> Float[Tensor, "b_or_1 h {n_q} n_k"]:
         """C as a matrix for each head."""
-        raise NotImplementedError
 
 
 @implements(LUO2022, "Equation 8")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from everyformer.errors import InputError
 from everyformer.layers.encodings.encoding import table
 from everyformer.layers.offsets import check_positive
-from everyformer.model.attention_spec import AttentionSpec
+from everyformer.model.attention_spec import AttentionSpec, spec_of
 
 
 class AbsolutePositions(nn.Module):
@@ -106,9 +106,8 @@ def inner_spec(layer: nn.Module) -> AttentionSpec:
     Raises:
         InputError: If it has none.
     """
-    describe = getattr(layer, "spec", None)
-    found = describe() if callable(describe) else None
-    if not isinstance(found, AttentionSpec):
+    found = spec_of(layer)
+    if found is None:
         msg = (
             f"{type(layer).__name__} has no spec(), so nothing is known of it for all "
             "weights. Use a layer of everyformer.layers, or give yours a spec()."

@@ -59,3 +59,13 @@ class AttentionSpec:
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
         return dict(vars(self))
+
+
+def spec_of(layer: object) -> AttentionSpec | None:
+    """What a layer says of itself, if it has a method `spec` that gives one."""
+    describe = getattr(layer, "spec", None)
+    try:
+        found = describe() if callable(describe) else None
+    except TypeError:  # a method of that name for something else
+        return None
+    return found if isinstance(found, AttentionSpec) else None

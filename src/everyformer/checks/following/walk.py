@@ -1,5 +1,6 @@
 """Follow a module from its input to its output, operation by operation."""
 
+import math
 import operator
 import warnings
 from collections.abc import Callable
@@ -189,12 +190,11 @@ class _Walk:
 
 
 def _careful(fact: Any, value: torch.Tensor) -> Any:
-    """Unknown booleans may block anything; integers and half floats do not sum to 1."""
-    if isinstance(fact, Facts) and value.dtype == torch.bool:
-        return replace(fact, blocked=None, sums_to_one=None)
-    if isinstance(fact, Facts) and value.dtype not in (torch.float32, torch.float64):
-        return replace(fact, sums_to_one=None)
-    return fact
+    """Unknown booleans may block anything; what is rounded has neither sums nor bounds."""
+    if not isinstance(fact, Facts) or value.dtype in (torch.float32, torch.float64):
+        return fact
+    blocked = None if value.dtype == torch.bool else fact.blocked
+    return replace(fact, blocked=blocked, sums_to_one=None, least=-math.inf)
 
 
 def _is_function(op: Any) -> bool:

@@ -11,6 +11,7 @@ from everyformer.checks.rules import (
     right_stochastic,
     zero_to_zero,
 )
+from everyformer.errors import InputError
 
 RULES: tuple[Rule, ...] = (
     permutations.RULE,
@@ -22,3 +23,16 @@ RULES: tuple[Rule, ...] = (
     zero_to_zero.RULE,
     contextual_gap.RULE,
 )
+
+
+def rule_of(code: str) -> Rule:
+    """The rule of a code, such as EF003, or of a name.
+
+    Raises:
+        InputError: If there is none.
+    """
+    for rule in RULES:
+        if code.upper() == rule.code or code == rule.name:
+            return rule
+    known = ", ".join(f"{rule.code} ({rule.name})" for rule in RULES)
+    raise InputError(f"There is no rule {code}. The rules: {known}.")

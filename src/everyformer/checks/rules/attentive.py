@@ -27,8 +27,9 @@ import numpy as np
 import torch
 
 from everyformer.checks.following.walk import Followed
+from everyformer.checks.mixing import mixing_matrices
 from everyformer.checks.rule import Answer, Rule
-from everyformer.checks.subject import Subject, mixing_matrices
+from everyformer.checks.subject import Subject
 from everyformer.model.attention_spec import AttentionSpec
 from everyformer.papers import LUO2022, Citation, implements
 
