@@ -162,9 +162,9 @@ def examine(work: Examination, index: int) -> dict[str, Any]:
         repeated = (ordered[:, 1:] == ordered[:, :-1]).any(axis=-1)
     undecided = ~np.isfinite(powers)
     result: dict[str, Any] = {
-        "cells": _sum_up((powers * weights)[~repeated & ~undecided]),
-        "duplicates": _sum_up((powers * weights)[repeated & ~undecided]),
-        "real": _sum_up(_deviation(radius, work.p) * weights),
+        "cells": sum_up((powers * weights)[~repeated & ~undecided]),
+        "duplicates": sum_up((powers * weights)[repeated & ~undecided]),
+        "real": sum_up(_deviation(radius, work.p) * weights),
         "radius": str(Fraction(float(radius.max(initial=0.0)))),
         "lower": _sum_down(least.sum(axis=(1, 2)) * weights),
         "low": [],
@@ -182,7 +182,7 @@ def examine(work: Examination, index: int) -> dict[str, Any]:
         result["worst"] = [rows[worst].tolist(), str(Fraction(float(powers[worst])))]
     if work.run:
         run = network_values(work.reading, rows, "float64")
-        result["float64"] = _sum_up(_deviation(run.radius, work.p) * weights)
+        result["float64"] = sum_up(_deviation(run.radius, work.p) * weights)
         result["run_radius"] = str(Fraction(float(run.radius.max(initial=0.0))))
     return result
 
@@ -213,7 +213,7 @@ def _deviation(radius: np.ndarray, p: Fraction) -> np.ndarray:
     return power(radius, p).sum(axis=(1, 2)) * UP
 
 
-def _sum_up(terms: np.ndarray) -> str:
+def sum_up(terms: np.ndarray) -> str:
     """The sum of numbers >= 0, rounded up: `fsum` rounds once, whatever the order."""
     total = math.fsum((terms * UP).tolist())
     return str(Fraction(math.nextafter(total, math.inf)) if total else Fraction(0))
@@ -264,22 +264,27 @@ def _enclosed(
     expression: Expression, work: Examination, rows: np.ndarray, g: np.ndarray
 ) -> _Bounds:
     grid = work.cells.grid
-    ends = cell_ends(grid, rows)
-    if work.balls:
-        found = _by_balls(expression, ends)
-        by_balls = len(rows)
-    else:
-        found = enclose(expression, *ends)
-        finite = np.isfinite(found.low) & np.isfinite(found.high)
-        hard = ~np.asarray(finite.all(axis=(1, 2)))
-        by_balls = int(hard.sum())
-        if by_balls:
-            again = _by_balls(expression, tuple(end[hard] for end in ends))
-            _intersect(found, hard, again)
-    upper = _mean_distance(found, grid, work.p, g)
+    found, by_balls = enclose_cells(expression, grid, rows, balls=work.balls)
+    upper = mean_distance(found, grid, work.p, g)
     lower = np.maximum(np.maximum(found.low - g, g - found.high), 0.0) * (2 - UP)
     low, high = found.low.min(axis=(0, 1)), found.high.max(axis=(0, 1))
     return _Bounds(upper, np.where(np.isfinite(lower), lower, 0.0), low, high, by_balls)
+
+
+def enclose_cells(
+    expression: Expression, grid: Grid, rows: np.ndarray, *, balls: bool = False
+) -> tuple[Enclosure, int]:
+    """f on cells, and on how many of them by Arb balls: all, or where float64 fails."""
+    ends = cell_ends(grid, rows)
+    if balls:
+        return _by_balls(expression, ends), len(rows)
+    found = enclose(expression, *ends)
+    finite = np.isfinite(found.low) & np.isfinite(found.high)
+    hard = ~np.asarray(finite.all(axis=(1, 2)))
+    if hard.any():
+        again = _by_balls(expression, tuple(end[hard] for end in ends))
+        _intersect(found, hard, again)
+    return found, int(hard.sum())
 
 
 def _by_balls(expression: Expression, ends: tuple[np.ndarray, ...]) -> Enclosure:
@@ -300,7 +305,7 @@ def _intersect(found: Enclosure, where: np.ndarray, again: Enclosure) -> None:
         highs[where] = np.minimum(highs[where], getattr(again, high))
 
 
-def _mean_distance(found: Enclosure, grid: Grid, p: Fraction, g: np.ndarray) -> np.ndarray:
+def mean_distance(found: Enclosure, grid: Grid, p: Fraction, g: np.ndarray) -> np.ndarray:
     """The p-mean of |f - g| over each cell, for each entry: (count, n, d)."""
     count, n, d = g.shape
     farthest = np.maximum(found.high - g, g - found.low) * UP

@@ -10,6 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from everyformer.cli.tables import number
+from everyformer.construct.comparison import Comparison
 from everyformer.model.forward import Progress, no_progress
 from everyformer.model.network import Network, Step
 from everyformer.targets.target import Target
@@ -60,6 +61,36 @@ def along_a_line(
     panels[0, 0].set_title(_heading(network, "f and the network g"), **TITLE)
     panels[-1, 0].set_xlabel(_sweep_label(x))
     _legend(panels[0, 0], min(target.seq_len, len(COLOURS)))
+    return figure
+
+
+def comparison(found: Comparison) -> Figure:
+    """Planned bounds of d_p(f, g) against parameters, one line for each method."""
+    figure = Figure(figsize=(7.2, 4.4), layout="tight")
+    axes = figure.subplots()
+    for place, candidate in enumerate(found.candidates):
+        if not candidate.curve:
+            continue
+        sizes = [point.plan.parameters for point in candidate.curve]
+        bounds = [float(point.bound.value) for point in candidate.curve]
+        axes.plot(
+            sizes,
+            bounds,
+            color=COLOURS[place % len(COLOURS)],
+            ls=("-", "--", ":")[place // len(COLOURS) % 3],
+            marker="o",
+            ms=4,
+            lw=1.6,
+            label=candidate.settings.name,
+        )
+    axes.axhline(float(found.tol), color="0.4", lw=1, ls=":")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("parameters")
+    axes.set_ylabel(f"planned bound of $d_{{{found.p}}}(f, g)$")
+    axes.set_title(f"{found.target}: what a tolerance costs, by method", **TITLE)
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9)
+    _tidy(axes)
     return figure
 
 

@@ -1,12 +1,17 @@
 """`everyformer plan`: what a network would cost."""
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from everyformer.cli import options, tables
+from everyformer.cli import options, pictures, tables
 from everyformer.cli.loading import load_target
+from everyformer.cli.progress import progress_bar
+from everyformer.cli.saving import new_file
+from everyformer.construct.comparison import Comparison
+from everyformer.construct.comparison import compare as compare_methods
 from everyformer.construct.plan import check_feasible
 from everyformer.construct.planning import plan as make_plan
 from everyformer.errors import EveryformerError
@@ -15,9 +20,32 @@ from everyformer.errors import EveryformerError
 def plan(
     target: options.TargetArgument,
     grid: Annotated[
-        int,
+        int | None,
         typer.Option(metavar="K", help="Cells per axis.", show_default=False),
-    ],
+    ] = None,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare",
+            help="Instead of --grid: all methods side by side, each on the coarsest grid "
+            "whose planned bound meets --tol. Writes a picture of bounds and parameters.",
+        ),
+    ] = False,
+    tol: Annotated[
+        float | None,
+        typer.Option(
+            metavar="EPS", help="With --compare: d_p(f, g) allowed.", show_default=False
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PNG",
+            help="With --compare: where the picture goes. [default: "
+            "TARGET-comparison.png; with --json none]",
+            show_default=False,
+        ),
+    ] = None,
     exact: options.ExactOption = False,
     positional: options.PositionalOption = None,
     attention: options.AttentionOption = "dense",
@@ -33,6 +61,24 @@ def plan(
     Layers of each step of the proof, parameters beside the lower bound of Section 5.4,
     bits of the largest id, memory; and whether `everyformer construct` would refuse.
     """
+    if compare:
+        if tol is None or grid is not None:
+            msg = "--compare needs --tol and no --grid: every method gets its own grid."
+            raise typer.BadParameter(msg)
+        loaded = load_target(target, seq_len, d_model)
+        kind = options.attention_kind(attention)
+        with progress_bar() as progress:
+            found = compare_methods(
+                loaded, tol, p=p, positional=positional, attention=kind, progress=progress
+            )
+        _show_comparison(found, plot, as_json=as_json)
+        return
+    if grid is None:
+        msg = "Give --grid K; or --compare --tol EPS for all methods side by side."
+        raise typer.BadParameter(msg)
+    if tol is not None or plot is not None:
+        msg = "--tol and --plot belong to --compare. Leave them out, or add it."
+        raise typer.BadParameter(msg)
     chosen, how = options.method_and_variant(method, variant)
     planned = make_plan(
         load_target(target, seq_len, d_model),
@@ -55,3 +101,15 @@ def plan(
     tables.show(planned.table())
     if refusal is not None:
         tables.show(f"It would not be built: {refusal}")
+
+
+def _show_comparison(found: Comparison, plot: Path | None, *, as_json: bool) -> None:
+    if plot is None and not as_json:
+        plot = Path(f"{found.target}-comparison.png")
+    if plot is not None:
+        with new_file(plot) as file:
+            pictures.save(pictures.comparison(found), file)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=2))
+        return
+    tables.show(found.table(), *found.remarks(), f"Wrote {plot}.")

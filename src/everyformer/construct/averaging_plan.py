@@ -57,6 +57,22 @@ class AveragingPlan(Plan):
         return layers if self.averaging.variant == "narrow" else layers - 1
 
     @property
+    def attention_layers(self) -> int:
+        """One: the mean."""
+        return 1
+
+    @property
+    def ramp_share(self) -> Fraction:
+        """Share of the domain on which a digit is between two integers: N K rho."""
+        a = self.averaging
+        return a.n * a.d * a.K * a.ramp
+
+    @property
+    def gives_up_repeated(self) -> bool:
+        """Never: equal columns are as good as others."""
+        return False
+
+    @property
     def rows(self) -> int:
         """Keys of the look-up."""
         return lookup_rows(self.averaging)
@@ -119,7 +135,6 @@ class AveragingPlan(Plan):
             "method": "averaging",
             "variant": self.averaging.variant,
             "positional": self.averaging.positional,
-            "attention_layers": 1,
             "ramp_width": str(self.averaging.ramp),
         }
 

@@ -57,6 +57,27 @@ def check_exponent(p: int | float | Fraction, method: str = "selective-shift") -
     return exponent
 
 
+def check_tolerance(target: Target, tol: int | float) -> Fraction:
+    """A tolerance as a rational, 0.1 as a tenth.
+
+    Raises:
+        ToleranceError: If it is no positive number.
+        TargetError: If the target cannot be traced and declares no modulus of continuity.
+    """
+    if not (np.isfinite(tol) and tol > 0):
+        msg = f"tol={tol!r} is not a positive number."
+        raise ToleranceError(msg)
+    if target.modulus_of_continuity(Fraction(1)) is None and target.expression is None:
+        msg = (
+            f"tol={tol:g} was asked for {target.name}, which declares neither lipschitz "
+            f"nor modulus, and cannot be traced: {target.untraceable} How fine the grid "
+            "must be cannot be known, and is never guessed from samples. Make f traceable, "
+            "declare one of the two, or choose the grid yourself (grid=...)."
+        )
+        raise TargetError(msg)
+    return Fraction(str(tol))
+
+
 def grid_for_tolerance(
     target: Target,
     tol: int | float,
@@ -82,17 +103,7 @@ def grid_for_tolerance(
         TargetError: If the target cannot be traced and declares no modulus of continuity.
         ToleranceError: If no grid that can be built meets the tolerance.
     """
-    if not (np.isfinite(tol) and tol > 0):
-        msg = f"tol={tol!r} is not a positive number."
-        raise ToleranceError(msg)
-    if target.modulus_of_continuity(Fraction(1)) is None and target.expression is None:
-        msg = (
-            f"tol={tol:g} was asked for {target.name}, which declares neither lipschitz "
-            f"nor modulus, and cannot be traced: {target.untraceable} How fine the grid "
-            "must be cannot be known, and is never guessed from samples. Make f traceable, "
-            "declare one of the two, or choose the grid yourself (grid=...)."
-        )
-        raise TargetError(msg)
+    check_tolerance(target, tol)
     failures: list[str] = []
     for choice in choices:
         found = _Search(make_plan, build, certify, choice, max_memory).coarsest()

@@ -14,6 +14,7 @@ from rich.text import Text
 from everyformer.construct.constants import (
     EDGE_GUARD,
     FLOAT64_BITS,
+    RAMP_WIDTH,
     WINDOW_BITS,
     Constants,
 )
@@ -25,6 +26,10 @@ from everyformer.targets.target import Target
 
 DEFAULT_MAX_MEMORY = 4 * 2**30
 """Bytes a construction may need unless the caller allows more."""
+
+
+ATTENDING: tuple[str, ...] = ("position layer", "selective shifts", "global shift")
+"""Stages that are attention layers; all others are feed-forward layers."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,27 @@ class Plan:
         return sum(stage.layers for stage in self.stages if stage.in_paper)
 
     @property
+    def attention_layers(self) -> int:
+        """Blocks whose attention half is used."""
+        return sum(stage.layers for stage in self.stages if stage.name in ATTENDING)
+
+    @property
+    def ramp_share(self) -> Fraction:
+        """Share of the domain on which a softened quantiser is between two cells."""
+        c = self.constants
+        return c.n * c.d * c.K * RAMP_WIDTH if c.softened else Fraction(0)
+
+    @property
+    def gives_up_repeated(self) -> bool:
+        """Whether nothing is promised in cells with equal columns (Proposition 4)."""
+        return not self.constants.positional and self.constants.n > 1
+
+    @property
+    def multiply_adds(self) -> int:
+        """Multiplications with a following addition in a run of one sequence, about."""
+        return self.constants.n * self.stored_bytes // 8
+
+    @property
     def parameters(self) -> int:
         """Numbers in all blocks and in E."""
         c = self.constants
@@ -105,11 +131,8 @@ class Plan:
         spec = self.architecture
         phi = 0 if spec.activation == "relu" else 10 * spec.d_ff
         plain = spec.attention_parameters - spec.urpe_parameters
-        attends = {
-            "position layer": spec.attention_parameters,
-            "selective shifts": plain,  # C = 1 and b_V = 0 are not stored
-            "global shift": plain,
-        }
+        attends = dict.fromkeys(ATTENDING, plain)  # C = 1 and b_V = 0 are not stored
+        attends["position layer"] = spec.attention_parameters
         rest = spec.feed_forward_parameters + phi
         return 8 * sum(
             stage.layers * attends.get(stage.name, rest) for stage in self.stages
@@ -146,6 +169,7 @@ class Plan:
             "stages": {stage.name: stage.layers for stage in self.stages},
             "blocks": self.blocks,
             "paper_layers": self.paper_layers,
+            "attention_layers": self.attention_layers,
             "parameters": self.parameters,
             "nonzeros_limit": self.nonzeros_limit,
             "lower_bound": format_count(int(self.lower_bound)),

@@ -1,0 +1,79 @@
+"""The distance of f from its table, before any network is built."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import everyformer as ef
+from everyformer.certify.cells import Cells, Declared
+from everyformer.certify.table_error import table_error
+from everyformer.errors import CertificateError
+from everyformer.targets.box import Box, Grid
+
+UNIT = Box((0.0,), (1.0,))
+
+
+def of(target: ef.Target, K: int, p: Fraction = Fraction(2), *, symmetric: bool = False):
+    cells = Cells.of(Grid(K, target.seq_len, target.domain), symmetric=symmetric)
+    assert target.expression is not None
+    return table_error(cells, target.expression, p)
+
+
+@pytest.mark.parametrize("K", [2, 3, 16])
+def test_a_map_that_moves_entries_has_the_distance_of_rounding(K: int) -> None:
+    """Each of N entries is uniform in a cell: E y^2 = 1 / (12 K^2)."""
+    error = of(ef.targets.reverse(3, 1), K)
+    bound = error.bound(ramps=Fraction(0), gives_up_repeated=False)
+    exact = (3 / 12) ** 0.5 / K
+    assert exact <= float(bound.value) <= exact * (1 + 1e-9)
+
+
+def test_orbits_sum_to_the_same_as_all_cells() -> None:
+    target = ef.targets.centring(3, 1)
+    all_cells, orbits = of(target, 5), of(target, 5, symmetric=True)
+    for name in ("distinct", "repeated"):
+        whole, short = getattr(all_cells, name), getattr(orbits, name)
+        assert float(whole) == pytest.approx(float(short), rel=1e-9)
+        assert whole > 0
+
+
+@pytest.mark.parametrize("method", ["selective-shift", "averaging"])
+@pytest.mark.parametrize("name", ["sort", "prefix_mean"])
+def test_what_is_certified_is_what_was_planned(name: str, method: str) -> None:
+    target = ef.targets.GALLERY[name](2, 1)
+    built = ef.construct(target, grid=8, method=method)  # pyright: ignore[reportArgumentType]
+    certified = built.certificate.bound
+    assert certified is not None
+    planned = of(target, 8).bound(
+        ramps=built.plan.ramp_share, gives_up_repeated=built.plan.gives_up_repeated
+    )
+    assert float(planned.value) == pytest.approx(float(certified.value), rel=2e-3)
+
+
+def test_cells_that_are_given_up_cost_the_range() -> None:
+    target = ef.targets.centring(2, 1)
+    built = ef.construct(target, grid=8)
+    planned = of(target, 8).bound(ramps=Fraction(0), gives_up_repeated=True)
+    certified = built.certificate.bound
+    assert certified is not None
+    assert certified.value <= planned.value
+    kept = of(target, 8).bound(ramps=Fraction(0), gives_up_repeated=False)
+    assert kept.value < planned.value / 3
+
+
+def test_a_declared_modulus_is_taken_at_its_word() -> None:
+    grid = Grid(4, 2, UNIT)
+    cells = Cells.of(grid, symmetric=False)
+    values = np.zeros((cells.count, 2, 1))
+    known = Declared(values, omega=Fraction(1, 8), lipschitz=None)
+    bound = table_error(cells, known, Fraction(2)).bound(
+        ramps=Fraction(0), gives_up_repeated=False
+    )
+    assert float(bound.value) == pytest.approx(2**0.5 / 8, rel=1e-9)
+
+
+def test_a_pole_has_no_bound() -> None:
+    target = ef.Target(lambda x: 1 / (x - 0.5), 1, 1, name="pole")
+    with pytest.raises(CertificateError, match="no finite bound"):
+        of(target, 3)
