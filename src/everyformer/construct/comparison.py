@@ -163,7 +163,7 @@ class Comparison:
 
     def __str__(self) -> str:
         """The table and the remarks as text."""
-        console = Console(width=128, no_color=True)
+        console = Console(width=140, no_color=True)
         with console.capture() as capture:
             console.print(self.table())
         lines = [line.rstrip() for line in capture.get().splitlines()]

@@ -1,0 +1,95 @@
+"""All methods side by side, before any is built."""
+
+from fractions import Fraction
+
+import pytest
+
+import everyformer as ef
+from everyformer.construct import comparison
+from everyformer.construct.comparison import Candidate, Comparison, compare
+from everyformer.errors import TargetError, ToleranceError
+
+
+def by_name(found: Comparison) -> dict[str, Candidate]:
+    return {candidate.settings.name: candidate for candidate in found.candidates}
+
+
+@pytest.fixture(scope="module")
+def centring() -> Comparison:
+    return compare(ef.targets.centring(2, 1), 0.05)
+
+
+def test_every_choice_is_the_coarsest_that_meets_the_tolerance(
+    centring: Comparison,
+) -> None:
+    for candidate in centring.candidates:
+        if candidate.chosen is None:
+            assert candidate.refusal
+            assert all(point.bound > centring.tol for point in candidate.curve)
+            continue
+        assert candidate.chosen.bound <= centring.tol
+        coarser = [p for p in candidate.curve if p.plan.grid < candidate.chosen.plan.grid]
+        assert all(point.bound > centring.tol for point in coarser)
+
+
+def test_theorem_2_does_not_reach_what_averaging_does(centring: Comparison) -> None:
+    found = by_name(centring)
+    refusal = found["Yun et al., Theorem 2"].refusal
+    assert refusal is not None
+    assert "float64 holds 53" in refusal
+    averaging = found["averaging, wide, equivariant"].chosen
+    dense = found["Yun et al., Theorem 3"].chosen
+    assert averaging is not None
+    assert dense is not None
+    assert averaging.plan.attention_layers == 1
+    assert dense.plan.attention_layers == 2 * dense.plan.grid + 1
+    assert averaging.plan.parameters < dense.plan.parameters
+
+
+def test_the_cheapest_comes_first_in_the_table(centring: Comparison) -> None:
+    order = [point.plan.parameters for _, point in centring.by_cost()]
+    assert order == sorted(order)
+    lines = str(centring).splitlines()
+    rows = [line for line in lines if line.startswith("│")]
+    assert centring.by_cost()[0][0].settings.name in rows[0]
+    assert "Theorem 2" in rows[-1]
+    assert lines[-1].startswith("Yun et al., Theorem 2: best bound")
+    assert centring.to_json()["cheapest"] == centring.by_cost()[0][0].settings.name
+
+
+def test_a_target_with_positions_has_no_equivariant_candidates() -> None:
+    found = compare(ef.targets.reverse(2, 1), 0.1, attention="urpe")
+    names = set(by_name(found))
+    assert {"Yun et al., Theorem 3", "URPE, Luo et al.", "averaging, two-step"} <= names
+    assert not any("equivariant" in name or "Theorem 2" in name for name in names)
+
+
+def test_a_declared_modulus_is_enough() -> None:
+    reverse = ef.targets.reverse(2, 1)
+    found = compare(reverse, 0.1, knowledge="modulus")
+    traced = compare(reverse, 0.1)
+    for name, candidate in by_name(found).items():
+        other = by_name(traced)[name]
+        if candidate.chosen is not None and other.chosen is not None:
+            assert candidate.chosen.plan.grid >= other.chosen.plan.grid
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    with pytest.raises(ToleranceError, match="positive"):
+        compare(ef.targets.sort(2, 1), 0.0)
+    with pytest.raises(ToleranceError, match="p="):
+        compare(ef.targets.sort(2, 1), 0.1, p=Fraction(1, 2))
+    unknown = ef.Target(lambda x: float(x.sum()) + 0 * x, 2, 1, name="unknown")
+    with pytest.raises(TargetError, match="unknown"):
+        compare(unknown, 0.1)
+
+
+def test_too_many_cells_are_said_and_not_examined(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(comparison, "MAX_CELLS", 1000)
+    found = compare(ef.targets.reverse(3, 1), 1e-3)
+    assert all("grid=16 has 4,096 cells" in line for line in found.remarks())
+    assert found.by_cost() == []
+    assert all("the next grid fails" in line for line in found.remarks())
+    assert found.to_json()["cheapest"] is None
