@@ -24,6 +24,7 @@ def test_public_names() -> None:
         "contextual_mapping",
         "load",
         "memorise",
+        "patterns",
         "plan",
         "targets",
         "verify",

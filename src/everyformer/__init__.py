@@ -1,6 +1,6 @@
 """Turns a function into Transformer weights; the theory of expressivity, executable."""
 
-from everyformer import targets
+from everyformer import patterns, targets
 from everyformer.certify.bound import Bound
 from everyformer.certify.certificate import Certificate
 from everyformer.certify.prove import Computing
@@ -37,6 +37,7 @@ __all__ = [
     "contextual_mapping",
     "load",
     "memorise",
+    "patterns",
     "plan",
     "targets",
     "verify",

@@ -4,6 +4,7 @@
     ├── TargetError          the function given cannot be used as a target
     ├── GridError            the grid cannot work (not an integer, ids beyond float64)
     ├── AttentionError       no such attention, or not with these settings
+    ├── PatternError         a sparse attention pattern is not one, or cannot do this
     ├── MemoryLimitError     the network would need more memory than allowed
     ├── InputError           an array has the wrong shape or holds no finite real numbers
     ├── DomainError          an input lies where the theorem says nothing
@@ -11,6 +12,7 @@
     ├── FileFormatError      a file is not what it should be
     ├── ExpressionError      a program is not made of the operations that are allowed
     ├── CertificateError     a certificate cannot be made or read
+    ├── TrainingError        a run cannot be trained or resumed with these settings
     └── ToleranceError       no grid that can be built meets the tolerance
 
 Every message has three parts: what was given, why it cannot work, what to do. All of them
@@ -32,6 +34,10 @@ class GridError(EveryformerError):
 
 class AttentionError(EveryformerError):
     """There is no such attention, or it cannot be had with these settings."""
+
+
+class PatternError(EveryformerError):
+    """A sparse attention pattern is not one, or cannot do what was asked."""
 
 
 class MemoryLimitError(EveryformerError):
@@ -64,3 +70,7 @@ class CertificateError(EveryformerError):
 
 class ToleranceError(EveryformerError):
     """No grid that can be built meets the tolerance."""
+
+
+class TrainingError(EveryformerError):
+    """A run cannot be trained or resumed with these settings."""

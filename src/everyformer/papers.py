@@ -39,6 +39,8 @@ YUN2020 = Paper(
         "Equation 1",
         "Equation 2",
         "Equation 3",
+        "Equation 5",
+        "Equation 6",
         "Claim 1",
         "Theorem 2",
         "Theorem 3",
@@ -51,9 +53,20 @@ YUN2020 = Paper(
         "Lemma 9",
         "Lemma 10",
         "Section 5.4",
+        "Section 6.1",
         "Appendix C.1",
         "Appendix C.2",
+        "Appendix D",
     ),
+)
+
+YUN2020B = Paper(
+    key="Yun et al. 2020b",
+    authors="C. Yun, Y.-W. Chang, S. Bhojanapalli, A. S. Rawat, S. J. Reddi, S. Kumar",
+    title="O(n) Connections are Expressive Enough: Universal Approximability of Sparse "
+    "Transformers",
+    venue="NeurIPS 2020",
+    results=("Assumption 1", "Assumption 2", "Theorem 1"),
 )
 
 LUO2022 = Paper(
@@ -62,6 +75,16 @@ LUO2022 = Paper(
     title="Your Transformer May Not be as Powerful as You Expect",
     venue="NeurIPS 2022",
     results=("Theorem 2", "Theorem 3", "Proposition 4", "Equation 8"),
+)
+
+
+ZAHEER2020 = Paper(
+    key="Zaheer et al. 2020",
+    authors="M. Zaheer, G. Guruganesh, A. Dubey, J. Ainslie, C. Alberti, S. Ontanon, "
+    "P. Pham, A. Ravula, Q. Wang, L. Yang, A. Ahmed",
+    title="Big Bird: Transformers for Longer Sequences",
+    venue="NeurIPS 2020",
+    results=("Theorem 1", "Lemma 2", "Lemma 3", "Lemma 4", "Appendix A"),
 )
 
 

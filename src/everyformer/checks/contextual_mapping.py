@@ -5,7 +5,7 @@ the exact numbers they are (a float64 id is a dyadic number).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -19,7 +19,7 @@ from everyformer.papers import YUN2020, implements
 from everyformer.verdict import Verdict
 
 Interval = tuple[Fraction, Fraction]
-CONTEXT_STAGES = ("global shift", "lift")
+CONTEXT_STAGES = ("global shift", "lift", "max shifts")
 """The last stage of a contextual map, by construction."""
 
 
@@ -178,7 +178,7 @@ def _read_off(
             "not known. Give a function from sequences to ids instead."
         )
         raise ValueError(msg)
-    if construction.theorem not in ("Theorem 2", "Theorem 3"):
+    if construction.theorem not in ("Theorem 1", "Theorem 2", "Theorem 3"):
         msg = (
             f"This network was made by {construction.theorem!r}, whose ids are sums, not "
             "contextual maps of Lemma 6. Give a function from sequences to ids instead."
@@ -196,7 +196,9 @@ def _network_ids(network: Network, states: np.ndarray) -> np.ndarray:
     names = [stage.name for stage in network.stages]
     first = names.index("quantise") + 1
     last = max(names.index(name) for name in CONTEXT_STAGES if name in names)
-    context = Network(network.architecture, network.stages[first : last + 1])
+    # A part of a sparse network: its blocks keep their masks, whatever their number is.
+    architecture = replace(network.architecture, pattern=None)
+    context = Network(architecture, network.stages[first : last + 1])
     if network.architecture.normaliser == "hardmax":
         result = context.exact(states)
     else:

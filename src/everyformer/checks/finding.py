@@ -11,7 +11,7 @@ from everyformer.errors import FileFormatError
 from everyformer.verdict import Verdict
 
 MAX_SEED = 2**32
-How = Literal["structure", "operations", "counterexample", "nothing"]
+How = Literal["structure", "operations", "counterexample", "pattern", "nothing"]
 
 
 @dataclass(frozen=True)

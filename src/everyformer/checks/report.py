@@ -1,17 +1,19 @@
 """Is it universal? All rules on one subject, and what follows from them."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 from torch import nn
 
 from everyformer.checks.finding import Finding
+from everyformer.checks.patterns import PatternReport, check_pattern
 from everyformer.checks.rule import judge
 from everyformer.checks.rules import RULES
 from everyformer.checks.subject import Subject
-from everyformer.checks.universality import Universality, in_lp, in_sup
+from everyformer.checks.universality import Universality, in_lp, in_sup, verdict_of
 from everyformer.errors import InputError
 from everyformer.model.forward import Progress, no_progress
+from everyformer.patterns.pattern import Pattern
 from everyformer.verdict import Verdict
 
 DEFAULT_TRIALS = 4
@@ -40,11 +42,7 @@ class Report:
     @property
     def verdict(self) -> Verdict:
         """PROVED in L^p, REFUTED in one of the distances, or UNKNOWN."""
-        if self.lp.verdict is Verdict.PROVED:
-            return Verdict.PROVED
-        if Verdict.REFUTED in (self.lp.verdict, self.sup.verdict):
-            return Verdict.REFUTED
-        return Verdict.UNKNOWN
+        return verdict_of(self.lp, self.sup)
 
     def __getitem__(self, code: str) -> Finding:
         """The finding of a rule.
@@ -77,6 +75,11 @@ class Report:
         }
 
 
+@overload
+def check(module: Pattern) -> PatternReport: ...
+
+
+@overload
 def check(
     module: nn.Module | Subject,
     seq_len: int | None = None,
@@ -85,11 +88,24 @@ def check(
     trials: int = DEFAULT_TRIALS,
     seed: int = 0,
     progress: Progress = no_progress,
-) -> Report:
+) -> Report: ...
+
+
+def check(
+    module: nn.Module | Subject | Pattern,
+    seq_len: int | None = None,
+    d_model: int | None = None,
+    *,
+    trials: int = DEFAULT_TRIALS,
+    seed: int = 0,
+    progress: Progress = no_progress,
+) -> Report | PatternReport:
     """Judge whether stacks of a layer approximate every sequence-to-sequence function.
 
     Args:
-        module: A module that maps (batch, n, d) to the same shape; or a subject.
+        module: A module that maps (batch, n, d) to the same shape; or a subject; or a
+            sparse pattern, which is judged with softmax (`checks.patterns.check_pattern`
+            takes other maps, a gamma and a time limit) and needs no other argument.
         seq_len: n; for a module.
         d_model: d; for a module.
         trials: Draws of the weights in which counterexamples are looked for.
@@ -99,6 +115,8 @@ def check(
     Raises:
         InputError: If the module cannot be run at this size.
     """
+    if isinstance(module, Pattern):
+        return check_pattern(module)
     if not isinstance(module, Subject):
         if seq_len is None or d_model is None:
             msg = f"seq_len={seq_len}, d_model={d_model}: give both, to run the module."

@@ -71,6 +71,15 @@ class Universality:
         return {**vars(self), "verdict": str(self.verdict)}
 
 
+def verdict_of(lp: Universality, sup: Universality) -> Verdict:
+    """PROVED in L^p, REFUTED in one of the distances, or UNKNOWN."""
+    if lp.verdict is Verdict.PROVED:
+        return Verdict.PROVED
+    if Verdict.REFUTED in (lp.verdict, sup.verdict):
+        return Verdict.REFUTED
+    return Verdict.UNKNOWN
+
+
 def _proved(findings: Findings, code: str) -> bool:
     return findings[code].verdict is Verdict.PROVED
 

@@ -17,6 +17,7 @@ from everyformer.cli.construct import construct
 from everyformer.cli.demo import demo
 from everyformer.cli.inspect import inspect
 from everyformer.cli.plan import plan
+from everyformer.cli.reproduce import reproduce
 from everyformer.cli.run import run
 from everyformer.cli.targets import targets
 from everyformer.cli.verify import verify
@@ -115,8 +116,9 @@ for _command, _example in (
     (run, "everyformer run out/ --input x.npy --output y.npy"),
     (verify, "everyformer verify out/"),
     (inspect, "everyformer inspect out/ --input x.npy"),
-    (check, "everyformer check urpe"),
+    (check, "everyformer check urpe (or: check --pattern strided -n 64 --width 8)"),
     (bench, "everyformer bench execution --quick"),
+    (reproduce, "everyformer reproduce urpe-synthetic --size smoke"),
 ):
     app.command(epilog=f"Example: {_example}")(_reporting(_command))
 

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import textwrap
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated
@@ -12,19 +11,22 @@ from rich.table import Table
 
 from everyformer.certify.verify import EXIT_CODES
 from everyformer.checks.finding import Counterexample
+from everyformer.checks.patterns import ASSUMPTIONS
 from everyformer.checks.replay import Replayed
 from everyformer.checks.replay import replay as run_again
 from everyformer.checks.report import DEFAULT_TRIALS, Report
 from everyformer.checks.report import check as judge
 from everyformer.checks.rules import RULES, rule_of
 from everyformer.checks.subject import Subject, check_sizes
-from everyformer.cli import attention_pictures, options, tables
+from everyformer.cli import attention_pictures, check_pattern, options, tables
+from everyformer.cli.pattern_files import DEFAULT_N
 from everyformer.cli.progress import progress_bar
+from everyformer.cli.report_texts import answers, findings_table
 from everyformer.cli.saving import check_new_folder, new_file, new_folder
 from everyformer.cli.subjects import load_subject
 from everyformer.layers.by_name import LAYER_NAMES
+from everyformer.patterns.assumption_1 import TIME_LIMIT
 
-WIDTH = 92
 ENDING = "`everyformer check --explain CODE` tells what a rule means."
 
 
@@ -40,7 +42,12 @@ def check(
             show_default=False,
         ),
     ] = None,
-    n: Annotated[int, typer.Option("--n", "-n", help="Number of tokens.")] = 16,
+    n: Annotated[
+        int | None,
+        typer.Option(
+            "--n", "-n", help="Number of tokens. [default: 16]", show_default=False
+        ),
+    ] = None,
     d: Annotated[int, typer.Option("--d", "-d", help="Width of a token.")] = 8,
     heads: Annotated[int, typer.Option(help="Number of heads.")] = 2,
     causal: Annotated[
@@ -60,6 +67,81 @@ def check(
     seed: Annotated[
         int, typer.Option(min=0, max=2**31, help="What they are drawn from.")
     ] = 0,
+    pattern: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Instead of a layer: a sparse pattern, judged by Assumptions 1 and 2 of "
+            "Yun et al. 2020b. dense, causal, strided, fixed, star, bare-star, window, "
+            "window-global, bigbird, bigbird-blocks, ring, log-sparse, dilated, axial, "
+            "block-local or random; or your own: masks.npy, boolean (n, n) or (p, n, n); "
+            "or edges.txt with a line `j k` where token k attends to token j; several "
+            "files with commas between are cycled.",
+            show_default=False,
+        ),
+    ] = None,
+    width: Annotated[
+        int | None,
+        typer.Option(metavar="W", help="w of a pattern that has one.", show_default=False),
+    ] = None,
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="KEY=VALUE",
+            help="Another parameter of the pattern, as in Python: half_width=3, "
+            "dilations=1,3, repaired=true; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    union: Annotated[
+        bool, typer.Option("--union", help="Judge the union of the pattern's parts.")
+    ] = False,
+    rho: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="For --pattern, what replaces softmax: sparsemax, hardmax, top-k:4, "
+            "entmax:1.5, sparsegen:0.5, sparsehourglass:0.1, sum-normalisation, "
+            "spherical-softmax, or file.py:function.",
+        ),
+    ] = "softmax",
+    gamma: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKENS",
+            help="For --pattern: a Hamiltonian path to verify, such as 2,1,3, or a .txt "
+            "file of it.",
+            show_default=False,
+        ),
+    ] = None,
+    time_limit: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            metavar="SECONDS",
+            help="For --pattern: for the search of gamma, and for the count of s.",
+        ),
+    ] = TIME_LIMIT,
+    zero_based: Annotated[
+        bool,
+        typer.Option(
+            "--zero-based",
+            help="Tokens in --gamma, --with and edges are numbered from 0, not 1.",
+        ),
+    ] = False,
+    self_loops: Annotated[
+        bool, typer.Option("--self-loops", help="Add k k for every token to edges.")
+    ] = False,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.PNG",
+            dir_okay=False,
+            help="For --pattern: draw it there.",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -84,12 +166,14 @@ def check(
     explain: Annotated[
         str | None,
         typer.Option(
-            metavar="CODE", help="Print a rule, such as EF003.", show_default=False
+            metavar="CODE",
+            help="Print a rule, such as EF003, or an assumption, such as A1.2.",
+            show_default=False,
         ),
     ] = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Judge whether an attention layer can be universal.
+    """Judge whether an attention layer, or a sparse pattern, can be universal.
 
     PROVED comes with the theorem, REFUTED with a counterexample or a target whose distance
     is bounded below whatever the weights, UNKNOWN with what was tried. A module of yours is
@@ -97,10 +181,26 @@ def check(
     and never called proved. Exit code 0: PROVED. 1: REFUTED. 3: UNKNOWN. 2: wrong input.
     """
     if explain is not None:
-        tables.show((rule_of(explain).text or "").rstrip())
+        text = ASSUMPTIONS.get(explain.upper()) or rule_of(explain).text
+        tables.show((text or "").rstrip())
+        return
+    if pattern is not None:
+        if subject is not None or causal or no_bias or special_token or replay is not None:
+            msg = f"--pattern {pattern} is judged alone: leave out SUBJECT, --causal, "
+            raise typer.BadParameter(f"{msg}--no-bias, --special-token and --replay.")
+        judged_pattern = check_pattern.run(
+            check_pattern.PatternOptions(
+                pattern, n, width, parameters or [], union, seed, rho, gamma, time_limit,
+                zero_based, self_loops, picture, out, as_json,
+            )
+        )  # fmt: skip
+        if EXIT_CODES[judged_pattern.verdict]:
+            raise typer.Exit(EXIT_CODES[judged_pattern.verdict])
         return
     if subject is None:
-        raise typer.BadParameter("Name a layer, file.py:attribute, or --explain CODE.")
+        msg = "Name a layer, file.py:attribute, --pattern NAME or --explain CODE."
+        raise typer.BadParameter(msg)
+    n = DEFAULT_N if n is None else n
     check_sizes(n, d)
     if out is not None:
         check_new_folder(out, frozenset(), overwrite=False)
@@ -126,7 +226,7 @@ def check(
     elif isinstance(report, Replayed):
         tables.show(str(report))
     else:
-        tables.show(_heading(report), _table(report), ENDING)
+        tables.show(_heading(report), findings_table(report.findings), ENDING)
         if out is not None:
             tables.show(f"Wrote {out}.")
     if code:
@@ -135,25 +235,8 @@ def check(
 
 def _heading(report: Report) -> str:
     sizes = f"n = {report.seq_len}, d = {report.d_model}"
-    lines = [f"{report.verdict}: is {report.subject} universal? ({sizes})"]
-    for answer in (report.lp, report.sup):
-        lines += textwrap.wrap(
-            f"{answer.verdict} {answer}",
-            WIDTH,
-            initial_indent="  ",
-            subsequent_indent="    ",
-        )
-    return "\n".join(lines)
-
-
-def _table(report: Report) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    for heading in ("rule", "property", "verdict", "why"):
-        table.add_column(heading, no_wrap=heading != "why")
-    for found in report.findings:
-        how = "" if found.how == "nothing" else f" [{found.how}]"
-        table.add_row(found.code, found.name, str(found.verdict), f"{found.reason}{how}")
-    return table
+    heading = f"{report.verdict}: is {report.subject} universal? ({sizes})"
+    return answers(heading, report.lp, report.sup)
 
 
 def _save(report: Report, subject: Subject, out: Path) -> None:

@@ -130,18 +130,27 @@ def load_network(path: Path) -> Network:
     return load(path / NETWORK_FILE if path.is_dir() else path)
 
 
+def read_array(path: Path, of: str) -> np.ndarray:
+    """The array in a .npy file.
+
+    Raises:
+        FileFormatError: If it is not such a file.
+    """
+    try:
+        with path.open("rb") as file:
+            return np.lib.format.read_array(file, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        msg = f"{path} is not a .npy file of {of} ({error}). Write it with numpy.save."
+        raise FileFormatError(msg) from error
+
+
 def read_input(path: Path, network: Network) -> np.ndarray:
     """Sequences for a network from a .npy file, shape (*batch, n, d).
 
     Raises:
         FileFormatError: If it is not such a file, or the network cannot take the array.
     """
-    try:
-        with path.open("rb") as file:
-            x = np.lib.format.read_array(file, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        msg = f"{path} is not a .npy file of numbers ({error}). Write it with numpy.save."
-        raise FileFormatError(msg) from error
+    x = read_array(path, "numbers")
     try:
         return network.check_input(x)
     except InputError as error:

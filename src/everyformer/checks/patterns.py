@@ -1,0 +1,197 @@
+"""Is a sparse pattern universal? Assumptions 1 and 2, and what follows from them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from everyformer.checks.finding import Finding
+from everyformer.checks.universality import Universality, verdict_of
+from everyformer.papers import YUN2020B, ZAHEER2020, Citation, implements
+from everyformer.patterns.assumption_1 import TEXT as TEXT_1
+from everyformer.patterns.assumption_1 import TIME_LIMIT, Assumption1, assumption_1
+from everyformer.patterns.assumption_2 import TEXT as TEXT_2
+from everyformer.patterns.assumption_2 import Assumption2, Rho, assumption_2
+from everyformer.patterns.kinds import Columns
+from everyformer.patterns.pattern import Pattern
+from everyformer.patterns.probability_maps import softmax
+from everyformer.patterns.star_graph import star_centre
+from everyformer.verdict import Verdict
+
+ASSUMPTIONS = {
+    **dict.fromkeys(("A1", "A1.1", "A1.2", "A1.3"), TEXT_1),
+    "A2": TEXT_2,
+}
+"""What `everyformer check --explain` prints for the codes of a pattern's findings."""
+
+
+@dataclass(frozen=True)
+class PatternReport:
+    """What was found of a pattern.
+
+    Attributes:
+        pattern: The patterns.
+        assumption_1: On them.
+        assumption_2: On the map that replaces softmax.
+        lp: Universal in L^p?
+        sup: Universal in the sup norm?
+    """
+
+    pattern: Pattern
+    assumption_1: Assumption1
+    assumption_2: Assumption2
+    lp: Universality
+    sup: Universality
+
+    @property
+    def verdict(self) -> Verdict:
+        """PROVED in L^p, REFUTED in one of the distances, or UNKNOWN."""
+        return verdict_of(self.lp, self.sup)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """One for each clause of the assumptions."""
+        first, second = (
+            str(Citation(YUN2020B, f"Assumption {number}")) for number in (1, 2)
+        )
+        rho = self.assumption_2
+        found = [
+            Finding(one.code, one.name, one.verdict, "pattern", one.reason, first)
+            for one in self.assumption_1.clauses
+        ]
+        reason = f"{rho.name}: {rho.reason}"
+        return (*found, Finding("A2", "one-hot", rho.verdict, "pattern", reason, second))
+
+    def __str__(self) -> str:
+        """The verdict with its reason, then a line for each clause."""
+        lines = [self.heading]
+        lines += [f"  {answer.verdict} {answer}" for answer in (self.lp, self.sup)]
+        lines += [
+            f"  {f.code:4} {f.name:16} {f.verdict}: {f.reason}" for f in self.findings
+        ]
+        return "\n".join(lines)
+
+    @property
+    def heading(self) -> str:
+        """The verdict and what it is about."""
+        return f"{self.verdict}: is {self.pattern.name} universal? (n = {self.pattern.n})"
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; tokens 1-based, as in the paper."""
+        return {
+            "subject": self.pattern.name,
+            "seq_len": self.pattern.n,
+            "verdict": str(self.verdict),
+            "universal": {"lp": self.lp.to_json(), "sup": self.sup.to_json()},
+            "findings": [finding.to_json() for finding in self.findings],
+            "connections": list(self.pattern.connections),
+            "sparsity": list(self.pattern.sparsity),
+            "assumption_1": self.assumption_1.to_json(),
+            "assumption_2": self.assumption_2.to_json(),
+        }
+
+
+def check_pattern(
+    pattern: Pattern,
+    rho: Rho = softmax,
+    *,
+    path: Sequence[int] | None = None,
+    time_limit: float = TIME_LIMIT,
+) -> PatternReport:
+    """Judge whether sparse Transformers with a pattern are universal.
+
+    Args:
+        pattern: The patterns.
+        rho: The map that replaces softmax.
+        path: A gamma of yours, 0-based; it is verified.
+        time_limit: Seconds for the search of gamma, and for the count of s.
+
+    Raises:
+        PatternError: If the path given is none, with its first broken edge.
+        InputError: If rho returns no probabilities.
+    """
+    most = max(int(part.rows().counts.max()) for part in pattern.parts)
+    first = assumption_1(pattern, path, time_limit)
+    second = assumption_2(rho, m=most)
+    return PatternReport(pattern, first, second, in_lp(first, second), in_sup(first))
+
+
+@implements(YUN2020B, "Theorem 1")
+def in_lp(first: Assumption1, second: Assumption2) -> Universality:
+    """Universal in L^p, 1 <= p < infinity, with trainable positions?
+
+    PROVED by Theorem 1 of Yun et al. 2020b under both assumptions: networks in ST^{2,1,4},
+    on compact domains. REFUTED if token k never hears token j: for f(X)_k = x_j, g(X)_k
+    does not depend on x_j, so the L^2 distance on [0, 1]^(n x d) is at least that of x_j
+    from its mean, 1/sqrt(12), whatever rho.
+    """
+    if first.never_meet is not None:
+        return _refuted("L^p", first, 12**-0.5)
+    if first.verdict is Verdict.PROVED and second.verdict is Verdict.PROVED:
+        return Universality(
+            "L^p",
+            Verdict.PROVED,
+            "Assumptions 1 and 2 hold, so networks of two heads of size 1, hidden width 4 "
+            "and trainable positions are universal",
+            str(Citation(YUN2020B, "Theorem 1")),
+        )
+    if first.verdict is not Verdict.PROVED:
+        by_star = _by_the_star(first, second)
+        if by_star is not None:
+            return by_star
+        reason = f"{_missing(first)}; no theorem covers it"
+        return Universality("L^p", Verdict.UNKNOWN, reason)
+    reason = f"Assumption 1 holds, but Assumption 2 is not known for {second.name}"
+    if second.verdict is Verdict.REFUTED:
+        reason = f"Assumption 1 holds, but Assumption 2 fails for {second.name}"
+    return Universality("L^p", Verdict.UNKNOWN, f"{reason}; no theorem covers it")
+
+
+@implements(ZAHEER2020, "Theorem 1")
+def _by_the_star(first: Assumption1, second: Assumption2) -> Universality | None:
+    """Zaheer et al.: softmax attention over any graph that contains the star.
+
+    As printed, the centre is a token that is added to the sequence and dropped from the
+    output, and 1 < p < infinity.
+    """
+    centre = star_centre(first.pattern)
+    if centre is None or second.name != softmax.name:
+        return None
+    return Universality(
+        "L^p",
+        Verdict.PROVED,
+        f"{_missing(first)}; but the pattern contains the star with centre {centre + 1} "
+        "(1-based). As printed, its theorem is for functions of the "
+        f"other {first.pattern.n - 1} tokens (the centre is an added token, dropped from "
+        "the output) and 1 < p < inf",
+        str(Citation(ZAHEER2020, "Theorem 1")),
+    )
+
+
+def _missing(first: Assumption1) -> str:
+    """Which clause of Assumption 1 fails or is open, in words."""
+    failing = next(iter(first.failing))
+    known = "fails" if failing.verdict is Verdict.REFUTED else "is open"
+    return f"Assumption {failing.code.removeprefix('A')} {known}"
+
+
+def in_sup(first: Assumption1) -> Universality:
+    """Universal in the sup norm? REFUTED by the same pair; else the theorems are silent."""
+    if first.never_meet is not None:
+        return _refuted("sup norm", first, 0.5)
+    return Universality("sup norm", Verdict.UNKNOWN, "the theorems are about L^p")
+
+
+def _refuted(distance: str, first: Assumption1, lower_bound: float) -> Universality:
+    k, j = (token + 1 for token in first.never_meet or ())
+    way_out = f"a connection through which token {j} reaches token {k}"
+    if any(isinstance(part, Columns) for part in first.pattern.parts):
+        way_out += "; for fixed, a width that divides n, or repaired=true"
+    return Universality(
+        distance,
+        Verdict.REFUTED,
+        f"token {k} never hears token {j} (1-based), whatever the depth",
+        str(Citation(YUN2020B, "Assumption 1")),
+        f"f(X)_{k} = x_{j}",
+        lower_bound,
+        way_out,
+    )

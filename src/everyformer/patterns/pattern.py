@@ -1,0 +1,120 @@
+"""A family of patterns A^1, .., A^p, which the blocks of a sparse Transformer cycle."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from everyformer.errors import PatternError
+from everyformer.patterns import drawing
+from everyformer.patterns.kinds import Union
+from everyformer.patterns.part import Part, check_whole
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Patterns A^1, .., A^p; block b uses A^((b - 1) mod p + 1).
+
+    Two are equal if their names and parts are: a window and the same sets listed are not.
+
+    Attributes:
+        name: What it is called.
+        parts: A^1, .., A^p, all of the same n.
+        path: A Hamiltonian path known in closed form, 0-based; None for the identity or
+            where none is known. It is a hint: checks verify it as they would a user's.
+    """
+
+    name: str
+    parts: tuple[Part, ...]
+    path: tuple[int, ...] | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check that there are parts and that they fit together.
+
+        Raises:
+            PatternError: If not.
+        """
+        if not self.parts:
+            msg = f"The pattern {self.name!r} is empty: at least one part is needed."
+            raise PatternError(msg)
+        lengths = {part.n for part in self.parts}
+        if len(lengths) > 1:
+            msg = (
+                f"The parts of {self.name!r} are for different n, {sorted(lengths)}: all "
+                "blocks of a network see the same tokens. Give one n."
+            )
+            raise PatternError(msg)
+
+    @property
+    def n(self) -> int:
+        """Number of tokens."""
+        return self.parts[0].n
+
+    @property
+    def p(self) -> int:
+        """Number of patterns that are cycled through."""
+        return len(self.parts)
+
+    def part_of(self, block: int) -> Part:
+        """The pattern of a block, 0-based."""
+        check_whole("part_of", 0, block=block)
+        return self.parts[block % self.p]
+
+    @property
+    def connections(self) -> tuple[int, ...]:
+        """sum_k |A_k^l| for every l."""
+        return tuple(part.connections for part in self.parts)
+
+    @property
+    def sparsity(self) -> tuple[float, ...]:
+        """1 - sum_k |A_k^l| / n^2 for every l."""
+        return tuple(part.sparsity for part in self.parts)
+
+    def union(self) -> "Pattern":
+        """The pattern A_k = union_l A_k^l, p = 1."""
+        if self.p == 1:
+            return self
+        parts = (Union(self.n, self.parts),)
+        return Pattern(f"union of {self.name}", parts, self.path)
+
+    def draw(self, columns: int = 80) -> str:
+        """The parts as squares of characters, side by side: row k shows A_k.
+
+        Args:
+            columns: Width of the drawing in characters; longer sequences are shrunk.
+        """
+        return drawing.text(self.parts, columns)
+
+    def picture(self) -> Figure:
+        """The parts as pictures, side by side."""
+        return drawing.picture(self.name, self.parts)
+
+    def __str__(self) -> str:
+        """Name, sizes and connections."""
+        counts = " / ".join(f"{count:,}" for count in self.connections)
+        shares = " / ".join(f"{100 * share:.2f} %" for share in self.sparsity)
+        sizes = f"{self.name}: n = {self.n}, p = {self.p}"
+        return f"{sizes}, connections {counts}, sparsity {shares}"
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        path = None if self.path is None else list(self.path)
+        return {
+            "name": self.name,
+            "parts": [part.to_json() for part in self.parts],
+            "path": path,
+        }
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> "Pattern":
+        """The pattern that `to_json` wrote.
+
+        Raises:
+            PatternError: If it is none.
+        """
+        if set(data) != {"name", "parts", "path"}:
+            msg = f"A pattern has a name, parts and a path, but this has {sorted(data)}."
+            raise PatternError(msg)
+        path = None if data["path"] is None else tuple(data["path"])
+        parts = tuple(Part.from_json(part) for part in data["parts"])
+        return Pattern(data["name"], parts, path)

@@ -1,0 +1,106 @@
+"""Assumption 1.3: how many layers until every token has heard every token.
+
+    S_k^1 = A_k^1,   S_k^t = union of S_j^(t-1) over j in A_k^((t-1) mod p + 1),
+    s = min{u : S_k^u = [n] for all k}
+
+s depends on which pattern is numbered 1. It is counted, never looked up.
+"""
+
+from dataclasses import dataclass
+from time import monotonic
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from everyformer.papers import YUN2020B, implements
+from everyformer.patterns import bitsets
+from everyformer.patterns.pattern import Pattern
+from everyformer.patterns.rows import Rows
+
+FEW = 8
+"""Layers that are tried before anything else."""
+
+
+@dataclass(frozen=True)
+class Fields:
+    """How receptive fields grow.
+
+    Attributes:
+        hops: s; None if there is none, or it was not counted in time.
+        never: Tokens (k, j), 0-based, such that k never hears j, whatever the depth and
+            with the residual connection; None if every token hears every token.
+    """
+
+    hops: int | None
+    never: tuple[int, int] | None
+
+
+@implements(YUN2020B, "Assumption 1")
+def receptive_fields(pattern: Pattern, time_limit: float = 10.0) -> Fields:
+    """Count s, and find a pair that never meets.
+
+    With the self-loops of the residual connection the fields only grow, and every edge of
+    every part is used again and again: they fill iff the union is strongly connected.
+    Without self-loops the sets of 1.3 may shrink, and s is looked for up to the cap of
+    primitive matrices (Wielandt 1950), (n - 1)^2 + 1 rounds of p layers: for p = 1 there
+    is no s beyond it.
+
+    Args:
+        pattern: The patterns.
+        time_limit: Seconds after which s is left open; whether it exists never is.
+    """
+    deadline = monotonic() + time_limit
+    hops = count_hops(pattern, FEW, deadline)
+    if hops is not None:
+        return Fields(hops, None)
+    never = never_meet(pattern)
+    if never is not None:
+        return Fields(None, never)
+    most = pattern.p * ((pattern.n - 1) ** 2 + 1)
+    return Fields(count_hops(pattern, most, deadline), None)
+
+
+def count_hops(pattern: Pattern, most: int, deadline: float) -> int | None:
+    """s, by iteration; None after so many layers, or at the deadline."""
+    n, p, rows = pattern.n, pattern.p, [part.rows() for part in pattern.parts]
+    old = bitsets.sets_of(rows[0].indptr, rows[0].indices)
+    new = np.empty_like(old)
+    for t in range(1, most + 1):
+        if bitsets.full_rows(old) == n:
+            return t
+        if monotonic() > deadline:
+            return None
+        bitsets.hear(rows[t % p].indptr, rows[t % p].indices, old, new)
+        old, new = new, old
+    return None
+
+
+def never_meet(pattern: Pattern) -> tuple[int, int] | None:
+    """Tokens (k, j), 0-based, such that k never hears j; None if all hear all.
+
+    j is a token of a component that nobody outside listens to, k one outside.
+    """
+    heard = union_matrix(pattern)
+    components, label = connected_components(heard, connection="strong")
+    if components == 1:
+        return None
+    k, j = heard.nonzero()
+    outside = label[k] != label[j]
+    listened_to = np.zeros(components, dtype=bool)
+    listened_to[label[j[outside]]] = True
+    silent = ~listened_to[label]
+    token = int(np.argmax(silent))
+    return int(np.argmax(label != label[token])), token
+
+
+def union_matrix(pattern: Pattern) -> csr_array:
+    """The union over all parts: row k has ones at the tokens that k attends to."""
+    rows = union_rows(pattern)
+    ones = np.ones(len(rows.indices), dtype=np.int8)
+    return csr_array((ones, rows.indices, rows.indptr), shape=(pattern.n, pattern.n))
+
+
+def union_rows(pattern: Pattern) -> Rows:
+    """union_l A_k^l for every k."""
+    return pattern.union().parts[0].rows()

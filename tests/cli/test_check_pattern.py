@@ -1,0 +1,162 @@
+"""`everyformer check --pattern`: verdicts, files of the user's, drawings, wrong input."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+Command = Callable[..., Any]
+RING = "# a ring\n1 2\n2 3\n3 1\n"
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_strided_is_proved(everyformer: Command) -> None:
+    out = everyformer("check", "--pattern", "strided", "--n", 64, "--width", 8).stdout
+    assert out.startswith("PROVED: is strided universal? (n = 64)")
+    assert "[Yun et al. 2020b, Theorem 1]" in flat(out)
+    for part in ("connections 556 / 512", "gamma 1, 2, 3,", "s 3", "A1.3 receptive-fields"):
+        assert part in flat(out)
+    assert "⣿" in out
+    assert max(map(len, out.splitlines())) <= 92
+
+
+def test_fixed_is_refuted_and_repaired(everyformer: Command) -> None:
+    fixed = ("check", "--pattern", "fixed", "-n", 14, "--width", 4)
+    out = flat(everyformer(*fixed, code=1).stdout)
+    assert "token 1 never hears token 13 (1-based)" in out
+    assert "f(X)_1 = x_13" in out
+    assert "s none" in out
+    everyformer(*fixed, "--with", "repaired=true")
+
+
+def test_bare_star_and_maps(everyformer: Command) -> None:
+    star = ("check", "--pattern", "bare-star", "-n", 5)
+    assert "Zaheer et al. 2020, Theorem 1" in flat(everyformer(*star).stdout)
+    everyformer(*star, "--rho", "sparsemax", code=3)
+    everyformer("check", "--pattern", "ring", "--rho", "sum-normalisation", code=3)
+    everyformer("check", "--pattern", "ring", "--rho", "entmax:1.5")
+
+
+def test_parameters_and_unions(everyformer: Command) -> None:
+    axial = ("check", "--pattern", "axial", "--with", "rows=3", "--with", "columns=4")
+    out = everyformer(*axial, "--json").stdout
+    assert json.loads(out)["assumption_1"]["gamma"][4] == 8
+    dilated = ("check", "--pattern", "dilated", "-n", 12, "--with", "half_width=1")
+    assert "6" in everyformer(*dilated, "--with", "dilations=1,3").stdout
+    union = json.loads(
+        everyformer(
+            "check", "--pattern", "strided", "--width", 4, "--union", "--json"
+        ).stdout
+    )
+    assert union["connections"] == [122]
+    tokens = ("--with", "half-width=1", "--with", "global_tokens=1,6")
+    everyformer("check", "--pattern", "window-global", "-n", 6, *tokens)
+
+
+def test_files_of_the_users(everyformer: Command, tmp_path: Path) -> None:
+    (tmp_path / "ring.txt").write_text(RING)
+    ring = ("check", "--pattern", "ring.txt", "-n", 3)
+    report = json.loads(everyformer(*ring, "--self-loops", "--json").stdout)
+    assert report["subject"] == "ring"
+    assert report["assumption_1"]["s"] == 2
+    everyformer(*ring, code=3)
+    (tmp_path / "back.txt").write_text("0,2\n2,1\n1,0\n")
+    error = everyformer("check", "--pattern", "back.txt", "-n", 3, code=2).stderr
+    assert "1..3 (1-based)" in error
+    both = ("--pattern", "back.txt", "-n", 3, "--zero-based", "--self-loops")
+    everyformer("check", *both)
+    masks = np.stack([np.eye(4, dtype=bool), np.tri(4, dtype=bool)])
+    np.save(tmp_path / "masks.npy", masks)
+    out = everyformer("check", "--pattern", "masks.npy", code=1).stdout
+    assert "token 1 never hears token 4" in flat(out)
+    np.save(tmp_path / "turned.npy", masks.transpose(0, 2, 1))
+    cycled = json.loads(
+        everyformer("check", "--pattern", "masks.npy,turned.npy", "--json").stdout
+    )
+    assert cycled["connections"] == [4, 10, 4, 10]
+
+
+def test_a_gamma_of_the_users(everyformer: Command, tmp_path: Path) -> None:
+    ring = ("check", "--pattern", "ring", "-n", 4)
+    assert "verified" in everyformer(*ring, "--gamma", "3,4,1,2").stdout
+    (tmp_path / "gamma.txt").write_text("2 3 0 1")
+    everyformer(*ring, "--gamma", "gamma.txt", "--zero-based")
+    error = everyformer(*ring, "--gamma", "1,2,4,3", code=2).stderr
+    assert "gamma(2) = 2 is not among the tokens that gamma(3) = 4 attends to" in error
+
+
+def test_a_map_of_the_users(everyformer: Command, tmp_path: Path) -> None:
+    (tmp_path / "maps.py").write_text("def shares(v):\n    return abs(v) / abs(v).sum()\n")
+    rho = ("check", "--pattern", "ring", "-n", 4, "--rho")
+    out = flat(everyformer(*rho, "maps.py:shares", code=3).stdout)
+    assert "A2 one-hot REFUTED shares: on v = " in out
+    assert "no function 'other'" in everyformer(*rho, "maps.py:other", code=2).stderr
+
+
+def test_pictures_and_folders(everyformer: Command, tmp_path: Path) -> None:
+    star = ("check", "--pattern", "star", "-n", 9)
+    out = everyformer(*star, "--picture", "star.png", "-o", "out").stdout
+    assert "Wrote star.png, out." in out
+    assert (tmp_path / "star.png").stat().st_size > 1000
+    assert {one.name for one in (tmp_path / "out").iterdir()} == {
+        "report.json",
+        "pattern.png",
+    }
+    assert json.loads((tmp_path / "out" / "report.json").read_text())["verdict"] == "PROVED"
+    everyformer(*star, "-o", "out", code=2)
+    everyformer(*star, "--picture", "nowhere/star.png", code=2)
+
+
+def test_assumptions_are_explained(everyformer: Command) -> None:
+    assert "permutation gamma" in everyformer("check", "--explain", "a1.2").stdout
+    assert "rho[t v]" in everyformer("check", "--explain", "A2").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("strided",), "width is missing"),
+        (("strided", "--width", 0), "width=0"),
+        (("strided", "-n", 0, "--width", 2), "n=0"),
+        (("ring", "--width", 2), "no parameter width"),
+        (("rings",), "no pattern 'rings'"),
+        (("ring", "--with", "n"), "KEY=VALUE"),
+        (("ring", "--self-loops"), "files of edges"),
+        (("ring", "--rho", "softmin"), "no probability map"),
+        (("ring", "--gamma", "a,b"), "--gamma a,b"),
+        (("ring", "--causal"), "judged alone"),
+        (("axial", "-n", 12, "--with", "rows=3", "--with", "columns=4"), "no parameter n"),
+        (("nowhere.txt", "-n", 3), "No such file"),
+        (("edges.txt",), "for example --n 3"),
+        (("edges.txt", "-n", 4), "token 4 (1-based)"),
+        (("edges.txt", "-n", 2), "tokens are 1..2 (1-based)"),
+        (("edges.txt", "-n", 3, "--width", 2), "Leave them out"),
+        (("words.txt", "-n", 3), "words.txt, line 1"),
+        (("twice.txt", "-n", 2), "repeated: (1, 2) (1-based)"),
+        (("floats.npy",), "dtype float64"),
+        (("cube.npy",), "(1, 1, 1, 1)"),
+        (("flat.npy", "-n", 3), "2 tokens, but --n is 3"),
+        (("broken.npy",), "numpy.save"),
+    ],
+)
+def test_wrong_input(
+    arguments: tuple[object, ...], text: str, everyformer: Command, tmp_path: Path
+) -> None:
+    for name, content in {
+        "edges.txt": RING,
+        "words.txt": "one two\n",
+        "twice.txt": "1 2\n2 1\n1 2\n",
+        "broken.npy": "?",
+    }.items():
+        (tmp_path / name).write_text(content)
+    np.save(tmp_path / "floats.npy", np.ones((2, 2)))
+    np.save(tmp_path / "cube.npy", np.ones((1, 1, 1, 1), dtype=bool))
+    np.save(tmp_path / "flat.npy", np.ones((2, 2), dtype=bool))
+    shown = everyformer("check", "--pattern", *arguments, code=2).stderr
+    assert text in flat(shown)
