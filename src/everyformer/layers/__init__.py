@@ -4,6 +4,9 @@ from everyformer.layers.add_urpe import add_urpe as add_urpe
 from everyformer.layers.attention import RelativeAttention as RelativeAttention
 from everyformer.layers.decay import no_decay_parameters as no_decay_parameters
 from everyformer.layers.decay import parameter_groups as parameter_groups
+from everyformer.layers.encoder import Encoder as Encoder
+from everyformer.layers.encoder_config import BERT_BASE as BERT_BASE
+from everyformer.layers.encoder_config import EncoderConfig as EncoderConfig
 from everyformer.layers.encodings import T5 as T5
 from everyformer.layers.encodings import Alibi as Alibi
 from everyformer.layers.encodings import Deberta as Deberta
@@ -22,6 +25,11 @@ from everyformer.layers.graph import UNREACHABLE as UNREACHABLE
 from everyformer.layers.graph import VIRTUAL as VIRTUAL
 from everyformer.layers.graph import Graph as Graph
 from everyformer.layers.graph import shortest_paths as shortest_paths
+from everyformer.layers.mixers import AverageAttention as AverageAttention
+from everyformer.layers.mixers import BilinearProjection as BilinearProjection
+from everyformer.layers.mixers import LightConvolution as LightConvolution
+from everyformer.layers.mixers import SeparableConvolution as SeparableConvolution
 from everyformer.layers.offsets import Exact as Exact
 from everyformer.layers.offsets import LogBuckets as LogBuckets
 from everyformer.layers.offsets import T5Buckets as T5Buckets
+from everyformer.layers.sparse_attention import SparseAttention as SparseAttention

@@ -36,7 +36,8 @@ class RelativeAttention(nn.Module):
     gain after `encoding.` and `gain.`.
 
     Where b and c depend on i - j alone and neither dropout nor the weights are wanted,
-    `toeplitz_attention` runs, in O(n) memory; elsewhere plain torch.
+    `toeplitz_attention` runs, in O(n) memory; without b and c, PyTorch's own attention,
+    whose gradients on a GPU may differ in the last bits; elsewhere plain torch.
 
     Args:
         embed_dim: Size of a token.
@@ -157,7 +158,11 @@ class RelativeAttention(nn.Module):
         if self.encoding is not None:
             q, k = self.encoding.rotate(q, k)
         weights = None
-        if self._runs_fast(q, need_weights):
+        if self._is_plain(need_weights, padding):
+            mixed = nn.functional.scaled_dot_product_attention(
+                q, k, v, is_causal=self.causal, scale=self.scale
+            )
+        elif self._runs_fast(q, need_weights):
             mixed = toeplitz_attention(
                 q, k, v,
                 None if self.encoding is None else self.encoding.offset_bias(q),
@@ -201,6 +206,12 @@ class RelativeAttention(nn.Module):
             f"{self.embed_dim}, {self.num_heads}, dropout={self.dropout}, "
             f"causal={self.causal}, implementation={self.implementation!r}"
         )
+
+    def _is_plain(self, need_weights: bool, padding: Tensor | None) -> bool:
+        """Whether nothing is added or multiplied, so that PyTorch's kernels do the work."""
+        dropped = self.training and self.dropout > 0.0
+        changed = self.encoding is not None or self.gain is not None or padding is not None
+        return self.implementation == "auto" and not (changed or dropped or need_weights)
 
     def _runs_fast(self, q: Tensor, need_weights: bool) -> bool:
         """Whether the operator computes the same, and can on this device."""

@@ -1,3 +1,5 @@
 """Functions on tensors, fast: one folder for each, with its derivation."""
 
+from everyformer.ops.light_convolution import light_convolution as light_convolution
+from everyformer.ops.sparse_attention import sparse_attention as sparse_attention
 from everyformer.ops.toeplitz_attention import toeplitz_attention as toeplitz_attention

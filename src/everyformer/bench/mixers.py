@@ -1,0 +1,274 @@
+"""The lightweight convolution beside `F.conv1d` and others: checked first, then timed.
+
+16 filters on 768 dimensions, as in Yun et al. 2020. On a GPU in bf16, on a CPU in float32.
+All get the same tensors, tokens as rows; contenders may return a transposed view.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+from rich.table import Table
+from torch import Tensor
+from torch.nn import functional
+
+from everyformer.bench.results import environment, interleaved_medians
+from everyformer.bench.timing import gpu_bytes, gpu_milliseconds, wall_milliseconds
+from everyformer.errors import EveryformerError
+from everyformer.model.forward import Progress, no_progress
+from everyformer.ops import light_convolution
+
+DIM, FILTERS = 768, 16
+GATE_DIM = 256
+LENGTHS = (127, 128, 255)
+GPU_SHAPES = ((32, 512), (8, 2048), (16, 1000))
+CPU_SHAPES = ((8, 512), (2, 100))
+GPU_ROUNDS, CPU_ROUNDS, SHORT = 7, 3, 7
+LONG_MS = 20.0
+
+Call = Callable[[], Any]
+Convolution = Callable[[Tensor, Tensor], Tensor]
+
+
+def _conv1d(x: Tensor, each: Tensor) -> Tensor:
+    """`F.conv1d` with the faster way to pad: before it on a CPU, inside on a GPU."""
+    length, groups = each.shape[1], each.shape[0]
+    if x.is_cuda:
+        found = functional.conv1d(x, each[:, None], padding=length // 2, groups=groups)
+        return found[..., 1 - length % 2 :]
+    left = (length - 1) // 2
+    padded = functional.pad(x, (left, length - 1 - left))
+    return functional.conv1d(padded, each[:, None], groups=groups)
+
+
+def conv1d_by_dimension(x: Tensor, filters: Tensor) -> Tensor:
+    """`F.conv1d` with a copy of the filter for each dimension."""
+    each = filters.to(x.dtype).repeat_interleave(x.shape[2] // filters.shape[0], 0)
+    return _conv1d(x.mT, each).mT
+
+
+def conv1d_by_filter(x: Tensor, filters: Tensor) -> Tensor:
+    """`F.conv1d` with the dimensions of a group as more sequences."""
+    b, n, d = x.shape
+    count = filters.shape[0]
+    grouped = x.view(b, n, count, -1).permute(0, 3, 2, 1).reshape(-1, count, n)
+    found = _conv1d(grouped, filters.to(x.dtype)).view(b, d // count, count, n)
+    return found.permute(0, 3, 2, 1).reshape(b, n, d)
+
+
+def by_fft(x: Tensor, filters: Tensor) -> Tensor:
+    """A product of Fourier transforms along the tokens, in float32."""
+    n, d = x.shape[1:]
+    count, length = filters.shape
+    size = 1 << (n + length - 2).bit_length()
+    wide = torch.promote_types(x.dtype, torch.float32)
+    turned = torch.fft.rfft(filters.to(wide).flip(1), size).repeat_interleave(d // count, 0)
+    found = torch.fft.irfft(torch.fft.rfft(x.mT.to(wide), size) * turned, size)
+    first = length - 1 - (length - 1) // 2
+    return found[..., first : first + n].mT.to(x.dtype)
+
+
+def by_dense_matrix(x: Tensor, filters: Tensor) -> Tensor:
+    """The whole n x n Toeplitz matrix of each filter."""
+    b, n = x.shape[:2]
+    count, length = filters.shape
+    token = torch.arange(n, device=x.device)
+    tap = token - token[:, None] + (length - 1) // 2
+    inside = (tap >= 0) & (tap < length)
+    matrices = filters.to(x.dtype)[:, tap.clamp(0, length - 1)] * inside
+    return torch.einsum("hij,bjhr->bihr", matrices, x.view(b, n, count, -1)).reshape(
+        x.shape
+    )
+
+
+OURS, CONV1D = "ours", "F.conv1d, filter for each dimension"
+CONV1D_GROUPS = "F.conv1d, one for each filter"
+CONTENDERS: dict[str, Convolution] = {
+    OURS: light_convolution,
+    CONV1D: conv1d_by_dimension,
+    CONV1D_GROUPS: conv1d_by_filter,
+    "FFT": by_fft,
+    "dense Toeplitz": by_dense_matrix,
+}
+
+
+def run(*, quick: bool = False, progress: Progress = no_progress) -> dict[str, Any]:
+    """The gate; every contender at every shape and filter length; once with a GLU."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    shapes = GPU_SHAPES if device == "cuda" else CPU_SHAPES
+    shapes, lengths = (((2, 64),), (128,)) if quick else (shapes, LENGTHS)
+    report: dict[str, Any] = {"theme": "mixers", "environment": environment()}
+    report |= {"gate": gate(device), "dim": DIM, "filters": FILTERS}
+    report["threads"] = torch.get_num_threads()
+    rows: list[dict[str, Any]] = []
+    rounds = GPU_ROUNDS if device == "cuda" else CPU_ROUNDS
+    cases = [(b, n, k, False) for b, n in shapes for k in lengths]
+    cases += [(*shapes[0], 128, True)]
+    for done, (b, n, length, glu) in enumerate(cases):
+        progress(f"mixers, n = {n:,}, K = {length}", done, len(cases))
+        more = SHORT if b * n < 1024 else 1
+        rows += _measure(device, b, n, length, glu, 1 if quick else more * rounds)
+    return report | {"rows": rows, "not_slower_than_conv1d": not_slower(rows)}
+
+
+def gate(device: str) -> list[dict[str, Any]]:
+    """Errors against float64, of ours and of `F.conv1d` in the same dtype; equal bits.
+
+    Raises:
+        EveryformerError: If ours errs by more than twice `F.conv1d`, or is not repeatable.
+    """
+    found: list[dict[str, Any]] = []
+    halves = (torch.bfloat16, torch.float16) if device == "cuda" else (torch.bfloat16,)
+    for dtype in (*halves, torch.float32):
+        for n, length in ((200, 128), (65, 31), (1, 128)):
+            tensors = _inputs(device, 1, n, length, dtype, GATE_DIM, GATE_DIM)
+            exact = _results(conv1d_by_dimension, [t.double() for t in tensors])
+            theirs = _results(conv1d_by_dimension, tensors)
+            ours, again = (_results(light_convolution, tensors) for _ in range(2))
+            errors = [_error(a, b) for a, b in zip(ours, exact, strict=True)]
+            limits = [_error(a, b) for a, b in zip(theirs, exact, strict=True)]
+            same = all(torch.equal(a, b) for a, b in zip(ours, again, strict=True))
+            row = {"dtype": str(dtype), "n": n, "length": length, "bit_identical": same}
+            row |= {"error_sampled": errors, "conv1d_error_sampled": limits}
+            found.append(row)
+            if not same or any(
+                e > 2 * m + 1e-6 for e, m in zip(errors, limits, strict=True)
+            ):
+                msg = f"The convolution fails its gate and is not timed: {row}."
+                raise EveryformerError(msg)
+    return found
+
+
+def _inputs(
+    device: str, b: int, n: int, length: int, dtype: torch.dtype, width: int, out: int
+) -> list[Tensor]:
+    """Tokens, filters and the gradient of the output, tokens as rows."""
+    made = torch.Generator(device).manual_seed(0)
+    shapes = ((b, n, width), (FILTERS, length), (b, n, out))
+    return [torch.randn(*s, generator=made, device=device).to(dtype) for s in shapes]
+
+
+def _results(function: Convolution, tensors: list[Tensor]) -> list[Tensor]:
+    """The output and both gradients."""
+    *given, upstream = tensors
+    leaves = [t.detach().clone().requires_grad_() for t in given]
+    out = function(*leaves)
+    return [out.detach(), *torch.autograd.grad(out, leaves, upstream)]
+
+
+def _error(found: Tensor, exact: Tensor) -> float:
+    """The largest error, as a share of the largest entry."""
+    gap = (found.double() - exact.double()).abs().max()
+    return float(gap / exact.double().abs().max().clamp_min(1e-30))
+
+
+def _measure(
+    device: str, b: int, n: int, length: int, glu: bool, rounds: int
+) -> list[dict[str, Any]]:
+    """One row for each contender."""
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    tensors = _inputs(device, b, n, length, dtype, 2 * DIM if glu else DIM, DIM)
+    rows: list[dict[str, Any]] = []
+    calls: list[Call] = []
+    for name, function in CONTENDERS.items():
+        row = {"name": name, "n": n, "batch": b, "length": length, "glu": glu}
+        rows.append(row)
+        calls += _calls(function, tensors, glu)
+        if device == "cuda":
+            row["peak_bytes"] = gpu_bytes(calls[-1])
+    if device == "cuda":
+        times = [_gpu_time(call, rounds) for call in calls]
+    else:
+        found = interleaved_medians(dict(enumerate(calls)), rounds)
+        times = [1e3 * seconds for seconds in found.values()]
+    for k, row in enumerate(rows):
+        row["forward_ms"], row["both_ms"] = times[2 * k], times[2 * k + 1]
+    return rows
+
+
+def _gpu_time(call: Call, rounds: int) -> float:
+    """What the GPU needs; of a long call the time with Python, which is then nothing."""
+    wall = wall_milliseconds(call, CPU_ROUNDS)
+    return wall if wall > LONG_MS else gpu_milliseconds(call, rounds)
+
+
+def _calls(function: Convolution, tensors: list[Tensor], glu: bool) -> tuple[Call, Call]:
+    """Forward; forward and backward."""
+    *given, upstream = tensors
+    x, filters = (t.detach().clone().requires_grad_() for t in given)
+
+    def forward() -> Tensor:
+        return function(functional.glu(x) if glu else x, filters)
+
+    return forward, lambda: torch.autograd.grad(forward(), [x, filters], upstream)
+
+
+def not_slower(rows: list[dict[str, Any]]) -> bool:
+    """Whether ours takes at most the time of both uses of `F.conv1d`, in every row."""
+    cases: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        key = tuple(row[k] for k in ("n", "batch", "length", "glu"))
+        cases.setdefault(key, {})[row["name"]] = row
+    return all(
+        case[OURS][time] <= case[peer][time]
+        for case in cases.values()
+        for peer in (CONV1D, CONV1D_GROUPS)
+        for time in ("forward_ms", "both_ms")
+    )
+
+
+def table(report: dict[str, Any]) -> Table:
+    """The report for the terminal: milliseconds, MiB, and the ratio to ours."""
+    shown = Table(
+        title=f"{report['filters']} filters on {report['dim']} dimensions; not slower than "
+        f"F.conv1d anywhere: {'yes' if report['not_slower_than_conv1d'] else 'no'}"
+    )
+    for name in (
+        "n",
+        "batch",
+        "K",
+        "GLU",
+        "contender",
+        "forward ms",
+        "both ms",
+        "peak MiB",
+    ):
+        shown.add_column(name, justify="left" if name == "contender" else "right")
+    shown.add_column("to ours", justify="right")
+    ours = 1.0
+    for row in report["rows"]:
+        ours = row["both_ms"] if row["name"] == OURS else ours
+        peak = row.get("peak_bytes")
+        shown.add_row(
+            f"{row['n']:,}",
+            str(row["batch"]),
+            str(row["length"]),
+            "yes" if row["glu"] else "no",
+            row["name"],
+            f"{row['forward_ms']:.3f}",
+            f"{row['both_ms']:.3f}",
+            "" if peak is None else f"{peak / 2**20:.0f}",
+            f"{row['both_ms'] / ours:.2f}",
+        )
+    return shown
+
+
+def picture(report: dict[str, Any], path: Path) -> None:
+    """Forward and backward together at the first shape, against the filter length."""
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    first = report["rows"][0]
+    for name in CONTENDERS:
+        rows = [
+            row
+            for row in report["rows"]
+            if row["name"] == name and row["n"] == first["n"] and not row["glu"]
+        ]
+        lengths, times = [r["length"] for r in rows], [r["both_ms"] for r in rows]
+        axes.semilogy(lengths, times, marker="o", label=name)
+    title = f"n = {first['n']:,}, batch {first['batch']}"
+    axes.set(xlabel="filter length", ylabel="forward + backward, ms", title=title)
+    axes.legend(fontsize="small")
+    figure.savefig(path, dpi=150)

@@ -1,0 +1,64 @@
+"""Time and memory of calls on a GPU that are shorter than what Python needs to launch them.
+
+A filler keeps the GPU busy while the calls are queued behind it. What lies between two
+events is then the work of the GPU alone. The time with Python is measured beside it.
+"""
+
+import itertools
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from everyformer.bench.results import seconds_of
+
+IN_A_ROW = 5
+FILLER_SIZE, FILLERS = 8192, 12
+
+
+def gpu_milliseconds(call: Callable[[], Any], rounds: int) -> float:
+    """Median time that the GPU works on a call."""
+    side = torch.ones(FILLER_SIZE, FILLER_SIZE, dtype=torch.bfloat16, device="cuda")
+    found: list[float] = []
+    for _ in range(rounds):
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(IN_A_ROW + 1)]
+        for _ in range(FILLERS):
+            torch.mm(side, side)
+        events[0].record()
+        for event in events[1:]:
+            call()
+            event.record()
+        torch.cuda.synchronize()
+        found += [a.elapsed_time(b) for a, b in itertools.pairwise(events)]
+    return statistics.median(found)
+
+
+def wall_milliseconds(call: Callable[[], Any], rounds: int) -> float:
+    """Median time of a call with all that Python does, until the GPU has finished."""
+
+    def whole() -> None:
+        call()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+
+    whole()
+    return 1e3 * statistics.median(seconds_of(whole) for _ in range(rounds))
+
+
+def gpu_bytes(call: Callable[[], Any]) -> int:
+    """Memory that a call takes beyond what is there."""
+    call()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def exponent(sizes: list[int], values: list[float]) -> float:
+    """The slope of log value against log size, by least squares."""
+    x, y = (torch.tensor(v, dtype=torch.float64).log() for v in (sizes, values))
+    x, y = x - x.mean(), y - y.mean()
+    return float((x * y).sum() / (x * x).sum())

@@ -1,0 +1,90 @@
+"""What all mixers share: their signature, their checks and the projection at the end."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from everyformer.errors import InputError
+from everyformer.layers.offsets import check_positive
+
+
+class Mixer(nn.Module, ABC):
+    """y = W_O mixed(x) + b: one number for each dimension and token, then a projection.
+
+    The skip connection is not part of a mixer; the block of an encoder adds it. The
+    signature is that of `RelativeAttention`.
+
+    Args:
+        dim: Size of a token.
+        bias: Whether W_O has one.
+        device: As in torch.
+        dtype: As in torch.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        bias: bool,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        """See the class."""
+        super().__init__()
+        check_positive(dim=dim)
+        self.dim = dim
+        self.out_proj = nn.Linear(dim, dim, bias=bias, device=device, dtype=dtype)
+
+    def forward(
+        self,
+        x: Float[Tensor, "*batch n d"],
+        *,
+        key_padding_mask: Bool[Tensor, "*batch n"] | None = None,
+    ) -> Float[Tensor, "*batch n d"]:
+        """Mix the tokens.
+
+        Args:
+            x: Tokens.
+            key_padding_mask: True for tokens that nobody sees.
+
+        Raises:
+            InputError: If shapes or dtypes do not fit; all reasons at once.
+        """
+        self._check(x, key_padding_mask)
+        return self.out_proj(self.mixed(x, key_padding_mask)).expand_as(x)
+
+    @abstractmethod
+    def mixed(
+        self,
+        x: Float[Tensor, "*batch n d"],
+        key_padding_mask: Bool[Tensor, "*batch n"] | None,
+    ) -> Float[Tensor, "*batch n_or_1 d"]:
+        """What the projection sees: a row for each token, or one for all."""
+
+    def _check(self, x: Tensor, mask: Tensor | None) -> None:
+        wrong: list[str] = []
+        if x.dim() < 2 or x.shape[-1] != self.dim:
+            wrong.append(
+                f"x has shape {tuple(x.shape)}; it needs (*batch, n, {self.dim}), tokens "
+                "as rows"
+            )
+        if not x.is_floating_point():
+            wrong.append(f"x has dtype {x.dtype}; give floating-point numbers")
+        if mask is not None and (mask.dtype != torch.bool or mask.shape != x.shape[:-1]):
+            wrong.append(
+                f"key_padding_mask has shape {tuple(mask.shape)} and dtype {mask.dtype}; "
+                f"give a bool for each token, {tuple(x.shape[:-1])}"
+            )
+        if wrong:
+            msg = f"{type(self).__name__} cannot run: {'; '.join(wrong)}."
+            raise InputError(msg)
+
+
+def without_padding(
+    x: Float[Tensor, "*batch n d"], key_padding_mask: Bool[Tensor, "*batch n"] | None
+) -> Float[Tensor, "*batch n d"]:
+    """x with zeros for the tokens that nobody sees."""
+    if key_padding_mask is None:
+        return x
+    return x.masked_fill(key_padding_mask[..., None], 0.0)
