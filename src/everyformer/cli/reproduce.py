@@ -1,0 +1,204 @@
+"""`everyformer reproduce`: the experiments of the papers, beside what the papers print."""
+
+import json
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from everyformer.cli import tables
+from everyformer.cli.options import JsonOption
+from everyformer.errors import TrainingError
+
+SIZES = ("smoke", "small", "paper")
+
+
+def reproduce(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="An experiment that --list names.", show_default=False
+        ),
+    ] = None,
+    listing: Annotated[
+        bool, typer.Option("--list", help="Name the experiments.", show_default=False)
+    ] = False,
+    size: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="smoke (seconds), small (minutes on a laptop) or paper (a GPU).",
+        ),
+    ] = "small",
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of the results.")
+    ] = Path("experiments/results"),
+    runs: Annotated[
+        Path,
+        typer.Option(metavar="DIR", help="Folder of logs and checkpoints."),
+    ] = Path("out/runs"),
+    seeds: Annotated[
+        str, typer.Option(metavar="A,B,..", help="A run of every cell for each.")
+    ] = "0",
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Cells to run, such as 'pi/urpe/*'; may be given again.",
+            show_default=False,
+        ),
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A setting of all cells, such as lr=1e-4; may be given again.",
+            show_default=False,
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            metavar="M",
+            help="Begin no cell later, and end the running one; --resume goes on.",
+            show_default=False,
+        ),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Keep finished cells, and go on from checkpoints."),
+    ] = False,
+    show: Annotated[
+        bool,
+        typer.Option("--show", help="Run nothing: table and picture of what is there."),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run an experiment of a paper, and print a table: paper, ours, verdict.
+
+    Results are written cell by cell, with the settings, the curves, the machine, the
+    commit and the date. Also runs under `torchrun` and `accelerate launch`.
+    """
+    if find_spec("accelerate") is None:
+        msg = (
+            "`everyformer reproduce` trains with Hugging Face Accelerate, which is not "
+            "installed. Install it: pip install 'everyformer[train]'."
+        )
+        raise TrainingError(msg)
+    registry: Any = import_module("everyformer.experiments.registry")
+    runner: Any = import_module("everyformer.experiments.reproduce")
+    if listing or name is None:
+        tables.show(_experiments(registry.EXPERIMENTS))
+        return
+    experiment = registry.experiment_by_name(name)
+    if size not in SIZES:
+        msg = f"--size {size} does not exist. Choose one of {', '.join(SIZES)}."
+        raise typer.BadParameter(msg)
+    path = runner.results_path(out, experiment, size)
+    if show:
+        runner.show(experiment, path)
+    else:
+        with _screen() as watch:
+            runner.reproduce(
+                experiment, size, out=out, runs=runs, seeds=_numbers(seeds),
+                only=only or (), changes=_settings(changes or []), resume=resume,
+                watch=watch,
+                seconds=None if minutes is None else 60 * minutes,
+            )  # fmt: skip
+    if not runner.is_main():
+        return
+    report = runner.load_report(path)
+    if as_json:
+        typer.echo(json.dumps(report, indent=2))
+        return
+    text = path.with_suffix(".md").read_text()
+    tables.show(text, f"Wrote {path}, and beside it this table (.md) and a picture (.png).")
+
+
+def _numbers(seeds: str) -> list[int]:
+    try:
+        return [int(seed) for seed in seeds.split(",")]
+    except ValueError as error:
+        msg = f"--seeds {seeds} is no list of whole numbers, such as 0,1,2."
+        raise typer.BadParameter(msg) from error
+
+
+def _settings(changes: list[str]) -> dict[str, Any]:
+    """Names and values, the values as in JSON."""
+    found: dict[str, Any] = {}
+    for change in changes:
+        name, _, value = change.partition("=")
+        try:
+            found[name] = json.loads(value)
+        except ValueError as error:
+            msg = (
+                f"--set {change} is no setting: give NAME=VALUE with a number, true, "
+                'false, null or a "word".'
+            )
+            raise typer.BadParameter(msg) from error
+    return found
+
+
+def _experiments(found: Mapping[str, Any]) -> Table:
+    """Names, and what each is."""
+    shown = Table(title="Experiments", title_justify="left")
+    for heading in ("name", "what"):
+        shown.add_column(heading)
+    for name, experiment in found.items():
+        shown.add_row(name, experiment.about)
+    return shown
+
+
+@contextmanager
+def _screen() -> Generator[Any, None, None]:
+    """A bar with the time left on a terminal; elsewhere a line for each evaluation."""
+    console = Console(stderr=True, highlight=False)
+    bar = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[seen]}", markup=False),
+        console=console,
+        transient=True,
+        disable=not console.is_interactive,
+    )
+    task = bar.add_task("prepare", total=None, seen="")
+    current, seen = "", dict[str, float]()
+
+    def watch(line: Mapping[str, Any]) -> None:
+        nonlocal current
+        if line["cell"] != current:
+            current = line["cell"]
+            seen.clear()
+            bar.reset(
+                task,
+                description=f"{line['done'] + 1}/{line['cells']} {current}",
+                total=line["steps"],
+            )
+        seen.update({k: line[k] for k in ("loss", "accuracy") if k in line})
+        told = ", ".join(f"{key} {value:.4f}" for key, value in seen.items())
+        bar.update(task, completed=line.get("step", 0), seen=told)
+        if not console.is_interactive and ("accuracy" in line or "step" not in line):
+            step = f"{line['step']}/{line['steps']}: " if "step" in line else "begins"
+            console.print(f"{line['done'] + 1}/{line['cells']} {current} {step}{told}")
+
+    with bar:
+        yield watch

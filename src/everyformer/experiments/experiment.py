@@ -1,0 +1,91 @@
+"""What an experiment is: cells, expected numbers, a table and a picture."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from everyformer.experiments.cell import Cell, Size
+from everyformer.experiments.expected import Expected, verdict
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything behind a name of `everyformer reproduce`.
+
+    Attributes:
+        name: On the command line.
+        about: In one line.
+        cells: All cells of a size, for these seeds, the most important first; the third
+            argument changes settings of `TrainConfig` in all of them.
+        expected: The numbers of the paper.
+        picture: Draws the results that are there.
+        columns: Numbers of a result's `more` that the table shows too, with headings.
+    """
+
+    name: str
+    about: str
+    cells: Callable[[Size, Sequence[int], Mapping[str, Any]], list[Cell]]
+    expected: Expected
+    picture: Callable[[Sequence[Mapping[str, Any]], Path], None]
+    columns: Mapping[str, str]
+
+    def table(
+        self, results: Sequence[Mapping[str, Any]], size: str
+    ) -> tuple[list[str], list[list[str]]]:
+        """Headings and rows: labels, more numbers, paper, ours, verdict."""
+        labels = list(dict.fromkeys(name for r in results for name in r["labels"]))
+        rows: list[list[str]] = []
+        for result in results:
+            entry = self.expected.of(result["labels"])
+            printed = None if entry is None else entry["paper"]
+            row = [str(result["labels"].get(name, "")) for name in labels]
+            row += [number(result["more"].get(name)) for name in self.columns]
+            row += [number(printed), _with_error(result)]
+            rows.append([*row, verdict(entry, result, results, size)])
+        return [*labels, *self.columns.values(), "paper", "ours", "verdict"], rows
+
+    def notes(self, results: Sequence[Mapping[str, Any]]) -> list[str]:
+        """What to know of the paper's numbers that the table shows, each once."""
+        found = [self.expected.of(result["labels"]) for result in results]
+        return list(dict.fromkeys(e["note"] for e in found if e and e.get("note")))
+
+
+def number(value: Any) -> str:
+    """A number for a table: short, and nothing for None.
+
+    Example:
+        >>> number(0.99951), number(2000), number(1.5e-7), number(None), number("union")
+        ('0.9995', '2,000', '1.5e-07', '', 'union')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return (
+            f"{value:.4f}" if 1e-3 <= abs(value) < 1e4 or value == 0.0 else f"{value:.3g}"
+        )
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table for a document.
+
+    Example:
+        >>> print(markdown(["a", "b"], [["1", "long"]]))
+        | a | b    |
+        |---|------|
+        | 1 | long |
+    """
+    lines = [headings, *rows]
+    width = [max(len(line[place]) for line in lines) for place in range(len(headings))]
+    told = [
+        f"| {' | '.join(cell.ljust(w) for cell, w in zip(line, width, strict=True))} |"
+        for line in lines
+    ]
+    told.insert(1, f"|{'|'.join('-' * (w + 2) for w in width)}|")
+    return "\n".join(told)
+
+
+def _with_error(result: Mapping[str, Any]) -> str:
+    error = result["standard_error_sampled"]
+    return number(result["value_sampled"]) + ("" if not error else f" ± {error:.1g}")

@@ -1,0 +1,23 @@
+"""All experiments, by name."""
+
+from everyformer.errors import TrainingError
+from everyformer.experiments.contextual_gap import CONTEXTUAL_GAP
+from everyformer.experiments.experiment import Experiment
+from everyformer.experiments.sparse_copying import SPARSE_COPYING
+from everyformer.experiments.urpe_synthetic import URPE_SYNTHETIC
+
+EXPERIMENTS = {
+    found.name: found for found in (URPE_SYNTHETIC, SPARSE_COPYING, CONTEXTUAL_GAP)
+}
+
+
+def experiment_by_name(name: str) -> Experiment:
+    """The experiment of that name.
+
+    Raises:
+        TrainingError: If there is none.
+    """
+    if name not in EXPERIMENTS:
+        msg = f"{name!r} is no experiment. There are {', '.join(EXPERIMENTS)}."
+        raise TrainingError(msg)
+    return EXPERIMENTS[name]

@@ -1,0 +1,133 @@
+"""`urpe-synthetic`: which encodings of positions can tell positions at all.
+
+Luo et al. 2022, Figure 1: an encoder without positions, with T5's relative positions, and
+with URPE, on position identification and even token prediction. Further rows: absolute
+positions, the other relative encodings, and T5 with one special token before the others,
+the loophole of Theorem 2.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from everyformer.experiments.cell import Cell, Size, training_cell
+from everyformer.experiments.urpe_synthetic.tasks import Synthetic
+from everyformer.layers.encoder import Encoder
+from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.train.config import TrainConfig, changed
+
+ENCODINGS = {
+    "urpe": "t5+urpe", "t5": "t5", "none": "none", "ape": "ape", "t5+special": "t5",
+    "shaw": "shaw", "deberta": "deberta", "xl": "xl", "alibi": "alibi", "rotary": "rotary",
+}  # fmt: skip
+"""The rows; the first three are those of the paper."""
+
+MAIN = ("urpe", "t5", "none")
+TASKS: tuple[Literal["pi", "etp"], ...] = ("pi", "etp")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The sizes of all cells, and how they are trained.
+
+    Attributes:
+        encoder: Sizes; vocabulary, length, encoding and head are set by the cell.
+        seq_len: n.
+        tokens: |V| of the main rows.
+        extra_tokens: |V| of the further rows.
+        extra: The further rows.
+        train: How a cell is trained.
+        steps: Updates by row, where they differ from `train`.
+    """
+
+    encoder: EncoderConfig
+    seq_len: int
+    tokens: tuple[int, ...]
+    extra_tokens: tuple[int, ...]
+    extra: tuple[str, ...]
+    train: TrainConfig
+    steps: dict[str, int]
+
+
+SCALES: dict[Size, Scale] = {
+    "smoke": Scale(
+        encoder=EncoderConfig(2, 2, dim=16, layers=2, heads=2, ffn=32),
+        seq_len=8,
+        tokens=(10,),
+        extra_tokens=(10,),
+        extra=("ape", "t5+special"),
+        train=TrainConfig(
+            steps=20, batch=16, lr=3e-3, warmup=5, log_every=10, evaluate_every=10,
+            evaluate_sequences=64, checkpoint_every=10,
+        ),
+        steps={},
+    ),
+    "small": Scale(
+        encoder=EncoderConfig(2, 2, dim=64, layers=3, heads=4, ffn=256),
+        seq_len=16,
+        tokens=(10, 100),
+        extra_tokens=(10,),
+        extra=("ape", "t5+special"),
+        train=TrainConfig(
+            steps=3000, batch=128, lr=1e-3, warmup=100, clip=1.0, log_every=50,
+            evaluate_every=100, evaluate_sequences=512, checkpoint_every=500,
+            stop_at=0.9999,
+        ),
+        steps={"t5": 1000, "none": 300},
+    ),
+    "paper": Scale(
+        encoder=EncoderConfig(2, 2, dim=768, layers=3, heads=12, ffn=3072),
+        seq_len=128,
+        tokens=(10, 1000, 10000),
+        extra_tokens=(1000,),
+        extra=("ape", "t5+special", "rotary", "alibi", "shaw", "deberta", "xl"),
+        train=TrainConfig(
+            steps=20_000, batch=64, lr=1.5e-4, warmup=500, clip=1.0, precision="bf16",
+            compile=True, log_every=100, evaluate_every=500, evaluate_sequences=3200,
+            checkpoint_every=5000, stop_at=0.9995,
+        ),
+        steps={"none": 1000} | dict.fromkeys(
+            ("t5", "t5+special", "rotary", "alibi", "shaw", "deberta", "xl"), 4000
+        ),
+    ),
+}  # fmt: skip
+
+
+def cells(size: Size, seeds: Sequence[int], changes: Mapping[str, Any]) -> list[Cell]:
+    """URPE first, then the other rows of the paper, then the further rows."""
+    scale = SCALES[size]
+    rows = [(MAIN, scale.tokens), (scale.extra, scale.extra_tokens)]
+    return [
+        cell(size, task, method, tokens, seed, changes)
+        for methods, vocabularies in rows
+        for seed in seeds
+        for method in methods
+        for task in TASKS
+        for tokens in vocabularies
+    ]
+
+
+def cell(
+    size: Size,
+    kind: Literal["pi", "etp"],
+    method: str,
+    tokens: int,
+    seed: int,
+    changes: Mapping[str, Any],
+) -> Cell:
+    """The complete config of one run."""
+    scale = SCALES[size]
+    task = Synthetic(kind, scale.seq_len, tokens, seed, special=method == "t5+special")
+    model = replace(
+        scale.encoder,
+        vocab_size=task.vocab_size,
+        max_len=task.length,
+        encoding=ENCODINGS[method],
+        head="untied" if kind == "pi" else "tied",
+        labels=scale.seq_len if kind == "pi" else None,
+    )
+    steps = scale.steps.get(method, scale.train.steps)
+    train = changed(replace(scale.train, steps=steps, seed=seed), changes)
+    labels = {"task": kind, "method": method, "tokens": tokens, "seed": seed}
+    more = {"chance": task.chance}
+    return training_cell(labels, lambda: Encoder(model), model.to_json(), task, train, more)

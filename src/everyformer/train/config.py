@@ -1,0 +1,175 @@
+"""Everything that decides a training run, in one frozen record."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, get_args
+
+import torch
+
+from everyformer.errors import TrainingError
+
+Precision = Literal["fp32", "bf16"]
+Decay = Literal["linear", "constant"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How a model is trained; the same config, model and task give the same losses.
+
+    Attributes:
+        steps: Updates of the weights, at most.
+        batch: Sequences in an update, over all processes and accumulated parts.
+        accumulation: Parts that a process computes one after the other in an update.
+        lr: The largest learning rate.
+        table_lr: Factor on the rate of the tables of encodings and gains.
+        warmup: Updates in which the rate grows linearly from 0.
+        decay: "linear" down to 0 at the end, or "constant" after the warm-up.
+        betas: Of AdamW.
+        eps: Of AdamW.
+        weight_decay: Of AdamW; tables of encodings and gains have none.
+        clip: Largest norm of the gradient; None does not clip.
+        precision: "fp32", or "bf16" products with weights and sums in float32.
+        compile: Whether `torch.compile` compiles the blocks of the model.
+        seed: Of weights, data and dropout.
+        log_every: Updates between two lines of the log.
+        evaluate_every: Updates between two evaluations; 0 evaluates at the end only.
+        evaluate_sequences: Sequences of an evaluation.
+        checkpoint_every: Updates between two checkpoints; 0 writes none.
+        stop_at: Accuracy on the validation set at which training ends early.
+    """
+
+    steps: int
+    batch: int
+    lr: float
+    accumulation: int = 1
+    table_lr: float = 1.0
+    warmup: int = 0
+    decay: Decay = "linear"
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    clip: float | None = None
+    precision: Precision = "fp32"
+    compile: bool = False
+    seed: int = 0
+    log_every: int = 10
+    evaluate_every: int = 0
+    evaluate_sequences: int = 256
+    checkpoint_every: int = 0
+    stop_at: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return asdict(self) | {"betas": list(self.betas)}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> "TrainConfig":
+        """The config that `to_json` gave.
+
+        Raises:
+            TrainingError: If a name is unknown.
+        """
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(set(stored) - known):
+            msg = (
+                f"A training config has no {', '.join(unknown)}. It has "
+                f"{', '.join(sorted(known))}."
+            )
+            raise TrainingError(msg)
+        given: dict[str, Any] = {**stored}
+        given["betas"] = tuple(stored.get("betas", cls.betas))
+        return cls(**given)
+
+
+def changed(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig:
+    """The config with some settings changed.
+
+    Raises:
+        TrainingError: If a name is unknown.
+    """
+    return TrainConfig.from_json({**config.to_json(), **changes})
+
+
+def check(config: TrainConfig, processes: int, device: torch.device) -> None:
+    """Refuse a config that cannot run here; all reasons at once.
+
+    Raises:
+        TrainingError: If a number is out of range, the batch cannot be shared out
+            evenly, or the device does not know the precision.
+
+    Example:
+        >>> check(TrainConfig(steps=1, batch=6, lr=0.1), 4, torch.device("cpu"))
+        Traceback (most recent call last):
+        ...
+        everyformer.errors.TrainingError: This run cannot be trained: batch=6 sequences
+        cannot be shared evenly by 4 processes x 1 accumulated parts; use 8.
+    """
+    wrong = [*_out_of_range(config), *_uneven(config, processes)]
+    if config.precision not in get_args(Precision):
+        wrong.append(
+            f"precision={config.precision!r} is unknown; use one of "
+            f"{', '.join(get_args(Precision))}"
+        )
+    elif config.precision == "bf16" and not _has_bf16(device):
+        wrong.append(f"precision='bf16' is not known to {device}; use 'fp32'")
+    if wrong:
+        msg = f"This run cannot be trained: {'; '.join(wrong)}."
+        raise TrainingError(msg)
+
+
+def _out_of_range(config: TrainConfig) -> list[str]:
+    wrong = [
+        f"{name}={getattr(config, name)} must be at least 1"
+        for name in ("steps", "batch", "accumulation", "log_every", "evaluate_sequences")
+        if getattr(config, name) < 1
+    ]
+    wrong += [
+        f"{name}={getattr(config, name)} must not be negative"
+        for name in ("warmup", "evaluate_every", "checkpoint_every", "weight_decay")
+        if getattr(config, name) < 0
+    ]
+    wrong += [
+        f"{name}={getattr(config, name)} must be positive"
+        for name in ("lr", "table_lr")
+        if not getattr(config, name) > 0
+    ]
+    if config.warmup >= config.steps:
+        wrong.append(
+            f"warmup={config.warmup} leaves none of {config.steps} steps at the full "
+            "rate; make it shorter"
+        )
+    if config.decay not in get_args(Decay):
+        wrong.append(
+            f"decay={config.decay!r} is unknown; use one of {', '.join(get_args(Decay))}"
+        )
+    if config.clip is not None and not config.clip > 0:
+        wrong.append(f"clip={config.clip} must be positive; None does not clip")
+    if config.stop_at is not None and not config.evaluate_every:
+        wrong.append(
+            f"stop_at={config.stop_at} never applies without evaluations; set "
+            "evaluate_every"
+        )
+    return wrong
+
+
+def _uneven(config: TrainConfig, processes: int) -> list[str]:
+    """Shares of unequal size would weigh their sequences unequally in the mean."""
+    wrong: list[str] = []
+    parts = processes * max(config.accumulation, 1)
+    if config.batch % parts:
+        wrong.append(
+            f"batch={config.batch} sequences cannot be shared evenly by {processes} "
+            f"processes x {config.accumulation} accumulated parts; use "
+            f"{parts * -(-config.batch // parts)}"
+        )
+    if config.evaluate_sequences % processes:
+        wrong.append(
+            f"evaluate_sequences={config.evaluate_sequences} cannot be shared evenly by "
+            f"{processes} processes; use "
+            f"{processes * -(-config.evaluate_sequences // processes)}"
+        )
+    return wrong
+
+
+def _has_bf16(device: torch.device) -> bool:
+    return device.type != "cuda" or torch.cuda.is_bf16_supported(including_emulation=False)

@@ -1,0 +1,88 @@
+"""Floating-point operations of a model, and the rate of matrix products of a device."""
+
+import statistics
+import time
+
+import torch
+from torch import nn
+
+from everyformer.errors import TrainingError
+from everyformer.layers.attention import RelativeAttention
+from everyformer.layers.encoder import Encoder
+from everyformer.layers.encodings import Encoding
+from everyformer.layers.gains import Gain
+
+BACKWARD = 2
+"""A product has two gradients, each a product of the same size."""
+
+UNCOUNTED = (nn.Embedding, nn.LayerNorm, Encoder, Encoding, Gain)
+"""Parts with parameters and without matrix products, but for those of an encoding."""
+
+
+def forward_flops(model: nn.Module, n: int, head_tokens: int | None = None) -> int:
+    """Operations of the matrix products of one sequence of n tokens.
+
+        Linear: 2 n d_in d_out        attention: 2 n d 3d + 4 n^2 d
+
+    Sums, norms and the terms of encodings are not counted.
+
+    Args:
+        model: An encoder with attention, or a module around it.
+        n: Number of tokens.
+        head_tokens: How many tokens pass the head; all by default.
+
+    Raises:
+        TrainingError: If the model has a part whose products are not known.
+    """
+    total = 0
+    for name, part in model.named_modules():
+        tokens = n if head_tokens is None or "head." not in f"{name}." else head_tokens
+        if isinstance(part, nn.Linear):
+            total += 2 * tokens * part.in_features * part.out_features
+        elif isinstance(part, RelativeAttention):
+            total += 6 * n * part.embed_dim**2 + 4 * n**2 * part.embed_dim
+        elif _has_weights(part) and not isinstance(part, UNCOUNTED):
+            msg = (
+                f"The products of {type(part).__name__} ({name}) are not known, so its "
+                "operations cannot be counted. Count an encoder with attention."
+            )
+            raise TrainingError(msg)
+    return total
+
+
+def training_flops(model: nn.Module, n: int, head_tokens: int | None = None) -> int:
+    """Operations of one sequence, forward and backward."""
+    return (1 + BACKWARD) * forward_flops(model, n, head_tokens)
+
+
+def matrix_rate(
+    device: torch.device, dtype: torch.dtype, size: int | None = None, repeats: int = 10
+) -> float:
+    """Operations per second of a large square product on random data; the median.
+
+    Args:
+        device: Where.
+        dtype: Of the factors.
+        size: Rows and columns; 8,192 on a GPU, 256 elsewhere.
+        repeats: How many products are timed, after three that are not.
+    """
+    size = size or (8192 if device.type == "cuda" else 256)
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    times: list[float] = []
+    for turn in range(repeats + 3):
+        _wait(device)
+        started = time.perf_counter()
+        torch.matmul(a, b)
+        _wait(device)
+        if turn >= 3:
+            times.append(time.perf_counter() - started)
+    return 2 * size**3 / statistics.median(times)
+
+
+def _has_weights(part: nn.Module) -> bool:
+    return next(part.parameters(recurse=False), None) is not None
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

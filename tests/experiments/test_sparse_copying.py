@@ -1,0 +1,102 @@
+"""The ceiling from receptive fields, and sparsity levels, as the specification counts."""
+
+import numpy as np
+import pytest
+import torch
+
+from everyformer.errors import TrainingError
+from everyformer.experiments.sparse_copying.ceiling import (
+    ceiling,
+    heard,
+    layer_masks,
+    sparsity,
+)
+from everyformer.experiments.sparse_copying.cells import cell, sinusoids, sparse_encoder
+from everyformer.experiments.sparse_copying.task import Copying
+from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.layers.sparse_attention import Configuration
+from everyformer.patterns import dense, fixed, star, strided
+from everyformer.patterns.pattern import Pattern
+from everyformer.train.task import IGNORED
+
+TASK = Copying(256, 128, 0)
+CHANCE = 1 / 128
+
+
+def test_what_is_copied() -> None:
+    tokens, labels = Copying(12, 7, 0).sample("train", torch.arange(20))
+    assert torch.equal(labels[:, 7:], tokens[:, 1:6])
+    assert (labels[:, :7] == IGNORED).all()
+    assert (tokens[:, 0] == 0).all()
+    assert (tokens[:, 6:] == 7).all(), "the second half is masked"
+    with pytest.raises(TrainingError, match="even number"):
+        Copying(9, 7, 0)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "configuration", "layers", "reached"),
+    [
+        (strided(256, 16), "union", 1, 1.0),  # 128 is a multiple of 16
+        (strided(256, 16), "multihead", 1, 1.0),
+        (strided(256, 16), "sequential", 1, 0.0),
+        (strided(256, 16), "sequential", 2, 1.0),
+        (strided(256, 15), "union", 1, 0.0),  # and none of 15
+        (strided(256, 15), "multihead", 1, 0.0),
+        (fixed(256, 16), "union", 1, 8 / 127),
+        (fixed(256, 16), "sequential", 2, 1.0),
+        (star(256, 16), "sequential", 2, 1.0),
+        (dense(256), "sequential", 1, 1.0),
+    ],
+)
+def test_ceilings(
+    pattern: Pattern, configuration: Configuration, layers: int, reached: float
+) -> None:
+    found = ceiling(TASK, pattern, configuration, layers)
+    assert found == pytest.approx(reached + (1 - reached) * CHANCE)
+
+
+def test_nobody_beats_the_ceiling_by_reading_further() -> None:
+    """What a random network with the pattern cannot see, it does not depend on."""
+    torch.manual_seed(0)
+    pattern, layers = fixed(16, 4), 1
+    config = EncoderConfig(9, 16, dim=8, layers=layers, heads=2, ffn=8, norm="pre")
+    model = sparse_encoder(config, pattern, "union").double()
+    fields = heard(layer_masks(pattern, "union", layers))
+    tokens = torch.randint(8, (1, 16))
+    for j in range(16):
+        moved = tokens.clone()
+        moved[0, j] = (moved[0, j] + 3) % 8
+        with torch.no_grad():
+            changed = (model(moved) - model(tokens)).abs().amax(-1)[0] > 1e-12
+        assert np.array_equal(changed.numpy(), fields[:, j])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "configuration", "per_cent"),
+    [
+        (strided(256, 16), "union", 87.61),
+        (strided(256, 16), "sequential", 93.61),
+        (strided(256, 16), "multihead", 93.61),
+        (fixed(256, 16), "union", 87.89),
+        (fixed(256, 16), "sequential", 93.57),
+        (star(256, 16), "sequential", 86.38),
+        (fixed(256, 19), "union", 88.01),
+    ],
+)
+def test_sparsity(pattern: Pattern, configuration: Configuration, per_cent: float) -> None:
+    assert round(100 * sparsity(pattern, configuration), 2) == per_cent
+
+
+def test_positions_start_as_waves() -> None:
+    waves = sinusoids(32, 8)
+    inner = waves @ waves.T
+    assert torch.allclose(inner.diagonal(2), inner.diagonal(2)[0].expand(30), atol=1e-5)
+    assert not torch.allclose(inner.diagonal(2)[0], inner.diagonal(9)[0], atol=1e-2)
+
+
+def test_a_cell_at_chance_is_trained_shorter() -> None:
+    short, long = (
+        cell("paper", name, "union", 1, 0, {}).settings["train"]["steps"]
+        for name in ("strided, w = 15", "strided")
+    )
+    assert 4 * short == long

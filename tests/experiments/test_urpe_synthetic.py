@@ -1,0 +1,74 @@
+"""The tasks, and that the cells are those of the paper."""
+
+import pytest
+import torch
+
+from everyformer.errors import TrainingError
+from everyformer.experiments.urpe_synthetic.cells import SCALES, cells
+from everyformer.experiments.urpe_synthetic.tasks import Synthetic
+from everyformer.layers.encoder import Encoder
+from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.train.task import IGNORED
+
+
+def test_position_identification() -> None:
+    words, labels = Synthetic("pi", 8, 10, 0).sample("train", torch.arange(50))
+    assert (words.min(), words.max()) == (0, 9), "all tokens are drawn"
+    assert (labels == torch.arange(8)).all(), "position 1 has a label like the others"
+
+
+def test_even_token_prediction() -> None:
+    words, labels = Synthetic("etp", 6, 10, 0).sample("train", torch.arange(50))
+    assert torch.equal(labels[:, :3], words[:, [1, 3, 5]])
+    assert (labels[:, 3:] == 10).all(), "EOS is no token"
+
+
+def test_a_special_token_has_no_label() -> None:
+    plain, special = (Synthetic("etp", 6, 10, 0, special=s) for s in (False, True))
+    words, labels = special.sample("test", torch.arange(5))
+    assert torch.equal(words[:, 1:], plain.sample("test", torch.arange(5))[0])
+    assert (words[:, 0] == 11).all()
+    assert (labels[:, 0] == IGNORED).all()
+    assert special.vocab_size == 12
+
+
+def test_an_odd_length_is_refused() -> None:
+    with pytest.raises(TrainingError, match="Use 8"):
+        Synthetic("etp", 7, 10, 0)
+
+
+def test_the_paper_has_eighteen_cells_and_they_come_first() -> None:
+    found = cells("paper", [0], {})
+    first = [(c.labels["task"], c.labels["method"], c.labels["tokens"]) for c in found[:18]]
+    assert set(first) == {
+        (task, method, tokens)
+        for task in ("pi", "etp")
+        for method in ("urpe", "t5", "none")
+        for tokens in (10, 1000, 10000)
+    }
+    assert [method for _, method, _ in first[:6]] == ["urpe"] * 6
+    assert len(found) == 18 + 7 * 2
+
+
+def test_the_model_is_that_of_the_paper() -> None:
+    found = {cell.name: cell.settings["model"] for cell in cells("paper", [0], {})}
+    model = EncoderConfig.from_json(found["etp/urpe/1000/0"])
+    assert (model.layers, model.dim, model.heads, model.ffn) == (3, 768, 12, 3072)
+    assert (model.norm, model.max_len, model.head) == ("post", 128, "tied")
+    assert EncoderConfig.from_json(found["pi/urpe/1000/0"]).outputs == 128
+    plain = EncoderConfig.from_json(found["etp/none/1000/0"])
+    sizes = [
+        sum(p.numel() for p in Encoder(config, device="meta").parameters())
+        for config in (model, plain)
+    ]
+    assert sizes[0] - sizes[1] == 2 * 3060, "B and C, shared by all layers"
+    assert SCALES["paper"].train.precision == "bf16"
+
+
+def test_settings_can_be_changed() -> None:
+    found = cells("paper", [3], {"lr": 0.5, "steps": 7})
+    assert {c.settings["train"]["lr"] for c in found} == {0.5}
+    assert {c.settings["train"]["steps"] for c in found} == {7}
+    assert {c.settings["task"]["seed"] for c in found} == {3}
+    with pytest.raises(TrainingError, match="no learning_rate"):
+        cells("paper", [0], {"learning_rate": 1})

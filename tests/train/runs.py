@@ -1,0 +1,48 @@
+"""A tiny run, in this process or as a script of its own: `python runs.py FOLDER [...]`."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from everyformer.experiments.urpe_synthetic.tasks import Synthetic
+from everyformer.layers.encoder import Encoder
+from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.train.config import TrainConfig
+from everyformer.train.loop import Outcome, train
+
+TASK = Synthetic("etp", seq_len=8, tokens=10, seed=3)
+
+
+def tiny_run(
+    folder: Path | None = None, *, dropout: float = 0.0, resume: bool = False, **more: Any
+) -> Outcome:
+    """A model of 2 blocks on even token prediction."""
+    model = EncoderConfig(
+        TASK.vocab_size, 8, dim=16, layers=2, heads=2, ffn=32, encoding="t5+urpe",
+        dropout=dropout,
+    )  # fmt: skip
+    settings: dict[str, Any] = {
+        "steps": 30, "batch": 8, "lr": 3e-3, "warmup": 5, "clip": 1.0, "seed": 1,
+        "log_every": 1, "evaluate_every": 10, "evaluate_sequences": 16,
+        "checkpoint_every": 7,
+    }  # fmt: skip
+    config = TrainConfig(**(settings | more))
+    return train(lambda: Encoder(model), TASK, config, folder=folder, resume=resume)
+
+
+def losses(lines: list[dict[str, Any]]) -> dict[int, float]:
+    """Loss by step."""
+    return {line["step"]: line["loss"] for line in lines if "loss" in line}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument("--steps", type=int, default=30)
+    given = parser.parse_args()
+    tiny_run(given.folder, dropout=given.dropout, resume=given.resume, steps=given.steps)

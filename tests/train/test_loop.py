@@ -1,0 +1,110 @@
+"""Runs in one process: accumulation, endings, folders, leaks."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from tests.train.runs import losses, tiny_run
+
+from everyformer.errors import TrainingError
+from everyformer.experiments.expected import near_chance
+from everyformer.experiments.urpe_synthetic.tasks import Synthetic
+from everyformer.layers.encoder import Encoder
+from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.train.config import TrainConfig
+from everyformer.train.loop import Outcome, train
+from everyformer.train.run_folder import CHECKPOINT
+from everyformer.train.task import Repeated, Task
+
+
+def test_accumulated_parts_add_up() -> None:
+    whole, parts = losses(tiny_run().curve), losses(tiny_run(accumulation=4).curve)
+    assert parts == pytest.approx(whole, abs=1e-5)
+    assert len(whole) == 30
+
+
+def test_half_precision_is_near_and_not_the_same() -> None:
+    whole, half = losses(tiny_run().curve), losses(tiny_run(precision="bf16").curve)
+    assert half == pytest.approx(whole, abs=0.05)
+    assert half != whole
+
+
+def test_an_accuracy_ends_a_run() -> None:
+    ended = tiny_run(stop_at=0.1)
+    assert (ended.ended, ended.steps) == ("accuracy", 10)
+
+
+def test_a_deadline_ends_a_run_and_it_goes_on(tmp_path: Path) -> None:
+    model = EncoderConfig(11, 8, dim=8, layers=1, heads=2, ffn=8)
+    config = TrainConfig(
+        steps=20, batch=4, lr=1e-3, evaluate_every=5, evaluate_sequences=4,
+        checkpoint_every=20, log_every=1,
+    )  # fmt: skip
+    task = Synthetic("etp", 8, 10, 0)
+
+    def run(deadline: float | None) -> Outcome:
+        return train(
+            lambda: Encoder(model), task, config, folder=tmp_path, resume=True,
+            deadline=deadline,
+        )  # fmt: skip
+
+    early, late = run(time.monotonic()), run(None)
+    assert (early.ended, early.steps, late.ended, late.steps) == (
+        "deadline",
+        5,
+        "steps",
+        20,
+    )
+    assert list(losses(late.curve)) == list(range(1, 21))
+
+
+def test_the_folder_of_another_run_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    tiny_run(folder, steps=6)
+    with pytest.raises(TrainingError, match="holds this run already"):
+        tiny_run(folder, steps=6)
+    with pytest.raises(TrainingError, match=r"train.lr is 0.003 there and 0.1 here"):
+        tiny_run(folder, steps=6, lr=0.1, resume=True)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("not to be lost")
+    with pytest.raises(TrainingError, match="holds no run"):
+        tiny_run(tmp_path / "full")
+    (folder / CHECKPOINT).write_bytes(b"broken")
+    with pytest.raises(TrainingError, match="cannot be read as a checkpoint"):
+        tiny_run(folder, steps=6, resume=True)
+    told = json.loads((folder / "run.json").read_text())
+    assert told["task"]["tokens"] == 10
+    assert any((folder / "tensorboard").iterdir())
+
+
+def test_a_loss_that_is_no_number_is_refused() -> None:
+    with pytest.raises(TrainingError, match="rate below lr=1e"):
+        tiny_run(lr=1e30, warmup=0, clip=None)
+
+
+def test_a_model_without_blocks_is_not_compiled() -> None:
+    config = TrainConfig(steps=1, batch=1, lr=1.0, compile=True)
+    with pytest.raises(TrainingError, match="no ModuleList named blocks"):
+        train(lambda: torch.nn.Embedding(10, 10), Synthetic("pi", 8, 10, 0), config)
+
+
+def _no_positions(task: Task) -> Outcome:
+    """A model without positions, on position identification."""
+    model = EncoderConfig(
+        50, 8, dim=32, layers=1, heads=2, ffn=64, encoding="none", head="untied", labels=8
+    )
+    config = TrainConfig(
+        steps=80, batch=16, lr=1e-2, warmup=10, evaluate_sequences=256, log_every=40
+    )
+    return train(lambda: Encoder(model), task, config)
+
+
+def test_repeated_data_is_noticed_as_a_leak() -> None:
+    fresh = Synthetic("pi", 8, 50, 0)
+    right = _no_positions(fresh).test
+    assert near_chance(right.mean_sampled, right.standard_error_sampled, fresh.chance)
+    leaked = _no_positions(Repeated(fresh, sequences=8)).test
+    assert leaked.mean_sampled > 2 * fresh.chance
+    assert not near_chance(leaked.mean_sampled, leaked.standard_error_sampled, fresh.chance)
