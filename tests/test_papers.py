@@ -6,7 +6,7 @@ import pkgutil
 import pytest
 
 import everyformer
-from everyformer.papers import LUO2022, YUN2020, Citation, implements
+from everyformer.papers import LUO2022, YUN2020, YUN2020B, Citation, implements
 from everyformer.verdict import Verdict
 
 
@@ -44,6 +44,12 @@ def test_every_result_of_the_proof_has_code(result: str) -> None:
 @pytest.mark.parametrize("result", ["Theorem 3", "Proposition 4"])
 def test_urpe_has_code(result: str) -> None:
     assert "position_layer" in all_citations()[Citation(LUO2022, result)]
+
+
+def test_sparse_attention_has_code() -> None:
+    found = all_citations()
+    assert {"chain_shifts", "max_shifts"} <= found[Citation(YUN2020B, "Theorem 1")]
+    assert "assumption_1" in found[Citation(YUN2020B, "Assumption 1")]
 
 
 def test_a_result_that_does_not_exist_is_refused() -> None:

@@ -22,6 +22,7 @@ COMMANDS = [
     "inspect",
     "check",
     "bench",
+    "reproduce",
 ]
 
 

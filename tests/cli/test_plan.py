@@ -65,7 +65,7 @@ def test_plan_of_averaging_attention(everyformer: Command) -> None:
     narrow = json.loads(everyformer(*arguments, "--variant", "narrow", "--json").stdout)
     assert narrow["blocks"] == 31 + 1 + 511
     wrong = everyformer(*arguments, "--variant", "thin", code=2).stderr
-    assert "--variant thin does not exist. Choose one of wide, narrow, two-step." in wrong
+    assert "--variant thin does not exist. Choose one of wide, narrow, two-step, " in wrong
     wrong = everyformer(*arguments[:-1], "other", code=2).stderr
     assert "--method other does not exist" in wrong
 

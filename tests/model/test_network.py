@@ -127,7 +127,7 @@ def test_the_description_of_a_dense_network_is_what_it_was(
     """Files of dense networks are read by programs that know of no other attention."""
     spec, made = positional.network.architecture, positional.network.construction
     assert made is not None
-    new = {"attention", "width", "num_prefix"}
+    new = {"attention", "width", "num_prefix", "pattern"}
     assert set(spec.to_json()) == {f.name for f in fields(spec)} - new
     assert set(made.to_json()) == {f.name for f in fields(made)} - {"paper"}
     assert Construction.from_json(made.to_json()) == made

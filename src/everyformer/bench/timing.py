@@ -1,4 +1,4 @@
-"""Time and memory of calls on a GPU that are shorter than what Python needs to launch them.
+"""Time and memory of calls, some shorter than what Python needs to launch them.
 
 A filler keeps the GPU busy while the calls are queued behind it. What lies between two
 events is then the work of the GPU alone. The time with Python is measured beside it.
@@ -6,6 +6,7 @@ events is then the work of the GPU alone. The time with Python is measured besid
 
 import itertools
 import statistics
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -39,11 +40,23 @@ def wall_milliseconds(call: Callable[[], Any], rounds: int) -> float:
 
     def whole() -> None:
         call()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
+        torch.cuda.synchronize()
 
     whole()
     return 1e3 * statistics.median(seconds_of(whole) for _ in range(rounds))
+
+
+def cpu_milliseconds(call: Callable[[], Any], rounds: int) -> float:
+    """Median time that one thread of this process works on a call; others do not count."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    found: list[float] = []
+    for _ in range(rounds + 1):  # the first does not count
+        start = time.process_time()
+        call()
+        found.append(1e3 * (time.process_time() - start))
+    torch.set_num_threads(before)
+    return statistics.median(found[1:])
 
 
 def gpu_bytes(call: Callable[[], Any]) -> int:

@@ -35,6 +35,9 @@ HYPOTHESES = (
 )
 """What a bound on float64 runs takes for granted."""
 
+EXP_HYPOTHESIS = "float64 runs: exp within 4 ulp"
+"""And of networks with prefix tokens, whose softmax is no maximum."""
+
 Claim = Literal["real", "float64"]
 
 
@@ -104,7 +107,7 @@ class Certificate:
 
     Attributes:
         eps: The claim is d_p(f, g) <= eps; None if nothing is claimed.
-        p: The exponent.
+        p: The exponent; None for the supremum.
         claims: For which networks: in real arithmetic, as float64 runs it.
         seq_len: n.
         d_model: d.
@@ -123,7 +126,7 @@ class Certificate:
     """
 
     eps: Fraction | None
-    p: Fraction
+    p: Fraction | None
     claims: tuple[Claim, ...]
     seq_len: int
     d_model: int
@@ -153,6 +156,12 @@ class Certificate:
         return Verdict.PROVED
 
     @property
+    def distance(self) -> str:
+        """The distance that is bounded, in words."""
+        name = self.statement.name
+        return f"sup|{name} - g|" if self.p is None else f"d_{self.p}({name}, g)"
+
+    @property
     def assumptions(self) -> tuple[str, ...]:
         """What the bounds take for granted."""
         listed: list[str] = []
@@ -163,21 +172,22 @@ class Certificate:
                 listed.append("declared, not proved: f is permutation equivariant")
         if "float64" in self.claims:
             listed.append(HYPOTHESES)
+            if "prefix_tokens" in self.cells:
+                listed.append(EXP_HYPOTHESIS)
         return tuple(listed)
 
     def __str__(self) -> str:
         """The claim, the trees of bounds, and what they take for granted."""
-        f, p = self.statement.name, self.p
         conditional = ", if what is declared is true" if self.is_conditional else ""
         networks = " and ".join(
             {"real": "in real arithmetic", "float64": "as float64 runs it"}[claim]
             for claim in self.claims
         )
         if self.eps is None:
-            claim = f"nothing is claimed of d_{p}({f}, g)"
+            claim = f"nothing is claimed of {self.distance}"
         else:
             eps = format_decimal(self.eps)
-            claim = f"d_{p}({f}, g) <= {eps}, g {networks}{conditional}"
+            claim = f"{self.distance} <= {eps}, g {networks}{conditional}"
         lines = [f"{self.verdict.name}: {claim}"]
         if self.bound is not None:
             lines.append(str(self.bound))
@@ -187,7 +197,8 @@ class Certificate:
             lines += [head, last]
         lines += [f"not proved: {obstacle}" for obstacle in self.obstacles]
         if self.distance_sampled is not None:
-            lines.append(f"measured, not proved: d_{p} about {self.distance_sampled:.3e}")
+            short = self.distance.partition("(")[0]
+            lines.append(f"measured, not proved: {short} about {self.distance_sampled:.3e}")
         lines += [f"assumes: {assumption}" for assumption in self.assumptions]
         return "\n".join(lines)
 
@@ -206,8 +217,8 @@ class Certificate:
             "claim": {
                 "kind": f"{kind}, conditional" if self.is_conditional else kind,
                 "claims": list(self.claims),
-                "metric": "d_p",
-                "p": str(self.p),
+                "metric": "d_p" if self.p is not None else "sup",
+                "p": "inf" if self.p is None else str(self.p),
                 "eps": None if self.eps is None else str(self.eps),
                 "n": self.seq_len,
                 "d": self.d_model,
@@ -312,14 +323,13 @@ def _from_json(values: dict[str, Any], folder: Path) -> Certificate:
         msg = f"n = {n!r}, d = {d!r}, grid = {K!r} are not sizes"
         raise ValueError(msg)
     domain = [(_float(low), _float(high)) for low, high in claim["domain"]]
-    p = parse_rational(claim["p"])
+    p = None if claim["p"] == "inf" else parse_rational(claim["p"])
     claims = tuple(claim["claims"])
-    small = p.numerator <= 64 * 64 and p.denominator <= 64
+    possible = p is None or (p >= 1 and p.numerator <= 64 * 64 and p.denominator <= 64)
     if (
-        p < 1
-        or not small
+        not possible
         or not set(claims) <= {"real", "float64"}
-        or claim["metric"] != "d_p"
+        or claim["metric"] != ("sup" if p is None else "d_p")
     ):
         msg = f"the claim {claim} is none that can be checked"
         raise ValueError(msg)

@@ -12,6 +12,10 @@ attend to the same token are added before their error is: the two heads of a sel
 cancel for every token that is not shifted, and e grows only with the shifts that happen.
 
 Copies of a token have the same state, in real arithmetic: they count as one key.
+
+Under a mask token k attends to the tokens of A_k alone: the top and the next key are taken
+among them. The range of values and the errors of keys are taken over all tokens, which is
+no less.
 """
 
 import math
@@ -107,7 +111,9 @@ def run_attention(stage: StageWeights, ids: Ids, softmax: bool) -> Ids:
         mode=ids.mode,
     )
     for layer in range(stage.layers):
-        step = _Layer(stage.name, layer, _heads(stage, layer, ids.unit), softmax)
+        heads = _heads(stage, layer, ids.unit)
+        mask = stage.arrays["mask"][layer] if "mask" in stage.arrays else None
+        step = _Layer(stage.name, layer, heads, softmax, mask)
         state = step.attend(state)
     return replace(
         ids,
@@ -122,6 +128,7 @@ def _heads(stage: StageWeights, layer: int, unit: int) -> list[_Head]:
     arrays = {
         name: [[Fraction(v) for v in np.ravel(head).tolist()] for head in array[layer]]
         for name, array in stage.arrays.items()
+        if name != "mask"
     }
     for h in range(len(arrays["W_Q"])):
         W_Q, W_K, W_V, W_O = (arrays[name][h] for name in ("W_Q", "W_K", "W_V", "W_O"))
@@ -226,12 +233,13 @@ class _Attended:
 
 @dataclass(frozen=True)
 class _Layer:
-    """One attention layer: its place, for messages, and its heads."""
+    """One attention layer: its place, for messages, its heads, and who hears whom."""
 
     stage: str
     number: int
     heads: list[_Head]
     softmax: bool
+    mask: np.ndarray | None = None
 
     def undecided(self, why: str) -> Undecided:
         """What to raise."""
@@ -264,11 +272,20 @@ class _Layer:
         key, value = _product(head.W_K, numbers), _product(head.W_V, numbers)
         if (np.asarray(query == 0, dtype=bool) & ~state.alone).any():
             raise self.undecided("a query is 0")
-        up = self.extreme(key, value, state.first)
-        down = self.extreme(-key, value, state.first)
+        up = self.extremes(key, value, state.first)
+        down = self.extremes(-key, value, state.first)
         positive = np.asarray(query > 0, dtype=bool) | state.alone
         top, gap, tied = (np.where(positive, a, b) for a, b in zip(up, down, strict=True))
         return _Attended(head, query, key, value, top, gap, tied)
+
+    def extremes(
+        self, key: np.ndarray, value: np.ndarray, first: np.ndarray
+    ) -> tuple[np.ndarray, ...]:
+        """`extreme` of the tokens that each token hears: all of them, without a mask."""
+        if self.mask is None:
+            return self.extreme(key, value, first)
+        each = [self.extreme(key, value, first & row[:, None]) for row in self.mask]
+        return tuple(np.stack(parts) for parts in zip(*each, strict=True))
 
     def extreme(
         self, key: np.ndarray, value: np.ndarray, first: np.ndarray

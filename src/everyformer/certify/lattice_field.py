@@ -28,18 +28,62 @@ MAX_PARTS = 8
 
 
 @dataclass(frozen=True)
+class Slab:
+    """Cells of a lattice with some numbers along the first axis.
+
+    Attributes:
+        first: The first number whose cells are meant.
+        stop: The first behind them.
+        reach: How many more are known on either side, where the lattice has them.
+    """
+
+    first: int
+    stop: int
+    reach: int = 0
+
+    def known(self, cells: int) -> tuple[int, int]:
+        """The first number that is known, and the first behind."""
+        return max(self.first - self.reach, 0), min(self.stop + self.reach, cells)
+
+
+@dataclass(frozen=True)
 class LatticeField:
-    """f, its slopes and its curves on every cell of a lattice, out to the margin.
+    """f, its slopes and its curves on the cells of a lattice, out to the margin.
 
     Attributes:
         cells: Cells along an axis, K + 2m.
         margin: m.
         found: The enclosures; entry 0 of the sequence slowest.
+        slab: Which cells of the grid are meant; None for all.
+        whole: With a slab: the hull over the whole lattice, as a single box.
     """
 
     cells: int
     margin: int
     found: Curvature
+    slab: Slab | None = None
+    whole: Curvature | None = None
+
+    @property
+    def rows(self) -> tuple[int, int, int, int]:
+        """Numbers along the first axis: the first known, first and last meant, the end."""
+        meant = self.margin, self.cells - self.margin
+        if self.slab is None:
+            return 0, *meant, self.cells
+        start, stop = self.slab.known(self.cells)
+        first = max(self.slab.first, meant[0])
+        return start, first, max(min(self.slab.stop, meant[1]), first), stop
+
+    def hull(self) -> Curvature:
+        """One box around all that is known."""
+        return joined(self.found, (1, len(self.found.low)))
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether f and its slopes are known to be finite on all of it."""
+        found = self.found
+        ends = (found.low, found.high, found.slope_low, found.slope_high)
+        return all(bool(np.isfinite(end).all()) for end in ends)
 
     @property
     def largest(self) -> Fraction:
@@ -58,16 +102,31 @@ class LatticeField:
         return Fraction(size)
 
 
+def parts_of(partition: Partition, boxes: int = BOXES) -> int:
+    """Into how many parts a cell is divided along an axis, for so many boxes in all."""
+    cells, N = partition.grid.cells + 2 * partition.margin, partition.size
+    fit = [s for s in range(1, MAX_PARTS + 1) if (cells * s) ** N <= boxes]
+    return max(fit, default=1)
+
+
 def lattice_field(
-    expression: Expression, partition: Partition, *, boxes: int = BOXES, balls: bool = False
+    expression: Expression,
+    partition: Partition,
+    *,
+    boxes: int = BOXES,
+    balls: bool = False,
+    slab: Slab | None = None,
+    whole: Curvature | None = None,
 ) -> LatticeField:
-    """Enclose f on every cell of the lattice; D plays no part in it.
+    """Enclose f on the cells of the lattice; D plays no part in it.
 
     Args:
         expression: f, as it is; maxima that cancel are removed.
         partition: The lattice.
         boxes: Divide cells into parts as long as there are no more boxes than this.
         balls: Use Arb balls.
+        slab: Only these cells.
+        whole: With a slab: the hull over the whole lattice.
 
     Raises:
         CertificateError: If there are more than `MAX_CELLS` cells.
@@ -79,26 +138,33 @@ def lattice_field(
             "grid, or the bounds of partition, which need no cells."
         )
         raise CertificateError(msg)
-    parts = max(
-        [s for s in range(1, MAX_PARTS + 1) if (cells * s) ** N <= boxes], default=1
-    )
+    parts = parts_of(partition, boxes)
     ends = [
         [start + k * step / parts for k in range(cells * parts + 1)]
         for start, step in zip(partition.lows, partition.steps, strict=True)
     ]
     lows = [np.array([round_down(a) for a in axis[:-1]]) for axis in ends]
     highs = [np.array([round_up(b) for b in axis[1:]]) for axis in ends]
-    shape = (-1, expression.seq_len, expression.d_model)
+    rows = (0, cells) if slab is None else slab.known(cells)
+    lows[0], highs[0] = (
+        axis[rows[0] * parts : rows[1] * parts] for axis in (lows[0], highs[0])
+    )
     low, high = (
         np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=-1)
         for axes in (lows, highs)
     )
     smooth = without_cancelling_maxima(expression)
-    found = enclose_curvature(smooth, low.reshape(shape), high.reshape(shape), balls=balls)
-    return LatticeField(cells, partition.margin, _joined(found, (cells, parts) * N))
+    found = enclose_curvature(
+        smooth,
+        low.reshape(-1, expression.seq_len, expression.d_model),
+        high.reshape(-1, expression.seq_len, expression.d_model),
+        balls=balls,
+    )
+    shape = (rows[1] - rows[0], parts) + (cells, parts) * (N - 1)
+    return LatticeField(cells, partition.margin, joined(found, shape), slab, whole)
 
 
-def _joined(found: Curvature, shape: tuple[int, ...]) -> Curvature:
+def joined(found: Curvature, shape: tuple[int, ...]) -> Curvature:
     """The hull over the parts of each cell; parts are every second axis of the shape."""
     axes, cells = tuple(range(1, len(shape), 2)), math.prod(shape[::2])
     joined = [

@@ -13,7 +13,7 @@ of f and every x in the box,
     second order   |g - f| <= b sum_k h_k sup|d_k f| + (m2/2) sum_k h_k^2 sup|d_kk f|
                               + m1^2 sum_{k<l} h_k h_l sup|d_kl f|
     declared       |g - f| <= L min(m1 sum_k h_k, (m2 sum_k h_k^2)^(1/2)),
-                   |g - f| <= 2 omega((m2 sum_k h_k^2)^(1/2))
+                   |g - f| <= (1 + (m2 sum_k h_k^2)^(1/2) / r) omega(r), any r > 0
 
 Proof. First order: |f(Y) - f(x)| <= sum_k sup|d_k f| |Y_k - x_k|. Second order: Taylor's
 formula at x, with y = Y - x,
@@ -22,8 +22,8 @@ formula at x, with y = Y - x,
 
 |E delta_k| is at most b, E delta_k^2 at most m2, E|delta_k delta_l| = E|delta_k| E|delta_l|
 at most m1^2. Declared: L is a constant for the maximum norm, and E max_k|y_k| is at most
-the sum of means, and at most the root of the sum of squares, which is called r here. For a
-modulus, the least one has omega(s) <= (1 + s/r) omega(r), and E s <= r.
+the sum of means, and at most the root of the sum of squares. For a modulus, the least one
+has omega(s) <= (1 + s/r) omega(r), because the box is convex; s = max_k|y_k|.
 
 f must be known where the anchors are. f after clipping to the box always is; it keeps L and
 omega, and has kinks on the box's faces: it has no second-order bound of this kind.
@@ -124,10 +124,10 @@ def from_lipschitz(partition: Partition, lipschitz: Fraction) -> Bound:
     )
 
 
-def from_modulus(partition: Partition, omega: Fraction) -> Bound:
-    """sup |g - f| in every entry, for a declared modulus, omega(`partition.radius`)."""
+def from_modulus(partition: Partition, omega: Fraction, radius: Fraction) -> Bound:
+    """sup |g - f| in every entry, for a declared modulus, omega = omega(radius)."""
     reason = "sup |g - f|: modulus of continuity declared, clipped to the box"
-    return Bound(2 * omega, reason, SOURCE)
+    return Bound((1 + partition.radius / radius) * omega, reason, SOURCE)
 
 
 def leak(partition: Partition, largest: Fraction, suppression: Fraction) -> Bound:
@@ -171,14 +171,19 @@ def logit_rounding(partition: Partition, unit: Fraction = UNIT_ROUNDOFF) -> Frac
     With S = `logit_size` and u the unit roundoff. A logit is a sum of N + 1 products whose
     sizes add up to 3 S at most. A product carries at most three roundings in its key (beta,
     v or |v|^2, their product) and one of its own, then N additions. The point is off by at
-    most 8 u in each entry (docs/constructions/partition.md), which moves a logit by
-    2 beta |v_k| 8 u each. Subtracting the maximum rounds a number of size 2 S. So
+    most (32 + 8 c) u in each entry (docs/constructions/partition.md), c = 0 for the unit
+    box and else the largest |x_k| / w_k, which moves a logit by 2 beta |v_k| times that
+    each. Subtracting the maximum rounds a number of size 2 S. So
 
-        eta <= 3 S gamma_{N+6} + 16 u D K^2 N (1 + m/K).
+        eta <= 3 S gamma_{N+6} + (64 + 16 c) u D K^2 N (1 + m/K).
     """
     operations = (partition.size + 6) * unit
-    far = 1 + Fraction(partition.margin, partition.grid.cells)
-    moved = 16 * unit * partition.D * partition.grid.cells**2 * partition.size * far
+    reach = 1 + Fraction(partition.margin, partition.grid.cells)
+    box, off = partition.grid.box, Fraction(64)
+    if not box.is_unit:
+        ends = zip(box.lows, box.highs, box.widths, strict=True)
+        off += 16 * max(Fraction(max(abs(low), abs(high))) / w for low, high, w in ends)
+    moved = off * unit * partition.D * partition.grid.cells**2 * partition.size * reach
     return 3 * partition.logit_size * operations / (1 - operations) + moved
 
 
@@ -204,19 +209,23 @@ def rounding(
     return Bound.total(terms, "rounding, in every entry")
 
 
-def distance(partition: Partition, entries: Sequence[Bound], p: Fraction) -> Bound:
-    """d_p(f, g) from bounds of sup |g - f| for each entry.
+def distance(partition: Partition, entries: Sequence[Bound], p: Fraction | None) -> Bound:
+    """d_p(f, g) from bounds of sup |g - f| for each entry; the largest, for p = infinity.
 
     The p-th power of an entry's distance is at most the box's volume times that of its sup.
     For equal entries it is (N vol)^(1/p) times the sup.
     """
+    if p is None:
+        return max(entries, key=lambda entry: entry.value)
     factor = power_up(partition.volume, 1 / p)
     parts = [_scaled(entry, factor) for entry in entries]
     return Bound.p_norm(parts, p, f"all entries, times volume^(1/{p})")
 
 
-def everywhere(partition: Partition, bound: Bound, p: Fraction) -> Bound:
+def everywhere(partition: Partition, bound: Bound, p: Fraction | None) -> Bound:
     """The p-norm over the box of something that every entry has at most: (N vol)^(1/p)."""
+    if p is None:
+        return bound
     return _scaled(bound, power_up(partition.size * partition.volume, 1 / p))
 
 

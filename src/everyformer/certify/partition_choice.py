@@ -1,21 +1,36 @@
 """From a tolerance to a lattice: the fewest anchors whose proved bound meets it.
 
 b falls very fast as D shrinks, m2 only grows like 1/(2D), so D is looked for among a few
-values; likewise the margin. For each margin the grid is refined until one D meets the
-tolerance, then the least such K is looked for by halving. That K is least if the bound
-decreases in K, as all formulas do; whether or not, the bound of what is returned is proved.
+values; likewise the margin. For each margin the least K is looked for that meets the
+tolerance with one of them. That K is least if the bound decreases in K, as all formulas do;
+whether or not, the bound of what is returned is proved.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NoReturn
 
 from everyformer.certify.bound import Bound
-from everyformer.certify.lattice import Partition
-from everyformer.certify.lattice_field import LatticeField, lattice_field
-from everyformer.certify.partition import everywhere, leak, rounding
-from everyformer.certify.partition_local import cell_bounds, distance_bound
-from everyformer.errors import ToleranceError
+from everyformer.certify.lattice import Partition, clipped
+from everyformer.certify.lattice_field import (
+    BOXES,
+    LatticeField,
+    lattice_field,
+    parts_of,
+)
+from everyformer.certify.partition import (
+    distance,
+    everywhere,
+    from_lipschitz,
+    from_modulus,
+    leak,
+    rounding,
+)
+from everyformer.certify.partition_local import all_cell_bounds, distance_bound
+from everyformer.certify.theta import lattice_constants
+from everyformer.errors import CertificateError, ToleranceError
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import format_up
 from everyformer.targets.box import Box, Grid
@@ -23,98 +38,160 @@ from everyformer.targets.box import Box, Grid
 DECAYS = tuple(Fraction(D) for D in ("3/4", "1", "3/2", "2", "3"))
 """Values of D to try."""
 
-MARGINS = (3, 4)
-"""Margins to try."""
+MARGINS = (2, 1, 3, 4)
+"""Margins to try, the usual best one first."""
 
-MAX_ANCHORS = 2**20
-"""Prefix tokens at most; enclosures of f on as many cells take minutes."""
+MAX_ANCHORS = 2**16
+"""Prefix tokens at most; enclosures of f on as many cells take seconds."""
 
-Prove = Callable[[Partition], Bound]
-"""A proved bound of d_p(f, g) for a lattice."""
+FEW_BOXES = 2**12
+"""Boxes for the first look at a lattice."""
 
+MANY_CELLS = 2**12
+"""For as many cells only values of D near the best so far are tried."""
 
-@dataclass(frozen=True)
-class Cost:
-    """What the network costs.
+NO_HOPE = 16
+"""Where slopes are infinite with as many cells per axis, they stay so."""
 
-    Attributes:
-        prefix_tokens: P, tokens before the sequence; each is one anchor.
-        width: 2d + n + 5N + 3 registers of a token.
-        parameters: Numbers in the matrices that are used, zeros included, and in the
-            prefix: two attention layers with one head of size N + 1, feed-forward layers
-            with N and 2N hidden units.
-        scores: n P, the scores of the second attention that are read.
-    """
+ALIKE = Fraction(101, 100)
+"""Constants that differ by less than this factor leave a wider margin nothing to gain."""
 
-    prefix_tokens: int
-    width: int
-    parameters: int
-    scores: int
+HOPELESS = 4
+"""A lattice whose bound is so many times the tolerance at first is not looked at again."""
 
-
-def cost(partition: Partition) -> Cost:
-    """Count what the network of a lattice needs.
-
-    Example:
-        >>> cost(Partition(Grid(16, 2, Box((0.0,), (1.0,))), Fraction(1), 4))
-        Cost(prefix_tokens=625, width=17, parameters=11277, scores=1250)
-    """
-    n, d, N = partition.grid.seq_len, partition.grid.d_model, partition.size
-    width = 2 * d + n + 5 * N + 3
-    attention = 2 * 4 * (N + 1) * width
-    feed_forward = 2 * 3 * N * width + 3 * N + 2 * width
-    prefix = partition.anchors * width
-    total = attention + feed_forward + prefix
-    return Cost(partition.anchors, width, total, n * partition.anchors)
+Prove = Callable[[Sequence[Partition], int], list[Bound]]
+"""Proved bounds of d_p(f, g) for lattices that differ in D alone; the number is how many
+boxes enclosures may take."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A lattice that meets a tolerance, its bound, and what it costs."""
+    """A lattice that meets a tolerance, and its bound."""
 
     partition: Partition
     bound: Bound
-    cost: Cost
 
 
 class TracedBounds:
     """Bounds of d_p(f, g) for a traced f, for one lattice after the other.
 
-    The enclosures of f depend on K and m, not on D; those of the last lattice are kept.
+    Where f or its slopes are not known to be finite out to the margin, f after clipping to
+    the box takes its place. The enclosures of f depend on K and m, not on D; those of the
+    last lattice are kept.
 
     Args:
-        expression: f, defined on the anchors' boxes.
-        p: The exponent.
+        expression: f.
+        p: The exponent; None for the supremum.
         run: Whether to add what rounding in float64 may do.
     """
 
-    def __init__(self, expression: Expression, p: Fraction, *, run: bool = False) -> None:
+    def __init__(
+        self, expression: Expression, p: Fraction | None, *, run: bool = False
+    ) -> None:
         """Keep what was given."""
         self._expression, self._p, self._run = expression, p, run
-        self._last: tuple[tuple[Grid, int], LatticeField] | None = None
+        self._last: tuple[tuple[Grid, int, int], tuple[LatticeField, bool]] | None = None
 
-    def field(self, partition: Partition) -> LatticeField:
-        """f, its slopes and curves on the cells of a lattice."""
-        key = (partition.grid, partition.margin)
+    def field(self, partition: Partition, boxes: int = BOXES) -> tuple[LatticeField, bool]:
+        """f, its slopes and curves on the cells of a lattice, and whether f is clipped."""
+        key = (partition.grid, partition.margin, parts_of(partition, boxes))
         if self._last is None or self._last[0] != key:
-            self._last = key, lattice_field(self._expression, partition)
+            self._last = key, field_or_clipped(self._expression, partition, boxes)
         return self._last[1]
 
-    def __call__(self, partition: Partition) -> Bound:
-        """The bound, as a tree.
+    def __call__(self, lattices: Sequence[Partition], boxes: int = BOXES) -> list[Bound]:
+        """The bounds, as trees.
 
         Raises:
             CertificateError: If f or its slopes are not known to be finite.
         """
-        field = self.field(partition)
-        largest = field.largest
-        terms = [
-            distance_bound(cell_bounds(field, partition), partition, self._p),
-            everywhere(partition, leak(partition, largest, partition.suppression), self._p),
+        field, _ = self.field(lattices[0], boxes)
+        return [
+            planned_bound(
+                partition,
+                distance_bound(bounds, partition, self._p),
+                field.largest,
+                self._p,
+                run=self._run,
+            )
+            for partition, bounds in zip(
+                lattices, all_cell_bounds(field, lattices), strict=True
+            )
         ]
-        if self._run:
-            terms.append(everywhere(partition, rounding(partition, largest), self._p))
-        return Bound.total(terms, f"d_p(f, g), p = {self._p}")
+
+
+def field_or_clipped(
+    expression: Expression, partition: Partition, boxes: int = BOXES
+) -> tuple[LatticeField, bool]:
+    """f on the cells of a lattice; clipped to the box, if it is not finite on the margin.
+
+    Returns:
+        The enclosures, and whether f was clipped.
+    """
+    field = lattice_field(expression, partition, boxes=boxes)
+    if field.is_finite:
+        return field, False
+    inside = clipped(expression, partition.grid.box)
+    return lattice_field(inside, partition, boxes=boxes), True
+
+
+class DeclaredBounds:
+    """Bounds of d_p(f, g) for an f of which a modulus of continuity is declared.
+
+    Args:
+        lipschitz: L for the maximum norm; or None, and
+        modulus: omega, a function of the radius.
+        largest: A bound on |f| on the box.
+        p: The exponent; None for the supremum.
+        run: Whether to add what rounding in float64 may do.
+    """
+
+    def __init__(
+        self,
+        lipschitz: Fraction | None,
+        modulus: Callable[[Fraction], Fraction],
+        largest: Fraction,
+        p: Fraction | None,
+        *,
+        run: bool = False,
+    ) -> None:
+        """Keep what was given."""
+        self._lipschitz, self._modulus, self._largest = lipschitz, modulus, largest
+        self._p, self._run = p, run
+
+    def __call__(self, lattices: Sequence[Partition], boxes: int = BOXES) -> list[Bound]:
+        """The bounds, as trees; nothing is enclosed."""
+        return [self._bound(partition) for partition in lattices]
+
+    def _bound(self, partition: Partition) -> Bound:
+        if self._lipschitz is not None:
+            sup = from_lipschitz(partition, self._lipschitz)
+        else:
+            half = max(partition.steps) / 2
+            sup = from_modulus(partition, self._modulus(half), half)
+        total = distance(partition, [sup] * partition.size, self._p)
+        return planned_bound(partition, total, self._largest, self._p, run=self._run)
+
+
+def planned_bound(
+    partition: Partition,
+    real: Bound,
+    largest: Fraction,
+    p: Fraction | None,
+    *,
+    run: bool,
+) -> Bound:
+    """A bound of the average over anchors, with what a network adds to it."""
+    leaked = leak(partition, largest, partition.suppression)
+    terms = [real, everywhere(partition, leaked, p)]
+    if run:
+        terms.append(everywhere(partition, rounding(partition, largest), p))
+    return Bound.total(terms, named(p))
+
+
+def named(p: Fraction | None) -> str:
+    """The distance in words."""
+    return "sup |f - g|" if p is None else f"d_p(f, g), p = {p}"
 
 
 def choose(
@@ -130,7 +207,7 @@ def choose(
     """The lattice with the fewest anchors whose bound meets a tolerance.
 
     Args:
-        prove: The bound of a lattice, such as `TracedBounds`.
+        prove: The bounds of lattices, such as `TracedBounds`.
         seq_len: n.
         box: The domain of a token.
         tol: Allowed for the bound.
@@ -143,16 +220,19 @@ def choose(
         CertificateError: If the target has no bound at all.
     """
     search = _Search(prove, seq_len, box, Fraction(tol), decays, max_anchors)
-    found: list[tuple[Partition, Bound]] = []
+    found: tuple[int, int] | None = None
+    widest = max(margins)
     for m in margins:
-        best = search.least(m)
-        if best is not None:
-            found.append(best)
-            search.max_anchors = best[0].anchors  # other margins must do as well
-    if not found:
-        raise ToleranceError(search.refusal())
-    partition, bound = min(found, key=lambda best: (best[0].anchors, best[1].value))
-    return Choice(partition, bound, cost(partition))
+        if m > widest:
+            continue
+        K = search.least(m)
+        if K is not None:
+            found = K, m
+            widest = m if search.is_wide_enough else widest
+            search.points = K + 2 * m  # others must do with fewer
+    if found is None:
+        search.refuse()
+    return min(search.tried(*found, BOXES), key=lambda choice: choice.bound.value)
 
 
 class _Search:
@@ -169,54 +249,100 @@ class _Search:
     ) -> None:
         self.prove, self.seq_len, self.box, self.tol = prove, seq_len, box, tol
         self.decays, self.max_anchors = decays, max_anchors
-        self.best: tuple[Partition, Bound] | None = None
+        self.best: Choice | None = None
+        self.met: Choice | None = None
+        self.obstacle: CertificateError | None = None
+        self.points = 1  # anchors along an axis, at most
+        N = seq_len * len(box.lows)
+        while (self.points + 1) ** N <= max_anchors:
+            self.points += 1
 
-    def least(self, margin: int) -> tuple[Partition, Bound] | None:
-        """The least K for a margin, or None."""
+    def least(self, margin: int) -> int | None:
+        """The least K for a margin that meets the tolerance, or None."""
+        finest = self.points - 1 - 2 * margin
+        if finest < 2:
+            return None
         low, high = 1, 2
-        found = self.at(high, margin)
-        while found is None:
-            low, high = high, self.next_size(high, margin)
-            if high == low:
+        if self.best is not None:  # of another margin: look at the finest first
+            high = finest
+        while (times := self.excess(high, margin)) > 1:
+            if high == finest or (math.isinf(times) and high >= NO_HOPE):
                 return None
-            found = self.at(high, margin)
+            # Second order: K sqrt(times) would do; near enough from below.
+            step = 2.0 if math.isinf(times) else min(max(0.85 * times**0.5, 1.0), 4.0)
+            low, high = high, min(finest, max(high + 1, int(high * step)))
         while high - low > 1:
             middle = (low + high) // 2
-            better = self.at(middle, margin)
-            low, high = (low, middle) if better else (middle, high)
-            found = better or found
-        return found
+            if self.excess(middle, margin) > 1:
+                low = middle
+            else:
+                high = middle
+        return high
 
-    def next_size(self, K: int, margin: int) -> int:
-        """Twice as fine, or as fine as allowed."""
-        N = self.seq_len * len(self.box.lows)
-        finest = K
-        while finest < 2 * K and (finest + 2 + 2 * margin) ** N <= self.max_anchors:
-            finest += 1
-        return finest
+    @property
+    def is_wide_enough(self) -> bool:
+        """Whether a wider margin would hardly change the constants of what was found."""
+        if self.met is None:
+            return False
+        lattice = self.met.partition
+        own, ideal = lattice.constants, lattice_constants(lattice.D)
+        return own.b <= ideal.b * ALIKE and own.m2 <= ideal.m2 * ALIKE
 
-    def at(self, K: int, margin: int) -> tuple[Partition, Bound] | None:
-        """The best D for a grid and a margin, if it meets the tolerance."""
+    def tried(self, K: int, margin: int, boxes: int) -> list[Choice]:
+        """Every D for a grid and a margin."""
         grid = Grid(K, self.seq_len, self.box)
-        lattices = [Partition(grid, D, margin) for D in self.decays]
-        if lattices[0].anchors > self.max_anchors:
-            return None
-        tried = [(partition, self.prove(partition)) for partition in lattices]
-        found = min(tried, key=lambda one: one[1].value)
-        if self.best is None or found[1].value < self.best[1].value:
-            self.best = found
-        return found if found[1] <= self.tol else None
+        usable = [D for D in self.decays if (margin + 1) ** 2 * D >= 1]
+        if self.best is not None and grid.sequences > MANY_CELLS:
+            D = self.best.partition.D
+            usable = [E for E in usable if D / 2 <= E <= 3 * D / 2]
+        if not usable:
+            return []
+        lattices = [Partition(grid, D, margin) for D in usable]
+        bounds = self.prove(lattices, boxes)
+        return [Choice(*pair) for pair in zip(lattices, bounds, strict=True)]
 
-    def refusal(self) -> str:
-        """What was asked for, what was found, and what to do."""
+    def excess(self, K: int, margin: int) -> float:
+        """The bound of the best D over the tolerance; infinite where there is none."""
+        least = math.inf
+        lattice = Partition(Grid(K, self.seq_len, self.box), self.decays[0], margin)
+        same = parts_of(lattice, FEW_BOXES) == parts_of(lattice)
+        for boxes in (BOXES,) if same else (FEW_BOXES, BOXES):
+            try:
+                found = self.tried(K, margin, boxes)
+            except CertificateError as error:
+                self.obstacle = error
+                return math.inf
+            if not found:
+                return math.inf
+            best = min(found, key=lambda choice: choice.bound.value)
+            if self.best is None or best.bound.value < self.best.bound.value:
+                self.best = best
+            least = float(best.bound.value / self.tol)
+            if best.bound <= self.tol:
+                self.met = best
+                return min(least, 1.0)
+            if least > HOPELESS:
+                return least
+        return max(least, math.nextafter(1.0, 2.0))
+
+    def refuse(self) -> NoReturn:
+        """Say what was asked for, what was found, and what to do.
+
+        Raises:
+            CertificateError: If no lattice had a bound.
+            ToleranceError: If none was small enough.
+        """
+        if self.best is None and self.obstacle is not None:
+            raise self.obstacle
         said = "no lattice is that small"
         if self.best is not None:
-            partition, bound = self.best
+            partition, bound = self.best.partition, self.best.bound
             said = (
                 f"the best has {partition.anchors} anchors and the bound "
                 f"{format_up(bound.value)}"
             )
-        return (
+        msg = (
             f"No lattice with at most {self.max_anchors} anchors meets the tolerance "
             f"{float(self.tol):g}: {said}. Allow a larger tolerance, or more anchors."
         )
+        raise ToleranceError(msg)

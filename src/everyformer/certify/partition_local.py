@@ -44,7 +44,7 @@ end makes them upper bounds. Differences that may cancel have a slack of their o
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, reduce
@@ -73,32 +73,61 @@ def cell_bounds(field: LatticeField, partition: Partition) -> np.ndarray:
     Returns:
         (K^N, N), float64, rounded up; inf where nothing is known.
     """
-    moments = _Moments.of(partition)
+    return all_cell_bounds(field, [partition])[0]
+
+
+def all_cell_bounds(
+    field: LatticeField, partitions: Sequence[Partition]
+) -> list[np.ndarray]:
+    """`cell_bounds` of lattices that differ in D alone."""
+    moments = [_Moments.of(partition) for partition in partitions]
+    found: list[list[np.ndarray]] = [[] for _ in partitions]
     with np.errstate(invalid="ignore", over="ignore"):
-        entries = [_entry(field, moments, e) for e in range(partition.size)]
-    return np.stack(entries, axis=-1) * UP
+        for e in range(partitions[0].size):
+            hulls = _entry_hulls(field, e)
+            for constants, entries in zip(moments, found, strict=True):
+                entries.append(_entry(*hulls, constants))
+    return [np.stack(entries, axis=-1) * UP for entries in found]
+
+
+def distance_bound(bounds: np.ndarray, partition: Partition, p: Fraction | None) -> Bound:
+    """d_p(f, g): the sum over cells of their volume times the sum of p-th powers.
+
+    For p = None, the supremum, the largest of them.
+    """
+    check_finite(bounds)
+    return combined([power_sum(bounds, p)], partition, p)
 
 
 def sup_bound(bounds: np.ndarray, partition: Partition) -> Bound:
     """sup |g - f| over the box and all entries."""
-    _check(bounds)
-    return Bound(Fraction(float(bounds.max())), _reason(bounds, partition), SOURCE)
+    return distance_bound(bounds, partition, None)
 
 
-def distance_bound(bounds: np.ndarray, partition: Partition, p: Fraction) -> Bound:
-    """d_p(f, g): the sum over cells of their volume times the sum of p-th powers."""
-    _check(bounds)
+def power_sum(bounds: np.ndarray, p: Fraction | None) -> Fraction:
+    """The sum of p-th powers over cells and entries, rounded up; the largest for None."""
+    if p is None:
+        return Fraction(float(bounds.max(initial=0.0)))
     total = math.fsum((power(bounds, p) * UP).ravel().tolist())
-    mean = Fraction(math.nextafter(total, math.inf) if total else 0.0) / len(bounds)
-    value = power_up(mean * partition.volume, 1 / p)
-    return Bound(value, f"{_reason(bounds, partition)}, p = {p}", SOURCE)
+    return Fraction(math.nextafter(total, math.inf) if total else 0.0)
 
 
-def _reason(bounds: np.ndarray, partition: Partition) -> str:
-    return f"|g - f| on {len(bounds)} cells, slopes and curves near each, D = {partition.D}"
+def combined(sums: Sequence[Fraction], partition: Partition, p: Fraction | None) -> Bound:
+    """d_p(f, g) from the `power_sum` of parts of the grid."""
+    cells = partition.grid.sequences
+    reason = f"|g - f| on {cells} cells, slopes and curves near each, D = {partition.D}"
+    if p is None:
+        return Bound(max(sums), reason, SOURCE)
+    mean = sum(sums, start=Fraction(0)) / cells
+    return Bound(power_up(mean * partition.volume, 1 / p), f"{reason}, p = {p}", SOURCE)
 
 
-def _check(bounds: np.ndarray) -> None:
+def check_finite(bounds: np.ndarray) -> None:
+    """See that something is known of every cell.
+
+    Raises:
+        CertificateError: If not.
+    """
     if not np.isfinite(bounds).all():
         msg = (
             "The slopes of the target are not known to be finite on the anchors' box. "
@@ -138,18 +167,34 @@ class _Moments:
         )
 
 
-def _entry(field: LatticeField, moments: _Moments, e: int) -> np.ndarray:
-    """Bounds on every cell of the grid for entry e, the better of both orders."""
-    found, h = field.found, moments.steps
-    N = len(h)
-    slopes = [
-        _hulls(field, found.slope_low[:, e, k], found.slope_high[:, e, k]) for k in range(N)
-    ]
-    pairs = pairs_of(N)
-    curves = [
-        _hulls(field, found.curve_low[:, e, at], found.curve_high[:, e, at])
-        for at in range(len(pairs))
-    ]
+def _entry_hulls(field: LatticeField, e: int) -> tuple[list["_Hulls"], list["_Hulls"]]:
+    """Slopes and curves of entry e."""
+    found, whole = field.found, field.whole
+    kinds = [(found.slope_low, found.slope_high), (found.curve_low, found.curve_high)]
+    overall: list[tuple[np.ndarray, np.ndarray] | None] = [None, None]
+    if whole is not None:
+        overall = [(whole.slope_low, whole.slope_high), (whole.curve_low, whole.curve_high)]
+    slopes, curves = (
+        [
+            _hulls(
+                field,
+                low[:, e, k],
+                high[:, e, k],
+                None
+                if ends is None
+                else (float(ends[0][0, e, k]), float(ends[1][0, e, k])),
+            )
+            for k in range(low.shape[2])
+        ]
+        for (low, high), ends in zip(kinds, overall, strict=True)
+    )
+    return slopes, curves
+
+
+def _entry(slopes: list["_Hulls"], curves: list["_Hulls"], moments: _Moments) -> np.ndarray:
+    """Bounds on every cell of the grid for one entry, the better of both orders."""
+    h = moments.steps
+    pairs = pairs_of(len(h))
     first = _total(
         h[k] * (moments.b * np.abs(hull.middle) + _means(hull, moments.sizes))
         for k, hull in enumerate(slopes)
@@ -248,13 +293,20 @@ class _Hulls:
         return _Hulls(np.zeros_like(self.middle), self.ends, self.size_here)
 
 
-def _hulls(field: LatticeField, low: np.ndarray, high: np.ndarray) -> _Hulls:
-    N = round(math.log(len(low), field.cells)) if field.cells > 1 else 1
-    shape = (field.cells,) * N
-    inside = (slice(field.margin, field.cells - field.margin),) * N
+def _hulls(
+    field: LatticeField,
+    low: np.ndarray,
+    high: np.ndarray,
+    whole: tuple[float, float] | None,
+) -> _Hulls:
+    N = field.found.low.shape[1]
+    start, first, last, stop = field.rows
+    shape = (stop - start, *(field.cells,) * (N - 1))
+    across = slice(field.margin, field.cells - field.margin)
+    inside = (slice(first - start, last - start), *(across,) * (N - 1))
     low, high = low.reshape(shape), high.reshape(shape)
     size_here = np.maximum(high, -low)[inside].ravel()
-    all_low, all_high = float(low.min()), float(high.max())
+    all_low, all_high = whole or (float(low.min()), float(high.max()))
     ends: list[tuple[np.ndarray, np.ndarray]] = []
     for _ in range(RADII):
         low, high = -_widened(-low), _widened(high)

@@ -79,6 +79,8 @@ def constant_layer(
     Raises:
         Undecided: If a head that writes anything looks at the tokens.
     """
+    if "mask" in stage.arrays and not stage.arrays["mask"][layer].all():
+        raise Undecided(stage.name, "there is sparse attention before the grid is reached")
     arrays = {name: to_fractions(array[layer]) for name, array in stage.arrays.items()}
     h, d, m = arrays["W_O"].shape
     total = np.full((n, d), Fraction(0), dtype=object)

@@ -24,6 +24,7 @@ from everyformer.certify.cells import (
     examine,
 )
 from everyformer.certify.certificate import current_versions
+from everyformer.certify.partition_prove import Shards, prove_partition
 from everyformer.certify.realise import Reading, read_network
 from everyformer.certify.registers import RegisterReading, read_registers
 from everyformer.certify.shards import Progress, map_shards, no_progress
@@ -85,7 +86,7 @@ def cells_of(
 
     Orbits instead of cells, where network and function are equivariant: the network because
     it has neither positions nor a gain, f because its expression says so or, without one,
-    by declaration.
+    by declaration. With prefix tokens and a declared f: cells around the grid's points.
 
     Raises:
         CertificateError: If there are too many.
@@ -96,6 +97,9 @@ def cells_of(
     count = grid.sequences
     if symmetric:
         count = grid.num_multisets
+    if weights.registers is not None and weights.registers.prefix is not None:
+        symmetric, count = False, grid.sequences
+        grid = grid if known is not None else around_points(grid)
     if count > MAX_REPRESENTATIVES:
         msg = (
             f"{count:,} cells would have to be examined, more than the limit of "
@@ -106,15 +110,24 @@ def cells_of(
     return Cells.of(grid, symmetric=symmetric)
 
 
+def around_points(grid: Grid) -> Grid:
+    """Cells whose centres are the K + 1 points of each axis that divide it into K."""
+    steps = [width / grid.cells for width in grid.box.widths]
+    lows = [float(Fraction(a) - h / 2) for a, h in zip(grid.box.lows, steps, strict=True)]
+    highs = [float(Fraction(b) + h / 2) for b, h in zip(grid.box.highs, steps, strict=True)]
+    return Grid(grid.cells + 1, grid.seq_len, Box(tuple(lows), tuple(highs)))
+
+
 def prove(
     weights: Weights,
     cells: Cells,
     known: Expression | Declared,
-    p: Fraction,
+    p: Fraction | None,
     computing: Computing = Computing(),  # noqa: B008
     *,
     balls: bool = False,
     purpose: str = "construct",
+    grid: Grid | None = None,
 ) -> Proof:
     """Bound d_p(f, g) from the weights.
 
@@ -122,15 +135,23 @@ def prove(
         weights: The network.
         cells: The cells to examine.
         known: f as an expression, or what is declared of it.
-        p: The exponent.
+        p: The exponent; None for the supremum, which networks with prefix tokens have.
         computing: Where shards run.
         balls: Enclose f in Arb balls on every cell, instead of float64 intervals first.
         purpose: Part of the name of kept shards: a verifier reads none that a builder left.
+        grid: That of the domain, where `cells` may be others.
 
     Raises:
         CertificateError: If shards cannot be run.
     """
-    grid = cells.grid
+    grid = grid or cells.grid
+    if weights.registers is not None and weights.registers.prefix is not None:
+        return _of_partition(weights, grid, known, p, computing, balls, purpose)
+    if p is None:
+        why = (
+            "p = infinity: the ramps between cells never vanish; only a partition of unity"
+        )
+        return Proof(None, None, Fraction(0), (f"{why} has a bound there",), {})
     try:
         read = read_network if weights.registers is None else read_registers
         reading = read(weights, grid.box, grid.cells)
@@ -167,6 +188,36 @@ def prove(
     return _combine(reading, cells, known, p, results, obstacles)
 
 
+def _of_partition(
+    weights: Weights,
+    grid: Grid,
+    known: Expression | Declared,
+    p: Fraction | None,
+    computing: Computing,
+    balls: bool,
+    purpose: str,
+) -> Proof:
+    """The proof for a network with prefix tokens."""
+    box = grid.box
+    parts = (purpose, current_versions(), weights.sha256, known.sha256, grid.cells)
+    shards = Shards(
+        computing.scheduler,
+        computing.workers,
+        computing.work,
+        computing.progress,
+        repr((*parts, box.lows, box.highs)),
+    )
+    try:
+        found = prove_partition(weights, grid, known, p, shards, balls=balls)
+    except (Undecided, OverflowError) as error:
+        return Proof(None, None, Fraction(0), (_in_words(error),), {})
+    large = _too_large(weights)
+    if large is None:
+        return Proof(found.real, found.float64, found.lower, (), found.summary)
+    why = f"float64, {large}: weights are so large that a run may overflow"
+    return Proof(found.real, None, found.lower, (why,), found.summary)
+
+
 def _in_words(error: Undecided | OverflowError) -> str:
     """What stops a proof."""
     if isinstance(error, Undecided):
@@ -176,6 +227,10 @@ def _in_words(error: Undecided | OverflowError) -> str:
 
 def _too_large(weights: Weights) -> str | None:
     """The first stage with a weight of 2^200 or more: products of a few may overflow."""
+    if weights.registers is not None:
+        around = vars(weights.registers).values()
+        if any((np.abs(a) >= LARGE).any() for a in around if a is not None):
+            return "registers"
     for stage in weights.stages:
         arrays = [array for array in stage.arrays.values() if array.dtype == np.float64]
         if any((np.abs(array) >= LARGE).any() for array in arrays):

@@ -130,8 +130,9 @@ def _read_mean(stage: StageWeights, n: int) -> Mean:
     if stage.layers != 1:
         raise Undecided(stage.name, "several attention layers follow each other")
     arrays = stage.layer(0)
-    if "gain" in arrays or "b_V" in arrays:
-        raise Undecided(stage.name, "attention has a gain or a bias of the value")
+    if "gain" in arrays or "b_V" in arrays or "mask" in arrays:
+        why = "attention has a gain, a bias of the value, or a mask"
+        raise Undecided(stage.name, why)
     h, w, m = arrays["W_O"].shape
     total = np.full((w, w), Fraction(0), dtype=object)
     sizes = np.zeros((w, w))

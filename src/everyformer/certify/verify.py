@@ -120,7 +120,7 @@ def verify(
     _check_same(certificate, weights, place)
     statement, remarks = certificate.statement, []
     if target is not None:
-        statement, remarks = _derived_again(certificate, target)
+        statement, remarks = _derived_again(certificate, target, weights)
     if statement.kind == "nothing" or certificate.eps is None or not certificate.claims:
         why = "nothing is claimed"
         if statement.kind == "nothing":
@@ -139,7 +139,14 @@ def verify(
         if false:
             return _verdict(certificate, Verdict.REFUTED, [f"target: {false}"], remarks)
     proof = prove(
-        weights, cells, known, certificate.p, computing, balls=balls, purpose="verify"
+        weights,
+        cells,
+        known,
+        certificate.p,
+        computing,
+        balls=balls,
+        purpose="verify",
+        grid=Grid(certificate.grid, certificate.seq_len, certificate.box),
     )
     return _judge(certificate, proof, remarks)
 
@@ -234,7 +241,9 @@ def _false_declaration(statement: Statement, cells: Cells, known: Declared) -> s
     return None if found is None else found.describe(cells.grid)
 
 
-def _derived_again(certificate: Certificate, target: Target) -> tuple[Statement, list[str]]:
+def _derived_again(
+    certificate: Certificate, target: Target, weights: Weights
+) -> tuple[Statement, list[str]]:
     """The statement about f, from the function itself."""
     stated = certificate.statement
     sizes = (target.seq_len, target.d_model, target.domain)
@@ -255,9 +264,9 @@ def _derived_again(certificate: Certificate, target: Target) -> tuple[Statement,
             f"the expression in the certificate {text} {target.name}; the latter counts"
         )
         return Statement(target.name, expression=target.expression), [remark]
-    grid = Grid(certificate.grid, certificate.seq_len, certificate.box)
-    symmetric = stated.equivariant and target.equivariant
-    statement = declare(target, Cells.of(grid, symmetric=symmetric))
+    same = stated.equivariant and target.equivariant
+    cells = cells_of(weights, certificate.box, certificate.grid, None, equivariant=same)
+    statement = declare(target, cells)
     assert statement.values is not None, "declare gives values"  # noqa: S101
     same = stated.values is not None and np.array_equal(statement.values, stated.values)
     text = "are those of" if same else "differ from those of"
@@ -297,9 +306,10 @@ def _judge(certificate: Certificate, proof: Proof, remarks: list[str]) -> Verifi
                 f"the bound found ({claim}) is {side} than the stated "
                 f"{stated.format_value()}"
             )
-    if "real" in certificate.claims and proof.lower > power_up(eps, p):
-        low = float(proof.lower) ** (1 / float(p))
-        why = f"d_{p}(f, g) is at least {low * 0.999:.4g}, above {format_decimal(eps)}"
+    if "real" in certificate.claims and proof.lower > (power_up(eps, p) if p else eps):
+        low = float(proof.lower) ** (1 / float(p or 1))
+        name = certificate.distance
+        why = f"{name} is at least {low * 0.999:.4g}, above {format_decimal(eps)}"
         return _verdict(certificate, Verdict.REFUTED, [why, *reasons], remarks, proof)
     verdict = Verdict.UNKNOWN if reasons else Verdict.PROVED
     return _verdict(certificate, verdict, reasons, remarks, proof)

@@ -25,7 +25,11 @@ URPE_VERSION = 2
 REGISTERS_VERSION = 3
 """Of files with a read-in and a read-out, and of no others."""
 
+SPARSE_VERSION = 4
+"""Of files with masks, and of no others."""
+
 URPE_ARRAYS = (".attention.b_V", ".attention.gain")
+MASK_ARRAYS = ".attention.mask"
 REGISTERS = ("registers.W_in", "registers.start", "registers.W_out")
 PREFIX_TOKENS = "registers.prefix"
 DIGIT = 2**62
@@ -114,11 +118,12 @@ class Weights:
 
     @property
     def positional(self) -> bool:
-        """Whether anything may treat positions differently: E, a gain, or the read-in.
+        """Whether anything may treat positions differently: E, a gain, a mask, the read-in.
 
         Without all of them the network is permutation equivariant.
         """
-        gains = any("gain" in stage.arrays for stage in self.stages)
+        names = {name for stage in self.stages for name in stage.arrays}
+        gains = bool(names & {"gain", "mask"})
         start = None if self.registers is None else self.registers.start
         starts = start is not None and bool((start != start[:1]).any())
         return gains or starts or self.positions is not None
@@ -142,6 +147,8 @@ def read_weights(path: Path) -> Weights:
         version = URPE_VERSION if relative else VERSION
         if any(name.startswith("registers.") for name in tensors):
             version = REGISTERS_VERSION
+        if any(name.endswith(MASK_ARRAYS) for name in tensors):
+            version = SPARSE_VERSION
         if description["version"] != version:
             msg = f"it has format version {description['version']}, not {version}"
             raise ValueError(msg)
@@ -300,7 +307,7 @@ def _check_shapes(
         layers, h, m, _ = first.shape
         row, column = (layers, h, m, d), (layers, h, d, m)
         shapes = {"W_Q": row, "b_Q": row[:3], "W_K": row, "W_V": row, "W_O": column}
-        optional = {"b_V": row[:3], "gain": (layers, h, 2 * n - 1)}
+        optional = {"b_V": row[:3], "gain": (layers, h, 2 * n - 1), "mask": (layers, n, n)}
         shapes |= {key: shape for key, shape in optional.items() if key in arrays}
     else:
         layers, r, _ = first.shape
@@ -312,6 +319,10 @@ def _check_shapes(
     found = {key: array.shape for key, array in arrays.items()}
     if found != shapes or layers == 0:
         msg = f"the stage {name!r} has arrays of shapes {found}, expected {shapes}"
+        raise ValueError(msg)
+    mask = arrays.get("mask")
+    if mask is not None and (mask.dtype != bool or not mask.any(axis=-1).all()):
+        msg = f"the stage {name!r} has a mask that leaves a token nothing to attend to"
         raise ValueError(msg)
 
 

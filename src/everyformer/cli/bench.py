@@ -6,7 +6,16 @@ from typing import Annotated
 
 import typer
 
-from everyformer.bench import attention, building, certificates, execution
+from everyformer.bench import (
+    attention,
+    building,
+    certificates,
+    constructions,
+    execution,
+    mixers,
+    sparse,
+    training,
+)
 from everyformer.bench.results import write
 from everyformer.cli import tables
 from everyformer.cli.options import JsonOption
@@ -16,10 +25,21 @@ THEMES = {
     "building": building,
     "execution": execution,
     "certificates": certificates,
+    "constructions": constructions,
     "attention": attention,
+    "training": training,
+    "sparse": sparse,
+    "mixers": mixers,
 }
 
-PICTURES = {"execution": execution.picture, "attention": attention.picture}
+PICTURES = {
+    "constructions": constructions.picture,
+    "execution": execution.picture,
+    "attention": attention.picture,
+    "training": training.picture,
+    "sparse": sparse.picture,
+    "mixers": mixers.picture,
+}
 
 
 def bench(

@@ -66,6 +66,12 @@ def construct(
     attention: options.AttentionOption = "dense",
     method: options.MethodOption = "selective-shift",
     variant: options.VariantOption = "wide",
+    decay: options.DecayOption = None,
+    margin: options.MarginOption = None,
+    pattern: options.PatternOption = None,
+    width: options.WidthOption = None,
+    parameters: options.ParametersOption = None,
+    gamma: options.GammaOption = None,
     seq_len: options.SeqLenOption = None,
     d_model: options.DModelOption = None,
     max_memory: Annotated[
@@ -116,6 +122,9 @@ def construct(
         raise typer.BadParameter(msg)
     check_new_folder(out, OWN_FILES, overwrite=overwrite)
     loaded = load_target(target, seq_len, d_model)
+    sparse, path = options.sparse_settings(
+        pattern, loaded.seq_len, width, parameters, gamma
+    )
     with (
         redirect_stdout(sys.stderr),  # what the user's function prints is no result
         progress_bar() as progress,
@@ -132,6 +141,10 @@ def construct(
             attention=kind,
             method=chosen,
             variant=how,
+            pattern=sparse,
+            gamma=path,
+            decay=decay,
+            margin=margin,
             max_memory=int(max_memory * 2**30),
             knowledge=cast("Knowledge", knowledge),
             computing=computing,
@@ -154,9 +167,12 @@ def construct(
     if as_json:
         typer.echo(json.dumps(report | {"folder": str(out)}, indent=2))
         return
+    if built.comparison is not None:
+        tables.show(built.comparison.table(), *built.comparison.remarks(), "")
     tables.show(built.plan.table(), certificate_text(proved), "")
     c = built.plan.constants
-    asked = positional is not None or c.makes_positions
+    asked = positional is not None or c.makes_positions or sparse is not None
+    asked = asked or chosen in ("partition", "auto")
     if loaded.equivariant and c.positional and not asked:
         why = (
             "Theorem 2 loses too many cells with equal columns to meet the tolerance."
@@ -185,6 +201,7 @@ def cost_report(built: Built, proved: Certificate | None) -> dict[str, Any]:
         "plan": built.plan.to_json(),
         "cost": built.cost.to_json(),
         "certificate": certified,
+        "comparison": built.comparison and built.comparison.to_json(),
     }
 
 

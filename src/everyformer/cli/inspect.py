@@ -11,7 +11,8 @@ from everyformer.cli.progress import progress_bar
 from everyformer.cli.saving import IDS_FILE, check_parent, new_file
 from everyformer.model.network import Network
 
-SHIFTS = "selective shifts"
+SHIFTS = ("selective shifts", "chain shifts")
+"""The stage that is drawn: of a dense network, and of a sparse one."""
 
 
 def inspect(
@@ -51,10 +52,9 @@ def inspect(
     x = sequences[sequence]
     with progress_bar() as progress:
         stages = loaded.trace(x, progress)
-        has_shifts = loaded.construction is not None and SHIFTS in {
-            stage.name for stage in loaded.stages
-        }
-        shifts = loaded.trace_blocks(x, SHIFTS) if has_shifts else ()
+        names = [stage.name for stage in loaded.stages if stage.name in SHIFTS]
+        known = loaded.construction is not None and names
+        shifts = loaded.trace_blocks(x, names[0]) if known else ()
     if not shifts:
         tables.show(tables.stage_states(stages), _why_no_shifts(loaded))
         return

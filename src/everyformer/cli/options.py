@@ -5,9 +5,12 @@ from typing import Annotated, cast, get_args
 
 import typer
 
+from everyformer.cli.pattern_files import load_pattern, read_path
 from everyformer.construct.averaging import Variant
 from everyformer.construct.planning import Method
+from everyformer.construct.sparse_constants import SparseVariant
 from everyformer.model.architecture import AttentionKind
+from everyformer.patterns.pattern import Pattern
 
 TargetArgument = Annotated[
     str,
@@ -65,7 +68,13 @@ PositionalOption = Annotated[
 ]
 
 ExponentOption = Annotated[
-    float, typer.Option("-p", "--p", metavar="P", help="The exponent of d_p.")
+    float,
+    typer.Option(
+        "-p",
+        "--p",
+        metavar="P",
+        help="The exponent of d_p; inf with --method partition.",
+    ),
 ]
 
 AttentionOption = Annotated[
@@ -82,8 +91,30 @@ MethodOption = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="selective-shift (Yun et al. 2020), or averaging: one attention layer, a "
-        "plain mean.",
+        help="selective-shift (Yun et al. 2020); averaging: one attention layer, a plain "
+        "mean; partition: softmax over prefix tokens, an error of second order; or, with "
+        "`construct --tol`, auto: the one of them with the fewest parameters.",
+    ),
+]
+
+DecayOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="D",
+        help="Of --method partition: weights fall as exp(-D r^2) at r steps of the grid. "
+        "[default: the best of 3/4, 1, 3/2, 2, 3]",
+        show_default=False,
+    ),
+]
+
+MarginOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="M",
+        min=1,
+        help="Of --method partition: steps of the grid beyond the domain. [default: 1 to "
+        "4, as is best; 2 with --grid]",
+        show_default=False,
     ),
 ]
 
@@ -92,23 +123,87 @@ VariantOption = Annotated[
     typer.Option(
         metavar="NAME",
         help="Of --method averaging: wide (few blocks, many hidden units), narrow (two "
-        "hidden units a block), or two-step (wide, for narrow ramps).",
+        "hidden units a block), or two-step (wide, for narrow ramps). Of --pattern: wide "
+        "(a window for each token), or sweep (one for each token and column).",
+    ),
+]
+
+PatternOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Sparse attention (Yun et al. 2020b): star, strided, fixed, window, ring, "
+        "axial and the others of `check --pattern`, by name or from a file.",
+        show_default=False,
+    ),
+]
+
+WidthOption = Annotated[
+    int | None,
+    typer.Option(metavar="W", help="w of a pattern that has one.", show_default=False),
+]
+
+ParametersOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        metavar="KEY=VALUE",
+        help="Another parameter of the pattern, such as half_width=3; repeatable.",
+        show_default=False,
+    ),
+]
+
+GammaOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TOKENS",
+        help="A Hamiltonian path through the pattern, such as 2,1,3. [default: one is "
+        "looked for]",
+        show_default=False,
     ),
 ]
 
 
-def method_and_variant(method: str, variant: str) -> tuple[Method, Variant]:
+def sparse_settings(
+    name: str | None,
+    seq_len: int,
+    width: int | None,
+    parameters: list[str] | None,
+    gamma: str | None,
+) -> tuple[Pattern | None, tuple[int, ...] | None]:
+    """The pattern and the path, 0-based, that these options name.
+
+    Raises:
+        typer.BadParameter: If there are settings of a pattern, and no pattern.
+        PatternError: If there is no such pattern.
+    """
+    if name is None:
+        if width is not None or parameters or gamma is not None:
+            msg = "--width, --with and --gamma are settings of a pattern. Give --pattern."
+            raise typer.BadParameter(msg)
+        return None, None
+    chosen = [*(parameters or []), *([] if width is None else [f"width={width}"])]
+    sized = None if name == "axial" else seq_len  # it has rows and columns
+    path = None if gamma is None else read_path(gamma, zero_based=False)
+    return load_pattern(name, sized, chosen), path
+
+
+def method_and_variant(method: str, variant: str) -> tuple[Method, Variant | SparseVariant]:
     """The method and the variant of these names.
 
     Raises:
         typer.BadParameter: If there is none.
     """
-    for option, name, kind in (("method", method, Method), ("variant", variant, Variant)):
-        if name not in get_args(kind):
-            known = ", ".join(get_args(kind))
+    variants = dict.fromkeys((*get_args(Variant), *get_args(SparseVariant)))
+    for option, name, names in (
+        ("method", method, get_args(Method)),
+        ("variant", variant, tuple(variants)),
+    ):
+        if name not in names:
+            known = ", ".join(names)
             msg = f"--{option} {name} does not exist. Choose one of {known}."
             raise typer.BadParameter(msg)
-    return cast("Method", method), cast("Variant", variant)
+    return cast("Method", method), cast("Variant | SparseVariant", variant)
 
 
 def attention_kind(name: str) -> AttentionKind:

@@ -87,7 +87,7 @@ def comparison(found: Comparison) -> Figure:
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("parameters")
-    axes.set_ylabel(f"planned bound of $d_{{{found.p}}}(f, g)$")
+    axes.set_ylabel(f"planned bound of $d_{{{found.exponent}}}(f, g)$")
     axes.set_title(f"{found.target}: what a tolerance costs, by method", **TITLE)
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9)
     _tidy(axes)

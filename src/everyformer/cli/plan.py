@@ -34,7 +34,10 @@ def plan(
     tol: Annotated[
         float | None,
         typer.Option(
-            metavar="EPS", help="With --compare: d_p(f, g) allowed.", show_default=False
+            metavar="EPS",
+            help="With --compare, or instead of --grid with --method partition: d_p(f, g) "
+            "allowed.",
+            show_default=False,
         ),
     ] = None,
     plot: Annotated[
@@ -51,6 +54,12 @@ def plan(
     attention: options.AttentionOption = "dense",
     method: options.MethodOption = "selective-shift",
     variant: options.VariantOption = "wide",
+    decay: options.DecayOption = None,
+    margin: options.MarginOption = None,
+    pattern: options.PatternOption = None,
+    width: options.WidthOption = None,
+    parameters: options.ParametersOption = None,
+    gamma: options.GammaOption = None,
     p: options.ExponentOption = 2.0,
     seq_len: options.SeqLenOption = None,
     d_model: options.DModelOption = None,
@@ -66,28 +75,49 @@ def plan(
             msg = "--compare needs --tol and no --grid: every method gets its own grid."
             raise typer.BadParameter(msg)
         loaded = load_target(target, seq_len, d_model)
-        kind = options.attention_kind(attention)
+        sparse, path = options.sparse_settings(
+            pattern, loaded.seq_len, width, parameters, gamma
+        )
         with progress_bar() as progress:
             found = compare_methods(
-                loaded, tol, p=p, positional=positional, attention=kind, progress=progress
+                loaded,
+                tol,
+                p=p,
+                positional=positional,
+                attention=options.attention_kind(attention),
+                pattern=sparse,
+                gamma=path,
+                progress=progress,
             )
         _show_comparison(found, plot, as_json=as_json)
         return
-    if grid is None:
-        msg = "Give --grid K; or --compare --tol EPS for all methods side by side."
+    chosen, how = options.method_and_variant(method, variant)
+    if grid is None and (tol is None or chosen != "partition"):
+        msg = (
+            "Give --grid K; or --compare --tol EPS for all methods side by side; or --tol "
+            "EPS with --method partition."
+        )
         raise typer.BadParameter(msg)
-    if tol is not None or plot is not None:
+    if (tol is not None and chosen != "partition") or plot is not None:
         msg = "--tol and --plot belong to --compare. Leave them out, or add it."
         raise typer.BadParameter(msg)
-    chosen, how = options.method_and_variant(method, variant)
+    loaded = load_target(target, seq_len, d_model)
+    sparse, path = options.sparse_settings(
+        pattern, loaded.seq_len, width, parameters, gamma
+    )
     planned = make_plan(
-        load_target(target, seq_len, d_model),
+        loaded,
         grid,
+        tol=tol,
         softened=not exact,
         positional=positional,
         attention=options.attention_kind(attention),
         method=chosen,
         variant=how,
+        pattern=sparse,
+        gamma=path,
+        decay=decay,
+        margin=margin,
         p=p,
     )
     refusal = None

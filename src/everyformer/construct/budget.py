@@ -144,11 +144,11 @@ class _Search:
                 return f"{plan.label}: best bound {best}; the next grid fails: {error}"
             if certificate.verdict is Verdict.PROVED:
                 return plan, table, network, certificate
-            best = f"{_described(certificate)} at grid={K}"
+            best = f"{describe_bounds(certificate)} at grid={K}"
             K *= 2
 
 
-def _described(certificate: Certificate) -> str:
+def describe_bounds(certificate: Certificate) -> str:
     """The larger of the bounds claimed, or what stands in their way."""
     bounds = [certificate.bound, certificate.float64_bound]
     found = [bound for bound in bounds if bound is not None]

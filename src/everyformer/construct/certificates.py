@@ -21,6 +21,7 @@ from everyformer.certify.verify import NETWORK_FILE, declare, known_of
 from everyformer.certify.weights import Weights, read_weights
 from everyformer.errors import CertificateError, TargetError
 from everyformer.model.network import Network
+from everyformer.targets.box import Grid
 from everyformer.targets.target import Target
 
 Knowledge = Literal["auto", "expression", "modulus"]
@@ -34,7 +35,7 @@ def certify(
     target: Target,
     *,
     grid: int,
-    p: Fraction,
+    p: Fraction | None,
     eps: Fraction | None = None,
     knowledge: Knowledge = "auto",
     computing: Computing = Computing(),  # noqa: B008
@@ -45,7 +46,7 @@ def certify(
         network: The network.
         target: f.
         grid: K, cells per axis.
-        p: The exponent.
+        p: The exponent; None for the supremum.
         eps: The distance to claim; by default the bound that is found, rounded up.
         knowledge: How f is known.
         computing: Where the work runs.
@@ -77,9 +78,16 @@ def certify(
     )
     if cells is None:
         why = f"target: no modulus is declared, and no trace: {target.untraceable}"
-        sampled = distance_sampled(network, target, float(p))
+        sampled = distance_sampled(network, target, float(p or np.inf))
         return replace(unproved, eps=None, obstacles=(why,), distance_sampled=sampled)
-    proof = prove(weights, cells, known_of(statement, cells), p, computing)
+    proof = prove(
+        weights,
+        cells,
+        known_of(statement, cells),
+        p,
+        computing,
+        grid=Grid(grid, weights.seq_len, target.domain),
+    )
     claims: list[Claim] = []
     if proof.real is not None:
         claims.append("real")
@@ -88,7 +96,9 @@ def certify(
     found = [bound for bound in (proof.real, proof.float64) if bound is not None]
     if found and eps is None:
         eps = max(Fraction(bound.format_value()) for bound in found)
-    sampled = None if found else distance_sampled(network, target, float(p))
+    sampled = None
+    if not found:
+        sampled = distance_sampled(network, target, float(p or np.inf))
     return replace(
         unproved,
         eps=eps if found else None,
@@ -157,6 +167,9 @@ def distance_sampled(
     low, high = np.asarray(target.domain.lows), np.asarray(target.domain.highs)
     cube = rng.random((points, target.seq_len, target.d_model))
     x = low + (high - low) * cube
-    gap = np.abs(target(x) - network(x)) ** p
+    gap = np.abs(target(x) - network(x))
+    if p == np.inf:
+        return float(gap.max())
+    gap = gap**p
     volume = float(target.domain.volume(target.seq_len))
     return float((gap.sum(axis=(1, 2)).mean() * volume) ** (1 / p))

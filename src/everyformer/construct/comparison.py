@@ -6,7 +6,7 @@ unity has bounds of its own. The bounds here hold in real arithmetic for network
 planned; whether a network does is proved when it is built.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -21,8 +21,9 @@ from everyformer.certify.shards import Progress, no_progress
 from everyformer.certify.table_error import TableError, table_error
 from everyformer.certify.verify import declare, known_of
 from everyformer.construct.averaging import Variant
-from everyformer.construct.budget import check_exponent, check_tolerance
+from everyformer.construct.budget import check_tolerance
 from everyformer.construct.certificates import Knowledge, check_knowledge
+from everyformer.construct.partition_plan import PartitionPlan, plan_partition
 from everyformer.construct.plan import (
     DEFAULT_MAX_MEMORY,
     Plan,
@@ -30,15 +31,19 @@ from everyformer.construct.plan import (
     format_bytes,
     format_count,
 )
-from everyformer.construct.planning import Method, make_any_plan
+from everyformer.construct.planning import Method, exponent_of, make_any_plan
 from everyformer.errors import EveryformerError, ToleranceError
 from everyformer.model.architecture import AttentionKind
 from everyformer.numerics.symmetry import is_equivariant
+from everyformer.patterns.pattern import Pattern
 from everyformer.targets.box import Grid
 from everyformer.targets.target import Target
 
 MAX_CELLS = 2**20
 """Cells that a comparison looks at; a core does about 50,000 in a second."""
+
+ROOM = 1 - Fraction(1, 128)
+"""Share of a tolerance that a grid may use; the rest is for softmax and rounding."""
 
 MULTIPLY_ADDS_PER_SECOND = 5e8
 """Of one core, about: benchmarks/results has measurements."""
@@ -52,15 +57,21 @@ class Settings:
     variant: Variant = "wide"
     positional: bool | None = None
     attention: AttentionKind = "dense"
+    pattern: Pattern | None = None
+    gamma: tuple[int, ...] | None = None
 
     @property
     def name(self) -> str:
         """The method in few words."""
+        if self.pattern is not None:
+            return f"sparse, {self.pattern.name}"
         if self.method == "selective-shift":
             if self.attention == "urpe":
                 return "URPE, Luo et al."
             return f"Yun et al., Theorem {3 if self.positional else 2}"
-        return f"averaging, {self.variant}{'' if self.positional else ', equivariant'}"
+        if self.method == "partition":
+            return "partition of unity"
+        return f"averaging, {self.variant}{'' if self.positional else ', equiv.'}"
 
 
 @dataclass(frozen=True)
@@ -86,6 +97,15 @@ class Candidate:
     curve: tuple[Point, ...]
     chosen: Point | None
     refusal: str | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """What `construct` is called with to build the one that was chosen."""
+        assert self.chosen is not None, "else there is nothing to build"  # noqa: S101
+        given: dict[str, Any] = {"grid": self.chosen.plan.grid, **vars(self.settings)}
+        if isinstance(self.chosen.plan, PartitionPlan):
+            lattice = self.chosen.plan.partition
+            given |= {"decay": lattice.D, "margin": lattice.margin}
+        return given
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
@@ -114,14 +134,19 @@ class Comparison:
     Attributes:
         target: Name of the target.
         tol: The tolerance.
-        p: The exponent.
+        p: The exponent; None for the supremum.
         candidates: The methods.
     """
 
     target: str
     tol: Fraction
-    p: Fraction
+    p: Fraction | None
     candidates: tuple[Candidate, ...]
+
+    @property
+    def exponent(self) -> str:
+        """p in print."""
+        return "inf" if self.p is None else str(self.p)
 
     def by_cost(self) -> list[tuple[Candidate, Point]]:
         """Those that meet the tolerance, the one with the fewest parameters first."""
@@ -134,18 +159,19 @@ class Comparison:
         return {
             "target": self.target,
             "tol": float(self.tol),
-            "p": str(self.p),
+            "p": self.exponent,
             "cheapest": order[0][0].settings.name if order else None,
             "candidates": [candidate.to_json() for candidate in self.candidates],
         }
 
     def table(self) -> RichTable:
         """The comparison for the terminal, the cheapest first."""
-        title = f"{self.target}: d_{self.p}(f, g) <= {float(self.tol):g}, by method"
-        table = RichTable(title=Text(title), title_justify="left")
-        table.add_column("method")
+        title = f"{self.target}: d_{self.exponent}(f, g) <= {float(self.tol):g}, by method"
+        table = RichTable(title=Text(title), title_justify="left", box=None)
+        table.pad_edge, table.padding = False, (0, 0, 0, 1)
+        table.add_column("method", min_width=14)
         for heading in HEADINGS:
-            table.add_column(heading, justify="right")
+            table.add_column(heading, justify="right", no_wrap=True)
         for candidate, point in self.by_cost():
             table.add_row(candidate.settings.name, *_cells(point))
         for candidate in self.candidates:
@@ -173,11 +199,11 @@ class Comparison:
 HEADINGS = (
     "K",
     "blocks",
-    "attention",
-    "parameters",
-    "non-zeros <=",
+    "atten-\ntion",
+    "para-\nmeters",
+    "non-\nzeros <=",
     "bits",
-    "planned bound",
+    "planned\nbound",
     "a run",
     "memory",
 )
@@ -219,6 +245,8 @@ def compare(
     p: int | float | Fraction = 2,
     positional: bool | None = None,
     attention: AttentionKind = "dense",
+    pattern: Pattern | None = None,
+    gamma: Sequence[int] | None = None,
     max_memory: int = DEFAULT_MAX_MEMORY,
     knowledge: Knowledge = "auto",
     workers: int | None = 1,
@@ -229,9 +257,12 @@ def compare(
     Args:
         target: The function.
         tol: The distance d_p(f, g) allowed.
-        p: The exponent of d_p.
+        p: The exponent of d_p; math.inf for the supremum, which only the partition of
+            unity can bound.
         positional: With positions, without, or both where the target is equivariant.
         attention: "urpe" adds the construction of Luo et al. 2022 to the candidates.
+        pattern: Adds the sparse construction of Yun et al. 2020b with this pattern.
+        gamma: With a pattern: a Hamiltonian path, 0-based.
         max_memory: Bytes that building may need.
         knowledge: f by its expression, by its declared modulus, or whichever there is.
         workers: Processes on this machine.
@@ -240,21 +271,27 @@ def compare(
     Raises:
         EveryformerError: If the tolerance or the exponent is none, or f is not known.
     """
-    exponent = check_exponent(p)
+    exponent = exponent_of(p, "partition")
     allowed = check_tolerance(target, tol)
     check_knowledge(target, knowledge)
-    errors = _TableErrors(target, exponent, knowledge, workers, progress)
-    found = [
-        _search(errors, settings, allowed, max_memory)
-        for settings in _all_settings(target, positional, attention)
-    ]
+    found = [_lattices(target, allowed, exponent, max_memory, knowledge, progress)]
+    if exponent is not None:
+        errors = _TableErrors(target, exponent, knowledge, workers, progress)
+        found += [
+            _grids(errors, settings, allowed, max_memory)
+            for settings in _piecewise_constant(target, positional, attention)
+        ]
+        if pattern is not None:
+            path = None if gamma is None else tuple(gamma)
+            sparse = Settings("selective-shift", pattern=pattern, gamma=path)
+            found.append(_grids(errors, sparse, allowed, max_memory))
     return Comparison(target.name, allowed, exponent, tuple(found))
 
 
-def _all_settings(
+def _piecewise_constant(
     target: Target, positional: bool | None, attention: AttentionKind
 ) -> Iterator[Settings]:
-    """Every way to build, the paper's first."""
+    """Every method with a table, the paper's first. None has a bound for p = infinity."""
     choices = [positional]
     if positional is None:
         equivariant = target.equivariant and target.seq_len > 1
@@ -318,7 +355,39 @@ class _TableErrors:
         )
 
 
-def _search(
+def _lattices(
+    target: Target,
+    tol: Fraction,
+    p: Fraction | None,
+    max_memory: int,
+    knowledge: Knowledge,
+    progress: Progress,
+) -> Candidate:
+    """The lattices of the partition of unity, up to the coarsest that is fine enough."""
+    settings = Settings("partition")
+    curve: list[Point] = []
+
+    def planned(K: int | None) -> Point:
+        progress(f"partition of unity: {len(curve)} lattices", len(curve), len(curve) + 1)
+        given = None if K is not None else tol
+        plan = plan_partition(target, K, tol=given, p=p, knowledge=knowledge)
+        check_feasible(plan, max_memory)
+        if plan.bound is None:
+            raise ToleranceError("f has no bound around the domain")
+        return Point(plan, plan.bound)
+
+    try:
+        chosen = planned(None)
+        K = 2
+        while chosen.plan.grid * 2 > K:
+            curve.append(planned(K))
+            K *= 2
+    except EveryformerError as error:
+        return Candidate(settings, tuple(curve), None, str(error))
+    return Candidate(settings, tuple(curve), chosen)
+
+
+def _grids(
     errors: _TableErrors, settings: Settings, tol: Fraction, max_memory: int
 ) -> Candidate:
     """Refine the grid of one method until it meets the tolerance."""
@@ -334,6 +403,8 @@ def _search(
             attention=settings.attention,
             method=settings.method,
             variant=settings.variant,
+            pattern=settings.pattern,
+            gamma=settings.gamma,
         )
         if plan.is_vacuous:
             return None
@@ -350,7 +421,7 @@ def _search(
             point = planned(K)
             if point is not None:
                 curve.append(point)
-                if point.bound <= tol:
+                if point.bound <= tol * ROOM:
                     break
             K *= 2
     except EveryformerError as error:
@@ -364,7 +435,7 @@ def _search(
         while high - low > 1:
             K = (low + high) // 2
             point = planned(K)
-            if point is not None and point.bound <= tol:
+            if point is not None and point.bound <= tol * ROOM:
                 chosen, high = point, K
             else:
                 low = K

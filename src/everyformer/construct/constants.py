@@ -49,8 +49,8 @@ class Constants(Sizes):
 
     @property
     def positional(self) -> bool:
-        """True for Theorem 3."""
-        return self.theorem == "Theorem 3"
+        """True for the theorems with positions: 3, and 1 of Yun et al. 2020b."""
+        return self.theorem in ("Theorem 3", "Theorem 1")
 
     @property
     def makes_positions(self) -> bool:
@@ -68,11 +68,14 @@ class Constants(Sizes):
         return tuple(self.K**i for i in range(self.d))
 
     @property
+    def steps(self) -> tuple[int, ...]:
+        """By how many spacings the positions move each token."""
+        return tuple(range(self.n)) if self.positional else (0,) * self.n
+
+    @property
     def position_ids(self) -> tuple[int, ...]:
         """s_j, the id that position j adds to its column's, in units of delta."""
-        if not self.positional:
-            return (0,) * self.n
-        return tuple(j * self.spacing * sum(self.u) for j in range(self.n))
+        return tuple(step * self.spacing * sum(self.u) for step in self.steps)
 
     @property
     def swept_ids(self) -> tuple[int, ...]:

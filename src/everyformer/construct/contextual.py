@@ -25,7 +25,7 @@ def selective_shifts(c: Constants, kind: NumberKind) -> Step:
     # Ids are integers in units of delta, so l -+ delta/2 is (2 l -+ 1) / (2K).
     doubled = 2 * np.array(c.swept_ids, dtype=object)
     biases = np.stack([doubled - 1, doubled + 1], axis=-1)  # [layers, h]
-    stack = _heads(c, kind, kind.quotient(biases, 2 * c.K), (c.V, -c.V))
+    stack = id_heads(c, kind, kind.quotient(biases, 2 * c.K), [[c.V, -c.V]])
     result = "Appendix C.2" if c.positional else "Lemma 6"
     return Step(Stage("selective shifts", cite(result), attention=stack))
 
@@ -38,7 +38,7 @@ def global_shift(c: Constants, kind: NumberKind) -> Step:
 
     The largest id names the sequence (Lemma 10); now every token knows it.
     """
-    stack = _heads(c, kind, kind.array([[0, 0]]), (c.last_coefficient, 0))
+    stack = id_heads(c, kind, kind.array([[0, 0]]), [[c.last_coefficient, 0]])
     result = "Appendix C.2" if c.positional else "Lemma 6"
     return Step(Stage("global shift", cite(result), attention=stack))
 
@@ -57,19 +57,33 @@ def lift(c: Constants, kind: NumberKind) -> Step:
     return Step(Stage("lift", OWN, feed_forward=stack))
 
 
-def _heads(
-    c: Constants, kind: NumberKind, biases: np.ndarray, output: tuple[int, int]
+def id_heads(
+    c: Constants,
+    kind: NumberKind,
+    biases: np.ndarray,
+    outputs: list[list[int]],
+    mask: np.ndarray | None = None,
 ) -> AttentionStack:
-    """Two heads of size 1 with W_Q = W_K = W_V = u^T that write to the first coordinate."""
+    """Two heads of size 1 with W_Q = W_K = W_V = u^T that write to the first coordinate.
+
+    Args:
+        c: The constants.
+        kind: The kind of number of the weights.
+        biases: b_Q, shape (layers, h).
+        outputs: What each head is multiplied with, for each layer, or once for all.
+        mask: Who attends to whom, shape (layers, n, n), or None.
+    """
     layers, h, m, d = len(biases), 2, 1, c.d
     u = np.broadcast_to(kind.array(c.u), (layers, h, m, d))
-    W_O = kind.array([[[factor] + [0] * (d - 1)] for factor in output])  # [h, m, d]
+    W_O = np.zeros((len(outputs), h, d, m), dtype=object)
+    W_O[:, :, 0, 0] = outputs
     return AttentionStack(
         W_Q=u,
         b_Q=biases[:, :, None],
         W_K=u,
         W_V=u,
-        W_O=np.broadcast_to(np.swapaxes(W_O, -1, -2), (layers, h, d, m)),
+        W_O=np.broadcast_to(kind.array(W_O), (layers, h, d, m)),
+        mask=mask,
     )
 
 
@@ -108,7 +122,7 @@ def contextual_state(c: Constants, columns: np.ndarray, ids: np.ndarray) -> np.n
     Returns:
         Shape (count, n, d).
     """
-    steps = [j * c.spacing if c.positional else 0 for j in range(c.n)]
+    steps = [step * c.spacing for step in c.steps]
     state = c.grid.digits(columns).astype(ids.dtype)
     state = state + np.array(steps, dtype=ids.dtype)[:, None]
     rest = sum((state[..., i] * c.u[i] for i in range(1, c.d)), start=np.zeros_like(ids))

@@ -1,12 +1,15 @@
 """From a function to a network: the construction of Yun et al. 2020, step by step.
 
+With a pattern attention is sparse, as Yun et al. 2020b have it (construct/sparse.py).
 With attention="urpe" its positions come from a layer, as Luo et al. 2022 have it. With
-method="averaging" one attention layer does the work of all selective shifts.
+method="averaging" one attention layer does the work of all selective shifts; with
+method="partition" two do it with prefix tokens, and the error is of second order.
 """
 
+import math
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -23,8 +26,9 @@ from everyformer.construct.averaging import (
     read_in_out,
 )
 from everyformer.construct.averaging_plan import AveragingPlan
-from everyformer.construct.budget import check_exponent, grid_for_tolerance
+from everyformer.construct.budget import describe_bounds, grid_for_tolerance
 from everyformer.construct.certificates import Knowledge, certify, check_knowledge
+from everyformer.construct.comparison import Comparison, compare
 from everyformer.construct.constants import RAMP_WIDTH, Constants
 from everyformer.construct.contextual import (
     contextual_ids,
@@ -32,8 +36,12 @@ from everyformer.construct.contextual import (
     lift,
     selective_shifts,
 )
+from everyformer.construct.partition import Anchored, partition_stages
+from everyformer.construct.partition import read_in_out as with_anchors
+from everyformer.construct.partition_plan import PartitionPlan
+from everyformer.construct.partition_table import anchor_table
 from everyformer.construct.plan import DEFAULT_MAX_MEMORY, Plan, check_feasible
-from everyformer.construct.planning import Method, make_any_plan
+from everyformer.construct.planning import Method, exponent_of, make_any_plan
 from everyformer.construct.position_layer import position_layer
 from everyformer.construct.quantise import (
     out_of_range,
@@ -42,6 +50,8 @@ from everyformer.construct.quantise import (
     read_in,
 )
 from everyformer.construct.soften import soften
+from everyformer.construct.sparse import sparse_ids, sparse_shifts
+from everyformer.construct.sparse_constants import SparseConstants, SparseVariant, lifted
 from everyformer.construct.step import Step
 from everyformer.construct.table import Table, all_multisets, piecewise_constant
 from everyformer.construct.value import (
@@ -53,7 +63,7 @@ from everyformer.construct.value import (
     value_map,
     written_values,
 )
-from everyformer.errors import GridError
+from everyformer.errors import GridError, ToleranceError
 from everyformer.model.architecture import AttentionKind
 from everyformer.model.construction import Construction
 from everyformer.model.cost import Cost, count
@@ -61,7 +71,9 @@ from everyformer.model.forward import Progress, no_progress
 from everyformer.model.network import Network
 from everyformer.numerics.kinds import EXACT, FLOAT64, NumberKind
 from everyformer.papers import YUN2020, implements
+from everyformer.patterns.pattern import Pattern
 from everyformer.targets.target import Target
+from everyformer.verdict import Verdict
 
 
 @dataclass(frozen=True)
@@ -73,9 +85,10 @@ class Built:
         target: The function it approximates.
         plan: What was planned.
         cost: What it costs, counted from the weights.
-        table: The piecewise constant function it computes.
-        p: The exponent of d_p.
+        table: The piecewise constant function it computes; or f at its anchors.
+        p: The exponent of d_p; None for the supremum.
         proved: The certificate that chose the grid, if a tolerance was given.
+        comparison: The methods it was chosen from, with method="auto".
     """
 
     network: Network
@@ -83,8 +96,9 @@ class Built:
     plan: Plan
     cost: Cost
     table: Table
-    p: Fraction
+    p: Fraction | None
     proved: Certificate | None = None
+    comparison: Comparison | None = None
 
     @cached_property
     def certificate(self) -> Certificate:
@@ -111,7 +125,7 @@ class Built:
             grid=self.plan.grid,
             p=self.p,
             eps=eps,
-            knowledge=knowledge,
+            knowledge=_known_to(self.plan, knowledge),
             computing=computing,
         )
 
@@ -135,7 +149,11 @@ def construct(
     spacing: int | None = None,
     attention: AttentionKind = "dense",
     method: Method = "selective-shift",
-    variant: Variant = "wide",
+    variant: Variant | SparseVariant = "wide",
+    pattern: Pattern | None = None,
+    gamma: Sequence[int] | None = None,
+    decay: int | float | Fraction | None = None,
+    margin: int | None = None,
     max_memory: int = DEFAULT_MAX_MEMORY,
     knowledge: Knowledge = "auto",
     computing: Computing = Computing(),  # noqa: B008
@@ -147,8 +165,8 @@ def construct(
         target: The function.
         grid: K, cells per axis; or
         tol: the distance d_p(f, g) allowed. The coarsest dyadic grid is taken whose
-            certified bound meets it.
-        p: The exponent of d_p.
+            certified bound meets it; of method="partition" the fewest anchors.
+        p: The exponent of d_p; math.inf, the supremum, with method="partition".
         softened: The real network in T^{2,1,4} (softmax, four ReLUs, float64), or the
             modified one (hardmax, Phi, exact rationals).
         positional: Theorem 3 (with positions) instead of Theorem 2. By default only if the
@@ -157,10 +175,18 @@ def construct(
         attention: "dense", the classes T and T_P of Yun et al. 2020; or "urpe", the class
             Omega_U of Luo et al. 2022: no E, one attention layer makes the positions.
         method: "selective-shift", the construction of Yun et al. 2020; or "averaging", with
-            a single attention layer, a plain mean (docs/constructions/averaging.md).
+            a single attention layer, a plain mean (docs/constructions/averaging.md); or
+            "partition", softmax over anchors (docs/constructions/partition.md); or "auto":
+            with tol, all that apply are planned, and the one with the fewest parameters
+            that meets it is built.
         variant: Of averaging attention: "wide" (two or three blocks with many hidden
             units), "narrow" (two hidden units a block), "two-step" (wide, and digits in
-            two steps, for narrow ramps).
+            two steps, for narrow ramps). With a pattern: "wide" or "sweep".
+        pattern: A family of sparse attention patterns (`everyformer.patterns`) that
+            satisfies Assumption 1: the network is in ST^{2,1,4} of Yun et al. 2020b.
+        gamma: With a pattern: a Hamiltonian path, 0-based; by default one is looked for.
+        decay: Of method="partition": D, weights fall as e^(-D r^2) at r steps of the grid.
+        margin: Of method="partition": m, steps of the grid beyond the domain.
         max_memory: Bytes that building may need.
         knowledge: With tol: f by its expression, by its declared modulus, or whichever
             there is.
@@ -171,13 +197,29 @@ def construct(
         EveryformerError: If the target, the grid, the tolerance or the attention cannot
             work.
     """
-    exponent = check_exponent(p, method)
+    exponent = exponent_of(p, method)
     if (grid is None) == (tol is None):
         msg = f"Give either grid or tol; got grid={grid!r} and tol={tol!r}."
         raise GridError(msg)
     check_knowledge(target, knowledge)
+    if method == "auto" and tol is not None:
+        _check_open(softened, spacing, variant, decay, margin)
+        found = compare(
+            target,
+            tol,
+            p=p,
+            positional=positional,
+            attention=attention,
+            pattern=pattern,
+            gamma=gamma,
+            max_memory=max_memory,
+            knowledge=knowledge,
+            workers=computing.workers,
+            progress=progress,
+        )
+        return build_cheapest(target, found, max_memory, knowledge, computing, progress)
 
-    def planned(cells: int, with_positions: bool | None) -> Plan:
+    def planned(cells: int | None, with_positions: bool | None) -> Plan:
         return make_any_plan(
             target,
             cells,
@@ -188,33 +230,45 @@ def construct(
             attention=attention,
             method=method,
             variant=variant,
+            pattern=pattern,
+            gamma=gamma,
+            tol=tol if method == "partition" else None,
+            decay=decay,
+            margin=margin,
+            knowledge=knowledge,
         )
 
     def build(plan: Plan) -> tuple[Table, Network]:
         table = tabulate(plan, target, progress)
         return table, build_network(plan, table, progress)
 
+    def prove(network: Network, plan: Plan) -> Certificate:
+        return certify(
+            network,
+            target,
+            grid=plan.grid,
+            p=exponent,
+            eps=Fraction(str(tol)),  # 0.1 means a tenth
+            knowledge=_known_to(plan, knowledge),
+            computing=computing,
+        )
+
+    if tol is not None and method == "partition":
+        plan = planned(None, positional)  # its bound is proved before it is built
+        check_feasible(plan, max_memory)
+        table, network = build(plan)
+        proved = check_proved(prove(network, plan), target.name)
+        return Built(network, target, plan, count(network), table, exponent, proved)
     if tol is not None:
-        allowed = tol
-
-        def prove(network: Network, plan: Plan) -> Certificate:
-            return certify(
-                network,
-                target,
-                grid=plan.grid,
-                p=exponent,
-                eps=Fraction(str(allowed)),  # 0.1 means a tenth
-                knowledge=knowledge,
-                computing=computing,
-            )
-
         plan, table, network, proved = grid_for_tolerance(
             target,
             tol,
             planned,
             build,
             prove,
-            choices=_choices(target, positional, attention, method),
+            choices=_choices(target, positional, attention, method)
+            if pattern is None
+            else (positional,),
             max_memory=max_memory,
         )
         return Built(network, target, plan, count(network), table, exponent, proved)
@@ -223,6 +277,93 @@ def construct(
     check_feasible(plan, max_memory)
     table, network = build(plan)
     return Built(network, target, plan, count(network), table, exponent)
+
+
+def build_cheapest(
+    target: Target,
+    found: Comparison,
+    max_memory: int = DEFAULT_MAX_MEMORY,
+    knowledge: Knowledge = "auto",
+    computing: Computing = Computing(),  # noqa: B008
+    progress: Progress = no_progress,
+) -> Built:
+    """The network with the fewest parameters whose certificate meets the tolerance.
+
+    A plan holds in real arithmetic. Where rounding adds too much, the next one is built.
+
+    Raises:
+        ToleranceError: If none meets it.
+    """
+    failures = found.remarks()
+    for candidate, point in found.by_cost():
+        built = construct(
+            target,
+            p=math.inf if found.p is None else found.p,
+            max_memory=max_memory,
+            progress=progress,
+            **candidate.arguments(),
+        )
+        proved = built.certify(
+            knowledge=_known_to(point.plan, knowledge), eps=found.tol, computing=computing
+        )
+        if proved.verdict is Verdict.PROVED:
+            return replace(built, proved=proved, comparison=found)
+        failures.append(f"{candidate.settings.name}: {describe_bounds(proved)}")
+    msg = (
+        f"No method brings d_p({target.name}, g) to tol={float(found.tol):g}. "
+        f"{'; '.join(failures)} Raise tol, or allow more memory."
+    )
+    raise ToleranceError(msg)
+
+
+def _check_open(
+    softened: bool,
+    spacing: int | None,
+    variant: str,
+    decay: int | float | Fraction | None,
+    margin: int | None,
+) -> None:
+    """Refuse to compare methods while fixing what only some of them have.
+
+    Raises:
+        GridError: Naming what was fixed.
+    """
+    fixed = {
+        "softened": None if softened else False,
+        "spacing": spacing,
+        "variant": None if variant == "wide" else variant,
+        "decay": decay,
+        "margin": margin,
+    }
+    given = [f"{name}={value!r}" for name, value in fixed.items() if value is not None]
+    if given:
+        msg = (
+            f"{', '.join(given)} with method='auto': that belongs to one method, and auto "
+            "chooses between all. Leave it out, or name the method."
+        )
+        raise GridError(msg)
+
+
+def _known_to(plan: Plan, knowledge: Knowledge) -> Knowledge:
+    """How f is known; as it is to the bound of the plan, where that chose."""
+    if knowledge == "auto" and isinstance(plan, PartitionPlan):
+        return plan.knowledge
+    return knowledge
+
+
+def check_proved(certificate: Certificate, target: str) -> Certificate:
+    """The certificate of a network whose plan meets a tolerance.
+
+    Raises:
+        ToleranceError: If the network's own bound does not.
+    """
+    if certificate.verdict is Verdict.PROVED:
+        return certificate
+    msg = (
+        f"The network that was planned for {target} is not proved to meet the tolerance: "
+        f"{certificate}. Use a smaller tolerance, or choose the lattice (grid=...)."
+    )
+    raise ToleranceError(msg)
 
 
 def _choices(
@@ -244,6 +385,8 @@ def _choices(
 def tabulate(plan: Plan, target: Target, progress: Progress = no_progress) -> Table:
     """The target at the centre of every cell that the network tells apart."""
     c = plan.constants
+    if isinstance(plan, PartitionPlan):
+        return anchor_table(plan, target, progress)
     if isinstance(plan, AveragingPlan) and not plan.averaging.positional:
         return all_multisets(c, target, progress)
     return piecewise_constant(c, target, progress)
@@ -259,9 +402,20 @@ def build_network(plan: Plan, table: Table, progress: Progress = no_progress) ->
             construction=_averaging_description(plan.averaging, plan.target),
             registers=read_in_out(plan.averaging),
         )
+    if isinstance(plan, PartitionPlan):
+        progress("build: softmax partition of unity", 0, len(plan.stages))
+        anchored = Anchored(plan.partition)
+        return Network(
+            architecture=plan.architecture,
+            stages=tuple(partition_stages(anchored, table.values)),
+            registers=with_anchors(anchored, table.values),
+        )
     c = plan.constants
+    if isinstance(c, SparseConstants):
+        c = lifted(c, table)
     kind = FLOAT64 if c.softened else EXACT
-    ids = contextual_ids(c, table.columns)
+    sparse = isinstance(c, SparseConstants)
+    ids = sparse_ids(c, table.columns) if sparse else contextual_ids(c, table.columns)
     stages = []
     for step in proof_steps(c, kind, table, ids):
         progress(f"build: {step.stage.name}", len(stages), len(plan.stages))
@@ -288,6 +442,8 @@ def proof_steps(
     yield quantise(c, kind)  # Lemma 5
     if c.n == 1:
         yield lift(c, kind)
+    elif isinstance(c, SparseConstants):
+        yield from sparse_shifts(c, kind)  # Yun et al. 2020b, Theorem 1
     else:
         yield selective_shifts(c, kind)  # Lemma 6
         yield global_shift(c, kind)

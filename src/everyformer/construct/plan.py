@@ -28,7 +28,10 @@ DEFAULT_MAX_MEMORY = 4 * 2**30
 """Bytes a construction may need unless the caller allows more."""
 
 
-ATTENDING: tuple[str, ...] = ("position layer", "selective shifts", "global shift")
+ATTENDING: tuple[str, ...] = (
+    *("position layer", "selective shifts", "global shift"),
+    *("padding", "chain shifts", "max shifts"),
+)
 """Stages that are attention layers; all others are feed-forward layers."""
 
 
@@ -328,7 +331,7 @@ def make_plan(
         positional=positional and attention == "dense",
         attention=attention,
     )
-    return Plan(target.name, c, architecture, tuple(_stages(c)))
+    return Plan(target.name, c, architecture, tuple(count_stages(c)))
 
 
 def _check_attention(attention: str, positional: bool | None) -> None:
@@ -353,7 +356,7 @@ def _table_rows(c: Constants) -> int:
     return c.grid.sequences if c.positional else c.grid.num_distinct_sets
 
 
-def _stages(c: Constants) -> Iterator[StageCount]:
+def count_stages(c: Constants) -> Iterator[StageCount]:
     """The layers of every stage, in order: the formulas of the paper and of our stages.
 
     The last number is how many entries of a layer can be non-zero. Softened, a phi with j

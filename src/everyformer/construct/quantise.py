@@ -17,9 +17,10 @@ from everyformer.papers import YUN2020, implements
 def positional_encoding(c: Constants, kind: NumberKind) -> np.ndarray:
     """E: token j is moved up by j - 1 spacings, in the user's coordinates.
 
-    Differs from the paper: the spacing is 1 + delta, not 1 (see `Constants.spacing`).
+    Differs from the paper: the spacing is 1 + delta, not 1 (see `Constants.spacing`). A
+    sparse network numbers tokens along its path (see `SparseConstants.steps`).
     """
-    steps = [Fraction(j * c.spacing, c.K) for j in range(c.n)]
+    steps = [Fraction(step * c.spacing, c.K) for step in c.steps]
     return kind.array([[step * w for w in c.grid.box.widths] for step in steps])
 
 

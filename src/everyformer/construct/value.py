@@ -107,10 +107,7 @@ def plan_values(c: Constants, table: Table, ids: np.ndarray) -> ValuePlan:
     smallest = int(ids.min()) if ids.size else c.t_l  # units of delta
     low = Fraction(smallest, c.K) - 1
     room = Fraction(1 if c.value_passes == 1 else ids.size + 4)
-    u = np.array([float(factor) for factor in c.u])
-    # sum_i u_i |A_i| bounds |u^T A| and, in float64, every rounding of that sum as well.
-    size = float((np.abs(table.values) @ u).max()) if table.values.size else 0.0
-    largest = Fraction(size) * (1 + Fraction(1, 2**40))
+    largest = largest_projection(c, table.values)
     if room >= low:
         msg = f"{ids.size} codes do not fit below the smallest id {float(low)}."
         raise AssertionError(msg)
@@ -118,6 +115,14 @@ def plan_values(c: Constants, table: Table, ids: np.ndarray) -> ValuePlan:
     while largest / 2**scale + room > low:
         scale += 1
     return ValuePlan(c.value_passes, scale, int(largest / 2**scale) + 2)
+
+
+def largest_projection(c: Constants, values: np.ndarray) -> Fraction:
+    """A bound on |u^T A| for all values A, shape (..., d)."""
+    u = np.array([float(factor) for factor in c.u])
+    # sum_i u_i |A_i| bounds |u^T A| and, in float64, every rounding of that sum as well.
+    size = float((np.abs(values) @ u).max()) if values.size else 0.0
+    return Fraction(size) * (1 + Fraction(1, 2**40))
 
 
 @implements(YUN2020, "Lemma 7")

@@ -1,9 +1,10 @@
-"""The shape of a Transformer of T^{h,m,r} or Omega_U^{h,m,r}, before any weight."""
+"""The shape of a Transformer of T, Omega_U or ST^{h,m,r}, before any weight."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from everyformer.papers import YUN2020, implements
+from everyformer.patterns.pattern import Pattern
 
 AttentionKind = Literal["dense", "urpe"]
 """Plain attention, or weights times a Toeplitz matrix C (Luo et al. 2022)."""
@@ -15,7 +16,7 @@ Activation = Literal["relu", "piecewise-linear"]
 @implements(YUN2020, "Equation 3")
 @dataclass(frozen=True)
 class ArchitectureSpec:
-    """Sizes and kinds of layer of T^{h,m,r}, T_P^{h,m,r} or Omega_U^{h,m,r}.
+    """Sizes and kinds of layer of T^{h,m,r}, T_P^{h,m,r}, Omega_U^{h,m,r} or ST^{h,m,r}.
 
     Attributes:
         seq_len: n, the number of tokens.
@@ -30,6 +31,8 @@ class ArchitectureSpec:
         width: w, the registers of a token inside the network, where there is a read-in and
             a read-out; None for d_model and neither of them.
         num_prefix: P, constant tokens that stand before the sequence.
+        pattern: A^1, .., A^p of a sparse Transformer (ST): in block b every token attends
+            to the tokens of A^((b - 1) mod p + 1). None where it attends to all.
     """
 
     seq_len: int
@@ -43,6 +46,7 @@ class ArchitectureSpec:
     attention: AttentionKind = "dense"
     width: int | None = None
     num_prefix: int = 0
+    pattern: Pattern | None = None
 
     @property
     def inner_width(self) -> int:
@@ -83,15 +87,28 @@ class ArchitectureSpec:
         """
         name = "Omega_U" if self.attention == "urpe" else "T"
         mark = "_P" if self.positional else ""
+        if self.pattern is not None:
+            name, mark = "ST", ""  # X -> g(X + E) by definition
         bar = "" if self.normaliser == "softmax" else "modified "
         inside = "" if self.width is None else f" of width {self.width}"
         return f"{bar}{name}{mark}^{{{self.num_heads},{self.d_head},{self.d_ff}}}{inside}"
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; without what is as in files written before it existed."""
-        values = asdict(self)
+        values = asdict(replace(self, pattern=None))
+        del values["pattern"]
+        if self.pattern is not None:
+            values["pattern"] = self.pattern.to_json()
         if self.attention == "dense":
             del values["attention"]
         if self.width is None:
             del values["width"], values["num_prefix"]
         return values
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "ArchitectureSpec":
+        """The inverse of `to_json`."""
+        read = dict(values)
+        if "pattern" in read:
+            read["pattern"] = Pattern.from_json(read["pattern"])
+        return cls(**read)

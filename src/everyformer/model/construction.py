@@ -9,8 +9,9 @@ import numpy as np
 from everyformer.errors import DomainError
 from everyformer.papers import YUN2020
 
-Theorem = Literal["Theorem 2", "Theorem 3", "Averaging", "Memory"]
-"""Of Yun et al. 2020 (3: Luo et al. 2022 too), or a construction of this project."""
+Theorem = Literal["Theorem 1", "Theorem 2", "Theorem 3", "Averaging", "Memory"]
+"""1: of Yun et al. 2020b. 2 and 3: of Yun et al. 2020 (3: Luo et al. 2022 too). The others
+are constructions of this project."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Construction:
 
     Attributes:
         theorem: "Theorem 2" (permutation equivariant), "Theorem 3" (with positions),
+            "Theorem 1" (with positions, sparse attention),
             "Averaging" (averaging attention), or "Memory" (of a finite set).
         target: Name of the function that was approximated.
         grid: K = 1/delta, cells per axis.
@@ -63,7 +65,7 @@ class Construction:
         )
         if self.theorem != "Theorem 2":
             known = "approximates on the domain alone and says nothing beyond it"
-            made = "Theorem 3" if self.theorem == "Theorem 3" else "the network"
+            made = self.theorem if self.theorem.startswith("Theorem") else "the network"
             why = f"{made} {known}"
             cure = f"Clip the input to {box}, or construct on a larger domain."
         else:

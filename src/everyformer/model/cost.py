@@ -1,6 +1,7 @@
 """What a network costs, counted from its weights."""
 
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ class Cost:
             of a network with registers, whose layers differ in size, numbers stored.
         nonzeros: Numbers among them that are not zero.
         stored_bytes: Eight bytes for each stored number (unused halves are not stored).
+        connections: sum_k |A_k| of each pattern of a sparse network; () for others.
     """
 
     blocks: int
@@ -28,10 +30,14 @@ class Cost:
     parameters: int
     nonzeros: int
     stored_bytes: int
+    connections: tuple[int, ...] = ()
 
-    def to_json(self) -> dict[str, int]:
-        """A JSON object."""
-        return asdict(self)
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; without connections, where all tokens are connected."""
+        values = asdict(self)
+        if not self.connections:
+            del values["connections"]
+        return values
 
 
 @implements(YUN2020, "Section 5.4")
@@ -47,9 +53,9 @@ def count(network: Network) -> Cost:
         heads = [stage.attention for stage in network.stages if stage.attention is not None]
         offsets = spec.num_heads * (2 * spec.seq_len - 1)
         ones = sum(stack.layers * offsets for stack in heads if stack.gain is None)
-    weights = [
-        array for name, array in network.arrays() if ".phi." not in name
-    ]  # phi is a choice of activation, not a trainable number
+    # phi is a choice of activation and a mask one of neighbours: neither is trainable.
+    arrays = {name: a for name, a in network.arrays() if not name.endswith(".mask")}
+    weights = [array for name, array in arrays.items() if ".phi." not in name]
     parameters = network.blocks * spec.block_parameters + extra
     if network.registers is not None:
         parameters = sum(array.size for array in weights)
@@ -59,5 +65,6 @@ def count(network: Network) -> Cost:
         feed_forward_layers=feed_forward,
         parameters=parameters,
         nonzeros=ones + sum(int(np.count_nonzero(array)) for array in weights),
-        stored_bytes=8 * sum(array.size for _, array in network.arrays()),
+        stored_bytes=8 * sum(array.size for array in arrays.values()),
+        connections=() if spec.pattern is None else spec.pattern.connections,
     )

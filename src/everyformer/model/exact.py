@@ -24,6 +24,7 @@ from everyformer.model.forward import (
     attention_layer,
     feed_forward_layer,
     no_progress,
+    only_heard,
 )
 from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage
 from everyformer.numerics.rationals import common_denominator, exact_array
@@ -222,6 +223,8 @@ def _int64_attention(stack: AttentionStack, layer: int, x: np.ndarray) -> np.nda
         query = x @ stack.W_Q[layer, head, 0] - stack.b_Q[layer, head, 0]  # [*batch, n]
         key, value = x @ stack.W_K[layer, head, 0], x @ stack.W_V[layer, head, 0]
         ahead = np.sign(query)[..., :, None] * key[..., None, :]  # [*batch, n, n]
+        if stack.mask is not None:
+            ahead = only_heard(ahead, stack.mask[layer])
         wins = ahead == ahead.max(axis=-1, keepdims=True)
         total, winners = (wins * value[..., None, :]).sum(axis=-1), wins.sum(axis=-1)
         if (total % winners).any():

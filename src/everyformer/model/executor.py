@@ -13,11 +13,12 @@ from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.construction import Construction
 from everyformer.model.exact import Cache, run_exact
 from everyformer.model.forward import Progress, no_progress, run_stages
+from everyformer.model.prefix import is_deaf, run_beside_prefix
 from everyformer.model.registers import Registers
 from everyformer.model.stacks import Stage
 from everyformer.numerics.rationals import exact_array
 
-ExecutorName = Literal["auto", "reference", "literal", "folded", "exact"]
+ExecutorName = Literal["auto", "reference", "literal", "prefix", "folded", "exact"]
 NAMES: tuple[str, ...] = get_args(ExecutorName)
 
 
@@ -59,6 +60,8 @@ class Executor:
         if name == "auto":
             if self.is_exact:
                 return "exact", "its weights are rationals"
+            if not gpu and self.has_deaf_prefix:
+                return "prefix", "no layer reads what prefix tokens hear"
             where = "the GPU, where x lies" if gpu else "the CPU"
             return "literal", f"every block is run, on {where}"
         if self.is_exact and name != "exact":
@@ -66,6 +69,13 @@ class Executor:
                 f"executor={name!r} computes in floating point, but the weights of this "
                 "network are rationals. Use executor='exact', or convert it first: "
                 "network.in_float64(allow_rounding=True)."
+            )
+            raise NumberKindError(msg)
+        if name == "prefix" and (gpu or not self.has_deaf_prefix):
+            msg = (
+                "executor='prefix' is for networks with prefix tokens that need not "
+                f"attend, on the CPU; this one is on {device!r}, has none, or reads what they "
+                "hear. Use executor='literal'."
             )
             raise NumberKindError(msg)
         rational = self.architecture.normaliser == "hardmax" or self.is_averaging
@@ -86,6 +96,13 @@ class Executor:
             for stack in stacks
         )
 
+    @cached_property
+    def has_deaf_prefix(self) -> bool:
+        """Whether there are prefix tokens, and nothing is read of what they hear."""
+        return self.architecture.num_prefix > 0 and is_deaf(
+            self.stages, self.architecture.inner_width
+        )
+
     def explain(self, name: str, device: str) -> str:
         """The choice in words, with what the other executors would do."""
         chosen, reason = self.choose(name, device)
@@ -93,11 +110,13 @@ class Executor:
         text = {
             "exact": "exact rationals, rounded once at the end",
             "literal": f"all {blocks:,} blocks, in order, in compiled code",
+            "prefix": f"all {blocks:,} blocks for the sequences, and once for the prefix",
             "reference": f"all {blocks:,} blocks, one by one, in numpy",
             "folded": "rounding, a recursion on integers and a table look-up",
         }[chosen]
         lines = [f"{chosen}: {text} ({reason})"]
         foldable = self.construction is not None and self.registers is None
+        foldable = foldable and self.architecture.pattern is None
         if chosen == "literal" and foldable:
             lines.append(
                 "executor='folded' is faster for millions of sequences and equal on the "
@@ -128,6 +147,17 @@ class Executor:
             for _, after in run_stages(self.stages, state, normaliser, progress):
                 state = after
             state = self.leave(state)
+        elif chosen == "prefix":
+            assert self.registers is not None, "they hold the prefix"  # noqa: S101
+            assert self.registers.prefix is not None, "as chosen"  # noqa: S101
+            state = run_beside_prefix(
+                self.stages,
+                self.registers.prefix,
+                self.registers.beside_prefix(x),
+                self.architecture.normaliser,
+                progress,
+            )
+            state = state @ self.registers.W_out.T
         elif chosen == "folded":
             state = self._fold(progress)(x, threads)
         elif device == "cpu":

@@ -48,8 +48,26 @@ def hardmax(scores: np.ndarray) -> np.ndarray:
     return np.where(largest, shares, 0)
 
 
+def only_heard(scores: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Scores that no normaliser chooses where the mask is False.
+
+    Args:
+        scores: Shape (*batch, n, n), of any kind of number.
+        mask: Shape (n, n), True where token j (row) attends to token k.
+
+    Example:
+        >>> only_heard(np.array([[1.0, 3.0], [5.0, 0.0]]), np.array([[1, 0], [1, 1]], bool))
+        array([[  1., -inf],
+               [  5.,   0.]])
+    """
+    if scores.dtype.kind == "f":
+        return np.where(mask, scores, -np.inf)
+    return np.where(mask, scores, scores.min(axis=-1, keepdims=True) - 1)
+
+
 _share = np.frompyfunc(lambda winners: 1 if winners == 1 else Fraction(1, winners), 1, 1)
-_NORMALISERS = {"softmax": softmax, "hardmax": hardmax}
+NORMALISERS = {"softmax": softmax, "hardmax": hardmax}
+"""Scores to weights, over the last axis."""
 
 
 @implements(YUN2020, "Equation 1")
@@ -60,9 +78,10 @@ def attention_layer(
 
     x + sum_i softmax[(x W_Q^T - b_Q)(x W_K^T)^T] x W_V^T W_O^T     (softmax over keys)
 
-    and with (softmax[..] * C) (x W_V^T + b_V) where the stack has a gain or a b_V.
+    and with (softmax[..] * C) (x W_V^T + b_V) where the stack has a gain or a b_V. With a
+    mask softmax runs over the tokens that it leaves.
     """
-    normalise = _NORMALISERS[normaliser]
+    normalise = NORMALISERS[normaliser]
     update = None
     for head in range(stack.W_Q.shape[1]):
         query = x @ stack.W_Q[layer, head].T - stack.b_Q[layer, head]
@@ -70,7 +89,10 @@ def attention_layer(
         value = x @ stack.W_V[layer, head].T
         if stack.b_V is not None:
             value = value + stack.b_V[layer, head]
-        weights = normalise(query @ np.swapaxes(key, -1, -2))  # [*batch, n, n]
+        scores = query @ np.swapaxes(key, -1, -2)  # [*batch, n, n]
+        if stack.mask is not None:
+            scores = only_heard(scores, stack.mask[layer])
+        weights = normalise(scores)
         if stack.gain is not None:
             weights = weights * toeplitz(stack.gain[layer, head], x.shape[-2])
         output = (weights @ value) @ stack.W_O[layer, head].T

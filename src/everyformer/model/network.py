@@ -16,6 +16,7 @@ from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.construction import Construction
 from everyformer.model.executor import Executor, ExecutorName
 from everyformer.model.forward import Progress, no_progress, run_blocks
+from everyformer.model.masks import check_masks
 from everyformer.model.onnx_export import save_onnx
 from everyformer.model.registers import Registers
 from everyformer.model.stacks import Stage
@@ -43,7 +44,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Network:
-    """A network of T^{h,m,r}, T_P^{h,m,r} or Omega_U^{h,m,r}, or of the modified classes.
+    """A network of T, T_P, Omega_U or ST^{h,m,r}, or of the modified classes.
 
     Weights are float64, or exact rationals (object arrays of ints and Fractions) in
     networks of the modified class. A network is called like a function.
@@ -64,8 +65,9 @@ class Network:
     registers: Registers | None = None
 
     def __post_init__(self) -> None:
-        """Check that every gain is one for n tokens, and that registers fit."""
+        """Check that gains and masks are for n tokens, and that registers fit."""
         self._check_registers()
+        check_masks(self.architecture, self.stages)
         offsets = 2 * self.architecture.seq_len - 1
         for stage in self.stages:
             gain = None if stage.attention is None else stage.attention.gain
@@ -394,7 +396,7 @@ def load(path: str | os.PathLike[str]) -> Network:
         ]
         construction = description["construction"]
         return Network(
-            architecture=ArchitectureSpec(**description["architecture"]),
+            architecture=ArchitectureSpec.from_json(description["architecture"]),
             stages=tuple(stages),
             positions=arrays.get("positions"),
             construction=None

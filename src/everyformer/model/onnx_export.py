@@ -150,7 +150,10 @@ def _stage_body(
 def _attention(
     body: _Body, x: str, weights: dict[str, str], architecture: ArchitectureSpec
 ) -> str:
-    """Equation 1 on rows; heads are an axis of their own. With a gain: Equation 8."""
+    """Equation 1 on rows; heads are an axis of their own. With a gain: Equation 8.
+
+    A mask is a constant of the model, one square for each block.
+    """
     axis = body.constant(np.array([1], dtype=np.int64))
     last = body.constant(np.array([-1], dtype=np.int64))
     tokens = body.add("Unsqueeze", x, axis)  # [batch, 1, n, d]
@@ -163,6 +166,9 @@ def _attention(
     query = body.add("Sub", project("W_Q"), bias)
     key = body.add("Transpose", project("W_K"), perm=[0, 1, 3, 2])
     scores = body.add("MatMul", query, key)  # [batch, h, n, n]
+    if "attention.mask" in weights:
+        unheard = body.constant(np.array(-np.inf))
+        scores = body.add("Where", weights["attention.mask"], scores, unheard)
     if architecture.normaliser == "hardmax":
         top = body.add("ReduceMax", scores, axes=[-1], keepdims=1)
         equal = body.add("Cast", body.add("Equal", scores, top), to=11)  # DOUBLE

@@ -83,11 +83,15 @@ class Registers:
     def read_in(self, x: np.ndarray) -> np.ndarray:
         """Tokens (*batch, n, d) to registers (*batch, P + n, w), in x's kind of number."""
         kept = self if x.dtype != object else self._exact()
-        state = x @ kept.W_in.T + kept.start
+        state = kept.beside_prefix(x)
         if kept.prefix is None:
             return state
         before = np.broadcast_to(kept.prefix, (*x.shape[:-2], *kept.prefix.shape))
         return np.concatenate([before, state], axis=-2)
+
+    def beside_prefix(self, x: np.ndarray) -> np.ndarray:
+        """Tokens (*batch, n, d) to their registers (*batch, n, w) alone."""
+        return x @ self.W_in.T + self.start
 
     def read_out(self, state: np.ndarray) -> np.ndarray:
         """Registers (*batch, P + n, w) to results (*batch, n, d)."""

@@ -22,6 +22,9 @@ class AttentionStack:
 
         Attn(x) = x + sum_i (softmax[..] * C^i) (x W_V^iT + b_V^i) W_O^iT
 
+    With a mask token k attends to the tokens of A_k alone: scores and softmax run over them
+    (Yun et al. 2020b).
+
     Attributes:
         W_Q: Shape (layers, h, m, d).
         b_Q: Shape (layers, h, m); subtracted from the query, as the paper writes it.
@@ -31,6 +34,8 @@ class AttentionStack:
         b_V: Shape (layers, h, m), added to the value; None for 0.
         gain: Shape (layers, h, 2n - 1): the entry (j - k) + (n - 1) multiplies the weight
             with which token j attends to token k. None for 1 everywhere.
+        mask: Booleans, shape (layers, n, n): whether token j (row) attends to token k. None
+            for all of them.
     """
 
     W_Q: np.ndarray
@@ -40,9 +45,10 @@ class AttentionStack:
     W_O: np.ndarray
     b_V: np.ndarray | None = None
     gain: np.ndarray | None = None
+    mask: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        """Check that the shapes belong together."""
+        """Check that the shapes belong together, and that every token attends."""
         layers, h, m, d = self.W_Q.shape
         shapes: dict[str, tuple[int, ...]] = {
             "b_Q": (layers, h, m),
@@ -55,7 +61,20 @@ class AttentionStack:
         if self.gain is not None:
             offsets = self.gain.shape[-1] if self.gain.ndim else 0
             shapes["gain"] = (layers, h, offsets + 1 - offsets % 2)  # an odd number
+        if self.mask is not None:
+            n = self.mask.shape[-1] if self.mask.ndim else 0
+            shapes["mask"] = (layers, n, n)
         _check_shapes(self, shapes)
+        if self.mask is not None and self.mask.dtype != np.bool_:
+            msg = f"mask has dtype {self.mask.dtype}; a mask is made of booleans."
+            raise ValueError(msg)
+        if self.mask is not None and not self.mask.any(axis=-1).all():
+            layer, token = (int(i) for i in np.argwhere(~self.mask.any(axis=-1))[0])
+            msg = (
+                f"In layer {layer + 1} token {token + 1} attends to no token, and softmax "
+                "over nothing is not defined. Let every token attend to itself."
+            )
+            raise ValueError(msg)
 
     @property
     def relative(self) -> bool:

@@ -28,7 +28,11 @@ URPE_VERSION = 2
 REGISTERS_VERSION = 3
 """Of files with a read-in and a read-out."""
 
+SPARSE_VERSION = 4
+"""Of files with masks."""
+
 URPE_ARRAYS = (".attention.b_V", ".attention.gain")
+MASK_ARRAYS = ".attention.mask"
 _DIGIT_BITS = 62
 
 
@@ -47,6 +51,8 @@ def write_arrays(
     version = URPE_VERSION if any(n.endswith(URPE_ARRAYS) for n in arrays) else VERSION
     if any(name.startswith(PREFIX) for name in arrays):
         version = REGISTERS_VERSION
+    if any(name.endswith(MASK_ARRAYS) for name in arrays):
+        version = SPARSE_VERSION
     header = {"version": version, "denominators": denominators, **description}
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -99,10 +105,10 @@ def _header(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         msg = f"{path} is damaged: {error!r}. Write the network again."
         raise FileFormatError(msg) from error
-    if version not in (VERSION, URPE_VERSION, REGISTERS_VERSION):
+    if version not in (VERSION, URPE_VERSION, REGISTERS_VERSION, SPARSE_VERSION):
         msg = (
             f"{path} has format version {version}, this program reads {VERSION} to "
-            f"{REGISTERS_VERSION}. Install the version of everyformer that wrote it."
+            f"{SPARSE_VERSION}. Install the version of everyformer that wrote it."
         )
         raise FileFormatError(msg)
     return header

@@ -22,7 +22,8 @@ Weights = dict[str, Tensor]
 def attention(x: Tensor, weights: Weights, hard: bool) -> Tensor:
     """Equation 1 of Yun et al. 2020 on rows; all heads at once.
 
-    With a gain and a bias of the value: Equation 8 of Luo et al. 2022.
+    With a gain and a bias of the value: Equation 8 of Luo et al. 2022. With a mask: the
+    sparse heads of Yun et al. 2020b.
     """
     tokens = x.unsqueeze(-3)  # [*batch, 1, n, d]
     query = tokens @ weights["W_Q"].mT - weights["b_Q"].unsqueeze(-2)  # [*batch, h, n, m]
@@ -30,6 +31,8 @@ def attention(x: Tensor, weights: Weights, hard: bool) -> Tensor:
     if "b_V" in weights:
         value = value + weights["b_V"].unsqueeze(-2)
     scores = query @ key.mT  # [*batch, h, n, n]
+    if "mask" in weights:
+        scores = scores.masked_fill(~weights["mask"], -torch.inf)
     if hard:
         largest = (scores == scores.amax(-1, keepdim=True)).to(scores.dtype)
         shares = largest / largest.sum(-1, keepdim=True)
@@ -60,7 +63,7 @@ def _phi(t: Tensor, weights: Weights) -> Tensor:
 class BlockRun(nn.Module):
     """The weights of one block, or of a run of blocks stacked along the first axis.
 
-    Trainable weights are parameters; the functions of Phi are buffers.
+    Trainable weights are parameters; the functions of Phi and the masks are buffers.
     """
 
     def __init__(self, stage: Stage, hard: bool, block: int | None = None) -> None:
@@ -76,7 +79,7 @@ class BlockRun(nn.Module):
             name = dotted.removeprefix("attention.").removeprefix("feed_forward.")
             name = name.replace(".", "_")
             tensor = torch.tensor(np.asarray(array if block is None else array[block]))
-            if name.startswith("phi_"):
+            if name.startswith("phi_") or name == "mask":
                 self.register_buffer(name, tensor)
             else:
                 self.register_parameter(name, nn.Parameter(tensor))

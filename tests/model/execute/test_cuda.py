@@ -10,9 +10,11 @@ import pytest
 import torch
 
 import everyformer as ef
+from everyformer import patterns
 from everyformer.errors import NumberKindError
 from everyformer.model.execute import cpu, cuda
 from everyformer.model.execute.pack import PackedLayers, pack
+from everyformer.model.stacks import AttentionStack, Stage
 from everyformer.targets import prefix_mean, soft_attention
 
 SHIM = """
@@ -74,6 +76,29 @@ def test_kernels_as_plain_cpp_equal_the_cpu_executor(
         state = expected
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("hard", [False, True])
+def test_masked_kernels_as_plain_cpp(hard: bool, tmp_path: Path) -> None:
+    """Random heads of size 2 under random masks, some of which hide the first token."""
+    rng = np.random.default_rng(0)
+    layers, n, row = 3, 3, (3, 2, 2, 2)  # layers, h, m, d
+    mask = (rng.random((layers, n, n)) < 0.4) | np.eye(n, dtype=bool)
+    stack = AttentionStack(
+        *(rng.normal(size=size) for size in (row, row[:3], row, row, row)), mask=mask
+    )
+    rule = "hardmax" if hard else "softmax"
+    spec = ef.ArchitectureSpec(n, 2, 2, 2, 4, rule, "relu", positional=False)
+    (part,) = pack((Stage("masked", "", attention=stack),), spec)
+    assert part.masked
+    assert not mask[:, :, 0].all()
+    x = rng.normal(size=(9, n, 2))
+    expected = cpu.run((part,), x)
+    library = as_plain_cpp(part, n, 2, tmp_path)
+    pointers = [array.ctypes.data_as(ctypes.c_void_p) for array in (part.rows, x)]
+    library.all(*pointers, layers, len(x))
+    assert np.array_equal(x, expected)
+
+
 def test_a_layer_too_wide_for_shared_memory_is_refused() -> None:
     wide = PackedLayers("wide", "feed-forward", np.zeros((1, 4000)), (1000,), special=False)
     with pytest.raises(NumberKindError, match="Move x to the CPU"):
@@ -81,19 +106,22 @@ def test_a_layer_too_wide_for_shared_memory_is_refused() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kind", ["positional", "equivariant", "urpe"])
+@pytest.mark.parametrize("kind", ["positional", "equivariant", "urpe", "sparse"])
 def test_gpu_equals_cpu(kind: str) -> None:
     target = soft_attention(2, 2) if kind == "equivariant" else prefix_mean(3, 1)
     attention = "urpe" if kind == "urpe" else "dense"
+    pattern = patterns.ring(3) if kind == "sparse" else None
     grid = 4 if kind == "equivariant" else 8
-    built = ef.construct(target, grid=grid, attention=attention)
+    built = ef.construct(target, grid=grid, attention=attention, pattern=pattern)
     x = np.random.default_rng(0).random((1000, target.seq_len, target.d_model))
     expected = built.network(x)
     for count in (1, 31, 1000):
         y = built.network(torch.from_numpy(x[:count]).cuda())
         assert y.is_cuda
         assert np.abs(y.cpu().numpy() - expected[:count]).max() <= 1e-12
-    modified = ef.construct(target, grid=4, softened=False, attention=attention).network
+    modified = ef.construct(
+        target, grid=4, softened=False, attention=attention, pattern=pattern
+    ).network
     rounded = modified.in_float64(allow_rounding=True)
     y = rounded(torch.from_numpy(x).cuda()).cpu().numpy()
     assert np.array_equal(y, rounded(x))

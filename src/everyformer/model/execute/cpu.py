@@ -103,7 +103,8 @@ def _chunks(count: int) -> list[tuple[int, int]]:
 def kernel_for(run: PackedLayers, n: int, d: int, lanes: int) -> Kernel:
     """The compiled kernel for layers of these sizes; compiled once, cached on disk."""
     if run.kind == "attention":
-        return _attention_kernel(n, d, *run.sizes, lanes, run.special, run.relative)
+        kinds = (run.special, run.relative, run.masked)
+        return _attention_kernel(n, d, *run.sizes, lanes, *kinds)
     if run.sizes[0] >= WIDE and not run.special:
         return _wide_kernel(n, d, lanes)
     return _feed_forward_kernel(n, d, *run.sizes, lanes, run.special)
@@ -210,13 +211,21 @@ def _wide_kernel(n: int, d: int, lanes: int) -> Kernel:
 
 @lru_cache
 def _attention_kernel(
-    n: int, d: int, h: int, m: int, lanes: int, hard: bool, relative: bool
+    n: int,
+    d: int,
+    h: int,
+    m: int,
+    lanes: int,
+    hard: bool,
+    relative: bool,
+    masked: bool,
 ) -> Kernel:
     """Equation 1 for every row of weights; sizes are constants of the compiled code."""
     B_Q, W_K = m * d, m * d + m
     W_V, W_O = W_K + m * d, W_K + 2 * m * d
     B_V, GAIN = W_O + d * m, W_O + d * m + m
     HEAD = GAIN + 2 * n - 1 if relative else B_V
+    MASK = h * HEAD
 
     def attention(w: np.ndarray, z: np.ndarray) -> None:
         query = np.empty((n, m, lanes), z.dtype)
@@ -226,6 +235,7 @@ def _attention_kernel(
         mixed = np.empty((m, lanes), z.dtype)
         update = np.empty((n, d, lanes), z.dtype)
         zero, one = z.dtype.type(0), z.dtype.type(1)
+        start = z.dtype.type(-np.inf) if masked else zero
         for layer in range(w.shape[0]):
             update[:] = zero
             for head in range(h):
@@ -245,8 +255,10 @@ def _attention_kernel(
                             value[j, a, s] = v
                 for i in range(n):
                     for s in range(lanes):
-                        top = zero
+                        top = start
                         for j in range(n):
+                            if masked and w[layer, MASK + i * n + j] == zero:
+                                continue
                             score = zero
                             for a in range(m):
                                 score += query[i, a, s] * key[j, a, s]
@@ -255,7 +267,9 @@ def _attention_kernel(
                                 top = score
                         total = zero
                         for j in range(n):
-                            if hard:
+                            if masked and w[layer, MASK + i * n + j] == zero:
+                                scores[j, s] = zero
+                            elif hard:
                                 scores[j, s] = one if scores[j, s] == top else zero
                             else:
                                 scores[j, s] = _exp(scores[j, s] - top)

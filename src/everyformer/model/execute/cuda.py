@@ -120,9 +120,11 @@ _ATTENTION = r"""
 #define M {m}
 #define HARD {special}
 #define RELATIVE {relative}
+#define MASKED {masked}
 #define HEAD (4 * M * D + M + (RELATIVE ? M + 2 * N - 1 : 0))
 __device__ __forceinline__ void step(const T* row, T* z)
 {{
+    const T* mask = row + H * HEAD;
     T update[N * D];
     for (int e = 0; e < N * D; ++e) update[e] = 0;
     for (int head = 0; head < H; ++head) {{
@@ -144,14 +146,18 @@ __device__ __forceinline__ void step(const T* row, T* z)
             }}
         for (int i = 0; i < N; ++i) {{
             T scores[N], top = 0, total = 0;
+            bool seen = false;
             for (int j = 0; j < N; ++j) {{
+                if (MASKED && mask[i * N + j] == 0) continue;
                 T score = 0;
                 for (int a = 0; a < M; ++a) score += query[i * M + a] * key[j * M + a];
                 scores[j] = score;
-                if (j == 0 || score > top) top = score;
+                if ((MASKED ? !seen : j == 0) || score > top) top = score;
+                seen = true;
             }}
             for (int j = 0; j < N; ++j) {{
-                if (HARD) scores[j] = scores[j] == top ? 1 : 0;
+                if (MASKED && mask[i * N + j] == 0) scores[j] = 0;
+                else if (HARD) scores[j] = scores[j] == top ? 1 : 0;
                 else scores[j] = exp(scores[j] - top);
                 total += scores[j];
             }}
@@ -215,7 +221,13 @@ def source(
     special = int(run.special)
     if run.kind == "attention":
         h, m = run.sizes
-        step = _ATTENTION.format(h=h, m=m, special=special, relative=int(run.relative))
+        step = _ATTENTION.format(
+            h=h,
+            m=m,
+            special=special,
+            relative=int(run.relative),
+            masked=int(run.masked),
+        )
     else:
         step = _FEED_FORWARD.format(r=run.sizes[0], special=special)
     return _SOURCE.format(

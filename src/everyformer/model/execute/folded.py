@@ -171,6 +171,8 @@ def fold(
     assert construction is not None, "refused above"  # noqa: S101
     if spec.normaliser != "softmax" or spec.seq_len < 2:
         _refuse("only softmax networks of two or more tokens are folded")
+    if any(s.attention is not None and s.attention.mask is not None for s in stages):
+        _refuse("its attention is sparse, and only the sweep over all tokens is folded")
     by_name = {stage.name: stage for stage in stages}
     missing = {"quantise", "selective shifts", "global shift", "ids to codes", "value map"}
     missing -= set(by_name)

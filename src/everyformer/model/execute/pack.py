@@ -2,6 +2,8 @@
 
 attention row      for each head:  W_Q (m, d), b_Q (m), W_K (m, d), W_V (m, d), W_O (d, m)
                    and for URPE:   b_V (m), gain (2n - 1)
+                   after the heads of a sparse layer:  mask (n, n), 1 where token j (row)
+                                   attends to token k, else 0
 feed-forward row   W_1 (r, d), b_1 (r), W_2 (d, r), b_2 (d)
                    and for Phi:    breaks (r, 2), closed (r, 2), slopes (r, 3),
                                    intercepts (r, 3)
@@ -26,6 +28,7 @@ class PackedLayers:
         sizes: (h, m) or (r,).
         special: True for hardmax, or for an activation in Phi.
         relative: True for attention with a gain and a bias of the value.
+        masked: True for attention with a mask.
     """
 
     name: str
@@ -34,6 +37,7 @@ class PackedLayers:
     sizes: tuple[int, ...]
     special: bool
     relative: bool = False
+    masked: bool = False
 
 
 def pack(stages: tuple[Stage, ...], spec: ArchitectureSpec) -> tuple[PackedLayers, ...]:
@@ -61,8 +65,19 @@ def _attention(name: str, stack: AttentionStack, hard: bool, n: int) -> PackedLa
         parts.append(np.zeros((layers, h, m)) if stack.b_V is None else stack.b_V)
         offsets = (layers, h, 2 * n - 1)
         parts.append(np.ones(offsets) if stack.gain is None else stack.gain)
-    rows = np.concatenate([part.reshape(layers, h, -1) for part in parts], axis=-1)
-    return PackedLayers(name, "attention", _rows(rows), (h, m), hard, stack.relative)
+    heads = np.concatenate([part.reshape(layers, h, -1) for part in parts], axis=-1)
+    row = [heads.reshape(layers, -1)]
+    if stack.mask is not None:
+        row.append(stack.mask.reshape(layers, -1))
+    return PackedLayers(
+        name,
+        "attention",
+        _rows(np.concatenate(row, axis=-1)),
+        (h, m),
+        special=hard,
+        relative=stack.relative,
+        masked=stack.mask is not None,
+    )
 
 
 def _feed_forward(name: str, stack: FeedForwardStack) -> PackedLayers:

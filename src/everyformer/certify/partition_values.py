@@ -1,0 +1,124 @@
+"""f at the anchors of a lattice against the table that the weights hold."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from everyformer.certify.cells import Declared
+from everyformer.certify.lattice import Partition
+from everyformer.numerics.curvature import round_down, round_up
+from everyformer.numerics.expression import Expression
+from everyformer.numerics.intervals import Interval, IntervalArithmetic
+
+CHUNK = 8192
+"""Anchors at a time."""
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Bounds of F - f over anchors, for each entry.
+
+    Attributes:
+        low: (N,), float64, rounded down; -inf where f is not known.
+        high: (N,), rounded up.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+
+    @property
+    def largest(self) -> float:
+        """A bound on |F - f|."""
+        return float(np.maximum(self.high, -self.low).max())
+
+    @property
+    def certain(self) -> np.ndarray:
+        """By how much F is above f at all anchors, or below at all; 0 if neither, (N,)."""
+        return np.maximum(np.maximum(self.low, -self.high), 0.0)
+
+    @classmethod
+    def around(cls, parts: Sequence["Gaps"]) -> "Gaps":
+        """Of several parts of a lattice."""
+        low = np.min([part.low for part in parts], axis=0)
+        return cls(low, np.max([part.high for part in parts], axis=0))
+
+
+def traced_gaps(
+    expression: Expression,
+    partition: Partition,
+    table: np.ndarray,
+    first: int = 0,
+    stop: int | None = None,
+) -> Gaps:
+    """Enclose f at anchors and compare.
+
+    Args:
+        expression: f.
+        partition: The lattice.
+        table: F, (P, N), entry 0 slowest.
+        first: Only anchors from this number on, and
+        stop: up to this one.
+    """
+    side = partition.grid.cells + 1 + 2 * partition.margin
+    axes = [
+        [start + k * step for k in range(side)]
+        for start, step in zip(partition.lows, partition.steps, strict=True)
+    ]
+    lows = np.array([[round_down(a) for a in axis] for axis in axes])
+    highs = np.array([[round_up(a) for a in axis] for axis in axes])
+    stop = len(table) if stop is None else stop
+    parts: list[Gaps] = []
+    for start in range(first, stop, CHUNK):
+        flat = np.arange(start, min(start + CHUNK, stop))
+        places = np.stack(np.unravel_index(flat, (side,) * partition.size))  # [N, count]
+        entry = np.arange(partition.size)[:, None]
+        low, high = _enclosed(expression, lows[entry, places], highs[entry, places])
+        F = table[flat].T
+        with np.errstate(invalid="ignore"):
+            above = np.nextafter(F - low, np.inf).max(axis=1)
+            below = np.nextafter(F - high, -np.inf).min(axis=1)
+        parts.append(
+            Gaps(
+                np.where(np.isnan(below), -np.inf, below),
+                np.where(np.isnan(above), np.inf, above),
+            )
+        )
+    return Gaps.around(parts)
+
+
+def _enclosed(
+    expression: Expression, low: np.ndarray, high: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """f on boxes (N, count), in float64 intervals; its ends, (N, count)."""
+    d = expression.d_model
+    with np.errstate(all="ignore"):
+        rows: list[list[Interval]] = expression.run(
+            IntervalArithmetic(),
+            lambda j, i: Interval(low[None, j * d + i], high[None, j * d + i]),
+        )
+    found = [entry for row in rows for entry in row]
+    shape = low.shape[1:]
+    return (
+        np.stack([np.broadcast_to(entry.low, (1, *shape))[0] for entry in found]),
+        np.stack([np.broadcast_to(entry.high, (1, *shape))[0] for entry in found]),
+    )
+
+
+def declared_gaps(known: Declared, partition: Partition, table: np.ndarray) -> Gaps:
+    """Compare with values of f at the lattice's points in the box, clipped on the margin.
+
+    Args:
+        known: Values in the order of `Cells`, of the K + 1 points of each axis.
+        partition: The lattice.
+        table: F, (P, N).
+    """
+    K, m = partition.grid.cells, partition.margin
+    n, d = partition.grid.seq_len, partition.grid.d_model
+    numbers = np.indices((K + 1 + 2 * m,) * partition.size).reshape(n * d, -1).T
+    numbers = np.clip(numbers - m, 0, K).reshape(-1, n, d)
+    columns = numbers @ (K + 1) ** np.arange(d)
+    cells = columns @ ((K + 1) ** d) ** np.arange(n)[::-1]
+    gaps = table - known.values.reshape(len(known.values), -1)[cells]
+    size = np.abs(table).max(axis=0) * 2.0**-52
+    return Gaps(gaps.min(axis=0) - size, gaps.max(axis=0) + size)

@@ -1,0 +1,417 @@
+"""What a softmax partition of unity will cost, and which lattice meets a tolerance."""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from everyformer.certify.bound import Bound
+from everyformer.certify.lattice import Partition
+from everyformer.certify.lattice_field import BOXES, MAX_CELLS
+from everyformer.certify.partition_choice import (
+    DECAYS,
+    MARGINS,
+    MAX_ANCHORS,
+    DeclaredBounds,
+    TracedBounds,
+    choose,
+)
+from everyformer.construct.certificates import Knowledge, check_knowledge
+from everyformer.construct.constants import Constants
+from everyformer.construct.partition import Anchored
+from everyformer.construct.plan import Plan, StageCount, format_count
+from everyformer.errors import CertificateError, GridError, TargetError
+from everyformer.model.architecture import ArchitectureSpec
+from everyformer.targets.box import Grid
+from everyformer.targets.target import Target
+
+BITS = 53
+"""Of a float64 number."""
+
+ROOM_TO_PROVE = 1 - Fraction(1, 2**20)
+"""Share of a tolerance that a plan may use; what it leaves is for values of f rounded."""
+
+Settings = tuple[tuple[Fraction, ...], tuple[int, ...]]
+"""Values of D and margins to try."""
+
+
+@dataclass(frozen=True)
+class PartitionPlan(Plan):
+    """The cost of a softmax partition of unity by formula.
+
+    Attributes:
+        partition: K, D, the margin and the box.
+        p: The exponent; None for the supremum.
+        bound: A bound on d_p(f, g) of a network that does as planned, rounding included;
+            None where nothing is known of f.
+        clipped: Whether anchors beyond the domain hold f at the nearest point of it.
+        knowledge: How f is known to the bound.
+    """
+
+    partition: Partition
+    p: Fraction | None
+    bound: Bound | None
+    clipped: bool
+    knowledge: Knowledge
+
+    @property
+    def label(self) -> str:
+        """The construction in few words."""
+        return "softmax partition of unity"
+
+    @property
+    def source(self) -> str:
+        """Whose construction it is, in words."""
+        return f"{self.label}, {format_count(self.prefix_tokens)} prefix tokens"
+
+    @property
+    def prefix_tokens(self) -> int:
+        """P, tokens before the sequence; each is one anchor."""
+        return self.partition.anchors
+
+    @property
+    def is_vacuous(self) -> bool:
+        """Never: there are no cells to give up."""
+        return False
+
+    @property
+    def gives_up_repeated(self) -> bool:
+        """Never: equal columns are as good as others."""
+        return False
+
+    @property
+    def ramp_share(self) -> Fraction:
+        """There are no ramps."""
+        return Fraction(0)
+
+    @property
+    def blocks(self) -> int:
+        """Slots; sum; average and select."""
+        return 3
+
+    @property
+    def attention_layers(self) -> int:
+        """The sum, and the average over anchors."""
+        return 2
+
+    @property
+    def parameters(self) -> int:
+        """Numbers that are stored: prefix tokens, read-in, read-out and four layers."""
+        n, d, N = self.constants.n, self.constants.d, self.partition.size
+        w = self.architecture.inner_width
+        attention = (4 * w + 1) * (N + N + 1)
+        feed_forward = (2 * w + 1) * (N + 2 * N) + 2 * w
+        return (self.prefix_tokens + n + 2 * d) * w + attention + feed_forward
+
+    @property
+    def nonzeros_limit(self) -> int:
+        """Numbers that the construction may set."""
+        n, d, N = self.constants.n, self.constants.d, self.partition.size
+        around = self.prefix_tokens * (2 * N + 2) + n * (d + 3) + 2 * d
+        return around + sum(stage.nonzeros for stage in self.stages)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the stored float64 weights."""
+        return 8 * self.parameters
+
+    @property
+    def id_bits(self) -> int:
+        """There are no ids: bits of the largest score, before the point."""
+        return math.ceil(3 * self.partition.logit_size).bit_length()
+
+    @property
+    def id_bits_limit(self) -> int:
+        """Bits that a score may have in float64."""
+        return BITS
+
+    @property
+    def multiply_adds(self) -> int:
+        """Of the n tokens of a sequence; what the prefix costs once is left out.
+
+        Prefix tokens need not attend (`model.prefix`), so n (n + P) scores and averages of
+        N + 1 and N entries remain in the second attention, and of N in the first.
+        """
+        n, N, w = self.constants.n, self.partition.size, self.architecture.inner_width
+        layers = n * w * (4 * (2 * N + 1) + 6 * N)
+        return layers + n * (n + self.prefix_tokens) * (4 * N + 1)
+
+    @property
+    def peak_bytes(self) -> int:
+        """About what building and proving need.
+
+        Weights three times; f, its slopes and curves on every box that is enclosed.
+        """
+        N = self.partition.size
+        cells = (self.partition.grid.cells + 2 * self.partition.margin) ** N
+        jets = N * (1 + N + N * (N + 1) // 2)
+        prove = max(cells, min(BOXES, cells * 8**N)) * jets * 2 * 8 * 3
+        return 3 * self.stored_bytes + prove
+
+    def objections(self) -> list[str]:
+        """Why the lattice cannot work, if it cannot."""
+        lattice = self.partition
+        cells = lattice.grid.cells + 2 * lattice.margin
+        if cells**lattice.size <= MAX_CELLS:
+            return []
+        return [
+            f"n={self.constants.n}, d={self.constants.d}, grid={lattice.grid.cells}, "
+            f"margin={lattice.margin} makes {format_count(self.prefix_tokens)} prefix "
+            f"tokens and {cells}^{lattice.size} cells on which f is enclosed, more than "
+            f"{format_count(MAX_CELLS)}. Use a coarser grid, or another method"
+        ]
+
+    def _remarks(self) -> list[tuple[str, str]]:
+        lattice = self.partition
+        bound = "unknown" if self.bound is None else self.bound.format_value()
+        norm = "sup norm" if self.p is None else f"p = {self.p}"
+        rows = [
+            ("of them with attention", str(self.attention_layers)),
+            ("prefix tokens", format_count(self.prefix_tokens)),
+            ("decay D, margin m", f"{lattice.D}, {lattice.margin}"),
+            (f"planned bound, {norm}", bound),
+        ]
+        if self.clipped:
+            rows.append(("f beyond its domain", "clipped: first order near faces"))
+        return rows
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return super().to_json() | {
+            "theorem": "Partition",
+            "paper": "everyformer",
+            "method": "partition",
+            "prefix_tokens": self.prefix_tokens,
+            "decay": str(self.partition.D),
+            "margin": self.partition.margin,
+            "clipped": self.clipped,
+            "p": "inf" if self.p is None else str(self.p),
+            "planned_bound": None if self.bound is None else self.bound.format_value(),
+        }
+
+
+def plan_partition(
+    target: Target,
+    grid: int | None = None,
+    *,
+    tol: Fraction | None = None,
+    p: Fraction | None = Fraction(2),
+    positional: bool | None = None,
+    decay: int | float | Fraction | None = None,
+    margin: int | None = None,
+    knowledge: Knowledge = "auto",
+    max_anchors: int = MAX_ANCHORS,
+) -> PartitionPlan:
+    """The lattice of a partition of unity and what its network costs; nothing is built.
+
+    Args:
+        target: The function.
+        grid: K, steps of the lattice per axis; or
+        tol: the distance d_p(f, g) allowed: the fewest anchors are taken whose proved
+            bound meets it.
+        p: The exponent; None for the supremum.
+        positional: The network has positions; False is refused.
+        decay: D; by default the best of a few values.
+        margin: m, steps of the lattice beyond the domain; likewise.
+        knowledge: f by its expression, by its declared modulus, or whichever there is.
+        max_anchors: With tol: more prefix tokens are not allowed.
+
+    Raises:
+        GridError: If a setting makes no sense.
+        TargetError: If a tolerance is given and nothing is known of the target.
+        CertificateError: If it is not known in the way asked for.
+        ToleranceError: If no lattice with so few anchors meets the tolerance.
+    """
+    settings = _settings(target, decay, margin, positional)
+    check_knowledge(target, knowledge)
+    if (grid is None) == (tol is None):
+        msg = f"Give either grid or tol; got grid={grid!r} and tol={tol!r}."
+        raise GridError(msg)
+    if tol is not None:
+        found = _chosen(target, tol, p, settings, knowledge, max_anchors)
+    else:
+        assert grid is not None, "either grid or tol is given"  # noqa: S101
+        Grid(grid, target.seq_len, target.domain)
+        found = _best(target, grid, p, settings, knowledge)
+    return _plan(target, found, p)
+
+
+def _settings(
+    target: Target,
+    decay: int | float | Fraction | None,
+    margin: int | None,
+    positional: bool | None,
+) -> Settings:
+    """Values of D and margins to try.
+
+    Raises:
+        GridError: If one of them is none.
+    """
+    if positional is False:
+        msg = (
+            "positional=False with method='partition': its tokens know their positions, "
+            "which choose the entries that they keep. Leave positional out; for a network "
+            "that is permutation equivariant by construction use method='averaging'."
+        )
+        raise GridError(msg)
+    if margin is not None and not (type(margin) is int and 1 <= margin <= 64):
+        msg = f"margin={margin!r} is no integer from 1 to 64. Use for example margin=2."
+        raise GridError(msg)
+    margins = MARGINS if margin is None else (margin,)
+    if decay is None:
+        return DECAYS, margins
+    if not (math.isfinite(decay) and 0 < decay <= 10**5):
+        msg = f"decay={decay!r} is no number in (0, 100000]. Use for example decay=2."
+        raise GridError(msg)
+    D = Fraction(str(decay)) if isinstance(decay, float) else Fraction(decay)
+    if (max(margins) + 1) ** 2 * D < 1:
+        msg = (
+            f"decay={decay} with margin={max(margins)}: the anchors' weights reach beyond "
+            "the lattice; the proof needs (margin + 1)^2 decay >= 1. Use a larger margin."
+        )
+        raise GridError(msg)
+    return (D,), tuple(m for m in margins if (m + 1) ** 2 * D >= 1)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A lattice, its bound if there is one, and how f is known and extended."""
+
+    partition: Partition
+    bound: Bound | None
+    clipped: bool
+    knowledge: Knowledge
+
+
+def _prover(
+    target: Target, p: Fraction | None, knowledge: Knowledge
+) -> TracedBounds | DeclaredBounds | None:
+    """Bounds from what is known of f; None if nothing is."""
+    if knowledge != "modulus" and target.expression is not None:
+        return TracedBounds(target.expression, p, run=True)
+    whole = max(target.domain.widths)
+    if target.modulus_of_continuity(whole / 2) is None:
+        return None
+
+    def modulus(radius: Fraction) -> Fraction:
+        found = target.modulus_of_continuity(radius)
+        assert found is not None, "declared, as above"  # noqa: S101
+        return found
+
+    lows, highs = target.domain.lows, target.domain.highs
+    centre = [[(a + b) / 2 for a, b in zip(lows, highs, strict=True)]] * target.seq_len
+    middle = abs(target(np.array(centre))).max()
+    largest = Fraction(float(middle)) + modulus(whole / 2)
+    return DeclaredBounds(target.lipschitz, modulus, largest, p, run=True)
+
+
+@lru_cache(maxsize=256)
+def _chosen(
+    target: Target,
+    tol: Fraction,
+    p: Fraction | None,
+    settings: Settings,
+    knowledge: Knowledge,
+    max_anchors: int,
+) -> _Found:
+    """The lattice for a tolerance."""
+    prove = _prover(target, p, knowledge)
+    if prove is None:
+        msg = (
+            f"tol={float(tol):g} was asked for {target.name}, which declares neither "
+            f"lipschitz nor modulus, and cannot be traced: {target.untraceable} Make f "
+            "traceable, declare one of the two, or choose the lattice (grid=...)."
+        )
+        raise TargetError(msg)
+    decays, margins = settings
+    try:
+        choice = choose(
+            prove,
+            target.seq_len,
+            target.domain,
+            tol * ROOM_TO_PROVE,
+            decays=decays,
+            margins=margins,
+            max_anchors=max_anchors,
+        )
+    except CertificateError:
+        declared = target.modulus_of_continuity(Fraction(1)) is not None
+        if knowledge == "auto" and isinstance(prove, TracedBounds) and declared:
+            return _chosen(target, tol, p, settings, "modulus", max_anchors)
+        raise
+    return _found(prove, choice.partition, choice.bound)
+
+
+@lru_cache(maxsize=256)
+def _best(
+    target: Target,
+    grid: int,
+    p: Fraction | None,
+    settings: Settings,
+    knowledge: Knowledge,
+) -> _Found:
+    """The best of some values of D and margins for a grid."""
+    decays, margins = settings
+    shape = Grid(grid, target.seq_len, target.domain)
+    margins = margins[:1]  # one more anchor a side is no better where D is right
+    lattices = [Partition(shape, D, margins[0]) for D in decays]
+    cells = (grid + 2 * margins[0]) ** lattices[0].size
+    prove = _prover(target, p, knowledge) if cells <= MAX_CELLS else None
+    if prove is None:
+        return _Found(lattices[len(lattices) // 2], None, True, knowledge)
+    try:
+        bounds = prove(lattices, BOXES)
+    except CertificateError:
+        if knowledge == "auto" and target.modulus_of_continuity(Fraction(1)) is not None:
+            return _best(target, grid, p, settings, "modulus")
+        return _Found(lattices[len(lattices) // 2], None, True, knowledge)
+    pairs = zip(lattices, bounds, strict=True)
+    partition, bound = min(pairs, key=lambda pair: pair[1].value)
+    return _found(prove, partition, bound)
+
+
+def _found(
+    prove: TracedBounds | DeclaredBounds, partition: Partition, bound: Bound
+) -> _Found:
+    """With whether f is clipped: a declared one always is, known on the domain alone."""
+    if isinstance(prove, DeclaredBounds):
+        return _Found(partition, bound, True, "modulus")
+    return _Found(partition, bound, prove.field(partition)[1], "expression")
+
+
+def _plan(target: Target, found: _Found, p: Fraction | None) -> PartitionPlan:
+    partition = found.partition
+    n, d, N = target.seq_len, target.d_model, partition.size
+    architecture = ArchitectureSpec(
+        seq_len=n,
+        d_model=d,
+        num_heads=1,
+        d_head=N + 1,
+        d_ff=2 * N,
+        normaliser="softmax",
+        activation="relu",
+        positional=False,
+        width=Anchored(partition).layout.width,
+        num_prefix=partition.anchors,
+    )
+    constants = Constants(partition.grid, "Theorem 3", softened=True, spacing=1)
+    stages = (
+        StageCount("slots", 1, False, 4 * N),
+        StageCount("sum", 1, False, 2 * N),
+        StageCount("average", 1, False, 4 * N + 3),
+        StageCount("select", 1, False, 7 * N),
+    )
+    return PartitionPlan(
+        target.name,
+        constants,
+        architecture,
+        stages,
+        partition,
+        p,
+        found.bound,
+        found.clipped,
+        found.knowledge,
+    )

@@ -1,0 +1,177 @@
+"""What the sparse construction will cost, and which patterns it refuses."""
+
+from dataclasses import dataclass, replace
+from typing import Any, cast, get_args
+
+from everyformer.construct.plan import Plan, StageCount, count_stages, make_plan
+from everyformer.construct.sparse_constants import SparseConstants, SparseVariant
+from everyformer.errors import AttentionError, GridError, PatternError
+from everyformer.papers import YUN2020B, implements
+from everyformer.patterns.assumption_1 import assumption_1
+from everyformer.patterns.pattern import Pattern
+from everyformer.targets.target import Target
+from everyformer.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class SparsePlan(Plan):
+    """The cost of a sparse Transformer by formula.
+
+    Attributes:
+        sparse: The constants, with pattern and path.
+    """
+
+    sparse: SparseConstants
+
+    @property
+    def label(self) -> str:
+        """The construction in few words."""
+        return f"{self.sparse.pattern.name}, {self.constants.theorem}"
+
+    @property
+    def source(self) -> str:
+        """Whose theorem and whose proof it is, in words."""
+        return f"{super().source}, own proof"
+
+    @property
+    def path(self) -> str:
+        """gamma, 1-based, in words."""
+        gamma = self.sparse.gamma
+        if gamma == tuple(range(len(gamma))):
+            return "the identity"
+        return " ".join(str(token + 1) for token in gamma)
+
+    def _remarks(self) -> list[tuple[str, str]]:
+        c = self.sparse
+        counts = " / ".join(f"{count:,}" for count in c.pattern.connections)
+        return [
+            ("patterns p, hops s", f"{c.pattern.p}, {c.s}"),
+            ("path gamma", self.path),
+            (f"connections (dense {c.n**2:,})", counts),
+            ("C of the max shifts", f"{c.C:,}" if c.C < 10**18 else f"{float(c.C):.1e}"),
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        c = self.sparse
+        return super().to_json() | {
+            "pattern": c.pattern.to_json(),
+            "path": [token + 1 for token in c.gamma],
+            "hops": c.s,
+            "variant": c.variant,
+            "connections": list(c.pattern.connections),
+            "max_factor": str(c.C),
+        }
+
+
+@implements(YUN2020B, "Theorem 1")
+def plan_sparse(
+    target: Target,
+    grid: int,
+    pattern: Pattern,
+    *,
+    gamma: tuple[int, ...] | None = None,
+    variant: str = "wide",
+    softened: bool = True,
+    spacing: int | None = None,
+) -> Plan:
+    """Count the layers and parameters of a sparse Transformer; nothing is built.
+
+    Args:
+        target: The function; it may treat positions differently.
+        grid: K, cells per axis.
+        pattern: A^1, .., A^p. It must satisfy Assumption 1.
+        gamma: A Hamiltonian path, 0-based; by default one is searched for.
+        variant: "wide", or "sweep" with K^d times as many layers in Stage A.
+        softened: The real network in ST^{2,1,4} (softmax, ReLU), or the modified one.
+        spacing: Distance of positions in units of delta: K + 1, or K.
+
+    Raises:
+        PatternError: If the pattern is for another number of tokens, or does not satisfy
+            Assumption 1, naming the clause.
+        GridError: If the grid is no integer >= 2, or there is no such variant.
+    """
+    if variant not in get_args(SparseVariant):
+        known = " and ".join(repr(name) for name in get_args(SparseVariant))
+        msg = f"variant={variant!r} does not exist with a pattern: there are {known}."
+        raise GridError(msg)
+    if pattern.n != target.seq_len:
+        msg = (
+            f"The pattern {pattern.name!r} is for {pattern.n} tokens, but {target.name} "
+            f"has seq_len={target.seq_len}. Give a pattern for {target.seq_len} tokens."
+        )
+        raise PatternError(msg)
+    path, hops = path_and_hops(pattern, gamma)
+    plan = make_plan(target, grid, softened=softened, positional=True, spacing=spacing)
+    architecture = replace(plan.architecture, pattern=pattern)
+    if target.seq_len == 1:  # no other token to hear: the dense network, as it is
+        return replace(plan, architecture=architecture)
+    dense = plan.constants
+    c = SparseConstants(
+        grid=dense.grid,
+        theorem="Theorem 1",
+        softened=softened,
+        spacing=dense.spacing,
+        pattern=pattern,
+        gamma=path,
+        s=hops,
+        variant=cast("SparseVariant", variant),
+    )
+    return SparsePlan(target.name, c, architecture, tuple(_stages(c)), c)
+
+
+def path_and_hops(
+    pattern: Pattern, gamma: tuple[int, ...] | None
+) -> tuple[tuple[int, ...], int]:
+    """gamma and s of a pattern that satisfies Assumption 1.
+
+    Raises:
+        PatternError: If it does not, or is not known to, naming the clause.
+    """
+    found = assumption_1(pattern, gamma)
+    if found.verdict is not Verdict.PROVED or found.path is None or found.hops is None:
+        wrong = [str(one) for one in found.clauses if one.verdict is not Verdict.PROVED]
+        known = ", or give gamma=... if you know a path"
+        searched = found.clauses[1].verdict is Verdict.UNKNOWN
+        msg = (
+            f"The pattern {pattern.name!r} does not satisfy Assumption 1, which the "
+            f"construction needs: {'; '.join(wrong) or found.clauses[2].reason}. Use "
+            f"another pattern{known if searched else ''}."
+        )
+        raise PatternError(msg)
+    return found.path, found.hops
+
+
+def _stages(c: SparseConstants) -> list[StageCount]:
+    """The stages of the dense network with positions, with other attention layers."""
+    heads = 2 * (3 * c.d + 1)
+    attention = [
+        StageCount("chain shifts", c.chain_layers, True, heads + 2),
+        StageCount("max shifts", c.s, True, 2 * 3 * c.d + 1),
+    ]
+    if c.padding:
+        attention.insert(0, StageCount("padding", c.padding, False, heads))
+    stages: list[StageCount] = []
+    for stage in count_stages(c):
+        if stage.name == "selective shifts":
+            stages += attention
+        elif stage.name != "global shift":
+            stages.append(stage)
+    return stages
+
+
+def check_settings(*, attention: str, method: str, positional: bool | None) -> None:
+    """Refuse settings that a pattern does not go with.
+
+    Raises:
+        AttentionError: Naming the setting.
+    """
+    given = {
+        "attention": (attention, "dense", "patterns are known for dense attention alone"),
+        "method": (method, "selective-shift", "its mean runs over all tokens"),
+        "positional": (positional, None, "a pattern tells positions apart"),
+    }
+    for name, (value, default, why) in given.items():
+        if value != default and not (name == "positional" and value is True):
+            msg = f"{name}={value!r} with a pattern: {why}. Leave {name} out."
+            raise AttentionError(msg)

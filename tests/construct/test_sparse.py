@@ -1,0 +1,311 @@
+"""Sparse Transformers as networks: exact values, the overwrite gap, and float64."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import everyformer as ef
+from everyformer import patterns
+from everyformer.construct.pipeline import build_network, proof_steps
+from everyformer.construct.quantise import positional_encoding
+from everyformer.construct.sparse import overwritten, sparse_ids
+from everyformer.construct.sparse_constants import (
+    SparseConstants,
+    least_coefficient,
+    lifted,
+    stated_coefficient,
+)
+from everyformer.construct.sparse_plan import SparsePlan, plan_sparse
+from everyformer.construct.table import Table
+from everyformer.construct.value import ValuePlan, value_map
+from everyformer.errors import AttentionError, GridError, PatternError
+from everyformer.model.network import Network
+from everyformer.numerics.kinds import EXACT
+from everyformer.numerics.rationals import exact_array
+from everyformer.patterns import Pattern
+from everyformer.targets.target import Target
+from everyformer.verdict import Verdict
+
+PATTERNS = {
+    "ring": (patterns.ring(3), 1, 2),
+    "star": (patterns.star(4), 1, 2),
+    "strided": (patterns.strided(4, 2), 1, 2),
+    "dense": (patterns.dense(2), 2, 2),
+    "window": (patterns.window(4, 1), 1, 2),
+    "axial": (patterns.axial(2, 2), 1, 2),
+    "axial 2x3": (patterns.axial(2, 3), 1, 2),
+    "star of 5": (patterns.star(5), 1, 2),
+    "window of wide tokens": (patterns.window(3, 1), 2, 2),
+}
+
+
+def mixing(
+    n: int, d: int, box: tuple[float, float] = (0.0, 1.0), size: float = 3.0
+) -> Target:
+    """A function in which every entry depends on every other; in [-size, size]."""
+    W = np.random.default_rng(n + 10 * d).normal(size=(n * d, n * d))
+
+    def function(x: np.ndarray) -> np.ndarray:
+        flat = x.reshape(*x.shape[:-2], -1)
+        return size * np.tanh(flat @ W + 0.3).reshape(x.shape)
+
+    return Target(function, n, d, domain=[box] * d, name="mixing")
+
+
+def planned(
+    pattern: Pattern, d: int, K: int, *, softened: bool = False
+) -> tuple[SparsePlan, SparseConstants]:
+    """A plan with positions 1 apart, and its constants."""
+    spacing = None if softened else K
+    target = mixing(pattern.n, d)
+    plan = plan_sparse(target, K, pattern, softened=softened, spacing=spacing)
+    assert isinstance(plan, SparsePlan)
+    return plan, plan.sparse
+
+
+def all_cells(c: SparseConstants) -> np.ndarray:
+    return c.grid.centres(c.grid.all_sequences())
+
+
+def table_of(c: SparseConstants, values: np.ndarray) -> Table:
+    return Table(c.grid.all_sequences(), values)
+
+
+@pytest.mark.parametrize("name", ["ring", "star", "dense", "strided", "axial"])
+def test_the_modified_network_is_its_table_exactly(name: str) -> None:
+    """Targets in [-50, 50]; at (2, 2, 2) that lifts C."""
+    plan, c = planned(*PATTERNS[name])
+    values = np.random.default_rng(0).integers(-5000, 5000, (c.grid.sequences, c.n, c.d))
+    table = table_of(c, values / 100)
+    network = build_network(plan, table)
+    x = all_cells(c)
+    assert (network.exact(x) == exact_array(table.values)).all()
+    assert network.architecture.class_name == "modified ST^{2,1,1}"
+    raised = lifted(c, table)
+    assert overwritten(raised, table, sparse_ids(raised, table.columns)) is None
+    edges = np.floor(x * c.K) / c.K  # the lower corners belong to their cells
+    assert (network.exact(edges) == exact_array(table.values)).all()
+
+
+def test_dense_2_2_2_is_lifted() -> None:
+    _, c = planned(*PATTERNS["dense"])
+    assert c.C == 128 == stated_coefficient(2, 2, 2, 1)
+    large = table_of(c, np.full((16, 2, 2), 50.0))
+    assert lifted(c, large).C == 152  # u^T y = 150
+    assert lifted(c, table_of(c, np.full((16, 2, 2), 1.0))).C == 128
+
+
+def aimed(c: SparseConstants) -> Table:
+    """Values that lie in the window of the next smaller id."""
+    columns = c.grid.all_sequences()
+    ids = sparse_ids(c, columns)
+    order = np.sort(ids, axis=None)
+    values = np.zeros((*ids.shape, c.d))
+    below = np.searchsorted(order, ids) - 1
+    values[..., 0] = np.where(below < 0, 0.0, order[np.maximum(below, 0)] / c.K)
+    return Table(columns, values)
+
+
+def value_network(plan: SparsePlan, c: SparseConstants, table: Table) -> Network:
+    """One pass of the value map, whatever is overwritten."""
+    ids = sparse_ids(c, table.columns)
+    before = [s for s in proof_steps(c, EXACT, table, ids) if s.stage.attention is not None]
+    first = next(iter(proof_steps(c, EXACT, table, ids)))
+    assert first.stage.name == "quantise"
+    last = value_map(c, EXACT, table, ids, ValuePlan(1, 0, 0))
+    return Network(
+        plan.architecture,
+        tuple(step.stage for step in [first, *before, *last]),
+        positional_encoding(c, EXACT),
+    )
+
+
+def test_the_overwrite_gap_is_there_and_is_closed() -> None:
+    """Ring (3, 1, 2), values aimed at the next window: without a lift 8 of 8 are wrong."""
+    plan, c = planned(*PATTERNS["ring"])
+    table, x = aimed(c), all_cells(c)
+    ids = sparse_ids(c, table.columns)
+    found = overwritten(c, table, ids)
+    assert found is not None
+    assert "overwritten" in str(found)
+    assert found.id in ids
+    wrong = (value_network(plan, c, table).exact(x) != exact_array(table.values)).any(
+        (1, 2)
+    )
+    assert int(wrong.sum()) == 8
+    raised = lifted(c, table)
+    assert raised.C > table.values.max() > c.C
+    assert overwritten(raised, table, sparse_ids(raised, table.columns)) is None
+    right = value_network(plan, raised, table).exact(x) == exact_array(table.values)
+    assert right.all()
+    assert (build_network(plan, table).exact(x) == exact_array(table.values)).all()
+
+
+def test_a_lift_that_float64_cannot_hold_becomes_a_scale() -> None:
+    plan, c = planned(*PATTERNS["ring"], softened=True)
+    values = np.random.default_rng(1).uniform(-1e12, 1e12, (8, 3, 1))
+    table = table_of(c, values)
+    assert lifted(c, table) is c
+    network = build_network(plan, table)
+    assert "scale up" in [stage.name for stage in network.stages]
+    y = network(all_cells(c), executor="reference")
+    assert np.abs(y - values).max() <= 1e-9 * 1e12
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_float64_networks_are_their_tables(name: str) -> None:
+    """softmax and four ReLUs: all cells, and 400 random points off the ramps."""
+    pattern, d, K = PATTERNS[name]
+    target = mixing(pattern.n, d)
+    built = ef.construct(target, grid=K, pattern=pattern)
+    c = built.plan.constants
+    assert built.network.architecture.class_name == "ST^{2,1,4}"
+    assert built.network.blocks == built.plan.blocks
+    assert built.cost.parameters == built.plan.parameters
+    assert built.cost.nonzeros <= built.plan.nonzeros_limit
+    assert built.cost.stored_bytes == built.plan.stored_bytes + 8 * c.n * c.d
+    assert built.cost.connections == pattern.connections
+    x = c.grid.centres(c.grid.all_sequences())
+    y = built.network(x, executor="reference")
+    assert np.abs(y - target(x)).max() <= 1e-7
+    x = np.random.default_rng(0).random((400, c.n, c.d))
+    centre = (np.floor(x * K) + 0.5) / K
+    y = built.network(x, executor="reference")
+    assert np.abs(y - target(centre)).max() <= 1e-7
+    ends = np.array([0.0, 1.0])[np.random.default_rng(0).integers(0, 2, (20, c.n, c.d))]
+    y = built.network(ends, executor="reference")
+    assert np.abs(y - target(np.clip(ends, 0.5 / K, 1 - 0.5 / K))).max() <= 1e-7
+
+
+def test_random_patterns_and_tables() -> None:
+    """Whatever satisfies Assumption 1 is built: two random parts, random values."""
+    rng, found = np.random.default_rng(0), 0
+    for seed in range(30):
+        parts = (patterns.random(4, 1, seed + k) for k in (0, 100))
+        pattern = patterns.cycle(*parts)
+        if patterns.assumption_1(pattern).verdict is not Verdict.PROVED:
+            continue
+        plan, c = planned(pattern, 1, 2, softened=True)
+        if c.id_bits > 51:
+            continue
+        table = table_of(c, rng.uniform(-3, 3, (c.grid.sequences, c.n, c.d)))
+        y = build_network(plan, table)(all_cells(c), executor="reference")
+        assert np.abs(y - table.values).max() <= 1e-7
+        found += c.gamma != (0, 1, 2, 3)
+    assert found >= 3
+
+
+def test_the_sweep_is_the_same_function() -> None:
+    target, pattern = mixing(3, 1), patterns.ring(3)
+    wide, sweep = (
+        ef.construct(target, grid=4, pattern=pattern, variant=variant)
+        for variant in ("wide", "sweep")
+    )
+    layers = [built.plan.to_json()["stages"]["chain shifts"] for built in (wide, sweep)]
+    assert layers == [2, 8]
+    x = np.random.default_rng(0).random((50, 3, 1))
+    ways = [built.network(x, executor="reference") for built in (wide, sweep)]
+    assert np.array_equal(*ways)
+
+
+def test_a_box_of_its_own_is_padded_for() -> None:
+    """The read-in is one block more, and p = 2 patterns need one more to begin again."""
+    target = mixing(4, 1, (-1.0, 0.7))
+    built = ef.construct(target, grid=2, pattern=patterns.strided(4, 2))
+    names = [stage.name for stage in built.network.stages]
+    assert names[:4] == ["read in", "quantise", "padding", "chain shifts"]
+    c = built.plan.constants
+    x = c.grid.centres(c.grid.all_sequences())
+    assert np.abs(built.network(x, executor="reference") - target(x)).max() <= 1e-7
+
+
+def test_an_equivariant_target_gets_positions() -> None:
+    built = ef.construct(ef.targets.centring(3, 1), grid=2, pattern=patterns.ring(3))
+    assert built.network.positions is not None
+    assert built.plan.constants.theorem == "Theorem 1"
+
+
+def test_one_token_hears_itself_alone() -> None:
+    """No stages A and B: the dense network, in the sparse class."""
+    target = Target(lambda x: 3 * x - 1, 1, 1, lipschitz=3, name="line")
+    built = ef.construct(target, grid=8, pattern=patterns.dense(1))
+    assert "chain shifts" not in [stage.name for stage in built.network.stages]
+    assert built.network.architecture.class_name == "ST^{2,1,4}"
+    c = built.plan.constants
+    x = c.grid.centres(c.grid.all_sequences())
+    assert np.abs(built.network(x, executor="reference") - target(x)).max() <= 1e-7
+    assert built.certificate.verdict is Verdict.PROVED
+
+
+def test_the_least_coefficient() -> None:
+    """(B2) holds for C and fails for C - 1."""
+    for largest, s in [(5, 1), (128, 2), (77, 5), (10**9, 3)]:
+        C = least_coefficient(largest, s)
+        for factor, holds in ((C, True), (C - 1, False)):
+            grows = (1 + Fraction(1, factor)) ** s - 1
+            assert (grows * largest < 1) == holds
+
+
+def test_the_plan_names_bits_and_pattern() -> None:
+    plan = ef.plan(ef.targets.reverse(4, 1), 4, pattern=patterns.axial(2, 2))
+    text = str(plan)
+    assert "Theorem 1 of Yun et al. 2020b, own proof" in text
+    assert "1 2 4 3" in text
+    assert "8 / 8" in text
+    values = plan.to_json()
+    assert (values["hops"], values["path"]) == (2, [1, 2, 4, 3])
+    assert values["id_bits"] == plan.id_bits == plan.constants.t_r.bit_length()
+    assert Pattern.from_json(values["pattern"]) == patterns.axial(2, 2)
+
+
+def test_ids_beyond_float64_are_refused_before_anything_is_built() -> None:
+    """A ring of 6 has s = 5; in rationals it is built."""
+    target, pattern = ef.targets.reverse(6, 1), patterns.ring(6)
+    assert ef.plan(target, 2, pattern=pattern).id_bits > 51
+    with pytest.raises(GridError, match=r"ids of \d+ bits.*No grid fits.*softened=False"):
+        ef.construct(target, grid=2, pattern=pattern)
+    exact = ef.construct(target, grid=2, pattern=pattern, softened=False)
+    x = np.array([[0.75], [0.25], [0.25], [0.75], [0.25], [0.25]])
+    assert (exact.network.exact(x) == exact_array(x[::-1])).all()
+
+
+def test_what_does_not_go_with_a_pattern() -> None:
+    target, ring = ef.targets.reverse(3, 1), patterns.ring(3)
+    for wrong in ({"attention": "urpe"}, {"method": "averaging"}, {"positional": False}):
+        with pytest.raises(AttentionError, match="with a pattern"):
+            ef.plan(target, 2, pattern=ring, **wrong)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(GridError, match="variant='narrow' does not exist with a pattern"):
+        ef.plan(target, 2, pattern=ring, variant="narrow")
+    with pytest.raises(GridError, match="of averaging attention or of a pattern"):
+        ef.plan(target, 2, variant="sweep")
+    with pytest.raises(GridError, match="is one of a pattern"):
+        ef.plan(target, 2, method="averaging", variant="sweep")
+    with pytest.raises(PatternError, match="for 4 tokens, but reverse has seq_len=3"):
+        ef.plan(target, 2, pattern=patterns.ring(4))
+    with pytest.raises(PatternError, match=r"Give pattern=\.\.\. too"):
+        ef.plan(target, 2, gamma=(0, 1, 2))
+
+
+@pytest.mark.parametrize("softened", [True, False])
+def test_the_contextual_map_of_a_network(softened: bool) -> None:
+    """Definition 5.1 on every sequence, from the network's own attention layers."""
+    pattern = patterns.axial(2, 2)
+    built = ef.construct(mixing(4, 1), grid=2, pattern=pattern, softened=softened)
+    c = built.plan.constants
+    assert isinstance(c, SparseConstants)
+    columns = c.grid.all_sequences()
+    steps = np.array(c.steps) * c.spacing
+    states = exact_array(c.grid.digits(columns) + steps[:, None]) * Fraction(1, c.K)
+    assert built.network.positions is not None
+    report = ef.contextual_mapping(built.network, states)
+    assert report.verdict is Verdict.PROVED
+    assert report.smallest_gap is not None
+    assert report.smallest_gap >= Fraction(1, c.K)
+    cut = replace(
+        built.network,
+        architecture=replace(built.network.architecture, pattern=None),
+        stages=tuple(s for s in built.network.stages if s.name != "chain shifts"),
+    )
+    assert ef.contextual_mapping(cut, states).verdict is Verdict.REFUTED
