@@ -82,7 +82,7 @@ def test_tokens_in_another_order_are_the_same_function(tmp_path: Path) -> None:
 Arrays = dict[str, np.ndarray]
 SLOTS, SUM = "stages.0.feed_forward.", "stages.1.attention."
 AVERAGE, SELECT = "stages.2.attention.", "stages.2.feed_forward."
-X, POS, ONE, DATA, SLOT, Z, KEY, NRM, F, G, Y = 0, 1, 3, 4, 5, 7, 9, 11, 12, 14, 16
+X, POS, SLOT, Z, KEY, NRM, F, Y = 0, 1, 3, 5, 7, 9, 10, 12
 """First registers of each kind, n = 2, d = 1."""
 
 
@@ -121,15 +121,15 @@ def _prefix_writes_a_slot(arrays: Arrays) -> None:
 
 
 def _prefix_is_data(arrays: Arrays) -> None:
-    arrays["registers.prefix"][70, DATA] = 1.0
+    arrays["registers.prefix"][70, NRM] = arrays["registers.start"][0, NRM]
 
 
 def _small_suppression(arrays: Arrays) -> None:
-    arrays[AVERAGE + "W_K"][0, 0, 2, DATA] = -1.0
+    arrays["registers.start"][:, NRM] = 0.01
 
 
 def _no_suppression(arrays: Arrays) -> None:
-    arrays[AVERAGE + "W_K"][0, 0, 2, DATA] = 50.0
+    arrays["registers.start"][:, NRM] = -1.0
 
 
 def _temperature(arrays: Arrays) -> None:
@@ -137,8 +137,7 @@ def _temperature(arrays: Arrays) -> None:
 
 
 def _both_temperatures(arrays: Arrays) -> None:
-    arrays[AVERAGE + "W_K"][0, 0, :, :DATA] *= 3
-    arrays[AVERAGE + "W_K"][0, 0, :, DATA + 1 :] *= 3
+    arrays[AVERAGE + "W_K"] *= 3
 
 
 def _query(arrays: Arrays) -> None:
@@ -171,8 +170,8 @@ def _factor_of_the_mean(arrays: Arrays) -> None:
 
 
 def _mean_with_scores(arrays: Arrays) -> None:
-    arrays[SUM + "W_Q"][0, 0, 0, ONE] = 1.0
-    arrays[SUM + "W_K"][0, 0, 0, DATA] = 1.0
+    arrays[SUM + "W_Q"][0, 0, 0, POS] = 1.0
+    arrays[SUM + "W_K"][0, 0, 0, POS] = 1.0
 
 
 def _select_too_narrow(arrays: Arrays) -> None:
@@ -186,7 +185,7 @@ def _select_unbalanced(arrays: Arrays) -> None:
 
 def _select_swapped(arrays: Arrays) -> None:
     W_1 = arrays[SELECT + "W_1"][0]
-    W_1[[0, 1], G : G + 2] = W_1[[1, 0], G : G + 2]
+    W_1[[0, 1], F : F + 2] = W_1[[1, 0], F : F + 2]
 
 
 def _read_out(arrays: Arrays) -> None:

@@ -5,13 +5,14 @@ token j. Anchors v lie on the lattice {-mh, .., 0, h, .., 1 + mh}^N, h = 1/K, an
 
     g(z) = sum_v f(v) e^(-beta |z-v|^2) / sum_v e^(-beta |z-v|^2),     beta = D / h^2.
 
-Registers: x (d), pos (n, one-hot), one, data, slot (N), z (N), key (N), nrm, F (N), G (N),
-y (d). Data token j holds x = x_j, pos = e_j, one = data = 1; the prefix token of anchor v
-holds one = 1, key = v, nrm = |v|^2, F = vec f(v). With docs/constructions/partition.md:
+Registers: x (d), pos (n, one-hot), slot (N), z (N), key (N), nrm, F (N), y (d). Data token j
+holds x = x_j, pos = e_j, nrm = B / beta; the prefix token of anchor v holds key = v,
+nrm = |v|^2, F = vec f(v). With docs/constructions/partition.md:
 
     slots      slot_k = ReLU(x_i + pos_j - 1): token j has its entries in its own slots
     sum        z = (n + P) mean of slots: every token holds all of z
-    average    scores 2 beta z.key - beta nrm - B data, values F: G = g(z)
+    average    scores 2 beta z.key - beta nrm, values F, added to F: data tokens hold
+               F = G = g(z)
     select     y_i = sum_j ReLU(G_k + R + 2R (pos_j - 1)) - ReLU(R + 2R (pos_j - 1))
 
 Prefix tokens are the setting of prefix tuning (arXiv 2402.14753).
@@ -60,21 +61,28 @@ class Anchored:
         """Entries of a sequence."""
         return self.partition.size
 
+    @property
+    def beta(self) -> float:
+        """D / h^2."""
+        return float(self.partition.D * self.partition.grid.cells**2)
+
+    @property
+    def far(self) -> float:
+        """B / beta: with it as nrm a data token has the score -B."""
+        return float(self.partition.suppression) / self.beta
+
     @cached_property
     def layout(self) -> Layout:
-        """2d + n + 5N + 3 registers."""
+        """2d + n + 4N + 1 registers: a prefix token stores as many numbers."""
         return Layout(
             (
                 *self._names("x", self.d),
                 *self._names("pos", self.n),
-                "one",
-                "data",
                 *self._names("slot", self.N),
                 *self._names("z", self.N),
                 *self._names("key", self.N),
                 "nrm",
                 *self._names("F", self.N),
-                *self._names("G", self.N),
                 *self._names("y", self.d),
             )
         )
@@ -124,11 +132,10 @@ def read_in_out(a: Anchored, values: np.ndarray) -> Registers:
     for i, (low, width) in enumerate(zip(box.lows, box.widths, strict=True)):
         W_in[i, i] = float(1 / width)
         start[:, i] = float(-Fraction(low) / width)
-    start += a.rows("pos", a.n) + layout.vector(one=1, data=1)
+    start += a.rows("pos", a.n) + layout.vector(nrm=a.far)
     squares = np.square(a.anchors).sum(axis=-1, keepdims=True)
     prefix = (
-        layout.vector(one=1)
-        + a.anchors @ a.rows("key")
+        a.anchors @ a.rows("key")
         + squares * layout.vector(nrm=1)
         + values.reshape(-1, a.N) @ a.rows("F")
     )
@@ -164,29 +171,30 @@ def slot_sum(a: Anchored) -> AttentionStack:
 
 
 def average(a: Anchored) -> AttentionStack:
-    """Step 3: one head, query (z, one), key (2 beta key, -beta nrm - B data), value F to G.
+    """Step 3: one head, query (z, 1), key (2 beta key, -beta nrm), value F, written to F.
 
-    The score of an anchor is 2 beta z.v - beta |v|^2 = beta |z|^2 - beta |z-v|^2, and
-    beta |z|^2 cancels. A data token has -B: B = 800 + D N / 4 is 800 below the best anchor.
+    The 1 is the bias of the query. The score of an anchor is 2 beta z.v - beta |v|^2 =
+    beta |z|^2 - beta |z-v|^2, and beta |z|^2 cancels. A data token has -B: B = 800 + D N / 4
+    is 800 below the best anchor. F is 0 on data tokens, so what is added there is G.
     """
-    beta = float(a.partition.D * a.partition.grid.cells**2)
-    B = float(a.partition.suppression)
     layout = a.layout
-    last = layout.vector(nrm=-beta, data=-B)[None]
     nothing = np.zeros((1, layout.width))
+    key = np.concatenate([2 * a.beta * a.rows("key"), layout.vector(nrm=-a.beta)[None]])
     W_V = np.concatenate([a.rows("F"), nothing])
-    W_O = np.concatenate([a.rows("G"), nothing]).T
+    W_O = W_V.T
+    one = np.zeros((1, 1, a.N + 1))
+    one[..., -1] = -1.0
     return AttentionStack(
-        W_Q=np.concatenate([a.rows("z"), layout.rows("one")])[None, None],
-        b_Q=np.zeros((1, 1, a.N + 1)),
-        W_K=np.concatenate([2 * beta * a.rows("key"), last])[None, None],
+        W_Q=np.concatenate([a.rows("z"), nothing])[None, None],
+        b_Q=one,
+        W_K=key[None, None],
         W_V=W_V[None, None],
         W_O=W_O[None, None],
     )
 
 
 def select(a: Anchored, largest: float) -> Units:
-    """Step 4: token j keeps the entries G_{i+dj} that are its own; 2N hidden units.
+    """Step 4: token j keeps the entries G_{i+dj}, in F, that are its own; 2N hidden units.
 
     With R >= max|F| >= |G|: on token j the pair is (G + R) - R, on others 0 - 0.
 
@@ -199,7 +207,7 @@ def select(a: Anchored, largest: float) -> Units:
     own = 2 * R * a.rows("pos", a.n)[entry // a.d]
     out = a.rows("y", a.d)[entry % a.d]
     return Units(
-        W_1=np.concatenate([a.rows("G") + own, own]),
+        W_1=np.concatenate([a.rows("F") + own, own]),
         b_1=np.full(2 * a.N, -R),
         W_2=np.concatenate([out, -out]),
         b_2=np.zeros(a.layout.width),

@@ -110,7 +110,7 @@ class PartitionPlan(Plan):
     def nonzeros_limit(self) -> int:
         """Numbers that the construction may set."""
         n, d, N = self.constants.n, self.constants.d, self.partition.size
-        around = self.prefix_tokens * (2 * N + 2) + n * (d + 3) + 2 * d
+        around = self.prefix_tokens * (2 * N + 1) + n * (d + 2) + 2 * d
         return around + sum(stage.nonzeros for stage in self.stages)
 
     @property
@@ -401,7 +401,7 @@ def _plan(target: Target, found: _Found, p: Fraction | None) -> PartitionPlan:
     stages = (
         StageCount("slots", 1, False, 4 * N),
         StageCount("sum", 1, False, 2 * N),
-        StageCount("average", 1, False, 4 * N + 3),
+        StageCount("average", 1, False, 4 * N + 2),
         StageCount("select", 1, False, 7 * N),
     )
     return PartitionPlan(

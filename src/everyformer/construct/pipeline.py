@@ -408,6 +408,7 @@ def build_network(plan: Plan, table: Table, progress: Progress = no_progress) ->
         return Network(
             architecture=plan.architecture,
             stages=tuple(partition_stages(anchored, table.values)),
+            construction=_partition_description(plan),
             registers=with_anchors(anchored, table.values),
         )
     c = plan.constants
@@ -456,6 +457,24 @@ def proof_steps(
     yield from value_map(c, kind, table, ids, values)  # Lemma 7
     if c.softened:
         yield clamp(c, kind, written_values(c, table, ids, values))
+
+
+def _partition_description(plan: PartitionPlan) -> Construction:
+    box = plan.constants.grid.box
+    return Construction(
+        theorem="Partition",
+        target=plan.target,
+        grid=plan.grid,
+        lows=box.lows,
+        highs=box.highs,
+        id_direction=(0,) * plan.architecture.inner_width,  # there are no ids
+        id_low=Fraction(0),
+        id_high=Fraction(1),
+        ramp_width=Fraction(0),
+        sharpness=plan.partition.D * plan.grid**2,
+        reach=0,
+        paper="everyformer",
+    )
 
 
 def _averaging_description(a: Averaging, target: str) -> Construction:

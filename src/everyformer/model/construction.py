@@ -9,7 +9,7 @@ import numpy as np
 from everyformer.errors import DomainError
 from everyformer.papers import YUN2020
 
-Theorem = Literal["Theorem 1", "Theorem 2", "Theorem 3", "Averaging", "Memory"]
+Theorem = Literal["Theorem 1", "Theorem 2", "Theorem 3", "Averaging", "Memory", "Partition"]
 """1: of Yun et al. 2020b. 2 and 3: of Yun et al. 2020 (3: Luo et al. 2022 too). The others
 are constructions of this project."""
 
@@ -21,7 +21,8 @@ class Construction:
     Attributes:
         theorem: "Theorem 2" (permutation equivariant), "Theorem 3" (with positions),
             "Theorem 1" (with positions, sparse attention),
-            "Averaging" (averaging attention), or "Memory" (of a finite set).
+            "Averaging" (averaging attention), "Memory" (of a finite set), or
+            "Partition" (softmax over prefix tokens).
         target: Name of the function that was approximated.
         grid: K = 1/delta, cells per axis.
         lows: Lower end of the domain, one number per coordinate.
