@@ -1,0 +1,1 @@
+"""Triton kernels: tiles for patterns with structure, edges for the others, joining."""

@@ -1,0 +1,213 @@
+"""Which pieces a pattern is cut into: one case for each kind of part.
+
+| part | pieces | why |
+|---|---|---|
+| Dense, Window | a band | tiles along the diagonal |
+| Stride, Dilated | a band on residue classes | each class is dense, or a window |
+| Segments | a band on segments | each is dense |
+| Columns | all queries, listed keys, own key | the listed keys are one dense strip |
+| WindowGlobal | a band, listed keys, listed queries | the strips leave the band out |
+| Blocks | block lists | dense tiles |
+| Star | ring and relay | three neighbours are no tile |
+| Gathered | edges | nothing is known |
+| Union | those of two parts, the second outside the first; the rest as edges | |
+"""
+
+from itertools import chain
+
+import numpy as np
+
+from everyformer.errors import InputError
+from everyformer.ops.sparse_attention.pieces import (
+    Band,
+    BlockLists,
+    Edges,
+    Listed,
+    Outside,
+    Piece,
+    RingAndRelay,
+    Tokens,
+)
+from everyformer.patterns import (
+    Blocks,
+    Columns,
+    Dense,
+    Dilated,
+    Gathered,
+    Part,
+    Rows,
+    Segments,
+    Star,
+    Stride,
+    Union,
+    Window,
+    WindowGlobal,
+)
+
+SMALLEST_BLOCK = 16
+"""Smaller blocks are no tiles, and run as edges."""
+
+
+def pieces_of(part: Part) -> tuple[Piece, ...]:
+    """Disjoint pieces whose union is the part; the first has a pair for every query.
+
+    Raises:
+        InputError: If the part is of a kind that nobody has taught this function.
+    """
+    n = part.n
+    match part:
+        case Dense():
+            return (_window(n, n, n),)
+        case Window(left=left, right=right):
+            return (_window(n, left, right),)
+        case Stride(width=w):
+            return (_residues(n, w, n),)
+        case Dilated(half_width=h, dilation=q):
+            return (_residues(n, q, h),)
+        case Segments(width=w):
+            return (_segments(n, w),)
+        case Columns():
+            return (_columns(part, Outside(gap=(0, 0)), own=True),)
+        case WindowGlobal():
+            return _window_global(part)
+        case Blocks(block=block) if block >= SMALLEST_BLOCK:
+            return (BlockLists(block, _lists(part)),)
+        case Star(width=w):
+            if 2 * w + 1 >= n - 1:
+                return (_window(n, n, n),)
+            return (RingAndRelay(n, w),)
+        case Gathered() | Blocks():
+            return (Edges(part.rows()),)
+        case Union():
+            return _union(part)
+        case _:
+            msg = (
+                f"SparseAttention knows no way to run a {part.kind}. List its pairs: "
+                "patterns.Gathered(n, part.rows())."
+            )
+            raise InputError(msg)
+
+
+def _window(n: int, left: int, right: int) -> Band:
+    return Band(1, 0, 1, n, min(left, n), min(right, n))
+
+
+def _residues(n: int, width: int, reach: int, outside: Outside | None = None) -> Band:
+    reach = min(reach, n)
+    return Band(min(width, n), 1, width, n, reach, reach, outside or Outside())
+
+
+def _segments(n: int, width: int, outside: Outside | None = None) -> Band:
+    w = min(width, n)
+    return Band(-(-n // w), w, 1, w, w, w, outside or Outside())
+
+
+def _columns(part: Columns, outside: Outside, *, own: bool) -> Listed:
+    keys = np.array(part.columns, dtype=np.int32)
+    return Listed(None, keys, own, outside)
+
+
+def _window_global(part: WindowGlobal) -> tuple[Piece, ...]:
+    """The window; G for all outside their windows; the others for G, likewise."""
+    n, h = part.n, part.half_width
+    some = np.array(part.global_tokens, dtype=np.int32)
+    others = np.setdiff1d(np.arange(n, dtype=np.int32), some)
+    pieces: list[Piece] = [_window(n, h, h)]
+    if len(some):
+        pieces.append(Listed(None, some, outside=Outside(gap=(h, h))))
+    if len(some) and len(others):
+        pieces.append(Listed(some, others, outside=Outside(gap=(h, h))))
+    return tuple(pieces)
+
+
+def _lists(part: Blocks) -> Rows:
+    counts = [len(keys) for keys in part.table]
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return Rows(indptr, np.fromiter(chain(*part.table), np.int32, count=indptr[-1]))
+
+
+def _union(part: Union) -> tuple[Piece, ...]:
+    """A window or segments first, then a part that can leave them out, then edges.
+
+    Every key counts once: the second leaves the first out, the edges both.
+    """
+    n, parts = part.n, list(_flat(part))
+    if any(isinstance(one, Dense) for one in parts):
+        return pieces_of(Dense(n))
+    first = next((one for one in parts if isinstance(one, _FIRST)), None)
+    if first is None:
+        return (Edges(part.rows()),)
+    parts.remove(first)
+    pieces, covered = list(pieces_of(first)), list[Part]([first])
+    outside = _outside(first)
+    second = next((one for one in parts if isinstance(one, _SECOND)), None)
+    if outside is not None and second is not None:
+        parts.remove(second)
+        covered.append(second)
+        pieces.append(_left_over(second, outside))
+    if parts:
+        rows = Union(n, tuple(parts)).rows()
+        query, key = rows.listeners(), rows.indices
+        known = np.any([_attends(one, query, key) for one in covered], axis=0)
+        if not known.all():
+            pieces.append(Edges(Rows.of_pairs(n, query[~known], key[~known])))
+    return tuple(pieces)
+
+
+_FIRST = (Window, Segments, WindowGlobal)
+_SECOND = (Stride, Dilated, Columns, Segments)
+
+
+def _flat(part: Union) -> chain[Part]:
+    """The parts, unions among them opened."""
+    return chain.from_iterable(
+        _flat(one) if isinstance(one, Union) else (one,) for one in part.parts
+    )
+
+
+def _outside(part: Part) -> Outside | None:
+    match part:
+        case Window(left=left, right=right):
+            return Outside(gap=(left, right))
+        case Segments(width=w):
+            return Outside(segment=w)
+        case _:
+            return None
+
+
+def _left_over(part: Part, outside: Outside) -> Piece:
+    """A part outside a window or segments, which hold the own token of every query."""
+    match part:
+        case Stride(n=n, width=w):
+            return _residues(n, w, n, outside)
+        case Dilated(n=n, half_width=h, dilation=q):
+            return _residues(n, q, h, outside)
+        case Segments(n=n, width=w):
+            return _segments(n, w, outside)
+        case Columns():
+            return _columns(part, outside, own=False)
+        case _:
+            msg = f"a {part.kind} cannot leave pairs out"
+            raise AssertionError(msg)
+
+
+def _attends(part: Part, query: Tokens, key: Tokens) -> Tokens:
+    """Whether each pair is in the part."""
+    match part:
+        case Window(left=left, right=right):
+            return (key - query >= -left) & (key - query <= right)
+        case Segments(width=w):
+            return query // w == key // w
+        case Stride(width=w):
+            return (key - query) % w == 0
+        case Dilated(half_width=h, dilation=q):
+            gap = abs(key - query)
+            return (gap % q == 0) & (gap <= h * q)
+        case Columns():
+            return (query == key) | np.isin(key, part.columns)
+        case WindowGlobal(half_width=h, global_tokens=some):
+            near = abs(key - query) <= h
+            return near | np.isin(key, some) | np.isin(query, some)
+        case _:
+            msg = f"pairs of a {part.kind} are not known in closed form"
+            raise AssertionError(msg)

@@ -1,0 +1,258 @@
+"""The sparse layer: configurations, lengths, padding, copies, refusals, training."""
+
+import copy
+import pickle
+from unittest import mock
+
+import pytest
+import torch
+from tests.layers.plain import randomise, some_padding, tokens
+from torch import Tensor, nn
+
+from everyformer import patterns
+from everyformer.errors import InputError
+from everyformer.layers import RelativeAttention, SparseAttention
+from everyformer.layers import sparse_attention as module
+from everyformer.layers.sparse_attention import CONFIGURATIONS, Configuration
+from everyformer.ops.sparse_attention.plans import plan_of
+from everyformer.patterns import Part, Pattern
+
+FAMILIES = {
+    "strided": patterns.strided(9, 3),
+    "fixed": patterns.fixed(9, 4, repaired=True),
+    "axial": patterns.axial(3, 3),
+    "star": patterns.star(9),
+    "bigbird": patterns.big_bird(9, 3, 1, 1),
+    "dilated": patterns.dilated(9, 1, (1, 2)),
+}
+
+
+def made(pattern: Pattern, configuration: Configuration, index: int = 0) -> SparseAttention:
+    layer = SparseAttention(
+        8, 4, pattern, configuration=configuration, layer_index=index
+    ).double()
+    randomise(layer)
+    return layer
+
+
+def plain(layer: SparseAttention, x: Tensor, parts: list[Part], padded: Tensor) -> Tensor:
+    """From the definition: head i of token k looks at the tokens of A_k of its part."""
+    W, c, d = layer.in_proj_weight, layer.in_proj_bias, layer.head_dim
+    assert c is not None
+    rows: list[Tensor] = []
+    for b in range(x.shape[0]):
+        q, k, v = (x[b] @ W.T + c).chunk(3, -1)
+        for t in range(x.shape[1]):
+            heads: list[Tensor] = []
+            for i in range(layer.num_heads):
+                part = parts[i * len(parts) // layer.num_heads]
+                heard = [j for j in part.heard(t).tolist() if not padded[b, j]]
+                cut = slice(i * d, (i + 1) * d)
+                if not heard:
+                    heads.append(x.new_zeros(d))
+                    continue
+                logits = k[heard][:, cut] @ q[t, cut] * d**-0.5
+                heads.append(torch.softmax(logits, 0) @ v[heard][:, cut])
+            rows.append(layer.out_proj(torch.cat(heads)))
+    return torch.stack(rows).reshape(x.shape)
+
+
+@pytest.mark.parametrize("configuration", CONFIGURATIONS)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_outputs_and_gradients(name: str, configuration: Configuration) -> None:
+    pattern = FAMILIES[name]
+    layer = made(pattern, configuration, index=3)
+    parts = {
+        "sequential": [pattern.parts[3 % pattern.p]],
+        "union": list(pattern.union().parts),
+        "multihead": list(pattern.parts),
+    }[configuration]
+    x = tokens(2, 9, 8).requires_grad_()
+    padded = some_padding(2, 9)
+    padded[1, :3] = True
+    given = [x, *layer.parameters()]
+    out, wanted = layer(x, key_padding_mask=padded), plain(layer, x, parts, padded)
+    assert (out - wanted).abs().max() < 1e-12
+    direction = tokens(2, 9, 8, seed=5)
+    one, two = (torch.autograd.grad((y * direction).sum(), given) for y in (out, wanted))
+    for ours, theirs in zip(one, two, strict=True):
+        assert (ours - theirs).abs().max() < 1e-12 * max(1.0, theirs.abs().max())
+    layer.implementation = "reference"
+    assert (layer(x, key_padding_mask=padded) - wanted).abs().max() < 1e-12
+
+
+def test_configurations_differ() -> None:
+    """Negative control: nothing above holds for another configuration or layer."""
+    pattern, x = FAMILIES["strided"], tokens(1, 9, 8)
+    outputs = [made(pattern, one)(x) for one in CONFIGURATIONS]
+    outputs.append(made(pattern, "sequential", index=1)(x))
+    for i, one in enumerate(outputs):
+        for two in outputs[:i]:
+            assert (one - two).abs().max() > 1e-3
+
+
+def test_dense_is_plain_attention_with_the_same_names() -> None:
+    theirs = nn.MultiheadAttention(8, 4, batch_first=True, dtype=torch.float64)
+    randomise(theirs)
+    ours = SparseAttention(8, 4, patterns.dense(7), dtype=torch.float64)
+    ours.load_state_dict(theirs.state_dict())
+    x, padded = tokens(2, 7, 8), some_padding(2, 7)
+    expected, weights = theirs(x, x, x, padded, average_attn_weights=False)
+    out, own = ours(x, key_padding_mask=padded, need_weights=True)
+    assert (ours(x, key_padding_mask=padded) - expected).abs().max() < 1e-14
+    assert (out - expected).abs().max() < 1e-14
+    assert (own - weights).abs().max() < 1e-15
+    relative = RelativeAttention(8, 4, dtype=torch.float64)
+    relative.load_state_dict(ours.state_dict())
+
+
+def test_any_batch_shape_one_token_and_an_empty_batch() -> None:
+    layer = SparseAttention(8, 2, patterns.star).double()
+    x, padded = tokens(2, 3, 5, 8), torch.zeros(2, 3, 5, dtype=torch.bool)
+    padded[1, 2, 3:] = True
+    out = layer(x, key_padding_mask=padded)
+    assert (out[1, 2] - layer(x[1, 2], key_padding_mask=padded[1, 2])).abs().max() < 1e-14
+    assert layer(x[0, 0, :1]).shape == (1, 8)
+    assert layer(x[:0]).shape == (0, 3, 5, 8)
+
+
+def test_a_function_makes_a_pattern_for_each_length_once() -> None:
+    def window(n: int) -> Pattern:
+        return patterns.window(n, 2)
+
+    make = mock.Mock(side_effect=window)
+    layer = SparseAttention(8, 2, make)
+    with mock.patch.object(module, "MOST_LENGTHS", 2):
+        for n in (5, 7, 5, 7, 9, 7):
+            layer(torch.ones(n, 8))
+        assert [call.args[0] for call in make.call_args_list] == [5, 7, 9]
+        layer(torch.ones(5, 8))  # the oldest was forgotten
+        assert make.call_count == 4
+
+
+def test_layers_share_what_is_prepared() -> None:
+    one, two = (
+        SparseAttention(8, 2, patterns.strided(12, 3), configuration="union")
+        for _ in range(2)
+    )
+    assert one.for_length(12)[0] is two.for_length(12)[0]
+    assert plan_of(one.for_length(12)[0]) is plan_of(two.for_length(12)[0])
+
+
+def test_copies_and_state_dicts() -> None:
+    layer = made(FAMILIES["strided"], "multihead")
+    x = tokens(1, 9, 8)
+    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert torch.equal(twin(x), layer(x))
+    names = ["in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"]
+    assert sorted(layer.state_dict()) == sorted(names)
+    sizes = {
+        n: sum(
+            t.numel() for t in SparseAttention(8, 2, patterns.star(n)).state_dict().values()
+        )
+        for n in (9, 99)
+    }
+    assert len(set(sizes.values())) == 1
+
+
+def test_dropout_runs_in_plain_torch_and_only_in_training() -> None:
+    layer = SparseAttention(8, 2, patterns.window(16, 3), dropout=0.5)
+    x = tokens(4, 16, 8, dtype=torch.float32)
+    layer.eval()
+    _, whole = layer(x, need_weights=True)
+    assert (layer(x) - layer(x)).abs().max() == 0
+    layer.train()
+    _, dropped = layer(x, need_weights=True)
+    kept = dropped != 0
+    assert 0.3 < kept[whole > 0].float().mean() < 0.7
+    assert (dropped[kept] - 2 * whole[kept]).abs().max() < 1e-6
+    assert not kept[whole == 0].any()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_heads": 3}, "the next multiple is 9"),
+        ({"configuration": "both"}, "use one of sequential, union, multihead"),
+        ({"dropout": 1.0}, "not in"),
+        ({"layer_index": -1}, "no number of a layer"),
+        ({"implementation": "fast"}, "'auto' or 'reference'"),
+        ({"pattern": "star"}, "'star' is no pattern; give one of everyformer.patterns"),
+        (
+            {"configuration": "multihead", "num_heads": 1},
+            "num_heads=1 cannot be shared equally by the p=2 patterns of 'strided'",
+        ),
+    ],
+)
+def test_refusals(settings: dict[str, object], message: str) -> None:
+    given: dict[str, object] = {
+        "num_heads": 2,
+        "pattern": patterns.strided(9, 3),
+        **settings,
+    }
+    with pytest.raises(InputError, match=message):
+        SparseAttention(8, **given)  # type: ignore[arg-type]
+
+
+def test_inputs_that_do_not_fit() -> None:
+    layer = SparseAttention(8, 2, patterns.star(9))
+    with pytest.raises(InputError, match=r"there are 7 tokens, .* 'star' is for n=9; pad"):
+        layer(torch.ones(7, 8))
+    with pytest.raises(InputError, match=r"x has shape \(9, 7\)"):
+        layer(torch.ones(9, 7))
+    with pytest.raises(
+        InputError, match=r"dtype torch.int64; give floating.* give one bool"
+    ):
+        layer(torch.ones(9, 8).long(), key_padding_mask=torch.zeros(9))
+    wrong = SparseAttention(8, 2, lambda n: patterns.star(n + 1))
+    with pytest.raises(InputError, match="is for n=10"):
+        wrong(torch.ones(9, 8))
+
+
+def test_training_on_a_cpu_follows_the_pattern() -> None:
+    """Copying the token before works with a window to the left, not to the right."""
+    torch.manual_seed(0)
+    n, symbols = 12, 6
+    for part, solved in (
+        (patterns.Window(n, 1, 0), True),
+        (patterns.Window(n, 0, 1), False),
+    ):
+        embed, place = nn.Embedding(symbols, 16), nn.Parameter(0.3 * torch.randn(n, 16))
+        layer = SparseAttention(16, 2, Pattern("one side", (part,)))
+        head = nn.Linear(16, symbols)
+        parameters = [place, *(p for m in (embed, layer, head) for p in m.parameters())]
+        step = torch.optim.Adam(parameters, 0.02)
+        loss = torch.tensor(0.0)
+        for _ in range(120):
+            x = torch.randint(symbols, (16, n))
+            found = head(layer(embed(x) + place))[:, 1:]
+            loss = nn.functional.cross_entropy(found.flatten(0, 1), x[:, :-1].flatten())
+            step.zero_grad()
+            loss.backward()
+            step.step()
+        assert (loss.item() < 0.3) == solved
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("configuration", CONFIGURATIONS)
+def test_layers_compile(configuration: Configuration) -> None:
+    torch.compiler.reset()
+    layer = made(FAMILIES["strided"], configuration)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    x, padded = tokens(2, 9, 8), some_padding(2, 9)
+    out, wanted = (f(x, key_padding_mask=padded) for f in (compiled, layer))
+    assert torch.equal(out, wanted)
+    given = list(layer.parameters())
+    one, two = (torch.autograd.grad(y.square().sum(), given) for y in (out, wanted))
+    for a, b in zip(one, two, strict=True):
+        assert (a - b).abs().max() < 1e-10
+
+
+@pytest.mark.compile
+def test_lengths_may_change_when_compiled() -> None:
+    torch.compiler.reset()
+    layer = SparseAttention(8, 2, patterns.star).double()
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    for n in (5, 9, 7):
+        x = tokens(2, n, 8)
+        assert torch.equal(compiled(x), layer(x))

@@ -1,0 +1,209 @@
+"""Sparse attention on the CPU against dense masked attention, for every pattern."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.ops.cases import Results, assert_agrees
+from tests.ops.sparse_cases import (
+    SCALE,
+    Given,
+    all_parts,
+    given_tensors,
+    wanted_results,
+    without_edge,
+)
+from torch import Tensor
+from torch.nn import functional
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from everyformer import patterns
+from everyformer.ops.sparse_attention import grouped
+from everyformer.ops.sparse_attention.operator import sparse_attention
+from everyformer.ops.sparse_attention.reference import sparse_attention_reference
+from everyformer.ops.sparse_attention.routes import pieces_of
+from everyformer.patterns import Part
+
+NAMES = list(all_parts(7))
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small tensors: a second thread only waits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def results(x: Given, part: Part) -> Results:
+    pieces = pieces_of(part)
+    options = (pieces, SCALE, x.key_padding)
+    out, lse = grouped.forward(x.q, x.k, x.v, *options)
+    gradients = grouped.backward(x.grad_out, x.q, x.k, x.v, out, lse, *options)
+    return {"out": out, "lse": lse, **dict(zip(("dq", "dk", "dv"), gradients, strict=True))}
+
+
+def test_the_reference_is_the_definition() -> None:
+    """o_k from the tokens of A_k alone, one query at a time."""
+    x = given_tensors(9, padding="some")
+    for part in all_parts(9).values():
+        out = sparse_attention_reference(
+            x.q, x.k, x.v, part, scale=SCALE, key_padding=x.key_padding
+        )
+        assert x.key_padding is not None
+        for b in range(2):
+            for k in range(9):
+                heard = [j for j in part.heard(k).tolist() if not x.key_padding[b, j]]
+                scores = SCALE * (x.k[b, :, heard] @ x.q[b, :, k, :, None])
+                wanted = (torch.softmax(scores, 1) * x.v[b, :, heard]).sum(1)
+                assert (out[b, :, k] - wanted).abs().max() < 1e-14
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pieces_have_every_pair_once(name: str) -> None:
+    """Of the pattern, and no other; with lists that are cut, and that are not."""
+    for n, room in ((1, 9), (2, 9), (7, 10**6), (33, 40), (36, 10**6)):
+        part = all_parts(n)[name]
+        with mock.patch.object(grouped, "ROWS", 8):
+            met = torch.zeros(n + 1, n + 1, dtype=torch.int64)
+            for found in grouped.rectangles(pieces_of(part), n, room, torch.device("cpu")):
+                g, r = found.queries.shape
+                rows = found.queries[:, :, None].expand(g, r, found.keys.shape[1])
+                columns = found.keys[:, None, :].expand_as(rows)
+                shown = torch.ones_like(rows, dtype=torch.bool)
+                if found.hidden is not None:
+                    shown = ~found.hidden.expand_as(rows)
+                met.index_put_((rows[shown], columns[shown]), torch.tensor(1), True)
+            assert torch.equal(met[:n, :n], torch.tensor(part.mask()).long()), n
+            assert not met[:, n].any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_outputs_and_gradients(name: str) -> None:
+    for n, padding in ((1, "none"), (2, "all"), (19, "some"), (36, "none")):
+        part = all_parts(n)[name]
+        x = given_tensors(n, padding=padding)
+        with mock.patch.object(grouped, "ROWS", 16):
+            assert_agrees(results(x, part), wanted_results(x, part), torch.float64)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_other_precisions(dtype: torch.dtype) -> None:
+    for part in all_parts(21).values():
+        x = given_tensors(21, d=8, padding="some").to(dtype)
+        found = results(x, part)
+        assert found["out"].dtype == found["dk"].dtype == dtype
+        assert_agrees(found, wanted_results(x, part), dtype)
+
+
+@given(
+    n=st.integers(1, 40),
+    name=st.sampled_from(NAMES),
+    d=st.integers(1, 6),
+    padding=st.sampled_from(["none", "some", "all"]),
+    seed=st.integers(0, 2**16),
+    numbers=st.sampled_from([1, 200, 2**22]),
+)
+@settings(max_examples=25, deadline=None)
+def test_any_shape(
+    n: int, name: str, d: int, padding: str, seed: int, numbers: int
+) -> None:
+    """However small the steps are."""
+    part = all_parts(n)[name]
+    x = given_tensors(n, d, batch=2, heads=1, padding=padding, seed=seed)
+    with mock.patch.object(grouped, "STEP_NUMBERS", numbers):
+        assert_agrees(results(x, part), wanted_results(x, part), torch.float64)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_wrong_edge_is_noticed(name: str) -> None:
+    """Negative control: one pair less changes the output and each gradient."""
+    part = all_parts(12)[name]
+    query, key = next(
+        (k, int(part.heard(k)[-1])) for k in range(12) if len(part.heard(k)) > 1
+    )
+    x = given_tensors(12)
+    wanted = wanted_results(x, without_edge(part, query, key))
+    with pytest.raises(AssertionError, match=r"out is off .* dq is off .* dk is off .* dv"):
+        assert_agrees(results(x, part), wanted, torch.float64)
+
+
+def test_a_row_without_keys_gives_zero() -> None:
+    x = given_tensors(10)
+    padded = torch.zeros(2, 10, dtype=torch.bool)
+    padded[:, 3:8] = True
+    part = patterns.Window(10, 1, 1)  # tokens 4, 5, 6 hear nobody
+    q, k, v = leaves = x.leaves()
+    with torch.autograd.set_detect_anomaly(True):
+        out, lse = sparse_attention(q, k, v, part, key_padding=padded, need_lse=True)
+        dq, dk, dv = torch.autograd.grad(out, leaves, x.grad_out)
+    assert not out[:, :, 4:7].any()
+    assert (lse[:, :, 4:7] == -math.inf).all()
+    assert not dq[:, :, 4:7].any()
+    assert not dk[:, :, 3:8].any()
+    assert not dv[:, :, 3:8].any()
+    assert dv[:, :, 8].any()
+
+
+@pytest.mark.parametrize("name", ["strided, union", "star, 1 of 1", "bigbird, 1 of 1"])
+def test_gradients_are_those_of_finite_differences(name: str) -> None:
+    part = all_parts(8)[name]
+    x = given_tensors(8, d=2, batch=1, heads=1)
+    padded = torch.zeros(1, 8, dtype=torch.bool)
+    padded[0, 2] = True
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return sparse_attention(q, k, v, part, key_padding=padded)
+
+    assert torch.autograd.gradcheck(attend, x.leaves())
+
+
+def test_all_pairs_are_plain_attention() -> None:
+    x = given_tensors(37, d=5)
+    out = sparse_attention(x.q, x.k, x.v, patterns.Dense(37))
+    wanted = functional.scaled_dot_product_attention(x.q, x.k, x.v)
+    assert (out - wanted).abs().max() < 1e-13
+
+
+def test_two_runs_have_equal_bits() -> None:
+    for part in all_parts(50).values():
+        x = given_tensors(50, d=8).to(torch.float32)
+        first, second = results(x, part), results(x, part)
+        assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+class LargestStorage(TorchDispatchMode):
+    """Notes the largest memory behind any tensor that an operation returns."""
+
+    largest = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for x in pytree.tree_leaves(result):
+            if isinstance(x, Tensor):
+                self.largest = max(self.largest, x.untyped_storage().nbytes())
+        return result
+
+
+def test_memory_follows_the_connections() -> None:
+    n = 2048
+    x = given_tensors(n, d=4, batch=1, heads=1).to(torch.float32)
+    steps = mock.patch.object(grouped, "STEP_NUMBERS", 2**16)
+    for pattern in (patterns.window(n, 4), patterns.star(n), patterns.log_sparse(n)):
+        part = pattern.parts[0]
+        with steps, LargestStorage() as memory:
+            results(x, part)
+        assert part.connections <= 23 * n
+        assert memory.largest <= 8 * 40 * n < 4 * n * n
+    with LargestStorage() as memory:
+        wanted_results(x, part)
+    assert memory.largest >= 4 * n * n

@@ -1,0 +1,116 @@
+"""The Triton kernels of sparse attention against dense masked attention.
+
+Interpreted without a GPU, with tiles and stretches so small that every cut is met.
+"""
+
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+from tests.ops.cases import Results, assert_agrees
+from tests.ops.sparse_cases import (
+    SCALE,
+    Given,
+    given_tensors,
+    natural,
+    wanted_results,
+    without_edge,
+)
+
+from everyformer import patterns
+from everyformer.errors import InputError
+from everyformer.ops.sparse_attention.routes import pieces_of
+from everyformer.patterns import Part
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+TRITON = pytest.importorskip("triton")
+
+CASES: dict[str, tuple[Part, int, str]] = {
+    "window": (patterns.Window(35, 3, 18), 16, "none"),
+    "window, padded": (patterns.Window(35, 3, 18), 16, "all"),
+    "stride": (patterns.Stride(35, 2), 12, "some"),
+    "strided, union": (patterns.strided(17, 4).union().parts[0], 16, "none"),
+    "fixed": (patterns.Columns(18, 5, last=True), 16, "some"),
+    "fixed, union": (patterns.fixed(18, 8).union().parts[0], 16, "none"),
+    "window and global": (patterns.WindowGlobal(20, 1, (3,)), 16, "some"),
+    "blocks": (patterns.Blocks(37, 16, ((0, 1, 2), (0, 1), (0, 2))), 16, "none"),
+    "star": (patterns.Star(12, 1), 12, "some"),
+    "star, wide": (patterns.Star(12, 3), 16, "none"),
+    "lists": (patterns.log_sparse(11, causal=True).parts[0], 12, "some"),
+    "one token": (patterns.Star(1, 1), 16, "none"),
+}
+"""A part, the size of a head, and padding."""
+
+
+@pytest.fixture
+def launch(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The launcher, with small tiles and short stretches; it imports Triton."""
+    found = import_module("everyformer.ops.sparse_attention.launch")
+    walks = import_module("everyformer.ops.sparse_attention.walks")
+    sizes = import_module("everyformer.ops.toeplitz_attention.launch").Tiles(16, 16, 4, 2)
+    monkeypatch.setattr(found, "FULL", found.Tuning(sizes, sizes, sizes))
+    monkeypatch.setattr(found, "RING", {"M": 8, "num_warps": 4})
+    monkeypatch.setattr(found, "WIDEST_UNROLLED", 1)
+    monkeypatch.setattr(found, "STRANDS", {"R": 8, "E": 2, "num_warps": 4})
+    for name, longest in (("CHUNK", 12), ("LIST", 2), ("STRAND", 3)):
+        monkeypatch.setattr(walks, f"LONGEST_{name}", longest)
+    return found
+
+
+def kernels(launch: Any, x: Given, part: Part) -> Results:
+    walks = launch.Walks(pieces_of(part), part.n, torch.device(DEVICE))
+    options = (walks, SCALE, x.key_padding)
+    out, lse = launch.forward(x.q, x.k, x.v, *options)
+    gradients = launch.backward(x.grad_out, x.q, x.k, x.v, out, lse, *options)
+    found = {"out": out, "lse": natural(lse)}
+    found |= dict(zip(("dq", "dk", "dv"), gradients, strict=True))
+    return {name: tensor.cpu() for name, tensor in found.items()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_outputs_and_gradients(launch: Any, name: str) -> None:
+    part, d, padding = CASES[name]
+    batch = 2 if padding == "all" else 1
+    x = given_tensors(part.n, d, batch, heads=1, padding=padding).to(torch.float32)
+    found = kernels(launch, x.to(torch.float32, DEVICE), part)
+    assert_agrees(found, wanted_results(x, part), torch.float32)
+
+
+def test_a_wrong_edge_is_noticed(launch: Any) -> None:
+    """Negative control."""
+    part = patterns.Star(12, 1)
+    x = given_tensors(12, 16, batch=1, heads=1).to(torch.float32)
+    found = kernels(launch, x.to(torch.float32, DEVICE), part)
+    for query, key in ((0, 10), (11, 4), (5, 11)):  # the ring's seam, the relay both ways
+        wanted = wanted_results(x, without_edge(part, query, key))
+        with pytest.raises(AssertionError, match="out is off"):
+            assert_agrees(found, wanted, torch.float32)
+
+
+def test_strides_are_respected(launch: Any) -> None:
+    """Heads and tokens exchanged, as a layer has them: no copy is needed."""
+    part = patterns.Star(9, 1)
+    x = given_tensors(9, 16, batch=1, heads=2).to(torch.float32)
+    y = x.to(torch.float32, DEVICE)
+    q, k, v = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in (y.q, y.k, y.v))
+    assert not q.is_contiguous()
+    found = kernels(launch, Given(q, k, v, y.grad_out, None), part)
+    assert_agrees(found, wanted_results(x, part), torch.float32)
+
+
+def test_more_heads_than_a_grid_has_room_for(launch: Any) -> None:
+    q = torch.zeros(1, 1, 1, 16).expand(11000, 2, 1, 16)
+    with pytest.raises(InputError, match="22000 pairs, but one call takes 21845"):
+        launch.Problem.of(q, q, q, SCALE, None)
+    assert launch.Problem.of(q[:10], q[:10], q[:10], SCALE, None).pairs == 20
+
+
+def test_nothing_of_other_paths_is_used(
+    launch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control of the fixture: without the kernel nothing runs."""
+    monkeypatch.setattr(launch.tiles, "_dkv_kernel", None)
+    x = given_tensors(5, 16, batch=1, heads=1).to(torch.float32).to(torch.float32, DEVICE)
+    with pytest.raises(TypeError):
+        kernels(launch, x, patterns.Window(5, 1, 1))
