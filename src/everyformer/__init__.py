@@ -7,6 +7,7 @@ from everyformer.certify.prove import Computing
 from everyformer.certify.verify import Verification, verify
 from everyformer.checks.contextual_mapping import ContextualMapping, contextual_mapping
 from everyformer.checks.report import Report, check
+from everyformer.construct.comparison import Comparison, compare
 from everyformer.construct.memory import Memory, memorise
 from everyformer.construct.pipeline import Built, construct
 from everyformer.construct.plan import Plan
@@ -23,6 +24,7 @@ __all__ = [
     "Bound",
     "Built",
     "Certificate",
+    "Comparison",
     "Computing",
     "ContextualMapping",
     "Memory",
@@ -33,6 +35,7 @@ __all__ = [
     "Verdict",
     "Verification",
     "check",
+    "compare",
     "construct",
     "contextual_mapping",
     "load",

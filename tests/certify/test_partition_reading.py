@@ -82,7 +82,7 @@ def test_tokens_in_another_order_are_the_same_function(tmp_path: Path) -> None:
 Arrays = dict[str, np.ndarray]
 SLOTS, SUM = "stages.0.feed_forward.", "stages.1.attention."
 AVERAGE, SELECT = "stages.2.attention.", "stages.2.feed_forward."
-X, POS, SLOT, Z, KEY, NRM, F, Y = 0, 1, 3, 5, 7, 9, 10, 12
+X, POS, SLOT, Z, KEY, NRM, F = 0, 1, 3, 5, 7, 9, 10
 """First registers of each kind, n = 2, d = 1."""
 
 
@@ -180,7 +180,7 @@ def _select_too_narrow(arrays: Arrays) -> None:
 
 
 def _select_unbalanced(arrays: Arrays) -> None:
-    arrays[SELECT + "W_2"][0, Y, 2] *= 1.01
+    arrays[SELECT + "W_2"][0, X, 2] *= 1.01
 
 
 def _select_swapped(arrays: Arrays) -> None:
@@ -189,7 +189,7 @@ def _select_swapped(arrays: Arrays) -> None:
 
 
 def _read_out(arrays: Arrays) -> None:
-    arrays["registers.W_out"][0, X] = 0.01
+    arrays["registers.W_out"][0, SLOT] = -0.99
 
 
 def _read_out_scaled(arrays: Arrays) -> None:

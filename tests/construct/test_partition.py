@@ -85,7 +85,7 @@ def test_network_against_formula(n: int, d: int, K: int, D: int, m: int) -> None
     assert built.cost.stored_bytes == built.plan.stored_bytes
     assert 0.9 * built.plan.nonzeros_limit < built.cost.nonzeros
     assert built.cost.nonzeros <= built.plan.nonzeros_limit
-    assert built.plan.architecture.width == 2 * d + n + 4 * n * d + 1
+    assert built.plan.architecture.width == d + n + 4 * n * d + 1
 
 
 TABLE = {

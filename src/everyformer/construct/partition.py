@@ -5,7 +5,7 @@ token j. Anchors v lie on the lattice {-mh, .., 0, h, .., 1 + mh}^N, h = 1/K, an
 
     g(z) = sum_v f(v) e^(-beta |z-v|^2) / sum_v e^(-beta |z-v|^2),     beta = D / h^2.
 
-Registers: x (d), pos (n, one-hot), slot (N), z (N), key (N), nrm, F (N), y (d). Data token j
+Registers: x (d), pos (n, one-hot), slot (N), z (N), key (N), nrm, F (N). Data token j
 holds x = x_j, pos = e_j, nrm = B / beta; the prefix token of anchor v holds key = v,
 nrm = |v|^2, F = vec f(v). With docs/constructions/partition.md:
 
@@ -13,7 +13,8 @@ nrm = |v|^2, F = vec f(v). With docs/constructions/partition.md:
     sum        z = (n + P) mean of slots: every token holds all of z
     average    scores 2 beta z.key - beta nrm, values F, added to F: data tokens hold
                F = G = g(z)
-    select     y_i = sum_j ReLU(G_k + R + 2R (pos_j - 1)) - ReLU(R + 2R (pos_j - 1))
+    select     x_i += y_i = sum_j ReLU(G_k + R + 2R (pos_j - 1)) - ReLU(R + 2R (pos_j - 1))
+    read out   x_i - sum_j slot_k, which is y_i: a token's slots hold its own x_i and zeros
 
 Prefix tokens are the setting of prefix tuning (arXiv 2402.14753).
 """
@@ -73,7 +74,7 @@ class Anchored:
 
     @cached_property
     def layout(self) -> Layout:
-        """2d + n + 4N + 1 registers: a prefix token stores as many numbers."""
+        """d + n + 4N + 1 registers: a prefix token stores as many numbers."""
         return Layout(
             (
                 *self._names("x", self.d),
@@ -83,7 +84,6 @@ class Anchored:
                 *self._names("key", self.N),
                 "nrm",
                 *self._names("F", self.N),
-                *self._names("y", self.d),
             )
         )
 
@@ -120,7 +120,7 @@ def _product(axes: list[np.ndarray]) -> np.ndarray:
 
 
 def read_in_out(a: Anchored, values: np.ndarray) -> Registers:
-    """Data tokens and prefix tokens; the result is y.
+    """Data tokens and prefix tokens; the result is x less what x held at first.
 
     Args:
         a: The lattice.
@@ -139,7 +139,10 @@ def read_in_out(a: Anchored, values: np.ndarray) -> Registers:
         + squares * layout.vector(nrm=1)
         + values.reshape(-1, a.N) @ a.rows("F")
     )
-    return Registers(W_in, start, a.rows("y", a.d), prefix)
+    W_out = a.rows("x", a.d)
+    for k, slot in enumerate(a.rows("slot")):
+        W_out[k % a.d] -= slot
+    return Registers(W_in, start, W_out, prefix)
 
 
 def slots(a: Anchored) -> Units:
@@ -205,7 +208,7 @@ def select(a: Anchored, largest: float) -> Units:
     R = largest * ROOM or 1.0
     entry = np.arange(a.N)
     own = 2 * R * a.rows("pos", a.n)[entry // a.d]
-    out = a.rows("y", a.d)[entry % a.d]
+    out = a.rows("x", a.d)[entry % a.d]
     return Units(
         W_1=np.concatenate([a.rows("F") + own, own]),
         b_1=np.full(2 * a.N, -R),

@@ -110,7 +110,7 @@ class PartitionPlan(Plan):
     def nonzeros_limit(self) -> int:
         """Numbers that the construction may set."""
         n, d, N = self.constants.n, self.constants.d, self.partition.size
-        around = self.prefix_tokens * (2 * N + 1) + n * (d + 2) + 2 * d
+        around = self.prefix_tokens * (2 * N + 1) + n * (d + 2) + 2 * d + N
         return around + sum(stage.nonzeros for stage in self.stages)
 
     @property

@@ -1,11 +1,9 @@
-"""Patterns drawn: squares of characters for the terminal, and pictures."""
+"""Patterns drawn as squares of characters, for the terminal."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from matplotlib.figure import Figure
 
 from everyformer.errors import PatternError
 from everyformer.patterns.part import Part
@@ -20,7 +18,6 @@ BRAILLE = 0x2800
 SHADES = " ░▒▓█"
 GAP = "   "
 LEAST_SIDE = 4
-PIXELS = 400
 
 
 def density(part: Part, rows: int, columns: int) -> Float[np.ndarray, "rows columns"]:
@@ -81,21 +78,3 @@ def _square(part: Part, side: int) -> list[str]:
     steps = len(SHADES) - 1
     codes = np.minimum(np.ceil(np.sqrt(shares) * steps), steps).astype(np.int64)
     return ["".join(SHADES[code] for code in row) for row in codes]
-
-
-def picture(name: str, parts: Sequence[Part]) -> Figure:
-    """The parts as images, side by side; more than 400 tokens are shrunk."""
-    n = parts[0].n
-    figure = Figure(figsize=(0.6 + 3.2 * len(parts), 3.8), layout="constrained")
-    panels: Any = figure.subplots(1, len(parts), squeeze=False)
-    edges = (0.5, n + 0.5, n + 0.5, 0.5)
-    for place, (axes, part) in enumerate(zip(panels[0], parts, strict=True)):
-        side = min(n, PIXELS)
-        shown = np.sqrt(density(part, side, side))
-        axes.imshow(shown, cmap="Blues", vmin=0, vmax=1, extent=edges, interpolation="none")
-        title = f"A^{place + 1}: {part.connections:,} connections"
-        axes.set_title(title, loc="left", fontsize=10, parse_math=False)
-        axes.set_xlabel("token heard")
-        axes.set_ylabel("token k")
-    figure.suptitle(f"{name}, n = {n}", fontsize=11, parse_math=False)
-    return figure

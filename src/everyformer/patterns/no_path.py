@@ -1,9 +1,9 @@
 """Obstacles that exclude every Hamiltonian path of a directed graph, in words."""
 
 from collections import Counter
+from importlib import import_module
 from typing import Any
 
-import networkx as nx
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, maximum_bipartite_matching
@@ -92,6 +92,7 @@ def falls_apart(followers: Rows) -> str | None:
     In a connected graph a token lies in as many blocks as parts remain without it.
     """
     arcs = zip(followers.listeners().tolist(), followers.indices.tolist(), strict=True)
+    nx = import_module("networkx")  # slow to import
     blocks: Any = nx.biconnected_components(nx.Graph(arcs))
     parts_without = Counter[int]()
     for block in blocks:

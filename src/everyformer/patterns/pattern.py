@@ -1,9 +1,8 @@
 """A family of patterns A^1, .., A^p, which the blocks of a sparse Transformer cycle."""
 
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
-
-from matplotlib.figure import Figure
 
 from everyformer.errors import PatternError
 from everyformer.patterns import drawing
@@ -85,9 +84,10 @@ class Pattern:
         """
         return drawing.text(self.parts, columns)
 
-    def picture(self) -> Figure:
-        """The parts as pictures, side by side."""
-        return drawing.picture(self.name, self.parts)
+    def picture(self) -> Any:
+        """The parts as pictures, side by side: a matplotlib figure."""
+        pictures = import_module("everyformer.patterns.picture")  # slow to import
+        return pictures.picture(self.name, self.parts)
 
     def __str__(self) -> str:
         """Name, sizes and connections."""

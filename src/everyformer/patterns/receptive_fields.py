@@ -7,6 +7,7 @@ s depends on which pattern is numbered 1. It is counted, never looked up.
 """
 
 from dataclasses import dataclass
+from importlib import import_module
 from time import monotonic
 
 import numpy as np
@@ -14,7 +15,6 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from everyformer.papers import YUN2020B, implements
-from everyformer.patterns import bitsets
 from everyformer.patterns.pattern import Pattern
 from everyformer.patterns.rows import Rows
 
@@ -63,6 +63,7 @@ def receptive_fields(pattern: Pattern, time_limit: float = 10.0) -> Fields:
 
 def count_hops(pattern: Pattern, most: int, deadline: float) -> int | None:
     """s, by iteration; None after so many layers, or at the deadline."""
+    bitsets = import_module("everyformer.patterns.bitsets")  # numba is slow to import
     n, p, rows = pattern.n, pattern.p, [part.rows() for part in pattern.parts]
     old = bitsets.sets_of(rows[0].indptr, rows[0].indices)
     new = np.empty_like(old)

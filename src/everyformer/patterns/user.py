@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import Any
 
-import networkx as nx
 import numpy as np
 
 from everyformer.errors import PatternError
@@ -122,7 +122,7 @@ def from_graph(graph: Any, *, self_loops: bool = False, name: str = "graph") -> 
     Raises:
         PatternError: If this is no such graph, or `from_edges` would refuse it.
     """
-    if not isinstance(graph, nx.Graph):
+    if not isinstance(graph, import_module("networkx").Graph):
         msg = f"A networkx graph is needed, not {type(graph).__name__}. For pairs of"
         raise PatternError(f"{msg} tokens there is from_edges, for arrays from_masks.")
     nodes = set(graph.nodes)
