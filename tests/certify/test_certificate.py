@@ -445,6 +445,7 @@ def assert_true(found: ef.Verification, network: ef.Network) -> None:
     if claim.statement.expression is None:
         return
     low, high = np.asarray(claim.box.lows), np.asarray(claim.box.highs)
+    assert claim.p is not None
     cube = np.random.default_rng(0).random((256, claim.seq_len, claim.d_model))
     x = low + (high - low) * cube
     try:

@@ -16,11 +16,16 @@ TASK = Synthetic("etp", seq_len=8, tokens=10, seed=3)
 
 
 def tiny_run(
-    folder: Path | None = None, *, dropout: float = 0.0, resume: bool = False, **more: Any
+    folder: Path | None = None,
+    *,
+    dropout: float = 0.0,
+    dim: int = 16,
+    resume: bool = False,
+    **more: Any,
 ) -> Outcome:
     """A model of 2 blocks on even token prediction."""
     model = EncoderConfig(
-        TASK.vocab_size, 8, dim=16, layers=2, heads=2, ffn=32, encoding="t5+urpe",
+        TASK.vocab_size, 8, dim=dim, layers=2, heads=2, ffn=32, encoding="t5+urpe",
         dropout=dropout,
     )  # fmt: skip
     settings: dict[str, Any] = {
@@ -45,4 +50,7 @@ if __name__ == "__main__":
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--steps", type=int, default=30)
     given = parser.parse_args()
-    tiny_run(given.folder, dropout=given.dropout, resume=given.resume, steps=given.steps)
+    done = tiny_run(
+        given.folder, dropout=given.dropout, resume=given.resume, steps=given.steps
+    )
+    (given.folder / f"processes-{done.processes}").touch()

@@ -20,6 +20,7 @@ def test_two_processes_give_the_losses_of_one(tmp_path: Path) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     torchrun += ["--nproc-per-node", "2", str(SCRIPT), str(tmp_path / "two")]
     subprocess.run(torchrun, check=True, env=ENVIRONMENT, capture_output=True, timeout=120)
+    assert (tmp_path / "two" / "processes-2").exists(), "they worked together"
     two, one = read_log(tmp_path / "two"), tiny_run().curve
     assert [line["step"] for line in two] == [line["step"] for line in one]
     assert losses(two) == pytest.approx(losses(one), abs=1e-5)

@@ -36,7 +36,7 @@ TINY = EncoderConfig(101, 32, dim=32, layers=2, heads=2, ffn=64)
 MASKED_SHARE = 0.15
 LEARNING_RATE = 1e-4
 STEPS, WARM_UP = 20, 5
-TIME_LIMIT = 170.0
+TIME_LIMIT = 130.0
 """Seconds after which no further contender begins."""
 
 TOLERANCE = 0.02
@@ -87,8 +87,8 @@ ON_GPU = (
     Contender("3 layers, URPE", SYNTHETIC, 256, compiled=True),
     Contender("BERT_BASE", BERT_BASE, 128, True, True, CUDNN),
     Contender("BERT_BASE", BERT_BASE, 128, True, False, CUDNN),
-    Contender("BERT_BASE", BERT_BASE, 128, True, True, FLASH),
     Contender("BERT_BASE", BERT_BASE, 64, False, False, FLASH),
+    Contender("BERT_BASE", BERT_BASE, 128, True, True, FLASH),
 )
 ON_CPU = (
     Contender("tiny", TINY, 4),
@@ -118,7 +118,7 @@ def run(*, quick: bool = False, progress: Progress = no_progress) -> dict[str, A
         with _cleared(device), contender.kernels():
             try:
                 rows.append(row | _measure(contender, device, rate))
-            except (torch.OutOfMemoryError, EveryformerError) as error:
+            except (RuntimeError, EveryformerError) as error:
                 rows.append(row | {"failed": str(error).splitlines()[0][:200]})
     return report | {"matrix_rate_sampled": rate, "dtype": str(dtype), "rows": rows}
 

@@ -177,8 +177,9 @@ def average(a: Anchored) -> AttentionStack:
     """Step 3: one head, query (z, 1), key (2 beta key, -beta nrm), value F, written to F.
 
     The 1 is the bias of the query. The score of an anchor is 2 beta z.v - beta |v|^2 =
-    beta |z|^2 - beta |z-v|^2, and beta |z|^2 cancels. A data token has -B: B = 800 + D N / 4
-    is 800 below the best anchor. F is 0 on data tokens, so what is added there is G.
+    beta |z|^2 - beta |z-v|^2, and beta |z|^2 cancels. A data token has -B: with
+    B = 800 + D N / 4 it is 800 below the best anchor. F is 0 on data tokens: what is added
+    there is G.
     """
     layout = a.layout
     nothing = np.zeros((1, layout.width))

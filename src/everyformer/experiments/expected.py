@@ -5,6 +5,7 @@
 
     paper     the number printed, or null
     source    where it is printed
+    valid     whether the number printed is a target itself; else `note` says why not
     target    all that our number must do, or null where nothing is claimed:
               {"at_least": x}, {"at_most": x}, {"near_chance": k}: within k standard errors
               of the number `chance` of the cell, {"below": x}: at most x times the cell
@@ -50,10 +51,13 @@ def load_expected(package: str) -> Expected:
     stored = json.loads((files(package) / "expected.json").read_text())
     for entry in stored["entries"]:
         target = entry["target"] or {}
-        if not entry.get("source") or not target.keys() <= {*TARGETS, "than"}:
+        known = target.keys() <= {*TARGETS, "than"}
+        explained = entry["paper"] is None or entry["valid"] or entry.get("note")
+        if not (entry.get("source") and known and explained):
             msg = (
                 f"expected.json of {package} has the entry {entry}: every entry needs a "
-                f"source, and its target one of {', '.join(TARGETS)}."
+                f"source, a target of {', '.join(TARGETS)}, and a note where the number "
+                "printed is not valid."
             )
             raise FileFormatError(msg)
     return Expected(stored["quantity"], stored["size"], tuple(stored["entries"]))
@@ -98,7 +102,7 @@ def _holds(
         elif name == "at_most":
             holds &= value <= x
         elif name == "near_chance":
-            holds &= near_chance(value, error, more["chance"], x)
+            holds &= near_chance(value, error, more["chance"], float(x))
         elif name == "under_ceiling":
             holds &= value <= more["ceiling"] + x * error + ROUNDING
         elif name == "below":

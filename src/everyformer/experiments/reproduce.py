@@ -9,13 +9,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, cast
 
-from accelerate import PartialState
-
 from everyformer.bench.results import environment, gpu_name
 from everyformer.errors import FileFormatError, TrainingError
 from everyformer.experiments.cell import Cell, Size, Surroundings
 from everyformer.experiments.experiment import Experiment, markdown
 from everyformer.train.loop import Watch, nobody
+from everyformer.train.processes import process_state
 from everyformer.train.run_folder import write_whole
 
 LEAST_SECONDS = 5.0
@@ -79,7 +78,7 @@ def reproduce(
     """
     started = time.monotonic()
     deadline = None if seconds is None else started + seconds
-    state = PartialState()
+    state = process_state()
     path = results_path(out, experiment, size)
     cells = chosen_cells(experiment.cells(size, seeds, changes or {}), only)
     if path.exists() and not resume:
@@ -175,4 +174,4 @@ def _write(path: Path, report: Mapping[str, Any]) -> None:
 
 def is_main() -> bool:
     """Whether this process writes and prints; of several by torchrun, the first."""
-    return PartialState().is_main_process
+    return process_state().is_main_process

@@ -74,8 +74,8 @@ class Executor:
         if name == "prefix" and (gpu or not self.has_deaf_prefix):
             msg = (
                 "executor='prefix' is for networks with prefix tokens that need not "
-                f"attend, on the CPU; this one is on {device!r}, has none, or reads what they "
-                "hear. Use executor='literal'."
+                f"attend, on the CPU; this one is on {device!r}, has none, or reads what "
+                "they hear. Use executor='literal'."
             )
             raise NumberKindError(msg)
         rational = self.architecture.normaliser == "hardmax" or self.is_averaging

@@ -7,6 +7,7 @@
     schedule      the learning rate
     trainer       one update, accuracy, state
     run_folder    log, checkpoint, exact resume
+    processes     one or many
     loop          a whole run
     throughput    floating-point operations, and the rate of the device
 

@@ -11,6 +11,7 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
+from everyformer.train import processes
 from everyformer.train.config import TrainConfig, check
 from everyformer.train.run_folder import RunFolder
 from everyformer.train.schedule import learning_rate
@@ -36,6 +37,7 @@ class Outcome:
         wall_s: Seconds of this call, all included.
         step_s_sampled: Seconds of an update, without evaluations; the median.
         parameters: Number of weights.
+        processes: How many computed it.
         curve: The lines of the log.
     """
 
@@ -45,6 +47,7 @@ class Outcome:
     wall_s: float
     step_s_sampled: float
     parameters: int
+    processes: int
     curve: list[dict[str, Any]]
 
 
@@ -77,7 +80,7 @@ def train(
             loss is no number any more.
     """
     started = time.monotonic()
-    accelerator = Accelerator()
+    accelerator = processes.accelerator()
     check(config, accelerator.num_processes, accelerator.device)
     who = {"train": config.to_json(), "task": task.describe(), **(identity or {})}
     place = RunFolder(folder, who, resume=resume, main=accelerator.is_main_process)
@@ -126,6 +129,7 @@ def train(
         wall_s=time.monotonic() - started,
         step_s_sampled=statistics.median(step_times) if step_times else 0.0,
         parameters=sum(p.numel() for p in trainer.objective.parameters()),
+        processes=accelerator.num_processes,
         curve=place.lines,
     )
 

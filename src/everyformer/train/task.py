@@ -1,7 +1,7 @@
 """What is learnt: a task gives sequences and a label for every token of them."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Int
@@ -13,6 +13,7 @@ IGNORED = -100
 """The label of a token that is not scored."""
 
 
+@runtime_checkable
 class Task(Protocol):
     """Sequences as a function of their number; nothing is stored and nothing repeats."""
 

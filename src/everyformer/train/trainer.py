@@ -118,8 +118,7 @@ class Trainer:
         first = accelerator.process_index * own
         right: list[Tensor] = []
         self.objective.eval()
-        # One more compilation, for evaluation, would cost more than it saves.
-        with self._autocast(), torch.compiler.set_stance("force_eager"):
+        with self._autocast(), self._not_compiled():
             for start in range(first, first + own, EVALUATION_BATCH):
                 stop = min(start + EVALUATION_BATCH, first + own)
                 numbers = torch.arange(start, stop, device=self.device)
@@ -143,6 +142,12 @@ class Trainer:
         self.objective.load_state_dict(state["model"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.step = state["step"]
+
+    def _not_compiled(self) -> AbstractContextManager[Any]:
+        """For evaluation: to compile once more would cost more than it saves."""
+        if not self.config.compile:
+            return nullcontext()
+        return torch.compiler.set_stance("force_eager")
 
     def _autocast(self) -> AbstractContextManager[Any]:
         half = self.config.precision == "bf16"

@@ -65,7 +65,7 @@ SCALES: dict[Size, Scale] = {
     "small": Scale(
         encoder=EncoderConfig(2, 2, dim=64, layers=3, heads=4, ffn=256),
         seq_len=16,
-        tokens=(10, 100),
+        tokens=(10,),
         extra_tokens=(10,),
         extra=("ape", "t5+special"),
         train=TrainConfig(
@@ -82,7 +82,7 @@ SCALES: dict[Size, Scale] = {
         extra_tokens=(1000,),
         extra=("ape", "t5+special", "rotary", "alibi", "shaw", "deberta", "xl"),
         train=TrainConfig(
-            steps=20_000, batch=64, lr=1.5e-4, warmup=500, clip=1.0, precision="bf16",
+            steps=20_000, batch=64, lr=3e-4, warmup=500, clip=1.0, precision="bf16",
             compile=True, log_every=100, evaluate_every=500, evaluate_sequences=3200,
             checkpoint_every=5000, stop_at=0.9995,
         ),
