@@ -410,7 +410,7 @@ def certificate_texts(draw: st.DrawFn, values: Any) -> str:
 
 
 @settings(
-    max_examples=100,
+    max_examples=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -181,7 +181,7 @@ SHAPES = [(1, 1, 8), (1, 2, 4), (2, 1, 2), (2, 1, 4), (3, 1, 4), (2, 2, 2)]
 EXPONENTS = [Fraction(1), Fraction(2), Fraction(5, 2), Fraction(7, 3), Fraction(20)]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     name=st.sampled_from(sorted(GALLERY)),
     shape=st.sampled_from(SHAPES),

@@ -534,7 +534,7 @@ def mutations(draw: st.DrawFn, network: ef.Network) -> dict[str, np.ndarray]:
 
 
 @settings(
-    max_examples=80,
+    max_examples=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -393,7 +393,7 @@ def test_wrong_layouts_are_refused(name: str, contents: Contents, tmp_path: Path
 
 @settings(
     deadline=None,
-    max_examples=100,
+    max_examples=50,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.data())
@@ -406,7 +406,7 @@ def test_every_beginning_of_a_file_is_refused(
 
 @settings(
     deadline=None,
-    max_examples=150,
+    max_examples=60,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.data())

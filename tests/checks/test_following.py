@@ -140,7 +140,7 @@ RULES = (permutations.RULE, equal_tokens.RULE, causal.RULE, zero_to_zero.RULE)
 
 
 @given(MODULES, st.integers(0, 2**20))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_what_follows_is_true(module: nn.Sequential, seed: int) -> None:
     facts = followed(module)
     trial = redrawn(module, seed)

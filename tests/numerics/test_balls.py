@@ -73,7 +73,7 @@ def holds(arithmetic: Any, ball: Any, value: Any) -> bool:
         )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(boxes(), st.sampled_from(UNARY), st.sampled_from([53, 64, 128]))
 def test_unary(a: tuple[float, float, float], op: str, precision: int) -> None:
     arithmetic = BallArithmetic(precision)
@@ -82,7 +82,7 @@ def test_unary(a: tuple[float, float, float], op: str, precision: int) -> None:
     assert holds(arithmetic, ball, real(op, a[2]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(boxes(), boxes(), st.sampled_from(BINARY))
 def test_binary(
     a: tuple[float, float, float], b: tuple[float, float, float], op: str
@@ -93,7 +93,7 @@ def test_binary(
     assert holds(arithmetic, ball, real(op, a[2], b[2]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(boxes(), st.sampled_from([-3, -2, -1, 0, 1, 2, 3, 4, 7, 64]))
 def test_powers(a: tuple[float, float, float], exponent: int) -> None:
     arithmetic = BallArithmetic()

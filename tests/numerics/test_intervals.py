@@ -116,13 +116,13 @@ def faults(
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(boxes(), st.sampled_from(UNARY))
 def test_unary_contains_the_value(a: tuple[Interval, np.ndarray], op: str) -> None:
     assert faults(IntervalArithmetic(), op, a) == []
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(boxes(), boxes(), st.sampled_from(BINARY))
 def test_binary_contains_the_value(
     a: tuple[Interval, np.ndarray], b: tuple[Interval, np.ndarray], op: str

@@ -306,7 +306,7 @@ def test_renamed_patterns_are_searched(pattern: ps.Pattern) -> None:
 
 
 @given(st.integers(2, 6), st.integers(0, 10_000))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_subsets_and_obstacles_agree_with_all_permutations(n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     mask = rng.random((n, n)) < rng.choice([0.2, 0.35, 0.5])
