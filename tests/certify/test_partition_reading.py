@@ -188,6 +188,14 @@ def _select_swapped(arrays: Arrays) -> None:
     W_1[[0, 1], F : F + 2] = W_1[[1, 0], F : F + 2]
 
 
+def _small_numbers(arrays: Arrays) -> None:
+    arrays["registers.start"][:, SLOT] = 2.0**-540
+
+
+def _large_numbers(arrays: Arrays) -> None:
+    arrays["registers.prefix"][:, Z] = 2.0**900
+
+
 def _read_out(arrays: Arrays) -> None:
     arrays["registers.W_out"][0, SLOT] = -0.99
 
@@ -213,6 +221,8 @@ TAMPERED = [
     _all_values,
     _prefix_writes_a_slot,
     _prefix_is_data,
+    _small_numbers,
+    _large_numbers,
     _small_suppression,
     _no_suppression,
     _temperature,

@@ -20,7 +20,7 @@ def result(value: float, error: float = 0.01, **more: Any) -> dict[str, Any]:
 
 def told(target: dict[str, Any] | None, found: dict[str, Any], size: str = "paper") -> str:
     other = result(0.8, row="b")
-    return verdict({"target": target}, found, [found, other], size)
+    return verdict({"target": target, "paper": 1.0}, found, [found, other], size)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,9 @@ def test_nothing_is_reproduced_that_was_not_run() -> None:
     assert told(target, result(1.0), "smoke") == "not judged"
     assert told(target, result(1.0, complete=False)) == "stopped early"
     assert told(None, result(1.0)) == "no target"
+    ours = {"target": target, "paper": None}
+    assert verdict(ours, result(1.0), [], "paper") == "holds"
+    assert verdict(ours, result(0.1), [], "paper") == "DOES NOT HOLD"
     assert told({"below": 0.9, "than": {"row": "c"}}, result(0.1)) == "nothing to compare"
 
 

@@ -150,7 +150,8 @@ def leak(partition: Partition, largest: Fraction, suppression: Fraction) -> Boun
 
 def _exp_up(exponent: Fraction) -> Fraction:
     """A power of two that is at least e^x, x <= 0: log 2 < 0.6931471806."""
-    return Fraction(2) ** -math.floor(-exponent / Fraction(6931471806, 10**10))
+    halvings = math.floor(-exponent / Fraction(6931471806, 10**10))
+    return Fraction(2) ** -min(halvings, 5000)  # small enough, and soon computed
 
 
 def reweighting(eta: Fraction, largest: Fraction, why: str) -> Bound:

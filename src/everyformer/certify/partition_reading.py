@@ -38,6 +38,12 @@ from everyformer.certify.weights import (
 )
 from everyformer.targets.box import Grid
 
+SMALLEST = 2.0**-100
+"""Smaller numbers may vanish in products, and larger ones may hide them."""
+
+UNDERFLOW = Fraction(1, 2**200)
+"""More than inputs near 0 can do: they lose 2^-1075 at most, times eight weights."""
+
 MAX_ETA = Fraction(1, 4)
 """Scores that are further from those of a lattice are none of one."""
 
@@ -93,6 +99,7 @@ def _read(weights: Weights, grid: Grid) -> PartitionReading:
     if halves != ["feed_forward", "attention", "attention", "feed_forward"]:
         why = f"stages are {halves}, not feed-forward, attention twice, feed-forward"
         raise Undecided("stages", why)
+    _check_sizes(weights, held)
     slots, mean, softmax, select = weights.stages
     check_prefix_unchanged(slots, held.prefix)
     state = feed_forward(slots, _read_in(held, grid))
@@ -124,8 +131,26 @@ def _read(weights: Weights, grid: Grid) -> PartitionReading:
         suppression=suppression,
         offset=offset,
         largest=largest * max(factor, Fraction(1)),
-        run=max(result.error.flat),
+        run=max(result.error.flat) + UNDERFLOW,
     )
+
+
+def _check_sizes(weights: Weights, held: RegisterWeights) -> None:
+    """See that no product of weights on the way to the output leaves float64.
+
+    An entry of the output is a sum of products of at most ten numbers, weights or entries
+    of the input. If weights are 0 or between 2^-100 and 2^100, none of those underflows
+    to 0, here or in a run, and none overflows.
+
+    Raises:
+        Undecided: If a weight is smaller or larger.
+    """
+    arrays = {f"{s.name}, {name}": a for s in weights.stages for name, a in s.arrays.items()}
+    arrays |= {f"registers, {name}": a for name, a in vars(held).items() if a is not None}
+    for name, array in arrays.items():
+        sizes = np.abs(array[array != 0])
+        if ((sizes < SMALLEST) | (sizes > 1 / SMALLEST)).any():
+            raise Undecided(name, "a number is not 0 and not between 2^-100 and 2^100")
 
 
 def _up(values: np.ndarray) -> Fraction:

@@ -158,11 +158,11 @@ def _by_the_star(first: Assumption1, second: Assumption2) -> Universality | None
         return None
     return Universality(
         "L^p",
-        Verdict.PROVED,
+        Verdict.UNKNOWN,
         f"{_missing(first)}; but the pattern contains the star with centre {centre + 1} "
-        "(1-based). As printed, its theorem is for functions of the "
-        f"other {first.pattern.n - 1} tokens (the centre is an added token, dropped from "
-        "the output) and 1 < p < inf",
+        "(1-based), which is universal by another theorem. As printed, that is for "
+        f"functions of the other {first.pattern.n - 1} tokens (the centre is an added "
+        "token, dropped from the output) and 1 < p < inf",
         str(Citation(ZAHEER2020, "Theorem 1")),
     )
 

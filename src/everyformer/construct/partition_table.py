@@ -10,6 +10,9 @@ from everyformer.errors import TargetError
 from everyformer.model.forward import Progress, no_progress
 from everyformer.targets.target import Target
 
+NOTHING = 2.0**-90
+"""Smaller values are 0: the verifier takes no weights that may underflow in products."""
+
 
 def anchor_table(
     plan: PartitionPlan, target: Target, progress: Progress = no_progress
@@ -44,6 +47,7 @@ def anchor_table(
             "its domain. Use a finer grid or a smaller margin, or restrict the domain."
         )
         raise TargetError(msg)
+    values = np.where(np.abs(values) < NOTHING, 0.0, values)
     side = plan.grid + 1 + 2 * plan.partition.margin
     numbers = np.indices((side,) * a.N).reshape(a.N, -1).T.reshape(-1, a.n, a.d)
     return Table(numbers @ side ** np.arange(a.d), values)

@@ -71,8 +71,8 @@ def verdict(
 ) -> str:
     """In a word whether our number does what the entry asks.
 
-    "reproduced" is said of the paper's size alone; a small run "agrees", and a smoke run
-    shows only that everything runs.
+    "reproduced" is said of printed numbers and of the paper's size alone; a small run
+    "agrees", and a smoke run shows only that everything runs.
     """
     if entry is None or entry["target"] is None:
         return "no target"
@@ -83,6 +83,8 @@ def verdict(
     holds = _holds(entry["target"], result, results)
     if holds is None:
         return "nothing to compare"
+    if size == "paper" and entry.get("paper") is None:
+        return "holds" if holds else "DOES NOT HOLD"
     if size == "paper":
         return "reproduced" if holds else "NOT REPRODUCED"
     return f"agrees ({size})" if holds else f"DIFFERS ({size})"

@@ -35,7 +35,8 @@ class Assumption2:
 
     Attributes:
         name: The map.
-        verdict: PROVED with a scale, REFUTED with scores, UNKNOWN.
+        verdict: PROVED with a scale, REFUTED with scores, UNKNOWN; a function of the
+            user's is always UNKNOWN, with scores where it was seen to fail.
         zeta: The margin.
         eta: What may be left for the others.
         m: Number of scores.
@@ -146,8 +147,9 @@ def _of_users_function(
                 f"on v = {_listed(v)} the largest gets {top:.4g} at most, at every t tried "
                 f"from 1/zeta to {most}, and no more as t grows"
             )
+            reason += ". That it stays so for larger t is not proved"
             return Assumption2(
-                name, Verdict.REFUTED, zeta, eta, m, reason, witness=tuple(v.tolist()),
+                name, Verdict.UNKNOWN, zeta, eta, m, reason, witness=tuple(v.tolist()),
                 reached_sampled=top,
             )  # fmt: skip
     if refusal is not None:

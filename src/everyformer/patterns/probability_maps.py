@@ -6,7 +6,7 @@ none, scores show it: rho[t v] stays away from one-hot for every t.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import floor, log
+from math import floor, inf, log
 
 import numpy as np
 from jaxtyping import Float
@@ -160,7 +160,7 @@ def entmax(alpha: float) -> ProbabilityMap:
     Raises:
         InputError: If alpha <= 1; alpha = 1 would be softmax.
     """
-    if not alpha > 1:
+    if not 1 < alpha < inf:
         raise InputError(f"entmax with alpha={alpha}: alpha > 1 is needed; 1 is softmax.")
     return ProbabilityMap(
         f"{alpha:g}-entmax",
@@ -177,7 +177,7 @@ def sparsegen(lam: float) -> ProbabilityMap:
     Raises:
         InputError: If lambda >= 1.
     """
-    if not lam < 1:
+    if not -inf < lam < 1:
         raise InputError(f"sparsegen-lin with lambda={lam}: lambda < 1 is needed.")
     return ProbabilityMap(
         f"sparsegen-lin, lambda = {lam:g}",
@@ -198,7 +198,7 @@ def sparse_hourglass(q: float) -> ProbabilityMap:
     Raises:
         InputError: If q <= 0: the map is not defined where the scores sum to 0.
     """
-    if not q > 0:
+    if not 0 < q < inf:
         raise InputError(f"sparsehourglass with q={q}: q > 0 is needed.")
 
     def rho(v: Scores) -> Scores:

@@ -34,7 +34,8 @@ def random_integers(
 
     Example:
         >>> random_integers(10, 0, "train", torch.tensor([0, 1]), 5)
-        tensor([[...
+        tensor([[7, 5, 1, 6, 5],
+                [1, 0, 6, 6, 2]])
     """
     key = mixed_key(seed, SPLITS.index(split))
     rows = _mix(indices.long()[:, None] * GOLDEN + key)

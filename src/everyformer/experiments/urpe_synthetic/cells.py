@@ -82,9 +82,9 @@ SCALES: dict[Size, Scale] = {
         extra_tokens=(1000,),
         extra=("ape", "t5+special", "rotary", "alibi", "shaw", "deberta", "xl"),
         train=TrainConfig(
-            steps=20_000, batch=64, lr=3e-4, warmup=500, clip=1.0, precision="bf16",
-            compile=True, log_every=100, evaluate_every=500, evaluate_sequences=3200,
-            checkpoint_every=5000, stop_at=0.9995,
+            steps=20_000, batch=64, lr=1e-4, table_lr=50.0, warmup=500, decay="constant",
+            clip=1.0, precision="bf16", compile=True, log_every=100, evaluate_every=500,
+            evaluate_sequences=3200, checkpoint_every=5000, stop_at=0.9995,
         ),
         steps={"none": 1000} | dict.fromkeys(
             ("t5", "t5+special", "rotary", "alibi", "shaw", "deberta", "xl"), 4000
