@@ -145,7 +145,11 @@ def _check_sizes(weights: Weights, held: RegisterWeights) -> None:
     Raises:
         Undecided: If a weight is smaller or larger.
     """
-    arrays = {f"{s.name}, {name}": a for s in weights.stages for name, a in s.arrays.items()}
+    arrays = {
+        f"{stage.name}, {name}": array
+        for stage in weights.stages
+        for name, array in stage.arrays.items()
+    }
     arrays |= {f"registers, {name}": a for name, a in vars(held).items() if a is not None}
     for name, array in arrays.items():
         sizes = np.abs(array[array != 0])

@@ -1,5 +1,6 @@
 """`everyformer inspect`: how the tokens of one sequence move through a network."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -51,7 +52,10 @@ def inspect(
         raise typer.BadParameter(msg)
     x = sequences[sequence]
     with progress_bar() as progress:
-        stages = loaded.trace(x, progress)
+        prefix = loaded.architecture.num_prefix  # the sequence stands behind it
+        stages = [
+            replace(step, state=step.state[prefix:]) for step in loaded.trace(x, progress)
+        ]
         names = [stage.name for stage in loaded.stages if stage.name in SHIFTS]
         known = loaded.construction is not None and names
         shifts = loaded.trace_blocks(x, names[0]) if known else ()

@@ -241,9 +241,11 @@ class Executor:
         c = self.construction
         if c is not None:
             bits = int(c.id_high * c.grid).bit_length()
+            why = f"ids need {bits} bits and its ramps are {float(c.ramp_width):.1g} wide"
+            if c.theorem == "Partition":
+                why = "scores are differences of large numbers"
             msg = (
-                f"This network's ids need {bits} bits and its ramps are "
-                f"{float(c.ramp_width):.1g} wide; float32 has 24 bits, and every output "
+                f"This network's {why}; float32 has 24 bits, and every output "
                 "would be wrong. Use float64; float32 is for networks of another origin."
             )
             raise NumberKindError(msg)
