@@ -94,7 +94,7 @@ def test_a_false_claim_is_refuted(everyformer: Command, swap_mean_4: Path) -> No
     edit(swap_mean_4, claim("1/10"))
     output = everyformer("verify", swap_mean_4, code=1).stdout
     assert output.startswith("REFUTED: d_2(swap_mean, g) <= 0.1, g in real arithmetic")
-    assert "because d_2(f, g) is at least 0.2" in output
+    assert "because d_2(swap_mean, g) is at least 0.2" in output
     assert "above 0.1" in output
 
 

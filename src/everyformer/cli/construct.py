@@ -197,12 +197,14 @@ def cost_report(built: Built, proved: Certificate | None) -> dict[str, Any]:
                 for name, bound in bounds.items()
             },
         }
-    return {
+    report = {
         "plan": built.plan.to_json(),
         "cost": built.cost.to_json(),
         "certificate": certified,
-        "comparison": built.comparison and built.comparison.to_json(),
     }
+    if built.comparison is not None:
+        report["comparison"] = built.comparison.to_json()
+    return report
 
 
 def certificate_text(proved: Certificate | None) -> str:
