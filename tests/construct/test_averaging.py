@@ -267,7 +267,7 @@ def test_a_tolerance() -> None:
 
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"grid": 8, "p": float("inf")}, ToleranceError, "partition of unity"),
-    ({"grid": 8, "attention": "urpe"}, AttentionError, "scores are 0"),
+    ({"grid": 8, "attention": "urpe"}, AttentionError, "positions are read in"),
     ({"grid": 8, "softened": False}, GridError, r"network\.exact"),
     ({"grid": 8, "spacing": 8}, GridError, "spacing=8"),
     ({"grid": 8, "variant": "other"}, GridError, "variant='other' does not exist"),
