@@ -1,6 +1,9 @@
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 import everyformer as ef
 
@@ -81,3 +84,27 @@ def test_targets_lists_the_gallery(everyformer: Command) -> None:
     assert "2, equivariant" in output
     assert "3, positions" in output
     assert "The sequence backwards." in output
+
+
+def test_all_methods_side_by_side(
+    everyformer: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ("plan", "reverse", "--compare", "--tol", 0.1)
+    output = everyformer(*arguments).stdout
+    for name in ("partition of", "averaging, wide", "Yun et al.,"):
+        assert name in output
+    assert (tmp_path / "reverse-comparison.png").stat().st_size > 1000
+    shown = json.loads(everyformer(*arguments, "--json", "--plot", "other.png").stdout)
+    assert shown == ef.compare(ef.targets.reverse(2, 1), 0.1).to_json()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "other.png",
+        "reverse-comparison.png",
+    ]
+    wrong = everyformer("plan", "reverse", "--compare", "--grid", 4, code=2).stderr
+    assert "--compare needs --tol and no --grid" in wrong
+    assert (
+        "belong to --compare"
+        in everyformer("plan", "reverse", "--grid", 4, "--tol", 0.1, code=2).stderr
+    )
+    assert "Give --grid K" in everyformer("plan", "reverse", code=2).stderr

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import everyformer as ef
+from everyformer.construct.assembly import build_network, tabulate
 from everyformer.construct.averaging import (
     Averaging,
     Variant,
@@ -17,7 +18,6 @@ from everyformer.construct.averaging import (
     table_keys,
 )
 from everyformer.construct.averaging_plan import AveragingPlan, plan_averaging
-from everyformer.construct.pipeline import build_network, tabulate
 from everyformer.construct.table import Table
 from everyformer.errors import (
     AttentionError,

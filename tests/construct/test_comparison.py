@@ -1,13 +1,16 @@
 """All methods side by side, before any is built."""
 
+import math
+from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
 import everyformer as ef
-from everyformer.construct import comparison
+from everyformer.construct import comparison, pipeline
 from everyformer.construct.comparison import Candidate, Comparison, compare
-from everyformer.errors import TargetError, ToleranceError
+from everyformer.errors import GridError, TargetError, ToleranceError
 
 
 def by_name(found: Comparison) -> dict[str, Candidate]:
@@ -51,7 +54,8 @@ def test_the_cheapest_comes_first_in_the_table(centring: Comparison) -> None:
     assert order == sorted(order)
     lines = str(centring).splitlines()
     first = centring.by_cost()[0][0].settings.name
-    assert [line for line in lines if "," in line or "unity" in line][1].startswith(first)
+    heading = next(i for i, line in enumerate(lines) if line.startswith("method"))
+    assert lines[heading + 1].startswith(first)
     assert lines[-2].split()[-1] == "no"
     assert lines[-1].startswith("Yun et al., Theorem 2: best bound")
     assert centring.to_json()["cheapest"] == centring.by_cost()[0][0].settings.name
@@ -92,3 +96,70 @@ def test_too_many_cells_are_said_and_not_examined(
     assert all("grid=16 has 4,096 cells" in line for line in found.remarks())
     assert [one.settings.method for one, _ in found.by_cost()] == ["partition"]
     assert all("the next grid fails" in line for line in found.remarks())
+
+
+def test_auto_builds_the_cheapest_and_proves_it() -> None:
+    built = ef.construct(ef.targets.reverse(2, 1), tol=0.05, method="auto")
+    assert built.comparison is not None
+    candidate, point = built.comparison.by_cost()[0]
+    assert candidate.settings.method == "partition"
+    assert built.plan.parameters == point.plan.parameters == built.cost.parameters
+    assert built.certificate.verdict is ef.Verdict.PROVED
+    assert built.certificate.eps == Fraction(1, 20)
+    for bound in (built.certificate.bound, built.certificate.float64_bound):
+        assert bound is not None
+        assert bound <= 0.05
+
+
+def test_the_supremum_leaves_one_method() -> None:
+    found = compare(ef.targets.reverse(2, 1), 0.05, p=math.inf)
+    assert [one.settings.method for one in found.candidates] == ["partition"]
+    assert "d_inf(f, g) <= 0.05" in str(found)
+
+
+def test_a_plan_whose_network_falls_short_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Negative control: nothing is returned on the word of its plan."""
+    target = ef.targets.reverse(2, 1)
+    found = compare(target, 0.1)
+    order = [candidate.settings.name for candidate, _ in found.by_cost()]
+    fails = [order[0]]
+    proper = pipeline.certify
+
+    def fail_first(network: ef.Network, *given: Any, **more: Any) -> ef.Certificate:
+        proved = proper(network, *given, **more)
+        wrong = network.architecture.num_prefix > 0 or len(fails) > 1
+        return (
+            replace(proved, claims=(), bound=None, float64_bound=None) if wrong else proved
+        )
+
+    monkeypatch.setattr(pipeline, "certify", fail_first)
+    built = pipeline.build_cheapest(target, found)
+    assert built.plan.source == "averaging attention with positions, wide"
+    fails += order[1:]
+    with pytest.raises(ToleranceError, match="No method brings") as error:
+        pipeline.build_cheapest(target, found)
+    assert all(name in str(error.value) for name in order)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"grid": 4}, "compares methods for a tolerance"),
+        ({"tol": 0.1, "variant": "narrow"}, "variant='narrow' with method='auto'"),
+        ({"tol": 0.1, "decay": 2}, "decay=2 with method='auto'"),
+        ({"tol": 0.1, "softened": False}, "softened=False with method='auto'"),
+    ],
+)
+def test_auto_leaves_nothing_fixed(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(GridError, match=text):
+        ef.construct(ef.targets.reverse(2, 1), method="auto", **settings)
+
+
+def test_a_pattern_adds_its_row() -> None:
+    target = ef.targets.reverse(3, 1)
+    found = compare(target, 0.3, pattern=ef.patterns.star(3))
+    sparse = by_name(found)["sparse, star"].chosen
+    assert sparse is not None
+    assert sparse.plan.architecture.class_name == "ST^{2,1,4}"

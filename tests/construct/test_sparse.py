@@ -8,7 +8,7 @@ import pytest
 
 import everyformer as ef
 from everyformer import patterns
-from everyformer.construct.pipeline import build_network, proof_steps
+from everyformer.construct.assembly import build_network, proof_steps
 from everyformer.construct.quantise import positional_encoding
 from everyformer.construct.sparse import overwritten, sparse_ids
 from everyformer.construct.sparse_constants import (

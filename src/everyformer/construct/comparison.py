@@ -204,8 +204,8 @@ HEADINGS = (
     "non-\nzeros <=",
     "bits",
     "planned\nbound",
-    "a run",
-    "memory",
+    "a run,\nabout",
+    "memory,\nabout",
 )
 """Attention layers; bits of the largest id; about the time of a run of one sequence on one
 core, and about the memory while building."""
