@@ -21,6 +21,7 @@ def tiny_run(
     dropout: float = 0.0,
     dim: int = 16,
     resume: bool = False,
+    deadline: float | None = None,
     **more: Any,
 ) -> Outcome:
     """A model of 2 blocks on even token prediction."""
@@ -34,7 +35,10 @@ def tiny_run(
         "checkpoint_every": 7,
     }  # fmt: skip
     config = TrainConfig(**(settings | more))
-    return train(lambda: Encoder(model), TASK, config, folder=folder, resume=resume)
+    return train(
+        lambda: Encoder(model), TASK, config, folder=folder, resume=resume,
+        deadline=deadline,
+    )  # fmt: skip
 
 
 def losses(lines: list[dict[str, Any]]) -> dict[int, float]:

@@ -30,6 +30,8 @@ class TrainConfig:
         clip: Largest norm of the gradient; None does not clip.
         precision: "fp32", or "bf16" products with weights and sums in float32.
         compile: Whether `torch.compile` compiles the blocks of the model.
+        record: Whether one GPU replays an update from a CUDA graph instead of launching
+            its kernels one by one; with several processes or on a CPU it changes nothing.
         seed: Of weights, data and dropout.
         log_every: Updates between two lines of the log.
         evaluate_every: Updates between two evaluations; 0 evaluates at the end only.
@@ -51,6 +53,7 @@ class TrainConfig:
     clip: float | None = None
     precision: Precision = "fp32"
     compile: bool = False
+    record: bool = False
     seed: int = 0
     log_every: int = 10
     evaluate_every: int = 0

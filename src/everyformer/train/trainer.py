@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import torch
 from accelerate import Accelerator
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from everyformer.errors import TrainingError
@@ -20,6 +21,7 @@ from everyformer.layers.decay import parameter_groups
 from everyformer.train.config import TrainConfig
 from everyformer.train.objective import Objective
 from everyformer.train.randomness import Split, mixed_key
+from everyformer.train.recorded import Recorded
 from everyformer.train.schedule import learning_rate
 from everyformer.train.task import Task, share
 
@@ -63,37 +65,55 @@ class Trainer:
         self.optimiser = torch.optim.AdamW(
             parameter_groups(self.objective, config.weight_decay),
             lr=config.lr, betas=config.betas, eps=config.eps,
-            fused=self.device.type == "cuda",
+            fused=self.device.type == "cuda", capturable=self.recorded,
         )  # fmt: skip
         self._wrapped = accelerator.prepare_model(self.objective)
+        self._rates = [torch.tensor(0.0, device=self.device) for _ in range(2)]
+        self._updated = Recorded(self._update) if self.recorded else self._update
+
+    @property
+    def recorded(self) -> bool:
+        """Whether updates are replayed from a CUDA graph."""
+        alone = self.accelerator.num_processes == 1
+        return self.config.record and alone and self.device.type == "cuda"
 
     def update(self) -> Tensor:
         """One update of the weights; returns the loss of this process's sequences."""
-        config, accelerator = self.config, self.accelerator
-        rank, parts = accelerator.process_index, config.accumulation
+        config, rank = self.config, self.accelerator.process_index
         torch.manual_seed(mixed_key(config.seed, DROPOUT, self.step, rank))
-        weights, tables = self.optimiser.param_groups
-        weights["lr"] = learning_rate(config, self.step)
-        tables["lr"] = weights["lr"] * config.table_lr
+        rate = learning_rate(config, self.step)
+        self._set_rates(rate, rate * config.table_lr)
+        numbers = share(
+            config.batch, self.step, rank, self.accelerator.num_processes, self.device
+        )
+        loss = self._updated(numbers)
+        self.step += 1
+        return loss
+
+    def _set_rates(self, *rates: float) -> None:
+        """Of weights and of tables; a graph reads them where it has found them."""
+        for group, place, rate in zip(
+            self.optimiser.param_groups, self._rates, rates, strict=True
+        ):
+            group["lr"] = place.fill_(rate) if self.recorded else rate
+
+    def _update(self, numbers: Int[Tensor, " b"]) -> Tensor:
+        """The update by these sequences of the training set, at the rates that are set."""
+        config, accelerator = self.config, self.accelerator
+        parts = numbers.chunk(config.accumulation)
+        self.optimiser.zero_grad(set_to_none=True)
         total = torch.zeros((), device=self.device)
-        for part in range(parts):
-            numbers = share(
-                config.batch, self.step, rank * parts + part,
-                accelerator.num_processes * parts, self.device,
-            )  # fmt: skip
-            waits = (
-                nullcontext() if part == parts - 1 else accelerator.no_sync(self._wrapped)
-            )
+        for part in parts:
+            last = part is parts[-1]
+            waits = nullcontext() if last else accelerator.no_sync(self._wrapped)
             with waits:
                 with self._autocast():
-                    loss = self._wrapped(*self.task.sample("train", numbers)) / parts
+                    loss = self._wrapped(*self.task.sample("train", part)) / len(parts)
                 accelerator.backward(loss)
             total += loss.detach()
         if config.clip is not None:
             accelerator.clip_grad_norm_(self.objective.parameters(), config.clip)
         self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
-        self.step += 1
         return total
 
     def global_loss(self, loss: Tensor) -> float:

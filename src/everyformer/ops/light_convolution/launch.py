@@ -8,6 +8,7 @@ import triton
 from jaxtyping import Float
 from torch import Tensor
 
+from everyformer.ops.launching import launch
 from everyformer.ops.light_convolution import kernels as jitted
 from everyformer.ops.light_convolution.blocked import diagonals
 
@@ -63,13 +64,15 @@ def convolve(
     tiles, _ = _tiles(x, n)
     width = triton.cdiv(tiles.outputs + length - 1, tiles.chunk) * tiles.chunk
     matrices = torch.empty(count, tiles.outputs, width, dtype=x.dtype, device=x.device)
-    kernels._toeplitz_kernel[(width // tiles.chunk, count)](
-        filters.contiguous(), matrices, length, width, BM=tiles.outputs, BK=tiles.chunk
-    )
+    launch(
+        kernels._toeplitz_kernel, (width // tiles.chunk, count),
+        filters.contiguous(), matrices, length, width, BM=tiles.outputs, BK=tiles.chunk,
+    )  # fmt: skip
     out = torch.empty(b, n, d, dtype=x.dtype, device=x.device)
     columns = b * (d // count)
     grid = (triton.cdiv(n, tiles.outputs), triton.cdiv(columns, tiles.columns), count)
-    kernels._convolve_kernel[grid](
+    launch(
+        kernels._convolve_kernel, grid,
         x, matrices, out, *x.stride()[:2], *out.stride()[:2], n, columns, left, width,
         R=d // count, BM=tiles.outputs, BN=tiles.columns, BK=tiles.chunk,
         PRECISION=_precision(x), num_warps=tiles.warps, num_stages=tiles.stages,
@@ -97,7 +100,8 @@ def filter_gradient(
     products = torch.empty(
         shares, count, tiles.outputs, width, dtype=torch.float32, device=x.device
     )
-    kernels._filter_gradient_kernel[(chunks, count, shares)](
+    launch(
+        kernels._filter_gradient_kernel, (chunks, count, shares),
         grad, x, products, *grad.stride()[:2], *x.stride()[:2],
         n, columns, left, width, along, pieces,
         R=d // count, BM=tiles.outputs, BN=tiles.columns, BK=tiles.chunk,

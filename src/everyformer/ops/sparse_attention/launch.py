@@ -8,6 +8,7 @@ import triton
 from torch import Tensor
 
 from everyformer.errors import InputError
+from everyformer.ops.launching import launch
 from everyformer.ops.sparse_attention.kernels import edges as edges_jitted
 from everyformer.ops.sparse_attention.kernels import joining as joining_jitted
 from everyformer.ops.sparse_attention.kernels import star as star_jitted
@@ -181,11 +182,16 @@ class Problem:
         return [*found, self.padded.stride(0) if self.options["HAS_PAD"] else 0]
 
     def buffer(self, slots: Slots | None, width: int, several: int = 1) -> Tensor:
-        """Memory for the slots of several sums, float32; a placeholder for none."""
+        """Memory for the slots of several sums, float32; q as a placeholder for none."""
         if slots is None:
-            return self.q.expand(several, *self.q.shape)
+            return self.q
         shape = (several, self.pairs, slots.rows, width)
         return torch.empty(shape, dtype=torch.float32, device=self.q.device)
+
+
+def _two(buffer: Tensor, slots: Slots | None) -> tuple[Tensor, ...]:
+    """The halves of a buffer for two sums."""
+    return (buffer, buffer) if slots is None else buffer.unbind()
 
 
 def _addressable(x: Tensor) -> Tensor:
@@ -237,7 +243,8 @@ def _forward_tiles(
     B, H, n, D = p.q.shape
     part, part_lse = p.buffer(walk.slots, D), p.buffer(walk.slots, 1)
     rows = 0 if walk.slots is None else walk.slots.rows
-    tiles._forward_kernel[(walk.programs, B * H)](
+    launch(
+        tiles._forward_kernel, (walk.programs, B * H),
         p.q, p.k, p.v, p.padded, *walk.lists, out, lse, part, part_lse,
         *p.strides(p.q, p.k, p.v), rows, H, n, p.scale * LOG2_E, *walk.numbers,
         OWN=own, AGAIN=again, num_warps=sizes.warps, num_stages=sizes.stages,
@@ -253,7 +260,8 @@ def _forward_edges(
     part, part_lse = p.buffer(walk.slots, D), p.buffer(walk.slots, 1)
     rows = 0 if walk.slots is None else walk.slots.rows
     strands = walk.strands.shape[0]
-    edges._forward_kernel[(triton.cdiv(strands, STRANDS["R"]), B * H)](
+    launch(
+        edges._forward_kernel, (triton.cdiv(strands, STRANDS["R"]), B * H),
         p.q, p.k, p.v, p.padded, walk.strands, walk.partners, out, lse, part, part_lse,
         *p.strides(p.q, p.k, p.v), strands, rows, H, n, p.scale * LOG2_E,
         AGAIN=again, SLOTS=walk.slots is not None, **STRANDS, **p.options,
@@ -264,7 +272,8 @@ def _forward_edges(
 def _forward_star(p: Problem, walk: StarWalk, out: Tensor, lse: Tensor) -> None:
     B, H, n, D = p.q.shape
     part, part_lse = p.buffer(walk.slots, D), p.buffer(walk.slots, 1)
-    star._forward_kernel[(walk.slots.rows, B * H)](
+    launch(
+        star._forward_kernel, (walk.slots.rows, B * H),
         p.q, p.k, p.v, p.padded, out, lse, part, part_lse,
         *p.strides(p.q, p.k, p.v), walk.slots.rows, H, n, walk.width, p.scale * LOG2_E,
         NARROW=_narrow(walk), **RING, **p.options,
@@ -287,21 +296,22 @@ def _join_softmax(
 ) -> None:
     if slots is None:
         return
-    joining._softmax_kernel[(slots.joins.shape[0], p.pairs)](
+    launch(
+        joining._softmax_kernel, (slots.joins.shape[0], p.pairs),
         part, part_lse, slots.joins, out, lse, slots.stride, slots.rows, p.q.shape[2],
         AGAIN=again, T=_at_once(slots), D=p.options["D"], BLOCK_D=p.options["BLOCK_D"],
     )  # fmt: skip
 
 
 def _join_sums(
-    p: Problem, slots: Slots | None, part: Tensor, totals: Tensor, again: bool
+    p: Problem, slots: Slots | None, part: Tensor, totals: tuple[Tensor, ...], again: bool
 ) -> None:
     """Add the slots of one or several gradients up, which lie one after the other."""
     if slots is None:
         return
-    several = totals.shape[0] if totals.dim() > 4 else 1
-    joining._sum_kernel[(slots.joins.shape[0], several * p.pairs)](
-        part, slots.joins, totals, slots.stride, slots.rows, p.q.shape[2],
+    launch(
+        joining._sum_kernel, (slots.joins.shape[0], len(totals) * p.pairs),
+        part, slots.joins, totals[0], slots.stride, slots.rows, p.q.shape[2],
         AGAIN=again, T=_at_once(slots), D=p.options["D"], BLOCK_D=p.options["BLOCK_D"],
     )  # fmt: skip
 
@@ -337,7 +347,7 @@ def backward(
         step.dq_tiles(walks.tiles(number, "queries", tuning.dq), tuning.dq, own, again)
         walk = walks.tiles(number, "keys", tuning.dkv)
         step.dkv_tiles(walk, tuning.dkv, again or own)
-    dq, dk, dv = step.gradients.to(q.dtype)
+    dq, dk, dv = (x.to(q.dtype) for x in step.gradients)
     return dq, dk, dv
 
 
@@ -345,7 +355,8 @@ def backward(
 class Backward:
     """The backward pass: its tensors, and one method for each kernel.
 
-    dQ of the first piece comes first: it fills in delta, which all others read.
+    dQ of the first piece comes first: it fills in delta, which all others read. The
+    gradients of q, k and v lie one after the other.
     """
 
     p: Problem
@@ -353,7 +364,7 @@ class Backward:
     out: Tensor
     lse: Tensor
     delta: Tensor
-    gradients: Tensor
+    gradients: tuple[Tensor, ...]
 
     @classmethod
     def of(
@@ -362,7 +373,7 @@ class Backward:
         """With memory for the gradients."""
         dtype = torch.float32 if several else p.q.dtype
         device = p.q.device
-        gradients = torch.empty(3, *p.q.shape, dtype=dtype, device=device)
+        gradients = torch.empty(3, *p.q.shape, dtype=dtype, device=device).unbind()
         delta = torch.empty(p.q.shape[:3], dtype=torch.float32, device=device)
         return cls(p, grad_out, out.contiguous(), lse, delta, gradients)
 
@@ -377,23 +388,25 @@ class Backward:
         p = self.p
         part = p.buffer(walk.slots, p.options["D"])
         rows = 0 if walk.slots is None else walk.slots.rows
-        tiles._dq_kernel[(walk.programs, p.pairs)](
+        launch(
+            tiles._dq_kernel, (walk.programs, p.pairs),
             p.q, p.k, p.v, p.padded, *walk.lists, self.grad_out, self.out, self.lse,
             self.delta, *self.gradients, part,
             *p.strides(p.q, p.k, p.v, self.grad_out), rows, *self.scalars, *walk.numbers,
             OWN=own, AGAIN=again, num_warps=sizes.warps, num_stages=sizes.stages,
             **walk.options, **p.tile_options,
         )  # fmt: skip
-        _join_sums(p, walk.slots, part, self.gradients[0], again)
+        _join_sums(p, walk.slots, part, self.gradients[:1], again)
 
     def dkv_tiles(self, walk: TileWalk, sizes: Tiles, again: bool) -> None:
         """dK and dV by tiles of keys."""
         p = self.p
         parts = p.buffer(walk.slots, p.options["D"], several=2)
         rows = 0 if walk.slots is None else walk.slots.rows
-        tiles._dkv_kernel[(walk.programs, p.pairs)](
+        launch(
+            tiles._dkv_kernel, (walk.programs, p.pairs),
             p.q, p.k, p.v, p.padded, *walk.lists, self.grad_out, self.lse, self.delta,
-            *self.gradients[1:], *parts,
+            *self.gradients[1:], *_two(parts, walk.slots),
             *p.strides(p.q, p.k, p.v, self.grad_out), rows, *self.scalars, *walk.numbers,
             AGAIN=again, num_warps=sizes.warps, num_stages=sizes.stages,
             **walk.options, **p.tile_options,
@@ -406,13 +419,14 @@ class Backward:
         part = p.buffer(walk.slots, p.options["D"])
         rows = 0 if walk.slots is None else walk.slots.rows
         strands = walk.strands.shape[0]
-        edges._dq_kernel[(triton.cdiv(strands, STRANDS["R"]), p.pairs)](
+        launch(
+            edges._dq_kernel, (triton.cdiv(strands, STRANDS["R"]), p.pairs),
             p.q, p.k, p.v, p.padded, walk.strands, walk.partners, self.grad_out, self.out,
             self.lse, self.delta, self.gradients[0], part,
             *p.strides(p.q, p.k, p.v, self.grad_out), strands, rows, *self.scalars,
             AGAIN=again, SLOTS=walk.slots is not None, **STRANDS, **p.options,
         )  # fmt: skip
-        _join_sums(p, walk.slots, part, self.gradients[0], again)
+        _join_sums(p, walk.slots, part, self.gradients[:1], again)
 
     def dkv_edges(self, walk: EdgeWalk, again: bool) -> None:
         """dK and dV by strands of keys."""
@@ -420,9 +434,10 @@ class Backward:
         parts = p.buffer(walk.slots, p.options["D"], several=2)
         rows = 0 if walk.slots is None else walk.slots.rows
         strands = walk.strands.shape[0]
-        edges._dkv_kernel[(triton.cdiv(strands, STRANDS["R"]), p.pairs)](
+        launch(
+            edges._dkv_kernel, (triton.cdiv(strands, STRANDS["R"]), p.pairs),
             p.q, p.k, p.v, p.padded, walk.strands, walk.partners, self.grad_out, self.lse,
-            self.delta, *self.gradients[1:], *parts,
+            self.delta, *self.gradients[1:], *_two(parts, walk.slots),
             *p.strides(p.q, p.k, p.v, self.grad_out), strands, rows, *self.scalars,
             AGAIN=again, SLOTS=walk.slots is not None, **STRANDS, **p.options,
         )  # fmt: skip
@@ -433,7 +448,8 @@ class Backward:
         p = self.p
         H, n, scale, back_scale = self.scalars
         parts = p.buffer(walk.slots, p.options["D"], several=3)
-        star._backward_kernel[(walk.slots.rows, p.pairs)](
+        launch(
+            star._backward_kernel, (walk.slots.rows, p.pairs),
             p.q, p.k, p.v, p.padded, self.grad_out, self.out, self.lse, *self.gradients,
             parts, *p.strides(p.q, p.k, p.v, self.grad_out),
             walk.slots.rows, H, n, walk.width, scale, back_scale,

@@ -7,6 +7,7 @@ import torch
 import triton
 from torch import Tensor
 
+from everyformer.ops.launching import launch
 from everyformer.ops.toeplitz_attention import kernels as jitted
 from everyformer.ops.toeplitz_attention.kernels import LOG2_E, PAD
 
@@ -176,7 +177,8 @@ def forward(
     lse = torch.empty(B, H, n_q, dtype=torch.float32, device=q.device)
     tiles = tuning_for(q).forward
     p = problem
-    kernels._forward_kernel[(triton.cdiv(n_q, tiles.queries), B * H)](
+    launch(
+        kernels._forward_kernel, (triton.cdiv(n_q, tiles.queries), B * H),
         p.q, p.k, p.v, p.table, p.padded, out, lse,
         *p.strides(p.q, p.k, p.v, out), *p.vector_strides(),
         H, n_q, n_k, scale * LOG2_E,
@@ -255,7 +257,8 @@ class Backward:
         p, tiles = self.problem, self.tuning.dq
         B, H, n_q, n_k = p.sizes
         dq = torch.empty(p.q.shape, dtype=p.q.dtype, device=p.q.device)
-        kernels._dq_kernel[(triton.cdiv(n_q, tiles.queries), B * H)](
+        launch(
+            kernels._dq_kernel, (triton.cdiv(n_q, tiles.queries), B * H),
             *self.inputs, self.out, dq, *self.strides,
             H, n_q, n_k, p.scale * LOG2_E, p.scale,
             BM=tiles.queries, BN=tiles.keys,
@@ -268,7 +271,8 @@ class Backward:
         p, tiles = self.problem, self.tuning.dkv
         B, H, n_q, n_k = p.sizes
         dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (p.k, p.v))
-        kernels._dkv_kernel[(triton.cdiv(n_k, tiles.keys), B * H)](
+        launch(
+            kernels._dkv_kernel, (triton.cdiv(n_k, tiles.keys), B * H),
             *self.inputs, dk, dv, *self.strides, H, n_q, n_k, p.scale * LOG2_E, p.scale,
             BM=tiles.queries, BN=tiles.keys,
             num_warps=tiles.warps, num_stages=tiles.stages, **p.options,
@@ -295,7 +299,8 @@ class Backward:
             return make(shape, dtype=torch.float32, device=p.q.device)
 
         strips_b, strips_c = strips(needs_bias), strips(needs_gain)
-        kernels._diagonal_kernel[(programs, splits * H)](
+        launch(
+            kernels._diagonal_kernel, (programs, splits * H),
             *self.inputs, strips_b, strips_c, *self.strides,
             B, H, n_q, n_k, p.scale * LOG2_E, share,
             T=T, NEEDS_BIAS=needs_bias, NEEDS_GAIN=needs_gain,
