@@ -49,10 +49,10 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Any:
     found = import_module("everyformer.ops.sparse_attention.launch")
     walks = import_module("everyformer.ops.sparse_attention.walks")
     sizes = import_module("everyformer.ops.toeplitz_attention.launch").Tiles(16, 16, 4, 2)
-    monkeypatch.setattr(found, "FULL", found.Tuning(sizes, sizes, sizes))
-    monkeypatch.setattr(found, "RING", {"M": 8, "num_warps": 4})
-    monkeypatch.setattr(found, "WIDEST_UNROLLED", 1)
-    monkeypatch.setattr(found, "STRANDS", {"R": 8, "E": 2, "num_warps": 4})
+    monkeypatch.setattr(found.tuning, "FULL", found.tuning.Tuning(sizes, sizes, sizes))
+    monkeypatch.setattr(found.tuning, "RING", {"M": 8, "num_warps": 4})
+    monkeypatch.setattr(found.tuning, "WIDEST_UNROLLED", 1)
+    monkeypatch.setattr(found.tuning, "STRANDS", {"R": 8, "E": 2, "num_warps": 4})
     for name, longest in (("CHUNK", 12), ("LIST", 2), ("STRAND", 3)):
         monkeypatch.setattr(walks, f"LONGEST_{name}", longest)
     return found
@@ -102,15 +102,16 @@ def test_strides_are_respected(launch: Any) -> None:
 def test_more_heads_than_a_grid_has_room_for(launch: Any) -> None:
     q = torch.zeros(1, 1, 1, 16).expand(11000, 2, 1, 16)
     with pytest.raises(InputError, match="22000 pairs, but one call takes 21845"):
-        launch.Problem.of(q, q, q, SCALE, None)
-    assert launch.Problem.of(q[:10], q[:10], q[:10], SCALE, None).pairs == 20
+        launch.forward(q, q, q, launch.Walks((), 1, q.device), SCALE, None)
+    assert launch.Problem.of((q[:10], q, q), SCALE, None).pairs == 20
 
 
 def test_nothing_of_other_paths_is_used(
     launch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Negative control of the fixture: without the kernel nothing runs."""
-    monkeypatch.setattr(launch.tiles, "_dkv_kernel", None)
+    kernel = import_module("everyformer.ops.sparse_attention.kernels.tiles")
+    monkeypatch.setattr(kernel, "_dkv_kernel", None)
     x = given_tensors(5, 16, batch=1, heads=1).to(torch.float32).to(torch.float32, DEVICE)
-    with pytest.raises(TypeError):
+    with pytest.raises(AttributeError, match="NoneType"):
         kernels(launch, x, patterns.Window(5, 1, 1))

@@ -1,47 +1,79 @@
 """Launch Triton kernels, many of which run shorter than Triton looks for their binary."""
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
-MOST_KEYS = 4096
-"""Kinds of calls that are remembered; then all are forgotten, and looked up anew."""
+ALIGNMENT = 16
+"""Bytes; a binary may rely on it."""
 
-_BINARIES: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
+MOST_PREPARED = 1024
+"""Launches that are remembered; then all are forgotten, and prepared anew."""
+
+
+class Prepared:
+    """A launch of which all but the tensors is fixed: kernel, grid, numbers, options.
+
+    A binary depends on these, on the dtypes of the tensors and on their alignment, so it is
+    the same in all calls with aligned tensors of the same dtypes: Triton is asked once.
+
+    Args:
+        kernel: A function by `triton.jit`: tensors first, numbers, then constants.
+        grid: Numbers of programs.
+        numbers: Integers and floats.
+        options: The constants, and options of Triton.
+    """
+
+    __slots__ = ("_binary", "_constants", "_grid", "_kernel", "_numbers", "_options")
+
+    def __init__(
+        self, kernel: Any, grid: tuple[int, ...], *numbers: float, **options: Any
+    ) -> None:
+        """See the class."""
+        self._kernel, self._numbers, self._options = kernel, numbers, options
+        self._grid = (*grid, 1, 1)[:3]
+        names = [name for name in kernel.arg_names if name in options]
+        self._constants = tuple(options[name] for name in names)
+        self._binary: Any = None
+
+    def __call__(self, *tensors: Tensor) -> None:
+        """Launch on the current device."""
+        aligned = not any([x.data_ptr() % ALIGNMENT for x in tensors])  # noqa: C419 (speed)
+        if self._binary is not None and aligned:
+            self._binary[self._grid](*tensors, *self._numbers, *self._constants)
+            return
+        binary = self._kernel[self._grid](*tensors, *self._numbers, **self._options)
+        if aligned:
+            self._binary = binary  # None in the interpreter
+
+
+_PREPARED: dict[tuple[Any, ...], Prepared] = {}
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **options: Any) -> None:
-    """What kernel[grid](*given, **options) does, with a shorter look-up.
-
-    A binary depends on dtypes and on the alignment of tensors, on whether integers are 1,
-    multiples of 16 or long, and on the options; never on a float. The key says all of it.
+    """What kernel[grid](*given, **options) does, prepared when it is first seen.
 
     Args:
         kernel: A function by `triton.jit`.
         grid: Numbers of programs.
-        given: The arguments but for constants, in order.
-        options: The constants, which come last in the signature, and options of Triton.
+        given: Tensors, then numbers.
+        options: The constants, and options of Triton.
     """
-    device = given[0].device
-    if device.type != "cuda":  # the interpreter
-        kernel[grid](*given, **options)
-        return
-    key = (kernel, device.index, *map(_kind, given), *options.items())
-    with torch.cuda.device(device):
-        if key in _BINARIES:
-            binary, constants = _BINARIES[key]
-            binary[(*grid, 1, 1)[:3]](*given, *constants)
-            return
-        binary = kernel[grid](*given, **options)
-    if len(_BINARIES) >= MOST_KEYS:
-        _BINARIES.clear()
-    constants = tuple(options[name] for name in kernel.arg_names[len(given) :])
-    _BINARIES[key] = (binary, constants)
+    tensors = [x for x in given if isinstance(x, Tensor)]
+    numbers = given[len(tensors) :]
+    device = tensors[0].device
+    kinds = [x.dtype for x in tensors]
+    key = (id(kernel), device, grid, numbers, *kinds, *options.values())
+    if key not in _PREPARED:
+        if len(_PREPARED) >= MOST_PREPARED:
+            _PREPARED.clear()
+        _PREPARED[key] = Prepared(kernel, grid, *numbers, **options)
+    with on(device):
+        _PREPARED[key](*tensors)
 
 
-def _kind(x: Any) -> Any:
-    """What a binary may depend on."""
-    if isinstance(x, Tensor):
-        return x.dtype, x.data_ptr() % 16
-    return None if type(x) is float else x
+def on(device: torch.device) -> AbstractContextManager[Any]:
+    """Makes a GPU the current one, as a launch needs it."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

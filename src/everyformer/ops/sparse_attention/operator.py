@@ -248,10 +248,13 @@ class _Direct(torch.autograd.Function):
         out, lse = _forward(*given)
         ctx.save_for_backward(q, k, v, key_padding, out, lse)
         ctx.mark_non_differentiable(lse)
+        ctx.set_materialize_grads(False)  # or zeros are made for lse
         return out, lse
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad_out: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, grad_out: Tensor | None, _: None) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if grad_out is None:
+            return (None,) * 6
         gradients = _gradients(grad_out, ctx.saved_tensors, ctx.plan, ctx.scale)
         return *gradients, None, None, None

@@ -1,0 +1,108 @@
+"""What calls of the kernels have in common if their tensors have equal shapes."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from everyformer.errors import InputError
+from everyformer.ops.sparse_attention.tuning import MOST_PAIRS
+from everyformer.ops.sparse_attention.walks import Slots
+from everyformer.ops.toeplitz_attention.kernels import LOG2_E
+
+SMALLEST_DOT = 16
+"""Rows and columns that a tensor core takes."""
+
+
+class Problem(NamedTuple):
+    """Shapes, strides and settings; a key for all that is prepared from them.
+
+    Attributes:
+        shape: B, H, n and D.
+        strides: Of q, k, v, and in the backward pass of the gradient of the output.
+        dtype: Of all of them.
+        scale: Of the scores.
+        padded: Whether some keys do not count.
+    """
+
+    shape: torch.Size
+    strides: tuple[tuple[int, ...], ...]
+    dtype: torch.dtype
+    scale: float
+    padded: bool
+
+    @classmethod
+    def of(
+        cls, tensors: tuple[Tensor, ...], scale: float, key_padding: Tensor | None
+    ) -> "Problem":
+        """Of tensors whose last axes are contiguous."""
+        q = tensors[0]
+        strides = tuple([x.stride() for x in tensors])
+        return cls(q.shape, strides, q.dtype, scale, key_padding is not None)
+
+    def check(self) -> None:
+        """Refuse what no launch can do.
+
+        Raises:
+            InputError: If there are more sequences and heads than a GPU can launch.
+        """
+        if self.pairs > MOST_PAIRS:
+            msg = (
+                f"{self.shape[0]} sequences with {self.shape[1]} heads make {self.pairs} "
+                f"pairs, but one call takes {MOST_PAIRS}. Split the batch."
+            )
+            raise InputError(msg)
+
+    @property
+    def pairs(self) -> int:
+        """Batch times heads."""
+        return self.shape[0] * self.shape[1]
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Strides of batch, head and token of each tensor, and of padding by batch."""
+        found = [step for strides in self.strides for step in strides[:3]]
+        return *found, self.shape[2] if self.padded else 0
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """H and n."""
+        return self.shape[1], self.shape[2]
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        """Of the scores in base 2; in the backward pass also that of the gradients."""
+        forward = len(self.strides) == 3
+        return (self.scale * LOG2_E,) if forward else (self.scale * LOG2_E, self.scale)
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """The head size, and its power of two."""
+        D = self.shape[3]
+        return {"D": D, "BLOCK_D": max(SMALLEST_DOT, 1 << (D - 1).bit_length())}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What all kernels over pairs are specialised on."""
+        return {**self.widths, "HAS_PAD": self.padded}
+
+    @property
+    def tile_options(self) -> dict[str, Any]:
+        """Those of the tile kernels."""
+        precision = "ieee" if self.dtype == torch.float32 else "tf32"
+        return self.options | {"PRECISION": precision}
+
+    def buffer(
+        self, slots: Slots | None, width: int, like: Tensor, several: int = 1
+    ) -> Tensor:
+        """Memory for the slots of several sums, float32; `like` itself for none."""
+        if slots is None:
+            return like
+        shape = (several, self.pairs, slots.rows, width)
+        return torch.empty(shape, dtype=torch.float32, device=like.device)
+
+
+def addressable(x: Tensor) -> Tensor:
+    """With a contiguous last axis, and all of a head within 2^31 numbers."""
+    far = x.shape[2] * x.stride(2) >= 2**31
+    return x.contiguous() if x.stride(-1) != 1 or far else x
