@@ -11,6 +11,7 @@ from everyformer.layers.encoder import Encoder
 from everyformer.layers.encoder_config import EncoderConfig
 from everyformer.train.config import TrainConfig
 from everyformer.train.loop import Outcome, train
+from everyformer.train.processes import agreed, process_state
 
 TASK = Synthetic("etp", seq_len=8, tokens=10, seed=3)
 
@@ -58,3 +59,5 @@ if __name__ == "__main__":
         given.folder, dropout=given.dropout, resume=given.resume, steps=given.steps
     )
     (given.folder / f"processes-{done.processes}").touch()
+    rank = process_state().process_index
+    (given.folder / f"agreed-{rank}-{agreed(rank == 1)}").touch()

@@ -49,6 +49,7 @@ class Scale:
         layers: Depths.
         encoder: The other sizes.
         train: How a cell is trained.
+        more_steps: Further updates for each layer after the first.
     """
 
     seq_len: int
@@ -59,6 +60,7 @@ class Scale:
     layers: tuple[int, ...]
     encoder: EncoderConfig
     train: TrainConfig
+    more_steps: int = 0
 
 
 SCALES: dict[Size, Scale] = {
@@ -82,10 +84,11 @@ SCALES: dict[Size, Scale] = {
         256, 16, 15, 25, 128, (1, 2, 3, 4),
         EncoderConfig(2, 2, dim=256, layers=1, heads=4, ffn=512, norm="pre"),
         TrainConfig(
-            steps=2000, batch=128, lr=1e-3, warmup=100, clip=1.0, precision="bf16",
-            log_every=50, evaluate_every=100, evaluate_sequences=2048,
+            steps=2000, batch=32, lr=1e-3, warmup=100, clip=1.0, precision="bf16",
+            record=True, log_every=50, evaluate_every=250, evaluate_sequences=2048,
             checkpoint_every=1000, stop_at=0.9995,
         ),
+        more_steps=1000,
     ),
 }  # fmt: skip
 
@@ -127,7 +130,8 @@ def cell(
         labels=task.symbols,
     )
     best, chance = ceiling(task, pattern, configuration, layers), 1 / task.symbols
-    steps = scale.train.steps if best > chance else -(-scale.train.steps // 4)
+    steps = scale.train.steps + (layers - 1) * scale.more_steps
+    steps = steps if best > chance else -(-steps // 4)
     train = changed(replace(scale.train, steps=steps, seed=seed), changes)
     more = {
         "chance": chance,

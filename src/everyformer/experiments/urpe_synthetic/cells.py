@@ -82,12 +82,12 @@ SCALES: dict[Size, Scale] = {
         extra_tokens=(1000,),
         extra=("ape", "t5+special", "rotary", "alibi", "shaw", "deberta", "xl"),
         train=TrainConfig(
-            steps=20_000, batch=64, lr=1e-4, table_lr=50.0, warmup=500, decay="constant",
-            clip=1.0, precision="bf16", compile=True, log_every=100, evaluate_every=500,
+            steps=16_000, batch=64, lr=2e-4, table_lr=50.0, warmup=500, clip=1.0,
+            precision="bf16", record=True, log_every=100, evaluate_every=500,
             evaluate_sequences=3200, checkpoint_every=5000, stop_at=0.9995,
         ),
-        steps={"none": 1000} | dict.fromkeys(
-            ("t5", "t5+special", "rotary", "alibi", "shaw", "deberta", "xl"), 4000
+        steps={"none": 600} | dict.fromkeys(
+            ("t5", "t5+special", "rotary", "alibi", "shaw", "deberta", "xl"), 3000
         ),
     ),
 }  # fmt: skip

@@ -45,11 +45,17 @@ def _hear(
     acc, l_i, m_i, q, k_base, v_base, pad, ring, here, way, n, stride_kn, stride_vn,
     offs_d, D: tl.constexpr, BLOCK_D: tl.constexpr, HAS_PAD: tl.constexpr,
 ):  # fmt: skip
-    """The neighbour `way` further along: running maximum, sum of exp, of exp * v."""
+    """The neighbour `way` further along."""
     places = _neighbours(ring, way, n)
     heard = _heard(pad, places, here, HAS_PAD)
     k = load_wide(k_base, places, heard, stride_kn, offs_d, D, BLOCK_D)
     v = load_wide(v_base, places, heard, stride_vn, offs_d, D, BLOCK_D)
+    return _weigh(acc, l_i, m_i, q, k, v, heard)
+
+
+@triton.jit
+def _weigh(acc, l_i, m_i, q, k, v, heard):
+    """One key for each query: running maximum, sum of exp, sum of exp * v."""
     s = tl.where(heard, tl.sum(q * k, 1), float("-inf"))
     m_new = tl.maximum(m_i, s)
     m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
@@ -69,7 +75,8 @@ def _forward_kernel(
 ):  # fmt: skip
     """Outputs of M tokens of the ring, and the part of the relay's output they give.
 
-    NARROW is the width if it is small, so that the loop is unrolled; 0 otherwise.
+    NARROW is the width if it is small, so that the loop is unrolled; 0 otherwise. The
+    loop goes over -width .. width without 0, which comes first.
     """
     tile, pair = tl.program_id(0), tl.program_id(1).to(tl.int64)
     b, h = pair // H, pair % H
@@ -86,14 +93,21 @@ def _forward_kernel(
     m_i = tl.where(heard, tl.sum(q * relay_k[None, :], 1), float("-inf"))
     l_i = tl.where(heard, 1.0, 0.0)
     acc = l_i[:, None] * relay_v[None, :]
+    # The tile hears itself: the same rows that the relay hears below.
+    heard = _heard(pad, ring, here, HAS_PAD)
+    k = load_wide(k_base, ring, heard, stride_kn, offs_d, D, BLOCK_D)
+    v = load_wide(v_base, ring, heard, stride_vn, offs_d, D, BLOCK_D)
+    acc, l_i, m_i = _weigh(acc, l_i, m_i, q, k, v, heard)
     if NARROW > 0:
-        for way in tl.static_range(-NARROW, NARROW + 1):
+        for step in tl.static_range(0, 2 * NARROW):
+            way = step - NARROW + step // NARROW
             acc, l_i, m_i = _hear(
                 acc, l_i, m_i, q, k_base, v_base, pad, ring, here, way, n,
                 stride_kn, stride_vn, offs_d, D, BLOCK_D, HAS_PAD,
             )  # fmt: skip
     else:
-        for way in range(-width, width + 1):
+        for step in range(2 * width):
+            way = step - width + step // width
             acc, l_i, m_i = _hear(
                 acc, l_i, m_i, q, k_base, v_base, pad, ring, here, way, n,
                 stride_kn, stride_vn, offs_d, D, BLOCK_D, HAS_PAD,
@@ -105,9 +119,6 @@ def _forward_kernel(
     store_rows(OUT + pair * n * D, ring, here, offs_d, out, D, BLOCK_D)
     tl.store(LSE + pair * n + ring, lse, mask=here)
     # The relay hears the tile; the first program adds the relay itself.
-    heard = _heard(pad, ring, here, HAS_PAD)
-    k = load_wide(k_base, ring, heard, stride_kn, offs_d, D, BLOCK_D)
-    v = load_wide(v_base, ring, heard, stride_vn, offs_d, D, BLOCK_D)
     s = tl.where(heard, tl.sum(relay_q[None, :] * k, 1), float("-inf"))
     first = _heard(pad, last, last == n - 1 + tile, HAS_PAD)
     own = tl.where(first, tl.sum(relay_q * relay_k, 0), float("-inf"))
@@ -127,22 +138,22 @@ def _forward_kernel(
 @triton.jit
 def _pull(
     dq, dk, dv, q, k, v, do, lse, delta, heard, q_base, k_base, v_base, do_base, out_base,
-    lse_base, pad, ring, here, way, n, stride_qn, stride_kn, stride_vn, stride_dn,
+    lse_base, pad, ring, here, way, n, scale, stride_qn, stride_kn, stride_vn, stride_dn,
     offs_d, D: tl.constexpr, BLOCK_D: tl.constexpr, HAS_PAD: tl.constexpr,
 ):  # fmt: skip
-    """The pair with the neighbour `way` further along, both ways; q comes scaled."""
+    """The pair with the neighbour `way` further along, both ways."""
     places = _neighbours(ring, way, n)
     there = _heard(pad, places, here, HAS_PAD)
     k_ = load_wide(k_base, places, there, stride_kn, offs_d, D, BLOCK_D)
     v_ = load_wide(v_base, places, there, stride_vn, offs_d, D, BLOCK_D)
-    p = tl.where(there, tl.exp2(tl.sum(q * k_, 1) - lse), 0.0)
+    p = tl.where(there, tl.exp2(tl.sum(q * k_, 1) * scale - lse), 0.0)
     ds = p * (tl.sum(do * v_, 1) - delta)
     dq += ds[:, None] * k_
     q_ = load_wide(q_base, places, heard, stride_qn, offs_d, D, BLOCK_D)
     do_ = load_wide(do_base, places, heard, stride_dn, offs_d, D, BLOCK_D)
     out_ = load_wide(out_base, places, heard, D, offs_d, D, BLOCK_D)
     lse_ = load_lse(lse_base, places, heard)
-    p = tl.exp2(tl.sum(q_ * k, 1) - lse_)
+    p = tl.exp2(tl.sum(q_ * k, 1) * scale - lse_)
     ds = p * (tl.sum(do_ * v, 1) - tl.sum(do_ * out_, 1))
     dk += ds[:, None] * q_
     dv += p[:, None] * do_
@@ -167,10 +178,9 @@ def _backward_kernel(
     k_base, v_base = K + b * stride_kb + h * stride_kh, V + b * stride_vb + h * stride_vh
     do_base, out_base = DOUT + b * stride_db + h * stride_dh, OUT + pair * n * D
     lse_base = LSE + pair * n
-    # Keys carry the scale: k for the tile's own keys, q for its queries.
     heard = _heard(pad, ring, here, HAS_PAD)
-    q = load_wide(q_base, ring, here, stride_qn, offs_d, D, BLOCK_D) * scale
-    k = load_wide(k_base, ring, heard, stride_kn, offs_d, D, BLOCK_D) * scale
+    q = load_wide(q_base, ring, here, stride_qn, offs_d, D, BLOCK_D)
+    k = load_wide(k_base, ring, heard, stride_kn, offs_d, D, BLOCK_D)
     v = load_wide(v_base, ring, heard, stride_vn, offs_d, D, BLOCK_D)
     do = load_wide(do_base, ring, here, stride_dn, offs_d, D, BLOCK_D)
     out = load_wide(out_base, ring, here, D, offs_d, D, BLOCK_D)
@@ -186,31 +196,39 @@ def _backward_kernel(
     # The tile hears the relay.
     last = ring * 0 + n - 1
     there = _heard(pad, last, here, HAS_PAD)
-    p = tl.where(there, tl.exp2(tl.sum(q * relay_k[None, :], 1) - lse), 0.0)
+    p = tl.where(there, tl.exp2(tl.sum(q * relay_k[None, :], 1) * scale - lse), 0.0)
     ds = p * (tl.sum(do * relay_v[None, :], 1) - delta)
     dq = ds[:, None] * relay_k[None, :]
-    # q carries the scale of scores already: take it out again.
-    part_k = tl.sum(ds[:, None] * q, 0) * (back_scale / scale)
+    part_k = tl.sum(ds[:, None] * q, 0) * back_scale
     part_v = tl.sum(p[:, None] * do, 0)
-    # The relay hears the tile; k carries the scale.
-    p = tl.where(heard, tl.exp2(tl.sum(relay_q[None, :] * k, 1) - relay_lse), 0.0)
+    # The relay hears the tile.
+    s = tl.sum(relay_q[None, :] * k, 1) * scale
+    p = tl.where(heard, tl.exp2(s - relay_lse), 0.0)
     ds = p * (tl.sum(relay_do[None, :] * v, 1) - relay_delta)
     dk = ds[:, None] * relay_q[None, :]
     dv = p[:, None] * relay_do[None, :]
-    part_q = tl.sum(ds[:, None] * k, 0) * (back_scale / scale)
+    part_q = tl.sum(ds[:, None] * k, 0) * back_scale
+    # The tile hears itself.
+    p = tl.where(heard, tl.exp2(tl.sum(q * k, 1) * scale - lse), 0.0)
+    ds = p * (tl.sum(do * v, 1) - delta)
+    dq += ds[:, None] * k
+    dk += ds[:, None] * q
+    dv += p[:, None] * do
     if NARROW > 0:
-        for way in tl.static_range(-NARROW, NARROW + 1):
+        for step in tl.static_range(0, 2 * NARROW):
+            way = step - NARROW + step // NARROW
             dq, dk, dv = _pull(
                 dq, dk, dv, q, k, v, do, lse, delta, heard, q_base, k_base, v_base,
-                do_base, out_base, lse_base, pad, ring, here, way, n, stride_qn, stride_kn,
-                stride_vn, stride_dn, offs_d, D, BLOCK_D, HAS_PAD,
+                do_base, out_base, lse_base, pad, ring, here, way, n, scale, stride_qn,
+                stride_kn, stride_vn, stride_dn, offs_d, D, BLOCK_D, HAS_PAD,
             )  # fmt: skip
     else:
-        for way in range(-width, width + 1):
+        for step in range(2 * width):
+            way = step - width + step // width
             dq, dk, dv = _pull(
                 dq, dk, dv, q, k, v, do, lse, delta, heard, q_base, k_base, v_base,
-                do_base, out_base, lse_base, pad, ring, here, way, n, stride_qn, stride_kn,
-                stride_vn, stride_dn, offs_d, D, BLOCK_D, HAS_PAD,
+                do_base, out_base, lse_base, pad, ring, here, way, n, scale, stride_qn,
+                stride_kn, stride_vn, stride_dn, offs_d, D, BLOCK_D, HAS_PAD,
             )  # fmt: skip
     at = pair * n * D
     store_rows(DQ + at, ring, here, offs_d, dq * back_scale, D, BLOCK_D)
