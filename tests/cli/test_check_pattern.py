@@ -10,6 +10,15 @@ import pytest
 
 Command = Callable[..., Any]
 RING = "# a ring\n1 2\n2 3\n3 1\n"
+HALF = ("--with", "half_width=1")
+MINE = """
+import networkx, numpy
+from everyformer import patterns
+graph = networkx.cycle_graph(3)
+ring = patterns.union(patterns.ring(5), patterns.star(5))
+masks = numpy.ones((2, 4, 4), dtype=bool)
+number = 3
+"""
 
 
 def flat(text: str) -> str:
@@ -82,6 +91,35 @@ def test_files_of_the_users(everyformer: Command, tmp_path: Path) -> None:
     assert cycled["connections"] == [4, 10, 4, 10]
 
 
+def test_patterns_in_a_python_file(everyformer: Command, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+
+    def connections(*arguments: object, code: int = 0) -> list[int]:
+        shown = everyformer("check", "--json", "--pattern", *arguments, code=code).stdout
+        return json.loads(shown)["connections"]
+
+    assert connections("mine.py:graph", "--self-loops") == [9]
+    assert connections("mine.py:graph", code=3) == [6]
+    assert connections("mine.py:ring", "-n", 5) == [21]
+    assert connections("mine.py:masks") == [16, 16]
+
+
+def test_files_of_spreadsheets_and_a_single_global_token(
+    everyformer: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "ring.csv").write_bytes(b"\xef\xbb\xbf1,2\r\n2,3\r\n3,1\r\n")
+    everyformer("check", "--pattern", "ring.csv", "-n", 3, "--self-loops")
+    window = ("check", "--json", "--pattern", "window-global", "-n", 9, *HALF)
+    several = json.loads(everyformer(*window, "--with", "global_tokens=5").stdout)
+    one = json.loads(everyformer(*window, "--with", "global_tokens=5,").stdout)
+    assert (several["connections"], one["connections"]) == ([75], [37])
+
+
+def test_what_was_not_counted_is_not_called_none(everyformer: Command) -> None:
+    window = ("check", "--pattern", "window", "-n", 300, *HALF, "--time-limit", 0)
+    assert "s not counted" in flat(everyformer(*window).stdout)
+
+
 def test_a_gamma_of_the_users(everyformer: Command, tmp_path: Path) -> None:
     ring = ("check", "--pattern", "ring", "-n", 4)
     assert "verified" in everyformer(*ring, "--gamma", "3,4,1,2").stdout
@@ -143,6 +181,20 @@ def test_assumptions_are_explained(everyformer: Command) -> None:
         (("cube.npy",), "(1, 1, 1, 1)"),
         (("flat.npy", "-n", 3), "2 tokens, but --n is 3"),
         (("broken.npy",), "numpy.save"),
+        (("latin.txt", "-n", 3), "latin.txt is no text in UTF-8"),
+        (("ring", "--gamma", "latin.txt"), "latin.txt is no text in UTF-8"),
+        (("nothing.txt",), "The list of edges is empty"),
+        (("masks.npz",), "'masks.npz' is neither a pattern's name nor a file"),
+        (("ring", "--with", "n=3"), "use --n for that"),
+        (("random", "--with", "keys=2", "--with", "seed=3"), "use --seed for that"),
+        (("strided", "--width", 3, "--with", "width=4"), "width is given twice, 4 and 3"),
+        (("window-global", *HALF, "--with", "global_tokens=1,17"), "1..16 (1-based)"),
+        (("ring", "--rho", "maps.py"), "maps.py:function"),
+        (("ring", "--rho", "maps.py:fails"), "fails on the scores (1, 0): KeyError"),
+        (("mine.py:graph", "-n", 4), "is for 3 tokens, but --n is 4"),
+        (("mine.py:number",), "of type int, not a pattern"),
+        (("mine.py:nothing",), "of type NoneType, not a pattern"),
+        (("mine.py:ring", "--self-loops"), "--self-loops is for edges and graphs"),
     ],
 )
 def test_wrong_input(
@@ -153,8 +205,12 @@ def test_wrong_input(
         "words.txt": "one two\n",
         "twice.txt": "1 2\n2 1\n1 2\n",
         "broken.npy": "?",
+        "nothing.txt": "# nothing\n",
+        "maps.py": "def fails(v):\n    raise KeyError(1)\n",
+        "mine.py": MINE,
     }.items():
         (tmp_path / name).write_text(content)
+    (tmp_path / "latin.txt").write_bytes("1 2 # é".encode("latin-1"))
     np.save(tmp_path / "floats.npy", np.ones((2, 2)))
     np.save(tmp_path / "cube.npy", np.ones((1, 1, 1, 1), dtype=bool))
     np.save(tmp_path / "flat.npy", np.ones((2, 2), dtype=bool))

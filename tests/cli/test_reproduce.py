@@ -65,11 +65,16 @@ def test_the_other_experiments_run(everyformer: Command) -> None:
         (("mnist",), "There are urpe-synthetic"),
         (("urpe-synthetic", "--size", "huge"), "Choose one of smoke, small, paper"),
         (("urpe-synthetic", "--seeds", "a"), "no list of whole numbers"),
+        (("contextual-gap", "--seeds", "0,-1"), "no list of whole numbers from 0"),
+        (("contextual-gap", "--seeds", str(2**63)), "no list of whole numbers from 0"),
         (("urpe-synthetic", "--set", "lr"), "is no setting"),
         (("urpe-synthetic", "--set", "rate=1"), "A training config has no rate"),
         (("urpe-synthetic", "--only", "zz"), "matches none"),
         (("contextual-gap", "--set", "lr=1"), "trains nothing"),
         (("urpe-synthetic", "--size", "smoke", "--show"), "No such file"),
+        (("urpe-synthetic", "--set", "seed=1"), "instead: --seeds"),
+        (("urpe-synthetic", "--set", "warmup=999"), "leaves none of 300 steps"),
+        (("urpe-synthetic", "--minutes", "0"), "Give more --minutes"),
     ],
 )
 def test_wrong_input(arguments: tuple[str, ...], told: str, everyformer: Command) -> None:

@@ -288,6 +288,15 @@ def test_what_does_not_go_with_a_pattern() -> None:
         ef.plan(target, 2, gamma=(0, 1, 2))
 
 
+@pytest.mark.unhooked
+def test_what_is_no_pattern_is_refused() -> None:
+    for wrong in (patterns.ring, "ring", patterns.ring(3).parts[0], np.ones((3, 3))):
+        with pytest.raises(PatternError, match=r"is no pattern but of type .*from_graph"):
+            ef.construct(ef.targets.reverse(3, 1), grid=2, pattern=wrong)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(PatternError, match="whole numbers"):
+        ef.plan(ef.targets.reverse(3, 1), 2, pattern=patterns.ring(3), gamma=(0.5, 1, 2))  # pyright: ignore[reportArgumentType]
+
+
 @pytest.mark.parametrize("softened", [True, False])
 def test_the_contextual_map_of_a_network(softened: bool) -> None:
     """Definition 5.1 on every sequence, from the network's own attention layers."""

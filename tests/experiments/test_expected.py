@@ -18,9 +18,16 @@ def result(value: float, error: float = 0.01, **more: Any) -> dict[str, Any]:
     }
 
 
-def told(target: dict[str, Any] | None, found: dict[str, Any], size: str = "paper") -> str:
-    other = result(0.8, row="b")
-    return verdict({"target": target, "paper": 1.0}, found, [found, other], size)
+def told(
+    target: dict[str, Any] | None,
+    found: dict[str, Any],
+    size: str = "paper",
+    *,
+    valid: bool = True,
+) -> str:
+    others = [result(0.8, row="b"), result(0.8, row="begun", complete=False)]
+    entry = {"target": target, "paper": 1.0, "valid": valid}
+    return verdict(entry, found, [found, *others], size)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +47,8 @@ def test_targets(target: dict[str, Any], good: dict[str, Any], bad: dict[str, An
     assert told(target, bad) == "NOT REPRODUCED"
     assert told(target, good, "small") == "agrees (small)"
     assert told(target, bad, "small") == "DIFFERS (small)"
+    assert told(target, good, valid=False) == "holds", "our number is not the one printed"
+    assert told(target, bad, valid=False) == "DOES NOT HOLD"
 
 
 def test_nothing_is_reproduced_that_was_not_run() -> None:
@@ -50,7 +59,32 @@ def test_nothing_is_reproduced_that_was_not_run() -> None:
     ours = {"target": target, "paper": None}
     assert verdict(ours, result(1.0), [], "paper") == "holds"
     assert verdict(ours, result(0.1), [], "paper") == "DOES NOT HOLD"
-    assert told({"below": 0.9, "than": {"row": "c"}}, result(0.1)) == "nothing to compare"
+    for row in ("c", "begun"):
+        below = {"below": 0.9, "than": {"row": row}}
+        assert told(below, result(0.1)) == "nothing to compare"
+
+
+def test_what_the_issue_claims_of_the_paper_size_is_judged() -> None:
+    """Each kind of row with a number that must be refused, beside one that is taken."""
+    experiment = EXPERIMENTS["urpe-synthetic"]
+    cells = experiment.cells("paper", [0], {})
+    urpe = [c for c in cells if c.labels["method"] == "urpe"]
+    done = [dict(result(1.0), labels=dict(c.labels)) for c in urpe]
+    for cell in cells:
+        chance = 1 / 128 if cell.labels["task"] == "pi" else 0.5
+        # What we measure, what must be refused, and the words for the two.
+        low, high, words = {
+            "urpe": (0.9985, 0.9995, ("NOT REPRODUCED", "reproduced")),
+            "ape": (0.985, 0.995, ("DOES NOT HOLD", "holds")),
+            "none": (chance + 0.004, chance + 0.002, ("DOES NOT HOLD", "holds")),
+            "t5+special": (0.0, 1.0, ("no target", "no target")),
+        }.get(str(cell.labels["method"]), (0.95, 0.6, ("DOES NOT HOLD", "holds")))
+        if cell.labels["method"] == "none" and cell.labels["task"] == "etp":
+            words = ("NOT REPRODUCED", "reproduced")
+        for value, word in zip((low, high), words, strict=True):
+            found = dict(result(value, 0.001, chance=chance), labels=dict(cell.labels))
+            entry = experiment.expected.of(cell.labels)
+            assert verdict(entry, found, [*done, found], "paper") == word, cell.name
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

@@ -11,7 +11,8 @@ from everyformer.errors import FileFormatError, TrainingError
 from everyformer.experiments.cell import Cell, Result, Size, Surroundings
 from everyformer.experiments.expected import Expected
 from everyformer.experiments.experiment import Experiment
-from everyformer.experiments.reproduce import load_report, reproduce, results_path
+from everyformer.experiments.reproduce import load_report, reproduce, results_path, show
+from everyformer.experiments.urpe_synthetic import URPE_SYNTHETIC
 
 
 class Counting:
@@ -19,7 +20,7 @@ class Counting:
 
     def __init__(self) -> None:
         self.ran: list[str] = []
-        self.fails = ""
+        self.fails = self.stopped = ""
         entry = {"cell": {"row": "a"}, "paper": 2.0, "source": "nowhere", "target": None}
         self.experiment = Experiment(
             name="counting",
@@ -38,7 +39,8 @@ class Counting:
                 msg = "out of power"
                 raise RuntimeError(msg)
             self.ran.append(name)
-            return Result(float(len(name)), 0.5, True, {"wall_s": 1.0})
+            ended = name != self.stopped
+            return Result(float(len(name)), 0.5, ended, {"wall_s": 1.0})
 
         def cell(row: str) -> Cell:
             def body(around: Surroundings) -> Result:
@@ -94,22 +96,114 @@ def test_other_settings_are_run_again(tmp_path: Path) -> None:
     assert len(load_report(path)["results"]) == 2
 
 
-def test_no_cell_begins_after_the_time(tmp_path: Path) -> None:
+def test_time_that_is_too_short_is_refused(tmp_path: Path) -> None:
     counting = Counting()
-    path = tmp_path / "counting_small_cpu.json"
-    path.write_text(json.dumps({"results": [], "size": "small", "environment": {}}))
-    with pytest.raises(KeyError):  # an environment without a machine cannot be shown
-        reproduce(
-            counting.experiment, "small", out=tmp_path, runs=tmp_path, resume=True,
-            seconds=1.0,
-        )  # fmt: skip
+    with pytest.raises(TrainingError, match="1 seconds are too few"):
+        reproduce(counting.experiment, "small", out=tmp_path, runs=tmp_path, seconds=1.0)
     assert counting.ran == []
 
 
-def test_what_is_no_cell_or_no_report_is_refused(tmp_path: Path) -> None:
+def test_time_that_is_over_ends_it_and_the_cell_goes_on(tmp_path: Path) -> None:
+    counting = Counting()
+    places: dict[str, Any] = {"out": tmp_path / "out", "runs": tmp_path / "runs"}
+    counting.stopped = "bb"
+    path = reproduce(counting.experiment, "small", **places, only=["bb"])
+    assert [r["complete"] for r in load_report(path)["results"]] == [False]
+    counting.stopped = ""
+    reproduce(counting.experiment, "small", **places, only=["bb"], resume=True)
+    (kept,) = load_report(path)["results"]
+    assert kept["complete"]
+    assert kept["more"]["wall_s"] == 2.0, "of both runs"
+
+
+def test_settings_that_one_cell_refuses_are_refused_before_the_first(
+    tmp_path: Path,
+) -> None:
+    """noPE has 300 updates at this size, and would be reached after an hour."""
+    seen: list[Any] = []
+    places: dict[str, Any] = {"out": tmp_path / "out", "runs": tmp_path / "runs"}
+    places["watch"] = seen.append
+    with pytest.raises(TrainingError, match="warmup=400 leaves none of 300 steps"):
+        reproduce(URPE_SYNTHETIC, "small", **places, changes={"warmup": 400})
+    with pytest.raises(TrainingError, match="seed=5 would train every cell"):
+        reproduce(URPE_SYNTHETIC, "small", **places, changes={"seed": 5})
+    with pytest.raises(TrainingError, match="looks at the clock when it evaluates"):
+        reproduce(
+            URPE_SYNTHETIC, "smoke", **places, changes={"evaluate_every": 0}, seconds=60.0
+        )
+    assert seen == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_place_that_takes_no_results_is_refused_before_the_first(tmp_path: Path) -> None:
+    counting = Counting()
+    (tmp_path / "file").write_text("no folder")
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(OSError, match="file"):
+            reproduce(counting.experiment, "small", out=out, runs=tmp_path)
+    assert counting.ran == []
+
+
+def test_results_older_than_a_setting_are_kept(tmp_path: Path) -> None:
+    """A new setting of training with its default changes nothing in what is there."""
+    places: dict[str, Any] = {"out": tmp_path / "out", "runs": tmp_path / "runs"}
+    only: dict[str, Any] = {"only": ["pi/none/*"], "changes": {"steps": 6}}
+    path = reproduce(URPE_SYNTHETIC, "smoke", **places, **only)
+    report = load_report(path)
+    del report["results"][0]["settings"]["train"]["weight_decay"]
+    path.write_text(json.dumps(report))
+    seen: list[Any] = []
+    reproduce(URPE_SYNTHETIC, "smoke", **places, **only, resume=True, watch=seen.append)
+    assert seen == []
+    report["results"][0]["settings"]["train"]["weight_decay"] = 0.5
+    path.write_text(json.dumps(report))
+    reproduce(URPE_SYNTHETIC, "smoke", **places, **only, resume=True, watch=seen.append)
+    assert seen[0]["cell"] == "pi/none/10/0", "another setting is another run"
+
+
+MACHINE = {"gpu": None, "cpu": "abacus", "date": "2026-01-31T00", "commit": "a" * 40}
+
+
+def report_of(**more: Any) -> dict[str, Any]:
+    whole = {"experiment": "counting", "size": "small", "environment": MACHINE}
+    return whole | {"results": []} | more
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        [],
+        {"results": [], "size": "small", "environment": MACHINE},
+        report_of(environment={}),
+        report_of(results=3),
+        report_of(results=[{"labels": {}}]),
+        report_of(size="paper"),
+        report_of(experiment="other"),
+    ],
+)
+def test_what_is_no_report_is_refused(report: Any, tmp_path: Path) -> None:
+    path = tmp_path / "counting_small_cpu.json"
+    path.write_text(json.dumps(report_of()))
+    assert load_report(path) == report_of()
+    path.write_text(json.dumps(report))
+    with pytest.raises(FileFormatError, match=r"holds (no )?results of"):
+        load_report(path)
+
+
+def test_a_table_names_all_days_and_commits(tmp_path: Path) -> None:
+    path = tmp_path / "counting_small_cpu.json"
+    kept = {
+        "labels": {"row": "a"}, "settings": {}, "value_sampled": 1.0, "complete": True,
+        "standard_error_sampled": None, "more": {}, "date": "2026-02-01T00", "commit": None,
+    }  # fmt: skip
+    old = {name: kept[name] for name in kept if name not in ("date", "commit")}
+    path.write_text(json.dumps(report_of(results=[old, kept])))
+    show(Counting().experiment, path)
+    told = path.with_suffix(".md").read_text()
+    assert "abacus, 2026-01-31 to 2026-02-01, commit aaaaaaaaaaaa, unknown, 0 s" in told
+
+
+def test_what_is_no_cell_is_refused(tmp_path: Path) -> None:
     counting = Counting()
     with pytest.raises(TrainingError, match="--only z matches none of the 3 cells"):
         reproduce(counting.experiment, "small", out=tmp_path, runs=tmp_path, only=["z"])
-    (tmp_path / "broken.json").write_text("[]")
-    with pytest.raises(FileFormatError, match="holds no results"):
-        load_report(tmp_path / "broken.json")

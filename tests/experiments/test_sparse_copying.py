@@ -1,10 +1,16 @@
 """The ceiling from receptive fields, and sparsity levels, as the specification counts."""
 
+from dataclasses import asdict
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
 from everyformer.errors import TrainingError
+from everyformer.experiments.cell import Surroundings, training_cell
+from everyformer.experiments.expected import verdict
+from everyformer.experiments.registry import EXPERIMENTS
 from everyformer.experiments.sparse_copying.ceiling import (
     ceiling,
     heard,
@@ -17,6 +23,7 @@ from everyformer.layers.encoder_config import EncoderConfig
 from everyformer.layers.sparse_attention import Configuration
 from everyformer.patterns import dense, fixed, star, strided
 from everyformer.patterns.pattern import Pattern
+from everyformer.train.config import TrainConfig
 from everyformer.train.task import IGNORED
 
 TASK = Copying(256, 128, 0)
@@ -100,3 +107,34 @@ def test_a_cell_at_chance_is_trained_shorter() -> None:
         for name in ("strided, w = 15", "strided")
     )
     assert 4 * short == long
+
+
+def test_a_network_that_hears_too_much_is_noticed() -> None:
+    """A dense one under the name of a pattern that reaches no source must not agree."""
+    torch.manual_seed(0)
+    task, named = Copying(8, 4, 0), strided(8, 3)
+    config = EncoderConfig(5, 8, 32, 1, 4, 32, norm="pre", head="untied", labels=4)
+    train = TrainConfig(
+        steps=80, batch=32, lr=1e-2, warmup=10, clip=1.0, evaluate_sequences=512
+    )
+    labels = {"pattern": "strided, w = 3", "configuration": "union", "layers": 1, "seed": 0}
+    entry = EXPERIMENTS["sparse-copying"].expected.of(labels)
+    words: list[str] = []
+    for used in (named, dense(8)):
+        build = partial(sparse_encoder, config, used, "union")
+        more = {"ceiling": ceiling(task, named, "union", 1)}
+        found = training_cell(labels, build, {}, task, train, more).run(Surroundings())
+        words.append(verdict(entry, {"labels": labels, **asdict(found)}, [], "small"))
+    assert words == ["agrees (small)", "DIFFERS (small)"]
+
+
+def test_every_cell_is_held_to_its_ceiling() -> None:
+    """And those with four layers that learn to copy, by the paper, must do so."""
+    experiment = EXPERIMENTS["sparse-copying"]
+    for found in experiment.cells("small", [0], {}):
+        entry = experiment.expected.of(found.labels)
+        assert entry is not None
+        asked = {"under_ceiling": 3}
+        if found.labels["layers"] == 4 and found.labels["pattern"] in ("strided", "fixed"):
+            asked |= {"at_least": 0.99}
+        assert entry["target"] == asked

@@ -114,6 +114,31 @@ def test_all_padding_leaves_the_bias(name: str) -> None:
     assert (out - layer.get_submodule("out_proj").bias).abs().max() <= EXACT
 
 
+@pytest.mark.parametrize("name", MAKERS)
+def test_gradients_are_right(name: str) -> None:
+    layer, x, padded = made(name), tokens(2, N, D).requires_grad_(), some_padding(2, N)
+    for mask in (None, padded):
+
+        def forward(x: Tensor, *_: Tensor, mask: Tensor | None = mask) -> Tensor:
+            return layer(x, key_padding_mask=mask)
+
+        inputs = (x, *layer.parameters())
+        assert torch.autograd.gradcheck(forward, inputs, fast_mode=True)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_batches_of_batches_and_weights_from_a_file(name: str) -> None:
+    layer, x = made(name), tokens(2, 3, N, D)
+    padded = some_padding(6, N).unflatten(0, (2, 3))
+    out = layer(x, key_padding_mask=padded)
+    for k in range(2):
+        apart = [layer(x[k, i], key_padding_mask=padded[k, i]) for i in range(3)]
+        assert (out[k] - torch.stack(apart)).abs().max() <= EXACT
+    again = MAKERS[name]().double()
+    again.load_state_dict(layer.state_dict())
+    assert torch.equal(again(x), layer(x))
+
+
 def test_any_length_but_for_the_projection() -> None:
     for name in ("average", "separable", "light"):
         for n in (1, 2, 40):
@@ -166,3 +191,18 @@ def test_mixers_compile(name: str) -> None:
     one, two = (torch.autograd.grad(y.square().sum(), parameters) for y in pair)
     for a, b in zip(one, two, strict=True):
         assert (a - b).abs().max() <= 1e-10
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("name", MAKERS)
+def test_mixers_are_exported(name: str) -> None:
+    """With a mask, and for any batch; a padding mask is an input, no constant."""
+    layer, x, padded = made(name), tokens(2, N, D), some_padding(2, N)
+    batch = torch.export.Dim("batch", min=1, max=9)
+    shapes = {"x": {0: batch}, "key_padding_mask": {0: batch}}
+    program = torch.export.export(
+        layer, (x,), {"key_padding_mask": padded}, dynamic_shapes=shapes
+    )
+    x, padded = tokens(5, N, D, seed=2), some_padding(5, N)
+    out = program.module()(x, key_padding_mask=padded)
+    assert (out - layer(x, key_padding_mask=padded)).abs().max() <= EXACT

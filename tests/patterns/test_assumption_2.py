@@ -109,7 +109,8 @@ def test_maps_are_what_they_are_called(scores: list[float], alpha: float) -> Non
     kept = p > 1e-6
     tau = (alpha - 1) * v[kept] - p[kept] ** (alpha - 1)
     assert np.ptp(tau) < 1e-6  # p = [(alpha-1) v - tau]_+^(1/(alpha-1)) with one tau
-    assert ((alpha - 1) * v[~kept] - tau.max() <= 1e-2).all()
+    beyond = (1e-6) ** (alpha - 1)  # what p <= 1e-6 allows
+    assert ((alpha - 1) * v[~kept] - tau.max() <= beyond + 1e-6).all()
     np.testing.assert_allclose(sparsegen(0.5)(v), sparsemax(2 * v), atol=1e-12)
     np.testing.assert_allclose(top_k_softmax(len(v))(v), softmax(v), atol=1e-12)
     assert (top_k_softmax(2)(v) > 0).sum() <= 2
@@ -168,6 +169,28 @@ def overflowing(v: np.ndarray) -> np.ndarray:
     return np.exp(v) / np.exp(v).sum()
 
 
+def raising(v: np.ndarray) -> np.ndarray:
+    raise RuntimeError("no luck.")
+
+
+def never_finite(v: np.ndarray) -> np.ndarray:
+    return v * np.nan
+
+
+def complex_shares(v: np.ndarray) -> np.ndarray:
+    return own_softmax(v) + 0j
+
+
+def words(v: np.ndarray) -> np.ndarray:
+    return np.array(["a"] * len(v))
+
+
+def positive_alone(v: np.ndarray) -> np.ndarray:
+    if (v < 0).any():
+        raise ValueError("negative")
+    return shares(v)
+
+
 @pytest.mark.parametrize(
     ("rho", "fails"),
     [
@@ -176,6 +199,7 @@ def overflowing(v: np.ndarray) -> np.ndarray:
         (overflowing, False),
         (shares, True),
         (bounded, True),
+        (positive_alone, True),
     ],
 )
 def test_a_function_of_the_users_is_never_decided(rho: Map, fails: bool) -> None:
@@ -195,11 +219,31 @@ def test_a_function_of_the_users_is_never_decided(rho: Map, fails: bool) -> None
     [
         (np.tanh, "probabilities are needed"),
         (first_alone, r"shape \(1,\)"),
+        (raising, r"raising fails on the scores \(1, 0, 0\): RuntimeError: no luck\. It"),
+        (never_finite, r"to \(nan, nan, nan\).*probabilities are needed"),
+        (complex_shares, "dtype complex128: .* real"),
+        (words, "dtype <U1"),
     ],
 )
 def test_functions_that_give_no_probabilities_are_refused(rho: Map, text: str) -> None:
     with pytest.raises(InputError, match=text):
         assumption_2(rho, m=3)
+
+
+def test_overflows_are_not_passed_over() -> None:
+    """Beyond exp(709) nothing was seen, and the report says so."""
+    found = assumption_2(overflowing, m=4)
+    assert "in 0 draws" in found.reason
+    assert "On 64 others it gave no finite numbers as t grew" in found.reason
+    assert "others" not in assumption_2(own_softmax, m=4).reason
+
+
+@pytest.mark.unhooked
+def test_what_is_no_map_is_refused() -> None:
+    with pytest.raises(InputError, match="rho='softmax' is no map"):
+        assumption_2("softmax")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match=r"m=2\.5: .* a whole m"):
+        assumption_2(softmax, m=2.5)  # pyright: ignore[reportArgumentType]
 
 
 def test_wrong_numbers_are_refused() -> None:

@@ -1,10 +1,12 @@
 """Parts: sets as defined in the paper, connections in closed form, storage."""
 
 import json
+from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,11 +14,18 @@ from everyformer import patterns as ps
 from everyformer.errors import PatternError
 
 SIZES = st.integers(1, 30)
+untyped: Any = ps
+"""The same for arguments of wrong types."""
 
 
 def sets(part: ps.Part) -> list[set[int]]:
     """A_k for k = 1..n, 1-based as in the paper."""
     return [{int(j) + 1 for j in part.heard(k)} for k in range(part.n)]
+
+
+def cut_into(indptr: list[int]) -> dict[str, object]:
+    """The JSON of listed sets with one entry, and these bounds of two sets."""
+    return {"kind": "Gathered", "n": 2, "listed": {"indptr": indptr, "indices": [0]}}
 
 
 def families(n: int, w: int, h: int, k: int) -> list[ps.Pattern]:
@@ -142,6 +151,10 @@ def test_large_patterns_cost_nothing_until_asked() -> None:
         (lambda: ps.by_name("rings", n=8), "no pattern 'rings'.*ring"),
         (lambda: ps.Part.from_json({"kind": "Rope", "n": 3}), "no part of a pattern"),
         (lambda: ps.Part.from_json({"kind": "Dense"}), "no part of a pattern"),
+        (lambda: ps.Part.from_json(cut_into([0, 5, 1])), "bounds must ascend from 0"),
+        (lambda: ps.Part.from_json(cut_into([0, 1, 2])), "bounds must ascend from 0"),
+        (lambda: ps.random(4, 2, -1), "seed=-1"),
+        (lambda: ps.big_bird_blocks(8, 2, seed=-1), "seed=-1"),
         (lambda: ps.Pattern.from_json({}), "name, parts and a path"),
     ],
 )
@@ -203,6 +216,47 @@ def test_users_patterns() -> None:
     both = ps.from_graph(nx.Graph(edges), self_loops=True).parts[0].mask()
     assert (both == (ring | ring.T)).all()
     assert ps.from_masks(np.stack([ring, ring.T])).p == 2
+
+
+@pytest.mark.unhooked
+def test_masks_may_be_lists_and_tensors() -> None:
+    ring = untyped.ring(3).parts[0].mask()
+    for masks in (ring.tolist(), torch.tensor(ring), [ring.tolist()], [torch.tensor(ring)]):
+        assert untyped.from_masks(masks).parts[0].rows() == untyped.ring(3).parts[0].rows()
+    assert untyped.from_masks(torch.tensor(np.stack([ring, ring.T]))).p == 2
+
+
+@pytest.mark.unhooked
+def test_whole_numbers_of_numpy_are_numbers_and_floats_are_not() -> None:
+    five = np.int64(5)
+    for pattern, same in (
+        (untyped.star(five), untyped.star(5)),
+        (untyped.strided(five, np.int32(2)), untyped.strided(5, 2)),
+        (untyped.dilated(five, 1, np.int64(2)), untyped.dilated(5, 1, 2)),
+        (untyped.window_global(five, 1, [np.int64(3)]), untyped.window_global(5, 1, [3])),
+        (
+            untyped.from_edges(five, np.array([[0, 1], [1, 2], [2, 3], [3, 4], [4, 0]])),
+            None,
+        ),
+    ):
+        assert json.dumps(pattern.to_json())  # numpy's own numbers are no JSON
+        assert same is None or pattern == same
+    for wrong in (
+        lambda: untyped.from_edges(3, [(0.5, 1)]),
+        lambda: untyped.from_edges(3, np.array([[0.0, 1.0]])),
+        lambda: untyped.star(5.0),
+        lambda: untyped.dilated(9, 1, 2.0),
+        lambda: untyped.window_global(9, 1, [0.5]),
+        lambda: untyped.window_global(9, 1, "12"),
+        lambda: untyped.relabelled(untyped.ring(3), (0.2, 1, 2)),
+        lambda: untyped.assumption_1(untyped.ring(3), (0.9, 1, 2)),
+    ):
+        with pytest.raises(PatternError, match="whole numbers"):
+            wrong()
+    with pytest.raises(PatternError, match=r"\(0, 1, 2\): two numbers \(j, k\)"):
+        untyped.from_edges(3, [(0, 1, 2)])
+    with pytest.raises(PatternError, match=r"type Window among them.*Pattern\(name"):
+        untyped.union(untyped.Window(4, 1, 1))
 
 
 def test_relabelled_renames_tokens_and_path() -> None:

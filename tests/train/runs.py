@@ -1,6 +1,8 @@
 """A tiny run, in this process or as a script of its own: `python runs.py FOLDER [...]`."""
 
 import argparse
+import atexit
+import os
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,11 @@ def losses(lines: list[dict[str, Any]]) -> dict[int, float]:
     return {line["step"]: line["loss"] for line in lines if "loss" in line}
 
 
+def _tell_who_left(folder: Path) -> None:
+    if not torch.distributed.is_initialized():
+        (folder / f"left-{os.environ.get('RANK', 0)}").touch()
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     parser = argparse.ArgumentParser()
@@ -55,6 +62,7 @@ if __name__ == "__main__":
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--steps", type=int, default=30)
     given = parser.parse_args()
+    atexit.register(_tell_who_left, given.folder)  # runs after those that train registers
     done = tiny_run(
         given.folder, dropout=given.dropout, resume=given.resume, steps=given.steps
     )

@@ -15,7 +15,7 @@ from everyformer.layers.encoder import Encoder
 from everyformer.layers.encoder_config import EncoderConfig
 from everyformer.train.config import TrainConfig
 from everyformer.train.loop import Outcome, train
-from everyformer.train.run_folder import CHECKPOINT
+from everyformer.train.run_folder import CHECKPOINT, LOG
 from everyformer.train.task import Repeated, Task
 
 
@@ -71,12 +71,30 @@ def test_the_folder_of_another_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "full" / "thesis.tex").write_text("not to be lost")
     with pytest.raises(TrainingError, match="holds no run"):
         tiny_run(tmp_path / "full")
-    (folder / CHECKPOINT).write_bytes(b"broken")
-    with pytest.raises(TrainingError, match="cannot be read as a checkpoint"):
-        tiny_run(folder, steps=6, resume=True)
     told = json.loads((folder / "run.json").read_text())
     assert told["task"]["tokens"] == 10
     assert any((folder / "tensorboard").iterdir())
+
+
+def test_damaged_files_of_a_run_are_refused(tmp_path: Path) -> None:
+    tiny_run(tmp_path, steps=6)
+    broken: list[tuple[str, bytes]] = [
+        (CHECKPOINT, b"broken"),
+        (LOG, b"broken\n"),
+        (LOG, b"\xff\xfe\n"),
+        (LOG, b'{"loss": 1.0}\n'),
+        ("run.json", b'{"train'),
+    ]
+    for name, content in broken:
+        whole = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(TrainingError, match=f"{name} cannot be read .* Delete the"):
+            tiny_run(tmp_path, steps=6, resume=True)
+        (tmp_path / name).write_bytes(whole)
+    assert tiny_run(tmp_path, steps=6, resume=True).steps == 6
+    torch.save({"model": {}}, tmp_path / CHECKPOINT)
+    with pytest.raises(TrainingError, match="does not hold ended, model, optimiser, step"):
+        tiny_run(tmp_path, steps=6, resume=True)
 
 
 def test_a_loss_that_is_no_number_is_refused() -> None:

@@ -21,6 +21,9 @@ def test_two_processes_give_the_losses_of_one(tmp_path: Path) -> None:
     torchrun += ["--nproc-per-node", "2", str(SCRIPT), str(tmp_path / "two")]
     subprocess.run(torchrun, check=True, env=ENVIRONMENT, capture_output=True, timeout=120)
     assert (tmp_path / "two" / "processes-2").exists(), "they worked together"
+    agreed = sorted(path.name for path in (tmp_path / "two").glob("agreed-*"))
+    assert agreed == ["agreed-0-False", "agreed-1-False"], "the first has the say"
+    assert len(list((tmp_path / "two").glob("left-*"))) == 2, "both left the group"
     two, one = read_log(tmp_path / "two"), tiny_run().curve
     assert [line["step"] for line in two] == [line["step"] for line in one]
     assert losses(two) == pytest.approx(losses(one), abs=1e-5)

@@ -16,7 +16,6 @@ from everyformer.cli.pictures import save
 from everyformer.cli.report_texts import answers, findings_table
 from everyformer.cli.saving import check_new_folder, check_parent, new_file, new_folder
 from everyformer.errors import InputError
-from everyformer.patterns.assumption_1 import shortened
 from everyformer.patterns.probability_maps import rho_by_name
 
 DRAWING = 80
@@ -108,8 +107,8 @@ def _sizes(report: PatternReport) -> Table:
         "patterns p": str(pattern.p),
         "connections": " / ".join(f"{count:,}" for count in pattern.connections),
         "sparsity": " / ".join(f"{100 * share:.2f} %" for share in pattern.sparsity),
-        "gamma": "none" if found.path is None else shortened(found.path),
-        "s": "none" if found.hops is None else str(found.hops),
+        "gamma": found.gamma_in_words,
+        "s": found.hops_in_words,
     }
     table = Table(box=None, padding=(0, 2, 0, 2), show_header=False)
     for name, value in rows.items():
@@ -120,6 +119,9 @@ def _sizes(report: PatternReport) -> Table:
 def _rho(name: str) -> Any:
     """The map of a name, or a function in a file."""
     file, colon, attribute = name.rpartition(":")
+    if name.endswith(".py"):
+        msg = f"--rho {name}: a file may have many functions. Name one, {name}:function."
+        raise InputError(msg)
     if not (colon and file.endswith(".py")):
         return rho_by_name(name)
     function = getattr(import_file(Path(file)), attribute, None)

@@ -1,19 +1,23 @@
 """The pattern that the user names: by name and parameters, or in a file."""
 
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from everyformer.cli.loading import read_array
+from everyformer.cli.loading import import_file, read_array
 from everyformer.errors import FileFormatError, PatternError
 from everyformer.patterns.by_name import GENERATORS, by_name
 from everyformer.patterns.generators import cycle
 from everyformer.patterns.pattern import Pattern
-from everyformer.patterns.user import from_edges, from_masks
+from everyformer.patterns.user import from_edges, from_graph, from_masks
 
 DEFAULT_N = 16
 MASKS = ".npy"
 EDGES = (".txt", ".csv", ".edges")
+OPTIONS = {"n": "--n", "seed": "--seed"}
+"""Parameters that have an option of their own."""
 
 
 def load_pattern(
@@ -28,7 +32,8 @@ def load_pattern(
     """The pattern of a name, of a file of masks or edges, or of several files in turn.
 
     Args:
-        name: A name, or files separated by commas, a part of the cycle each.
+        name: A name; file.py:attribute, a pattern, networkx graph or masks; or files
+            separated by commas, a part of the cycle each.
         n: Number of tokens; 16 for a pattern by name.
         parameters: KEY=VALUE of a pattern by name.
         seed: For the patterns that draw.
@@ -40,26 +45,56 @@ def load_pattern(
         FileFormatError: If a file is not what it should be.
         FileNotFoundError: If there is no such file.
     """
+    source, colon, attribute = name.rpartition(":")
     files = [Path(one) for one in name.split(",")]
-    if not any(file.suffix in (MASKS, *EDGES) for file in files):
+    from_python = bool(colon) and source.endswith(".py")
+    if not from_python and not any(file.suffix in (MASKS, *EDGES) for file in files):
+        if name not in GENERATORS and Path(name).suffix:
+            msg = (
+                f"{name!r} is neither a pattern's name nor a file of masks ({MASKS}), of "
+                f"edges ({', '.join(EDGES)}), or file.py:attribute"
+            )
+            raise PatternError(f"{msg}. Names are {', '.join(GENERATORS)}.")
         n = DEFAULT_N if n is None and name != "axial" else n
         chosen = {} if n is None else {"n": n}
         chosen |= {"seed": seed} if name in ("random", "bigbird", "bigbird-blocks") else {}
         if self_loops:
             msg = f"--self-loops is for files of edges, but {name!r} is none. Leave it out."
             raise PatternError(msg)
-        given = dict(_parameter(text, zero_based) for text in parameters)
-        return by_name(name, **chosen, **given)
+        return by_name(name, **chosen, **_parameters(parameters, n, zero_based))
     if parameters:
         msg = f"--width and --with make a pattern by name, but {name} is read from files"
         raise PatternError(
             f"{msg}. Leave them out, or choose one of {', '.join(GENERATORS)}."
         )
+    if from_python:
+        return _sized(_in_module(Path(source), attribute, self_loops), n, name)
     parts = [
         _masks(file, n) if file.suffix == MASKS else _edges(file, n, zero_based, self_loops)
         for file in files
     ]
     return cycle(*parts)
+
+
+def _parameters(texts: Sequence[str], n: int | None, zero_based: bool) -> dict[str, Any]:
+    """All KEY=VALUE, each key once."""
+    given: dict[str, Any] = {}
+    for text in texts:
+        key, value = _parameter(text, zero_based)
+        if key in OPTIONS:
+            raise PatternError(f"--with {text}: use {OPTIONS[key]} for that.")
+        if key in given:
+            msg = f"{key} is given twice, {given[key]} and {value}: which one is meant?"
+            raise PatternError(f"{msg} Leave one out.")
+        given[key] = value
+    tokens = given.get("global_tokens")
+    if isinstance(tokens, tuple) and n is not None:
+        first = 0 if zero_based else 1
+        wrong = [token + first for token in tokens if not 0 <= token < n]
+        if wrong:
+            msg = f"global_tokens names token {wrong[0]}, but with n={n} the tokens are"
+            raise PatternError(f"{msg} {first}..{n - 1 + first} ({first}-based).")
+    return given
 
 
 def _parameter(text: str, zero_based: bool) -> tuple[str, Any]:
@@ -70,11 +105,11 @@ def _parameter(text: str, zero_based: bool) -> tuple[str, Any]:
             raise ValueError(text)
         if value.lower() in ("true", "false"):
             return key, value.lower() == "true"
-        numbers = tuple(int(one) for one in value.split(","))
+        numbers = tuple(int(one) for one in value.removesuffix(",").split(","))
     except ValueError as error:
         msg = f"--with {text}: write KEY=VALUE with a whole number, several with commas"
         raise PatternError(f"{msg} between, true or false.") from error
-    if len(numbers) == 1:
+    if len(numbers) == 1 and not value.endswith(","):
         return key, numbers[0]
     if key == "global_tokens" and not zero_based:
         numbers = tuple(token - 1 for token in numbers)
@@ -86,16 +121,38 @@ def _masks(file: Path, n: int | None) -> Pattern:
     if masks.ndim not in (2, 3):
         msg = f"{file} has shape {masks.shape}: one mask (n, n) or several (p, n, n) are"
         raise FileFormatError(f"{msg} needed.")
-    pattern = from_masks(masks, name=file.stem)
+    return _sized(from_masks(masks, name=file.stem), n, str(file))
+
+
+def _sized(pattern: Pattern, n: int | None, name: str) -> Pattern:
+    """The pattern, if it is for n tokens."""
     if n is not None and n != pattern.n:
-        msg = f"{file} has masks for {pattern.n} tokens, but --n is {n}. Leave --n out."
-        raise PatternError(msg)
+        msg = f"{name} is for {pattern.n} tokens, but --n is {n}. Leave --n out, or give a"
+        raise PatternError(f"{msg} pattern for {n}.")
     return pattern
+
+
+def _in_module(file: Path, attribute: str, self_loops: bool) -> Pattern:
+    """A pattern, networkx graph or masks in a file of the user's."""
+    with redirect_stdout(sys.stderr):
+        module = import_file(file)
+    value: Any = getattr(module, attribute, None)
+    if hasattr(value, "nodes") and hasattr(value, "edges"):
+        return from_graph(value, self_loops=self_loops, name=attribute)
+    if hasattr(value, "shape") and not self_loops:
+        return from_masks(value, name=attribute)
+    if isinstance(value, Pattern) and not self_loops:
+        return value
+    msg = f"{file}:{attribute} is of type {type(value).__name__}"
+    if self_loops:
+        raise PatternError(f"{msg}, and --self-loops is for edges and graphs.")
+    msg += ", not a pattern of everyformer.patterns, a networkx graph or boolean masks"
+    raise PatternError(f"{msg} (n, n) or (p, n, n). Name one of these.")
 
 
 def _edges(file: Path, n: int | None, zero_based: bool, self_loops: bool) -> Pattern:
     edges: list[tuple[int, int]] = []
-    for place, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+    for place, line in enumerate(_text(file).splitlines(), start=1):
         numbers = line.partition("#")[0].replace(",", " ").split()
         if not numbers:
             continue
@@ -109,13 +166,24 @@ def _edges(file: Path, n: int | None, zero_based: bool, self_loops: bool) -> Pat
             raise FileFormatError(msg) from error
         edges.append((j, k))
     first = 0 if zero_based else 1
-    if n is None:
-        most = max((max(edge) for edge in edges), default=first) + 1 - first
+    if n is None and edges:
+        most = max(max(edge) for edge in edges) + 1 - first
         msg = (
             f"{file} is a list of edges: give the number of tokens, for example --n {most}."
         )
         raise PatternError(msg)
-    return from_edges(n, edges, self_loops=self_loops, first=first, name=file.stem)
+    return from_edges(
+        1 if n is None else n, edges, self_loops=self_loops, first=first, name=file.stem
+    )
+
+
+def _text(file: Path) -> str:
+    """What a text file says; spreadsheets put a mark of the order of bytes before it."""
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        msg = f"{file} is no text in UTF-8 ({error}). Save it as plain text."
+        raise FileFormatError(msg) from error
 
 
 def read_path(text: str, zero_based: bool) -> tuple[int, ...]:
@@ -123,9 +191,10 @@ def read_path(text: str, zero_based: bool) -> tuple[int, ...]:
 
     Raises:
         PatternError: If these are no numbers.
+        FileFormatError: If the file is no text.
     """
     file = Path(text)
-    given = file.read_text(encoding="utf-8") if file.suffix == ".txt" else text
+    given = _text(file) if file.suffix == ".txt" else text
     try:
         numbers = [int(number) for number in given.replace(",", " ").split()]
     except ValueError as error:

@@ -133,10 +133,13 @@ def reproduce(
 
 def _numbers(seeds: str) -> list[int]:
     try:
-        return [int(seed) for seed in seeds.split(",")]
-    except ValueError as error:
-        msg = f"--seeds {seeds} is no list of whole numbers, such as 0,1,2."
-        raise typer.BadParameter(msg) from error
+        numbers = [int(seed) for seed in seeds.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or not all(0 <= number < 2**63 for number in numbers):
+        msg = f"--seeds {seeds} is no list of whole numbers from 0 to 2^63 - 1: give 0,1,2."
+        raise typer.BadParameter(msg)
+    return numbers
 
 
 def _settings(changes: list[str]) -> dict[str, Any]:

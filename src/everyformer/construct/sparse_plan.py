@@ -95,6 +95,13 @@ def plan_sparse(
         known = " and ".join(repr(name) for name in get_args(SparseVariant))
         msg = f"variant={variant!r} does not exist with a pattern: there are {known}."
         raise GridError(msg)
+    if not isinstance(pattern, Pattern):
+        msg = (
+            f"pattern={pattern!r:.60} is no pattern but of type {type(pattern).__name__}. "
+            "Give one of everyformer.patterns, such as patterns.star(n), or "
+            "patterns.from_masks, from_edges or from_graph of yours."
+        )
+        raise PatternError(msg)
     if pattern.n != target.seq_len:
         msg = (
             f"The pattern {pattern.name!r} is for {pattern.n} tokens, but {target.name} "

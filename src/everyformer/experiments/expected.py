@@ -8,9 +8,9 @@
     valid     whether the number printed is a target itself; else `note` says why not
     target    all that our number must do, or null where nothing is claimed:
               {"at_least": x}, {"at_most": x}, {"near_chance": k}: within k standard errors
-              of the number `chance` of the cell, {"below": x}: at most x times the cell
-              with the labels `than`, {"under_ceiling": k}: not more than k standard errors
-              above the number `ceiling` of the cell
+              of the number `chance` of the cell, {"below": x}: at most x times the
+              finished cell with the labels `than`, {"under_ceiling": k}: not more than k
+              standard errors above the number `ceiling` of the cell
     note      why the number printed is no target, or what to know
 """
 
@@ -71,8 +71,9 @@ def verdict(
 ) -> str:
     """In a word whether our number does what the entry asks.
 
-    "reproduced" is said of printed numbers and of the paper's size alone; a small run
-    "agrees", and a smoke run shows only that everything runs.
+    "reproduced" is said of printed numbers that are valid targets, and of the paper's size
+    alone; what else is claimed at that size "holds". A small run "agrees", and a smoke run
+    shows only that everything runs.
     """
     if entry is None or entry["target"] is None:
         return "no target"
@@ -83,7 +84,7 @@ def verdict(
     holds = _holds(entry["target"], result, results)
     if holds is None:
         return "nothing to compare"
-    if size == "paper" and entry.get("paper") is None:
+    if size == "paper" and (entry["paper"] is None or not entry["valid"]):
         return "holds" if holds else "DOES NOT HOLD"
     if size == "paper":
         return "reproduced" if holds else "NOT REPRODUCED"
@@ -109,10 +110,10 @@ def _holds(
             holds &= value <= more["ceiling"] + x * error + ROUNDING
         elif name == "below":
             wanted = {**result["labels"], **target["than"]}
-            others = [r["value_sampled"] for r in results if r["labels"] == wanted]
+            others = [r for r in results if r["labels"] == wanted and r["complete"]]
             if not others:
                 return None
-            holds &= value <= x * others[0]
+            holds &= value <= x * others[0]["value_sampled"]
     return holds
 
 

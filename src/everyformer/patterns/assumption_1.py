@@ -58,7 +58,7 @@ class Assumption1:
         pattern: The patterns.
         clauses: 1.1, 1.2 and 1.3.
         path: gamma, 0-based; None if there is none or none was found.
-        hops: s; None if there is none or it was not counted in time.
+        hops: s; None if there is none or it was not counted: `hops_in_words`.
         never_meet: Tokens (k, j), 0-based: k never hears j, at any depth.
     """
 
@@ -81,6 +81,21 @@ class Assumption1:
         if all(clause.verdict is Verdict.PROVED for clause in self.clauses):
             return Verdict.PROVED
         return Verdict.UNKNOWN
+
+    @property
+    def gamma_in_words(self) -> str:
+        """gamma, 1-based; or that there is none, or that none was found."""
+        if self.path is not None:
+            return shortened(self.path)
+        return "none" if self.clauses[1].verdict is Verdict.REFUTED else "none found"
+
+    @property
+    def hops_in_words(self) -> str:
+        """s; or that there is none, or that it was not counted or found."""
+        if self.hops is not None:
+            return str(self.hops)
+        words = {Verdict.PROVED: "not counted", Verdict.REFUTED: "none"}
+        return words.get(self.clauses[2].verdict, "none found")
 
     @property
     def failing(self) -> tuple[Clause, ...]:
@@ -168,7 +183,8 @@ def _fields_fill(fields: Fields, loops: bool) -> Clause:
         reason = f"after s = {fields.hops} layers every token has heard every token"
         return clause(Verdict.PROVED, reason)
     if loops:
-        reason = "the union is strongly connected, so s exists; it was not counted in time"
+        reason = "the union is strongly connected, so s exists; it was not counted, for "
+        reason += "want of time or memory"
         return clause(Verdict.PROVED, reason)
     reason = "no s was found; every token hears every token through the residual connection"
     return clause(Verdict.UNKNOWN, reason)

@@ -95,11 +95,13 @@ def assumption_2(
         REFUTED: Assumption 2 for sum-normalisation: v / sum(v) does not change with t; on
         v = (2, 1, 1) the largest gets at most 0.5, whatever t
     """
-    if not (0 < zeta < np.inf and 0 < eta <= 1 and m >= 1):
-        msg = (
-            f"zeta={zeta}, eta={eta}, m={m}: zeta > 0, 0 < eta <= 1 and m >= 1 are needed."
-        )
-        raise InputError(msg)
+    whole = isinstance(m, int | np.integer)
+    if not (0 < zeta < np.inf and 0 < eta <= 1 and whole and m >= 1):
+        msg = f"zeta={zeta}, eta={eta}, m={m}: zeta > 0, 0 < eta <= 1 and a whole m >= 1 "
+        raise InputError(f"{msg}are needed.")
+    if not callable(rho):
+        msg = f"rho={rho!r} is no map from scores to probabilities. Give a function, or one"
+        raise InputError(f"{msg} of everyformer.patterns.probability_maps.")
     if not isinstance(rho, ProbabilityMap):
         return _of_users_function(rho, zeta, eta, m, np.random.default_rng(seed))
     if rho.scale is not None:
@@ -132,6 +134,7 @@ def _of_users_function(
     name = getattr(rho, "__name__", type(rho).__name__)
     most = f"2^{DOUBLINGS}/zeta"
     refusal: InputError | None = None
+    followed = 0
     for v in _scores(zeta, max(m, 2), rng):
         try:
             seen = _at_growing_scales(rho, v, zeta, name)
@@ -140,6 +143,7 @@ def _of_users_function(
             continue
         if seen is None:
             continue
+        followed += 1
         gaps = 1 - seen
         if gaps.min() > eta and gaps[-1] >= SETTLED * gaps[len(gaps) // 2]:
             top = float(seen.max())
@@ -155,9 +159,12 @@ def _of_users_function(
     if refusal is not None:
         raise refusal
     reason = (
-        f"a function of yours: no counterexample in {TRIALS} draws of scores, at t up to "
+        f"a function of yours: no counterexample in {followed} draws of scores, at t up to "
         f"{most}; trials prove nothing"
     )
+    if followed < TRIALS:
+        overflowing = TRIALS - followed
+        reason += f". On {overflowing} others it gave no finite numbers as t grew"
     return Assumption2(name, Verdict.UNKNOWN, zeta, eta, m, reason)
 
 
@@ -177,21 +184,20 @@ def _scores(zeta: float, m: int, rng: np.random.Generator) -> list[np.ndarray]:
 def _at_growing_scales(
     rho: Callable[[np.ndarray], np.ndarray], v: np.ndarray, zeta: float, name: str
 ) -> np.ndarray | None:
-    """rho[t v]_1 for t = 1/zeta, 2/zeta, ..; None if it is not finite to the end."""
+    """rho[t v]_1 for t = 1/zeta, 2/zeta, ..; None if it is not finite to the end.
+
+    Raises:
+        InputError: If rho fails, or gives no probabilities; at the first t not even finite
+            numbers, where nothing is large.
+    """
     best: list[float] = []
     for doubling in range(DOUBLINGS + 1):
         scores = v * (2.0**doubling / zeta)
         with np.errstate(all="ignore"):
-            weights = np.asarray(rho(scores.copy()))
-        if weights.shape != v.shape:
-            msg = (
-                f"{name} maps {len(v)} scores to an array of shape {weights.shape}: a "
-                f"probability for each of them is needed, shape {v.shape}."
-            )
-            raise InputError(msg)
-        if not np.isfinite(weights).all():
+            weights = _weights(rho, scores, name)
+        if not np.isfinite(weights).all() and doubling:
             return None
-        if weights.min() < -1e-9 or abs(weights.sum() - 1) > 1e-6:
+        if not (weights.min() >= -1e-9 and abs(weights.sum() - 1) <= 1e-6):
             msg = (
                 f"{name} maps the scores {_listed(scores)} to {_listed(weights)}, which "
                 f"sum to {weights.sum():.4g}: probabilities are needed, for any scores."
@@ -199,6 +205,27 @@ def _at_growing_scales(
             raise InputError(msg)
         best.append(float(weights[0]))
     return np.array(best)
+
+
+def _weights(
+    rho: Callable[[np.ndarray], np.ndarray], scores: np.ndarray, name: str
+) -> np.ndarray:
+    """What rho makes of scores: a real number for each."""
+    try:
+        weights = np.asarray(rho(scores.copy()))
+    except Exception as error:
+        msg = (
+            f"{name} fails on the scores {_listed(scores)}: {type(error).__name__}: {error}"
+        )
+        raise InputError(f"{msg.rstrip('.')}. It must map any scores.") from error
+    if weights.shape != scores.shape or weights.dtype.kind not in "fiu":
+        msg = (
+            f"{name} maps {len(scores)} scores to an array of shape {weights.shape} and "
+            f"dtype {weights.dtype}: a probability for each of them is needed, shape "
+            f"{scores.shape}, real."
+        )
+        raise InputError(msg)
+    return weights
 
 
 def _listed(v: np.ndarray | tuple[float, ...]) -> str:

@@ -22,7 +22,7 @@ from everyformer.patterns.kinds import (
     Window,
     WindowGlobal,
 )
-from everyformer.patterns.part import Part, check_whole
+from everyformer.patterns.part import Part, check_whole, whole_numbers
 from everyformer.patterns.pattern import Pattern
 from everyformer.patterns.rows import Rows
 
@@ -150,7 +150,8 @@ def big_bird_blocks(
         seed: What the random blocks are drawn from.
     """
     check_whole("big_bird_blocks", 1, n=n, block=block)
-    check_whole("big_bird_blocks", 0, random=random, global_blocks=global_blocks)
+    sizes = {"random": random, "global_blocks": global_blocks, "seed": seed}
+    check_whole("big_bird_blocks", 0, **sizes)
     half, blocks = _half("big_bird_blocks", window), -(-n // block)
     rng = np.random.default_rng(seed)
     heard_by_all = set(range(min(global_blocks, blocks)))
@@ -183,7 +184,7 @@ def log_sparse(n: int, causal: bool = False) -> Pattern:
 
 def dilated(n: int, half_width: int, dilations: int | Sequence[int]) -> Pattern:
     """A^l_k = [n] ∩ {k + q_l t : |t| <= h}: a dilation q for each part."""
-    each = (dilations,) if isinstance(dilations, int) else tuple(dilations)
+    each = tuple(dilations) if isinstance(dilations, Sequence) else (dilations,)
     return Pattern("dilated", tuple(Dilated(n, half_width, q) for q in each))
 
 
@@ -222,7 +223,15 @@ def union(*patterns: Pattern) -> Pattern:
 
 
 def cycle(*patterns: Pattern) -> Pattern:
-    """The parts of all patterns, one after the other."""
+    """The parts of all patterns, one after the other.
+
+    Raises:
+        PatternError: If there is none, one is no pattern, or they are for different n.
+    """
+    wrong = [type(one).__name__ for one in patterns if not isinstance(one, Pattern)]
+    if wrong:
+        msg = f"Patterns are joined, but there is one of type {wrong[0]} among them. Of a"
+        raise PatternError(f"{msg} part, Pattern(name, (part,)) makes a pattern.")
     parts = tuple(part for pattern in patterns for part in pattern.parts)
     return Pattern(" + ".join(pattern.name for pattern in patterns), parts)
 
@@ -233,7 +242,7 @@ def relabelled(pattern: Pattern, permutation: Sequence[int]) -> Pattern:
     Raises:
         PatternError: If this is no permutation of 0..n-1.
     """
-    n, order = pattern.n, tuple(int(token) for token in permutation)
+    n, order = pattern.n, whole_numbers("The permutation", permutation)
     if sorted(order) != list(range(n)):
         msg = f"{order} is no permutation of the tokens 0..{n - 1} (0-based)."
         raise PatternError(msg)
@@ -256,15 +265,16 @@ def _half(what: str, window: int) -> int:
 
 
 def _global_tokens(n: int, tokens: int | Sequence[int]) -> tuple[int, ...]:
-    if isinstance(tokens, int):
-        check_whole("global tokens", 1, global_tokens=tokens, n=n)
-        return tuple(range(min(tokens, n)))
-    return tuple(sorted(tokens))
+    if isinstance(tokens, Sequence):
+        return tuple(sorted(whole_numbers("The list of global tokens", tokens)))
+    check_whole("global tokens", 1, global_tokens=tokens, n=n)
+    return tuple(range(min(tokens, n)))
 
 
 def _random_keys(n: int, keys: int, seed: int) -> Rows:
     """`keys` different tokens for each of n, drawn uniformly from all n."""
     check_whole("random keys", 1, n=n, keys=keys)
+    check_whole("random keys", 0, seed=seed)
     if keys > n:
         msg = f"{keys} different keys cannot be drawn from n={n} tokens. Give at most {n}."
         raise PatternError(msg)

@@ -7,13 +7,13 @@ exclude every path, then all subsets for n <= 15, then a search that ends at a t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
 from everyformer.errors import PatternError
 from everyformer.papers import YUN2020B, implements
 from everyformer.patterns.no_path import obstacle
+from everyformer.patterns.part import whole_numbers
 from everyformer.patterns.path_search import search
 from everyformer.patterns.pattern import Pattern
 from everyformer.patterns.receptive_fields import union_rows
@@ -55,7 +55,7 @@ def hamiltonian_path(
     """
     n, rows = pattern.n, union_rows(pattern)
     if path is not None:
-        given = tuple(int(token) for token in path)
+        given = whole_numbers("gamma", path)
         _refuse_broken(n, rows, given)
         return HamiltonianPath(Verdict.PROVED, given, "gamma as given, verified")
     identity = tuple(range(n))
@@ -92,12 +92,12 @@ def hamiltonian_path(
 
 def first_broken(rows: Rows, path: Sequence[int]) -> int | None:
     """The first i, 0-based, such that path[i] is not in A_path[i+1]; None if all are."""
-    for i, (before, after) in enumerate(pairwise(path)):
-        row = rows.row(after)
-        place = np.searchsorted(row, before)
-        if place == len(row) or row[place] != before:
-            return i
-    return None
+    order = np.array(path, dtype=np.int64)
+    kept = rows.listeners() * rows.n + rows.indices  # pairs (k, j) as numbers, ascending
+    wanted = order[1:] * rows.n + order[:-1]
+    place = np.minimum(np.searchsorted(kept, wanted), len(kept) - 1)
+    broken = np.flatnonzero(kept[place] != wanted)
+    return int(broken[0]) if len(broken) else None
 
 
 def _refuse_broken(n: int, rows: Rows, path: tuple[int, ...]) -> None:

@@ -304,6 +304,10 @@ class Gathered(Part):
         rows = self.listed
         if rows.n != self.n:
             raise PatternError(f"{self.kind}: {rows.n} sets for n={self.n} tokens.")
+        ends = rows.indptr[[0, -1]].tolist()
+        if ends != [0, len(rows.indices)] or (rows.counts < 0).any():
+            msg = f"{self.kind}: the {len(rows.indices)} entries are not cut into sets: the"
+            raise PatternError(f"{msg} bounds must ascend from 0 to their number.")
         empty = np.flatnonzero(rows.counts == 0)
         if len(empty):
             msg = (

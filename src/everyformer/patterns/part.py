@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
+from operator import index
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,11 +31,26 @@ def check_whole(what: str, least: int, **sizes: int) -> None:
     wrong = [
         f"{name}={size!r}"
         for name, size in sizes.items()
-        if isinstance(size, bool) or not isinstance(size, int) or size < least
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < least
     ]
     if wrong:
         msg = f"{what} with {', '.join(wrong)}: whole numbers"
         raise PatternError(f"{msg} of at least {least} are needed.")
+
+
+def whole_numbers(what: str, tokens: Iterable[Any]) -> tuple[int, ...]:
+    """Numbers of tokens, of any kind of whole number, as Python's.
+
+    Raises:
+        PatternError: If one is no whole number: 0.5 is not rounded in silence.
+    """
+    given = tuple(tokens)
+    try:
+        return tuple(index(token) for token in given)
+    except TypeError as error:
+        shown = ", ".join(repr(token) for token in given[:8]) + ", .." * (len(given) > 8)
+        msg = f"{what} is ({shown}): tokens are numbered by whole numbers (int)."
+        raise PatternError(msg) from error
 
 
 def check_tokens(what: str, n: int, tokens: Iterable[int]) -> None:
@@ -81,6 +97,8 @@ class Part(ABC):
         for smallest in set(least.values()):
             sizes = {name: getattr(self, name) for name in least if least[name] == smallest}
             check_whole(self.kind, smallest, **sizes)
+            for name, size in sizes.items():  # numpy's whole numbers become Python's
+                object.__setattr__(self, name, int(size))
 
     @property
     def kind(self) -> str:

@@ -21,13 +21,16 @@ from everyformer.patterns.rows import Rows
 FEW = 8
 """Layers that are tried before anything else."""
 
+MOST_BITS = 2**34
+"""n^2, the bits of all sets, up to which s is counted: two tables of 2 GiB."""
+
 
 @dataclass(frozen=True)
 class Fields:
     """How receptive fields grow.
 
     Attributes:
-        hops: s; None if there is none, or it was not counted in time.
+        hops: s; None if there is none, or it was not counted for want of time or memory.
         never: Tokens (k, j), 0-based, such that k never hears j, whatever the depth and
             with the residual connection; None if every token hears every token.
     """
@@ -48,14 +51,16 @@ def receptive_fields(pattern: Pattern, time_limit: float = 10.0) -> Fields:
 
     Args:
         pattern: The patterns.
-        time_limit: Seconds after which s is left open; whether it exists never is.
+        time_limit: Seconds after which s is left open; whether it exists never is. Beyond
+            n = 131,072 it is not counted: the sets would fill the memory.
     """
     deadline = monotonic() + time_limit
-    hops = count_hops(pattern, FEW, deadline)
+    counted = pattern.n**2 <= MOST_BITS
+    hops = count_hops(pattern, FEW, deadline) if counted else None
     if hops is not None:
         return Fields(hops, None)
     never = never_meet(pattern)
-    if never is not None:
+    if never is not None or not counted:
         return Fields(None, never)
     most = pattern.p * ((pattern.n - 1) ** 2 + 1)
     return Fields(count_hops(pattern, most, deadline), None)

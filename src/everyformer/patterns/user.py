@@ -9,7 +9,7 @@ import numpy as np
 
 from everyformer.errors import PatternError
 from everyformer.patterns.kinds import Gathered
-from everyformer.patterns.part import check_whole
+from everyformer.patterns.part import check_whole, whole_numbers
 from everyformer.patterns.pattern import Pattern
 from everyformer.patterns.rows import Rows
 
@@ -20,14 +20,16 @@ def from_masks(masks: np.ndarray | Sequence[np.ndarray], name: str = "masks") ->
     """The pattern of boolean masks: True in row k, column j where token k attends to j.
 
     Args:
-        masks: One mask (n, n), or one for each part, (p, n, n).
+        masks: One mask (n, n), or one for each part, (p, n, n): arrays, tensors or lists.
         name: What to call it.
 
     Raises:
         PatternError: If they are not boolean, not square, of different sizes, or a token
             attends to nothing.
     """
-    given = [masks] if isinstance(masks, np.ndarray) and masks.ndim == 2 else list(masks)
+    given: list[Any] = list(masks)
+    if getattr(masks, "ndim", 0) == 2 or (given and np.ndim(given[0]) == 1):
+        given = [masks]
     parts: list[Gathered] = []
     for place, mask in enumerate(given):
         array = np.asarray(mask)
@@ -73,7 +75,7 @@ def from_edges(
     """
     check_whole("from_edges", 1, n=n)
     numbering = f"{first}-based"
-    pairs = [(int(j), int(k)) for j, k in edges]
+    pairs = [_pair(edge) for edge in edges]
     if not pairs:
         msg = "The list of edges is empty: no token would hear another. Give edges (j, k)"
         raise PatternError(f"{msg}: token k attends to token j ({numbering}).")
@@ -107,6 +109,15 @@ def from_edges(
     heard, listeners = (np.array(pairs) - first).T
     rows = Rows.of_pairs(n, np.concatenate([listeners, k]), np.concatenate([heard, k]))
     return Pattern(name, (Gathered(n, rows),))
+
+
+def _pair(edge: Iterable[Any]) -> tuple[int, int]:
+    """The tokens j and k of an edge."""
+    numbers = whole_numbers("An edge", edge)
+    if len(numbers) != 2:
+        msg = f"An edge is {numbers}: two numbers (j, k) are needed, token k attends to j."
+        raise PatternError(msg)
+    return numbers[0], numbers[1]
 
 
 def from_graph(graph: Any, *, self_loops: bool = False, name: str = "graph") -> Pattern:

@@ -1,7 +1,11 @@
 """The processes of a run, whoever started them."""
 
+import atexit
+from functools import cache
+
 import torch
 from accelerate import Accelerator, PartialState
+from accelerate.utils import broadcast_object_list
 
 
 def accelerator() -> Accelerator:
@@ -9,9 +13,27 @@ def accelerator() -> Accelerator:
 
     Without a GPU, Accelerate joins the processes of torchrun only when told to use the CPU.
     """
+    _leave_at_exit()
     return Accelerator(cpu=not torch.accelerator.is_available())
 
 
 def process_state() -> PartialState:
     """The same, where nothing is trained yet."""
+    _leave_at_exit()
     return PartialState(cpu=not torch.accelerator.is_available())
+
+
+def agreed(answer: bool) -> bool:
+    """The answer of the first process, in all: where clocks differ, one has the say."""
+    return bool(broadcast_object_list([answer])[0])
+
+
+@cache
+def _leave_at_exit() -> None:
+    """Who ends without leaving the group aborts, now and then, in a thread of gloo."""
+    atexit.register(_leave)
+
+
+def _leave() -> None:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()

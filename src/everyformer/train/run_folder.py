@@ -11,13 +11,15 @@ import os
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import torch
 
 from everyformer.errors import TrainingError
 
 RUN, LOG, CHECKPOINT, BOARD = "run.json", "log.jsonl", "checkpoint.pt", "tensorboard"
+STATE = {"model", "optimiser", "step", "ended"}
+"""What a checkpoint holds."""
 
 
 class RunFolder:
@@ -53,13 +55,12 @@ class RunFolder:
         if path is None or not path.exists():
             return None
         try:
-            return torch.load(path, map_location=device, weights_only=True)
+            stored = torch.load(path, map_location=device, weights_only=True)
         except Exception as error:
-            msg = (
-                f"{path} cannot be read as a checkpoint ({error}). Delete it to begin the "
-                "run again."
-            )
-            raise TrainingError(msg) from error
+            raise _damaged(path, f"{type(error).__name__} of torch.load") from error
+        if not isinstance(stored, dict) or not stored.keys() >= STATE:
+            raise _damaged(path, f"it does not hold {', '.join(sorted(STATE))}")
+        return cast("dict[str, Any]", stored)
 
     def save(self, state: Mapping[str, Any]) -> None:
         """Replace the checkpoint; a kill at any moment leaves the old or the new one."""
@@ -98,11 +99,21 @@ class RunFolder:
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """The lines of a log; a last line that a kill cut short is no line."""
+    """The lines of a log; a last line that a kill cut short is no line.
+
+    Raises:
+        TrainingError: If another line is damaged.
+    """
     path = folder / LOG
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+    try:
+        lines = [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+    except ValueError as error:
+        raise _damaged(path, str(error)) from error
+    if not all(isinstance(line, dict) and "step" in line for line in lines):
+        raise _damaged(path, "a line has no step")
+    return lines
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -134,7 +145,10 @@ def _claim(folder: Path, identity: Any, *, resume: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(identity, indent=2) + "\n")
         return
-    found = json.loads(path.read_text())
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as error:
+        raise _damaged(path, str(error)) from error
     if found != identity:
         msg = (
             f"{folder} holds another run: {'; '.join(_differences(found, identity))}. Give "
@@ -147,6 +161,14 @@ def _claim(folder: Path, identity: Any, *, resume: bool) -> None:
             "folder."
         )
         raise TrainingError(msg)
+
+
+def _damaged(path: Path, why: str) -> TrainingError:
+    """The refusal of a file that this module did not write, or that was changed since."""
+    return TrainingError(
+        f"{path} cannot be read as a file of a run ({why}). Delete the folder "
+        f"{path.parent} to begin the run again."
+    )
 
 
 def _differences(found: Any, wanted: Any, place: str = "") -> list[str]:
