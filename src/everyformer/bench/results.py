@@ -42,7 +42,7 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 def environment() -> dict[str, Any]:
     """Machine, versions, commit and date."""
-    names = ("everyformer", "numpy", "numba", "torch", "jax", "cupy-cuda13x")
+    names = ("everyformer", "numpy", "numba", "torch", "triton", "jax", "cupy-cuda13x")
     versions: dict[str, str] = {}
     for name in names:
         try:

@@ -84,8 +84,8 @@ class Contender:
 FLASH = (SDPBackend.FLASH_ATTENTION,)
 CUDNN = (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION)
 ON_GPU = (
-    Contender("3 layers, URPE", SYNTHETIC, 256, compiled=True),
     Contender("BERT_BASE", BERT_BASE, 128, True, True, CUDNN),
+    Contender("3 layers, URPE", SYNTHETIC, 256, compiled=True),
     Contender("BERT_BASE", BERT_BASE, 128, True, False, CUDNN),
     Contender("BERT_BASE", BERT_BASE, 64, False, False, FLASH),
     Contender("BERT_BASE", BERT_BASE, 128, True, True, FLASH),
