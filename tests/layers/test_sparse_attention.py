@@ -209,6 +209,15 @@ def test_inputs_that_do_not_fit() -> None:
         wrong(torch.ones(9, 8))
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_exported_layer_needs_no_pattern(strict: bool) -> None:
+    layer = SparseAttention(8, 2, patterns.strided(9, 3), configuration="multihead").eval()
+    x = torch.randn(2, 9, 8)
+    exported = torch.export.export(layer, (x,), strict=strict)
+    assert not any("everyformer" in str(node.target) for node in exported.graph.nodes)
+    torch.testing.assert_close(exported.module()(x), layer(x))
+
+
 def test_training_on_a_cpu_follows_the_pattern() -> None:
     """Copying the token before works with a window to the left, not to the right."""
     torch.manual_seed(0)

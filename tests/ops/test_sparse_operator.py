@@ -86,8 +86,24 @@ def test_a_plan_is_made_once_and_dropped_with_its_part() -> None:
     del part, plan
     gc.collect()
     assert watched() is None
-    with pytest.raises(KeyError):
+    with pytest.raises(InputError, match="which this process does not know"):
         plans.plan_with(handle)
+
+
+def test_a_plan_is_known_by_its_content() -> None:
+    """So a graph from another process finds its own pattern, or none."""
+    made = (Window(9, 1, 1), Window(9, 1, 2), Window(10, 1, 1), patterns.Star(9, 1))
+    listed = (patterns.random(9, 2, seed).parts[0] for seed in (0, 1))
+    numbers = [plans.plan_of(part).handle for part in (*made, *listed)]
+    assert len(set(numbers)) == len(numbers)
+    same = Window(9, 1, 1)
+    assert plans.plan_of(same) is plans.plan_of(made[0])
+    assert plans.plan_of(same).handle == 6427187851513764162
+
+
+def test_shapes_alone() -> None:
+    q = torch.empty(1, 2, 9, 4, device="meta")
+    assert sparse_attention(q, q, q, Window(9, 1, 1)).shape == q.shape
 
 
 def test_autocast() -> None:

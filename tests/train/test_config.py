@@ -26,6 +26,12 @@ GOOD: dict[str, Any] = {"steps": 10, "batch": 8, "lr": 0.1}
         ({"stop_at": 0.9}, "set evaluate_every"),
         ({"decay": "cosine"}, "decay='cosine' is unknown"),
         ({"clip": -1.0}, "clip=-1.0 must be positive"),
+        ({"lr": "abc"}, "lr='abc' should be of type int or float"),
+        ({"steps": 7.5}, "steps=7.5 should be of type int"),
+        ({"compile": 1}, "compile=1 should be of type bool"),
+        ({"betas": (0.9,)}, "betas=(0.9,) must be two numbers"),
+        ({"stop_at": 2, "evaluate_every": 1}, "stop_at=2 is no accuracy"),
+        ({"evaluate_sequences": 1}, "evaluate_sequences=1 gives no standard error"),
     ],
 )
 def test_what_cannot_work_is_refused(change: dict[str, Any], told: str) -> None:

@@ -26,6 +26,7 @@ from everyformer.bench.timing import (
     exponent,
     gpu_bytes,
     gpu_milliseconds,
+    queued_milliseconds,
     wall_milliseconds,
 )
 from everyformer.errors import EveryformerError
@@ -42,6 +43,9 @@ WIDTH, BLOCK, KEYS = 256, 128, 16
 ROUNDS = 6
 TIME_LIMIT = 150.0
 """Seconds after which no further peer is compiled and timed."""
+
+WITH_PYTHON = ("queued", "wall")
+"""Further measures on a GPU: many calls in a row, and one call until its end."""
 
 LATE = "not begun: the time limit"
 
@@ -90,7 +94,9 @@ def run(*, quick: bool = False, progress: Progress = no_progress) -> dict[str, A
             rows += _rows(device, name, make(n), tensors, rounds, peers_until=until)
     report["rows"] = rows
     report |= {"exponents": exponents(rows), "targets": targets(rows)}
-    return report | ({"wall_targets": targets(rows, "wall_ms")} if device == "cuda" else {})
+    if device == "cuda":
+        report |= {f"{way}_targets": targets(rows, f"{way}_ms") for way in WITH_PYTHON}
+    return report
 
 
 def _heads(device: str) -> int:
@@ -200,6 +206,7 @@ def _measured(device: str, both: Call, rounds: int) -> dict[str, Any]:
     return {
         "peak_bytes": gpu_bytes(both),
         "gpu_ms": gpu_milliseconds(both, rounds),
+        "queued_ms": queued_milliseconds(both, rounds),
         "wall_ms": wall_milliseconds(both, 3 * rounds),
     }
 
@@ -296,7 +303,7 @@ def exponents(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     for name, kind in dict.fromkeys((row["pattern"], row["part"]) for row in mine):
         chosen = [row for row in mine if (row["pattern"], row["part"]) == (name, kind)]
         sizes = [row["n"] for row in chosen]
-        names = ("gpu_ms", "cpu_ms", "wall_ms", "peak_bytes")
+        names = ("gpu_ms", "cpu_ms", "queued_ms", "wall_ms", "peak_bytes")
         measures = [m for m in names if m in chosen[0]]
         found[f"{name}, {kind}"] = {
             "connections": exponent(sizes, [row["connections"] for row in chosen]),
@@ -342,6 +349,7 @@ def table(report: dict[str, Any]) -> Table:
         "part",
         "contender",
         "ms",
+        "queued ms",
         "wall ms",
         "peak MiB",
         "to ours",
@@ -364,7 +372,10 @@ def table(report: dict[str, Any]) -> Table:
         shown.add_row(
             *about,
             f"{row[measure]:.3f}",
-            f"{row['wall_ms']:.3f}" if "wall_ms" in row else "",
+            *(
+                f"{row[f'{way}_ms']:.3f}" if f"{way}_ms" in row else ""
+                for way in WITH_PYTHON
+            ),
             f"{row['peak_bytes'] / 2**20:.0f}" if "peak_bytes" in row else "",
             "" if ours is None else f"{row[measure] / ours[measure]:.2f}",
         )

@@ -1,7 +1,8 @@
 """Time and memory of calls, some shorter than what Python needs to launch them.
 
 A filler keeps the GPU busy while the calls are queued behind it. What lies between two
-events is then the work of the GPU alone. The time with Python is measured beside it.
+events is then the work of the GPU alone. The time with Python is measured beside it, of one
+call until its end, and of many in a row, as in training.
 """
 
 import itertools
@@ -14,7 +15,7 @@ import torch
 
 from everyformer.bench.results import seconds_of
 
-IN_A_ROW = 5
+IN_A_ROW, QUEUED = 5, 20
 FILLER_SIZE, FILLERS = 8192, 12
 
 
@@ -44,6 +45,18 @@ def wall_milliseconds(call: Callable[[], Any], rounds: int) -> float:
 
     whole()
     return 1e3 * statistics.median(seconds_of(whole) for _ in range(rounds))
+
+
+def queued_milliseconds(call: Callable[[], Any], rounds: int) -> float:
+    """Median time of one of many calls in a row: the longer of Python's and the GPU's."""
+
+    def row() -> None:
+        for _ in range(QUEUED):
+            call()
+        torch.cuda.synchronize()
+
+    row()
+    return 1e3 * statistics.median(seconds_of(row) for _ in range(rounds)) / QUEUED
 
 
 def cpu_milliseconds(call: Callable[[], Any], rounds: int) -> float:

@@ -9,7 +9,7 @@ rate of one large product. On a CPU: tiny models, to see that all of it runs.
 
 import statistics
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,8 +54,6 @@ class Contender:
         config: Its sizes.
         batch: Sequences in a step.
         compiled: Whether by `torch.compile`, as a whole.
-        half_weights: Whether the weights of the products are bf16 themselves, with float32
-            copies that the optimiser updates; else autocast casts float32 weights.
         backends: Kernels of PyTorch's attention, the preferred first; () leaves the choice.
     """
 
@@ -63,14 +61,12 @@ class Contender:
     config: EncoderConfig
     batch: int
     compiled: bool = False
-    half_weights: bool = False
     backends: tuple[SDPBackend, ...] = ()
 
     @property
     def how(self) -> str:
         """The settings in words."""
         parts = ["compiled" if self.compiled else "eager"]
-        parts += ["bf16 weights"] * self.half_weights
         parts += [backend.name.split("_")[0].lower() for backend in self.backends[:1]]
         return ", ".join(parts)
 
@@ -84,15 +80,14 @@ class Contender:
 FLASH = (SDPBackend.FLASH_ATTENTION,)
 CUDNN = (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION)
 ON_GPU = (
-    Contender("BERT_BASE", BERT_BASE, 128, True, True, CUDNN),
+    Contender("BERT_BASE", BERT_BASE, 128, True, CUDNN),
     Contender("3 layers, URPE", SYNTHETIC, 256, compiled=True),
-    Contender("BERT_BASE", BERT_BASE, 128, True, False, CUDNN),
-    Contender("BERT_BASE", BERT_BASE, 64, False, False, FLASH),
-    Contender("BERT_BASE", BERT_BASE, 128, True, True, FLASH),
+    Contender("BERT_BASE", BERT_BASE, 128, True, FLASH),
+    Contender("BERT_BASE", BERT_BASE, 64, False, FLASH),
 )
 ON_CPU = (
     Contender("tiny", TINY, 4),
-    Contender("tiny, URPE", replace(TINY, encoding="t5+urpe"), 4, half_weights=True),
+    Contender("tiny, URPE", replace(TINY, encoding="t5+urpe"), 4),
 )
 
 
@@ -123,32 +118,6 @@ def run(*, quick: bool = False, progress: Progress = no_progress) -> dict[str, A
     return report | {"matrix_rate_sampled": rate, "dtype": str(dtype), "rows": rows}
 
 
-class HalfWeights:
-    """AdamW on float32 copies of weights that are bf16 in the model."""
-
-    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Copies of all weights."""
-        self.weights = list(parameters)
-        self.copies = [nn.Parameter(w.detach().float()) for w in self.weights]
-        self.inner = torch.optim.AdamW(
-            self.copies, lr=LEARNING_RATE, fused=self.weights[0].is_cuda
-        )
-
-    def step(self) -> None:
-        """Update the copies by the gradients of the weights, then the weights."""
-        with torch.no_grad():
-            for copy, weight in zip(self.copies, self.weights, strict=True):
-                copy.grad = None if weight.grad is None else weight.grad.float()
-            self.inner.step()
-            for copy, weight in zip(self.copies, self.weights, strict=True):
-                weight.copy_(copy)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients."""
-        for weight in self.weights:
-            weight.grad = None
-
-
 class MaskedTokens(nn.Module):
     """The mean cross-entropy of some tokens; the others pay for no logits."""
 
@@ -174,16 +143,10 @@ def _measure(contender: Contender, device: torch.device, rate: float) -> dict[st
     objective = MaskedTokens(Encoder(config, device=device))
     masked = n if contender.config.encoding != "ape" else round(MASKED_SHARE * n)
     inputs = _inputs(config, batch, masked, device)
-    casts = device.type == "cuda" and not contender.half_weights
+    casts = device.type == "cuda"
     with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=casts):
         plain = float(objective(*inputs))
-    if contender.half_weights:
-        objective = objective.to(torch.bfloat16)
-        optimiser = HalfWeights(objective.parameters())
-    else:
-        optimiser = torch.optim.AdamW(
-            objective.parameters(), lr=LEARNING_RATE, fused=device.type == "cuda"
-        )
+    optimiser = torch.optim.AdamW(objective.parameters(), lr=LEARNING_RATE, fused=casts)
     called = torch.compile(objective) if contender.compiled else objective
 
     def step() -> Tensor:

@@ -1,5 +1,6 @@
 """What an encoder is, as data: sizes, a mixer for each block, positions, head."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
@@ -118,7 +119,7 @@ class EncoderConfig:
         """Refuse settings that do not fit; a list of mixers becomes a tuple."""
         if isinstance(self.mixers, list):
             object.__setattr__(self, "mixers", tuple(self.mixers))
-        wrong = _wrong_types(self) or [*_wrong_sizes(self), *_wrong_names(self)]
+        wrong = wrong_types(self, _KINDS) or [*_wrong_sizes(self), *_wrong_names(self)]
         if wrong:
             msg = f"There is no such encoder: {'; '.join(wrong)}."
             raise InputError(msg)
@@ -180,18 +181,18 @@ _KINDS: dict[tuple[type, ...], tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def _wrong_types(config: EncoderConfig) -> list[str]:
+def wrong_types(
+    config: object, kinds_of_names: Mapping[tuple[type, ...], tuple[str, ...]]
+) -> list[str]:
     """What is no whole number, no number, no name or no truth value, and should be one."""
     wrong: list[str] = []
-    for kinds, names in _KINDS.items():
+    for kinds, names in kinds_of_names.items():
         for name in names:
             value = getattr(config, name)
             misread = isinstance(value, bool) and bool not in kinds
             if misread or not isinstance(value, kinds):
                 wanted = " or ".join(kind.__name__ for kind in kinds)
                 wrong.append(f"{name}={value!r} should be of type {wanted}")
-    if not all(isinstance(name, str) for name in config.mixer_names):
-        wrong.append(f"mixers={config.mixers!r} should be a name or a list of names")
     return wrong
 
 
@@ -233,6 +234,8 @@ def _wrong_sizes(config: EncoderConfig) -> list[str]:
 
 def _wrong_names(config: EncoderConfig) -> list[str]:
     """Names that are unknown or exclude each other."""
+    if not all(isinstance(name, str) for name in config.mixer_names):
+        return [f"mixers={config.mixers!r} should be a name or a list of names"]
     wrong: list[str] = []
     choices = {"norm": NORMS, "head": HEADS, "activation": ACTIVATIONS}
     for name, known in choices.items():

@@ -56,7 +56,7 @@ class SparseAttention(nn.Module):
         layer_index: Which layer of a network this is, from 0 on; for "sequential".
         bias: Whether queries, keys, values and the output have biases.
         dropout: Probability of dropping a weight in training. This and `need_weights` run
-            in plain torch with n x n weights.
+            in plain torch with n x n weights, and so does a layer that is exported.
         scale: Of q . k; by default 1 / sqrt(d_head).
         implementation: "auto", or "reference" for plain torch always.
         device: As in torch.
@@ -164,8 +164,10 @@ class SparseAttention(nn.Module):
         q, k, v = packed.permute(2, 0, 3, 1, 4)  # each [b, h, n, d]
         padding = None if key_padding_mask is None else key_padding_mask.reshape(batch, n)
         dropped = self.training and self.dropout > 0.0
+        # An exported graph must run where nobody knows this pattern.
+        plain = self.implementation == "reference" or torch.compiler.is_exporting()
         weights = None
-        if need_weights or dropped or self.implementation == "reference" or batch == 0:
+        if need_weights or dropped or plain or batch == 0:
             weights = self._weights(q, k, padding)
             mixed = weights @ v
         else:
@@ -174,7 +176,7 @@ class SparseAttention(nn.Module):
             heads = self.num_heads // len(handles)
             groups = (y.split(heads, 1) for y in (q, k, v))
             found = [
-                attend(*given, scale=self.scale, key_padding=padding)[0]
+                attend(*given, scale=self.scale, key_padding=padding)
                 for given in zip(*groups, handles, strict=True)
             ]
             mixed = found[0] if len(found) == 1 else torch.cat(found, 1)
@@ -214,9 +216,7 @@ class SparseAttention(nn.Module):
         self, q: Tensor, k: Tensor, padding: Tensor | None
     ) -> Float[Tensor, "b h n n"]:
         """All weights, in plain torch."""
-        parts = self.for_length(q.shape[-2])
-        hidden = torch.stack([~torch.tensor(part.mask()) for part in parts]).to(q.device)
-        hidden = hidden.repeat_interleave(self.num_heads // len(parts), 0)[None]
+        hidden = _hidden_for(self._number, len(range(q.shape[-2]))).to(q.device)[None]
         if padding is not None:
             hidden = hidden | padding[:, None, None, :]
         return attention_weights(
@@ -306,6 +306,15 @@ def _handles_for(number: int, n: int) -> tuple[int, ...]:
     By the number of a layer, since `torch.compile` takes numbers for constants, not layers.
     """
     return tuple(plan_of(part).handle for part in _LAYERS[number].for_length(n))
+
+
+@torch.compiler.assume_constant_result
+def _hidden_for(number: int, n: int) -> Bool[Tensor, "h n n"]:
+    """Which keys each head of a layer does not see."""
+    layer = _LAYERS[number]
+    parts = layer.for_length(n)
+    hidden = torch.stack([~torch.tensor(part.mask()) for part in parts])
+    return hidden.repeat_interleave(layer.num_heads // len(parts), 0)
 
 
 @lru_cache(maxsize=64)

@@ -76,4 +76,6 @@ def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **options: Any) -> N
 
 def on(device: torch.device) -> AbstractContextManager[Any]:
     """Makes a GPU the current one, as a launch needs it."""
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+    if device.type != "cuda" or device.index == torch.cuda.current_device():
+        return nullcontext()
+    return torch.cuda.device(device)

@@ -1,5 +1,6 @@
 """Everything that decides a training run, in one frozen record."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
@@ -7,6 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from everyformer.errors import TrainingError
+from everyformer.layers.encoder_config import wrong_types
 
 Precision = Literal["fp32", "bf16"]
 Decay = Literal["linear", "constant"]
@@ -70,7 +72,7 @@ class TrainConfig:
         """The config that `to_json` gave.
 
         Raises:
-            TrainingError: If a name is unknown.
+            TrainingError: If a name is unknown, or betas are no pair.
         """
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(stored) - known):
@@ -80,6 +82,9 @@ class TrainConfig:
             )
             raise TrainingError(msg)
         given: dict[str, Any] = {**stored}
+        if not isinstance(stored.get("betas", []), list | tuple):
+            msg = f"betas={stored['betas']!r} is no pair of numbers; use [0.9, 0.999]."
+            raise TrainingError(msg)
         given["betas"] = tuple(stored.get("betas", cls.betas))
         return cls(**given)
 
@@ -107,6 +112,10 @@ def check(config: TrainConfig, processes: int, device: torch.device) -> None:
         everyformer.errors.TrainingError: This run cannot be trained: batch=6 sequences
         cannot be shared evenly by 4 processes x 1 accumulated parts; use 8.
     """
+    wrong = wrong_types(config, _KINDS)
+    if wrong:
+        msg = f"This run cannot be trained: {'; '.join(wrong)}."
+        raise TrainingError(msg)
     wrong = [*_out_of_range(config), *_uneven(config, processes)]
     if config.precision not in get_args(Precision):
         wrong.append(
@@ -120,22 +129,43 @@ def check(config: TrainConfig, processes: int, device: torch.device) -> None:
         raise TrainingError(msg)
 
 
+_KINDS: dict[tuple[type, ...], tuple[str, ...]] = {
+    (int,): (
+        "steps", "batch", "accumulation", "warmup", "seed", "log_every", "evaluate_every",
+        "evaluate_sequences", "checkpoint_every",
+    ),
+    (int, float): ("lr", "table_lr", "eps", "weight_decay"),
+    (int, float, type(None)): ("clip", "stop_at"),
+    (bool,): ("compile", "record"),
+    (str,): ("decay", "precision"),
+}  # fmt: skip
+
+
 def _out_of_range(config: TrainConfig) -> list[str]:
     wrong = [
         f"{name}={getattr(config, name)} must be at least 1"
-        for name in ("steps", "batch", "accumulation", "log_every", "evaluate_sequences")
+        for name in ("steps", "batch", "accumulation", "log_every")
         if getattr(config, name) < 1
     ]
+    if config.evaluate_sequences < 2:
+        wrong.append(
+            f"evaluate_sequences={config.evaluate_sequences} gives no standard error; use "
+            "2 or more"
+        )
     wrong += [
         f"{name}={getattr(config, name)} must not be negative"
         for name in ("warmup", "evaluate_every", "checkpoint_every", "weight_decay")
         if getattr(config, name) < 0
     ]
     wrong += [
-        f"{name}={getattr(config, name)} must be positive"
-        for name in ("lr", "table_lr")
-        if not getattr(config, name) > 0
+        f"{name}={getattr(config, name)} must be positive and finite"
+        for name in ("lr", "table_lr", "eps")
+        if not 0 < getattr(config, name) < math.inf
     ]
+    if len(config.betas) != 2 or not all(0 <= beta < 1 for beta in config.betas):
+        wrong.append(f"betas={config.betas} must be two numbers from 0 to below 1")
+    if config.stop_at is not None and not 0 < config.stop_at <= 1:
+        wrong.append(f"stop_at={config.stop_at} is no accuracy that can be reached")
     if config.warmup >= config.steps:
         wrong.append(
             f"warmup={config.warmup} leaves none of {config.steps} steps at the full "

@@ -146,8 +146,8 @@ class Trainer:
         self.objective.train()
         gathered = cast("Tensor", accelerator.gather(torch.cat(right)))
         shares = gathered.double() / self.task.scored
-        spread = float(shares.std()) if sequences > 1 else math.nan
-        return Accuracy(float(shares.mean()), spread / math.sqrt(sequences), sequences)
+        error = float(shares.std()) / math.sqrt(sequences)
+        return Accuracy(float(shares.mean()), error, sequences)
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint holds."""

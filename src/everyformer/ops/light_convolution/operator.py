@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from everyformer.errors import InputError
+from everyformer.ops.eager import autocasted
 from everyformer.ops.light_convolution import blocked, reference
 
 SMALLEST_GROUP = {"cpu": 8, "cuda": 16}
@@ -45,9 +46,7 @@ def light_convolution(
                 [ 3.,  0.]])
     """
     _check(x, filters)
-    device = x.device.type
-    if torch.is_autocast_enabled(device):
-        x = x.to(torch.get_autocast_dtype(device))
+    (x,) = autocasted(x)
     if x.numel() == 0:
         return x * filters.sum()
     tokens = x.reshape(-1, *x.shape[-2:])

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from everyformer.errors import InputError
+from everyformer.ops.eager import autocasted, is_plain
 from everyformer.ops.sparse_attention import grouped
 from everyformer.ops.sparse_attention.plans import Plan, plan_of, plan_with
 from everyformer.patterns import Part
@@ -87,8 +88,11 @@ def sparse_attention(
     """
     _check(q, k, v, part.n, key_padding)
     handle = _handle_of(part)
-    out, lse = attend(q, k, v, handle, scale=scale, key_padding=key_padding)
-    return (out, _natural(q, lse)) if need_lse else out
+    if not need_lse:
+        return attend(q, k, v, handle, scale=scale, key_padding=key_padding)
+    q, k, v = autocasted(q, k, v)
+    out, lse = _forward_op(q, k, v, key_padding, handle, _factor(q, scale))
+    return out, _natural(q, lse)
 
 
 def attend(
@@ -99,21 +103,21 @@ def attend(
     *,
     scale: float | None = None,
     key_padding: Bool[Tensor, "b n"] | None = None,
-) -> tuple[Float[Tensor, "b h n d"], Float[Tensor, "b h n"]]:
-    """The output and the LSE as `_forward` has it, by the handle of a plan.
+) -> Float[Tensor, "b h n d"]:
+    """The output, by the handle of a plan, which lives as long as its part.
 
-    The plan lives as long as its part. Nothing is checked.
+    Nothing is checked.
     """
-    device = q.device.type
-    if torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
-        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
-    factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
-    plain = all(type(x) in (Tensor, torch.nn.Parameter) for x in (q, k, v))
-    if plain and not torch.compiler.is_compiling():
+    q, k, v = autocasted(q, k, v)
+    factor = _factor(q, scale)
+    if is_plain(q, k, v):
         found: Any = _Direct.apply(q, k, v, key_padding, plan_with(handle), factor)
         return found
-    return _forward_op(q, k, v, key_padding, handle, factor)
+    return _forward_op(q, k, v, key_padding, handle, factor)[0]
+
+
+def _factor(q: Tensor, scale: float | None) -> float:
+    return q.shape[-1] ** -0.5 if scale is None else float(scale)
 
 
 @torch.compiler.assume_constant_result
@@ -240,21 +244,23 @@ _forward_op.register_autograd(_backward, setup_context=_setup_context)
 
 
 class _Direct(torch.autograd.Function):
-    """The same without the dispatcher, which costs more than the kernels at small n."""
+    """The output without the dispatcher, which costs more than the kernels at small n."""
 
     @staticmethod
-    def forward(ctx: Any, *given: Any) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(ctx: Any, *given: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         q, k, v, key_padding, ctx.plan, ctx.scale = given
         out, lse = _forward(*given)
         ctx.save_for_backward(q, k, v, key_padding, out, lse)
-        ctx.mark_non_differentiable(lse)
-        ctx.set_materialize_grads(False)  # or zeros are made for lse
-        return out, lse
+        return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad_out: Tensor | None, _: None) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        if grad_out is None:
-            return (None,) * 6
-        gradients = _gradients(grad_out, ctx.saved_tensors, ctx.plan, ctx.scale)
-        return *gradients, None, None, None
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return (_pull_once if torch.is_grad_enabled() else _pull)(ctx, grad_out)
+
+
+def _pull(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+    gradients = _gradients(grad_out, ctx.saved_tensors, ctx.plan, ctx.scale)
+    return *gradients, None, None, None
+
+
+_pull_once = torch.autograd.function.once_differentiable(_pull)

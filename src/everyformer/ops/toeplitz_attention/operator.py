@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from everyformer.errors import InputError
+from everyformer.ops.eager import autocasted, is_plain
 from everyformer.ops.toeplitz_attention import chunked
 
 PAD = 256
@@ -57,14 +58,10 @@ def toeplitz_attention(
         tensor([0.5000, 1.0000])
     """
     _check(q, k, v, bias, gain, key_padding)
-    device = q.device.type
-    if torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
-        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    q, k, v = autocasted(q, k, v)
     factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
     given = (q, k, v, bias, gain, key_padding, causal, factor)
-    plain = all(type(x) in (Tensor, torch.nn.Parameter) for x in (q, k, v))
-    if plain and not torch.compiler.is_compiling():
+    if is_plain(q, k, v):
         return _Direct.apply(*given)  # pyright: ignore[reportReturnType]
     return _forward_op(*given)[0]
 

@@ -1,0 +1,20 @@
+"""How an operator is called: what autocast asks for, and whether anybody records it."""
+
+import torch
+from torch import Tensor, nn
+
+
+def autocasted(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors in the dtype that autocast asks for on their device, if it is on."""
+    device = tensors[0].device.type
+    if device == "meta" or not torch.is_autocast_enabled(device):
+        return tensors
+    dtype = torch.get_autocast_dtype(device)
+    return tuple([x.to(dtype) for x in tensors])
+
+
+def is_plain(*tensors: Tensor) -> bool:
+    """Whether these are numbers to compute with, and nothing is compiled or traced."""
+    if torch.compiler.is_compiling() or tensors[0].device.type == "meta":
+        return False
+    return all([type(x) in (Tensor, nn.Parameter) for x in tensors])  # noqa: C419 (speed)
