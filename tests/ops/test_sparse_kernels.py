@@ -35,8 +35,10 @@ CASES: dict[str, tuple[Part, int, str]] = {
     "fixed, union": (patterns.fixed(18, 8).union().parts[0], 16, "none"),
     "window and global": (patterns.WindowGlobal(20, 1, (3,)), 16, "some"),
     "blocks": (patterns.Blocks(37, 16, ((0, 1, 2), (0, 1), (0, 2))), 16, "none"),
-    "star": (patterns.Star(12, 1), 12, "some"),
-    "star, wide": (patterns.Star(12, 3), 16, "none"),
+    "star": (patterns.Star(35, 1), 12, "some"),
+    "star, three neighbours": (patterns.Star(23, 3), 16, "none"),
+    "star, one tile": (patterns.Star(6, 1), 16, "all"),
+    "star, wide": (patterns.Star(40, 17), 16, "some"),
     "lists": (patterns.log_sparse(11, causal=True).parts[0], 12, "some"),
     "one token": (patterns.Star(1, 1), 16, "none"),
 }
@@ -50,8 +52,7 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Any:
     walks = import_module("everyformer.ops.sparse_attention.walks")
     sizes = import_module("everyformer.ops.toeplitz_attention.launch").Tiles(16, 16, 4, 2)
     monkeypatch.setattr(found.tuning, "FULL", found.tuning.Tuning(sizes, sizes, sizes))
-    monkeypatch.setattr(found.tuning, "RING", {"M": 8, "num_warps": 4})
-    monkeypatch.setattr(found.tuning, "WIDEST_UNROLLED", 1)
+    monkeypatch.setattr(found.tuning, "RING", {"T": 16, "num_warps": 4})
     monkeypatch.setattr(found.tuning, "STRANDS", {"R": 8, "E": 2, "num_warps": 4})
     for name, longest in (("CHUNK", 12), ("LIST", 2), ("STRAND", 3)):
         monkeypatch.setattr(walks, f"LONGEST_{name}", longest)

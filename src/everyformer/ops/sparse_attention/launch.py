@@ -58,7 +58,7 @@ class Walks:
             again = number > 0
             if isinstance(piece, RingAndRelay):
                 found.append(
-                    star_forward(p, star_walk(piece, tuning.RING["M"], self.device))
+                    star_forward(p, star_walk(piece, tuning.RING["T"], self.device))
                 )
             elif isinstance(piece, Edges):
                 walk = self._edge_walk(number, "queries")
@@ -76,7 +76,7 @@ class Walks:
             again = number > 0
             if isinstance(piece, RingAndRelay):
                 found.append(
-                    star_backward(p, star_walk(piece, tuning.RING["M"], self.device))
+                    star_backward(p, star_walk(piece, tuning.RING["T"], self.device))
                 )
             elif isinstance(piece, Edges):
                 by_query, by_key = (

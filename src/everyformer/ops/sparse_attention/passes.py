@@ -76,7 +76,7 @@ def star_forward(p: Problem, walk: StarWalk) -> Forward:
     attend = Prepared(
         star._forward_kernel, (walk.slots.rows, p.pairs),
         *p.places, walk.slots.rows, *p.sizes, walk.width, *p.scales,
-        NARROW=_narrow(walk), **tuning.RING, **p.options,
+        **tuning.RING, **p.tile_options,
     )  # fmt: skip
     return _forward(p, attend, (), walk.slots, again=False)
 
@@ -182,7 +182,7 @@ def star_backward(p: Problem, walk: StarWalk) -> Backward:
     kernel = Prepared(
         star._backward_kernel, (walk.slots.rows, p.pairs),
         *p.places, walk.slots.rows, *p.sizes, walk.width, *p.scales,
-        NARROW=_narrow(walk), **tuning.RING, **p.options,
+        **tuning.RING, **p.tile_options,
     )  # fmt: skip
     sums = _Sums(p, walk.slots, again=False, several=3)
 
@@ -237,7 +237,3 @@ def _rows(slots: Slots | None) -> int:
 
 def _strand_programs(walk: EdgeWalk) -> int:
     return -(-len(walk.strands) // tuning.STRANDS["R"])
-
-
-def _narrow(walk: StarWalk) -> int:
-    return walk.width if walk.width <= tuning.WIDEST_UNROLLED else 0

@@ -115,7 +115,7 @@ class RingAndRelay:
     """The star: a ring of n - 1 tokens with w neighbours on either side, and a relay.
 
     The relay is the last token; it hears all and is heard by all. 2w + 1 < n - 1, so that
-    no neighbour is met twice.
+    no neighbour is met twice, and w is small beside a tile.
 
     Attributes:
         n: Number of tokens.

@@ -8,7 +8,7 @@
 | Columns | all queries, listed keys, own key | the listed keys are one dense strip |
 | WindowGlobal | a band, listed keys, listed queries | the strips leave the band out |
 | Blocks | block lists | dense tiles |
-| Star | ring and relay | three neighbours are no tile |
+| Star | ring and relay; a wide one as a window with a global token, and edges | one pass |
 | Gathered | edges | nothing is known |
 | Union | those of two parts, the second outside the first; the rest as edges | |
 """
@@ -44,6 +44,9 @@ from everyformer.patterns import (
     WindowGlobal,
 )
 
+WIDEST_RING = 16
+"""Neighbours on either side in a star that runs as one piece."""
+
 SMALLEST_BLOCK = 16
 """Smaller blocks are no tiles, and run as edges."""
 
@@ -75,7 +78,7 @@ def pieces_of(part: Part) -> tuple[Piece, ...]:
         case Star(width=w):
             if 2 * w + 1 >= n - 1:
                 return (_window(n, n, n),)
-            return (RingAndRelay(n, w),)
+            return (RingAndRelay(n, w),) if w <= WIDEST_RING else _wide_star(n, w)
         case Gathered() | Blocks():
             return (Edges(part.rows()),)
         case Union():
@@ -118,6 +121,16 @@ def _window_global(part: WindowGlobal) -> tuple[Piece, ...]:
     if len(some) and len(others):
         pieces.append(Listed(some, others, outside=Outside(gap=(h, h))))
     return tuple(pieces)
+
+
+def _wide_star(n: int, width: int) -> tuple[Piece, ...]:
+    """A window with the relay as a global token; what is near across the seam, listed."""
+    ring, near = n - 1, np.arange(width, dtype=np.int32)
+    start, back = (x.ravel() for x in np.meshgrid(near, near))
+    start, end = start[back >= start], (ring - width + back)[back >= start]
+    query, key = np.concatenate([start, end]), np.concatenate([end, start])
+    seam = Edges(Rows.of_pairs(n, query, key))
+    return (*_window_global(WindowGlobal(n, width, (ring,))), seam)
 
 
 def _lists(part: Blocks) -> Rows:

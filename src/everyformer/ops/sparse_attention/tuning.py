@@ -32,11 +32,8 @@ FULL = Tuning(forward=Tiles(64, 32, 4, 2), dq=Tiles(32, 32, 4, 2), dkv=Tiles(32,
 STRANDS = {"R": 16, "E": 4, "num_warps": 4}
 """Strands of a program, and partners of each that it reads at a time."""
 
-RING = {"M": 32, "num_warps": 4}
-"""Tokens of the ring that a program has."""
-
-WIDEST_UNROLLED = 2
-"""Neighbours on either side for which the loop over them is unrolled."""
+RING = {"T": 64, "num_warps": 4}
+"""Rows of the ring that a program has, its neighbours among them."""
 
 MOST_PAIRS = 65535 // 3
 """A grid has at most 65,535 programs in its second direction; three gradients use it."""

@@ -98,10 +98,10 @@ class StarWalk:
     slots: Slots
 
 
-def star_walk(piece: RingAndRelay, tile: int, device: torch.device) -> StarWalk:
-    """Tiles of the ring, and the relay as the one long sum."""
+def star_walk(piece: RingAndRelay, rows: int, device: torch.device) -> StarWalk:
+    """Tiles of the ring with their neighbours, and the relay as the one long sum."""
     ring = piece.n - 1
-    count = -(-ring // tile)
+    count = -(-ring // (rows - 2 * piece.width))
     slots = Slots.of(count, np.array([[ring, 0, count]]), 1, device)
     return StarWalk(piece.width, slots)
 
