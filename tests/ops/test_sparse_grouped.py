@@ -24,8 +24,9 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from everyformer import patterns
-from everyformer.ops.sparse_attention import grouped
+from everyformer.ops.sparse_attention import grouped, plans
 from everyformer.ops.sparse_attention.operator import sparse_attention
+from everyformer.ops.sparse_attention.pieces import Masked, RingAndRelay
 from everyformer.ops.sparse_attention.reference import sparse_attention_reference
 from everyformer.ops.sparse_attention.routes import pieces_of
 from everyformer.patterns import Part
@@ -42,12 +43,25 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def results(x: Given, part: Part) -> Results:
-    pieces = pieces_of(part)
+def results(x: Given, part: Part, *, as_mask: bool = False) -> Results:
+    pieces = (Masked(part.rows()),) if as_mask else pieces_of(part)
     options = (pieces, SCALE, x.key_padding)
     out, lse = grouped.forward(x.q, x.k, x.v, *options)
     gradients = grouped.backward(x.grad_out, x.q, x.k, x.v, out, lse, *options)
     return {"out": out, "lse": lse, **dict(zip(("dq", "dk", "dv"), gradients, strict=True))}
+
+
+@pytest.mark.parametrize("padding", ["none", "all"])
+def test_short_sequences_run_with_a_mask(padding: str) -> None:
+    x = given_tensors(19, padding=padding)
+    for part in all_parts(19).values():
+        assert_agrees(results(x, part, as_mask=True), wanted_results(x, part), x.q.dtype)
+
+
+def test_how_short() -> None:
+    for n, kinds in ((plans.SHORT, [Masked]), (plans.SHORT + 1, [RingAndRelay])):
+        part = patterns.Star(n, 1)
+        assert [type(piece) for piece in plans.plan_of(part).groups] == kinds
 
 
 def test_the_reference_is_the_definition() -> None:

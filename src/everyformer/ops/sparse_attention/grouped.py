@@ -2,7 +2,8 @@
 
 Every piece is walked as groups of rectangles: r queries, c keys and a mask that hides pairs
 which do not count. Patterns without structure have r = 1. Cost and memory follow the
-number of pairs; nothing of size n x n is stored. For the CPU, float64 and large heads.
+number of pairs; nothing of size n x n is stored, but for short sequences (`Masked`). For
+the CPU, float64 and large heads.
 """
 
 import math
@@ -19,6 +20,7 @@ from everyformer.ops.sparse_attention.pieces import (
     BlockLists,
     Edges,
     Listed,
+    Masked,
     Outside,
     Piece,
     RingAndRelay,
@@ -47,7 +49,7 @@ class Rectangles(NamedTuple):
 
 
 def rectangles(
-    pieces: Sequence[Piece], n: int, room: int, device: torch.device
+    pieces: Sequence[Piece | Masked], n: int, room: int, device: torch.device
 ) -> Iterator[Rectangles]:
     """All pairs of the pieces, each once, at most `room` pairs at a time where possible."""
     for piece in pieces:
@@ -60,6 +62,8 @@ def rectangles(
                 yield from _of_blocks(piece, n, room, device)
             case Edges() | RingAndRelay():
                 yield from _of_edges(piece.rows, room, device)
+            case Masked():
+                yield _of_mask(piece.rows, device)
 
 
 def _of_band(band: Band, n: int, room: int, device: torch.device) -> Iterator[Rectangles]:
@@ -126,6 +130,13 @@ def _of_edges(rows: Rows, room: int, device: torch.device) -> Iterator[Rectangle
             yield Rectangles(queries[:, None], keys, (keys == n)[:, None, :])
 
 
+def _of_mask(rows: Rows, device: torch.device) -> Rectangles:
+    everybody = torch.arange(rows.n, device=device)[None]
+    hidden = torch.ones(1, rows.n, rows.n, dtype=torch.bool)
+    hidden[0, torch.tensor(rows.listeners()), torch.tensor(rows.indices).long()] = False
+    return Rectangles(everybody, everybody, hidden.to(device))
+
+
 def _by_count(
     rows: Rows, device: torch.device, *, exact: bool
 ) -> Iterator[tuple[Int[Tensor, " g"], Int[Tensor, "g c"]]]:
@@ -184,9 +195,11 @@ class _Problem:
         wide = x.to(self.dtype).reshape(self.pairs, self.n, -1)
         return torch.nn.functional.pad(wide, (0, 0, 0, 1))
 
-    def steps(self, pieces: Sequence[Piece]) -> Iterator[tuple[slice, Rectangles]]:
+    def steps(self, pieces: Sequence[Piece | Masked]) -> Iterator[tuple[slice, Rectangles]]:
         """Pairs of (batch, head), and rectangles; in a fixed order."""
-        together = min(self.pairs, max(1, STEP_NUMBERS // (self.n * self.d)))
+        masked = any(isinstance(piece, Masked) for piece in pieces)
+        width = max(self.d, self.n) if masked else self.d
+        together = min(self.pairs, max(1, STEP_NUMBERS // (self.n * width)))
         room = max(1, STEP_NUMBERS // (together * self.d))
         for found in rectangles(pieces, self.n, room, self.q.device):
             for pair in range(0, self.pairs, together):
@@ -209,7 +222,7 @@ def forward(
     q: Float[Tensor, "b h n d"],
     k: Float[Tensor, "b h n d"],
     v: Float[Tensor, "b h n d"],
-    pieces: Sequence[Piece],
+    pieces: Sequence[Piece | Masked],
     scale: float,
     key_padding: Bool[Tensor, "b n"] | None,
 ) -> tuple[Float[Tensor, "b h n d"], Float[Tensor, "b h n"]]:
@@ -248,7 +261,7 @@ def backward(
     v: Float[Tensor, "b h n d"],
     out: Float[Tensor, "b h n d"],
     lse: Float[Tensor, "b h n"],
-    pieces: Sequence[Piece],
+    pieces: Sequence[Piece | Masked],
     scale: float,
     key_padding: Bool[Tensor, "b n"] | None,
 ) -> tuple[Tensor, Tensor, Tensor]:

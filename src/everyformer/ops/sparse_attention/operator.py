@@ -171,7 +171,7 @@ def _forward(
     """The output, and the LSE: in base 2 from the kernels, natural otherwise."""
     if _by_kernels(q):
         return _launch().forward(q, k, v, plan.walks(q.device), scale, key_padding)
-    return grouped.forward(q, k, v, plan.pieces, scale, key_padding)
+    return grouped.forward(q, k, v, plan.groups, scale, key_padding)
 
 
 def _gradients(
@@ -182,7 +182,7 @@ def _gradients(
     if _by_kernels(q):
         walks = plan.walks(q.device)
         return _launch().backward(*given, walks, scale, key_padding)
-    return grouped.backward(*given, plan.pieces, scale, key_padding)
+    return grouped.backward(*given, plan.groups, scale, key_padding)
 
 
 def _natural(q: Tensor, lse: Tensor) -> Tensor:

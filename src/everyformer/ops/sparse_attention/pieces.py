@@ -131,7 +131,19 @@ class RingAndRelay:
         return Star(self.n, self.width).rows()
 
 
+@dataclass(frozen=True, eq=False)
+class Masked:
+    """Any pairs of few tokens, as a mask: in plain torch the fastest for short sequences.
+
+    Attributes:
+        rows: For every query its keys.
+    """
+
+    rows: Rows
+
+
 Piece = Band | Listed | BlockLists | Edges | RingAndRelay
+"""What kernels walk; plain torch walks these, or one `Masked`."""
 
 
 def transposed(rows: Rows) -> Rows:

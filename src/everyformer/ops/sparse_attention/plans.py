@@ -10,24 +10,29 @@ import numpy as np
 import torch
 
 from everyformer.errors import InputError
-from everyformer.ops.sparse_attention.pieces import Piece
+from everyformer.ops.sparse_attention.pieces import Masked, Piece
 from everyformer.ops.sparse_attention.routes import pieces_of
 from everyformer.patterns import Part
 
+SHORT = 256
+"""Tokens up to which plain torch is fastest with a mask of all pairs."""
+
 
 class Plan:
-    """The pieces of a part, and what kernels need to walk them.
+    """The pieces of a part, and what is needed to walk them.
 
     Attributes:
         n: Number of tokens.
         pieces: Disjoint pieces that make up the part.
+        groups: The same as plain torch walks them.
         handle: The number by which `torch.compile` knows this plan: that of its content,
             so that no other process takes it for that of another pattern.
     """
 
-    def __init__(self, n: int, pieces: tuple[Piece, ...], handle: int) -> None:
-        """Of pieces."""
-        self.n, self.pieces, self.handle = n, pieces, handle
+    def __init__(self, part: Part, pieces: tuple[Piece, ...], handle: int) -> None:
+        """Of a part, which is not kept, and its pieces."""
+        self.n, self.pieces, self.handle = part.n, pieces, handle
+        self.groups = (Masked(part.rows()),) if part.n <= SHORT else pieces
         self._walks: dict[torch.device, Any] = {}
         _BY_HANDLE[self.handle] = self
 
@@ -49,7 +54,7 @@ def plan_of(part: Part) -> Plan:
     if number not in _BY_PART:
         pieces = pieces_of(part)
         handle = _number_of(part.n, pieces)
-        _BY_PART[number] = _BY_HANDLE.get(handle) or Plan(part.n, pieces, handle)
+        _BY_PART[number] = _BY_HANDLE.get(handle) or Plan(part, pieces, handle)
         weakref.finalize(part, _BY_PART.pop, number, None)
     return _BY_PART[number]
 
