@@ -75,8 +75,9 @@ def check(
             "Yun et al. 2020b. dense, causal, strided, fixed, star, bare-star, window, "
             "window-global, bigbird, bigbird-blocks, ring, log-sparse, dilated, axial, "
             "block-local or random; or your own: masks.npy, boolean (n, n) or (p, n, n); "
-            "or edges.txt with a line `j k` where token k attends to token j; several "
-            "files with commas between are cycled.",
+            "edges.txt with a line `j k` where token k attends to token j; several files "
+            "with commas between are cycled; or file.py:attribute, a pattern, a networkx "
+            "graph or masks.",
             show_default=False,
         ),
     ] = None,
