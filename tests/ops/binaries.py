@@ -6,15 +6,18 @@ A script of its own: Triton interprets kernels in the process of the tests.
 import sys
 from typing import Any
 
+import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from everyformer.ops.sparse_attention import tuning
 from everyformer.ops.sparse_attention.kernels import star as jitted
 
 star: Any = jitted  # its private names are for launches
+RING = tuning.ring_for(torch.bfloat16, 64)
 CONSTANTS: dict[str, Any] = {
-    "D": 64, "BLOCK_D": 64, "T": 64, "HAS_PAD": True, "PRECISION": "tf32",
+    "D": 64, "BLOCK_D": 64, "T": RING["T"], "HAS_PAD": True, "PRECISION": "tf32",
 }  # fmt: skip
 
 
@@ -41,7 +44,7 @@ def compiled(kernel: Any) -> Any:
         attrs={places[name]: [["tt.divisibility", 16]] for name in pointers},
     )
     return triton.compile(
-        source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4}
+        source, target=GPUTarget("cuda", 90, 32), options={"num_warps": RING["num_warps"]}
     )
 
 

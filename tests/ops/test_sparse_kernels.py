@@ -52,7 +52,7 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Any:
     walks = import_module("everyformer.ops.sparse_attention.walks")
     sizes = import_module("everyformer.ops.toeplitz_attention.launch").Tiles(16, 16, 4, 2)
     monkeypatch.setattr(found.tuning, "FULL", found.tuning.Tuning(sizes, sizes, sizes))
-    monkeypatch.setattr(found.tuning, "RING", {"T": 16, "num_warps": 4})
+    monkeypatch.setattr(found.tuning, "RING", {"full": {64: (16, 4)}})
     monkeypatch.setattr(found.tuning, "STRANDS", {"R": 8, "E": 2, "num_warps": 4})
     for name, longest in (("CHUNK", 12), ("LIST", 2), ("STRAND", 3)):
         monkeypatch.setattr(walks, f"LONGEST_{name}", longest)

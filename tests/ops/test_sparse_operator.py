@@ -32,7 +32,7 @@ from everyformer.patterns import Dense, Part, Pattern, Window
         (patterns.fixed(64, 8), [Band, Listed]),
         (patterns.fixed(64, 8).union(), [Band, Listed]),
         (patterns.star(64), [RingAndRelay]),
-        (patterns.star(64, 17), [Band, Listed, Listed, Edges]),
+        (patterns.star(64, 9), [Band, Listed, Listed, Edges]),
         (patterns.star(4), [Band]),  # everybody is a neighbour
         (patterns.window_global(64, 2, 3), [Band, Listed, Listed]),
         (patterns.big_bird_blocks(64, 16), [BlockLists]),

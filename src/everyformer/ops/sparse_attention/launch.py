@@ -53,13 +53,12 @@ class Walks:
         """The forward pass of each piece."""
         p.check()
         sizes = tuning.tuning_for(p.dtype, p.shape[3]).forward
+        ring = tuning.ring_for(p.dtype, p.shape[3])
         found: list[Forward] = []
         for number, piece in enumerate(self.pieces):
             again = number > 0
             if isinstance(piece, RingAndRelay):
-                found.append(
-                    star_forward(p, star_walk(piece, tuning.RING["T"], self.device))
-                )
+                found.append(star_forward(p, star_walk(piece, ring["T"], self.device)))
             elif isinstance(piece, Edges):
                 walk = self._edge_walk(number, "queries")
                 found.append(edge_forward(p, walk, again=again))
@@ -71,13 +70,12 @@ class Walks:
     def _backward(self, p: Problem) -> list[Backward]:
         """The backward pass of each piece."""
         sizes = tuning.tuning_for(p.dtype, p.shape[3])
+        ring = tuning.ring_for(p.dtype, p.shape[3])
         found: list[Backward] = []
         for number, piece in enumerate(self.pieces):
             again = number > 0
             if isinstance(piece, RingAndRelay):
-                found.append(
-                    star_backward(p, star_walk(piece, tuning.RING["T"], self.device))
-                )
+                found.append(star_backward(p, star_walk(piece, ring["T"], self.device)))
             elif isinstance(piece, Edges):
                 by_query, by_key = (
                     self._edge_walk(number, owner) for owner in ("queries", "keys")

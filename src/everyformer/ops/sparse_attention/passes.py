@@ -76,7 +76,7 @@ def star_forward(p: Problem, walk: StarWalk) -> Forward:
     attend = Prepared(
         star._forward_kernel, (walk.slots.rows, p.pairs),
         *p.places, walk.slots.rows, *p.sizes, walk.width, *p.scales,
-        **tuning.RING, **p.tile_options,
+        **tuning.ring_for(p.dtype, p.shape[3]), **p.star_options,
     )  # fmt: skip
     return _forward(p, attend, (), walk.slots, again=False)
 
@@ -182,7 +182,7 @@ def star_backward(p: Problem, walk: StarWalk) -> Backward:
     kernel = Prepared(
         star._backward_kernel, (walk.slots.rows, p.pairs),
         *p.places, walk.slots.rows, *p.sizes, walk.width, *p.scales,
-        **tuning.RING, **p.tile_options,
+        **tuning.ring_for(p.dtype, p.shape[3]), **p.star_options,
     )  # fmt: skip
     sums = _Sums(p, walk.slots, again=False, several=3)
 

@@ -92,6 +92,12 @@ class Problem(NamedTuple):
         precision = "ieee" if self.dtype == torch.float32 else "tf32"
         return self.options | {"PRECISION": precision}
 
+    @property
+    def star_options(self) -> dict[str, Any]:
+        """Those of the kernels for stars; "ieee" products would spill registers."""
+        precision = "tf32x3" if self.dtype == torch.float32 else "tf32"
+        return self.options | {"PRECISION": precision}
+
     def buffer(
         self, slots: Slots | None, width: int, like: Tensor, several: int = 1
     ) -> Tensor:

@@ -44,7 +44,7 @@ from everyformer.patterns import (
     WindowGlobal,
 )
 
-WIDEST_RING = 16
+WIDEST_RING = 8
 """Neighbours on either side in a star that runs as one piece."""
 
 SMALLEST_BLOCK = 16

@@ -32,8 +32,11 @@ FULL = Tuning(forward=Tiles(64, 32, 4, 2), dq=Tiles(32, 32, 4, 2), dkv=Tiles(32,
 STRANDS = {"R": 16, "E": 4, "num_warps": 4}
 """Strands of a program, and partners of each that it reads at a time."""
 
-RING = {"T": 64, "num_warps": 4}
-"""Rows of the ring that a program has, its neighbours among them."""
+RING = {"half": {64: (64, 4), 128: (64, 8)}, "full": {64: (32, 4), 128: (32, 8)}}
+"""Rows of the ring that a program has, its neighbours among them, and its warps.
+
+By precision and padded head size; so chosen that few registers or none are spilt.
+"""
 
 MOST_PAIRS = 65535 // 3
 """A grid has at most 65,535 programs in its second direction; three gradients use it."""
@@ -47,3 +50,10 @@ def tuning_for(dtype: torch.dtype, head_size: int) -> Tuning:
     if dtype == torch.float32:
         return FULL
     return HALF[64] if head_size <= 64 else HALF[128]
+
+
+def ring_for(dtype: torch.dtype, head_size: int) -> dict[str, int]:
+    """Rows and warps of the kernels for stars."""
+    precision = "full" if dtype == torch.float32 else "half"
+    rows, warps = RING[precision][64 if head_size <= 64 else 128]
+    return {"T": rows, "num_warps": warps}
