@@ -1,6 +1,5 @@
 """Certificates of sparse networks: proved from masks and weights, and from nothing else."""
 
-import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.certify.tampered import write_weights
 
 import everyformer as ef
 from everyformer import patterns
@@ -51,12 +51,7 @@ def saved(made: ef.Built, folder: Path, change: Change | None = None) -> ef.Veri
         change(arrays)
         free = replace(made.network.architecture, pattern=None)
         changed = replace(made.network, architecture=free).with_arrays(arrays)
-        changed.save(folder / NETWORK_FILE)
-        place = folder / "certificate.json"
-        values = json.loads(place.read_text())
-        digest = hashlib.sha256((folder / NETWORK_FILE).read_bytes()).hexdigest()
-        values["weights"]["sha256"] = digest
-        place.write_text(json.dumps(values))
+        write_weights(folder, changed)
     return ef.verify(folder)
 
 

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 from scipy.stats import qmc
+from tests.certify.tampered import edit, write_weights
 
 import everyformer as ef
 from everyformer.certify.verify import NETWORK_FILE
@@ -53,24 +54,6 @@ class Arrays:
 @cache
 def built(name: str, grid: int, d: int = 1) -> ef.Built:
     return ef.construct(GALLERY[name](2, d), grid=grid)
-
-
-def edit(folder: Path, *path: str | int, to: Any) -> None:
-    """Change one value of certificate.json."""
-    place = folder / "certificate.json"
-    values = json.loads(place.read_text())
-    inner = values
-    for key in path[:-1]:
-        inner = inner[key]
-    inner[path[-1]] = to
-    place.write_text(json.dumps(values))
-
-
-def write_weights(folder: Path, network: ef.Network) -> None:
-    """Other weights under the same certificate, which is told their hash."""
-    network.save(folder / NETWORK_FILE)
-    digest = hashlib.sha256((folder / NETWORK_FILE).read_bytes()).hexdigest()
-    edit(folder, "weights", "sha256", to=digest)
 
 
 def tamper(folder: Path, change: Change) -> ef.Network:

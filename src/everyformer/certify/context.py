@@ -24,6 +24,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from everyformer.certify.overflow import UNDERFLOW
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.values import Mode as Mode
 from everyformer.certify.weights import StageWeights
@@ -40,7 +41,7 @@ LOG2_E = 1.442695040888963
 
 INT64_LIMIT = 2**62
 MAX_EXPONENT = SCALE + 700
-UNDERFLOW = 1100
+VANISHES = 1100
 """exp(-gap) is 0 in float64 for gap > 760, that is, where it is below 2^-1096."""
 
 
@@ -367,7 +368,7 @@ class _Layer:
         leak = np.ldexp((n - 1) * spread, (SCALE - exponent).astype(np.int64))
         leak = np.where(rivals, np.maximum(leak, 2.0**-900), 0.0) * UP
         if state.mode == "float64":
-            leak = np.where(exponent >= UNDERFLOW, 0.0, leak)
+            leak = np.where(exponent >= VANISHES, 0.0, leak)
             return _rounded(attended, state, leak, exponent, value)
         return leak
 
@@ -405,7 +406,7 @@ class _Layer:
         for attended in follows:
             sizes = np.abs(_to_float(attended.value)).max(axis=0)
             added = added + sizes * np.abs(_to_float(attended.head.W_O))[:, None]
-        added = added * (2.0**-48 / state.unit)
+        added = added * (2.0**-48 / state.unit) + UNDERFLOW
         return np.where(inexact, np.ldexp(added, SCALE), 0.0)
 
 

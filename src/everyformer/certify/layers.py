@@ -12,6 +12,7 @@ from fractions import Fraction
 import numpy as np
 
 from everyformer.certify.context import UP, Mode
+from everyformer.certify.overflow import UNDERFLOW
 from everyformer.certify.piecewise import LayerFunction
 from everyformer.certify.rounding import gamma, lowest_bits, sums_exactly
 from everyformer.certify.undecided import Undecided
@@ -55,7 +56,7 @@ def seen(
     places = lowest_bits(tokens.centre) + lowest_bits(direction)
     exact = sums_exactly(terms, places)
     rounding = np.abs(terms).sum(axis=-1) * float(gamma(len(direction) + 2)) * UP
-    rounding = np.where(exact, 0.0, rounding)
+    rounding = np.where(exact, 0.0, rounding + UNDERFLOW)
     off = (tokens.radius @ np.abs(direction) + rounding) * UP
     return terms.sum(axis=-1), off, rounding
 
@@ -86,8 +87,9 @@ def run_layer(where: str, stage: str, function: LayerFunction, tokens: Tokens) -
     if tokens.mode == "real":
         radius = (radius + residual(tokens.centre, update, centre)) * UP
     else:
-        radius = radius + _run_rounding(function, tokens, off)
-    return replace(tokens, centre=centre, radius=radius)
+        radius = radius + _run_rounding(stage, function, tokens, off)
+    inexact = np.asarray((radius + tokens.radius > 0).any(axis=-1))[:, None]
+    return replace(tokens, centre=centre, radius=radius + np.where(inexact, UNDERFLOW, 0.0))
 
 
 def _run_exactly(function: LayerFunction, tokens: Tokens) -> Tokens:
@@ -122,7 +124,7 @@ def _update(
     )
     exact = sums_exactly(terms, places) & np.asarray(fits)[piece][:, None]
     rounding = np.abs(terms).sum(axis=-1) * float(gamma(6)) * UP
-    return product + offset, np.where(exact, 0.0, rounding)
+    return product + offset, np.where(exact, 0.0, rounding + UNDERFLOW)
 
 
 def residual(z: np.ndarray, update: np.ndarray, total: np.ndarray) -> np.ndarray:
@@ -146,11 +148,16 @@ def _grown(
     return grown
 
 
-def _run_rounding(function: LayerFunction, tokens: Tokens, off: np.ndarray) -> np.ndarray:
+def _run_rounding(
+    stage: str, function: LayerFunction, tokens: Tokens, off: np.ndarray
+) -> np.ndarray:
     """What a float64 run of the layer's ReLUs adds to the distance from the centre.
 
     Nothing where every ReLU, its product with W_2 and their sum are free of rounding; and
     nothing where the layer takes a coordinate, as it is, from itself.
+
+    Raises:
+        Undecided: If a product underflows, so that the sign of its sum is not known.
     """
     z = tokens.centre
     rows = np.array([[float(v) for v in row] for row, _, _ in function.units])
@@ -160,6 +167,8 @@ def _run_rounding(function: LayerFunction, tokens: Tokens, off: np.ndarray) -> n
     used = (columns != 0).any(axis=-1)
     rows, biases, columns = rows[used], biases[used], columns[used]
     products = z[:, None, :] * rows  # [count, r, d]
+    if ((np.abs(products) < UNDERFLOW) & (z[:, None, :] != 0) & (rows != 0)).any():
+        raise Undecided(stage, "a product is below 2^-500: a float64 run may lose it")
     terms = np.concatenate(
         [products, np.broadcast_to(biases[:, None], (*products.shape[:2], 1))], axis=-1
     )
@@ -208,4 +217,5 @@ def _run_rounding(function: LayerFunction, tokens: Tokens, off: np.ndarray) -> n
     many = (total + size.sum(axis=-1)[:, None] * np.abs(columns).max(initial=0.0)) * float(
         gamma(len(rows) + len(shift) + 4)
     )
+    many = many + UNDERFLOW
     return np.where(cancels[:, None], 0.0, np.where(fine, once, many * UP))

@@ -11,6 +11,7 @@ import numpy as np
 
 from everyformer.certify.context import UP
 from everyformer.certify.layers import Tokens, residual, run_layer, seen
+from everyformer.certify.overflow import UNDERFLOW
 from everyformer.certify.piecewise import layer_function
 from everyformer.certify.rounding import gamma, lowest_bits, sums_exactly
 from everyformer.certify.undecided import Undecided
@@ -249,5 +250,5 @@ def _window_rounding(windows: Windows, place: np.ndarray, t: np.ndarray) -> np.n
     middle = (hidden[:, 0] == 2 * hidden[:, 1]) & (np.frexp(hidden[:, 1])[0] == 0.5)
     fine = sums_exactly(products, bits) | middle[:, None]
     fine &= np.asarray(exact)[:, None]
-    rounding = np.abs(products).sum(axis=-1) * float(gamma(8)) * UP
+    rounding = np.abs(products).sum(axis=-1) * float(gamma(8)) * UP + UNDERFLOW
     return np.where(fine, 0.0, rounding)

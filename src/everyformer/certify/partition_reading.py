@@ -19,6 +19,7 @@ from fractions import Fraction
 import numpy as np
 
 from everyformer.certify.lattice import Partition
+from everyformer.certify.overflow import outside
 from everyformer.certify.partition import leak, reweighting
 from everyformer.certify.partition_affine import (
     Affine,
@@ -99,7 +100,7 @@ def _read(weights: Weights, grid: Grid) -> PartitionReading:
     if halves != ["feed_forward", "attention", "attention", "feed_forward"]:
         why = f"stages are {halves}, not feed-forward, attention twice, feed-forward"
         raise Undecided("stages", why)
-    _check_sizes(weights, held)
+    _check_sizes(weights)
     slots, mean, softmax, select = weights.stages
     check_prefix_unchanged(slots, held.prefix)
     state = feed_forward(slots, _read_in(held, grid))
@@ -135,7 +136,7 @@ def _read(weights: Weights, grid: Grid) -> PartitionReading:
     )
 
 
-def _check_sizes(weights: Weights, held: RegisterWeights) -> None:
+def _check_sizes(weights: Weights) -> None:
     """See that no product of weights on the way to the output leaves float64.
 
     An entry of the output is a sum of products of at most ten numbers, weights or entries
@@ -145,16 +146,9 @@ def _check_sizes(weights: Weights, held: RegisterWeights) -> None:
     Raises:
         Undecided: If a weight is smaller or larger.
     """
-    arrays = {
-        f"{stage.name}, {name}": array
-        for stage in weights.stages
-        for name, array in stage.arrays.items()
-    }
-    arrays |= {f"registers, {name}": a for name, a in vars(held).items() if a is not None}
-    for name, array in arrays.items():
-        sizes = np.abs(array[array != 0])
-        if ((sizes < SMALLEST) | (sizes > 1 / SMALLEST)).any():
-            raise Undecided(name, "a number is not 0 and not between 2^-100 and 2^100")
+    name = outside(weights, SMALLEST, 1 / SMALLEST)
+    if name is not None:
+        raise Undecided(name, "a number is not 0 and not between 2^-100 and 2^100")
 
 
 def _up(values: np.ndarray) -> Fraction:

@@ -16,6 +16,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from everyformer.certify.overflow import UNDERFLOW
 from everyformer.certify.rounding import UNIT_ROUNDOFF, gamma
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import StageWeights, Weights, to_fractions
@@ -106,7 +107,8 @@ def constant_layer(
         spans = np.array([abs(gain[i : i + n]).sum() for i in range(n)], dtype=object)
         total += np.outer(rows, W_O @ b_V) / n
         sizes += np.outer(spans, abs(W_O) @ abs(b_V)) / n
-    return total, sizes * gamma(n + m + h + 8)
+    under = (sizes != 0).astype(object) * Fraction(UNDERFLOW)
+    return total, sizes * gamma(n + m + h + 8) + under
 
 
 def carried_rounding(size: Fraction, added: Additions) -> tuple[Fraction, Fraction]:
@@ -116,7 +118,8 @@ def carried_rounding(size: Fraction, added: Additions) -> tuple[Fraction, Fracti
         size: The largest |x|.
         added: What is added to x.
     """
-    amount, carried = Fraction(0), UNIT_ROUNDOFF * size  # x is rounded to float64
+    # x is rounded to float64: by half of its last bit, or by 2^-1075 near 0
+    amount, carried = Fraction(0), max(UNIT_ROUNDOFF * size, Fraction(UNDERFLOW))
     for step in added:
         amount += step.amount
         carried += step.rounding

@@ -24,6 +24,7 @@ from everyformer.certify.cells import (
     examine,
 )
 from everyformer.certify.certificate import current_versions
+from everyformer.certify.overflow import LARGEST, check_reach, outside
 from everyformer.certify.partition_prove import Shards, prove_partition
 from everyformer.certify.realise import Reading, read_network
 from everyformer.certify.registers import RegisterReading, read_registers
@@ -38,7 +39,6 @@ from everyformer.papers import YUN2020, Citation, implements
 from everyformer.targets.box import Box, Grid
 
 MAX_REPRESENTATIVES = 2**24
-LARGE = 2.0**200
 SOURCE = "docs/certificates.md"
 
 
@@ -157,14 +157,9 @@ def prove(
         reading = read(weights, grid.box, grid.cells)
     except (Undecided, OverflowError) as error:
         return Proof(None, None, Fraction(0), (_in_words(error),), {})
-    large = None if weights.exact else _too_large(weights)
-    run = not weights.exact and reading.run_obstacle is None and large is None
-    obstacles: list[str] = []
+    obstacles = [] if weights.exact else _run_obstacles(weights, reading)
+    run = not weights.exact and not obstacles
     results: list[dict[str, Any]] | None = None
-    if not weights.exact and reading.run_obstacle is not None:
-        obstacles.append(f"float64, {reading.run_obstacle}")
-    if large is not None:
-        obstacles.append(f"float64, {large}: weights are so large that a run may overflow")
     for with_run in (True, False) if run else (False,):
         work = Examination(reading, cells, known, p, with_run, balls)
         try:
@@ -211,11 +206,7 @@ def _of_partition(
         found = prove_partition(weights, grid, known, p, shards, balls=balls)
     except (Undecided, OverflowError) as error:
         return Proof(None, None, Fraction(0), (_in_words(error),), {})
-    large = _too_large(weights)
-    if large is None:
-        return Proof(found.real, found.float64, found.lower, (), found.summary)
-    why = f"float64, {large}: weights are so large that a run may overflow"
-    return Proof(found.real, None, found.lower, (why,), found.summary)
+    return Proof(found.real, found.float64, found.lower, (), found.summary)
 
 
 def _in_words(error: Undecided | OverflowError) -> str:
@@ -225,17 +216,20 @@ def _in_words(error: Undecided | OverflowError) -> str:
     return f"weights: numbers are too large to be followed ({error})"
 
 
-def _too_large(weights: Weights) -> str | None:
-    """The first stage with a weight of 2^200 or more: products of a few may overflow."""
-    if weights.registers is not None:
-        around = vars(weights.registers).values()
-        if any((np.abs(a) >= LARGE).any() for a in around if a is not None):
-            return "registers"
-    for stage in weights.stages:
-        arrays = [array for array in stage.arrays.values() if array.dtype == np.float64]
-        if any((np.abs(array) >= LARGE).any() for array in arrays):
-            return stage.name
-    return None
+def _run_obstacles(weights: Weights, reading: Reading | RegisterReading) -> list[str]:
+    """Why no float64 run is followed, in words; nothing, if one is."""
+    found: list[str] = []
+    if reading.run_obstacle is not None:
+        found.append(reading.run_obstacle)
+    large = outside(weights, 0.0, LARGEST)
+    if large is not None:
+        found.append(f"{large}: weights are so large that a run may overflow")
+    if weights.registers is None:
+        try:
+            check_reach(weights, reading.grid.box)
+        except Undecided as error:
+            found.append(str(error))
+    return [f"float64, {why}" for why in found]
 
 
 def _key(weights: Weights, work: Examination, purpose: str) -> str:

@@ -15,6 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from everyformer.certify.overflow import UNDERFLOW
 from everyformer.certify.piecewise import LayerFunction, layer_function
 from everyformer.certify.position_layer import Additions, additions, carried_rounding
 from everyformer.certify.rounding import gamma, lowest_bits, sums_exactly
@@ -303,5 +304,6 @@ def _run_part(function: LayerFunction, i: int, before: Piece, after: Piece) -> P
     rounding = gamma(len(function.units) + len(function.shift) + 3)
     grown = before.carried * (abs(after.slope / before.slope) if before.slope else 1)
     carried = grown + rounding * (size + before.carried + terms + abs(function.shift[i]))
+    carried += Fraction(UNDERFLOW)
     exact = after.exact_run and after.slope != 0
     return replace(after, carried=carried, exact_run=exact)

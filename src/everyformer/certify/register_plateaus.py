@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from everyformer.certify.overflow import UNDERFLOW
 from everyformer.certify.register_stages import OUTWARD
 from everyformer.certify.ridge import Ridge
 from everyformer.certify.rounding import gamma
@@ -107,7 +108,8 @@ class PlateauSearch:
             if a == 0:
                 continue
             size = sum((abs(self.W_in[k, e]) * far[e] for e in range(d)), Fraction(0))
-            worst = max(worst, gamma(d + 3) * (size + abs(self.start[j, k])) / a)
+            rounding = gamma(d + 3) * (size + abs(self.start[j, k])) + Fraction(UNDERFLOW)
+            worst = max(worst, rounding / a)
         return worst
 
 

@@ -6,10 +6,11 @@ how far a float64 run may be.
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import lcm
+from math import gcd, lcm
 
 import numpy as np
 
+from everyformer.certify.overflow import UNDERFLOW
 from everyformer.certify.ridge import SLACK, Ridge
 from everyformer.certify.rounding import gamma
 from everyformer.certify.undecided import Undecided
@@ -252,7 +253,7 @@ def add_mean(stage: Mean, state: Exact, inputs: np.ndarray, mode: Mode) -> Exact
     added = total @ M.reshape(stage.matrix.shape).T
     numbers = state.numbers.astype(object) * (factor * n) + added
     shared = np.gcd.reduce(numbers, axis=None) if numbers.size else 1
-    divisor = int(np.gcd(shared, unit)) or 1
+    divisor = gcd(int(shared), unit) or 1
     error = state.error
     if mode == "float64":
         sizes = state.sizes()
@@ -260,5 +261,5 @@ def add_mean(stage: Mean, state: Exact, inputs: np.ndarray, mode: Mode) -> Exact
         carried = error.mean(axis=-2, keepdims=True) @ stage.sizes.T
         own = float(gamma(stage.roundings)) * seen
         change = np.where(seen > 0, 2 * UNIT * (sizes + seen + carried), 0.0)
-        error = (error + carried + own + change) * (1 + 8 * SLACK)
+        error = (error + carried + own + change) * (1 + 8 * SLACK) + UNDERFLOW
     return _compact(Exact(numbers // divisor, unit // divisor, error))

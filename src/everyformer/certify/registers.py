@@ -19,6 +19,7 @@ from math import lcm
 
 import numpy as np
 
+from everyformer.certify.overflow import LARGEST, UNDERFLOW
 from everyformer.certify.quantiser import Plateaus
 from everyformer.certify.register_plateaus import PlateauSearch
 from everyformer.certify.register_stages import (
@@ -114,6 +115,7 @@ class RegisterReading:
             size = np.abs(self.registers.W_out).T
             own = float(gamma(len(size) + 2)) * OUTWARD
             radius = radius + (state.error @ size + own * (state.sizes() @ size)) * OUTWARD
+            radius = radius + UNDERFLOW
         return Values(centre.reshape(numbers.shape), radius)
 
 
@@ -225,11 +227,12 @@ def _with_ranges(
     reach = np.abs(held.W_in) @ far * OUTWARD
     low = held.start.min(axis=0) - reach
     high = held.start.max(axis=0) + reach
-    slack = (np.abs(low) + np.abs(high)) * SLACK * reading.inputs
+    slack = ((np.abs(low) + np.abs(high)) * SLACK + UNDERFLOW) * reading.inputs
     obstacle = reading.run_obstacle
     w = len(low)
     for stage in stages:
         size = np.maximum(np.abs(low), np.abs(high)) + slack
+        obstacle = obstacle or _too_large(stage.name, size)
         if isinstance(stage, Mean):
             # The mean of all tokens lies in the range of each register.
             M = stage.matrix.astype(np.float64)
@@ -241,6 +244,7 @@ def _with_ranges(
             rounds = float(gamma(stage.roundings)) + 4 * UNIT
             extra = _product(stage.sizes, slack + rounds * size)
             slack = (slack + extra + np.where(extra > 0, 4 * UNIT * size, 0.0)) * OUTWARD
+            slack = slack + UNDERFLOW
             continue
         shift = stage.shift.astype(np.float64)
         low, high = low + shift, high + shift
@@ -266,7 +270,8 @@ def _with_ranges(
     middle, spread = _product(W, centre), _product(np.abs(W), half)
     bottom, top = _widened(middle - spread, middle + spread)
     size = np.maximum(np.abs(low), np.abs(high)) + slack
-    extra = _product(np.abs(W), slack + float(gamma(w + 2)) * size) * OUTWARD
+    obstacle = obstacle or _too_large(reading.last, size)
+    extra = _product(np.abs(W), slack + float(gamma(w + 2)) * size) * OUTWARD + UNDERFLOW
     ranges: list[tuple[Fraction | None, Fraction | None]] = [
         (Fraction(float(a)), Fraction(float(b)))
         if np.isfinite([a, b]).all()
@@ -282,6 +287,13 @@ def _with_ranges(
         run_slack=tuple(Fraction(float(e)) for e in extra),
         run_obstacle=obstacle,
     )
+
+
+def _too_large(stage: str, size: np.ndarray) -> str | None:
+    """Why a run may overflow, or None."""
+    if (size <= LARGEST).all():
+        return None
+    return f"{stage}: registers may exceed 2^200, and a run may overflow"
 
 
 def _product(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:

@@ -10,6 +10,8 @@ between the bends are exact: integers over a power of two.
 A float64 run of a layer with r such units, in whatever order it adds, is off by at most
 
     sum_k |c_k| gamma_{w+2} (|w| . |z| + |b_k|)  +  gamma_{r+3} sum_k |c_k| ReLU(..)
+
+and what underflow adds (`certify/overflow.py`).
 """
 
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from everyformer.certify.overflow import UNDERFLOW
 from everyformer.certify.rounding import PRECISION, gamma, lowest_bits
 from everyformer.certify.undecided import Undecided
 
@@ -195,7 +198,7 @@ class Ridge:
         G, GB, GB_abs = (part[self.pieces(tau)] for part in self.active)
         left = s * float(gamma(width + 2)) * G
         total = np.maximum(t * G + GB, 0.0) + SLACK * (s * G + GB_abs) + left
-        return (hidden + total) * 1.001
+        return (hidden + total) * 1.001 + UNDERFLOW
 
 
 def _walk(
