@@ -19,6 +19,9 @@ from everyformer.ops.light_convolution import blocked, reference
 SMALLEST_GROUP = {"cpu": 8, "cuda": 16}
 """Dimensions of a filter below which matrix products have too few columns."""
 
+WIDE = (torch.float32, torch.float64)
+"""Precisions in which the gradients of PyTorch's convolution need no wider sums."""
+
 
 def light_convolution(
     x: Float[Tensor, "*batch n d"], filters: Float[Tensor, "h k"]
@@ -49,8 +52,10 @@ def light_convolution(
     (x,) = autocasted(x)
     if x.numel() == 0:
         return x * filters.sum()
-    tokens = x.reshape(-1, *x.shape[-2:])
-    return _convolve(tokens, filters, (filters.shape[1] - 1) // 2).reshape(x.shape)
+    tokens, left = x.reshape(-1, *x.shape[-2:]), (filters.shape[1] - 1) // 2
+    if x.dtype in WIDE and _path(tokens, filters.shape[0]) is reference:
+        return reference.convolve(tokens, filters, left).reshape(x.shape)
+    return _convolve(tokens, filters, left).reshape(x.shape)
 
 
 def _check(x: Tensor, filters: Tensor) -> None:
@@ -85,7 +90,7 @@ def _path(x: Tensor, count: int) -> Any:
 
 @torch.library.custom_op("everyformer::light_convolution", mutates_args=())
 def _convolve(x: Tensor, filters: Tensor, left: int) -> Tensor:
-    return _path(x, filters.shape[0]).convolve(x, filters, left)
+    return _path(x, filters.shape[0]).convolve(x, filters, left).contiguous()
 
 
 @_convolve.register_fake

@@ -18,7 +18,7 @@ def convolve(
     length, d = filters.shape[1], x.shape[2]
     padded = functional.pad(x.mT, (left, length - 1 - left))
     each = filters.to(x.dtype).repeat_interleave(d // filters.shape[0], 0)
-    return functional.conv1d(padded, each[:, None], groups=d).mT.contiguous()
+    return functional.conv1d(padded, each[:, None], groups=d).mT
 
 
 def filter_gradient(
