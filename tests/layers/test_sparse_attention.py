@@ -258,6 +258,22 @@ def test_layers_compile(configuration: Configuration) -> None:
 
 
 @pytest.mark.compile
+def test_a_compiled_layer_keeps_its_operator() -> None:
+    """It is not taken for one that is exported, with n x n weights."""
+    torch.compiler.reset()
+    seen: list[str] = []
+
+    def backend(graph: torch.fx.GraphModule, _: object) -> torch.fx.GraphModule:
+        seen.extend(str(node.target) for node in graph.graph.nodes)
+        return graph
+
+    layer = made(FAMILIES["strided"], "union")
+    torch.compile(layer, fullgraph=True, backend=backend)(tokens(2, 9, 8))
+    assert any("everyformer" in target for target in seen)
+    assert not any("softmax" in target for target in seen)
+
+
+@pytest.mark.compile
 def test_lengths_may_change_when_compiled() -> None:
     torch.compiler.reset()
     layer = SparseAttention(8, 2, patterns.star).double()

@@ -165,7 +165,7 @@ class SparseAttention(nn.Module):
         padding = None if key_padding_mask is None else key_padding_mask.reshape(batch, n)
         dropped = self.training and self.dropout > 0.0
         # An exported graph must run where nobody knows this pattern.
-        plain = self.implementation == "reference" or torch.compiler.is_exporting()
+        plain = self.implementation == "reference" or _is_exported()
         weights = None
         if need_weights or dropped or plain or batch == 0:
             weights = self._weights(q, k, padding)
@@ -297,6 +297,12 @@ class SparseAttention(nn.Module):
         if wrong:
             msg = f"SparseAttention cannot run: {'; '.join(wrong)}."
             raise InputError(msg)
+
+
+@torch.compiler.assume_constant_result
+def _is_exported() -> bool:
+    """Asked outside the graph: within one, torch.compile may answer for torch.export."""
+    return torch.compiler.is_exporting()
 
 
 @torch.compiler.assume_constant_result
