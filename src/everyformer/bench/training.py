@@ -80,10 +80,10 @@ class Contender:
 FLASH = (SDPBackend.FLASH_ATTENTION,)
 CUDNN = (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION)
 ON_GPU = (
-    Contender("BERT_BASE", BERT_BASE, 128, True, CUDNN),
+    Contender("BERT_BASE", BERT_BASE, 128, compiled=True, backends=CUDNN),
     Contender("3 layers, URPE", SYNTHETIC, 256, compiled=True),
-    Contender("BERT_BASE", BERT_BASE, 128, True, FLASH),
-    Contender("BERT_BASE", BERT_BASE, 64, False, FLASH),
+    Contender("BERT_BASE", BERT_BASE, 128, compiled=True, backends=FLASH),
+    Contender("BERT_BASE", BERT_BASE, 64, backends=FLASH),
 )
 ON_CPU = (
     Contender("tiny", TINY, 4),

@@ -1,6 +1,6 @@
 """Run the Triton kernels of a pattern: piece after piece."""
 
-from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,12 +46,23 @@ class Walks:
         self.pieces, self.n, self.device = pieces, n, device
         self._tiles: dict[tuple[int, str, Tiles], TileWalk] = {}
         self._edges: dict[tuple[int, str], EdgeWalk] = {}
-        self.forward = lru_cache(MOST_PROBLEMS)(self._forward)
-        self.backward = lru_cache(MOST_PROBLEMS)(self._backward)
+        self._forward: dict[Problem, list[Forward]] = {}
+        self._backward: dict[Problem, list[Backward]] = {}
 
-    def _forward(self, p: Problem) -> list[Forward]:
+    def forward(self, p: Problem) -> list[Forward]:
         """The forward pass of each piece."""
-        p.check()
+        if p not in self._forward:
+            p.check()
+            _keep(self._forward, p, self._prepare_forward(p))
+        return self._forward[p]
+
+    def backward(self, p: Problem) -> list[Backward]:
+        """The backward pass of each piece."""
+        if p not in self._backward:
+            _keep(self._backward, p, self._prepare_backward(p))
+        return self._backward[p]
+
+    def _prepare_forward(self, p: Problem) -> list[Forward]:
         sizes = tuning.tuning_for(p.dtype, p.shape[3]).forward
         ring = tuning.ring_for(p.dtype, p.shape[3])
         found: list[Forward] = []
@@ -67,8 +78,7 @@ class Walks:
                 found.append(tile_forward(p, walk, sizes, own=_own(piece), again=again))
         return found
 
-    def _backward(self, p: Problem) -> list[Backward]:
-        """The backward pass of each piece."""
+    def _prepare_backward(self, p: Problem) -> list[Backward]:
         sizes = tuning.tuning_for(p.dtype, p.shape[3])
         ring = tuning.ring_for(p.dtype, p.shape[3])
         found: list[Backward] = []
@@ -108,6 +118,12 @@ class Walks:
                 raise TypeError(f"{type(piece).__name__} has no list of edges")
             self._edges[key] = edge_walk(piece, owner, number > 0, self.device)
         return self._edges[key]
+
+
+def _keep(kept: dict[Problem, Any], p: Problem, made: Any) -> None:
+    if len(kept) >= MOST_PROBLEMS:
+        del kept[next(iter(kept))]
+    kept[p] = made
 
 
 def _own(piece: Piece) -> bool:
