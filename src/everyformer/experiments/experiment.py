@@ -30,6 +30,15 @@ class Experiment:
     picture: Callable[[Sequence[Mapping[str, Any]], Path], None]
     columns: Mapping[str, str]
 
+    def in_order(
+        self, results: Sequence[Mapping[str, Any]], size: Size
+    ) -> list[Mapping[str, Any]]:
+        """The results in the order of the cells, seed by seed, whenever each was run."""
+        seeds = sorted({result["labels"].get("seed", 0) for result in results})
+        places = [dict(cell.labels) for cell in self.cells(size, seeds, {})]
+        others = [result["labels"] for result in results if result["labels"] not in places]
+        return sorted(results, key=lambda r: [*places, *others].index(r["labels"]))
+
     def table(
         self, results: Sequence[Mapping[str, Any]], size: str
     ) -> tuple[list[str], list[list[str]]]:
@@ -55,15 +64,16 @@ def number(value: Any) -> str:
     """A number for a table: short, and nothing for None.
 
     Example:
-        >>> number(0.99951), number(2000), number(1.5e-7), number(None), number("union")
-        ('0.9995', '2,000', '1.5e-07', '', 'union')
+        >>> number(0.99951), number(63.595), number(2000), number(1.5e-7), number("union")
+        ('0.9995', '63.6', '2,000', '1.5e-07', 'union')
     """
     if value is None:
         return ""
     if isinstance(value, float):
-        return (
-            f"{value:.4f}" if 1e-3 <= abs(value) < 1e4 or value == 0.0 else f"{value:.3g}"
-        )
+        size = abs(value)
+        if size < 10:
+            return f"{value:.4f}" if size >= 1e-3 or size == 0.0 else f"{value:.3g}"
+        return f"{value:.1f}" if size < 1e4 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

@@ -134,7 +134,7 @@ def reproduce(
         result.more["wall_s"] += _spent_before(report, cell)
         kept = {"labels": dict(cell.labels), "settings": cell.settings, **asdict(result)}
         others = [r for r in report["results"] if r["labels"] != kept["labels"]]
-        report["results"] = [*others, kept | made]
+        report["results"] = experiment.in_order([*others, kept | made], size)
         if state.is_main_process:
             write_whole(path, json.dumps(report) + "\n")
     if state.is_main_process:

@@ -6,7 +6,7 @@ model is ours: an encoder with sparse attention; its learnable positions start a
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -50,6 +50,7 @@ class Scale:
         encoder: The other sizes.
         train: How a cell is trained.
         more_steps: Further updates for each layer after the first.
+        harder: Settings of training for a pattern at a depth that needs more.
     """
 
     seq_len: int
@@ -61,6 +62,7 @@ class Scale:
     encoder: EncoderConfig
     train: TrainConfig
     more_steps: int = 0
+    harder: Mapping[tuple[str, int], Mapping[str, Any]] = field(default_factory=dict)
 
 
 SCALES: dict[Size, Scale] = {
@@ -89,6 +91,7 @@ SCALES: dict[Size, Scale] = {
             checkpoint_every=1000, stop_at=0.9995,
         ),
         more_steps=1000,
+        harder={("fixed", 4): {"batch": 128, "steps": 8000}},
     ),
 }  # fmt: skip
 
@@ -132,7 +135,8 @@ def cell(
     best, chance = ceiling(task, pattern, configuration, layers), 1 / task.symbols
     steps = scale.train.steps + (layers - 1) * scale.more_steps
     steps = steps if best > chance else -(-steps // 4)
-    train = changed(replace(scale.train, steps=steps, seed=seed), changes)
+    harder = scale.harder.get((name, layers), {})
+    train = changed(replace(scale.train, steps=steps, seed=seed), {**harder, **changes})
     more = {
         "chance": chance,
         "ceiling": best,

@@ -23,6 +23,9 @@ ENCODINGS = {
 """The rows; the first three are those of the paper."""
 
 MAIN = ("urpe", "t5", "none")
+BLIND = ("rotary", "alibi", "shaw", "deberta", "xl")
+"""Further relative encodings for which Theorem 2 of Luo et al. 2022 holds, as for T5."""
+
 TASKS: tuple[Literal["pi", "etp"], ...] = ("pi", "etp")
 
 
@@ -70,28 +73,26 @@ SCALES: dict[Size, Scale] = {
         seq_len=16,
         tokens=(10,),
         extra_tokens=(10,),
-        extra=("ape", "t5+special"),
+        extra=("ape", "t5+special", *BLIND),
         train=TrainConfig(
             steps=3000, batch=128, lr=1e-3, warmup=100, clip=1.0, log_every=50,
             evaluate_every=100, evaluate_sequences=512, checkpoint_every=500,
             stop_at=0.9999,
         ),
-        steps={"t5": 1000, "none": 300},
+        steps={"none": 300} | dict.fromkeys(("t5", *BLIND), 1000),
     ),
     "paper": Scale(
         encoder=EncoderConfig(2, 2, dim=768, layers=3, heads=12, ffn=3072),
         seq_len=128,
         tokens=(10, 1000, 10000),
         extra_tokens=(1000,),
-        extra=("ape", "t5+special", "rotary", "alibi", "shaw", "deberta", "xl"),
+        extra=("ape", "t5+special", *BLIND),
         train=TrainConfig(
             steps=16_000, batch=64, lr=1e-4, table_lr=20.0, warmup=500, betas=(0.9, 0.98),
             clip=1.0, precision="bf16", record=True, log_every=100, evaluate_every=500,
             evaluate_sequences=3200, checkpoint_every=5000, stop_at=0.9995,
         ),
-        steps={"none": 600} | dict.fromkeys(
-            ("t5", "t5+special", "rotary", "alibi", "shaw", "deberta", "xl"), 3000
-        ),
+        steps={"none": 600} | dict.fromkeys(("t5", "t5+special", *BLIND), 3000),
         multiple=8,
     ),
 }  # fmt: skip
