@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from everyformer import patterns
 from everyformer.checks.calling import call
 from everyformer.checks.following.facts import FINITE, constant
 from everyformer.checks.following.shapes import matching_groups
@@ -20,6 +21,8 @@ from everyformer.checks.following.walk import Followed, follow
 from everyformer.checks.rules import causal, equal_tokens, permutations, zero_to_zero
 from everyformer.checks.rules.right_stochastic import by_operations as stochastic
 from everyformer.checks.subject import Subject, Trial
+from everyformer.layers import SparseAttention
+from everyformer.layers.sparse_attention import Configuration
 
 N, D, HEADS = 5, 4, 2
 
@@ -205,6 +208,34 @@ def test_a_mask_that_leaves_no_key_proves_nothing() -> None:
 
     assert equal_tokens.by_operations(followed(Masked(0))).holds
     assert equal_tokens.by_operations(followed(Masked(1))).holds is None
+
+
+@pytest.mark.parametrize(("silent", "follows"), [([], True), ([2], False)])
+def test_rows_that_are_set_to_zero_sum_to_zero(silent: list[int], follows: bool) -> None:
+    """A known mask that hides nothing changes nothing; one that hides a row does."""
+
+    class Masked(Head):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q = k = v = self.project(x)[..., :D]
+            empty = torch.zeros(N, 1, dtype=torch.bool)
+            empty[silent] = True
+            weights = (q @ k.mT).softmax(-1).masked_fill(empty, 0.0)
+            return self.out(weights @ v)
+
+    module = Masked().double()
+    facts = followed(module)
+    assert equal_tokens.by_operations(facts).holds is (True if follows else None)
+    assert stochastic(facts).holds is (True if follows else None)
+    out = call(module, torch.ones(1, N, D, dtype=torch.float64))
+    assert torch.allclose(out, out[:, :1]) == follows
+
+
+@pytest.mark.parametrize("configuration", ["sequential", "union", "multihead"])
+def test_sparse_attention_is_a_mean_over_its_pattern(configuration: Configuration) -> None:
+    layer = SparseAttention(D, 2, patterns.strided(9, 3), configuration=configuration)
+    facts = Subject.of(layer, 9, D).followed
+    assert stochastic(facts).holds
+    assert equal_tokens.by_operations(facts).holds
 
 
 def test_a_mask_that_depends_on_the_input_proves_nothing() -> None:

@@ -11,6 +11,7 @@ from everyformer.errors import FileFormatError, TrainingError
 from everyformer.experiments.cell import Cell, Result, Size, Surroundings
 from everyformer.experiments.expected import Expected
 from everyformer.experiments.experiment import Experiment
+from everyformer.experiments.registry import experiment_by_name
 from everyformer.experiments.reproduce import load_report, reproduce, results_path, show
 from everyformer.experiments.urpe_synthetic import URPE_SYNTHETIC
 
@@ -94,6 +95,35 @@ def test_other_settings_are_run_again(tmp_path: Path) -> None:
     )  # fmt: skip
     assert counting.ran == ["a", "a", "bb"]
     assert len(load_report(path)["results"]) == 2
+
+
+def test_results_stand_in_the_order_of_the_cells(tmp_path: Path) -> None:
+    counting = Counting()
+    places: dict[str, Any] = {"out": tmp_path / "out", "runs": tmp_path / "runs"}
+    for only in ("ccc", "a", "bb"):
+        path = reproduce(counting.experiment, "small", **places, only=[only], resume=True)
+    assert counting.ran == ["ccc", "a", "bb"]
+    results = load_report(path)["results"]
+    assert [r["labels"]["row"] for r in results] == ["a", "bb", "ccc"]
+    unknown = [{"labels": {"row": "no longer a cell"}}, *results]
+    assert counting.experiment.in_order(unknown, "small")[-1] == unknown[0]
+
+
+RESULTS = Path(__file__).parents[2] / "experiments/results"
+
+
+@pytest.mark.parametrize(
+    "path", sorted(RESULTS.glob("*_paper_*.json")), ids=lambda p: p.stem
+)
+def test_committed_results_are_of_the_settings_in_the_code(path: Path) -> None:
+    """A table of the paper's size is what `--size paper` runs today."""
+    report = load_report(path)
+    experiment = experiment_by_name(report["experiment"])
+    cells = {cell.name: cell for cell in experiment.cells("paper", [0], {})}
+    for result in report["results"]:
+        cell = cells["/".join(map(str, result["labels"].values()))]
+        assert result["settings"] == json.loads(json.dumps(cell.settings)), cell.name
+        assert result["complete"]
 
 
 def test_time_that_is_too_short_is_refused(tmp_path: Path) -> None:

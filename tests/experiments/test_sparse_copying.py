@@ -109,6 +109,16 @@ def test_a_cell_at_chance_is_trained_shorter() -> None:
     assert 4 * short == long
 
 
+def test_what_is_harder_is_trained_longer_and_may_be_changed() -> None:
+    deep, shallow, mine = (
+        cell("paper", "fixed", "union", layers, 0, changes).settings["train"]
+        for layers, changes in ((4, {}), (3, {}), (4, {"batch": 64}))
+    )
+    assert (deep["batch"], deep["steps"]) == (128, 8000)
+    assert (shallow["batch"], shallow["steps"]) == (32, 4000)
+    assert (mine["batch"], mine["steps"]) == (64, 8000)
+
+
 def test_a_network_that_hears_too_much_is_noticed() -> None:
     """A dense one under the name of a pattern that reaches no source must not agree."""
     torch.manual_seed(0)

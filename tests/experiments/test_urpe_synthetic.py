@@ -65,6 +65,17 @@ def test_the_model_is_that_of_the_paper() -> None:
     assert SCALES["paper"].train.precision == "bf16"
 
 
+def test_idle_tokens_are_for_the_tensor_cores_alone() -> None:
+    """They are never drawn, and no label names one."""
+    found = {cell.name: cell.settings["model"] for cell in cells("paper", [0], {})}
+    sizes = {name: model["vocab_size"] for name, model in found.items()}
+    assert sizes["etp/urpe/10000/0"] == 10_008
+    assert sizes["pi/urpe/10000/0"] == 10_000
+    words, labels = Synthetic("etp", 128, 10_000, 0).sample("train", torch.arange(64))
+    assert words.max() < 10_000
+    assert labels.max() == 10_000
+
+
 def test_settings_can_be_changed() -> None:
     found = cells("paper", [3], {"lr": 0.5, "steps": 7})
     assert {c.settings["train"]["lr"] for c in found} == {0.5}

@@ -169,6 +169,17 @@ def _blocked(
     return FINITE if _stays_finite(name, inputs, scalars) else None
 
 
+@rule("where")
+def where(choice: Facts, *operands: Any, shape: Shape) -> Facts:
+    """One operand itself, if the choice is known and the same everywhere."""
+    known = choice.value
+    if known is not None and len(operands) == 2 and bool(known.all() == known.any()):
+        chosen = operands[0] if bool(known.all()) else operands[1]
+        if isinstance(chosen, Facts) and chosen.shape == shape:
+            return replace(chosen, value=None)
+    return pointwise("where", (choice, *operands), {}, shape)
+
+
 @rule("clone", "_to_copy", "alias", "contiguous", "detach", "lift_fresh_copy", "dropout")
 def same(x: Facts, *args: Any, shape: Shape, **kwargs: Any) -> Facts:
     """The same numbers (dropout: of a module that is not in training)."""
