@@ -6,6 +6,7 @@
     objective     loss and right labels
     schedule      the learning rate
     trainer       one update, accuracy, state
+    recorded      an update as one CUDA graph
     run_folder    log, checkpoint, exact resume
     processes     one or many
     loop          a whole run
