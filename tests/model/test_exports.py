@@ -120,6 +120,23 @@ def test_torch_compile(name: str) -> None:
     assert np.abs(compiled - built.network(x)).max() <= TOLERANCE
 
 
+@pytest.mark.compile
+@pytest.mark.filterwarnings("ignore:torch.compile is ignored:UserWarning")  # by scan
+def test_torch_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop if it is strict; written out otherwise, up to a limit."""
+    built = ef.construct(ef.targets.reverse(2, 1), grid=2)
+    module, x = built.network.to_torch(), torch.rand(3, 2, 1, dtype=torch.float64)
+    sizes: list[int] = []
+    for strict in (True, False):
+        program = torch.export.export(module, (x,), strict=strict)
+        sizes.append(len(program.graph.nodes))
+        assert torch.equal(program.module()(x), module(x))
+    assert sizes[0] < sizes[1]
+    monkeypatch.setattr(torch_module, "EXPORT_LIMIT", 3)
+    with pytest.raises(MemoryLimitError, match=r"has 4 blocks.*strict=True"):
+        torch.export.export(module, (x,), strict=False)
+
+
 def test_onnx_agrees(built: Built, tmp_path: Path) -> None:
     path = tmp_path / "network.onnx"
     built.network.to_onnx(path, allow_rounding=True)

@@ -16,6 +16,9 @@ from everyformer.model.stacks import Stage
 UNROLL_LIMIT = 50_000
 """Most blocks that `unroll=True` turns into modules (about 6 KB each, measured)."""
 
+EXPORT_LIMIT = 500
+"""Most blocks of a stage that `torch.export` writes out without strict=True."""
+
 Weights = dict[str, Tensor]
 
 
@@ -90,8 +93,16 @@ class BlockRun(nn.Module):
         weights: Weights = {name: getattr(self, name) for name in self._names}
         if not self.stacked:
             return self._block(x, weights)
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_dynamo_compiling():
             return _scan_blocks(self._block, x, weights)
+        depth = len(next(iter(weights.values())))
+        if torch.compiler.is_exporting() and depth > EXPORT_LIMIT:
+            msg = (
+                f"{self.stage_name} has {depth:,} blocks, and torch.export would write out "
+                f"each, which is for {EXPORT_LIMIT:,} at most. torch.export.export(module, "
+                "args, strict=True) keeps them in a loop."
+            )
+            raise MemoryLimitError(msg)
         for values in zip(*(weight.unbind(0) for weight in weights.values()), strict=True):
             x = self._block(x, dict(zip(weights, values, strict=True)))
         return x
@@ -112,7 +123,10 @@ class BlockRun(nn.Module):
 def _scan_blocks(
     block: Callable[[Tensor, Weights], Tensor], x: Tensor, weights: Weights
 ) -> Tensor:
-    """The loop over blocks as one scan, which `torch.compile` does not unroll."""
+    """The loop over blocks as one scan, which `torch.compile` does not unroll.
+
+    Nor does torch.export with strict=True; without, it cannot follow a scan in torch 2.13.
+    """
 
     def step(state: Tensor, layer: Weights) -> tuple[Tensor, Tensor]:
         after = block(state, layer)
