@@ -5,6 +5,8 @@ must be true on random weights and inputs, to rounding.
 """
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +20,13 @@ from everyformer.checks.calling import call
 from everyformer.checks.following.facts import FINITE, constant
 from everyformer.checks.following.shapes import matching_groups
 from everyformer.checks.following.walk import Followed, follow
-from everyformer.checks.rules import causal, equal_tokens, permutations, zero_to_zero
+from everyformer.checks.rules import (
+    causal,
+    equal_tokens,
+    permutations,
+    tokens_apart,
+    zero_to_zero,
+)
 from everyformer.checks.rules.right_stochastic import by_operations as stochastic
 from everyformer.checks.subject import Subject, Trial
 from everyformer.layers import SparseAttention
@@ -31,10 +39,15 @@ class Head(nn.Module):
     """Attention written out, with places to go wrong."""
 
     def __init__(
-        self, flaw: str = "", *, causal: bool = False, fused: bool = False
+        self,
+        flaw: str = "",
+        *,
+        causal: bool = False,
+        fused: bool = False,
+        blocks: bool = False,
     ) -> None:
         super().__init__()
-        self.flaw, self.causal, self.fused = flaw, causal, fused
+        self.flaw, self.causal, self.fused, self.blocks = flaw, causal, fused, blocks
         self.project = nn.Linear(D, 3 * D)
         self.out = nn.Linear(D, D)
         self.table = nn.Parameter(torch.randn(HEADS, N, N))
@@ -47,11 +60,15 @@ class Head(nn.Module):
         if self.flaw == "values":
             v = v + self.shift  # by key: all queries see the same, without a mask
         if self.fused:
+            near = None if self.causal or not self.blocks else ~self.apart(n)
             mixed = nn.functional.scaled_dot_product_attention(
-                q, k, v, is_causal=self.causal
+                q, k, v, near, is_causal=self.causal
             )
             return self.out(mixed.transpose(1, 2).reshape(1, n, D))
         logits = q @ k.transpose(-1, -2)
+        if self.blocks:
+            far = torch.zeros(n, n, dtype=x.dtype).masked_fill(self.apart(n), -torch.inf)
+            logits = logits + far
         if self.flaw == "bias":
             logits = logits + self.table
         if self.causal:
@@ -66,6 +83,11 @@ class Head(nn.Module):
         if self.flaw == "gain":
             weights = weights * self.table
         return self.out((weights @ v).transpose(1, 2).reshape(1, n, D))
+
+    def apart(self, n: int) -> torch.Tensor:
+        """Pairs of tokens that are not both before the third, or both after it."""
+        late = torch.arange(n) >= 2
+        return late[:, None] != late[None]
 
 
 class Piece(nn.Module):
@@ -121,7 +143,11 @@ FLAWS = ("", "bias", "values", "no denominator", "wrong axis", "gain")
 
 def heads() -> st.SearchStrategy[nn.Module]:
     return st.builds(
-        Head, st.sampled_from(FLAWS), causal=st.booleans(), fused=st.booleans()
+        Head,
+        st.sampled_from(FLAWS),
+        causal=st.booleans(),
+        fused=st.booleans(),
+        blocks=st.booleans(),
     )
 
 
@@ -139,7 +165,13 @@ def redrawn(module: nn.Module, seed: int) -> Trial:
     return Subject("it", module.double().eval(), None, N, D).redrawn(seed)
 
 
-RULES = (permutations.RULE, equal_tokens.RULE, causal.RULE, zero_to_zero.RULE)
+RULES = (
+    permutations.RULE,
+    equal_tokens.RULE,
+    causal.RULE,
+    zero_to_zero.RULE,
+    tokens_apart.RULE,
+)
 
 
 @given(MODULES, st.integers(0, 2**20))
@@ -156,6 +188,61 @@ def test_what_follows_is_true(module: nn.Sequential, seed: int) -> None:
                 size = rule.search.violation(trial, X / 4)
                 assert size is not None
                 assert size < 1e-9 or np.isnan(size), rule.name
+
+
+@given(MODULES, st.integers(0, 2**20))
+@settings(max_examples=15, deadline=None)
+def test_nothing_is_heard_outside_the_receptive_fields(
+    module: nn.Sequential, seed: int
+) -> None:
+    """The oracle is the derivative of every output by every token."""
+    fields = followed(module).receptive_fields
+    if fields is None:
+        return
+    trial = redrawn(module, seed)
+    x = torch.randn(1, N, D, dtype=torch.float64, generator=torch.manual_seed(seed)) / 4
+    jacobian: Any = torch.autograd.functional.jacobian(partial(call, trial.module), x)
+    links = jacobian[0, :, :, 0].abs().sum((1, 3))
+    assert not links[~fields].any()
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("causal_", [False, True])
+@pytest.mark.parametrize("blocks", [False, True])
+def test_receptive_fields_of_masked_attention(
+    fused: bool, causal_: bool, blocks: bool
+) -> None:
+    """They are those of the mask, no larger; and of two layers, their product."""
+    blocks = blocks and not (fused and causal_)
+    head = Head("bias", causal=causal_, fused=fused, blocks=blocks)
+    mask = torch.ones(N, N, dtype=torch.bool)
+    mask = mask.tril() if causal_ else mask
+    mask = mask & ~head.apart(N) if blocks else mask
+    found = followed(head).receptive_fields
+    assert found is not None
+    assert torch.equal(found, mask)
+    pair = tokens_apart.never_meet(found)
+    assert (pair is None) == (not causal_ and not blocks)
+    shifted = nn.Sequential(head, Piece("gelu"), Piece("norm"), Head(causal=True))
+    deep = followed(shifted).receptive_fields
+    assert deep is not None
+    expected = (torch.ones(N, N).tril() @ mask.float()) > 0
+    assert torch.equal(deep, expected)
+
+
+def test_a_large_number_hides_nothing() -> None:
+    """Only -inf has no weight whatever the scores are."""
+
+    class Nearly(Head):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q = k = v = self.project(x)[..., :D]
+            far = torch.ones(N, N, dtype=torch.bool).triu(1)
+            weights = (q @ k.mT).masked_fill(far, -1e9).softmax(-1)
+            return self.out(weights @ v)
+
+    facts = followed(Nearly())
+    assert causal.by_operations(facts).holds is None
+    assert tokens_apart.by_operations(facts).holds is None
 
 
 @pytest.mark.parametrize("name", ["linear", "gelu", "norm", "mean", "gram", "halves"])

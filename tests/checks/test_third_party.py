@@ -12,8 +12,9 @@ from transformers.models.deberta_v2.modeling_deberta_v2 import DebertaV2Layer
 from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 from transformers.models.t5.modeling_t5 import T5Block
 
+from everyformer import patterns
 from everyformer.checks.report import check
-from everyformer.layers import add_urpe
+from everyformer.layers import SparseAttention, add_urpe
 from everyformer.verdict import Verdict
 
 PROVED, REFUTED, UNKNOWN = Verdict.PROVED, Verdict.REFUTED, Verdict.UNKNOWN
@@ -126,3 +127,41 @@ def test_urpe_is_a_way_out() -> None:
     assert report["EF003"].verdict is REFUTED
     assert report["EF002"].verdict is not PROVED
     assert report.verdict is UNKNOWN
+
+
+class InBlocks(nn.Module):
+    """PyTorch's attention with a mask of the user's: blocks of three tokens."""
+
+    def __init__(self, shift: int = 0) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(D, 2, batch_first=True)
+        self.shift = shift
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        block = torch.arange(N) // 3
+        apart = block[:, None] != block[None]
+        if self.shift:
+            apart = apart & (block[:, None] != block[None].roll(self.shift))
+        return x + self.attention(x, x, x, attn_mask=apart, need_weights=False)[0]
+
+
+def test_a_mask_that_cuts_the_sequence() -> None:
+    """The pair that never meets refutes L^p; a mask that joins the blocks does not."""
+    report = check(InBlocks(), N, D)
+    assert report.lp.verdict is REFUTED
+    assert report.lp.reason == "token 1 never hears token 7 (1-based), whatever the depth"
+    assert report.lp.lower_bound == 12**-0.5
+    assert report.sup.lower_bound == 0.5
+    assert report["EF006"].verdict is REFUTED
+    joined = check(InBlocks(shift=1), N, D)
+    assert joined["EF009"].verdict is REFUTED
+    assert joined.lp.verdict is UNKNOWN
+
+
+def test_a_layer_is_refuted_as_its_pattern_is() -> None:
+    pattern = patterns.fixed(10, 4)  # whose tokens 9 and 10 nobody before them hears
+    layer = SparseAttention(D, 2, pattern, configuration="union")
+    assert check(pattern).lp.verdict is REFUTED
+    assert check(layer, 10, D).lp.verdict is REFUTED
+    whole = SparseAttention(D, 2, patterns.fixed(12, 4), configuration="union")
+    assert check(whole, 12, D).lp.verdict is UNKNOWN

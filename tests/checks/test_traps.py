@@ -13,7 +13,13 @@ from everyformer.checks.calling import call
 from everyformer.checks.following.walk import Followed, follow
 from everyformer.checks.report import check
 from everyformer.checks.rule import Answer
-from everyformer.checks.rules import causal, equal_tokens, permutations, zero_to_zero
+from everyformer.checks.rules import (
+    causal,
+    equal_tokens,
+    permutations,
+    tokens_apart,
+    zero_to_zero,
+)
 from everyformer.checks.rules.right_stochastic import by_operations as stochastic
 from everyformer.checks.subject import Subject, Trial
 from everyformer.errors import InputError
@@ -58,8 +64,24 @@ def product_and_sum(m: Any, x: torch.Tensor) -> torch.Tensor:
     return x + (weights[..., None] * m.linear(x)[:, None]).sum(2)
 
 
+def late() -> torch.Tensor:
+    """Pairs with a later key."""
+    return torch.ones(N, N, dtype=torch.bool).triu(1)
+
+
+def causal_weights(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
+    return (x @ x.mT).masked_fill(late(), -torch.inf).softmax(dim)
+
+
+def one_head_sees_all(m: Any, x: torch.Tensor) -> torch.Tensor:
+    heads = torch.stack([late(), torch.zeros(N, N, dtype=torch.bool)])
+    scores = (x @ x.mT)[:, None].masked_fill(heads, -torch.inf)
+    return (scores.softmax(-1) @ x[:, None]).sum(1)
+
+
 EQUAL, MOVES = equal_tokens.by_operations, permutations.by_operations
 ZERO, PAST = zero_to_zero.by_operations, causal.by_operations
+APART = tokens_apart.by_operations
 
 TRAPS: dict[str, tuple[Callable[[Followed], Answer], Forward]] = {
     "a number read off a token": (PAST, lambda m, x: m.linear(x) * x[0, 1, 0].item()),
@@ -93,6 +115,23 @@ TRAPS: dict[str, tuple[Callable[[Followed], Answer], Forward]] = {
     "0 / 0": (ZERO, lambda m, x: x / x.abs().sum(-1, keepdim=True)),
     "no epsilon": (ZERO, lambda m, x: nn.functional.layer_norm(x, (D,), eps=0.0)),
     "bits as integers": (ZERO, lambda m, x: (-x).view(torch.int64).double()),
+    "a mask by weights": (
+        APART,
+        lambda m, x: (x @ x.mT).masked_fill(m.table > 0, -torch.inf).softmax(-1) @ x,
+    ),
+    "a mask by tokens": (
+        PAST,
+        lambda m, x: (x @ x.mT).masked_fill((x > 0).all(-1), -torch.inf).softmax(-1) @ x,
+    ),
+    "weights the other way": (APART, lambda m, x: causal_weights(x).mT @ x),
+    "a sum over queries": (PAST, lambda m, x: causal_weights(x, -2) @ x),
+    "a sum over queries, apart": (APART, lambda m, x: causal_weights(x, -2) @ x),
+    "weights that are moved up": (PAST, lambda m, x: (causal_weights(x) + 0.1) @ x),
+    "one head that sees all": (APART, one_head_sees_all),
+    "a mask as a factor": (
+        PAST,
+        lambda m, x: (x @ x.mT * (1 + 9 * late().double())).softmax(-1) @ x,
+    ),
     "tokens mixed by a linear map": (
         stochastic,
         lambda m, x: x + nn.functional.linear(x.mT, m.table).mT,

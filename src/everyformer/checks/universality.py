@@ -15,13 +15,14 @@ from everyformer.verdict import Verdict
 
 Findings = Mapping[str, Finding]
 
-PERMUTATIONS, EQUAL, ATTENTIVE, POSITION_AWARE, CAUSAL, ZERO = (
+PERMUTATIONS, EQUAL, ATTENTIVE, POSITION_AWARE, CAUSAL, ZERO, APART = (
     "EF001",
     "EF003",
     "EF004",
     "EF005",
     "EF006",
     "EF007",
+    "EF009",
 )
 WAYS_OUT = (
     "a gain after the softmax (URPE), relative terms in the values, absolute positions, a "
@@ -89,7 +90,8 @@ def in_lp(spec: AttentionSpec | None, findings: Findings, n: int) -> Universalit
     """Universal in L^p, 1 <= p < infinity, on a box in R^(n x d)?
 
     REFUTED for causal layers: f(X)_1 = x_n, and g(X)_1 is a function of x_1 alone, so the
-    L^2 distance on [0, 1]^(n x d) is at least that of x_n from its mean, 1/sqrt(12).
+    L^2 distance on [0, 1]^(n x d) is at least that of x_n from its mean, 1/sqrt(12). In the
+    same way if some token k never hears some token j: f(X)_k = x_j.
 
     REFUTED for permutation equivariant layers: f = (1, 0, .., 0) in the first coordinate;
     the mean over all permutations of P^-1 f(P X) is 1/n in each row, so the L^2 distance is
@@ -107,6 +109,16 @@ def in_lp(spec: AttentionSpec | None, findings: Findings, n: int) -> Universalit
             "f(X)_1 = x_n",
             12**-0.5,
             "a mask that lets all tokens see each other",
+        )
+    if _proved(findings, APART):
+        return Universality(
+            "L^p",
+            Verdict.REFUTED,
+            findings[APART].reason,
+            findings[APART].source,
+            "f(X)_k = x_j, for that k and j",
+            12**-0.5,
+            "connections that lead from every token to every other",
         )
     if _proved(findings, PERMUTATIONS):
         return Universality(
@@ -163,7 +175,7 @@ def in_sup(lp: Universality, findings: Findings, n: int) -> Universality:
             lp.reason,
             lp.source,
             lp.target,
-            0.5 if _proved(findings, CAUSAL) else lp.lower_bound,
+            0.5 if any(_proved(findings, c) for c in (CAUSAL, APART)) else lp.lower_bound,
             lp.way_out,
         )
     if _proved(findings, EQUAL):

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-Shape = tuple[int, ...]
+from everyformer.checks.following.hearing import Heard, Hearing, Shape
+
 Dims = frozenset[int]
 
 
@@ -25,11 +26,13 @@ class Facts:
         moves: Dimensions that are permuted when the tokens are, T(P x) = P T(x) along all
             of them; None where this is not known.
         zero: Whether T is 0 for x = 0.
-        past: A dimension along which entry i depends on tokens 1 .. i alone.
+        heard: Which tokens an entry may depend on; None where this is not known.
         rows: Dimensions along which tokens lie, whatever was added to them; None where this
             is not known.
         means: Whether every sum over tokens on the way to T had weights with sum 1.
         blocked: True where an entry may be -inf; None where this is not known.
+        hidden: True where an entry is -inf for certain; None where this is not known.
+        silent: True where an entry is 0 for certain; None where this is not known.
         least: A lower bound of all entries.
         value: The tensor itself, if it depends on neither x nor theta.
     """
@@ -40,21 +43,24 @@ class Facts:
     sums_to_one: int | None = None
     moves: Dims | None = frozenset()
     zero: bool = False
-    past: int | None = None
+    heard: Heard | None = None
     blocked: torch.Tensor | None = None
     value: torch.Tensor | None = field(default=None, repr=False)
     copied: Dims = frozenset()
     rows: Dims | None = frozenset()
     means: bool = True
     least: float = -math.inf
+    hidden: torch.Tensor | None = None
+    silent: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
-        """A dimension of size 1 is uniform."""
+        """A dimension of size 1 is uniform; what does not depend on x hears no token."""
         single = {k for k, size in enumerate(self.shape) if size == 1}
         copied = frozenset(self.copied | single)
         uniform = frozenset(self.uniform | copied)
         object.__setattr__(self, "uniform", uniform)
         object.__setattr__(self, "copied", copied if self.depends else uniform)
+        object.__setattr__(self, "heard", self.heard if self.depends else ())
 
     @property
     def is_finite(self) -> bool:
@@ -72,7 +78,8 @@ FINITE = torch.zeros((), dtype=torch.bool)
 def tokens(shape: Shape) -> Facts:
     """The input x, shape (1, n, d)."""
     here = frozenset({1})
-    return Facts(shape, True, here, None, here, True, 1, FINITE, rows=here)
+    itself = (Hearing(1, torch.eye(shape[1], dtype=torch.bool)),)
+    return Facts(shape, True, here, None, here, True, itself, FINITE, rows=here)
 
 
 def weight(shape: Shape) -> Facts:
@@ -95,8 +102,17 @@ def constant(value: torch.Tensor) -> Facts:
     least = -math.inf
     if blocked is not None and value.numel() and not value.is_complex():
         least = float(value.min())
-    shape = tuple(value.shape)
-    return Facts(shape, False, same, zero=zero, blocked=blocked, value=value, least=least)
+    return Facts(
+        tuple(value.shape),
+        False,
+        same,
+        zero=zero,
+        blocked=blocked,
+        value=value,
+        least=least,
+        hidden=value == -torch.inf if value.is_floating_point() else None,
+        silent=value == 0,
+    )
 
 
 def unknown(shape: Shape, inputs: list[Facts]) -> Facts:

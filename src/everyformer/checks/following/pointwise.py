@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from everyformer.checks.following.facts import FINITE, Dims, Facts, Shape, unknown
+from everyformer.checks.following.hearing import together
 from everyformer.checks.following.registry import (
     aligned,
     moves_together,
-    past_together,
     rows_together,
     rule,
     tensors_of,
@@ -91,8 +91,10 @@ def pointwise(name: str, args: Sequence[Any], kwargs: Any, shape: Shape) -> Fact
         copied=along(lambda f: f.copied),
         moves=moves_together(inputs, rank),
         zero=zero,
-        past=past_together(inputs, rank),
+        heard=together([(f.heard, f.shape) for f in inputs], shape),
         blocked=_blocked(name, args, kwargs, inputs, shape),
+        hidden=_hidden(name, args, kwargs, shape),
+        silent=_silent(name, inputs, scalars, shape),
         rows=rows_together(inputs, rank),
         means=all(f.means for f in inputs),
         least=_least(name, args, kwargs),
@@ -167,6 +169,48 @@ def _blocked(
     if not all(f.is_finite for f in inputs) or not inputs:
         return None
     return FINITE if _stays_finite(name, inputs, scalars) else None
+
+
+def _hidden(
+    name: str, args: Sequence[Any], kwargs: Any, shape: Shape
+) -> torch.Tensor | None:
+    """Where the result is -inf for certain: by a known mask, or by a term of a sum."""
+    if kwargs:
+        return None
+    if name == "masked_fill" and len(args) == 3:
+        name, args = "where", (args[1], args[2], args[0])
+    if name == "where" and len(args) == 3 and isinstance(args[0], Facts):
+        choice = args[0].value
+        if choice is None:
+            return None
+        yes, no = (_is_hidden(operand) for operand in args[1:])
+        return torch.where(choice, yes, no).broadcast_to(shape)
+    if name == "add" and len(args) == 2:
+        terms = [a for a in args if isinstance(a, Facts)]
+        if len(terms) == 2 and all(f.blocked is not None for f in terms):  # never +inf
+            return (_is_hidden(args[0]) | _is_hidden(args[1])).broadcast_to(shape)
+    return None
+
+
+def _is_hidden(operand: Any) -> torch.Tensor:
+    if isinstance(operand, Facts):
+        return FINITE if operand.hidden is None else operand.hidden
+    return torch.tensor(operand == -math.inf)
+
+
+def _silent(
+    name: str, inputs: list[Facts], scalars: Sequence[Any], shape: Shape
+) -> torch.Tensor | None:
+    """Where a product is 0 for certain: where a factor is, and the others are finite."""
+    if name != "mul" or not _are_finite(scalars) or not all(f.is_finite for f in inputs):
+        return None
+    masks = [f.silent for f in inputs if f.silent is not None]
+    if not masks:
+        return None
+    found = FINITE
+    for mask in masks:
+        found = found | mask
+    return found.broadcast_to(shape)
 
 
 @rule("where")

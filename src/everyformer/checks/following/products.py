@@ -13,6 +13,12 @@ from typing import Any
 import torch
 
 from everyformer.checks.following.facts import FINITE, Dims, Facts, Shape, unknown
+from everyformer.checks.following.hearing import (
+    normalised,
+    open_pairs,
+    product,
+    renamed,
+)
 from everyformer.checks.following.pointwise import pointwise
 from everyformer.checks.following.registry import (
     aligned,
@@ -33,17 +39,18 @@ def softmax(x: Facts, dim: int, *_: Any, shape: Shape, **__: Any) -> Facts:
     if x.blocked is not None:
         open_ = ~x.blocked.broadcast_to(shape)
         some_key = bool(open_.any(dim=own).all())
-    past = None if x.past == own else x.past
+    counts = open_pairs(x.hidden, shape) if own == len(shape) - 1 else None
     return Facts(
         shape,
         x.depends,
         x.uniform,
         own if some_key else None,
         x.moves,
-        past=past,
+        heard=normalised(x.heard, own, shape, counts),
         blocked=FINITE if some_key else None,
         rows=x.rows,
         means=x.means,
+        silent=x.hidden if some_key else None,
     )
 
 
@@ -65,18 +72,14 @@ def matmul(a: Facts, b: Facts, *, shape: Shape) -> Facts:
         uniform.add(i)
     if column in b.uniform or (b.sums_to_one == key_b and key in a.uniform):
         uniform.add(j)
-    past = None
-    if not b.depends and a.past not in (None, key):
-        past = a.past + rank - len(a.shape)
-    if not a.depends and b.past not in (None, key_b):
-        past = b.past + rank - len(b.shape)
+    counts = open_pairs(a.silent, a.shape) if b.is_finite else None
     return Facts(
         shape,
         a.depends or b.depends,
         frozenset(uniform),
         moves=_product_moves(a, b, rank),
         zero=(a.zero and b.is_finite) or (b.zero and a.is_finite),
-        past=past,
+        heard=product((a.heard, a.shape), (b.heard, b.shape), shape, counts),
         blocked=FINITE if a.is_finite and b.is_finite else None,
         rows=_product_rows(a, b, rank),
         means=_adds_up_by_means(a, b),
@@ -179,29 +182,25 @@ def attention(
         queries = shape[-2]
         later = torch.ones(queries, keys, dtype=torch.bool).triu(1)
         blocked = None if logits.blocked is None else logits.blocked | later
+        hidden = later if logits.hidden is None else logits.hidden | later
         pairs = {len(scores) - 1, len(scores) - 2}
         logits = replace(
             logits,
             blocked=blocked,
+            hidden=hidden,
             uniform=frozenset(logits.uniform - pairs),
             copied=frozenset(logits.copied - pairs),
             moves=None,
         )
-    result = matmul(softmax(logits, -1, shape=scores), v, shape=shape)
-    if is_causal and attn_mask is None and _all_past([q, k, v], -2):
-        return replace(result, past=len(shape) - 2)
-    return result
+    return matmul(softmax(logits, -1, shape=scores), v, shape=shape)
 
 
 def _additive(mask: Facts) -> Facts:
     """A mask as a term of the logits."""
     if mask.value is not None and mask.value.dtype == torch.bool:
-        return replace(mask, blocked=~mask.value, value=None, zero=False)
+        shut = ~mask.value
+        return replace(mask, blocked=shut, hidden=shut, value=None, zero=False)
     return mask
-
-
-def _all_past(inputs: list[Facts], dim: int) -> bool:
-    return all(not f.depends or f.past == f.dim(dim) for f in inputs)
 
 
 @rule("layer_norm")
@@ -225,7 +224,7 @@ def layer_norm(
         frozenset(d for d in x.uniform if d < first),
         moves=moves,
         zero=x.zero and eps > 0,
-        past=x.past if x.past is not None and x.past < first else None,
+        heard=renamed(x.heard, {d: d for d in range(first)}, shape),
         blocked=FINITE if x.is_finite and eps > 0 else None,
         rows=x.rows,
         means=x.means and x.rows is not None and all(d < first for d in x.rows),
@@ -246,7 +245,7 @@ def embedding(table: Facts, index: Facts, *_: Any, shape: Shape, **__: Any) -> F
         index.depends,
         index.uniform,
         moves=index.moves,
-        past=index.past,
+        heard=index.heard,
         blocked=FINITE if table.is_finite else None,
         rows=index.rows,
         means=index.means,

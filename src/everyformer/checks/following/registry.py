@@ -52,16 +52,6 @@ def moves_together(inputs: list[Facts], rank: int) -> frozenset[int] | None:
     return frozenset(moves)
 
 
-def past_together(inputs: list[Facts], rank: int) -> int | None:
-    """The dimension that keeps to the past in all operands that depend on tokens."""
-    dims = {
-        None if f.past is None else f.past + rank - len(f.shape)
-        for f in inputs
-        if f.depends
-    }
-    return dims.pop() if len(dims) == 1 else None
-
-
 def rows_together(inputs: list[Facts], rank: int) -> Dims | None:
     """Dimensions along which tokens of any operand lie."""
     found: set[int] = set()

@@ -1,7 +1,7 @@
 """Operations that move entries, merge, split or sum over dimensions."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from everyformer.checks.following.facts import FINITE, Dims, Facts, Shape, unknown
+from everyformer.checks.following.hearing import merged, renamed
 from everyformer.checks.following.registry import (
     moves_together,
-    past_together,
     rows_together,
     rule,
     tensors_of,
@@ -59,7 +59,7 @@ def reduction(
         frozenset(place[d] for d in x.uniform - gone),
         moves=moves,
         zero=x.zero and several,
-        past=place.get(x.past) if x.past is not None else None,
+        heard=renamed(x.heard, place, shape),
         blocked=FINITE if x.is_finite and several else None,
         rows=None if x.rows is None else frozenset(place[d] for d in x.rows - gone),
         means=x.means and x.rows is not None and not x.rows & gone,
@@ -92,7 +92,7 @@ def _renamed(
         None if x.sums_to_one is None else place.get(x.sums_to_one),
         mapped(x.moves),
         x.zero,
-        None if x.past is None else place.get(x.past),
+        renamed(x.heard, place, shape),
         copied=frozenset({place[d] for d in x.copied if d in place} | copies),
         rows=mapped(x.rows),
         means=x.means,
@@ -104,8 +104,18 @@ def _renamed(
 def permute(x: Facts, dims: Sequence[int], *, shape: Shape) -> Facts:
     """Dimensions in another order."""
     place = {x.dim(old): new for new, old in enumerate(dims)}
-    blocked = None if x.blocked is None else x.blocked.broadcast_to(x.shape).permute(*dims)
-    return replace(_renamed(x, place, shape), blocked=blocked)
+    return _with_masks(_renamed(x, place, shape), x, lambda mask: mask.permute(*dims))
+
+
+def _with_masks(
+    found: Facts, x: Facts, moved: Callable[[torch.Tensor], torch.Tensor]
+) -> Facts:
+    """Facts with the masks of x, moved as x is."""
+
+    def of(mask: torch.Tensor | None) -> torch.Tensor | None:
+        return None if mask is None else moved(mask.broadcast_to(x.shape))
+
+    return replace(found, blocked=of(x.blocked), hidden=of(x.hidden), silent=of(x.silent))
 
 
 @rule("transpose")
@@ -140,11 +150,9 @@ def view(x: Facts, *args: Any, shape: Shape, **__: Any) -> Facts:
             more |= set(news)
         if all(d in x.copied for d in olds):
             copies |= set(news)
-    blocked = None
-    if x.blocked is not None:
-        blocked = x.blocked.broadcast_to(x.shape).reshape(shape)
-    # Dimensions of size 1 never move, and never hold the past.
-    return replace(_renamed(x, place, shape, more, copies), blocked=blocked)
+    # Dimensions of size 1 never move.
+    found = _renamed(x, place, shape, more, copies)
+    return _with_masks(found, x, lambda mask: mask.reshape(shape))
 
 
 def matching_groups(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]:
@@ -181,8 +189,8 @@ def expand(x: Facts, *_: Any, shape: Shape, **__: Any) -> Facts:
     offset = len(shape) - len(x.shape)
     place = {d: d + offset for d in range(len(x.shape)) if x.shape[d] == shape[d + offset]}
     more = {d for d in range(len(shape)) if d < offset or x.shape[d - offset] == 1}
-    blocked = None if x.blocked is None else x.blocked.broadcast_to(shape)
-    return replace(_renamed(x, place, shape, copies=more), blocked=blocked)
+    found = _renamed(x, place, shape, copies=more)
+    return _with_masks(found, x, lambda mask: mask.broadcast_to(shape))
 
 
 @rule("select")
@@ -190,11 +198,9 @@ def select(x: Facts, dim: int, index: int, *, shape: Shape) -> Facts:
     """One entry along a dimension."""
     own = x.dim(dim)
     kept = [d for d in range(len(x.shape)) if d != own]
-    blocked = None
-    if x.blocked is not None:
-        blocked = x.blocked.broadcast_to(x.shape).select(own, index)
     place = {d: k for k, d in enumerate(kept)}
-    return replace(_renamed(x, place, shape), blocked=blocked)
+    found = _renamed(x, place, shape)
+    return _with_masks(found, x, lambda mask: mask.select(own, index))
 
 
 @rule("slice")
@@ -231,14 +237,15 @@ def cat(parts: Sequence[Facts], dim: int = 0, *, shape: Shape) -> Facts:
         return unknown(shape, list(parts))
     others = [replace(f, uniform=frozenset(f.uniform - {own}), value=None) for f in parts]
     moves = moves_together(others, len(shape))
-    past = past_together(others, len(shape))
+    stays = {d: d for d in range(len(shape)) if d != own}
+    heard = [renamed(f.heard, stays, shape) for f in parts]
     return Facts(
         shape,
         any(f.depends for f in parts),
         frozenset.intersection(*(f.uniform for f in others)) - {own},
         moves=None if moves is None or own in moves else moves,
         zero=all(f.zero for f in parts),
-        past=None if past == own else past,
+        heard=None if None in heard else merged(h for one in heard for h in one or ()),
         blocked=FINITE if all(f.is_finite for f in parts) else None,
         rows=rows_together(others, len(shape)),
         means=all(f.means for f in parts),

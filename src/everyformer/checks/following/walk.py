@@ -19,6 +19,7 @@ from everyformer.checks.following.facts import (
     unknown,
     weight,
 )
+from everyformer.checks.following.hearing import receptive_fields
 from everyformer.checks.following.operations import apply
 from everyformer.checks.following.registry import tensors_of
 
@@ -46,6 +47,13 @@ class Followed:
 
     output: Facts | None
     obstacle: str = ""
+
+    @property
+    def receptive_fields(self) -> torch.Tensor | None:
+        """Which tokens each token of the output may depend on, [n, n]; or None."""
+        if self.output is None:
+            return None
+        return receptive_fields(self.output.heard, self.output.shape[1])
 
 
 class Calling(nn.Module):
@@ -194,7 +202,9 @@ def _careful(fact: Any, value: torch.Tensor) -> Any:
     if not isinstance(fact, Facts) or value.dtype in (torch.float32, torch.float64):
         return fact
     blocked = None if value.dtype == torch.bool else fact.blocked
-    return replace(fact, blocked=blocked, sums_to_one=None, least=-math.inf)
+    return replace(
+        fact, blocked=blocked, sums_to_one=None, least=-math.inf, hidden=None, silent=None
+    )
 
 
 def _is_function(op: Any) -> bool:

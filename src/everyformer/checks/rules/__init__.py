@@ -9,6 +9,7 @@ from everyformer.checks.rules import (
     permutations,
     position_aware,
     right_stochastic,
+    tokens_apart,
     zero_to_zero,
 )
 from everyformer.errors import InputError
@@ -22,6 +23,7 @@ RULES: tuple[Rule, ...] = (
     causal.RULE,
     zero_to_zero.RULE,
     contextual_gap.RULE,
+    tokens_apart.RULE,
 )
 
 

@@ -29,6 +29,7 @@ import torch
 from everyformer.checks.following.walk import Followed
 from everyformer.checks.mixing import mixing_matrices
 from everyformer.checks.rule import Answer, Rule
+from everyformer.checks.rules import causal
 from everyformer.checks.subject import Subject
 from everyformer.model.attention_spec import AttentionSpec
 from everyformer.papers import LUO2022, Citation, implements
@@ -59,7 +60,7 @@ def by_structure(spec: AttentionSpec, n: int) -> Answer:
 
 def by_operations(followed: Followed) -> Answer:
     """The operations alone do not show which weights there are."""
-    if followed.output is not None and followed.output.past == 1:
+    if causal.by_operations(followed).holds:
         return Answer(False, "row 1 of A is (1, 0, .., 0) whatever the weights")
     return Answer(None, "not decided by operations; give the module a spec()")
 

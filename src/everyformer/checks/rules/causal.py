@@ -39,7 +39,8 @@ def by_operations(followed: Followed) -> Answer:
     """Entry i of the output depends on tokens 1 .. i alone."""
     if followed.output is None:
         return Answer(None, followed.obstacle)
-    if followed.output.past == 1:
+    fields = followed.receptive_fields
+    if fields is not None and not bool(fields.triu(1).any()):
         return Answer(True, "every operation keeps to the past")
     return Answer(None, "some operation may look ahead")
 
