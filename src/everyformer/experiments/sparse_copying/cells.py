@@ -81,7 +81,6 @@ SCALES: dict[Size, Scale] = {
             steps=1000, batch=32, lr=1e-3, warmup=50, clip=1.0, evaluate_every=100,
             evaluate_sequences=512, checkpoint_every=500, stop_at=0.9995,
         ),
-        harder={("fixed", 4): {"steps": 5000, "lr": 2e-3, "betas": [0.9, 0.95]}},
     ),
     "paper": Scale(
         256, 16, 15, 25, 128, (1, 2, 3, 4),
