@@ -5,7 +5,7 @@ import pytest
 import torch
 
 FOLDER = Path(__file__).parents[2] / "examples"
-OTHERS = {"add_urpe", "my_attention"}
+OTHERS = {"add_urpe", "equal_tokens", "my_attention"}
 CONSTRUCTIONS = sorted(path for path in FOLDER.glob("*.py") if path.stem not in OTHERS)
 
 
@@ -27,6 +27,15 @@ def test_urpe_on_bert(capsys: pytest.CaptureFixture[str]) -> None:
     spreads = [float(line.split()[-1]) for line in capsys.readouterr().out.splitlines()]
     assert max(spreads[:2]) < 1e-6
     assert spreads[2] > 1e-3
+
+
+def test_rotary_positions_and_equal_tokens(capsys: pytest.CaptureFixture[str]) -> None:
+    """Positions are found on random tokens; on equal ones, one of n is right."""
+    runpy.run_path(str(FOLDER / "equal_tokens.py"), run_name="__main__")
+    *_, random, _, equal, spread = capsys.readouterr().out.splitlines()
+    assert float(random.split()[4]) > 0.99
+    assert float(equal.split()[4]) == 1 / 8
+    assert float(spread.split()[-1]) < 1e-12
 
 
 def test_an_attention_of_ones_own() -> None:
