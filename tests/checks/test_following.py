@@ -221,8 +221,8 @@ def test_receptive_fields_of_masked_attention(
     found = followed(head).receptive_fields
     assert found is not None
     assert torch.equal(found, mask)
-    pair = tokens_apart.never_meet(found)
-    assert (pair is None) == (not causal_ and not blocks)
+    apart = tokens_apart.by_operations(followed(head)).holds
+    assert apart is (True if causal_ or blocks else None)
     shifted = nn.Sequential(head, Piece("gelu"), Piece("norm"), Head(causal=True))
     deep = followed(shifted).receptive_fields
     assert deep is not None

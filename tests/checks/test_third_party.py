@@ -149,7 +149,8 @@ def test_a_mask_that_cuts_the_sequence() -> None:
     """The pair that never meets refutes L^p; a mask that joins the blocks does not."""
     report = check(InBlocks(), N, D)
     assert report.lp.verdict is REFUTED
-    assert report.lp.reason == "token 1 never hears token 7 (1-based), whatever the depth"
+    assert report.lp.reason == "token 4 never hears token 1 (1-based), whatever the depth"
+    assert report.lp.target == "f(X)_4 = x_1"
     assert report.lp.lower_bound == 12**-0.5
     assert report.sup.lower_bound == 0.5
     assert report["EF006"].verdict is REFUTED

@@ -14,6 +14,11 @@ MAX_SEED = 2**32
 How = Literal["structure", "operations", "counterexample", "pattern", "nothing"]
 
 
+def apart(k: int, j: int) -> str:
+    """In words, that a token k never hears a token j, both 0-based."""
+    return f"token {k + 1} never hears token {j + 1} (1-based), whatever the depth"
+
+
 @dataclass(frozen=True)
 class Counterexample:
     """An input on which a property fails, and the weights it fails with.
@@ -92,6 +97,7 @@ class Finding:
         violation_sampled: The largest violation seen, if one was looked for.
         counterexample: An input on which the property fails.
         contradicts: What says that the property holds, although it fails.
+        pair: For PROVED: tokens (k, j), 0-based, that show it.
     """
 
     code: str
@@ -103,6 +109,7 @@ class Finding:
     violation_sampled: float | None = None
     counterexample: Counterexample | None = None
     contradicts: How | None = None
+    pair: tuple[int, int] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""

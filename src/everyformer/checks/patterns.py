@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from everyformer.checks.finding import Finding
-from everyformer.checks.universality import Universality, verdict_of
+from everyformer.checks.universality import Universality, never_hears, verdict_of
 from everyformer.papers import YUN2020B, ZAHEER2020, Citation, implements
 from everyformer.patterns.assumption_1 import TEXT as TEXT_1
 from everyformer.patterns.assumption_1 import TIME_LIMIT, Assumption1, assumption_1
@@ -120,12 +120,10 @@ def in_lp(first: Assumption1, second: Assumption2) -> Universality:
     """Universal in L^p, 1 <= p < infinity, with trainable positions?
 
     PROVED by Theorem 1 of Yun et al. 2020b under both assumptions: networks in ST^{2,1,4},
-    on compact domains. REFUTED if token k never hears token j: for f(X)_k = x_j, g(X)_k
-    does not depend on x_j, so the L^2 distance on [0, 1]^(n x d) is at least that of x_j
-    from its mean, 1/sqrt(12), whatever rho.
+    on compact domains. REFUTED if some token never hears some other, whatever rho.
     """
     if first.never_meet is not None:
-        return _refuted("L^p", first, 12**-0.5)
+        return _refuted("L^p", first, first.never_meet)
     if first.verdict is Verdict.PROVED and second.verdict is Verdict.PROVED:
         return Universality(
             "L^p",
@@ -177,21 +175,11 @@ def _missing(first: Assumption1) -> str:
 def in_sup(first: Assumption1) -> Universality:
     """Universal in the sup norm? REFUTED by the same pair; else the theorems are silent."""
     if first.never_meet is not None:
-        return _refuted("sup norm", first, 0.5)
+        return _refuted("sup norm", first, first.never_meet)
     return Universality("sup norm", Verdict.UNKNOWN, "the theorems are about L^p")
 
 
-def _refuted(distance: str, first: Assumption1, lower_bound: float) -> Universality:
-    k, j = (token + 1 for token in first.never_meet or ())
-    way_out = f"a connection through which token {j} reaches token {k}"
-    if any(isinstance(part, Columns) for part in first.pattern.parts):
-        way_out += "; for fixed, a width that divides n, or repaired=true"
-    return Universality(
-        distance,
-        Verdict.REFUTED,
-        f"token {k} never hears token {j} (1-based), whatever the depth",
-        str(Citation(YUN2020B, "Assumption 1")),
-        f"f(X)_{k} = x_{j}",
-        lower_bound,
-        way_out,
-    )
+def _refuted(distance: str, first: Assumption1, pair: tuple[int, int]) -> Universality:
+    fixed = any(isinstance(part, Columns) for part in first.pattern.parts)
+    more = "; for fixed, a width that divides n, or repaired=true" if fixed else ""
+    return never_hears(distance, pair, more)

@@ -28,6 +28,8 @@ class Answer:
 
     holds: bool | None
     reason: str
+    pair: tuple[int, int] | None = None
+    """Tokens (k, j), 0-based, that show it."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,9 @@ def judge(rule: Rule, subject: Subject, trials: int, seed: int) -> Finding:
 
     def found(verdict: Verdict, how: How, reason: str) -> Finding:
         shown = example if verdict is Verdict.REFUTED else None
-        source = str(rule.source)
-        return Finding(rule.code, rule.name, verdict, how, reason, source, largest, shown)
+        pair = answer.pair if verdict is Verdict.PROVED else None
+        about = (rule.code, rule.name, verdict, how, reason, str(rule.source))
+        return Finding(*about, largest, shown, pair=pair)
 
     if example is not None and answer.holds:
         if example.violation_sampled < SURELY:
@@ -149,6 +152,23 @@ def _in_words(rule: Rule, largest: float | None, trials: int) -> str:
     if largest is None:
         return "nothing could be measured"
     return f"largest violation in {trials} draws of the weights: {largest:.2g}"
+
+
+def any_tokens(rng: np.random.Generator, n: int, d: int) -> Iterator[np.ndarray]:
+    """One sequence of random tokens, for `Search`."""
+    yield rng.standard_normal((n, d))
+
+
+def links(trial: Trial, X: np.ndarray) -> np.ndarray:
+    """How much row k changes when token j becomes 1 - x_j, at [k, j]."""
+    out, n = trial.output(X), len(X)
+    found = np.zeros((n, n))
+    for j in range(n):
+        moved = X.copy()
+        moved[j] = 1 - moved[j]
+        change = trial.output(moved) - out
+        found[:, j] = [relative(change[k], out) for k in range(n)]
+    return found
 
 
 def relative(difference: np.ndarray, output: np.ndarray) -> float:

@@ -8,19 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from everyformer.checks.finding import Finding
+from everyformer.checks.finding import Finding, apart
 from everyformer.model.attention_spec import AttentionSpec
-from everyformer.papers import LUO2022, YUN2020, Citation, implements
+from everyformer.papers import LUO2022, YUN2020, YUN2020B, Citation, implements
 from everyformer.verdict import Verdict
 
 Findings = Mapping[str, Finding]
 
-PERMUTATIONS, EQUAL, ATTENTIVE, POSITION_AWARE, CAUSAL, ZERO, APART = (
+PERMUTATIONS, EQUAL, ATTENTIVE, POSITION_AWARE, ZERO, APART = (
     "EF001",
     "EF003",
     "EF004",
     "EF005",
-    "EF006",
     "EF007",
     "EF009",
 )
@@ -81,6 +80,30 @@ def verdict_of(lp: Universality, sup: Universality) -> Verdict:
     return Verdict.UNKNOWN
 
 
+@implements(YUN2020B, "Assumption 1")
+def never_hears(distance: str, pair: tuple[int, int], more: str = "") -> Universality:
+    """REFUTED: token k never hears token j, whatever the depth.
+
+    For f(X)_k = x_j, g(X)_k does not depend on x_j. So on [0, 1]^(n x d) the L^2 distance
+    is at least that of x_j from its mean, 1/sqrt(12), and that in the sup norm 1/2.
+
+    Args:
+        distance: "L^p" or "sup norm".
+        pair: k and j, 0-based.
+        more: Further ways out.
+    """
+    k, j = (token + 1 for token in pair)
+    return Universality(
+        distance,
+        Verdict.REFUTED,
+        apart(*pair),
+        str(Citation(YUN2020B, "Assumption 1")),
+        f"f(X)_{k} = x_{j}",
+        12**-0.5 if distance == "L^p" else 0.5,
+        f"a connection through which token {j} reaches token {k}{more}",
+    )
+
+
 def _proved(findings: Findings, code: str) -> bool:
     return findings[code].verdict is Verdict.PROVED
 
@@ -89,9 +112,7 @@ def _proved(findings: Findings, code: str) -> bool:
 def in_lp(spec: AttentionSpec | None, findings: Findings, n: int) -> Universality:
     """Universal in L^p, 1 <= p < infinity, on a box in R^(n x d)?
 
-    REFUTED for causal layers: f(X)_1 = x_n, and g(X)_1 is a function of x_1 alone, so the
-    L^2 distance on [0, 1]^(n x d) is at least that of x_n from its mean, 1/sqrt(12). In the
-    same way if some token k never hears some token j: f(X)_k = x_j.
+    REFUTED if some token never hears some other, such as a later one: `never_hears`.
 
     REFUTED for permutation equivariant layers: f = (1, 0, .., 0) in the first coordinate;
     the mean over all permutations of P^-1 f(P X) is 1/n in each row, so the L^2 distance is
@@ -100,26 +121,9 @@ def in_lp(spec: AttentionSpec | None, findings: Findings, n: int) -> Universalit
     PROVED with absolute positions (Yun et al. 2020, Theorem 3), or where both conditions of
     Luo et al. 2022, Theorem 3, hold; feed-forward layers and values need biases.
     """
-    if _proved(findings, CAUSAL):
-        return Universality(
-            "L^p",
-            Verdict.REFUTED,
-            "no token sees a later one",
-            str(Citation(LUO2022, "Theorem 3")),
-            "f(X)_1 = x_n",
-            12**-0.5,
-            "a mask that lets all tokens see each other",
-        )
-    if _proved(findings, APART):
-        return Universality(
-            "L^p",
-            Verdict.REFUTED,
-            findings[APART].reason,
-            findings[APART].source,
-            "f(X)_k = x_j, for that k and j",
-            12**-0.5,
-            "connections that lead from every token to every other",
-        )
+    pair = findings[APART].pair
+    if pair is not None:
+        return never_hears("L^p", pair)
     if _proved(findings, PERMUTATIONS):
         return Universality(
             "L^p",
@@ -168,6 +172,9 @@ def in_sup(lp: Universality, findings: Findings, n: int) -> Universality:
     y, ||T - 1 y^T||_F^2 >= a^2 (n-1)/n, by the mean over the rows of the first column. And
     where zero goes to zero: the constant 1. And where L^p is refuted.
     """
+    pair = findings[APART].pair
+    if pair is not None:
+        return never_hears("sup norm", pair)
     if lp.verdict is Verdict.REFUTED:
         return Universality(
             "sup norm",
@@ -175,7 +182,7 @@ def in_sup(lp: Universality, findings: Findings, n: int) -> Universality:
             lp.reason,
             lp.source,
             lp.target,
-            0.5 if any(_proved(findings, c) for c in (CAUSAL, APART)) else lp.lower_bound,
+            lp.lower_bound,
             lp.way_out,
         )
     if _proved(findings, EQUAL):

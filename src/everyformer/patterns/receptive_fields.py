@@ -59,7 +59,7 @@ def receptive_fields(pattern: Pattern, time_limit: float = 10.0) -> Fields:
     hops = count_hops(pattern, FEW, deadline) if counted else None
     if hops is not None:
         return Fields(hops, None)
-    never = never_meet(pattern)
+    never = never_meet(union_matrix(pattern))
     if never is not None or not counted:
         return Fields(None, never)
     most = pattern.p * ((pattern.n - 1) ** 2 + 1)
@@ -82,12 +82,12 @@ def count_hops(pattern: Pattern, most: int, deadline: float) -> int | None:
     return None
 
 
-def never_meet(pattern: Pattern) -> tuple[int, int] | None:
+def never_meet(heard: csr_array) -> tuple[int, int] | None:
     """Tokens (k, j), 0-based, such that k never hears j; None if all hear all.
 
-    j is a token of a component that nobody outside listens to, k one outside.
+    Row k of `heard` has ones at the tokens that k attends to. j is a token of a component
+    that nobody outside listens to, k one outside.
     """
-    heard = union_matrix(pattern)
     components, label = connected_components(heard, connection="strong")
     if components == 1:
         return None

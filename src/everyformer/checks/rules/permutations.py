@@ -19,12 +19,10 @@ Source:
     Yun et al. 2020, Claim 1.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from everyformer.checks.following.walk import Followed
-from everyformer.checks.rule import Answer, Rule, Search, relative
+from everyformer.checks.rule import Answer, Rule, Search, any_tokens, relative
 from everyformer.checks.subject import Trial
 from everyformer.model.attention_spec import AttentionSpec
 from everyformer.papers import YUN2020, Citation
@@ -52,11 +50,6 @@ def by_operations(followed: Followed) -> Answer:
     return Answer(None, "some operation may tell positions apart")
 
 
-def inputs(rng: np.random.Generator, n: int, d: int) -> Iterator[np.ndarray]:
-    """Any tokens."""
-    yield rng.standard_normal((n, d))
-
-
 def violation(trial: Trial, X: np.ndarray) -> float:
     """The largest entry of g(P X) - P g(X), P a reversal or a cyclic shift."""
     out = trial.output(X)
@@ -74,5 +67,5 @@ RULE = Rule(
     Citation(YUN2020, "Claim 1"),
     by_structure,
     by_operations,
-    Search(inputs, violation),
+    Search(any_tokens, violation),
 )

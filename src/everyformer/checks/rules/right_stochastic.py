@@ -18,12 +18,10 @@ Source:
     Luo et al. 2022, proof of Theorem 2.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from everyformer.checks.following.walk import Followed
-from everyformer.checks.rule import Answer, Rule, Search
+from everyformer.checks.rule import Answer, Rule, Search, any_tokens
 from everyformer.checks.subject import Trial
 from everyformer.model.attention_spec import AttentionSpec
 from everyformer.papers import LUO2022, Citation
@@ -47,11 +45,6 @@ def by_operations(followed: Followed) -> Answer:
     return Answer(None, "some sum over tokens may have any weights")
 
 
-def inputs(rng: np.random.Generator, n: int, d: int) -> Iterator[np.ndarray]:
-    """Any tokens."""
-    yield rng.standard_normal((n, d))
-
-
 def violation(trial: Trial, X: np.ndarray) -> float | None:
     """The largest |A 1 - 1|, of the matrices that are seen at work."""
     matrices = trial.matrices(X)
@@ -68,5 +61,5 @@ RULE = Rule(
     Citation(LUO2022, "Theorem 2"),
     by_structure,
     by_operations,
-    Search(inputs, violation),
+    Search(any_tokens, violation),
 )
