@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
+from tests.certify.tampered import edit
 
 import everyformer as ef
 from everyformer.certify.certificate import (
@@ -62,13 +63,7 @@ def save(kind: str, folder: Path) -> Path:
 
 def edited(folder: Path, steps: Steps, value: Any) -> Path:
     """The folder, with one value of certificate.json replaced."""
-    place = folder / CERTIFICATE_FILE
-    values = json.loads(place.read_text())
-    inner = values
-    for step in steps[:-1]:
-        inner = inner[step]
-    inner[steps[-1]] = value
-    place.write_text(json.dumps(values))
+    edit(folder, *steps, to=value)
     return folder
 
 
