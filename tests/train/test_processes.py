@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.programs import GUARD, run_program
 from tests.train.runs import losses, tiny_run
 
 from everyformer.train.run_folder import CHECKPOINT, LOG, read_log
@@ -19,7 +20,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 def test_two_processes_give_the_losses_of_one(tmp_path: Path) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     torchrun += ["--nproc-per-node", "2", str(SCRIPT), str(tmp_path / "two")]
-    subprocess.run(torchrun, check=True, env=ENVIRONMENT, capture_output=True, timeout=120)
+    run_program(*torchrun, env=ENVIRONMENT, scratch=tmp_path / "scratch")
     assert (tmp_path / "two" / "processes-2").exists(), "they worked together"
     agreed = sorted(path.name for path in (tmp_path / "two").glob("agreed-*"))
     assert agreed == ["agreed-0-False", "agreed-1-False"], "the first has the say"
@@ -36,9 +37,13 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
     killed, steps = tmp_path / "killed", 60
     command = [sys.executable, str(SCRIPT), str(killed), "--dropout", "0.2"]
     command += ["--steps", str(steps)]
-    with subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE) as process:
-        end = time.monotonic() + 60
+    with (
+        (tmp_path / "told").open("wb") as told,
+        subprocess.Popen(command, env=ENVIRONMENT, stderr=told) as process,
+    ):
+        end = time.monotonic() + GUARD
         while len(losses(read_log(killed))) < 17 and time.monotonic() < end:
+            assert process.poll() is None, (tmp_path / "told").read_text()
             time.sleep(0.01)
         process.kill()  # -9: no handler runs
     done = max(losses(read_log(killed)))

@@ -2,12 +2,12 @@
 
 import ctypes
 import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.programs import run_program
 
 import everyformer as ef
 from everyformer import patterns
@@ -44,7 +44,7 @@ def as_plain_cpp(part: PackedLayers, n: int, d: int, folder: Path) -> ctypes.CDL
     path = folder / "kernel.cpp"
     path.write_text(text)
     command = ["g++", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-w"]
-    subprocess.run([*command, "-o", str(folder / "kernel.so"), str(path)], check=True)
+    run_program(*command, "-o", folder / "kernel.so", path)
     return ctypes.CDLL(str(folder / "kernel.so"))
 
 
