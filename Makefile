@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: venv demo check test bench verifier clean
+.PHONY: venv demo check test attack bench verifier clean
 
 venv: $(READY)
 
@@ -25,6 +25,13 @@ check: venv
 test: check
 	$(BIN)/pytest -q -n 2
 	$(BIN)/pytest -q -n 2 -o addopts="" --strict-markers --import-mode=importlib -m "compile or unhooked" tests
+
+# Tampered certificates and random modules against the verifier and the checks.
+CASES ?= 300
+SEED  ?= 0
+attack: venv
+	$(BIN)/python -m tests.adversarial.attack --cases $(CASES) --seed $(SEED)
+	$(BIN)/python -m tests.adversarial.programs --cases $(CASES) --seed $(SEED)
 
 bench: venv
 	$(BIN)/everyformer bench building
