@@ -144,7 +144,7 @@ def test_a_written_digit_beside_the_input_is_not_refuted() -> None:
 
 
 FALSE_ONCE = (32, 151, 172, 182, 185, 250, 263, 273)
-"""Cases among the first 300 that were PROVED below their distance, or REFUTED though right."""
+"""Cases among the first 300 that were once PROVED or REFUTED, and it was not so."""
 
 
 @pytest.mark.parametrize("seed", [*FALSE_ONCE, *range(12)])
