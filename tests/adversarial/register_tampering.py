@@ -3,8 +3,13 @@
 A case is a built network after a few random changes: stages, registers and units are added,
 moved, split, merged and scaled. Some keep the function, some do not. What is proved of the
 result is held against the result itself, run in exact rationals and in float64.
+
+    python -m tests.adversarial.register_tampering --cases 1000 --seed 0
 """
 
+import argparse
+import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -326,3 +331,27 @@ def measured(
         run,
         proof.obstacles,
     )
+
+
+def main() -> None:
+    """Run many cases, print those with a false claim, and the counts."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cases", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    counts: Counter[str] = Counter()
+    for seed in range(asked.seed, asked.seed + asked.cases):
+        found = outcome(seed)
+        counts["cases"] += 1
+        counts["with a bound"] += found.real is not None
+        counts["with a bound for float64"] += found.run is not None
+        counts["with a lower bound"] += found.lower > 0
+        counts["false"] += found.false is not None
+        if found.false is not None:
+            names = ", ".join(found.changes)
+            sys.stdout.write(f"seed {seed}: {names}: {found.false}\n")
+    sys.stdout.write(", ".join(f"{count} {what}" for what, count in counts.items()) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -143,6 +143,19 @@ def test_a_written_digit_beside_the_input_is_not_refuted() -> None:
     assert max(found.real, found.run) < 0.08  # the bound of the network as built: 0.0757
 
 
+def test_a_digit_of_another_coordinate_beside_the_input_is_undecided() -> None:
+    """Rows of the second step that read m of coordinate 1 read 1e-6 of coordinate 2."""
+    origin = built("two-step", d=2, grid=2)
+    draft = Draft.of(origin.network)
+    W_1 = rows(draft.parts[1])
+    first_digit = int(np.flatnonzero(W_1[0, 0])[0])
+    W_1[W_1[..., first_digit] != 0, 1] = 1e-6
+    found = measured(draft, origin, (), 2, 0)
+    assert found.false is None
+    assert found.real is None
+    assert "what others wrote" in found.obstacles[0]
+
+
 FALSE_ONCE = (32, 151, 172, 182, 185, 250, 263, 273)
 """Cases among the first 300 that were once PROVED or REFUTED, and it was not so."""
 
