@@ -32,7 +32,9 @@ from everyformer.certify.moments import (
 )
 from everyformer.certify.realise import Reading
 from everyformer.certify.registers import RegisterReading
+from everyformer.certify.undecided import require_finite
 from everyformer.certify.values import Mode, Values
+from everyformer.errors import CertificateError
 from everyformer.numerics.enclosure import Enclosure, enclose, enclose_with_balls
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import power_up
@@ -57,6 +59,20 @@ class Declared:
     values: np.ndarray
     omega: Fraction
     lipschitz: Fraction | None
+
+    def __post_init__(self) -> None:
+        """See that f has values.
+
+        Raises:
+            CertificateError: If one is not finite.
+        """
+        if not np.isfinite(self.values).all():
+            at = [int(k) for k in np.argwhere(~np.isfinite(self.values))[0]]
+            msg = (
+                f"f has the value {self.values[tuple(at)]} at the centre of cell {at[0]}: "
+                "nothing is proved of functions that are not finite. Restrict the domain."
+            )
+            raise CertificateError(msg)
 
     @property
     def sha256(self) -> str:
@@ -214,13 +230,19 @@ def _deviation(radius: np.ndarray, p: Fraction) -> np.ndarray:
 
 
 def sum_up(terms: np.ndarray) -> str:
-    """The sum of numbers >= 0, rounded up: `fsum` rounds once, whatever the order."""
+    """The sum of numbers >= 0, rounded up: `fsum` rounds once, whatever the order.
+
+    Raises:
+        Undecided: If it is not finite.
+    """
     total = math.fsum((terms * UP).tolist())
+    require_finite("bound", "a sum over cells", total)
     return str(Fraction(math.nextafter(total, math.inf)) if total else Fraction(0))
 
 
 def _sum_down(terms: np.ndarray) -> str:
     total = math.fsum((terms * (2 - UP)).tolist())
+    require_finite("bound", "a sum over cells", total)
     return str(Fraction(math.nextafter(total, 0.0)))
 
 

@@ -355,7 +355,7 @@ class _Layer:
             sizes = _dot(head.W_K, np.abs(_to_float(state.numbers))).max(axis=0)
             share = (len(head.W_K) + 3) * 2.0**-52
             lead = lead - share * sizes / (head.scale_k * unit)
-        if (rivals & ((query <= 0) | (lead <= 0))).any():
+        if not (~rivals | ((query > 0) & (lead > 0))).all():
             raise self.undecided(
                 "softmax may choose another token, for all we know: scores are too close "
                 f"for the errors so far. lambda = {2048 * unit**2} would do"
@@ -399,7 +399,7 @@ class _Layer:
             bits = max(largest).bit_length()
             raise self.undecided(f"float64 cannot hold integers of {bits} bits")
         # By the error after the layer: one that begins here already rounds the sums.
-        inexact = (error > 0).any(axis=(0, 1))
+        inexact = (error != 0).any(axis=(0, 1))
         if not inexact.any():
             return np.zeros_like(state.error)
         added = np.abs(_to_float(state.numbers))
@@ -450,4 +450,4 @@ def _rounded(
 
 def to_real(scaled: np.ndarray) -> np.ndarray:
     """A bound in units of 2^-SCALE as a float64 number, rounded up."""
-    return np.where(scaled > 0, np.maximum(np.ldexp(scaled, -SCALE), 2.0**-1000), 0.0) * UP
+    return np.where(scaled == 0, 0.0, np.maximum(np.ldexp(scaled, -SCALE), 2.0**-1000)) * UP

@@ -88,7 +88,7 @@ def run_layer(where: str, stage: str, function: LayerFunction, tokens: Tokens) -
         radius = (radius + residual(tokens.centre, update, centre)) * UP
     else:
         radius = radius + _run_rounding(stage, function, tokens, off)
-    inexact = np.asarray((radius + tokens.radius > 0).any(axis=-1))[:, None]
+    inexact = np.asarray((radius + tokens.radius != 0).any(axis=-1))[:, None]
     return replace(tokens, centre=centre, radius=radius + np.where(inexact, UNDERFLOW, 0.0))
 
 
@@ -211,7 +211,7 @@ def _run_rounding(
     # A run adds the update to the state with one rounding, as the centre does; a state
     # that is off by a radius may round the other way.
     total = np.abs(out).sum(axis=1) + np.abs(z) + tokens.radius
-    inexact = np.asarray((tokens.radius > 0).any(axis=-1))[:, None]
+    inexact = np.asarray((tokens.radius != 0).any(axis=-1))[:, None]
     idle = np.asarray(certain.all(axis=-1))[:, None] & (shift == 0)
     once = np.where(inexact & ~idle, total * 2.0**-51, 0.0)
     many = (total + size.sum(axis=-1)[:, None] * np.abs(columns).max(initial=0.0)) * float(

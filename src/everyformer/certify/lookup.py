@@ -159,7 +159,7 @@ def look_up(stage: str, windows: Windows, tokens: Tokens) -> Tokens:
         if tokens.mode == "float64":
             # A token that meets no further window must lie below all that are to come:
             # there no ReLU is active. One that float64 has rounded meets none in safety.
-            rounded = (here.radius > 0).any(axis=-1)
+            rounded = (here.radius != 0).any(axis=-1)
             stays = ~ahead & ~(_ends(t, off)[1] <= windows.low_out[0])
             gone = rounded & (unclear | ahead | stays)
             tokens = tokens.losing(np.isin(np.arange(len(last)), active[gone]))
@@ -185,7 +185,7 @@ def _ends(t: np.ndarray, off: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return t, t
     low = np.nextafter(t - off * UP, -np.inf)
     high = np.nextafter(t + off * UP, np.inf)
-    return np.where(off > 0, low, t), np.where(off > 0, high, t)
+    return np.where(off == 0, t, low), np.where(off == 0, t, high)
 
 
 def _find(
@@ -229,7 +229,8 @@ def _hit(
     else:
         off = _window_rounding(windows, place, t)
         # An update that is off may also round its sum with the state the other way.
-        radius[moving] = np.where(off > 0, off + np.abs(centre[moving]) * 2.0**-51, 0.0)
+        more = np.abs(centre[moving]) * 2.0**-51
+        radius[moving] = np.where(off == 0, 0.0, off + more)
     return replace(tokens, centre=centre, radius=radius)
 
 

@@ -11,6 +11,7 @@ from fractions import Fraction
 import numpy as np
 
 from everyformer.certify.cells import Cells
+from everyformer.errors import CertificateError
 from everyformer.targets.box import Grid
 
 MAX_CELLS = 2**22
@@ -63,8 +64,14 @@ def contradiction(
         cells: The cells.
         values: f at the centre of each representative, (count, n, d).
         allowed: omega(k max(w)/K) for distances k in cells.
+
+    Raises:
+        CertificateError: If a value is not finite: it contradicts any declaration.
     """
     grid = cells.grid
+    if not np.isfinite(values).all():
+        msg = "f has values at the cells' centres that are not finite. Restrict the domain."
+        raise CertificateError(msg)
     if grid.sequences > MAX_CELLS:
         return None
     everywhere = _on_all_cells(cells, values)  # [K^(nd), n, d]

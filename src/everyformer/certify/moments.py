@@ -72,7 +72,7 @@ def mean_of_sizes(steps: np.ndarray, q: int) -> np.ndarray:
 
 
 def power(base: np.ndarray, p: Fraction) -> np.ndarray:
-    """base^p for base >= 0, rounded up.
+    """base^p for base >= 0, rounded up; nan for a negative base or nan.
 
     Square roots where the denominator of p is a power of two. Otherwise base^p is convex in
     p, so it is at most the mean of its neighbours with whole exponents.
@@ -83,8 +83,8 @@ def power(base: np.ndarray, p: Fraction) -> np.ndarray:
     """
     whole = math.floor(p)
     part = p - whole
-    with np.errstate(under="ignore", over="ignore"):
-        result = np.ones_like(base)
+    with np.errstate(under="ignore", over="ignore", invalid="ignore"):
+        result = np.where(base >= 0, 1.0, np.nan)
         for _ in range(whole):
             result = result * base
         if part.denominator & (part.denominator - 1):
@@ -97,14 +97,16 @@ def power(base: np.ndarray, p: Fraction) -> np.ndarray:
             for _ in range(part.numerator):
                 result = result * root
     # What was lost below 2^-1022 is less than 2^-1000.
-    return np.where(base > 0, np.maximum(result, 2.0**-1000), 0.0) * UP
+    return np.where(base == 0, 0.0, np.maximum(result, 2.0**-1000)) * UP
 
 
 def power_down(base: np.ndarray, p: Fraction) -> np.ndarray:
     """A lower bound of base^p for base >= 0: with the next whole exponent below 1.
 
+    0 for a negative base, infinity or nan.
     For base <= 1 a larger exponent gives less, for base > 1 a smaller one does.
     """
+    base = np.where(np.isfinite(base) & (base > 0), base, 0.0)
     low, high = np.ones_like(base), np.ones_like(base)
     with np.errstate(under="ignore", over="ignore"):
         for _ in range(math.floor(p)):

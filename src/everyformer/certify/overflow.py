@@ -62,7 +62,7 @@ def outside(weights: Weights, low: float, high: float) -> str | None:
         arrays["positions"] = weights.positions.astype(np.float64)
     for name, array in arrays.items():
         sizes = np.abs(array[array != 0])
-        if ((sizes < low) | (sizes > high)).any():
+        if not ((sizes >= low) & (sizes <= high)).all():
             return name
     return None
 
@@ -105,7 +105,8 @@ def after_feed_forward(stage: StageWeights, size: float) -> float:
     for grows, adds, update, *parts in zip(
         *(v.tolist() for v in (factor, added, updates, steep, fixed, *largest)), strict=True
     ):
-        if not max(parts[0] * size + parts[1], parts[2] * size + parts[3]) <= LIMIT:
+        hidden = parts[0] * size + parts[1], parts[2] * size + parts[3]
+        if not all(part <= LIMIT for part in hidden):  # nan neither
             return float("inf")
         size = min(grows * size + adds, size * (1 + 2.0**-52) + update)
     return size
@@ -195,7 +196,7 @@ def after_attention(stage: StageWeights, size: float, n: int) -> float:
     query = W_Q.sum(axis=-1).max() * end + b_Q.max()
     score = query * W_K.sum(axis=-1).max() * end * W_Q.shape[2]
     value = (carried.max() * end + constant.max()) * gain.max() * W_O.max()
-    return end if max(score, value) <= LIMIT else float("inf")
+    return end if score <= LIMIT and value <= LIMIT else float("inf")
 
 
 @dataclass(frozen=True)

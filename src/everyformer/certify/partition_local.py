@@ -56,6 +56,7 @@ from everyformer.certify.lattice import SOURCE, Partition
 from everyformer.certify.lattice_field import LatticeField
 from everyformer.certify.moments import UP, power
 from everyformer.certify.theta import RADII
+from everyformer.certify.undecided import require_finite
 from everyformer.errors import CertificateError
 from everyformer.numerics.curvature import pairs_of, round_down, round_up
 from everyformer.numerics.rationals import power_up
@@ -107,8 +108,10 @@ def sup_bound(bounds: np.ndarray, partition: Partition) -> Bound:
 def power_sum(bounds: np.ndarray, p: Fraction | None) -> Fraction:
     """The sum of p-th powers over cells and entries, rounded up; the largest for None."""
     if p is None:
+        require_finite("bound", "|g - f| on the cells", bounds)
         return Fraction(float(bounds.max(initial=0.0)))
     total = math.fsum((power(bounds, p) * UP).ravel().tolist())
+    require_finite("bound", "a sum over cells", total)
     return Fraction(math.nextafter(total, math.inf) if total else 0.0)
 
 

@@ -325,7 +325,7 @@ def _lower(
 ) -> Fraction:
     """A lower bound of d_p(f, g)^p, or of the supremum: F is off in the same direction."""
     least = gaps.certain * (2 - UP) - (sups.max(axis=0) + float_up(rest)) * UP
-    least = np.maximum(least, 0.0)
+    least = np.where(np.isfinite(least) & (least > 0), least, 0.0)
     if p is None:
         return Fraction(float(least.max()))
     powers = power_down(least, p).sum() * (2 - UP)

@@ -1,24 +1,62 @@
-"""Where hidden units that look at the input are constant, cell by cell."""
+"""Where hidden units that look at the input are constant, cell by cell.
 
+A ridge psi(w . z) sees, on a plateau of cell k of coordinate i of token j,
+
+    tau = a x_i + b,   a = sum w_r W_in[r, i] over inputs r,
+                       b = sum w_r start[j, r] over inputs + sum w_r z_r over all others,
+
+with z_r as the stages before have left it, and not as it began. Where that z_r depends on
+another coordinate than i, so does b, and nothing is decided.
+"""
+
+from dataclasses import dataclass
 from fractions import Fraction
+from math import lcm
 
 import numpy as np
 
 from everyformer.certify.overflow import UNDERFLOW
-from everyformer.certify.register_stages import OUTWARD
+from everyformer.certify.register_stages import OUTWARD, Exact, Update
 from everyformer.certify.ridge import Ridge
 from everyformer.certify.rounding import gamma
 from everyformer.certify.undecided import Undecided
+from everyformer.certify.values import Mode
 from everyformer.certify.weights import RegisterWeights, to_fractions
 from everyformer.targets.box import Grid
 
 
-class PlateauSearch:
-    """The plateaus of every coordinate, cut by every ridge that looks at it."""
+@dataclass(frozen=True)
+class _Seen:
+    """What a ridge sees of the registers on cells of one coordinate.
 
-    def __init__(self, registers: RegisterWeights, grid: Grid) -> None:
+    Attributes:
+        slope: a.
+        offset: b, Fractions of shape (n, K).
+        off: How far the run's tau may be from a x + b, Fractions of shape (n, K).
+        size: |w| . |z| of a run, rounded up, float64 of shape (n, K).
+    """
+
+    slope: Fraction
+    offset: np.ndarray
+    off: np.ndarray
+    size: np.ndarray
+
+
+class PlateauSearch:
+    """The plateaus of every coordinate, cut by every ridge that looks at it.
+
+    Attributes:
+        intervals: The plateau of cell k of coordinate i of token j, at [j][i][k].
+        lost: What rounding costs it at each end, Fractions of shape (n, d), in the user's
+            units.
+    """
+
+    def __init__(
+        self, registers: RegisterWeights, inputs: np.ndarray, grid: Grid, mode: Mode
+    ) -> None:
         """Begin with whole cells."""
-        self.registers, self.grid = registers, grid
+        self.inputs, self.grid = inputs, grid
+        self.mode: Mode = mode
         n, d, K = grid.seq_len, grid.d_model, grid.cells
         self.W_in, self.start = to_fractions(registers.W_in), to_fractions(registers.start)
         cells = [
@@ -29,88 +67,123 @@ class PlateauSearch:
             for low, width in zip(grid.box.lows, grid.box.widths, strict=True)
         ]
         self.intervals = [[list(cells[i]) for i in range(d)] for _ in range(n)]
+        self.lost = np.full((n, d), Fraction(0), dtype=object)
+        self.digits = grid.digits(np.arange(grid.columns))  # [V, d]
 
-    def coordinate(self, stage: str, ridge: Ridge) -> int:
-        """The one coordinate that a ridge looks at."""
-        touched = [
-            i for i in range(self.grid.d_model) if any(self._slopes(ridge)[i : i + 1])
-        ]
-        if len(touched) != 1:
-            raise Undecided(stage, "a hidden unit mixes coordinates")
-        return touched[0]
+    def add(self, stage: str, ridge: Ridge, state: Exact, update: Update) -> None:
+        """Cut the plateaus by a ridge, and add what it writes there.
 
-    def _slopes(self, ridge: Ridge) -> list[Fraction]:
-        row = to_fractions(ridge.row)
-        return [sum(row * self.W_in[:, i], Fraction(0)) for i in range(self.grid.d_model)]
-
-    def plateaus(self, stage: str, ridge: Ridge) -> tuple[np.ndarray, np.ndarray]:
-        """The values of a ridge on every plateau, (n, K, c), and how float64 rounds them.
+        Args:
+            stage: Its name, for messages.
+            ridge: It reads an input.
+            state: The registers before the stage, of every token and column, (n, V, w).
+            update: What the stage adds to them.
 
         Raises:
-            Undecided: If a cell has no piece on which the ridge is constant.
+            Undecided: If the ridge sees more than one coordinate, or a cell has no piece on
+                which it is constant.
         """
-        i = self.coordinate(stage, ridge)
-        a = self._slopes(ridge)[i]
+        i, slope = self._slope(stage, ridge)
+        seen = self._seen(stage, ridge, state, i, slope)
+        values, top, lost = self._cut(stage, ridge, i, seen)
+        n, K, c = values.shape
+        which = np.arange(n)[:, None] * K + self.digits[:, i]
+        update.add(ridge, values.reshape(n * K, c), which, self.mode)
+        if self.mode == "real":
+            return
+        top = top + seen.off.astype(np.float64) * OUTWARD + seen.size * 2.0**-50
+        rounding = ridge.rounding(top, seen.size, len(ridge.row))
+        update.error[..., ridge.writes] += rounding[:, self.digits[:, i]]
+        self.lost[:, i] = [max(a, b) for a, b in zip(self.lost[:, i], lost, strict=True)]
+
+    def _slope(self, stage: str, ridge: Ridge) -> tuple[int, Fraction]:
+        """The one coordinate that a ridge looks at, and a."""
+        slopes: list[Fraction] = (to_fractions(ridge.row) @ self.W_in).tolist()
+        touched = [i for i, slope in enumerate(slopes) if slope]
+        if len(touched) != 1:
+            raise Undecided(stage, "a hidden unit mixes coordinates")
+        return touched[0], slopes[touched[0]]
+
+    def _seen(
+        self, stage: str, ridge: Ridge, state: Exact, i: int, slope: Fraction
+    ) -> _Seen:
+        n, d, K = self.grid.seq_len, self.grid.d_model, self.grid.cells
+        # [K, V/K]: the columns of each cell of coordinate i
+        columns = np.argsort(self.digits[:, i], kind="stable").reshape(K, -1)
         row = to_fractions(ridge.row)
+        own = row * self.inputs.astype(int)
+        others = np.flatnonzero(np.where(self.inputs, 0.0, ridge.row))
+        factor = lcm(*(v.denominator for v in row.tolist()))
+        weights = np.array([int(row[r] * factor) for r in others], dtype=object)
+        read = np.asarray(state.numbers[..., others].astype(object) @ weights)
+        read = read + np.zeros((n, self.grid.columns), dtype=object)  # 0 for no others
+        read = read[:, columns]
+        if (read != read[..., :1]).any():
+            why = f"a hidden unit looks at coordinate {i + 1}, and at what others wrote"
+            raise Undecided(stage, why)
+        offset = np.empty((n, K), dtype=object)
+        for j in range(n):
+            begins = sum(own * self.start[j], Fraction(0))
+            unit = state.unit * factor
+            offset[j] = [begins + Fraction(int(v), unit) for v in read[j, :, 0]]
+        off = np.full((n, K), Fraction(0), dtype=object)
+        if self.mode == "real":
+            return _Seen(slope, offset, off, np.zeros((n, K)))
+        sizes = np.abs(np.where(self.inputs, 0.0, ridge.row))
+        carried = (state.error @ sizes)[:, columns].max(axis=-1) * OUTWARD
+        size = (state.sizes() @ sizes)[:, columns].max(axis=-1)
+        far = [max(abs(a), abs(b)) for a, b in zip(*self._box, strict=True)]
+        for j in range(n):
+            # x is rounded to float64; W_in x + start has d products, d sums and one more.
+            held = abs(self.W_in) @ np.array(far, dtype=object) + abs(self.start[j])
+            read_in = gamma(d + 3) * sum(abs(own) * held) + sum(abs(own)) * Fraction(
+                UNDERFLOW
+            )
+            size[j] += float(sum(abs(own) * held)) * OUTWARD
+            if not np.isfinite(carried[j] + size[j]).all():
+                raise Undecided(stage, "nothing bounds what its hidden units see")
+            off[j] = [read_in + Fraction(float(v)) for v in carried[j]]
+        return _Seen(slope, offset, off, size * OUTWARD * OUTWARD)
+
+    @property
+    def _box(self) -> tuple[list[Fraction], list[Fraction]]:
+        box = self.grid.box
+        return [Fraction(v) for v in box.lows], [Fraction(v) for v in box.highs]
+
+    def _cut(
+        self, stage: str, ridge: Ridge, i: int, seen: _Seen
+    ) -> tuple[np.ndarray, np.ndarray, list[Fraction]]:
+        """The values of a ridge on every plateau, (n, K, c), and the largest tau there.
+
+        And for each token what every plateau loses at each end, if tau is off: off/a at an
+        end where the ridge bends, less if the piece goes on beyond it.
+        """
         n, K, c = self.grid.seq_len, self.grid.cells, len(ridge.writes)
         values = np.empty((n, K, c), dtype=object)
         level = np.asarray((ridge.slopes == 0).all(axis=-1), dtype=bool)
-        ends = np.empty((n, K, 2))
-        for j in range(n):
-            b = sum(row * self.start[j], Fraction(0))
-            for k in range(K):
-                x_0, x_1 = self.intervals[j][i][k]
-                low, high = sorted((a * x_0 + b, a * x_1 + b))
-                found = _longest_level(ridge.bends, level, low, high)
-                if found is None:
-                    why = f"coordinate {i + 1} is nowhere constant on cell {k} of {K}"
-                    raise Undecided(stage, why)
-                piece, t_0, t_1 = found
-                x_0, x_1 = sorted(((t_0 - b) / a, (t_1 - b) / a))
-                self.intervals[j][i][k] = (x_0, x_1)
-                values[j, k] = [
-                    Fraction(v, ridge.offset_unit) for v in ridge.offsets[piece]
-                ]
-                ends[j, k] = float(t_0), float(t_1)
-        rounding = np.zeros((n, K, c))
-        if ridge.forward:
-            size = self._size(ridge)
-            top = ends.max(axis=-1) + size * 2.0**-50
-            rounding = ridge.rounding(top, np.full(top.shape, size), len(ridge.row))
-        return values, rounding
-
-    def _size(self, ridge: Ridge) -> float:
-        """|w| . |z| over the whole box."""
-        box = self.grid.box
-        far = np.array(
-            [max(abs(a), abs(b)) for a, b in zip(box.lows, box.highs, strict=True)]
-        )
-        held = np.abs(self.registers.W_in) @ far + np.abs(self.registers.start).max(axis=0)
-        return float(np.abs(ridge.row) @ held) * OUTWARD * OUTWARD
+        top, a = np.empty((n, K)), seen.slope
+        lost = [Fraction(0)] * n
+        for j, k in np.ndindex(n, K):
+            b = seen.offset[j, k]
+            x_0, x_1 = self.intervals[j][i][k]
+            low, high = sorted((a * x_0 + b, a * x_1 + b))
+            found = _longest_level(ridge.bends, level, low, high)
+            if found is None:
+                why = f"coordinate {i + 1} is nowhere constant on cell {k} of {K}"
+                raise Undecided(stage, why)
+            piece, t_0, t_1 = found
+            x_0, x_1 = sorted(((t_0 - b) / a, (t_1 - b) / a))
+            self.intervals[j][i][k] = (x_0, x_1)
+            values[j, k] = [Fraction(v, ridge.offset_unit) for v in ridge.offsets[piece]]
+            top[j, k] = float(t_1)
+            left, right = _beyond(ridge.bends, piece, t_0, t_1)
+            missing = [seen.off[j, k] - room for room in (left, right) if room is not None]
+            lost[j] = max([lost[j], *(m / abs(a) for m in missing)])
+        return values, top, lost
 
     def lengths(self) -> list[list[list[Fraction]]]:
         """Lengths of the plateaus by token, coordinate and cell."""
         return [[[b - a for a, b in cells] for cells in row] for row in self.intervals]
-
-    def lost(self, j: int, i: int) -> Fraction:
-        """What rounding the read-in costs a plateau at each end, in the user's units.
-
-        x is rounded to float64, and W_in x + start has d products, d sums and one more.
-        """
-        box, d = self.grid.box, self.grid.d_model
-        far = [
-            max(abs(Fraction(a)), abs(Fraction(b)))
-            for a, b in zip(box.lows, box.highs, strict=True)
-        ]
-        worst = Fraction(0)
-        for k in range(len(self.W_in)):
-            a = abs(self.W_in[k, i])
-            if a == 0:
-                continue
-            size = sum((abs(self.W_in[k, e]) * far[e] for e in range(d)), Fraction(0))
-            rounding = gamma(d + 3) * (size + abs(self.start[j, k])) + Fraction(UNDERFLOW)
-            worst = max(worst, rounding / a)
-        return worst
 
 
 def _longest_level(
@@ -132,3 +205,12 @@ def _longest_level(
         if end > start and (best is None or end - start > best[2] - best[1]):
             best = piece, start, end
     return best
+
+
+def _beyond(
+    bends: np.ndarray, piece: int, t_0: Fraction, t_1: Fraction
+) -> tuple[Fraction | None, Fraction | None]:
+    """How far a piece goes on left of t_0 and right of t_1; None for ever."""
+    left = None if piece == 0 else t_0 - Fraction(float(bends[piece - 1]))
+    right = None if piece == len(bends) else Fraction(float(bends[piece])) - t_1
+    return left, right

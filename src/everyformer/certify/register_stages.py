@@ -28,14 +28,25 @@ class Layer:
     Attributes:
         name: The stage.
         ridges: Its hidden units, by the row they look at.
-        shift: The sum of all b_2.
+        shift: The sum of all b_2, Fractions of shape (w,).
+        shift_sizes: The sum of all |b_2|, float64, rounded up.
+        writes: Registers that a layer writes, even if another one takes it back.
         count: How many layers.
+        units: Hidden units of each.
     """
 
     name: str
     ridges: tuple[Ridge, ...]
     shift: np.ndarray
+    shift_sizes: np.ndarray
+    writes: np.ndarray
     count: int
+    units: int
+
+    @property
+    def shift_rounding(self) -> np.ndarray:
+        """What a run loses by adding b_2 to the units' sum, in whatever order."""
+        return float(gamma(self.units + 3)) * self.shift_sizes * OUTWARD
 
 
 @dataclass(frozen=True)
@@ -45,7 +56,8 @@ class Mean:
     Attributes:
         name: The stage.
         matrix: M = sum over heads of W_O W_V, Fractions of shape (w, w).
-        sizes: The same with absolute values, float64, rounded up.
+        sizes: The same with absolute values, float64, rounded up; above 0 wherever a head
+            reads and writes, even if heads cancel.
         roundings: How many roundings a term of it meets.
     """
 
@@ -53,6 +65,11 @@ class Mean:
     matrix: np.ndarray
     sizes: np.ndarray
     roundings: int
+
+    @property
+    def writes(self) -> np.ndarray:
+        """Registers that a head writes, even if another one takes it back."""
+        return (self.sizes != 0).any(axis=1)
 
 
 @dataclass(frozen=True)
@@ -73,6 +90,34 @@ class Exact:
         """|registers| of a float64 run, rounded up."""
         near = np.abs(self.numbers.astype(np.float64)) / float(self.unit)
         return (near * OUTWARD + self.error) * OUTWARD
+
+
+@dataclass(frozen=True)
+class Update:
+    """What the ridges of a stage add to registers on plateaus.
+
+    Attributes:
+        amount: Exactly, Fractions of shape (..., w).
+        size: The sum of absolute values of all that is added on the way, rounded up.
+        error: How far a float64 run may be off.
+    """
+
+    amount: np.ndarray
+    size: np.ndarray
+    error: np.ndarray
+
+    @classmethod
+    def nothing(cls, shape: tuple[int, ...]) -> "Update":
+        """An update of 0."""
+        amount = np.full(shape, Fraction(0), dtype=object)
+        return cls(amount, np.zeros(shape), np.zeros(shape))
+
+    def add(self, ridge: Ridge, table: np.ndarray, which: np.ndarray, mode: Mode) -> None:
+        """The values of a ridge: row `which` of a table of Fractions, shape (count, c)."""
+        self.amount[..., ridge.writes] += table[which]
+        if mode == "float64":
+            sizes = np.abs(table.astype(np.float64)) * OUTWARD + ridge.walk
+            self.size[..., ridge.writes] += sizes[which] * OUTWARD
 
 
 def read_stage(stage: StageWeights, n: int) -> Layer | Mean:
@@ -97,8 +142,8 @@ def _read_layer(stage: StageWeights) -> Layer:
     number = np.repeat(np.arange(layers), r)
     used = np.asarray(columns.any(axis=1))
     rows, biases, columns, number = rows[used], biases[used], columns[used], number[used]
-    shift = to_fractions(stage.arrays["b_2"]).sum(axis=0)
-    written = columns.any(axis=0) | (shift != 0).astype(bool)
+    b_2 = stage.arrays["b_2"]
+    written = np.asarray(columns.any(axis=0) | b_2.any(axis=0))
     if (rows.any(axis=0) & written).any() and layers > 1:
         which = int(np.argmax(rows.any(axis=0) & written))
         why = f"its layers write register {which + 1}, which they read"
@@ -119,7 +164,15 @@ def _read_layer(stage: StageWeights) -> Layer:
         )
         for k, row in enumerate(directions)
     )
-    return Layer(stage.name, ridges, shift, layers)
+    return Layer(
+        name=stage.name,
+        ridges=ridges,
+        shift=to_fractions(b_2).sum(axis=0),
+        shift_sizes=np.abs(b_2).sum(axis=0) * OUTWARD,
+        writes=written,
+        count=layers,
+        units=r,
+    )
 
 
 def _read_mean(stage: StageWeights, n: int) -> Mean:
@@ -146,14 +199,10 @@ def _read_mean(stage: StageWeights, n: int) -> Mean:
             why = f"head {head + 1} has scores that are not 0, so its softmax is no mean"
             raise Undecided(stage.name, why)
         total += to_fractions(W_O) @ to_fractions(W_V)
-        sizes += np.abs(W_O) @ np.abs(W_V) * OUTWARD
+        own = np.abs(W_O) @ np.abs(W_V) * OUTWARD
+        touched = (W_O != 0).astype(np.int64) @ (W_V != 0).astype(np.int64) > 0
+        sizes += np.where(touched & (own == 0), UNDERFLOW, own)
     return Mean(stage.name, total, sizes, n + w + m + h + 10)
-
-
-def nothing_added(tokens: Exact) -> tuple[np.ndarray, np.ndarray]:
-    """An update of 0, in Fractions, and its rounding."""
-    zeros = np.full(tokens.numbers.shape, Fraction(0), dtype=object)
-    return zeros, np.zeros(tokens.numbers.shape)
 
 
 def _tau(ridge: Ridge, state: Exact) -> tuple[list[Fraction], np.ndarray]:
@@ -173,7 +222,7 @@ def add_ridges(
     state: Exact,
     inputs: np.ndarray,
     mode: Mode,
-    looking: tuple[list[Ridge], np.ndarray, np.ndarray] | None = None,
+    update: Update | None = None,
 ) -> Exact:
     """A feed-forward stage on registers that are known exactly.
 
@@ -182,15 +231,14 @@ def add_ridges(
         state: The registers.
         inputs: Registers that vary, which the ridges may not read.
         mode: Whether to follow a float64 run.
-        looking: Ridges that look at the input, what they add, and their rounding.
+        update: What ridges add that look at the input, and are not among the stage's; it
+            is used up.
 
     Raises:
         Undecided: If a float64 run may see another piece, or a ridge reads the input.
     """
-    ridges, (done, update, error) = stage.ridges, looking or ([], *nothing_added(state))
-    update = update + stage.shift
-    sizes = state.sizes()
-    for ridge in ridges:
+    update = update or Update.nothing(state.numbers.shape)
+    for ridge in stage.ridges:
         if ridge.row[inputs].any():
             raise Undecided(
                 stage.name, "a hidden unit reads a register that varies in a cell"
@@ -202,31 +250,36 @@ def add_ridges(
             raise Undecided(stage.name, found.why) from None
         table = np.empty((len(values), len(ridge.writes)), dtype=object)
         table[:] = values
-        update[..., ridge.writes] += table[which]
+        update.add(ridge, table, which, mode)
         if mode == "float64":
             near = np.array([float(t) for t in tau])[which]
             off = state.error @ np.abs(ridge.row) * OUTWARD
-            steady = ridge.flat(near - off, near + off)
-            if not steady.all():
+            if not ridge.flat(*_around(near, off)).all():
                 raise Undecided(stage.name, "rounding may move a key to another value")
-            size = sizes @ np.abs(ridge.row) * OUTWARD
-            error[..., ridge.writes] += ridge.rounding(near + off, size, len(ridge.row))
-    unit = lcm(state.unit, *{v.denominator for v in update.flat})
+            size = state.sizes() @ np.abs(ridge.row) * OUTWARD
+            rounding = ridge.rounding(near + off * OUTWARD, size, len(ridge.row))
+            update.error[..., ridge.writes] += rounding
+    amount = update.amount + stage.shift
+    unit = lcm(state.unit, *{v.denominator for v in amount.flat})
     factor = unit // state.unit
-    added = np.array([v.numerator * (unit // v.denominator) for v in update.flat], object)
-    numbers = state.numbers.astype(object) * factor + added.reshape(update.shape)
+    added = np.array([v.numerator * (unit // v.denominator) for v in amount.flat], object)
+    numbers = state.numbers.astype(object) * factor + added.reshape(amount.shape)
     if mode == "real":
         return _compact(Exact(numbers, unit, state.error))
-    walk = np.zeros(numbers.shape[-1])
-    for ridge in (*ridges, *done):
-        walk[ridge.writes] += ridge.walk
-    change = np.abs(update.astype(np.float64))
-    moved = np.asarray(change > 0) | (error > 0) | (walk > 0)
-    sums = 3 * UNIT * stage.count * (sizes + walk + change + error)
-    total = state.error + error + np.where(moved, sums, 0.0)
+    change = update.size + stage.shift_sizes
+    error = update.error + stage.shift_rounding
+    sums = 3 * UNIT * stage.count * (state.sizes() + change + error)
+    total = state.error + error + np.where((change == 0) & (error == 0), 0.0, sums)
     if not np.isfinite(total).all():
         raise Undecided(stage.name, "nothing bounds the rounding of its layers")
     return _compact(Exact(numbers, unit, total * OUTWARD))
+
+
+def _around(near: np.ndarray, off: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """near - off and near + off, rounded outward; near itself where nothing is off."""
+    low = np.nextafter(near - off, -np.inf)
+    high = np.nextafter(near + off, np.inf)
+    return np.where(off == 0, near, low), np.where(off == 0, near, high)
 
 
 def _compact(state: Exact) -> Exact:
@@ -243,7 +296,7 @@ def add_mean(stage: Mean, state: Exact, inputs: np.ndarray, mode: Mode) -> Exact
     Raises:
         Undecided: If it reads a register that varies.
     """
-    if (stage.matrix[:, inputs] != 0).any():
+    if stage.sizes[:, inputs].any():
         raise Undecided(stage.name, "attention reads a register that varies in a cell")
     n = state.numbers.shape[-2]
     factor = lcm(*(v.denominator for v in stage.matrix.flat), 1)
@@ -262,4 +315,6 @@ def add_mean(stage: Mean, state: Exact, inputs: np.ndarray, mode: Mode) -> Exact
         own = float(gamma(stage.roundings)) * seen
         change = np.where(seen > 0, 2 * UNIT * (sizes + seen + carried), 0.0)
         error = (error + carried + own + change) * (1 + 8 * SLACK) + UNDERFLOW
+        if not np.isfinite(error).all():
+            raise Undecided(stage.name, "nothing bounds the rounding of its heads")
     return _compact(Exact(numbers // divisor, unit // divisor, error))

@@ -7,7 +7,8 @@ Everything is read off the weights, by what they do and not by what they are cal
 2. A feed-forward stage whose layers write nothing that they read is a sum of ridges
    (`certify/ridge.py`). A ridge that looks at one coordinate is constant on pieces of it:
    the longest one in each cell is the cell's plateau, the rest is ramp. A ridge that looks
-   at registers known on plateaus takes there one exact value.
+   at registers known on plateaus takes there one exact value. All registers are carried
+   through the stages, for every token and column: what was written is what is read.
 3. A head with W_K = 0, or with W_Q = 0 and b_Q = 0, has scores 0: softmax is the mean.
 4. A ridge that is constant far out keeps what it writes in the range of its values at its
    bends, for every input: no clamp is needed on the ramps.
@@ -28,12 +29,12 @@ from everyformer.certify.register_stages import (
     Exact,
     Layer,
     Mean,
+    Update,
     add_mean,
     add_ridges,
-    nothing_added,
     read_stage,
 )
-from everyformer.certify.ridge import SLACK
+from everyformer.certify.ridge import SLACK, outward
 from everyformer.certify.rounding import gamma
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.values import Mode, Values
@@ -163,13 +164,7 @@ def _inputs(registers: RegisterWeights, stages: list[Layer | Mean]) -> np.ndarra
     """Registers that depend on the token's coordinates; no stage may write them."""
     inputs = np.asarray(registers.W_in.any(axis=1))
     for stage in stages:
-        if isinstance(stage, Mean):
-            written = (stage.matrix != 0).any(axis=1)
-        else:
-            written = (stage.shift != 0).astype(bool)
-            for ridge in stage.ridges:
-                written[ridge.writes] = True
-        if (np.asarray(written, dtype=bool) & inputs).any():
+        if (stage.writes & inputs).any():
             raise Undecided(stage.name, "it writes a register that holds the input")
     return inputs
 
@@ -183,37 +178,31 @@ def _before_attention(
 ) -> tuple[Plateaus, Exact]:
     """Plateaus of all cells, and the registers of every token and column on them."""
     n, d, K, V = grid.seq_len, grid.d_model, grid.cells, grid.columns
-    search = PlateauSearch(registers, grid)
+    search = PlateauSearch(registers, inputs, grid, mode)
     start = to_fractions(np.where(inputs, 0.0, registers.start))
     unit = lcm(*(v.denominator for v in start.flat))
     numbers = np.array([int(v * unit) for v in start.flat], dtype=object)
     numbers = np.broadcast_to(numbers.reshape(n, 1, -1), (n, V, start.shape[1]))
     # A read-in of constants is 0 x + start: nothing rounds.
     tokens = Exact(numbers, unit, np.zeros(numbers.shape))
-    columns = grid.digits(np.arange(V))  # [V, d]
     for stage in stages:
         assert isinstance(stage, Layer), "attention comes later"  # noqa: S101
         looking = [ridge for ridge in stage.ridges if ridge.row[inputs].any()]
-        rest = [ridge for ridge in stage.ridges if not ridge.row[inputs].any()]
-        update, error = nothing_added(tokens)
+        rest = tuple(ridge for ridge in stage.ridges if not ridge.row[inputs].any())
+        update = Update.nothing(tokens.numbers.shape)
         for ridge in looking:
-            values, rounding = search.plateaus(stage.name, ridge)  # [n, K, c] on i
-            i = search.coordinate(stage.name, ridge)
-            update[..., ridge.writes] += values[:, columns[:, i]]
-            error[..., ridge.writes] += rounding[:, columns[:, i]]
-        own = Layer(stage.name, tuple(rest), stage.shift, stage.count)
-        tokens = add_ridges(own, tokens, inputs, mode, (looking, update, error))
+            search.add(stage.name, ridge, tokens, update)
+        tokens = add_ridges(replace(stage, ridges=rest), tokens, inputs, mode, update)
     lengths = search.lengths()
     ramps = np.array(
         [[grid.box.widths[i] - sum(lengths[j][i]) for i in range(d)] for j in range(n)],
         dtype=object,
     )
-    lost = [[2 * K * search.lost(j, i) for i in range(d)] for j in range(n)]
     shortest = Fraction(1)
     for j in range(n):
         for i in range(d):
             shortest *= min(lengths[j][i]) * K / grid.box.widths[i]
-    ramps_run = ramps + np.array(lost, dtype=object)
+    ramps_run = ramps + 2 * K * search.lost
     nothing = np.empty((n, d, 0), dtype=object)
     return Plateaus(nothing, ramps, ramps_run, shortest, len(stages)), tokens
 
@@ -225,8 +214,7 @@ def _with_ranges(
     held = reading.registers
     far = np.array([max(abs(a), abs(b)) for a, b in zip(box.lows, box.highs, strict=True)])
     reach = np.abs(held.W_in) @ far * OUTWARD
-    low = held.start.min(axis=0) - reach
-    high = held.start.max(axis=0) + reach
+    low, high = _plus(held.start.min(axis=0), held.start.max(axis=0), -reach, reach)
     slack = ((np.abs(low) + np.abs(high)) * SLACK + UNDERFLOW) * reading.inputs
     obstacle = reading.run_obstacle
     w = len(low)
@@ -235,40 +223,32 @@ def _with_ranges(
         obstacle = obstacle or _too_large(stage.name, size)
         if isinstance(stage, Mean):
             # The mean of all tokens lies in the range of each register.
-            M = stage.matrix.astype(np.float64)
-            centre, half = (low + high) / 2, (high - low) / 2 * OUTWARD
-            with np.errstate(invalid="ignore"):
-                middle = _product(M, centre)
-                spread = _product(stage.sizes, half + size * SLACK)
-            low, high = _widened(low + middle - spread, high + middle + spread)
+            middle, spread = _middle_and_spread(stage.matrix, stage.sizes, low, high)
+            low, high = _plus(low, high, *_minus_plus(middle, spread))
             rounds = float(gamma(stage.roundings)) + 4 * UNIT
             extra = _product(stage.sizes, slack + rounds * size)
-            slack = (slack + extra + np.where(extra > 0, 4 * UNIT * size, 0.0)) * OUTWARD
+            slack = (slack + extra + np.where(extra == 0, 0.0, 4 * UNIT * size)) * OUTWARD
             slack = slack + UNDERFLOW
             continue
-        shift = stage.shift.astype(np.float64)
-        low, high = low + shift, high + shift
-        before, walk, touched = size, np.zeros(w), shift != 0
+        least, most = (np.array([outward(v, s) for v in stage.shift]) for s in (-1, 1))
+        low, high = _plus(low, high, least, most)
+        before, walk = size, stage.shift_sizes.copy()
+        slack = slack + stage.shift_rounding
         for ridge in stage.ridges:
-            least, most = ridge.range
-            low[ridge.writes] += least
-            high[ridge.writes] += most
-            walk[ridge.writes] += ridge.walk
-            touched[ridge.writes] = True
+            at, (least, most) = ridge.writes, ridge.range
+            low[at], high[at] = _plus(low[at], high[at], least, most)
+            walk[at] += ridge.walk + np.maximum(np.abs(least), np.abs(most))
             seen = float(_product(np.abs(ridge.row)[None], before)[0]) * OUTWARD
             if not ridge.forward or not np.isfinite(seen):
                 unseen = f"{stage.name}: nothing bounds what its hidden units see"
                 obstacle = obstacle or unseen
                 continue
             most_seen = np.array([seen])
-            slack[ridge.writes] += ridge.rounding(most_seen, most_seen, w)[0]
-        low, high = _widened(low, high)
-        size = np.maximum(np.abs(low), np.abs(high)) + before + walk + slack
-        slack = slack + np.where(touched, 3 * UNIT * stage.count * size, 0.0)
+            slack[at] += ridge.rounding(most_seen, most_seen, w)[0]
+        size = (before + walk + slack) * OUTWARD
+        slack = slack + np.where(stage.writes, 3 * UNIT * stage.count * size, 0.0)
     W = held.W_out
-    centre, half = (low + high) / 2, (high - low) / 2 * OUTWARD
-    middle, spread = _product(W, centre), _product(np.abs(W), half)
-    bottom, top = _widened(middle - spread, middle + spread)
+    bottom, top = _minus_plus(*_middle_and_spread(W, np.abs(W), low, high))
     size = np.maximum(np.abs(low), np.abs(high)) + slack
     obstacle = obstacle or _too_large(reading.last, size)
     extra = _product(np.abs(W), slack + float(gamma(w + 2)) * size) * OUTWARD + UNDERFLOW
@@ -302,6 +282,23 @@ def _product(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
         return np.where(matrix == 0, 0.0, matrix * vector).sum(axis=-1)
 
 
-def _widened(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    margin = np.where(np.isfinite(low + high), (np.abs(low) + np.abs(high)) * 2.0**-48, 0.0)
-    return low - margin, high + margin
+def _middle_and_spread(
+    matrix: np.ndarray, sizes: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """M z lies within `spread` of `middle` for z in [low, high]; sizes bound |M|."""
+    with np.errstate(invalid="ignore"):
+        centre, half = (low + high) / 2, (high - low) / 2
+        rounded = (np.maximum(np.abs(low), np.abs(high)) + half) * SLACK
+    return _product(matrix.astype(np.float64), centre), _product(sizes, half + rounded)
+
+
+def _minus_plus(middle: np.ndarray, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """middle - spread and middle + spread, rounded outward."""
+    return np.nextafter(middle - spread, -np.inf), np.nextafter(middle + spread, np.inf)
+
+
+def _plus(
+    low: np.ndarray, high: np.ndarray, least: np.ndarray, most: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """[low, high] + [least, most], rounded outward."""
+    return np.nextafter(low + least, -np.inf), np.nextafter(high + most, np.inf)

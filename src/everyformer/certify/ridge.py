@@ -140,11 +140,11 @@ class Ridge:
         return np.searchsorted(self.bends, tau, side="left")
 
     def flat(self, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-        """Whether psi is constant on each interval, as one piece."""
+        """Whether psi is constant on each interval, as one piece; False for nan."""
         first = np.searchsorted(self.bends, low, side="right")
         last = np.searchsorted(self.bends, high, side="left")
         level = np.asarray((self.slopes == 0).all(axis=-1), dtype=bool)
-        return (first == last) & level[last]
+        return (low <= high) & (first == last) & level[last]
 
     def values(self, tau: list[Fraction]) -> list[list[Fraction]]:
         """psi, exactly, for each tau and written register.
@@ -178,8 +178,8 @@ class Ridge:
         last = self.offsets[-1:] * exact.unit
         found = np.concatenate([numbers + self.offsets[:-1] * exact.unit, last])
         unit = exact.unit * self.offset_unit
-        low = [_outward(Fraction(least, unit), -1) for least in found.min(axis=0)]
-        high = [_outward(Fraction(most, unit), 1) for most in found.max(axis=0)]
+        low = [outward(Fraction(least, unit), -1) for least in found.min(axis=0)]
+        high = [outward(Fraction(most, unit), 1) for most in found.max(axis=0)]
         return np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf)
 
     def rounding(self, tau: np.ndarray, size: np.ndarray, width: int) -> np.ndarray:
@@ -233,7 +233,8 @@ def _walk(
     return np.where(bounded, largest.sum(axis=0) * (1 + SLACK), np.inf)
 
 
-def _outward(value: Fraction, direction: int) -> float:
+def outward(value: Fraction, direction: int) -> float:
+    """A float64 number that is not below (direction 1) or not above (-1) the value."""
     near = float(value)
     if (Fraction(near) - value) * direction >= 0:
         return near

@@ -98,7 +98,8 @@ def exp(x: np.ndarray) -> np.ndarray:
     k = np.floor(x * _PER_LN_2 + 0.5)
     r = (x - k * _LN_2_HIGH) - k * _LN_2_LOW
     total = _horner(_EXP, r)
-    total *= np.take(_POWERS_OF_TWO, k.astype(np.int64) + 1022)
+    # For nan any power will do.
+    total *= np.take(_POWERS_OF_TWO, k.astype(np.int64) + 1022, mode="clip")
     return total
 
 

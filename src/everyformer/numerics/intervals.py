@@ -160,7 +160,8 @@ class IntervalArithmetic:
     def log(a: Interval) -> Interval:
         """The natural logarithm; [-inf, inf] where a <= 0 is possible."""
         low, high = elementary.log_bounds(a.low)[0], elementary.log_bounds(a.high)[1]
-        return Interval(low, np.where(a.low > 0.0, high, np.inf))
+        high = np.where(a.low > 0.0, high, np.inf)
+        return Interval(low, high).unless(a.undefined)
 
     @staticmethod
     @_quiet

@@ -57,10 +57,12 @@ class Interval:
 
     @cached_property
     def undefined(self) -> np.ndarray | None:
-        """Where the interval is [-inf, inf]; None if nowhere."""
-        if self.low.min() > -np.inf or self.high.max() < np.inf:
+        """Where the interval is [-inf, inf], or an end is nan; None if nowhere."""
+        least, most = self.low.min(), self.high.max()  # nan, if any is
+        if (least > -np.inf and most <= np.inf) or (most < np.inf and least >= -np.inf):
             return None
         where = (self.low == -np.inf) & (self.high == np.inf)
+        where = where | np.isnan(self.low) | np.isnan(self.high)
         return where if where.any() else None
 
     def is_exactly(self, value: int) -> bool:
