@@ -1,4 +1,16 @@
-"""What stops a proof: the stage of the network, and why."""
+"""What stops a proof: the claim it stops, the stage of the network, and why."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from everyformer.certify.hypotheses import BOTH, Claim, claims_among
+
+OWN_STAGES = frozenset({"bound", "registers", "stages", "target", "weights"})
+"""Stages that the prover names; all others are names that the file gives."""
+
+LONGEST = 60
+"""Characters of a file's own words that are shown."""
 
 
 class Undecided(Exception):  # noqa: N818
@@ -18,3 +30,58 @@ class Undecided(Exception):  # noqa: N818
     def __str__(self) -> str:
         """Both parts as text."""
         return f"{self.stage}: {self.why}"
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """What stopped a bound.
+
+    Attributes:
+        claims: The claims that are not proved because of it.
+        stage: Where it was met; "" if the prover did not begin.
+        why: What was found there.
+        own: Whether the stage is the prover's word, and not a name that the file gives.
+
+    Example:
+        >>> print(Obstacle(("float64",), "clamp", "the output is not clamped twice"))
+        float64, "clamp": the output is not clamped twice
+    """
+
+    claims: tuple[Claim, ...]
+    stage: str
+    why: str
+    own: bool = False
+
+    def __str__(self) -> str:
+        """In words; a name that the file gives stands in quotes."""
+        run = "float64, " if self.claims == ("float64",) else ""
+        where = self.stage if self.own else quoted(self.stage)
+        return f"{run}{where}: {self.why}" if self.stage else f"{run}{self.why}"
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {"claims": list(self.claims), "stage": self.stage, "why": self.why}
+
+    @classmethod
+    def from_json(cls, values: Any) -> "Obstacle":
+        """The inverse of `to_json`, but for `own`; or the text that older files have."""
+        if isinstance(values, str):
+            return cls(BOTH, "", values)
+        claims = claims_among(values["claims"])
+        return cls(claims, str(values["stage"]), str(values["why"]))
+
+
+def quoted(words: str) -> str:
+    r"""A file's own words, in quotes: one line of printable text, cut where it is long.
+
+    Example:
+        >>> print(quoted('sort", g) <= 0'))
+        "sort\", g) <= 0"
+    """
+    short = words if len(words) <= LONGEST else f"{words[: LONGEST - 1]}…"
+    return json.dumps(printable(short), ensure_ascii=False)
+
+
+def printable(words: str) -> str:
+    """A text on one line, with nothing that moves a cursor."""
+    return "".join(c if c.isprintable() else "?" for c in words)
