@@ -43,6 +43,7 @@ REORDERING = 2.0**-30
 ORDERS = 12_288
 """Sequences that are permuted."""
 
+
 @dataclass(frozen=True)
 class Pairs:
     """Pairs of sequences, (count, n, d) each, with f at both."""
