@@ -37,6 +37,9 @@ STEEPEST = 256
 ROUNDING = 2.0**-40
 """Share of the largest |f| by which float64 may be off before it counts: 4,096 ulp."""
 
+INPUT_ROUNDING = 2.0**-48
+"""Share of its size by which an input may be off: 16 ulp."""
+
 REORDERING = 2.0**-30
 """The same for f of permuted tokens: sums are added up in another order."""
 
@@ -67,8 +70,9 @@ class Pairs:
 
     @property
     def distances(self) -> np.ndarray:
-        """max|X - Y|, rounded up a little."""
-        return _distance(self.x, self.y) * (1 + 2.0**-50)
+        """max|X - Y|, and 16 ulp of X and Y: f may round its input before all else."""
+        sizes = np.maximum(np.abs(self.x), np.abs(self.y)).max(axis=(1, 2))
+        return _distance(self.x, self.y) * (1 + 2.0**-50) + sizes * INPUT_ROUNDING
 
     @property
     def gaps(self) -> np.ndarray:
@@ -104,12 +108,12 @@ def _check_modulus(target: Target, grid: Grid) -> None:
     pairs = Pairs.of(target, *ends)
     noise = pairs.largest * ROUNDING
     _judge(target, pairs, noise)
+    steepest = np.argsort(-_steepness(target, pairs))[:STEEPEST]
+    pairs = pairs[steepest]
     for _ in range(CLOSEST):
-        steepness = _steepness(target, pairs)
-        pairs = _halved(target, pairs[np.argsort(-steepness)[:STEEPEST]])
-        if not len(pairs.x):
-            return
-        _judge(target, pairs, noise)
+        pairs = _halved(target, pairs)
+        if len(pairs.x):
+            _judge(target, pairs, noise)
 
 
 def _allowed(target: Target, distances: np.ndarray) -> np.ndarray:
@@ -141,21 +145,25 @@ def _judge(target: Target, pairs: Pairs, noise: float) -> None:
     declared = "a modulus of continuity"
     if target.lipschitz is not None:
         declared = f"max|f(X) - f(Y)| <= {float(target.lipschitz):.6g} max|X - Y|"
+    at_x, at_y = float(one.f_x[place]), float(one.f_y[place])
     msg = (
         f"{target.name} declares {declared}, which is false: entry {entry} of f is "
-        f"{one.f_x[place]!r} at X = {one.x[0].tolist()} and {one.f_y[place]!r} at "
+        f"{at_x} at X = {one.x[0].tolist()} and {at_y} at "
         f"Y = {one.y[0].tolist()}. It differs by {one.gaps[0]:.6g} where max|X - Y| = "
         f"{one.distances[0]:.6g}, and the declaration allows {allowed[worst]:.6g} ("
-        f"{noise:.2g} more was allowed for rounding). Correct the declaration."
+        f"{noise:.2g} more was allowed for the rounding of f). Correct the declaration."
     )
     raise TargetError(msg)
 
 
 def _halved(target: Target, pairs: Pairs) -> Pairs:
-    """Of every pair the steeper half, where there is a number between."""
+    """Of every pair the steeper half, where both are as far apart as pairs may be."""
+    box = target.domain
+    half = max(b / 2 - a / 2 for a, b in zip(box.lows, box.highs, strict=True))
+    pairs = pairs[_distance(pairs.x, pairs.y) > half * 2.0 ** (2 - CLOSEST)]
     middle = pairs.x / 2 + pairs.y / 2
-    split = (middle != pairs.x).any(axis=(1, 2)) & (middle != pairs.y).any(axis=(1, 2))
-    pairs, middle = pairs[split], middle[split]
+    between = (middle != pairs.x).any(axis=(1, 2)) & (middle != pairs.y).any(axis=(1, 2))
+    pairs, middle = pairs[between], middle[between]
     value = target(middle)
     halves = [
         Pairs(pairs.x, middle, pairs.f_x, value),
