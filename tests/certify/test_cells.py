@@ -71,9 +71,10 @@ def known(
     if kind == "expression":
         assert target.expression is not None
         return target.expression
-    omega = target.modulus_of_continuity(max(grid.box.widths) / (2 * grid.cells))
+    radius = max(grid.box.widths) / (2 * grid.cells)
+    omega = target.modulus_of_continuity(radius)
     assert omega is not None
-    return Declared(target(grid.centres(rows)), omega, target.lipschitz)
+    return Declared(target(grid.centres(rows)), omega, target.lipschitz, radius)
 
 
 def examined(
@@ -322,7 +323,7 @@ def test_rounding_outward(value: Fraction) -> None:
 def test_the_mean_of_a_declared_modulus(p: Fraction) -> None:
     """(E max|u|^p)^(1/p) = (N / (N + p))^(1/p) for N variables, times L h."""
     grid = Grid(4, 3, Box((0.0,), (2.0,)))
-    linear = Declared(np.zeros((1, 3, 1)), Fraction(3, 4), Fraction(3))
+    linear = Declared(np.zeros((1, 3, 1)), Fraction(3, 4), Fraction(3), Fraction(1, 4))
     share = mean_slack(linear, grid, p) / linear.omega
     num, den = p.numerator, p.denominator
     true = (Fraction(3) / (3 + p)) ** den
@@ -335,13 +336,14 @@ def test_the_mean_of_a_declared_modulus(p: Fraction) -> None:
 
 
 def test_what_is_declared_has_a_hash() -> None:
-    base = Declared(np.zeros((2, 1, 1)), Fraction(1), Fraction(2))
+    base = Declared(np.zeros((2, 1, 1)), Fraction(1), Fraction(2), Fraction(1, 2))
     changes = [
         replace(base, values=np.array([[[0.0]], [[5e-324]]])),
         replace(base, values=np.zeros((1, 2, 1))),
         replace(base, omega=Fraction(1, 3)),
         replace(base, lipschitz=None),
+        replace(base, radius=Fraction(1, 3)),
     ]
     hashes = {declared.sha256 for declared in (base, *changes)}
-    assert len(hashes) == 5
+    assert len(hashes) == 6
     assert replace(base, values=np.zeros((2, 1, 1))).sha256 == base.sha256

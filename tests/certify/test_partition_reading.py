@@ -373,4 +373,4 @@ def test_the_supremum_is_for_prefix_tokens_alone() -> None:
     other = ef.construct(TARGET, grid=4, method="averaging")
     found = certify(other.network, TARGET, grid=4, p=None)
     assert found.verdict is ef.Verdict.UNKNOWN
-    assert "p = infinity" in found.obstacles[0]
+    assert "p = infinity" in found.obstacles[0].why

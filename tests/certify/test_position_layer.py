@@ -348,7 +348,7 @@ def test_later_layers_must_have_no_gain(stage_name: str, tmp_path: Path) -> None
             assert found.verdict is Verdict.PROVED
         else:
             assert found.verdict is Verdict.UNKNOWN
-            assert found.reasons[-1].removeprefix("float64, ").startswith(stage_name)
+            assert found.reasons[-1].removeprefix("float64, ").startswith(f'"{stage_name}"')
 
 
 def test_a_gain_makes_every_cell_count(tmp_path: Path) -> None:

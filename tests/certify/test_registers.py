@@ -194,7 +194,7 @@ def test_where_float64_cannot_be_followed_the_real_claim_stands(tmp_path: Path) 
     built = ef.construct(TARGET, grid=64, p=3, method="averaging")
     certificate = built.certify()
     assert certificate.claims == ("real",)
-    assert "rounding may move a key" in certificate.obstacles[0]
+    assert "rounding may move a key" in certificate.obstacles[0].why
 
 
 def test_what_is_read_is_what_the_weights_do(tmp_path: Path) -> None:

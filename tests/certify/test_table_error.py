@@ -66,7 +66,7 @@ def test_a_declared_modulus_is_taken_at_its_word() -> None:
     grid = Grid(4, 2, UNIT)
     cells = Cells.of(grid, symmetric=False)
     values = np.zeros((cells.count, 2, 1))
-    known = Declared(values, omega=Fraction(1, 8), lipschitz=None)
+    known = Declared(values, omega=Fraction(1, 8), lipschitz=None, radius=Fraction(1, 8))
     bound = table_error(cells, known, Fraction(2)).bound(
         ramps=Fraction(0), gives_up_repeated=False
     )

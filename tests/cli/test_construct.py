@@ -53,6 +53,7 @@ def test_the_files_hold_what_the_library_says(swap_mean_4: Path) -> None:
         "cost": built.cost.to_json(),
         "certificate": {
             "verdict": "PROVED",
+            "conditional_on": [],
             "text": str(proved),
             "real": proved.bound.format_value(),
             "float64": proved.float64_bound.format_value(),
@@ -95,7 +96,9 @@ def test_knowledge_says_how_f_is_known(
     assert read(Path("out/certificate.json"))["target"]["kind"] == kind
     conditional = kind == "modulus"
     assert names(Path("out")) == (DECLARED if conditional else FILES)
-    assert ("if what is declared is true" in output) == conditional
+    assert ("PROVED, CONDITIONAL on the declared max|f(X)" in output) == conditional
+    told = read(Path("out/cost.json"))["certificate"]["conditional_on"]
+    assert (told == ["max|f(X) - f(Y)| <= 1 max|X - Y|"]) == conditional
     assert ("assumes: declared, not proved" in output) == conditional
 
 

@@ -41,7 +41,7 @@ def test_demo_can_be_repeated_and_followed(everyformer: Callable[..., Any]) -> N
     everyformer("demo", "--out", "mine")
     *_, check, look = everyformer("demo", "--out", "mine").stdout.splitlines()
     checked = everyformer(*check.removeprefix("Check the bound: everyformer ").split())
-    assert checked.stdout.startswith("PROVED: d_2(swap_mean, g) <= 0.2125")
+    assert checked.stdout.startswith("PROVED: d_2(f, g) <= 0.2125")
     everyformer(*look.removeprefix("Look inside: everyformer ").split())
     everyformer("demo", "--out", "mine")  # the picture of `inspect` is no obstacle
     names = {entry.name for entry in Path("mine").iterdir()}

@@ -72,8 +72,14 @@ def test_a_certificate_is_proved_again(everyformer: Command, swap_mean_4: Path) 
     before = contents()
     output = everyformer("verify", swap_mean_4, "--workers", 1).stdout
     stored = json.loads((swap_mean_4 / "cost.json").read_text())["certificate"]["text"]
-    assert output == stored + "\n"
-    assert output.startswith("PROVED: d_2(swap_mean, g) <= 0.39")
+    first, where, *rest = output.splitlines()
+    assert first.startswith("PROVED: d_2(f, g) <= 0.39")
+    assert where == (
+        'where f is the expression in the file, called "swap_mean" by the file; '
+        "3 tokens of 1 number in [0, 1]"
+    )
+    named = first.replace("(f, g)", "(swap_mean, g)")
+    assert [named, *rest] == stored.splitlines()
     assert contents() == before
 
 
@@ -92,8 +98,8 @@ def test_the_installed_program(swap_mean_4: Path) -> None:
 def test_a_false_claim_is_refuted(everyformer: Command, swap_mean_4: Path) -> None:
     edit(swap_mean_4, claim("1/10"))
     output = everyformer("verify", swap_mean_4, code=1).stdout
-    assert output.startswith("REFUTED: d_2(swap_mean, g) <= 0.1, g in real arithmetic")
-    assert "because d_2(swap_mean, g) is at least 0.2" in output
+    assert output.startswith("REFUTED: d_2(f, g) <= 0.1, g in real arithmetic")
+    assert "because d_2(f, g) is at least 0.2" in output
     assert "above 0.1" in output
 
 
@@ -102,7 +108,7 @@ def test_a_claim_that_is_too_close_is_unknown(
 ) -> None:
     edit(swap_mean_4, claim("39/100"))
     output = everyformer("verify", swap_mean_4, code=3).stdout
-    assert output.startswith("UNKNOWN: d_2(swap_mean, g) <= 0.39, g in real arithmetic")
+    assert output.startswith("UNKNOWN: d_2(f, g) <= 0.39, g in real arithmetic")
     assert "(real) exceeds 0.39; a finer grid, or a larger eps" in output
 
 
@@ -127,7 +133,7 @@ def test_nothing_claimed_is_unknown(everyformer: Command) -> None:
     Path("mine.py").write_text(TARGETS.replace("SHIFT", "1").replace("1.5", "None"))
     everyformer("construct", "mine.py:untraceable", "--grid", 4, "-o", "out")
     result = everyformer("verify", "out", code=3)
-    assert "UNKNOWN: nothing is claimed of d_2(branching, g)" in result.stdout
+    assert "UNKNOWN: nothing is claimed of d_2(f, g)" in result.stdout
     assert "because nothing is claimed" in result.stdout
     assert result.stderr == ""  # the file is not run
 
@@ -139,15 +145,20 @@ def test_json_holds_verdict_claim_bounds_and_reasons(
     found = json.loads(everyformer("verify", swap_mean_4, "--json").stdout)
     assert set(found) == {
         "verdict",
+        "conditional_on",
+        "headline",
         "claim",
+        "f",
         "reasons",
         "remarks",
         "bound",
         "float64_bound",
-        "assumptions",
+        "hypotheses",
     }
     assert (found["verdict"], found["reasons"], found["remarks"]) == ("PROVED", [], [])
-    for key in ("claim", "bound", "float64_bound", "assumptions"):
+    assert found["conditional_on"] == []
+    assert (found["f"]["name"], found["f"]["name_in_file"]) == (None, "swap_mean")
+    for key in ("claim", "bound", "float64_bound", "hypotheses"):
         assert found[key] == stored[key]
     assert ef.Bound.from_json(found["bound"]).is_consistent()
     edit(swap_mean_4, claim("1/10"))
@@ -194,7 +205,11 @@ def test_declared_values_are_derived_again(
     everyformer("verify", declared_4, "--workers", 1)
     write_targets(declared_4)
     result = everyformer("verify", declared_4, "--target", f"mine.py:{name}", code=code)
-    assert "if what is declared is true" in result.stdout.splitlines()[0]
+    first = result.stdout.splitlines()[0]
+    assert first.startswith(
+        f"{'REFUTED' if code else 'PROVED'}, CONDITIONAL on the declared "
+        "max|f(X) - f(Y)| <= 1.5 max|X - Y| and equivariance of f: d_2("
+    )
     assert f"note: {remark}" in result.stdout
 
 

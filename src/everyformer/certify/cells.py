@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from everyformer.certify.hypotheses import VALUES, Hypothesis, modulus
 from everyformer.certify.moments import (
     UP,
     even_exponent,
@@ -54,11 +55,19 @@ class Declared:
         values: f at the centre of every representative, as computed, (count, n, d).
         omega: Bound on |f(x) - f(c)| on a cell.
         lipschitz: The constant, if that is what was declared.
+        radius: Half a cell: omega = omega(radius).
     """
 
     values: np.ndarray
     omega: Fraction
     lipschitz: Fraction | None
+    radius: Fraction
+
+    @property
+    def hypotheses(self) -> tuple[Hypothesis, ...]:
+        """What a proof that uses it rests on."""
+        declared = modulus(self.omega, self.radius, lipschitz=self.lipschitz)
+        return (declared, VALUES)
 
     def __post_init__(self) -> None:
         """See that f has values.
@@ -78,7 +87,8 @@ class Declared:
     def sha256(self) -> str:
         """A hash of all of it."""
         digest = hashlib.sha256(np.ascontiguousarray(self.values).tobytes())
-        digest.update(repr((self.values.shape, self.omega, self.lipschitz)).encode())
+        known = (self.values.shape, self.omega, self.lipschitz, self.radius)
+        digest.update(repr(known).encode())
         return digest.hexdigest()
 
 

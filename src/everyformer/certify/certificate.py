@@ -17,6 +17,8 @@ from typing import Any, Literal
 import numpy as np
 
 from everyformer.certify.bound import Bound
+from everyformer.certify.hypotheses import Claim, Hypothesis, conditions, headline
+from everyformer.certify.undecided import Obstacle, printable
 from everyformer.errors import CertificateError, ExpressionError
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import format_up, parse_rational
@@ -28,17 +30,6 @@ VERSION = 1
 MAX_SIZE = 2**20
 CERTIFICATE_FILE = "certificate.json"
 VALUES_FILE = "target_values.npy"
-HYPOTHESES = (
-    "float64 runs: IEEE, round to nearest, no fast-math, no flush to zero that matters; "
-    "softmax subtracts the maximum, exp(0) = 1, exp(t) = 0 for t < -760; no overflow on "
-    "the ramps"
-)
-"""What a bound on float64 runs takes for granted."""
-
-EXP_HYPOTHESIS = "float64 runs: exp within 4 ulp"
-"""And of networks with prefix tokens, whose softmax is no maximum."""
-
-Claim = Literal["real", "float64"]
 
 
 @dataclass(frozen=True)
@@ -120,9 +111,12 @@ class Certificate:
         bound: A bound on d_p(f, g) in real arithmetic, or None.
         float64_bound: A bound on d_p(f, g) of float64 runs, or None.
         obstacles: What stopped a bound.
+        hypotheses: What the bounds rest on.
         cells: Counts and extremes.
         distance_sampled: d_p(f, g), measured at random points; never a bound.
         versions: What made it.
+        unchecked: Read from a file: all of it is what the file says, and nothing is proved
+            before `verify` has proved it again.
     """
 
     eps: Fraction | None
@@ -138,14 +132,19 @@ class Certificate:
     statement: Statement
     bound: Bound | None
     float64_bound: Bound | None
-    obstacles: tuple[str, ...] = ()
+    obstacles: tuple[Obstacle, ...] = ()
+    hypotheses: tuple[Hypothesis, ...] = ()
     cells: dict[str, Any] = field(default_factory=dict)
     distance_sampled: float | None = None
     versions: dict[str, str] = field(default_factory=dict)
+    unchecked: bool = False
 
     @property
     def verdict(self) -> Verdict:
-        """PROVED if the bounds of all claims meet eps; else UNKNOWN."""
+        """PROVED if the bounds of all claims meet eps; else UNKNOWN.
+
+        Of an unchecked certificate this is the verdict that the file gives itself.
+        """
         bounds = {"real": self.bound, "float64": self.float64_bound}
         if self.eps is None or not self.claims:
             return Verdict.UNKNOWN
@@ -155,78 +154,68 @@ class Certificate:
                 return Verdict.UNKNOWN
         return Verdict.PROVED
 
-    @property
-    def distance(self) -> str:
-        """The distance that is bounded, in words."""
-        name = self.statement.name
+    def distance(self, name: str) -> str:
+        """The distance that is bounded, in words, for a name of f."""
         return f"sup|{name} - g|" if self.p is None else f"d_{self.p}({name}, g)"
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What the bounds take for granted."""
-        listed: list[str] = []
-        if self.statement.kind == "modulus":
-            listed.append(f"declared, not proved: {self.statement.declaration}")
-            listed.append("f at the centres of the cells is what float64 computed for it")
-            if self.statement.equivariant:
-                listed.append("declared, not proved: f is permutation equivariant")
-        if "float64" in self.claims:
-            listed.append(HYPOTHESES)
-            if "prefix_tokens" in self.cells:
-                listed.append(EXP_HYPOTHESIS)
-        return tuple(listed)
-
-    def __str__(self) -> str:
-        """The claim, the trees of bounds, and what they take for granted."""
-        conditional = ", if what is declared is true" if self.is_conditional else ""
+    def claim(self, name: str) -> str:
+        """What is claimed, in words, for a name of f."""
+        if self.eps is None:
+            return f"nothing is claimed of {self.distance(name)}"
         networks = " and ".join(
             {"real": "in real arithmetic", "float64": "as float64 runs it"}[claim]
             for claim in self.claims
         )
-        if self.eps is None:
-            claim = f"nothing is claimed of {self.distance}"
-        else:
-            eps = format_decimal(self.eps)
-            claim = f"{self.distance} <= {eps}, g {networks}{conditional}"
-        lines = [f"{self.verdict.name}: {claim}"]
-        if self.bound is not None:
-            lines.append(str(self.bound))
-        if self.float64_bound is not None:
-            # Its parts are those of the first tree, but for the last line.
-            head, *_, last = str(self.float64_bound).splitlines()
-            lines += [head, last]
+        return f"{self.distance(name)} <= {format_decimal(self.eps)}, g {networks}"
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the bounds take for granted, in words."""
+        return tuple(str(hypothesis) for hypothesis in self.hypotheses)
+
+    def __str__(self) -> str:
+        """The claim, the trees of bounds, and what they take for granted."""
+        name, hypotheses = self.statement.name, self.hypotheses
+        lines = [headline(self.verdict.name, self.claim(name), hypotheses)]
+        lines += describe_bounds(self.bound, self.float64_bound)
         lines += [f"not proved: {obstacle}" for obstacle in self.obstacles]
         if self.distance_sampled is not None:
-            short = self.distance.partition("(")[0]
+            short = self.distance(name).partition("(")[0]
             lines.append(f"measured, not proved: {short} about {self.distance_sampled:.3e}")
         lines += [f"assumes: {assumption}" for assumption in self.assumptions]
+        if self.unchecked:
+            lines = [f"the file says, unchecked: {printable(line)}" for line in lines]
         return "\n".join(lines)
 
     @property
     def is_conditional(self) -> bool:
         """Whether the claim rests on a declaration."""
-        return self.statement.kind == "modulus"
+        return bool(conditions(self.hypotheses))
+
+    def claim_json(self, *, conditional: bool) -> dict[str, Any]:
+        """The claim as a JSON object."""
+        kind = " and ".join(self.claims)
+        return {
+            "kind": f"{kind}, conditional" if conditional else kind,
+            "claims": list(self.claims),
+            "metric": "d_p" if self.p is not None else "sup",
+            "p": "inf" if self.p is None else str(self.p),
+            "eps": None if self.eps is None else str(self.eps),
+            "n": self.seq_len,
+            "d": self.d_model,
+            "domain": [
+                [str(Fraction(low)), str(Fraction(high))]
+                for low, high in zip(self.box.lows, self.box.highs, strict=True)
+            ],
+        }
 
     def to_json(self) -> dict[str, Any]:
         """The content of certificate.json."""
-        kind = " and ".join(self.claims)
         return {
             "format": FORMAT,
             "version": VERSION,
             "verdict": self.verdict.name,
-            "claim": {
-                "kind": f"{kind}, conditional" if self.is_conditional else kind,
-                "claims": list(self.claims),
-                "metric": "d_p" if self.p is not None else "sup",
-                "p": "inf" if self.p is None else str(self.p),
-                "eps": None if self.eps is None else str(self.eps),
-                "n": self.seq_len,
-                "d": self.d_model,
-                "domain": [
-                    [str(Fraction(low)), str(Fraction(high))]
-                    for low, high in zip(self.box.lows, self.box.highs, strict=True)
-                ],
-            },
+            "claim": self.claim_json(conditional=self.is_conditional),
             "weights": {
                 "sha256": self.weights_sha256,
                 "dtype": self.dtype,
@@ -239,11 +228,11 @@ class Certificate:
             "float64_bound": None
             if self.float64_bound is None
             else self.float64_bound.to_json(),
-            "obstacles": list(self.obstacles),
+            "obstacles": [obstacle.to_json() for obstacle in self.obstacles],
             "distance_sampled": None
             if self.distance_sampled is None
             else repr(self.distance_sampled),
-            "assumptions": list(self.assumptions),
+            "hypotheses": [hypothesis.to_json() for hypothesis in self.hypotheses],
             "versions": self.versions,
         }
 
@@ -254,6 +243,16 @@ class Certificate:
             (place / VALUES_FILE).write_bytes(values_bytes(self.statement.values))
         text = json.dumps(self.to_json(), indent=1)
         (place / CERTIFICATE_FILE).write_text(text + "\n")
+
+
+def describe_bounds(bound: Bound | None, float64_bound: Bound | None) -> list[str]:
+    """The trees of bounds, a line each."""
+    lines = [] if bound is None else str(bound).splitlines()
+    if float64_bound is not None:
+        # Its parts are those of the first tree, but for the last line.
+        head, *_, last = str(float64_bound).splitlines()
+        lines += [head, last]
+    return lines
 
 
 def format_decimal(value: Fraction) -> str:
@@ -349,10 +348,12 @@ def _from_json(values: dict[str, Any], folder: Path) -> Certificate:
         statement=_statement(values["target"], folder),
         bound=None if bound is None else Bound.from_json(bound),
         float64_bound=None if run is None else Bound.from_json(run),
-        obstacles=tuple(str(text) for text in values["obstacles"]),
+        obstacles=tuple(Obstacle.from_json(one) for one in values["obstacles"]),
+        hypotheses=tuple(Hypothesis.from_json(one) for one in values.get("hypotheses", [])),
         cells=dict(values["cells"]),
         distance_sampled=None if sampled is None else float(sampled),
         versions=dict(values["versions"]),
+        unchecked=True,
     )
 
 
@@ -367,7 +368,7 @@ def _float(text: str) -> float:
 
 
 def _statement(values: dict[str, Any], folder: Path) -> Statement:
-    name = "".join(c if c.isprintable() else "?" for c in str(values["name"]))
+    name = printable(str(values["name"]))
     kind = values["kind"]
     if kind == "nothing":
         return Statement(name)

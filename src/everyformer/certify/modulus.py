@@ -55,6 +55,11 @@ def step_length(grid: Grid, step: int) -> Fraction:
     return step * max(grid.box.widths) / grid.cells
 
 
+def half_cell(grid: Grid) -> Fraction:
+    """The distance of a point of a cell from its centre, at most."""
+    return max(grid.box.widths) / (2 * grid.cells)
+
+
 def contradiction(
     cells: Cells, values: np.ndarray, allowed: dict[int, Fraction]
 ) -> Contradiction | None:

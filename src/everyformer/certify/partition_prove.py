@@ -26,6 +26,7 @@ import numpy as np
 
 from everyformer.certify.bound import Bound
 from everyformer.certify.cells import Declared, float_up
+from everyformer.certify.hypotheses import EXP, FLOAT64, Hypothesis
 from everyformer.certify.lattice import SOURCE, Partition, clipped
 from everyformer.certify.lattice_field import BOXES, Slab, lattice_field, parts_of
 from everyformer.certify.moments import UP, power_down
@@ -72,12 +73,14 @@ class PartitionProof:
         real: A bound in real arithmetic.
         float64: A bound for float64 runs.
         lower: A lower bound, in real arithmetic, to the p-th power.
+        hypotheses: What the bounds rest on.
         summary: Counts and extremes, for the certificate.
     """
 
     real: Bound
     float64: Bound
     lower: Fraction
+    hypotheses: tuple[Hypothesis, ...]
     summary: dict[str, Any]
 
 
@@ -126,7 +129,8 @@ def prove_partition(
         "radius": str(reading.eta),
         "run_radius": str(reading.run),
     }
-    return PartitionProof(real, run, lower, summary)
+    declared = known.hypotheses if isinstance(known, Declared) else ()
+    return PartitionProof(real, run, lower, (*declared, FLOAT64, EXP), summary)
 
 
 @dataclass(frozen=True)
@@ -166,7 +170,7 @@ def _declared(
     if known.lipschitz is not None:
         sup = from_lipschitz(lattice, known.lipschitz)
     else:
-        sup = from_modulus(lattice, known.omega, max(lattice.steps) / 2)
+        sup = from_modulus(lattice, known.omega, known.radius)
     bound = distance(lattice, [sup] * lattice.size, p)
     sups = np.full((1, lattice.size), float(sup.value) * UP)
     return gaps, _Smooth(bound, "declared modulus", True), sups

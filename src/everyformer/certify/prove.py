@@ -8,7 +8,7 @@ of a constant, and the ramps between them, where it stays in the range of the cl
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,19 @@ from everyformer.certify.cells import (
     examine,
 )
 from everyformer.certify.certificate import current_versions
+from everyformer.certify.hypotheses import (
+    BOTH,
+    EQUIVARIANCE,
+    FLOAT64,
+    Claim,
+    Hypothesis,
+)
 from everyformer.certify.overflow import LARGEST, check_reach, outside
 from everyformer.certify.partition_prove import Shards, prove_partition
 from everyformer.certify.realise import Reading, read_network
 from everyformer.certify.registers import RegisterReading, read_registers
 from everyformer.certify.shards import Progress, map_shards, no_progress
-from everyformer.certify.undecided import Undecided
+from everyformer.certify.undecided import OWN_STAGES, Obstacle, Undecided
 from everyformer.certify.weights import Weights
 from everyformer.errors import CertificateError
 from everyformer.numerics.expression import Expression
@@ -50,15 +57,21 @@ class Proof:
         real: A bound on d_p(f, g), g the network in real arithmetic; None if none.
         float64: A bound on d_p(f, g), g the network as float64 runs it; None if none.
         lower: A lower bound on d_p(f, g), to the p-th power, g in real arithmetic.
-        obstacles: What stopped a bound, each with the stage.
+        obstacles: What stopped a bound, each with the claim and the stage.
+        hypotheses: What the bounds rest on, the lower one too.
         summary: Counts and extremes, for the certificate.
     """
 
-    real: Bound | None
-    float64: Bound | None
-    lower: Fraction
-    obstacles: tuple[str, ...]
-    summary: dict[str, Any]
+    real: Bound | None = None
+    float64: Bound | None = None
+    lower: Fraction = Fraction(0)
+    obstacles: tuple[Obstacle, ...] = ()
+    hypotheses: tuple[Hypothesis, ...] = ()
+    summary: dict[str, Any] = field(default_factory=dict)
+
+    def obstacles_to(self, claim: Claim) -> tuple[Obstacle, ...]:
+        """What stopped the bound of one claim."""
+        return tuple(one for one in self.obstacles if claim in one.claims)
 
 
 @dataclass(frozen=True)
@@ -149,14 +162,15 @@ def prove(
         return _of_partition(weights, grid, known, p, computing, balls, purpose)
     if p is None:
         why = (
-            "p = infinity: the ramps between cells never vanish; only a partition of unity"
+            "p = infinity: the ramps between cells never vanish; only a partition of unity "
+            "has a bound there"
         )
-        return Proof(None, None, Fraction(0), (f"{why} has a bound there",), {})
+        return Proof(obstacles=(Obstacle(BOTH, "", why),))
     try:
         read = read_network if weights.registers is None else read_registers
         reading = read(weights, grid.box, grid.cells)
     except (Undecided, OverflowError) as error:
-        return Proof(None, None, Fraction(0), (_in_words(error),), {})
+        return Proof(obstacles=(_obstacle(error, weights),))
     obstacles = [] if weights.exact else _run_obstacles(weights, reading)
     run = not weights.exact and not obstacles
     results: list[dict[str, Any]] | None = None
@@ -176,11 +190,16 @@ def prove(
             )
             break
         except (Undecided, OverflowError) as error:
-            why = _in_words(error)
-            obstacles.append(f"float64, {why}" if with_run else why)
+            stopped: tuple[Claim, ...] = ("float64",) if with_run else BOTH
+            obstacles.append(_obstacle(error, weights, stopped))
     if results is None:
-        return Proof(None, None, Fraction(0), tuple(obstacles[-1:]), {})
-    return _combine(reading, cells, known, p, results, obstacles)
+        return Proof(obstacles=tuple(obstacles[-1:]))
+    try:
+        return _combine(reading, cells, known, p, results, obstacles)
+    except Undecided as error:
+        # The lower bound stands without an upper one.
+        found = _lower(reading, cells, known, results)
+        return replace(found, obstacles=(*obstacles, _obstacle(error, weights)))
 
 
 def _of_partition(
@@ -205,31 +224,40 @@ def _of_partition(
     try:
         found = prove_partition(weights, grid, known, p, shards, balls=balls)
     except (Undecided, OverflowError) as error:
-        return Proof(None, None, Fraction(0), (_in_words(error),), {})
-    return Proof(found.real, found.float64, found.lower, (), found.summary)
+        return Proof(obstacles=(_obstacle(error, weights),))
+    return Proof(
+        found.real, found.float64, found.lower, (), found.hypotheses, found.summary
+    )
 
 
-def _in_words(error: Undecided | OverflowError) -> str:
-    """What stops a proof."""
-    if isinstance(error, Undecided):
-        return str(error)
-    return f"weights: numbers are too large to be followed ({error})"
+def _obstacle(
+    error: Undecided | OverflowError,
+    weights: Weights,
+    claims: tuple[Claim, ...] = BOTH,
+) -> Obstacle:
+    """What stops a proof; a stage that the file names is not our word for one."""
+    if isinstance(error, OverflowError):
+        why = f"numbers are too large to be followed ({error})"
+        return Obstacle(claims, "weights", why, own=True)
+    named = any(stage.name == error.stage for stage in weights.stages)
+    own = error.stage in OWN_STAGES and not named
+    return Obstacle(claims, error.stage, error.why, own)
 
 
-def _run_obstacles(weights: Weights, reading: Reading | RegisterReading) -> list[str]:
-    """Why no float64 run is followed, in words; nothing, if one is."""
-    found: list[str] = []
+def _run_obstacles(weights: Weights, reading: Reading | RegisterReading) -> list[Obstacle]:
+    """Why no float64 run is followed; nothing, if one is."""
+    found: list[Undecided] = []
     if reading.run_obstacle is not None:
         found.append(reading.run_obstacle)
     large = outside(weights, 0.0, LARGEST)
     if large is not None:
-        found.append(f"{large}: weights are so large that a run may overflow")
+        found.append(Undecided(large, "weights are so large that a run may overflow"))
     if weights.registers is None:
         try:
             check_reach(weights, reading.grid.box)
         except Undecided as error:
-            found.append(str(error))
-    return [f"float64, {why}" for why in found]
+            found.append(error)
+    return [_obstacle(error, weights, ("float64",)) for error in found]
 
 
 def _key(weights: Weights, work: Examination, purpose: str) -> str:
@@ -250,27 +278,23 @@ def _key(weights: Weights, work: Examination, purpose: str) -> str:
     return repr((*parts, work.cells.grid.cells, box.lows, box.highs))
 
 
-def _combine(
+def _lower(
     reading: Reading | RegisterReading,
     cells: Cells,
     known: Expression | Declared,
-    p: Fraction,
     results: Sequence[dict[str, Any]],
-    obstacles: list[str],
 ) -> Proof:
-    """The bounds, from the sums of all shards."""
+    """The lower bound, what it rests on, and counts, from all shards."""
     grid = cells.grid
-    volume = grid.box.volume(grid.seq_len)
-    cell = volume / grid.sequences
-    sums = {
-        name: sum((Fraction(shard[name]) for shard in results), start=Fraction(0))
-        for name in ("cells", "duplicates", "real", "lower")
-    }
-    lower = cell * reading.plateaus.shortest * sums["lower"]
+    cell = grid.box.volume(grid.seq_len) / grid.sequences
+    declared = isinstance(known, Declared)
+    hypotheses = known.hypotheses if declared else ()
+    if declared and cells.columns is not None:
+        hypotheses = (*hypotheses, EQUIVARIANCE)
     summary: dict[str, Any] = {
         "count": grid.sequences,
         "representatives": cells.count,
-        "method": "declared modulus" if isinstance(known, Declared) else "mean value form",
+        "method": "declared modulus" if declared else "mean value form",
         "by_balls": sum(shard["by_balls"] for shard in results),
         "precision": f"float64 intervals rounded outward; balls of {BALL_PRECISION} bits",
         "radius": str(max(Fraction(shard["radius"]) for shard in results)),
@@ -280,51 +304,78 @@ def _combine(
             default=None,
         ),
     }
+    lower = cell * reading.plateaus.shortest * _sum(results, "lower")
+    return Proof(lower=lower, hypotheses=hypotheses, summary=summary)
+
+
+def _sum(results: Iterable[dict[str, Any]], name: str) -> Fraction:
+    return sum((Fraction(shard[name]) for shard in results), start=Fraction(0))
+
+
+def _combine(
+    reading: Reading | RegisterReading,
+    cells: Cells,
+    known: Expression | Declared,
+    p: Fraction,
+    results: Sequence[dict[str, Any]],
+    obstacles: Sequence[Obstacle],
+) -> Proof:
+    """The bounds, from the sums of all shards.
+
+    Raises:
+        Undecided: If f has no bound on a cell, or the network none on the ramps.
+    """
+    grid = cells.grid
+    volume = grid.box.volume(grid.seq_len)
+    cell = volume / grid.sequences
+    proof = _lower(reading, cells, known, results)
+    proof = replace(proof, obstacles=tuple(obstacles))
     undecided = next((s["undecided"] for s in results if s["undecided"]), None)
     if undecided is not None:
         where = grid.describe(np.array(undecided))
-        why = f"target: f has no finite bound on {where}"
-        return Proof(None, None, lower, (*obstacles, why), summary)
+        raise Undecided("target", f"f has no finite bound on {where}")
 
     def share(name: str, reason: str, source: str) -> Bound:
-        return Bound(power_up(cell * sums[name], 1 / p), reason, source)
+        return Bound(power_up(cell * _sum(results, name), 1 / p), reason, source)
 
     def deviation(name: str, radius: str) -> Fraction:
         """The p-norm of the distance: from its sum, or its largest value everywhere."""
         everywhere = volume * grid.seq_len * grid.d_model
-        uniform = Fraction(summary[radius]) * power_up(everywhere, 1 / p)
-        return min(power_up(cell * sums[name], 1 / p), uniform)
+        uniform = Fraction(radius) * power_up(everywhere, 1 / p)
+        return min(power_up(cell * _sum(results, name), 1 / p), uniform)
 
     parts = [share("cells", _cells_reason(grid.sequences, known), _cite("Lemma 8"))]
     if not reading.positional and grid.seq_len > 1:
         reason = "duplicates: cells with equal columns, g as the weights have it there"
         parts.append(share("duplicates", reason, _cite("Proposition 4")))
-    try:
-        ranges = _ranges(reading, results)
-        ramps = _ramps(reading, volume, p, reading.plateaus.ramps, ranges)
-    except Undecided as error:
-        return Proof(None, None, lower, (*obstacles, str(error)), summary)
+    ranges = _ranges(reading, results)
+    ramps = _ramps(reading, volume, p, reading.plateaus.ramps, ranges)
     real = Bound.p_norm([*parts, *ramps], p, "f and the values read off the weights")
     noise, source = reading.noise
-    reason = f"{noise}: within {float(Fraction(summary['radius'])):.2g}"
-    softmax = Bound(deviation("real", "radius"), reason, source)
+    radius = proof.summary["radius"]
+    reason = f"{noise}: within {float(Fraction(radius)):.2g}"
+    softmax = Bound(deviation("real", radius), reason, source)
     bound = Bound.total([real, softmax], f"d_p(f, g), p = {p}, in real arithmetic")
     if "float64" not in results[0]:
-        return Proof(bound, None, lower, tuple(obstacles), summary)
+        return replace(proof, real=bound)
     assert reading.plateaus.ramps_run is not None, "else float64 is not run"  # noqa: S101
-    sums["float64"] = sum((Fraction(s["float64"]) for s in results), start=Fraction(0))
     wider = tuple(
         (low - slack, high + slack)
         for (low, high), slack in zip(ranges, reading.run_slack, strict=True)
     )
     ramps = _ramps(reading, volume, p, reading.plateaus.ramps_run, wider)
     run = Bound.p_norm([*parts, *ramps], p, "f and the values read off the weights")
-    summary["run_radius"] = str(max(Fraction(shard["run_radius"]) for shard in results))
-    largest = float(Fraction(summary["run_radius"]))
-    reason = f"float64 instead of real arithmetic: within {largest:.2g}"
-    noise = Bound(deviation("float64", "run_radius"), reason, SOURCE)
+    radius = str(max(Fraction(shard["run_radius"]) for shard in results))
+    reason = f"float64 instead of real arithmetic: within {float(Fraction(radius)):.2g}"
+    noise = Bound(deviation("float64", radius), reason, SOURCE)
     float64 = Bound.total([run, noise], f"d_p(f, g), p = {p}, as float64 runs it")
-    return Proof(bound, float64, lower, tuple(obstacles), summary)
+    return replace(
+        proof,
+        real=bound,
+        float64=float64,
+        hypotheses=(*proof.hypotheses, FLOAT64),
+        summary=proof.summary | {"run_radius": radius},
+    )
 
 
 def _cells_reason(count: int, known: Expression | Declared) -> str:

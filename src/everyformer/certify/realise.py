@@ -67,13 +67,13 @@ class Reading:
         return what, str(Citation(YUN2020, "Lemma 9"))
 
     @property
-    def run_obstacle(self) -> str | None:
+    def run_obstacle(self) -> Undecided | None:
         """Why no float64 run is followed, or None."""
         if self.plateaus.ramps_run is None:
-            return "quantise: rounding may move a state off the grid"
-        return (
-            None if self.clamps_twice else f"{self.last}: the output is not clamped twice"
-        )
+            return Undecided("quantise", "rounding may move a state off the grid")
+        if self.clamps_twice:
+            return None
+        return Undecided(self.last, "the output is not clamped twice")
 
     @property
     def run_slack(self) -> tuple[Fraction, ...]:

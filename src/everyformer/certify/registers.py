@@ -69,7 +69,7 @@ class RegisterReading:
     positional: bool
     ranges: tuple[tuple[Fraction | None, Fraction | None], ...]
     run_slack: tuple[Fraction, ...]
-    run_obstacle: str | None
+    run_obstacle: Undecided | None
     last: str
     exact: bool = False
 
@@ -142,7 +142,7 @@ def read_registers(weights: Weights, box: Box, cells: int) -> RegisterReading:
         plateaus, tokens = _before_attention(registers, early, inputs, grid, "float64")
     except Undecided as found:
         plateaus, tokens = _before_attention(registers, early, inputs, grid, "real")
-        why = str(found)
+        why = found.with_traceback(None)
     reading = RegisterReading(
         grid=grid,
         plateaus=plateaus,
@@ -240,8 +240,8 @@ def _with_ranges(
             walk[at] += ridge.walk + np.maximum(np.abs(least), np.abs(most))
             seen = float(_product(np.abs(ridge.row)[None], before)[0]) * OUTWARD
             if not ridge.forward or not np.isfinite(seen):
-                unseen = f"{stage.name}: nothing bounds what its hidden units see"
-                obstacle = obstacle or unseen
+                unseen = "nothing bounds what its hidden units see"
+                obstacle = obstacle or Undecided(stage.name, unseen)
                 continue
             most_seen = np.array([seen])
             slack[at] += ridge.rounding(most_seen, most_seen, w)[0]
@@ -259,7 +259,8 @@ def _with_ranges(
         for a, b in zip(bottom, top, strict=True)
     ]
     if not np.isfinite(extra).all():
-        obstacle = obstacle or f"{reading.last}: nothing bounds the rounding of the output"
+        why = "nothing bounds the rounding of the output"
+        obstacle = obstacle or Undecided(reading.last, why)
         extra = np.zeros_like(extra)
     return replace(
         reading,
@@ -269,11 +270,11 @@ def _with_ranges(
     )
 
 
-def _too_large(stage: str, size: np.ndarray) -> str | None:
+def _too_large(stage: str, size: np.ndarray) -> Undecided | None:
     """Why a run may overflow, or None."""
     if (size <= LARGEST).all():
         return None
-    return f"{stage}: registers may exceed 2^200, and a run may overflow"
+    return Undecided(stage, "registers may exceed 2^200, and a run may overflow")
 
 
 def _product(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:

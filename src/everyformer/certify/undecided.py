@@ -1,4 +1,4 @@
-"""What stops a proof: the stage of the network, and why.
+"""What stops a proof: the claim it stops, the stage of the network, and why.
 
 Bounds are float64 numbers in many places, and comparisons with nan are all False. So that a
 nan never makes a check pass or a bound smaller, there are two rules. What is required is
@@ -7,7 +7,19 @@ not as what is left when `> 0` fails. And where numbers leave float64, or a modu
 through `require_finite`.
 """
 
+import json
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
+
+from everyformer.certify.hypotheses import BOTH, Claim, claims_among
+
+OWN_STAGES = frozenset({"bound", "registers", "stages", "target", "weights"})
+"""Stages that the prover names; all others are names that the file gives."""
+
+LONGEST = 60
+"""Characters of a file's own words that are shown."""
 
 
 class Undecided(Exception):  # noqa: N818
@@ -44,3 +56,58 @@ def require_finite(stage: str, what: str, *arrays: np.ndarray | float) -> None:
         if array.dtype != object and not np.isfinite(array).all():
             found = array[~np.isfinite(array)].reshape(-1)[0]
             raise Undecided(stage, f"nothing bounds {what}: {found} was found")
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """What stopped a bound.
+
+    Attributes:
+        claims: The claims that are not proved because of it.
+        stage: Where it was met; "" if the prover did not begin.
+        why: What was found there.
+        own: Whether the stage is the prover's word, and not a name that the file gives.
+
+    Example:
+        >>> print(Obstacle(("float64",), "clamp", "the output is not clamped twice"))
+        float64, "clamp": the output is not clamped twice
+    """
+
+    claims: tuple[Claim, ...]
+    stage: str
+    why: str
+    own: bool = False
+
+    def __str__(self) -> str:
+        """In words; a name that the file gives stands in quotes."""
+        run = "float64, " if self.claims == ("float64",) else ""
+        where = self.stage if self.own else quoted(self.stage)
+        return f"{run}{where}: {self.why}" if self.stage else f"{run}{self.why}"
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {"claims": list(self.claims), "stage": self.stage, "why": self.why}
+
+    @classmethod
+    def from_json(cls, values: Any) -> "Obstacle":
+        """The inverse of `to_json`, but for `own`; or the text that older files have."""
+        if isinstance(values, str):
+            return cls(BOTH, "", values)
+        claims = claims_among(values["claims"])
+        return cls(claims, str(values["stage"]), str(values["why"]))
+
+
+def quoted(words: str) -> str:
+    r"""A file's own words, in quotes: one line of printable text, cut where it is long.
+
+    Example:
+        >>> print(quoted('sort", g) <= 0'))
+        "sort\", g) <= 0"
+    """
+    short = words if len(words) <= LONGEST else f"{words[: LONGEST - 1]}…"
+    return json.dumps(printable(short), ensure_ascii=False)
+
+
+def printable(words: str) -> str:
+    """A text on one line, with nothing that moves a cursor."""
+    return "".join(c if c.isprintable() else "?" for c in words)

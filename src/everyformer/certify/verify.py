@@ -10,7 +10,8 @@ The numbers in the certificate are not used: only its claim is, and what it says
 """
 
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -22,16 +23,25 @@ from everyformer.certify.cells import Cells, Declared
 from everyformer.certify.certificate import (
     Certificate,
     Statement,
+    describe_bounds,
     format_decimal,
     read_certificate,
 )
-from everyformer.certify.modulus import contradiction, step_length, step_sizes
+from everyformer.certify.hypotheses import Claim, Hypothesis, conditions, headline
+from everyformer.certify.modulus import (
+    contradiction,
+    half_cell,
+    step_length,
+    step_sizes,
+)
 from everyformer.certify.prove import Computing, Proof, cells_of, prove
+from everyformer.certify.undecided import quoted
 from everyformer.certify.weights import Weights, read_weights
 from everyformer.errors import CertificateError
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import power_up
 from everyformer.targets.box import Grid
+from everyformer.targets.declarations import check_declarations
 from everyformer.targets.target import Target
 from everyformer.verdict import Verdict
 
@@ -48,51 +58,107 @@ class Verification:
         verdict: PROVED, REFUTED or UNKNOWN.
         reasons: Why, the stage first where there is one.
         remarks: What else was seen.
-        bound: The bound that was found, in real arithmetic.
-        float64_bound: The bound that was found for float64 runs.
-        certificate: What was claimed.
+        proof: What was proved, and what that rests on.
+        certificate: What the file says. Its claim is judged; nothing else of it counts.
+        statement: What was used of f: the file's, or that of the target given.
+        given: Whether a target was given. Else f's name is a word of the file.
+        contradicted: What is declared of f is contradicted by its own values.
     """
 
     verdict: Verdict
     reasons: tuple[str, ...]
     remarks: tuple[str, ...]
-    bound: Bound | None
-    float64_bound: Bound | None
+    proof: Proof
     certificate: Certificate
+    statement: Statement
+    given: bool = False
+    contradicted: bool = False
+
+    @property
+    def bound(self) -> Bound | None:
+        """The bound that was found, in real arithmetic."""
+        return self.proof.real
+
+    @property
+    def float64_bound(self) -> Bound | None:
+        """The bound that was found for float64 runs."""
+        return self.proof.float64
+
+    @property
+    def hypotheses(self) -> tuple[Hypothesis, ...]:
+        """What the bounds found rest on."""
+        return self.proof.hypotheses
 
     def to_json(self) -> dict[str, Any]:
         """The verdict as a JSON object."""
         bounds = {"bound": self.bound, "float64_bound": self.float64_bound}
+        declared = conditions(self.hypotheses)
         return {
             "verdict": str(self.verdict),
-            "claim": self.certificate.to_json()["claim"],
+            "conditional_on": list(declared),
+            "headline": self.headline,
+            "claim": self.certificate.claim_json(conditional=bool(declared)),
+            "f": {
+                "name": self.statement.name if self.given else None,
+                "name_in_file": self.certificate.statement.name,
+                "known_by": self.statement.kind,
+                "from": "target" if self.given else "file",
+            },
             "reasons": list(self.reasons),
             "remarks": list(self.remarks),
             **{
                 name: None if bound is None else bound.to_json()
                 for name, bound in bounds.items()
             },
-            "assumptions": list(self.certificate.assumptions),
+            "hypotheses": [hypothesis.to_json() for hypothesis in self.hypotheses],
         }
 
+    @property
+    def headline(self) -> str:
+        """The verdict and the claim, with all that was declared of f."""
+        claim = self.certificate.claim(self._name)
+        if self.contradicted:
+            declared = self.statement.declaration
+            claim = f"the declared {declared}, on which the claim rests: {claim}"
+        undecided = self.verdict is Verdict.UNKNOWN
+        return headline(self.verdict.name, claim, () if undecided else self.hypotheses)
+
+    @property
+    def _name(self) -> str:
+        return self.statement.name if self.given else "f"
+
     def __str__(self) -> str:
-        """The verdict, the reasons, and the bounds found."""
-        found = replace(
-            self.certificate,
-            bound=self.bound,
-            float64_bound=self.float64_bound,
-            obstacles=(),
-        )
-        lines = str(found).splitlines()
-        claim = lines[0].partition(": ")[2]
+        """The verdict, the reasons, what f is, the bounds found and what they assume."""
         return "\n".join(
             [
-                f"{self.verdict.name}: {claim}",
+                self.headline,
                 *(f"because {reason}" for reason in self.reasons),
-                *lines[1:],
+                describe_f(self.certificate, self.statement, given=self.given),
+                *describe_bounds(self.bound, self.float64_bound),
+                *(f"assumes: {hypothesis}" for hypothesis in self.hypotheses),
                 *(f"note: {remark}" for remark in self.remarks),
             ]
         )
+
+
+def describe_f(certificate: Certificate, statement: Statement, *, given: bool) -> str:
+    """Which function the verdict is about, and on which domain."""
+    ways = {
+        "expression": ("the expression in the file", "as traced"),
+        "modulus": (
+            "any function with the values and the modulus in the file",
+            "by its values and its declaration",
+        ),
+        "nothing": ("a function that is not in the file", "of which nothing is known"),
+    }
+    of_file, of_target = ways[statement.kind]
+    if given:
+        what = f"{statement.name}, {of_target}"
+    else:
+        what = f"f is {of_file}, called {quoted(statement.name)} by the file"
+    n, d = certificate.seq_len, certificate.d_model
+    tokens = f"{n} token{'s' * (n > 1)} of {d} number{'s' * (d > 1)}"
+    return f"where {what}; {tokens} in {certificate.box}"
 
 
 def verify(
@@ -113,19 +179,39 @@ def verify(
     Raises:
         CertificateError: If a file is damaged, or a hash does not match: no verdict.
         FileNotFoundError: If a file is missing.
+        TargetError: If the target given contradicts what it declares of itself.
     """
     place = Path(folder)
     certificate = read_certificate(place)
     weights = read_weights(place / NETWORK_FILE)
     _check_same(certificate, weights, place)
-    statement, remarks = certificate.statement, []
+    statement, remarks = certificate.statement, list[str]()
     if target is not None:
         statement, remarks = _derived_again(certificate, target, weights)
+
+    def found(
+        verdict: Verdict,
+        reasons: Sequence[str],
+        proof: Proof = Proof(),  # noqa: B008
+        *,
+        contradicted: bool = False,
+    ) -> Verification:
+        return Verification(
+            verdict,
+            tuple(dict.fromkeys(reasons)),
+            tuple(remarks),
+            proof,
+            certificate,
+            statement,
+            target is not None,
+            contradicted,
+        )
+
     if statement.kind == "nothing" or certificate.eps is None or not certificate.claims:
         why = "nothing is claimed"
         if statement.kind == "nothing":
             why += ": f has neither an expression nor a declared modulus"
-        return _verdict(certificate, Verdict.UNKNOWN, [why], remarks)
+        return found(Verdict.UNKNOWN, [why])
     cells = cells_of(
         weights,
         certificate.box,
@@ -137,7 +223,7 @@ def verify(
     if isinstance(known, Declared):
         false = _false_declaration(statement, cells, known)
         if false:
-            return _verdict(certificate, Verdict.REFUTED, [f"target: {false}"], remarks)
+            return found(Verdict.REFUTED, [f"target: {false}"], contradicted=True)
     proof = prove(
         weights,
         cells,
@@ -148,7 +234,10 @@ def verify(
         purpose="verify",
         grid=Grid(certificate.grid, certificate.seq_len, certificate.box),
     )
-    return _judge(certificate, proof, remarks)
+    name = "f" if target is None else target.name
+    verdict, reasons = _judge(certificate, proof, name)
+    remarks += _compared(certificate, proof)
+    return found(verdict, reasons, proof)
 
 
 def _check_same(certificate: Certificate, weights: Weights, place: Path) -> None:
@@ -194,7 +283,8 @@ def known_of(statement: Statement, cells: Cells) -> Expression | Declared:
             f"{expected}. They do not belong together; construct again."
         )
         raise CertificateError(msg)
-    return Declared(statement.values, statement.omega, statement.lipschitz)
+    radius = half_cell(cells.grid)
+    return Declared(statement.values, statement.omega, statement.lipschitz, radius)
 
 
 def declare(target: Target, cells: Cells) -> Statement:
@@ -205,7 +295,7 @@ def declare(target: Target, cells: Cells) -> Statement:
         CertificateError: If nothing is declared.
     """
     grid = cells.grid
-    omega = target.modulus_of_continuity(max(grid.box.widths) / (2 * grid.cells))
+    omega = target.modulus_of_continuity(half_cell(grid))
     if omega is None:
         msg = f"{target.name} declares neither lipschitz nor modulus. Declare one of them."
         raise CertificateError(msg)
@@ -231,7 +321,7 @@ def _false_declaration(statement: Statement, cells: Cells, known: Declared) -> s
     if statement.lipschitz is not None:
         L, grid = statement.lipschitz, cells.grid
         allowed = {k: L * step_length(grid, k) for k in step_sizes(grid)}
-        half = max(grid.box.widths) / (2 * grid.cells)
+        half = half_cell(grid)
         if statement.omega != L * half:
             return f"omega is stated as {statement.omega}, but {L} times {half} is not that"
     # Neighbouring cells meet in a point half a cell from either centre.
@@ -244,7 +334,12 @@ def _false_declaration(statement: Statement, cells: Cells, known: Declared) -> s
 def _derived_again(
     certificate: Certificate, target: Target, weights: Weights
 ) -> tuple[Statement, list[str]]:
-    """The statement about f, from the function itself."""
+    """The statement about f, from the function itself.
+
+    Raises:
+        TargetError: If the function contradicts what it declares of itself.
+        CertificateError: If it is not the one that the certificate is about.
+    """
     stated = certificate.statement
     sizes = (target.seq_len, target.d_model, target.domain)
     if sizes != (certificate.seq_len, certificate.d_model, certificate.box):
@@ -264,6 +359,7 @@ def _derived_again(
             f"the expression in the certificate {text} {target.name}; the latter counts"
         )
         return Statement(target.name, expression=target.expression), [remark]
+    check_declarations(target, certificate.grid)
     same = stated.equivariant and target.equivariant
     cells = cells_of(weights, certificate.box, certificate.grid, None, equivariant=same)
     statement = declare(target, cells)
@@ -274,59 +370,53 @@ def _derived_again(
     return statement, [remark]
 
 
-def _judge(certificate: Certificate, proof: Proof, remarks: list[str]) -> Verification:
-    """Compare what was proved with what is claimed."""
+def _judge(certificate: Certificate, proof: Proof, name: str) -> tuple[Verdict, list[str]]:
+    """Compare what was proved with what is claimed; `name` is f's."""
     eps, p = certificate.eps, certificate.p
     assert eps is not None, "something is claimed"  # noqa: S101
-    pairs = {
-        "real": (certificate.bound, proof.real),
-        "float64": (certificate.float64_bound, proof.float64),
-    }
     reasons: list[str] = []
-    for claim in certificate.claims:
-        stated, found = pairs[claim]
+    for claim, stated, found in _claimed(certificate, proof):
         if stated is not None and not stated.is_consistent():
             reasons.append(
                 f"bound: the stated numbers ({claim}) do not follow from their terms"
             )
         if found is None:
-            reasons += [
-                text
-                for text in proof.obstacles
-                if text.startswith("float64") == (claim == "float64") or proof.real is None
-            ] or ["bound: none was found"]
+            stopped = proof.obstacles_to(claim)
+            reasons += [str(one) for one in stopped] or ["bound: none was found"]
         elif found > eps:
             reasons.append(
                 f"bound: {found.format_value()} ({claim}) exceeds {format_decimal(eps)}; a "
                 "finer grid, or a larger eps, would help"
             )
-        elif stated is not None and stated.value != found.value:
+    if "real" in certificate.claims and proof.lower > (power_up(eps, p) if p else eps):
+        low = float(proof.lower) ** (1 / float(p or 1))
+        distance = certificate.distance(name)
+        why = f"{distance} is at least {low * 0.999:.4g}, above {format_decimal(eps)}"
+        return Verdict.REFUTED, [why, *reasons]
+    return Verdict.UNKNOWN if reasons else Verdict.PROVED, reasons
+
+
+def _claimed(
+    certificate: Certificate, proof: Proof
+) -> Iterator[tuple[Claim, Bound | None, Bound | None]]:
+    """Every claim, with the bound that the file states and the one that was found."""
+    pairs = {
+        "real": (certificate.bound, proof.real),
+        "float64": (certificate.float64_bound, proof.float64),
+    }
+    for claim in certificate.claims:
+        yield claim, *pairs[claim]
+
+
+def _compared(certificate: Certificate, proof: Proof) -> Iterator[str]:
+    """Where the bound found differs from the one that the file states."""
+    assert certificate.eps is not None, "something is claimed"  # noqa: S101
+    for claim, stated, found in _claimed(certificate, proof):
+        if found is None or stated is None or found > certificate.eps:
+            continue
+        if stated.value != found.value:
             side = "larger" if found > stated.value else "smaller"
-            remarks.append(
+            yield (
                 f"the bound found ({claim}) is {side} than the stated "
                 f"{stated.format_value()}"
             )
-    if "real" in certificate.claims and proof.lower > (power_up(eps, p) if p else eps):
-        low = float(proof.lower) ** (1 / float(p or 1))
-        name = certificate.distance
-        why = f"{name} is at least {low * 0.999:.4g}, above {format_decimal(eps)}"
-        return _verdict(certificate, Verdict.REFUTED, [why, *reasons], remarks, proof)
-    verdict = Verdict.UNKNOWN if reasons else Verdict.PROVED
-    return _verdict(certificate, verdict, reasons, remarks, proof)
-
-
-def _verdict(
-    certificate: Certificate,
-    verdict: Verdict,
-    reasons: list[str],
-    remarks: list[str],
-    proof: Proof | None = None,
-) -> Verification:
-    return Verification(
-        verdict=verdict,
-        reasons=tuple(dict.fromkeys(reasons)),
-        remarks=tuple(remarks),
-        bound=None if proof is None else proof.real,
-        float64_bound=None if proof is None else proof.float64,
-        certificate=certificate,
-    )

@@ -10,6 +10,7 @@ from typing import Annotated, Any, cast, get_args
 import typer
 
 from everyformer.certify.certificate import Certificate
+from everyformer.certify.hypotheses import conditions
 from everyformer.certify.prove import Computing
 from everyformer.cli import options, pictures, tables
 from everyformer.cli.loading import load_target
@@ -191,6 +192,7 @@ def cost_report(built: Built, proved: Certificate | None) -> dict[str, Any]:
         bounds = {"real": proved.bound, "float64": proved.float64_bound}
         certified = {
             "verdict": str(proved.verdict),
+            "conditional_on": list(conditions(proved.hypotheses)),
             "text": str(proved),
             **{
                 name: None if bound is None else bound.format_value()

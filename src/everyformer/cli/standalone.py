@@ -35,7 +35,8 @@ def main():
     parser = argparse.ArgumentParser(
         prog="everyformer-verify",
         description=__doc__,
-        epilog="Exit code 0: PROVED. 1: REFUTED. 3: UNKNOWN. 2: no verdict.",
+        epilog="Exit code 0: PROVED, also where the first line says CONDITIONAL: what "
+        "is declared of f is not proved. 1: REFUTED. 3: UNKNOWN. 2: no verdict.",
     )
     parser.add_argument("folder", metavar="DIR", help="what `everyformer construct` wrote")
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")

@@ -54,9 +54,10 @@ def verify(
     """Check a certificate from the weights and itself alone.
 
     Reads thresholds, ids, windows and values off the weights, encloses f on every cell, and
-    recomputes the bound; the numbers in the certificate are not used. Exit code 0: PROVED.
-    1: REFUTED. 3: UNKNOWN. 2: no verdict, because a file is missing, damaged or not the one
-    that is meant.
+    recomputes the bound; the numbers in the certificate are not used. What is in quotes is
+    the file's own words. Exit code 0: PROVED, also where the first line says CONDITIONAL:
+    then f is known by a declaration that nobody proved. 1: REFUTED. 3: UNKNOWN. 2: no
+    verdict, because a file is missing, damaged or not the one that is meant.
     """
     loaded = None if target is None else load_target(target, seq_len, d_model)
     with redirect_stdout(sys.stderr), progress_bar() as progress:

@@ -153,5 +153,5 @@ def describe_bounds(certificate: Certificate) -> str:
     bounds = [certificate.bound, certificate.float64_bound]
     found = [bound for bound in bounds if bound is not None]
     if not found:
-        return f"none ({'; '.join(certificate.obstacles)})"
+        return f"none ({'; '.join(str(one) for one in certificate.obstacles)})"
     return max(found, key=lambda bound: bound.value).format_value()

@@ -9,19 +9,17 @@ from typing import Literal
 import numpy as np
 
 from everyformer.certify.cells import Cells
-from everyformer.certify.certificate import (
-    Certificate,
-    Claim,
-    Statement,
-    current_versions,
-)
+from everyformer.certify.certificate import Certificate, Statement, current_versions
+from everyformer.certify.hypotheses import BOTH, Claim
 from everyformer.certify.modulus import contradiction
 from everyformer.certify.prove import Computing, cells_of, prove
+from everyformer.certify.undecided import Obstacle
 from everyformer.certify.verify import NETWORK_FILE, declare, known_of
 from everyformer.certify.weights import Weights, read_weights
 from everyformer.errors import CertificateError, TargetError
 from everyformer.model.network import Network
 from everyformer.targets.box import Grid
+from everyformer.targets.declarations import check_declarations
 from everyformer.targets.target import Target
 
 Knowledge = Literal["auto", "expression", "modulus"]
@@ -55,7 +53,7 @@ def certify(
         A certificate: PROVED, or UNKNOWN with what is missing and a measured distance.
 
     Raises:
-        TargetError: If the declared modulus contradicts f's own values.
+        TargetError: If f's own values contradict what is declared of it.
         CertificateError: If f is not known in the way asked for.
     """
     weights = _as_stored(network)
@@ -77,9 +75,10 @@ def certify(
         versions=current_versions(),
     )
     if cells is None:
-        why = f"target: no modulus is declared, and no trace: {target.untraceable}"
+        why = f"no modulus is declared, and no trace: {target.untraceable}"
+        stopped = Obstacle(BOTH, "target", why, own=True)
         sampled = distance_sampled(network, target, float(p or np.inf))
-        return replace(unproved, eps=None, obstacles=(why,), distance_sampled=sampled)
+        return replace(unproved, eps=None, obstacles=(stopped,), distance_sampled=sampled)
     proof = prove(
         weights,
         cells,
@@ -106,6 +105,7 @@ def certify(
         bound=proof.real,
         float64_bound=proof.float64,
         obstacles=proof.obstacles,
+        hypotheses=proof.hypotheses,
         cells=proof.summary,
         distance_sampled=sampled,
     )
@@ -156,6 +156,7 @@ def _known(
             f"{false.describe(cells.grid)}. Correct the declaration."
         )
         raise TargetError(msg)
+    check_declarations(target, grid)
     return statement, cells
 
 
