@@ -15,7 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import everyformer as ef
-from everyformer.certify.quantiser import Plateaus, coordinate_functions, find_plateaus
+from everyformer.certify.quantiser import (
+    Plateaus,
+    coordinate_functions,
+    exact_difference,
+    find_plateaus,
+)
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import StageWeights, Weights, read_weights, to_fractions
 from everyformer.construct.soften import four_relus
@@ -268,6 +273,28 @@ def test_a_moved_threshold_is_found() -> None:
     differ = (plateaus.values != before.values).any(axis=(0, 1))
     assert np.flatnonzero(differ).tolist() == [moved, moved + 1]  # and catches the next
     assert (plateaus.values[..., moved] == Fraction(moved, K) + quarter).all()
+
+
+@pytest.mark.parametrize(
+    ("theta", "low", "high", "exact"),
+    [
+        (0.5, 0.5, 1.0 + 2.0**-40, True),  # the last cell of two, with its guard
+        (0.5, 0.25, 2.0**53, False),
+        (0.1, 0.1, 0.2, True),
+        (0.1, 0.1, 0.21, False),
+        (0.5, 0.1, 0.9, False),
+        (0.0, 0.0, 1.0, False),
+    ],
+)
+def test_differences_that_float64_does_not_round(
+    theta: float, low: float, high: float, exact: bool
+) -> None:
+    given = Fraction(theta), Fraction(low), Fraction(high)
+    assert exact_difference(*given) == exact
+    rng = Random(0)
+    for _ in range(2000 if exact else 0):
+        z = rng.uniform(low, high)
+        assert Fraction(z) - given[0] == Fraction(z - theta)
 
 
 def swap_rows(arrays: dict[str, np.ndarray]) -> None:

@@ -282,7 +282,7 @@ def _active(
     ]
 
 
-def _exact_difference(theta: Fraction, low: Fraction, high: Fraction) -> bool:
+def exact_difference(theta: Fraction, low: Fraction, high: Fraction) -> bool:
     """Whether z - theta is a float64 number for every float64 z in [low, high], low > 0.
 
     For theta/2 <= z <= 2 theta it is (Sterbenz). For z > 2 theta it is a multiple of the
@@ -299,7 +299,7 @@ def _run_part(function: LayerFunction, i: int, before: Piece, after: Piece) -> P
     """What a float64 run does on a part where the layer is linear.
 
     No ReLU is active: nothing happens. One is, and takes z - theta from z: where that
-    difference is exact (`_exact_difference`) the result is theta exactly, for every float64
+    difference is exact (`exact_difference`) the result is theta exactly, for every float64
     number z of the part. Otherwise the error is carried on.
     """
     low, high = sorted((before.at(before.start), before.at(before.end)))
@@ -309,7 +309,7 @@ def _run_part(function: LayerFunction, i: int, before: Piece, after: Piece) -> P
     if len(active) == 1 and function.shift[i] == 0 and after.slope == 0:
         row, bias, column = active[0]
         theta = -bias * row
-        exact = bias == 0 or _exact_difference(theta, low, high)
+        exact = bias == 0 or exact_difference(theta, low, high)
         if abs(row) == 1 and row * column == -1 and exact:
             lost = before.carried / abs(before.slope)
             return replace(after, carried=Fraction(0), lost=lost)
