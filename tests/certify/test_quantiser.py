@@ -281,7 +281,8 @@ def test_a_moved_threshold_is_found() -> None:
         (0.5, 0.5, 1.0 + 2.0**-40, True),  # the last cell of two, with its guard
         (0.5, 0.25, 2.0**53, False),
         (0.1, 0.1, 0.2, True),
-        (0.1, 0.1, 0.21, False),
+        (0.1, 0.1, 0.21, True),  # 0.1 ends with a bit 0
+        (0.1, 0.1, 0.26, False),
         (0.5, 0.1, 0.9, False),
         (0.0, 0.0, 1.0, False),
     ],
