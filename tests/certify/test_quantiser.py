@@ -15,7 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import everyformer as ef
-from everyformer.certify.quantiser import Plateaus, coordinate_functions, find_plateaus
+from everyformer.certify.quantiser import (
+    Plateaus,
+    coordinate_functions,
+    exact_difference,
+    find_plateaus,
+)
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import StageWeights, Weights, read_weights, to_fractions
 from everyformer.construct.soften import four_relus
@@ -26,7 +31,7 @@ from everyformer.targets.box import Box
 
 UNIT, WIDE = ((0.0, 1.0),), ((-2.0, 5.0),)
 TWO = ((-2.0, 5.0), (0.1, 0.7))
-RAMP = Fraction(1, 2**30)
+RAMP, GUARD = Fraction(1, 2**30), Fraction(1, 2**40)
 
 Case = tuple[int, int, int, tuple[tuple[float, float], ...], bool, bool]
 CASES: dict[str, Case] = {  # n, d, K, domain, positional, softened
@@ -176,15 +181,15 @@ def test_plateaus_are_those_that_are_measured(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_ramps_have_the_length_of_the_formula(name: str) -> None:
-    """K - 1 ramps of 2^-30 of the box; none with Phi. The last cell ends outside."""
+    """K - 1 ramps of 2^-30 of the box and guards above them; none with Phi."""
     _, box, K = built(name)
     for lengths in found(name).ramps:
         for length, width in zip(lengths, box.widths, strict=True):
-            ramps = (K - 1) * RAMP * width if name in SOFTENED else Fraction(0)
+            ramps = (K - 1) * (RAMP + GUARD) * width if name in SOFTENED else Fraction(0)
             if box.is_unit or not ramps:
                 assert length == ramps
             else:
-                assert abs(length - ramps) <= ramps / 2**9  # a guard of 2^-40 is there
+                assert abs(length - ramps) <= ramps / 2**20  # weights are rounded
 
 
 @pytest.mark.parametrize("name", SOFTENED)
@@ -249,9 +254,9 @@ def test_a_wider_ramp_is_found() -> None:
 
     weights = mutated("Theorem 2", "quantise", widen)
     plateaus = find_plateaus(weights, target.domain, K)
-    assert (plateaus.ramps == Fraction(K - 1, 2**10)).all()
+    assert (plateaus.ramps == (K - 1) * (Fraction(1, 2**10) + GUARD)).all()
     assert (plateaus.values == found("Theorem 2").values).all()
-    assert plateaus.shortest == (1 - Fraction(K, 2**10)) ** (n * d)
+    assert plateaus.shortest == (1 - K * (Fraction(1, 2**10) + GUARD)) ** (n * d)
 
 
 def test_a_moved_threshold_is_found() -> None:
@@ -264,10 +269,33 @@ def test_a_moved_threshold_is_found() -> None:
 
     plateaus = find_plateaus(mutated(name, "quantise", move), box, K)
     before, quarter = found(name), Fraction(1, 4 * K)
-    assert (plateaus.ramps - before.ramps == quarter - RAMP).all()
+    assert (plateaus.ramps - before.ramps == quarter - RAMP - GUARD).all()
     differ = (plateaus.values != before.values).any(axis=(0, 1))
     assert np.flatnonzero(differ).tolist() == [moved, moved + 1]  # and catches the next
     assert (plateaus.values[..., moved] == Fraction(moved, K) + quarter).all()
+
+
+@pytest.mark.parametrize(
+    ("theta", "low", "high", "exact"),
+    [
+        (0.5, 0.5, 1.0 + 2.0**-40, True),  # the last cell of two, with its guard
+        (0.5, 0.25, 2.0**53, False),
+        (0.1, 0.1, 0.2, True),
+        (0.1, 0.1, 0.21, True),  # 0.1 ends with a bit 0
+        (0.1, 0.1, 0.26, False),
+        (0.5, 0.1, 0.9, False),
+        (0.0, 0.0, 1.0, False),
+    ],
+)
+def test_differences_that_float64_does_not_round(
+    theta: float, low: float, high: float, exact: bool
+) -> None:
+    given = Fraction(theta), Fraction(low), Fraction(high)
+    assert exact_difference(*given) == exact
+    rng = Random(0)
+    for _ in range(2000 if exact else 0):
+        z = rng.uniform(low, high)
+        assert Fraction(z) - given[0] == Fraction(z - theta)
 
 
 def swap_rows(arrays: dict[str, np.ndarray]) -> None:
@@ -279,8 +307,8 @@ def read_both(arrays: dict[str, np.ndarray]) -> None:
 
 
 def flatten(arrays: dict[str, np.ndarray]) -> None:
-    """A layer that does nothing: the cell keeps its slope."""
-    arrays["W_2"][1] = 0.0
+    """A layer that does nothing: the last cell keeps its slope."""
+    arrays["W_2"][0] = 0.0
 
 
 @pytest.mark.parametrize(
@@ -288,7 +316,7 @@ def flatten(arrays: dict[str, np.ndarray]) -> None:
     [
         ("Theorem 2, two coordinates", swap_rows, "mixes coordinates"),
         ("Theorem 2, two coordinates", read_both, "mixes coordinates"),
-        ("Theorem 2", flatten, "nowhere constant on cell 6"),
+        ("Theorem 2", flatten, "nowhere constant on cell 7"),
     ],
 )
 def test_what_is_no_quantiser(name: str, change: Any, words: str) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import everyformer as ef
+from everyformer.construct import constants
 from everyformer.construct import position_layer as module
 from everyformer.construct.contextual import contextual_ids
 from everyformer.construct.pipeline import Built
@@ -169,8 +170,11 @@ def test_without_the_lift_some_positions_are_too_small() -> None:
 def test_a_position_that_is_too_small_is_wrong_on_the_edge(
     n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Two things prevent it: the guard of all inputs, and positions that are rounded up."""
     x = np.zeros((n, 1))
     values = mixing(n, 1)(np.full((n, 1), 0.25))
+    assert np.abs(build(n, 1, 2).network(x, executor="reference") - values).max() < 1e-7
+    monkeypatch.setattr(constants, "EDGE_GUARD", Fraction(0))
     assert np.abs(build(n, 1, 2).network(x, executor="reference") - values).max() < 1e-7
     monkeypatch.setattr(module, "LIFT", -module.LIFT)
     y = build(n, 1, 2).network(x, executor="reference")
@@ -181,10 +185,12 @@ def test_a_position_that_is_too_small_is_wrong_on_the_edge(
 def test_float64_positions_are_never_too_small(n: int) -> None:
     """In any order of the sums: fewer than n + 4 roundings, each at most 2^-53."""
     c = make_plan(reverse(n, 1), 2, attention="urpe").constants
-    stack = position_layer(c, FLOAT64).stage.attention
-    assert stack is not None
+    lifted = position_layer(c, FLOAT64).stage.attention
+    assert lifted is not None
+    assert (lifted.W_O[0, 1] == 2.0**-40).all()
+    stack = replace(lifted, W_O=lifted.W_O * np.array([1.0, 0.0])[:, None, None])
     x = np.zeros((n, 1))
-    E = positional_encoding(c, EXACT)
+    E = positional_encoding(c, EXACT) - c.guard
     z = exact_array(attention_layer(stack, 0, x, "softmax"))
     assert (z >= E).all()
     W_O = Fraction(float(stack.W_O[0, 0, 0, 0])) * (1 - Fraction(n + 4, 2**53))

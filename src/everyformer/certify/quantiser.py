@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
+from math import frexp
 
 import numpy as np
 
 from everyformer.certify.overflow import UNDERFLOW
 from everyformer.certify.piecewise import LayerFunction, layer_function
 from everyformer.certify.position_layer import Additions, additions, carried_rounding
-from everyformer.certify.rounding import gamma, lowest_bits, sums_exactly
+from everyformer.certify.rounding import PRECISION, gamma, lowest_bits, sums_exactly
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import StageWeights, Weights
 from everyformer.targets.box import Box
@@ -281,12 +282,25 @@ def _active(
     ]
 
 
+def exact_difference(theta: Fraction, low: Fraction, high: Fraction) -> bool:
+    """Whether z - theta is a float64 number for every float64 z in [low, high], low > 0.
+
+    For theta/2 <= z <= 2 theta it is (Sterbenz). For z > 2 theta it is a multiple of the
+    last place of z, if theta is one, and it is smaller than z. The last place of `high` is
+    a multiple of those of all z below.
+    """
+    if not 0 < theta / 2 <= low:
+        return False
+    last_place = Fraction(2) ** (frexp(float(high))[1] - PRECISION)
+    return high <= 2 * theta or theta % last_place == 0
+
+
 def _run_part(function: LayerFunction, i: int, before: Piece, after: Piece) -> Piece:
     """What a float64 run does on a part where the layer is linear.
 
-    No ReLU is active: nothing happens. One is, and takes z - theta from z: that difference
-    is exact for theta/2 <= z <= 2 theta (Sterbenz), so the result is theta exactly, for
-    every float64 number z of the part. Otherwise the error is carried on.
+    No ReLU is active: nothing happens. One is, and takes z - theta from z: where that
+    difference is exact (`exact_difference`) the result is theta exactly, for every float64
+    number z of the part. Otherwise the error is carried on.
     """
     low, high = sorted((before.at(before.start), before.at(before.end)))
     active = _active(function, i, low, high)
@@ -295,7 +309,7 @@ def _run_part(function: LayerFunction, i: int, before: Piece, after: Piece) -> P
     if len(active) == 1 and function.shift[i] == 0 and after.slope == 0:
         row, bias, column = active[0]
         theta = -bias * row
-        exact = bias == 0 or (theta / 2 <= low and high <= 2 * theta)
+        exact = bias == 0 or exact_difference(theta, low, high)
         if abs(row) == 1 and row * column == -1 and exact:
             lost = before.carried / abs(before.slope)
             return replace(after, carried=Fraction(0), lost=lost)

@@ -4,6 +4,7 @@ Feed-forward layers turn a token into an integer, the mean of these integers tim
 the whole quantised sequence, and a look-up gives the value. With docs/constructions/
 averaging.md; the letters are those of docs/notation.md. With positions:
 
+    read-in    data_ij = x_ij + j (1 + 1/K), x in [0, 1]: an empty cell between positions
     digits     A_j = sum_i k_ij K^(i + dj),     k_ij the cell of coordinate i of token j
     sum        C = n mean_j A_j, an integer in [0, K^N), N = nd
     look-up    out_j = table[C + K^N j]
@@ -39,6 +40,9 @@ NARROW = 2
 """Hidden units of a block of the narrow variant."""
 
 LOOKUP_RAMP = Fraction(1, 4)
+
+GUARD = Fraction(1, 4)
+"""Ramps end this many of their widths below a border of cells, more than rounding moves."""
 
 
 @dataclass(frozen=True)
@@ -88,36 +92,65 @@ class Averaging(Sizes):
         return self.V * self.n * int(self.code.max()) + self.V - 1
 
     @property
+    def span(self) -> Fraction:
+        """n + (n-1)/K: no data_i is larger."""
+        return self.n + Fraction(self.n - 1, self.K) if self.positional else Fraction(1)
+
+    @property
     def d_ff(self) -> int | None:
         """Hidden units of a block; None for all in one."""
         return NARROW if self.variant == "narrow" else None
 
 
 def read_in_out(a: Averaging) -> Registers:
-    """data_i = (x_i - low_i)/width_i, plus j where there are positions; pos = j."""
+    """data_i = (x_i - low_i)/width_i, plus j (1 + 1/K) where there are positions; pos = j.
+
+    Were positions 1 apart, the upper edge of position j would be the lower edge of position
+    j + 1, as in Theorem 3 of Yun et al. 2020 (see `Constants.spacing`).
+    """
     layout, box = a.layout, a.grid.box
     W_in = np.zeros((layout.width, a.d))
     start = np.zeros((a.n, layout.width))
     for i, (low, width) in enumerate(zip(box.lows, box.widths, strict=True)):
         W_in[i, i] = float(1 / width)
         moved = -Fraction(low) / width
-        start[:, i] = [float(moved + (j if a.positional else 0)) for j in range(a.n)]
+        apart = 1 + Fraction(1, a.K) if a.positional else 0
+        start[:, i] = [float(moved + j * apart) for j in range(a.n)]
     if a.positional:
         start[:, layout.names.index("pos")] = np.arange(a.n)
     return Registers(W_in, start, a.out)
 
 
-def digits(a: Averaging) -> Units:
-    """FFN-1: a staircase in t = data_i = x_i + j for each i, written to A.
+def thresholds(a: Averaging) -> np.ndarray:
+    """theta_m, m = 1 .. nK - 1 (K - 1 without positions), between plateaus of data_i.
 
-    Thresholds m/K, m = 1 .. nK - 1; value on plateau m: (m mod K) K^(i + d floor(m/K)).
-    Off the ramps A_j = sum_i k_ij K^(i + dj). 2 d (nK - 1) hidden units.
+        theta_m = (m + floor(m/K))/K - 3 rho/4   between the cells of a position
+        theta_m = (m + floor(m/K) - 1/2)/K       for m = jK: half-way between positions
+
+    The ramps are theta +- rho/2, so they end rho/4 below a border of cells, inside the cell
+    under it: the border and all float64 numbers near it belong to the cell above, and the
+    ends of the domain to the first and the last cell.
+    """
+    below = a.ramp * (Fraction(1, 2) + GUARD)
+    found: list[Fraction] = []
+    for m in range(1, (a.n if a.positional else 1) * a.K):
+        between = m % a.K == 0
+        border = Fraction(m + m // a.K, a.K)
+        found.append(border - (Fraction(1, 2 * a.K) if between else below))
+    return np.array([float(theta) for theta in found])
+
+
+def digits(a: Averaging) -> Units:
+    """FFN-1: a staircase in t = data_i for each i, written to A.
+
+    Value on plateau m = 0 .. nK - 1: (m mod K) K^(i + d floor(m/K)). Off the ramps A_j =
+    sum_i k_ij K^(i + dj). 2 d (nK - 1) hidden units.
     """
     return Units.together(
         staircase(
             a.layout.vector(**{f"data{i}": 1}),
             a.layout.rows("A"),
-            np.arange(1, a.n * a.K) / a.K,
+            thresholds(a),
             _place_values(a, i),
             a.ramp,
         )
@@ -132,13 +165,13 @@ def _place_values(a: Averaging, i: int) -> np.ndarray:
 
 
 def whole_digits(a: Averaging) -> Units:
-    """FFN-1a of the two-step variant: m_i = floor(K data_i), with ramp rho."""
+    """FFN-1a of the two-step variant: m_i, the number of the plateau that data_i is on."""
     cells = a.n * a.K
     return Units.together(
         staircase(
             a.layout.vector(**{f"data{i}": 1}),
             a.layout.rows(f"m{i}"),
-            np.arange(1, cells) / a.K,
+            thresholds(a),
             np.arange(cells, dtype=np.float64)[:, None],
             a.ramp,
         )
@@ -161,12 +194,12 @@ def placed_digits(a: Averaging) -> Units:
 
 
 def symbols(a: Averaging) -> Units:
-    """FFN-a: S = sum_i k_i K^i. Thresholds m/K, m = 1 .. K - 1, value m K^i."""
+    """FFN-a: S = sum_i k_i K^i, a staircase in each data_i with the values m K^i."""
     return Units.together(
         staircase(
             a.layout.vector(**{f"data{i}": 1}),
             a.layout.rows("S"),
-            np.arange(1, a.K) / a.K,
+            thresholds(a),
             np.arange(a.K, dtype=np.float64)[:, None] * a.K**i,
             a.ramp,
         )

@@ -5,7 +5,7 @@ from fractions import Fraction
 from math import ceil, comb, log2
 from typing import Any, get_args
 
-from everyformer.construct.averaging import NARROW, Averaging, Variant
+from everyformer.construct.averaging import GUARD, NARROW, Averaging, Variant
 from everyformer.construct.codes import MAX_STEPS, prime_from
 from everyformer.construct.constants import Constants
 from everyformer.construct.plan import Plan, StageCount
@@ -63,9 +63,9 @@ class AveragingPlan(Plan):
 
     @property
     def ramp_share(self) -> Fraction:
-        """Share of the domain on which a digit is between two integers: N K rho."""
+        """Share of the domain that is no plateau: N (K - 1) 5 rho/4, ramps and guards."""
         a = self.averaging
-        return a.n * a.d * a.K * a.ramp
+        return a.n * a.d * (a.K - 1) * (1 + GUARD) * a.ramp
 
     @property
     def gives_up_repeated(self) -> bool:
@@ -158,9 +158,9 @@ class AveragingPlan(Plan):
                 f"{given}: the mean of {a.n} tokens is rounded by up to "
                 f"{float(rounded):.2g}, and the look-up tolerates 3/8. Use a coarser grid"
             )
-        need = bits + log2(a.n / a.ramp)
+        need = bits + log2(a.span / a.ramp)
         if a.variant == "two-step":
-            need = max(log2(a.n**2 * a.K / a.ramp), bits + log2(4 * a.n * a.K))
+            need = max(log2(a.n * a.K * a.span / a.ramp), bits + log2(4 * a.n * a.K))
         if need > BITS or a.ramp > Fraction(1, 4 * a.K):
             wrong.append(
                 f"{given}: hidden units of size K^N n / ramp cancel inside one sum, which "
@@ -219,14 +219,16 @@ def hidden_units(a: Averaging) -> dict[str, int]:
 def ramp_width(n: int, d: int, K: int, p: Fraction, variant: Variant) -> Fraction:
     """rho: small enough for p, large enough for float64; a power of two.
 
-    The ramps add at most (N^2 K rho)^(1/p) (hi - lo) to d_p. rho is the largest power of
-    two that keeps this below (hi - lo) / (32 K), unless float64 needs a larger one.
+    The ramps and their guards add at most (N^2 (K - 1) 5 rho/4)^(1/p) (hi - lo) to d_p. rho
+    is the largest power of two that keeps this below (hi - lo) / (32 K), unless float64
+    needs a larger one.
     """
-    N = n * d
-    exponent = ceil(float(p) * log2(RAMP_SHARE * K) + 2 * log2(N) + log2(K))
-    room = BITS - ceil(N * log2(K) + log2(n))
+    N, span = n * d, n + (n - 1) / K
+    share = log2((K - 1) * (1 + GUARD))
+    exponent = ceil(float(p) * log2(RAMP_SHARE * K) + 2 * log2(N) + share)
+    room = BITS - ceil(N * log2(K) + log2(span))
     if variant == "two-step":
-        room = BITS - ceil(log2(n * n * K))
+        room = BITS - ceil(log2(n * K * span))
     return Fraction(1, 2 ** max(min(exponent, room), 1))
 
 
@@ -291,5 +293,5 @@ def plan_averaging(
         width=a.layout.width,
     )
     theorem = "Theorem 3" if positional else "Theorem 2"
-    constants = Constants(shape, theorem, softened=True, spacing=K)
+    constants = Constants(shape, theorem, softened=True, spacing=K + 1)
     return AveragingPlan(target.name, constants, architecture, tuple(stages), a)

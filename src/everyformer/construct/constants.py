@@ -17,7 +17,7 @@ RAMP_WIDTH = Fraction(1, 2**30)
 """Width of the quantiser's ramps, in box widths."""
 
 EDGE_GUARD = Fraction(1, 2**40)
-"""Room for the rounding of a user's box to [0, 1]; far below a ramp, far above 2^-52."""
+"""By how much inputs are lifted, in box widths; far below a ramp, far above 2^-52."""
 
 FLOAT64_BITS = 53
 WINDOW_BITS = 2
@@ -188,9 +188,21 @@ class Constants(Sizes):
 
     @property
     def guard(self) -> Fraction:
-        """Room at the edges for the rounding of a box other than [0, 1] in float64."""
-        exact = not self.softened or self.grid.box.is_unit
-        return Fraction(0) if exact else EDGE_GUARD
+        """By how much a softened network lifts its input, in box widths.
+
+        A ramp lies below every border of cells, and x is rounded on its way there. Lifted,
+        a border and all float64 numbers near it belong to the cell above it, and x = low
+        stays in the first cell. The paper's E (spacing = K) is kept as it is: there x = 1
+        would reach the next position.
+        """
+        as_printed = self.positional and self.spacing == self.K and self.grid.box.is_unit
+        return EDGE_GUARD if self.softened and not as_printed else Fraction(0)
+
+    @property
+    def lifted_by_positions(self) -> Fraction:
+        """The guard where positions are what comes first; otherwise a layer adds it."""
+        first = self.positional and self.grid.box.is_unit
+        return self.guard if first else Fraction(0)
 
     @property
     def reach(self) -> int:

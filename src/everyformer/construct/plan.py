@@ -115,7 +115,8 @@ class Plan:
     def nonzeros_limit(self) -> int:
         """Numbers that the construction may set; more are zero if f has zeros."""
         c = self.constants
-        extra = (c.n - 1) * c.d if self.architecture.positional else 0
+        moved = c.n if c.lifted_by_positions else c.n - 1
+        extra = moved * c.d if self.architecture.positional else 0
         return sum(stage.layers * stage.nonzeros for stage in self.stages) + extra
 
     @property
@@ -370,11 +371,12 @@ def count_stages(c: Constants) -> Iterator[StageCount]:
         return units * inputs + biases + units * outputs
 
     if c.makes_positions:
-        yield StageCount("position layer", 1, True, 1 + (n - 1) + d)
+        second = 1 + (2 * n - 1) + d if c.lifted_by_positions else 0
+        yield StageCount("position layer", 1, True, 1 + (n - 1) + d + second)
     if not c.grid.box.is_unit:
         yield StageCount("read in", d, False, layer(4, 1, 1, 4) + 1 if soft else 3)
     if not c.positional:
-        yield StageCount("out of range", d, True, layer(4, 1, 1, 4) if soft else 2)
+        yield StageCount("out of range", d, True, layer(4, 1, 1, 4) + 1 if soft else 2)
     cells = n * c.K if c.positional else c.K
     yield StageCount("quantise", d * cells, True, layer(4, 1, 1, 4) if soft else 3)
     if n == 1:

@@ -43,22 +43,24 @@ def position_layer(c: Constants, kind: NumberKind) -> Step:
         W_V = 0, b_V = 1            every value is 1
         W_O = n spacing delta w     so token i moves by (i - 1) spacing delta w
 
-    The second head has W_O = 0. In float64 1/n and the sum round, and a token on the lower
-    edge of its position must not fall below it: there the next window is another
-    position's. So W_O is taken 1 + 2^-44 times as large, which outweighs n + 4 roundings;
-    cells move up by less than a ramp.
+    In float64 1/n and the sum round, and a token on the lower edge of its position must not
+    fall below it: there the next window is another position's. So W_O is taken 1 + 2^-44
+    times as large, which outweighs n + 4 roundings; cells move up by less than a ramp. The
+    second head lifts all tokens by the guard (`Constants.guard`): it has gain 1, and W_O is
+    the guard. Where a read-in does that, its gain and W_O are 0.
     """
     n, d, h, m = c.n, c.d, 2, 1
     lift = 1 + LIFT if c.softened else Fraction(1)
     steps = [lift * n * c.spacing * c.delta * width for width in c.grid.box.widths]
+    guard = c.lifted_by_positions
     zeros = np.broadcast_to(kind.array(0), (1, h, m, d))
     stack = AttentionStack(
         W_Q=zeros,
         b_Q=zeros[..., 0],
         W_K=zeros,
         W_V=zeros,
-        W_O=kind.array([[[[step] for step in steps], [[0]] * d]]),
-        b_V=kind.array([[[1], [0]]]),
-        gain=kind.array([[position_gain(n), [0] * (2 * n - 1)]]),
+        W_O=kind.array([[[[step] for step in steps], [[guard]] * d]]),
+        b_V=kind.array([[[1], [1 if guard else 0]]]),
+        gain=kind.array([[position_gain(n), [1 if guard else 0] * (2 * n - 1)]]),
     )
     return Step(Stage("position layer", cite("Theorem 3", LUO2022), attention=stack))

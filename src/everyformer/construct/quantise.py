@@ -17,10 +17,11 @@ from everyformer.papers import YUN2020, implements
 def positional_encoding(c: Constants, kind: NumberKind) -> np.ndarray:
     """E: token j is moved up by j - 1 spacings, in the user's coordinates.
 
-    Differs from the paper: the spacing is 1 + delta, not 1 (see `Constants.spacing`). A
-    sparse network numbers tokens along its path (see `SparseConstants.steps`).
+    Differs from the paper: the spacing is 1 + delta, not 1 (see `Constants.spacing`), and
+    all tokens are lifted by the guard (see `Constants.guard`). A sparse network numbers
+    tokens along its path (see `SparseConstants.steps`).
     """
-    steps = [Fraction(step * c.spacing, c.K) for step in c.steps]
+    steps = [Fraction(step * c.spacing, c.K) + c.lifted_by_positions for step in c.steps]
     return kind.array([[step * w for w in c.grid.box.widths] for step in steps])
 
 
@@ -30,19 +31,17 @@ def read_in(c: Constants, kind: NumberKind) -> Step:
         z_i += phi(z_i - low_i),   phi(t) = -low_i            for t < 0,
                                    (1/w_i - 1) t - low_i      for t >= 0
 
-    In Phi: the first piece is constant. A token below the box stays below 0. With positions
-    in float64 the result is lifted by the edge guard, so that rounding cannot push x = low
-    into the empty cell below its position.
+    In Phi: the first piece is constant. A token below the box stays below 0. In float64 the
+    result is lifted by the guard.
     """
     box = c.grid.box
-    lifted = c.guard if c.positional else Fraction(0)
     lows = [Fraction(low) for low in box.lows]
     slopes = [[[0, 1 / width - 1, 1 / width - 1]] for width in box.widths]
     phi = PiecewiseLinear(
         breaks=np.broadcast_to(kind.array([0, 1]), (c.d, 1, 2)),
         closed=np.zeros((c.d, 1, 2), dtype=bool),
         slopes=kind.array(slopes),
-        intercepts=kind.array([[[lifted - low] * 3] for low in lows]),
+        intercepts=kind.array([[[c.guard - low] * 3] for low in lows]),
     )
     e = units(kind, c.d)
     starts = kind.array([-low for low in lows])
@@ -58,18 +57,20 @@ def out_of_range(c: Constants, kind: NumberKind) -> Step:
 
     Differs from the paper: t = 1 is inside. In float64 the result is not -M, M =
     delta^{-nd}, but falls on as M times the distance to the box: where t is so large that
-    the jump is lost to rounding, the slope alone sends it below -M.
+    the jump is lost to rounding, the slope alone sends it below -M. Without a read-in it is
+    this layer that lifts by the guard; after one t may be 1 + guard, and a rounding more.
     """
     M = c.out_of_range
     fall = M if c.softened else 0
     layers, d = c.d, c.d
-    high = 1 + c.guard
+    unit = c.grid.box.is_unit
+    high, lift = (Fraction(1), c.guard) if unit else (1 + 2 * c.guard, Fraction(0))
     phi = PiecewiseLinear.repeat(
         layers,
         breaks=kind.array([0, high]),
         closed=(False, True),
         slopes=kind.array([fall - 1, 0, -fall - 1]),
-        intercepts=kind.array([-M, 0, -M + fall * high]),
+        intercepts=kind.array([lift - M, lift, lift - M + fall * high]),
     )
     e = units(kind, d)
     zeros = kind.array([0] * layers)

@@ -50,6 +50,7 @@ class Folded:
         ids: Ids that the value map knows, increasing, in units of delta.
         values: What each becomes, shape (len(ids), d).
         high: Upper end of the unit interval, with its guard (Theorem 2); inf in Theorem 3.
+        lift: What the out-of-range test adds to coordinates inside.
     """
 
     before: tuple[PackedLayers, ...]
@@ -61,6 +62,7 @@ class Folded:
     ids: np.ndarray
     values: np.ndarray
     high: float
+    lift: float
 
     def __call__(self, x: np.ndarray, threads: int | None = None) -> np.ndarray:
         """The network's value on every sequence, shape (count, n, d)."""
@@ -80,6 +82,7 @@ class Folded:
                 self.ids,
                 self.values,
                 self.high,
+                self.lift,
             ),
             [(k, min(k + 4096, len(tokens))) for k in range(0, len(tokens), 4096)],
             threads,
@@ -98,6 +101,7 @@ def _fold_kernel(
     table: Any,
     values: Any,
     high: float,
+    lift: float,
 ) -> None:
     count, n, d = x.shape
     positional = starts.shape[0] > 1
@@ -113,7 +117,7 @@ def _fold_kernel(
                 t = x[s, j, i]
                 if not positional and (t < 0.0 or t > high):
                     inside = False
-                cell = int(np.floor(t * K)) - step
+                cell = int(np.floor((t + lift) * K)) - step
                 cell = min(max(cell, 0), K - 1)
                 ids[j] += cell * power
                 power *= K
@@ -195,6 +199,7 @@ def fold(
         ids=ids,
         values=values,
         high=_upper_end(by_name.get("out of range")),
+        lift=_lift(by_name.get("out of range")),
     )
     _compare(folded, spec, stages, positions, construction, progress)
     return folded
@@ -305,6 +310,13 @@ def _upper_end(stage: Stage | None) -> float:
     if stage is None or stage.feed_forward is None:
         return float("inf")
     return float(-stage.feed_forward.b_1[:, 2].max())
+
+
+def _lift(stage: Stage | None) -> float:
+    """What is added to a coordinate inside the box, by the layer that looks at it."""
+    if stage is None or stage.feed_forward is None:
+        return 0.0
+    return float(stage.feed_forward.b_2.max())
 
 
 def _compare(
