@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from everyformer.targets.recorder import NO_BRANCHES, refusal
+from everyformer.targets.recorder import NO_BRANCHES, Recorder
 
 Function = Callable[..., Any]
 
@@ -31,48 +31,48 @@ _PRODUCTS: tuple[Function, ...] = (
 """Products of several arrays; constants become terms first, so that nothing is rounded."""
 
 
-def check_dtype(dtype: Any) -> None:
+def check_dtype(recorder: Recorder, dtype: Any) -> None:
     """Refuse all kinds of numbers that would round float64.
 
     Raises:
-        ExpressionError: If values would be rounded or are not real.
+        Refused: If values would be rounded or are not real.
     """
     if dtype is None:
         return
     kind = np.dtype(dtype)
     if kind.kind != "f" or kind.itemsize < 8:
-        raise refusal(f"The conversion to {kind}", "It would round; use float64")
+        recorder.refuse(f"The conversion to {kind}", "It would round; use float64")
 
 
-def _terms(x: Any, value: Any) -> Any:
+def _terms(on: Any, value: Any) -> Any:
     """The same arguments with arrays of terms in place of traced arrays."""
-    if type(value) is type(x):
-        return x.lift(value)
+    if on.is_traced(value):
+        return on.lift(value)
     if isinstance(value, (list, tuple)):
-        return type(value)(_terms(x, piece) for piece in value)
+        return type(value)(_terms(on, piece) for piece in value)
     return value
 
 
 def _directly(function: Function) -> Function:
-    def call(x: Any, *args: Any, **kwargs: Any) -> Any:
-        check_dtype(kwargs.pop("dtype", None))
-        named = {name: _terms(x, value) for name, value in kwargs.items()}
-        return x.like(function(*(_terms(x, value) for value in args), **named))
+    def call(on: Any, *args: Any, **kwargs: Any) -> Any:
+        check_dtype(on.recorder, kwargs.pop("dtype", None))
+        named = {name: _terms(on, value) for name, value in kwargs.items()}
+        return on.like(function(*(_terms(on, value) for value in args), **named))
 
     return call
 
 
 def _product(function: Function) -> Function:
-    def call(x: Any, *args: Any, **kwargs: Any) -> Any:
-        check_dtype(kwargs.pop("dtype", None))
-        lifted = (x.lift(v) if isinstance(v, np.ndarray) else v for v in args)
-        return x.like(function(*lifted, **kwargs))
+    def call(on: Any, *args: Any, **kwargs: Any) -> Any:
+        check_dtype(on.recorder, kwargs.pop("dtype", None))
+        lifted = (on.lift(v) if isinstance(v, np.ndarray) else v for v in args)
+        return on.like(function(*lifted, **kwargs))
 
     return call
 
 
 def _extreme(ufunc: np.ufunc) -> Function:
-    def call(x: Any, a: Any, axis: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    def call(on: Any, a: Any, axis: Any = None, out: Any = None, **kwargs: Any) -> Any:
         if out is not None:
             kwargs["out"] = out
         return ufunc.reduce(a, axis=axis, **kwargs)
@@ -81,7 +81,7 @@ def _extreme(ufunc: np.ufunc) -> Function:
 
 
 def _clip(
-    x: Any, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, **kwargs: Any
+    on: Any, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, **kwargs: Any
 ) -> Any:
     low, high = kwargs.pop("min", a_min), kwargs.pop("max", a_max)
     result = a if low is None else np.maximum(a, low)
@@ -89,7 +89,7 @@ def _clip(
     return np.positive(result, out=out, **kwargs)
 
 
-def _sort(x: Any, a: Any, axis: int | None = -1, **kwargs: Any) -> Any:
+def _sort(on: Any, a: Any, axis: int | None = -1, **kwargs: Any) -> Any:
     """Odd-even transposition: n rounds that order neighbours, n(n-1)/2 pairs in all."""
     if axis is None:
         a, axis = a.ravel(), 0
@@ -102,7 +102,7 @@ def _sort(x: Any, a: Any, axis: int | None = -1, **kwargs: Any) -> Any:
 
 
 def _var(
-    x: Any,
+    on: Any,
     a: Any,
     axis: Any = None,
     dtype: Any = None,
@@ -110,14 +110,14 @@ def _var(
     ddof: int | float = 0,
     keepdims: bool = False,
 ) -> Any:
-    check_dtype(dtype)
+    check_dtype(on.recorder, dtype)
     mean = a.mean(axis, keepdims=True)
     total = ((a - mean) ** 2).sum(axis, keepdims=keepdims)
     return np.divide(total, a.size // mean.size - ddof, out=out)
 
 
 def _std(
-    x: Any,
+    on: Any,
     a: Any,
     axis: Any = None,
     dtype: Any = None,
@@ -125,34 +125,34 @@ def _std(
     ddof: int | float = 0,
     keepdims: bool = False,
 ) -> Any:
-    return np.sqrt(_var(x, a, axis, dtype, None, ddof, keepdims), out=out)
+    return np.sqrt(_var(on, a, axis, dtype, None, ddof, keepdims), out=out)
 
 
-def _where(x: Any, condition: Any, *choices: Any) -> Any:
-    if type(condition) is type(x) or len(choices) != 2:
-        raise refusal("The function numpy.where on a condition from x", NO_BRANCHES)
-    return x.like(np.where(condition, *(x.lift(choice) for choice in choices)))
+def _where(on: Any, condition: Any, *choices: Any) -> Any:
+    if on.is_traced(condition) or len(choices) != 2:
+        on.recorder.refuse("The function numpy.where on a condition from x", NO_BRANCHES)
+    return on.like(np.where(condition, *(on.lift(choice) for choice in choices)))
 
 
 def _full_like(
-    x: Any, a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, **kwargs: Any
+    on: Any, a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, **kwargs: Any
 ) -> Any:
-    check_dtype(dtype)
+    check_dtype(on.recorder, dtype)
     terms = np.empty(np.shape(a) if shape is None else shape, dtype=object)
-    terms[...] = x.lift(fill_value)
-    return x.like(terms)
+    terms[...] = on.lift(fill_value)
+    return on.like(terms)
 
 
 def _filled_with(value: int) -> Function:
-    def call(x: Any, a: Any, dtype: Any = None, **kwargs: Any) -> Any:
-        return _full_like(x, a, value, dtype, **kwargs)
+    def call(on: Any, a: Any, dtype: Any = None, **kwargs: Any) -> Any:
+        return _full_like(on, a, value, dtype, **kwargs)
 
     return call
 
 
 def _of_shape(function: Function) -> Function:
-    def call(x: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
-        return function(_terms(x, a), *args, **kwargs)
+    def call(on: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(_terms(on, a), *args, **kwargs)
 
     return call
 
@@ -175,4 +175,7 @@ FUNCTIONS: dict[Function, Function] = {
     np.zeros_like: _filled_with(0),
     np.ones_like: _filled_with(1),
 }
-"""For each function of arrays, what a traced array does: call(x, *args, **kwargs)."""
+"""For each function of arrays, what a traced array does: call(on, *args, **kwargs).
+
+`on` is the `Lines` that the arrays belong to.
+"""

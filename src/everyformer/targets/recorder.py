@@ -8,10 +8,15 @@ to their recorder. Equal lines are written once, and what is known exactly is co
     x * x and x ** j * x ** k become one power
 
 0 * x stays as it is: it would hide an x that is not defined.
+
+What has no place in an expression is refused, and a refusal lasts: the recorder keeps the
+first one and gives no expression any more, whatever becomes of the exception. While a
+function is recorded that exception is a `Refused`, which `except Exception` does not catch.
 """
 
 import math
 import operator
+import threading
 from collections.abc import Callable
 from fractions import Fraction
 from numbers import Integral
@@ -38,7 +43,7 @@ NO_BRANCHES = "The trace is one straight line for all x, without conditions"
 UNKNOWN = "It is not among the operations that are known"
 NO_NUMBER = "x stands for all inputs at once and has no value"
 
-_COMMUTATIVE = frozenset({"add", "mul", "min", "max"})
+COMMUTATIVE = frozenset({"add", "mul", "min", "max"})
 _EXACT: dict[str, Callable[..., Any]] = {
     "add": operator.add,
     "sub": operator.sub,
@@ -60,18 +65,18 @@ def _operation(op: str) -> Callable[..., "Term"]:
     return method
 
 
-def refusal(what: str, why: str) -> ExpressionError:
-    """The error for something that has no place in an expression."""
-    return ExpressionError(f"{what} cannot be traced. {why}. {ADVICE}")
-
-
-def refused(what: str, why: str) -> Callable[..., Any]:
-    """A method that only says so."""
-
-    def method(self: object, *args: Any, **kwargs: Any) -> NoReturn:
-        raise refusal(what, why)
+def _refused(what: str, why: str) -> Callable[..., Any]:
+    def method(self: "Term", *args: Any) -> NoReturn:
+        self.recorder.refuse(what, why)
 
     return method
+
+
+class Refused(BaseException):
+    """A refusal on its way through the function that is recorded.
+
+    It is not an `Exception`, and so passes what functions catch.
+    """
 
 
 class Term:
@@ -98,8 +103,8 @@ class Term:
     __truediv__ = _operation("div")
     __neg__ = _operation("neg")
     __abs__ = fabs = _operation("abs")
-    __bool__ = refused("A condition on an entry of x", NO_BRANCHES)
-    __eq__ = refused("The comparison of an entry of x", NO_BRANCHES)
+    __bool__ = _refused("A condition on an entry of x", NO_BRANCHES)
+    __eq__ = _refused("The comparison of an entry of x", NO_BRANCHES)
     __hash__ = None  # pyright: ignore[reportAssignmentType]
     maximum, minimum = _operation("max"), _operation("min")
     exp, log, sqrt = _operation("exp"), _operation("log"), _operation("sqrt")
@@ -165,6 +170,10 @@ class Term:
 class Recorder:
     """The lines written so far.
 
+    Attributes:
+        nodes: The lines.
+        refusal: Why there will be no expression: the first thing that was refused.
+
     Example:
         >>> recorder = Recorder()
         >>> x = recorder.entry(0, 0)
@@ -175,10 +184,40 @@ class Recorder:
         [['x', 0, 0], ['const', '1'], ['add', 0, 1], ['pow', 2, 2]]
     """
 
-    def __init__(self) -> None:
-        """Begin with no lines."""
+    def __init__(self, batch: int = 1) -> None:
+        """Begin with no lines, for a batch of so many sequences."""
         self.nodes: list[Node] = []
+        self.refusal: str | None = None
         self._numbers: dict[Node, int] = {}
+        self._batch = batch
+        self._thread = threading.get_ident()
+        self._open = True
+
+    def refuse(self, what: str, why: str) -> NoReturn:
+        """Refuse something that has no place in an expression, for good.
+
+        Raises:
+            Refused: While the function is recorded.
+            ExpressionError: When that is over.
+        """
+        self._refuse(f"{what} cannot be traced. {why}. {ADVICE}")
+
+    def _refuse(self, message: str) -> NoReturn:
+        if not self._open:
+            raise ExpressionError(message)
+        self.refusal = self.refusal or message
+        raise Refused(message)
+
+    def failed(self, error: BaseException) -> None:
+        """Remember an error that an array of terms has raised and numbers might not."""
+        if isinstance(error, Exception):  # not KeyboardInterrupt
+            said = f"{type(error).__name__}: {error}".rstrip(".")
+            said = f"The function failed while it was traced: {said}. {ADVICE}"
+            self.refusal = self.refusal or said
+
+    def close(self) -> None:
+        """Write no more lines."""
+        self._open = False
 
     def entry(self, token: int, coordinate: int) -> Term:
         """x[token][coordinate]."""
@@ -188,15 +227,20 @@ class Recorder:
         """A number that is given.
 
         Raises:
-            ExpressionError: If it is not a finite real number, or too large.
+            Refused: If it is not a finite real number, or too large.
         """
-        return self._line(Node("const", value=_rational(value)))
+        exact = _rational(value)
+        if exact is None:
+            self.refuse(f"The constant {value}", "It is not a finite real number")
+        if abs(exact) > LARGEST or _bits(exact) > MAX_BITS:
+            self.refuse("A constant beyond float64", "No network can hold it")
+        return self._line(Node("const", value=exact))
 
     def term(self, value: Any) -> Term:
         """A term of this recorder as it is; a number as a constant.
 
         Raises:
-            ExpressionError: If the term was written by another recorder.
+            Refused: If the term was written by another recorder.
         """
         if not isinstance(value, Term):
             return self.constant(value)
@@ -205,7 +249,7 @@ class Recorder:
                 "The function uses a value that an earlier call left behind. It must "
                 "depend on x alone to be an expression. Keep nothing between two calls."
             )
-            raise ExpressionError(msg)
+            self._refuse(msg)
         return value
 
     def operation(self, op: str, *terms: Term) -> Term:
@@ -214,7 +258,7 @@ class Recorder:
         if known is not None:
             return known
         numbers = [term.number for term in terms]
-        if op in _COMMUTATIVE:
+        if op in COMMUTATIVE:
             numbers.sort()
         return self._line(Node(op, tuple(numbers)))
 
@@ -222,7 +266,7 @@ class Recorder:
         """Base ** exponent, where it can be said with the operations of expressions.
 
         Raises:
-            ExpressionError: If neither 2 * exponent is an integer nor base a constant > 0,
+            Refused: If neither 2 * exponent is an integer nor base a constant > 0,
                 or the exponent is too large.
         """
         k = exponent.value
@@ -233,10 +277,10 @@ class Recorder:
                 return (exponent * base.log()).exp()
             shown = "y" if k is None else f"{float(k):g}"
             why = "It is defined for x > 0 only; there it is np.exp(y * np.log(x))"
-            raise refusal(f"The power x ** {shown}", why)
+            self.refuse(f"The power x ** {shown}", why)
         if abs(k) > MAX_POWER:
             why = f"Exponents go up to {MAX_POWER}; larger powers are products of these"
-            raise refusal(f"The power x ** {k}", why)
+            self.refuse(f"The power x ** {k}", why)
         if k == 0:
             return self.constant(1)
         if k == 1:
@@ -248,16 +292,33 @@ class Recorder:
         return self._line(Node("pow", (base.number, int(k))))
 
     def expression(
-        self, seq_len: int, d_model: int, outputs: list[list[Term]]
+        self, seq_len: int, d_model: int, outputs: list[list[Term]], first: int = 0
     ) -> Expression:
-        """The program that computes `outputs`, with only the lines that it needs."""
+        """The program that computes `outputs`, with only the lines that it needs.
+
+        Args:
+            seq_len: n.
+            d_model: d.
+            outputs: f's entries, a row for each token.
+            first: The token of the recorder with which the sequence begins.
+
+        Raises:
+            ExpressionError: If a line uses a token of another sequence.
+        """
         rows = [[self.term(entry).number for entry in row] for row in outputs]
         needed = {k for row in rows for k in row}
         for number in range(len(self.nodes) - 1, -1, -1):
             if number in needed:
                 needed.update(self.nodes[number].operands)
         new = {old: number for number, old in enumerate(sorted(needed))}
-        nodes = tuple(_renumbered(self.nodes[old], new) for old in new)
+        nodes = tuple(_renumbered(self.nodes[old], new, first) for old in new)
+        if any(node.op == "x" and not 0 <= node.args[0] < seq_len for node in nodes):
+            msg = (
+                "The function mixes the sequences of a batch. The result for a sequence "
+                "must depend on this sequence alone: index and reduce the last two axes "
+                "only, or declare lipschitz= or modulus=."
+            )
+            raise ExpressionError(msg)
         kept = tuple(tuple(new[k] for k in row) for row in rows)
         return Expression(seq_len, d_model, nodes, kept)
 
@@ -304,36 +365,37 @@ class Recorder:
         number = self._numbers.get(node)
         if number is None:
             number = len(self.nodes)
-            if number >= MAX_NODES:
+            if not self._open or threading.get_ident() != self._thread:
+                why = "Lines are written in order, while f(x) is computed, by its thread"
+                self.refuse("An operation on x in another thread or after the call", why)
+            if number >= self._batch * MAX_NODES:
                 msg = (
                     f"The function takes more than {MAX_NODES} operations on numbers. That "
                     "is too long for an expression. Take fewer tokens or a simpler "
                     "function, or declare lipschitz= or modulus=."
                 )
-                raise ExpressionError(msg)
+                self._refuse(msg)
             self._numbers[node] = number
             self.nodes.append(node)
         return Term(self, number)
 
 
-def _rational(value: Any) -> Fraction:
+def _rational(value: Any) -> Fraction | None:
     if isinstance(value, Fraction):
-        exact = value
-    elif isinstance(value, (Integral, np.bool_)):
-        exact = Fraction(int(value))
-    elif isinstance(value, (float, np.floating)) and math.isfinite(value):
-        exact = Fraction(*value.as_integer_ratio())
-    else:
-        raise refusal(f"The constant {value}", "It is not a finite real number")
-    if abs(exact) > LARGEST or _bits(exact) > MAX_BITS:
-        raise refusal("A constant beyond float64", "No network can hold it")
-    return exact
+        return value
+    if isinstance(value, (Integral, np.bool_)):
+        return Fraction(int(value))
+    if isinstance(value, (float, np.floating)) and math.isfinite(value):
+        return Fraction(*value.as_integer_ratio())
+    return None
 
 
 def _bits(value: Fraction) -> int:
     return value.numerator.bit_length() + value.denominator.bit_length()
 
 
-def _renumbered(node: Node, new: dict[int, int]) -> Node:
+def _renumbered(node: Node, new: dict[int, int], first: int) -> Node:
+    if node.op == "x":
+        return Node("x", (node.args[0] - first, node.args[1]))
     moved = tuple(new[k] for k in node.operands)
     return Node(node.op, moved + node.args[len(moved) :], node.value)

@@ -1,7 +1,8 @@
 """From a function written with numpy to an expression.
 
-The function is run once on an array of terms instead of numbers. What it does is written
-down, line by line, and then compared with the function itself at random points.
+The function is run on an array of terms instead of numbers. What it does is written down,
+line by line; then the lines are compared with the function itself at many points. At the
+end it is recorded once more, in a batch of two: each sequence must give the same program.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,14 +12,9 @@ import numpy as np
 
 from everyformer.errors import ExpressionError
 from everyformer.numerics.expression import Expression
-from everyformer.targets.recorder import ADVICE, Recorder
-from everyformer.targets.traced_array import Traced
-
-COMPARISONS = 64
-"""Random sequences at which the expression must agree with the function."""
-
-TOLERANCE = 1e-9
-"""Relative and absolute: float64 adds in another order, and no more than that."""
+from everyformer.targets.agreement import compare
+from everyformer.targets.recorder import ADVICE, COMMUTATIVE, Recorder, Refused
+from everyformer.targets.traced_array import Lines, Traced
 
 
 def trace(
@@ -44,8 +40,9 @@ def trace(
         The expression, with only the lines that its outputs need.
 
     Raises:
-        ExpressionError: If f fails, does something that expressions cannot say, is too
-            long, returns another shape, or differs from its own trace.
+        ExpressionError: If f fails, does something that expressions cannot say (also if it
+            goes on after that), is too long, returns another shape, differs from its own
+            trace, or gives another one the next time.
 
     Example:
         >>> doubled = trace(lambda x: x + x[..., ::-1, :], 2, 1, [0], [1])
@@ -53,38 +50,75 @@ def trace(
         [['x', 0, 0], ['x', 1, 0], ['add', 0, 1]]
         >>> trace(lambda x: x.argsort(-2), 2, 1, [0], [1])  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        everyformer.errors.ExpressionError: The function failed ... attribute 'argsort'...
+        everyformer.errors.ExpressionError: x.argsort cannot be traced. It is not among ...
     """
-    recorder = Recorder()
-    x = Traced.entries(recorder, seq_len, d_model)
-    outputs: np.ndarray = _guarded(lambda: x.lift(function(x)), "was traced")  # pyright: ignore[reportArgumentType]
-    _check_shape(outputs, (1, seq_len, d_model))
-    expression = recorder.expression(seq_len, d_model, outputs[0].tolist())
-    low, high = np.asarray(lows, np.float64), np.asarray(highs, np.float64)
-    unit = np.random.default_rng(0).random((COMPARISONS, seq_len, d_model))
-    _compare(expression, function, low * (1 - unit) + high * unit)
+
+    def evaluate(x: np.ndarray) -> np.ndarray:
+        theirs = _guarded(
+            lambda: np.asarray(function(x.copy())).astype(np.float64),
+            "was compared with its trace",
+        )
+        _check_shape(theirs, x.shape)
+        return theirs
+
+    (expression,) = _record(function, seq_len, d_model, batch=1)
+    shape = (seq_len, d_model)
+    ends = (np.broadcast_to(np.asarray(end, np.float64), shape) for end in (lows, highs))
+    compare(expression, evaluate, *ends)
+    for again in _record(function, seq_len, d_model, batch=2):
+        _check_same(expression, again)
     return expression
 
 
-def _compare(expression: Expression, function: Callable[..., Any], x: np.ndarray) -> None:
-    def call() -> np.ndarray:
-        return np.asarray(function(x.copy())).astype(np.float64)
+def _record(
+    function: Callable[[np.ndarray], np.ndarray], seq_len: int, d_model: int, batch: int
+) -> list[Expression]:
+    """Run f on terms: a program for each sequence of the batch.
 
-    theirs = _guarded(call, "was compared with its trace")
-    _check_shape(theirs, x.shape)
-    ours = expression(x)
-    finite = np.isfinite(theirs) & np.isfinite(ours)
-    close = np.isclose(ours, theirs, rtol=TOLERANCE, atol=TOLERANCE)
-    agrees = (finite & close).all(axis=(-2, -1))
-    if not agrees.all():
-        index = int(np.argmin(agrees))
+    Raises:
+        ExpressionError: The first thing that was refused, whatever f made of it.
+    """
+    recorder = Recorder(batch)
+    x = Traced.entries(recorder, seq_len, d_model, batch)
+    lift = Lines(recorder).lift
+    try:
+        outputs: np.ndarray = _guarded(lambda: lift(function(x)), "was traced")  # pyright: ignore[reportArgumentType]
+    except ExpressionError as error:
+        raise ExpressionError(recorder.refusal or str(error)) from error
+    finally:
+        recorder.close()
+    if recorder.refusal is not None:
+        raise ExpressionError(recorder.refusal)
+    _check_shape(outputs, (batch, seq_len, d_model))
+    return [
+        recorder.expression(seq_len, d_model, rows.tolist(), first=b * seq_len)
+        for b, rows in enumerate(outputs)
+    ]
+
+
+def _check_same(first: Expression, second: Expression) -> None:
+    """Refuse two programs that differ by more than the order of their lines."""
+    known: dict[Any, int] = {}
+    if _numbered(first, known) != _numbered(second, known):
         msg = (
-            f"At x = {x[index].tolist()} the function returns {theirs[index].tolist()} and "
-            f"its trace {ours[index].tolist()}. To be an expression it must depend on x "
-            "alone, without state or random numbers, treat every sequence of the batch "
-            "alike, and be finite. Repair the function, or declare lipschitz= or modulus=."
+            "Two recordings of the function gave two programs. To be an expression it must "
+            "depend on x alone, without state, random numbers or the size of the batch. "
+            "Repair the function, or declare lipschitz= or modulus=."
         )
         raise ExpressionError(msg)
+
+
+def _numbered(expression: Expression, known: dict[Any, int]) -> list[list[int]]:
+    """Outputs by numbers: equal numbers for equal lines with equal operands."""
+    numbers: list[int] = []
+    for node in expression.nodes:
+        operands = [numbers[k] for k in node.operands]
+        if node.op in COMMUTATIVE:
+            operands.sort()
+        rest = node.args[len(operands) :]
+        line = (node.op, tuple(operands), rest, node.value)
+        numbers.append(known.setdefault(line, len(known)))
+    return [[numbers[k] for k in row] for row in expression.outputs]
 
 
 def _guarded(call: Callable[[], np.ndarray], when: str) -> np.ndarray:
@@ -94,6 +128,8 @@ def _guarded(call: Callable[[], np.ndarray], when: str) -> np.ndarray:
             return call()
     except ExpressionError:
         raise
+    except Refused as error:
+        raise ExpressionError(str(error)) from error
     except Exception as error:
         said = f"{type(error).__name__}: {error}".rstrip(".")
         msg = f"The function failed while it {when}: {said}. {ADVICE}"

@@ -4,12 +4,15 @@
                                -> the same function on an array of `Term` objects
                                -> their methods, entry by entry -> lines of the recorder
 
-Only what is listed in `array_functions.py` and in `UFUNCS` goes through. All else is
-refused by name.
+Only what is listed in `array_functions.py` and in `UFUNCS` goes through. All else that an
+array or a number of numpy has is refused by name, as soon as it is looked up; and what they
+do not have, a traced array does not show either. Errors that the terms raise last as
+refusals do: where an array of numbers raises none, the function must not go on.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import wraps
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -21,8 +24,6 @@ from everyformer.targets.recorder import (
     UNKNOWN,
     Recorder,
     Term,
-    refusal,
-    refused,
 )
 
 _AS_THEY_ARE: tuple[np.ufunc, ...] = (
@@ -49,62 +50,21 @@ COMPARISONS: frozenset[np.ufunc] = frozenset({
 })  # fmt: skip
 
 
-def _rearranging(name: str) -> Callable[..., "Traced"]:
-    """A method that only moves entries: numpy's own, on the terms."""
-
-    def method(self: "Traced", *args: Any, **kwargs: Any) -> "Traced":
-        return self.like(getattr(self.terms, name)(*args, **kwargs))
-
-    method.__name__ = name
-    return method
-
-
-def _as_function(function: Callable[..., Any]) -> Callable[..., "Traced"]:
-    """A method that numpy also has as a function."""
-
-    def method(self: "Traced", *args: Any, **kwargs: Any) -> "Traced":
-        return function(self, *args, **kwargs)
-
-    method.__name__ = function.__name__
-    return method
-
-
-class Traced(NDArrayOperatorsMixin):
-    """An array of terms that behaves like an array of float64.
-
-    Views share their terms, so that assignments do what they do in numpy. It says that its
-    class is numpy's, for functions that check their argument.
+class Lines:
+    """Arrays of terms of one recorder, with and without their wrapping.
 
     Attributes:
-        terms: The terms, a numpy array of objects.
         recorder: What writes down the operations.
-
-    Example:
-        >>> recorder = Recorder()
-        >>> x = Traced.entries(recorder, seq_len=2, d_model=1)
-        >>> x.sum(-2, keepdims=True)
-        Traced(shape=(1, 1, 1))
-        >>> [node.op for node in recorder.nodes]
-        ['x', 'x', 'add']
     """
 
-    def __init__(self, terms: np.ndarray, recorder: Recorder) -> None:
-        """Wrap an array of terms; the array itself, not a copy."""
-        self.terms = terms
+    def __init__(self, recorder: Recorder) -> None:
+        """Begin with a recorder."""
         self.recorder = recorder
 
-    @classmethod
-    def entries(cls, recorder: Recorder, seq_len: int, d_model: int) -> "Traced":
-        """The input: a batch of one sequence, shape (1, n, d)."""
-        terms = np.empty((1, seq_len, d_model), dtype=object)
-        for j, i in np.ndindex(seq_len, d_model):
-            terms[0, j, i] = recorder.entry(j, i)
-        return cls(terms, recorder)
-
-    @property
-    def __class__(self) -> type[np.ndarray]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """numpy.ndarray, for functions that check their argument."""
-        return np.ndarray
+    @staticmethod
+    def is_traced(value: Any) -> bool:
+        """True for an array of terms in its wrapping."""
+        return type(value) is Traced
 
     def like(self, result: Any) -> Any:
         """Wrap what numpy made of the terms: an array, one term, or several arrays."""
@@ -119,72 +79,186 @@ class Traced(NDArrayOperatorsMixin):
 
     def lift(self, value: Any) -> np.ndarray:
         """An array of terms, from a traced array or from numbers."""
-        if isinstance(value, Traced):
-            self.recorder.term(next(value.terms.flat, 0))
-            return value.terms
+        if type(value) is Traced:
+            terms = terms_of(value)
+            self.recorder.term(next(terms.flat, 0))
+            return terms
         given = _single(value) if isinstance(value, Term) else np.asarray(value)
         terms = np.empty(given.shape, dtype=object)
         for place, entry in np.ndenumerate(given):
             terms[place] = self.recorder.term(entry)
         return terms
 
+
+def _watched(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The same method; the recorder remembers what it raises."""
+
+    @wraps(method)
+    def call(self: "Traced", *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except BaseException as error:
+            lines_of(self).recorder.failed(error)
+            raise
+
+    return call
+
+
+def _rearranging(name: str) -> Callable[..., Any]:
+    """A method that only moves entries: numpy's own, on the terms."""
+
+    def method(self: "Traced", *args: Any, **kwargs: Any) -> "Traced":
+        return lines_of(self).like(getattr(terms_of(self), name)(*args, **kwargs))
+
+    method.__name__ = name
+    return _watched(method)
+
+
+def _as_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that numpy also has as a function."""
+
+    def method(self: "Traced", *args: Any, **kwargs: Any) -> "Traced":
+        return function(self, *args, **kwargs)
+
+    method.__name__ = function.__name__
+    return _watched(method)
+
+
+def _refused(what: str, why: str) -> Callable[..., Any]:
+    """A method that only says so."""
+
+    def method(self: "Traced", *args: Any, **kwargs: Any) -> NoReturn:
+        lines_of(self).recorder.refuse(what, why)
+
+    return method
+
+
+class Traced(NDArrayOperatorsMixin):
+    """An array of terms that behaves like an array of float64, or a number of float64.
+
+    Views share their terms, so that assignments do what they do in numpy. It says that its
+    class is numpy's, for functions that check their argument. Its terms and its recorder
+    are not attributes: see `terms_of` and `lines_of`.
+
+    Example:
+        >>> recorder = Recorder()
+        >>> x = Traced.entries(recorder, seq_len=2, d_model=1)
+        >>> x.sum(-2, keepdims=True).shape
+        (1, 1, 1)
+        >>> [node.op for node in recorder.nodes]
+        ['x', 'x', 'add']
+    """
+
+    __slots__ = ("__weakref__", "_lines", "_terms")
+    __array_priority__ = 0.0
+
+    def __init__(self, terms: np.ndarray, recorder: Recorder) -> None:
+        """Wrap an array of terms; the array itself, not a copy."""
+        object.__setattr__(self, "_terms", terms)
+        object.__setattr__(self, "_lines", Lines(recorder))
+
+    @classmethod
+    def entries(
+        cls, recorder: Recorder, seq_len: int, d_model: int, batch: int = 1
+    ) -> "Traced":
+        """The input, shape (batch, n, d). Its sequences are tokens one after the other."""
+        terms = np.empty((batch, seq_len, d_model), dtype=object)
+        for b, j, i in np.ndindex(terms.shape):
+            terms[b, j, i] = recorder.entry(b * seq_len + j, i)
+        return cls(terms, recorder)
+
+    @property
+    def __class__(self) -> type[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """numpy.ndarray or numpy.float64, for functions that check their argument."""
+        return np.float64 if _is_scalar(self) else np.ndarray
+
+    def __getattribute__(self, name: str) -> Any:
+        """What numpy has and is known here; the rest is refused, or does not exist."""
+        theirs = np.float64 if _is_scalar(self) else np.ndarray
+        if name not in OF_NUMPY[theirs]:
+            msg = f"'numpy.{theirs.__name__}' object has no attribute {name!r}"
+            raise AttributeError(msg)
+        if name not in KNOWN:
+            lines_of(self).recorder.refuse(*CONVERSIONS.get(name, (f"x.{name}", UNKNOWN)))
+        return object.__getattribute__(self, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refused, whether numpy has it or not."""
+        lines_of(self).recorder.refuse(f"The assignment to x.{name}", UNKNOWN)
+
+    def __dir__(self) -> list[str]:
+        """What numpy has."""
+        return dir(np.float64 if _is_scalar(self) else np.ndarray)
+
+    @_watched
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any
     ) -> Any:
         """A function of numbers, entry by entry, or its reduction."""
+        lines = lines_of(self)
+        refuse = lines.recorder.refuse
         known = UFUNCS.get(ufunc)
         if known is None:
             why = NO_BRANCHES if ufunc in COMPARISONS else UNKNOWN
-            raise refusal(f"The operation {ufunc.__name__}", why)
+            refuse(f"The operation {ufunc.__name__}", why)
         if method not in {"__call__", "reduce", "accumulate", "outer"}:
-            raise refusal(f"The method {ufunc.__name__}.{method}", UNKNOWN)
-        check_dtype(kwargs.pop("dtype", None))
+            refuse(f"The method {ufunc.__name__}.{method}", UNKNOWN)
+        check_dtype(lines.recorder, kwargs.pop("dtype", None))
         if "initial" in kwargs:
-            kwargs["initial"] = self.recorder.term(kwargs["initial"])
+            kwargs["initial"] = lines.recorder.term(kwargs["initial"])
         places = [place for place in kwargs.pop("out", ()) if place is not None]
         for place in places:
-            if not isinstance(place, Traced):
-                raise refusal(
+            if type(place) is not Traced:
+                refuse(
                     f"The result of {ufunc.__name__} in an array of numbers",
                     "Entries of x have no value yet; begin with np.zeros_like(x)",
                 )
         run = getattr(known, method)
-        terms = [self.lift(value) for value in inputs]
+        terms = [lines.lift(value) for value in inputs]
         if not places or _is_scalar(places[0]):  # numpy's scalars are replaced, not changed
-            return self.like(run(*terms, **kwargs))
-        run(*terms, out=tuple(place.terms for place in places), **kwargs)
+            return lines.like(run(*terms, **kwargs))
+        run(*terms, out=tuple(terms_of(place) for place in places), **kwargs)
         return places[0]
 
+    @_watched
     def __array_function__(
         self, func: Callable[..., Any], types: Any, args: Any, kwargs: Any
     ) -> Any:
         """A function of arrays."""
-        known = FUNCTIONS.get(func)
+        lines, known = lines_of(self), FUNCTIONS.get(func)
         if known is None:
             name = f"{func.__module__}.{func.__name__}"
-            raise refusal(f"The function {name}", UNKNOWN)
-        return known(self, *args, **kwargs)
+            lines.recorder.refuse(f"The function {name}", UNKNOWN)
+        return known(lines, *args, **kwargs)
 
+    @_watched
     def __getitem__(self, key: Any) -> "Traced":
         """A view or a copy, as in numpy."""
-        return self.like(self.terms[key])
+        return lines_of(self).like(terms_of(self)[key])
 
+    @_watched
     def __setitem__(self, key: Any, value: Any) -> None:
         """Replace entries by terms or numbers."""
-        terms = self.lift(value)
-        self.terms[key] = terms[()] if terms.ndim == 0 else terms
+        terms = lines_of(self).lift(value)
+        terms_of(self)[key] = terms[()] if terms.ndim == 0 else terms
 
+    @_watched
     def __len__(self) -> int:
         """The length of the first axis."""
-        return len(self.terms)
+        return len(terms_of(self))
 
+    @_watched
     def __iter__(self) -> Iterator["Traced"]:
         """Along the first axis."""
-        return (self[k] for k in range(len(self.terms)))
+        return (self[k] for k in range(len(terms_of(self))))
 
-    def __repr__(self) -> str:
-        """The shape; the terms are too many."""
-        return f"Traced(shape={self.shape})"
+    @_watched
+    def __hash__(self) -> int:
+        """numpy's numbers have one, its arrays have not."""
+        if not _is_scalar(self):
+            msg = "unhashable type: 'numpy.ndarray'"
+            raise TypeError(msg)
+        lines_of(self).recorder.refuse("The hash of an entry of x", NO_NUMBER)
 
     def __copy__(self) -> "Traced":
         """A copy of the array, of the same terms."""
@@ -197,17 +271,17 @@ class Traced(NDArrayOperatorsMixin):
     @property
     def shape(self) -> tuple[int, ...]:
         """The lengths of the axes."""
-        return self.terms.shape
+        return terms_of(self).shape
 
     @property
     def ndim(self) -> int:
         """The number of axes."""
-        return self.terms.ndim
+        return terms_of(self).ndim
 
     @property
     def size(self) -> int:
         """The number of entries."""
-        return self.terms.size
+        return terms_of(self).size
 
     @property
     def dtype(self) -> "np.dtype[np.float64]":
@@ -217,18 +291,20 @@ class Traced(NDArrayOperatorsMixin):
     @property
     def T(self) -> "Traced":
         """The axes in reverse order."""
-        return self.like(self.terms.T)
+        return lines_of(self).like(terms_of(self).T)
 
     @property
     def mT(self) -> "Traced":
         """The last two axes exchanged."""
-        return self.like(np.swapaxes(self.terms, -1, -2))
+        return self.swapaxes(-1, -2)
 
+    @_watched
     def astype(self, dtype: Any, **kwargs: Any) -> "Traced":
         """A copy, if the numbers would stay float64."""
-        check_dtype(dtype)
+        check_dtype(lines_of(self).recorder, dtype)
         return self.copy()
 
+    @_watched
     def sort(self, axis: int = -1) -> None:
         """Sort in place."""
         self[...] = np.sort(self, axis=axis)  # pyright: ignore[reportArgumentType, reportCallIssue]
@@ -257,19 +333,61 @@ class Traced(NDArrayOperatorsMixin):
     trace = _as_function(np.trace)
     var = _as_function(np.var)
 
-    __array__ = refused(
-        "The conversion of x to an array of numbers (np.asarray)",
-        f"{NO_NUMBER}; use np.stack for lists, x.copy() for copies",
-    )
-    __bool__ = refused("A condition on x (bool, if, and, or)", NO_BRANCHES)
-    __float__ = refused("The conversion float(x)", NO_NUMBER)
-    __int__ = refused("The conversion int(x)", NO_NUMBER)
-    __complex__ = refused("The conversion complex(x)", NO_NUMBER)
-    __index__ = refused("An entry of x as an index", NO_NUMBER)
+
+terms_of: Callable[[Traced], np.ndarray] = vars(Traced)["_terms"].__get__
+"""The terms, a numpy array of objects."""
+
+lines_of: Callable[[Traced], Lines] = vars(Traced)["_lines"].__get__
+"""What the array belongs to."""
+
+_AS_NUMBERS = (
+    "The conversion of x to an array of numbers (np.asarray)",
+    f"{NO_NUMBER}; use np.stack for lists, x.copy() for copies",
+)
+_AS_TEXT = ("The text of x (print, repr, str, format)", NO_NUMBER)
+CONVERSIONS: dict[str, tuple[str, str]] = {
+    **dict.fromkeys(("__array__", "__array_interface__", "__array_struct__"), _AS_NUMBERS),
+    **dict.fromkeys(("__buffer__", "__dlpack__"), _AS_NUMBERS),
+    **dict.fromkeys(("__repr__", "__str__", "__format__"), _AS_TEXT),
+    "__bool__": ("A condition on x (bool, if, and, or)", NO_BRANCHES),
+    "__float__": ("The conversion float(x)", NO_NUMBER),
+    "__int__": ("The conversion int(x)", NO_NUMBER),
+    "__complex__": ("The conversion complex(x)", NO_NUMBER),
+    "__index__": ("An entry of x as an index", NO_NUMBER),
+    "__contains__": ("The question whether a number is in x", NO_BRANCHES),
+}
+"""What would need a value of x, and why it is refused."""
+
+OF_NUMPY: dict[type, frozenset[str]] = {
+    kind: frozenset(dir(kind)) for kind in (np.ndarray, np.float64)
+}
+"""What numpy's arrays and numbers have."""
+
+_OF_PYTHON = frozenset({
+    "__class__", "__class_getitem__", "__delattr__", "__dir__", "__doc__",
+    "__getattribute__", "__hash__", "__init__", "__init_subclass__", "__module__",
+    "__new__", "__setattr__", "__subclasshook__",
+})  # fmt: skip
+KNOWN: frozenset[str] = _OF_PYTHON | {
+    name for base in (Traced, NDArrayOperatorsMixin) for name in vars(base)
+}
+"""What a traced array has of it."""
+
+
+def _refuse_the_rest() -> None:
+    """Python looks up special methods in the class: there they are refused by name."""
+    for name in frozenset(CONVERSIONS).union(*OF_NUMPY.values()) - KNOWN:
+        if name.startswith("__"):
+            reason = CONVERSIONS.get(name, (f"x.{name}", UNKNOWN))
+            setattr(Traced, name, _refused(*reason))
+
+
+_refuse_the_rest()
 
 
 def _is_scalar(array: Traced) -> bool:
-    return array.ndim == 0 and not array.terms.flags.writeable
+    terms = terms_of(array)
+    return terms.ndim == 0 and not terms.flags.writeable
 
 
 def _single(term: Term) -> np.ndarray:
