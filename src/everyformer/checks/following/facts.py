@@ -27,10 +27,14 @@ class Facts:
             of them; None where this is not known.
         zero: Whether T is 0 for x = 0.
         heard: Which tokens an entry may depend on; None where this is not known.
-        rows: Dimensions along which tokens lie, whatever was added to them; None where this
-            is not known.
-        means: Whether every sum over tokens on the way to T had weights with sum 1.
-        blocked: True where an entry may be -inf; None where this is not known.
+        rows: Dimensions of size n along which tokens lie in their order, whatever was added
+            to them; None where this is not known.
+        means: Whether every sum over tokens on the way to T had weights with sum 1: with
+            such sums and their weights held fixed, the entry at i_1, .., i_r along `rows`
+            depends on the tokens i_1, .., i_r alone. So it is False where `rows` is None.
+            Weights themselves (`weighs`) are fit for such a sum and nothing else.
+        blocked: True where an entry may be -inf, all others being finite but for overflow;
+            None where this is not known.
         hidden: True where an entry is -inf for certain; None where this is not known.
         silent: True where an entry is 0 for certain; None where this is not known.
         least: A lower bound of all entries.
@@ -54,18 +58,29 @@ class Facts:
     silent: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
-        """A dimension of size 1 is uniform; what does not depend on x hears no token."""
+        """What follows from other fields.
+
+        A dimension of size 1 is uniform. What does not depend on x hears no token and no
+        tokens lie along it; where tokens lie nobody knows, they may have been added up.
+        """
         single = {k for k, size in enumerate(self.shape) if size == 1}
         copied = frozenset(self.copied | single)
         uniform = frozenset(self.uniform | copied)
         object.__setattr__(self, "uniform", uniform)
         object.__setattr__(self, "copied", copied if self.depends else uniform)
         object.__setattr__(self, "heard", self.heard if self.depends else ())
+        object.__setattr__(self, "rows", self.rows if self.depends else frozenset())
+        object.__setattr__(self, "means", self.means and self.rows is not None)
 
     @property
     def is_finite(self) -> bool:
         """Whether no entry can be -inf."""
         return self.blocked is not None and not bool(self.blocked.any())
+
+    @property
+    def weighs(self) -> bool:
+        """Whether these are weights over tokens: each hears all tokens that it weighs."""
+        return self.sums_to_one is not None and self.sums_to_one in (self.rows or ())
 
     def dim(self, index: int) -> int:
         """A dimension counted from the front."""
@@ -95,7 +110,9 @@ def constant(value: torch.Tensor) -> Facts:
         if value.numel() and bool((value == value.narrow(k, 0, 1)).all())
     )
     blocked: torch.Tensor | None = FINITE
-    if value.is_floating_point():
+    if value.is_complex():
+        blocked = FINITE if bool(torch.isfinite(value).all()) else None
+    elif value.is_floating_point():
         good = torch.isfinite(value) | (value == -torch.inf)
         blocked = value == -torch.inf if bool(good.all()) else None
     zero = not bool(value.any())

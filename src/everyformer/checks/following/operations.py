@@ -11,7 +11,7 @@ import torch
 
 from everyformer.checks.following import pointwise, products, shapes
 from everyformer.checks.following.facts import unknown
-from everyformer.checks.following.registry import RULES, tensors_of
+from everyformer.checks.following.registry import RULES, by_position, tensors_of
 
 __all__ = ["apply", "pointwise", "products", "shapes"]
 
@@ -25,9 +25,10 @@ def apply(op: Any, args: Sequence[Any], kwargs: dict[str, Any], shape: Any) -> A
     inputs = tensors_of((args, tuple(kwargs.values())))
     if getattr(op, "namespace", "") != "aten":
         return unknown(shape, inputs)
+    args, kwargs = by_position(op, args, kwargs)
     if name in RULES:
         return RULES[name](*args, **kwargs, shape=shape)
-    tags = getattr(op, "tags", ())
+    tags = op.tags
     if torch.Tag.pointwise in tags and torch.Tag.nondeterministic_seeded not in tags:
         return pointwise.pointwise(name, args, kwargs, shape)
     return unknown(shape, inputs)

@@ -62,9 +62,16 @@ FINITE_ON_FINITE = ZERO_AT_ZERO | frozenset(
 
 
 def pointwise(name: str, args: Sequence[Any], kwargs: Any, shape: Shape) -> Facts:
-    """An operation on entries, with broadcasting."""
+    """An operation on entries, with broadcasting.
+
+    An entry of the result is one function, the same everywhere, of the entries of the
+    operands that meet there. So it is constant where all of them are; it moves with the
+    tokens where each of them moves or has copies; it hears what they hear.
+    """
     inputs = tensors_of((args, tuple(kwargs.values())))
     rank = len(shape)
+    if shape != torch.broadcast_shapes(*(f.shape for f in inputs)):
+        return unknown(shape, inputs)
 
     def along(dims: Callable[[Facts], Dims]) -> Dims:
         """Dimensions that all operands have, or that they are copied along."""
@@ -81,9 +88,8 @@ def pointwise(name: str, args: Sequence[Any], kwargs: Any, shape: Shape) -> Fact
         finite = all(f.zero or f.is_finite for f in inputs) and _are_finite(scalars)
         zero = any(f.zero for f in inputs) and finite
     if name == "div":
-        zero = (
-            inputs[0].zero and _are_finite(scalars) and _stays_finite(name, inputs, scalars)
-        )
+        finite = _are_finite(scalars) and all(f.is_finite for f in inputs[1:])
+        zero = inputs[0].zero and finite and _stays_finite(name, args, scalars)
     return Facts(
         shape,
         any(f.depends for f in inputs),
@@ -96,7 +102,7 @@ def pointwise(name: str, args: Sequence[Any], kwargs: Any, shape: Shape) -> Fact
         hidden=_hidden(name, args, kwargs, shape),
         silent=_silent(name, inputs, scalars, shape),
         rows=rows_together(inputs, rank),
-        means=all(f.means for f in inputs),
+        means=all(f.means and not f.weighs for f in inputs),
         least=_least(name, args, kwargs),
     )
 
@@ -111,7 +117,7 @@ def _least(name: str, args: Sequence[Any], kwargs: Any) -> float:
         (name == "pow" and second in (2, 4)) or (name == "mul" and second is first)
     ):
         return 0.0
-    if name == "add" and not kwargs:
+    if name == "add" and len(args) == 2 and not kwargs:
         other = second.least if isinstance(second, Facts) else second
         return first.least + other if isinstance(other, float | int) else -math.inf
     if name in ("mul", "div") and isinstance(second, float | int) and second > 0:
@@ -119,20 +125,23 @@ def _least(name: str, args: Sequence[Any], kwargs: Any) -> float:
     return -math.inf
 
 
-def _stays_finite(name: str, inputs: list[Facts], scalars: Sequence[Any]) -> bool:
+def _stays_finite(name: str, args: Sequence[Any], scalars: Sequence[Any]) -> bool:
     """Whether finite operands have a finite result, but for overflow."""
     if name in FINITE_ON_FINITE:
         return True
+    first = args[0] if args and isinstance(args[0], Facts) else None
+    if first is None:
+        return False  # such as 0 ** x, which is infinite at -1
     if name in ("rsqrt", "reciprocal", "log"):
-        return inputs[0].least > 0
+        return first.least > 0
     if name == "sqrt":
-        return inputs[0].least >= 0
+        return first.least >= 0
+    by = args[1] if len(args) > 1 else None
     if name == "pow":
-        return len(inputs) == 1 and all(isinstance(s, int) and s >= 0 for s in scalars)
-    if name == "div" and len(inputs) == 2:
-        by = inputs[1]
+        return isinstance(by, float | int) and by >= 0 and float(by).is_integer()
+    if name == "div" and isinstance(by, Facts):
         return by.least > 0 or (by.value is not None and bool(by.value.all()))
-    return name == "div" and len(inputs) == 1 and all(scalars)
+    return name == "div" and all(scalars)
 
 
 def _are_finite(scalars: Sequence[Any]) -> bool:
@@ -148,6 +157,8 @@ def _blocked(
         fill = fill.value if isinstance(fill, Facts) else fill
         if inputs[0].blocked is None or mask is None or fill is None:
             return None
+        if not float(fill) < math.inf:
+            return None
         filled = mask & (float(fill) == -math.inf)
         return (inputs[0].blocked | filled).broadcast_to(shape)
     if name == "where" and len(inputs) == 3:
@@ -160,7 +171,7 @@ def _blocked(
     scalars = [a for a in (*args, *kwargs.values()) if isinstance(a, Number)]
     if not _are_finite(scalars):
         return None
-    if name == "add" and all(f.blocked is not None for f in inputs):
+    if name == "add" and not kwargs and all(f.blocked is not None for f in inputs):
         blocked = FINITE
         for fact in inputs:
             assert fact.blocked is not None, "asked above"  # noqa: S101
@@ -168,7 +179,7 @@ def _blocked(
         return blocked.broadcast_to(shape)
     if not all(f.is_finite for f in inputs) or not inputs:
         return None
-    return FINITE if _stays_finite(name, inputs, scalars) else None
+    return FINITE if _stays_finite(name, args, scalars) else None
 
 
 def _hidden(
@@ -224,9 +235,13 @@ def where(choice: Facts, *operands: Any, shape: Shape) -> Facts:
     return pointwise("where", (choice, *operands), {}, shape)
 
 
-@rule("clone", "_to_copy", "alias", "contiguous", "detach", "lift_fresh_copy", "dropout")
-def same(x: Facts, *args: Any, shape: Shape, **kwargs: Any) -> Facts:
-    """The same numbers (dropout: of a module that is not in training)."""
-    if args and args[-1] is True:
-        return unknown(shape, [x])
+@rule("clone", "_to_copy", "alias", "contiguous", "detach", "lift_fresh_copy")
+def same(x: Facts, *, shape: Shape, **_: Any) -> Facts:
+    """The same numbers; `walk` drops what rounding to another dtype breaks."""
     return replace(x, value=None)
+
+
+@rule("dropout")
+def dropout(x: Facts, p: float, train: bool, *, shape: Shape) -> Facts:
+    """The same numbers, outside training."""
+    return unknown(shape, [x]) if train else replace(x, value=None)

@@ -6,6 +6,7 @@ values are the same for all keys, the result is that value, the same for all que
 added to its logits.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,11 +30,18 @@ from everyformer.checks.following.registry import (
 from everyformer.checks.following.shapes import permute
 from everyformer.papers import LUO2022, implements
 
+SMALLEST = 2.0**-126
+"""An epsilon that is 0 neither in float32 nor in float64."""
+
 
 @rule("softmax", "_softmax", "_safe_softmax")
 @implements(LUO2022, "Theorem 2")
 def softmax(x: Facts, dim: int, *_: Any, shape: Shape, **__: Any) -> Facts:
-    """Weights that sum to 1, provided that no row is blocked altogether."""
+    """Weights that sum to 1, provided that no row is blocked altogether.
+
+    Along every dimension, `dim` too, a softmax of permuted numbers is permuted, and that of
+    equal numbers equal. An entry hears all of its row that is not -inf for certain.
+    """
     own = x.dim(dim)
     some_key = False
     if x.blocked is not None:
@@ -49,14 +57,18 @@ def softmax(x: Facts, dim: int, *_: Any, shape: Shape, **__: Any) -> Facts:
         heard=normalised(x.heard, own, shape, counts),
         blocked=FINITE if some_key else None,
         rows=x.rows,
-        means=x.means,
+        means=x.means and not x.weighs and (some_key or own not in (x.rows or ())),
         silent=x.hidden if some_key else None,
     )
 
 
 @rule("matmul", "mm", "bmm")
 def matmul(a: Facts, b: Facts, *, shape: Shape) -> Facts:
-    """Products of matrices: result[.., i, j] = sum_k a[.., i, k] b[.., k, j]."""
+    """Products of matrices: result[.., i, j] = sum_k a[.., i, k] b[.., k, j].
+
+    Equal rows of a give equal rows. So do weights with sum 1, if b has equal rows that are
+    finite: sum_k a_ik b_j = b_j, while 0 times infinity would not be a number.
+    """
     if len(a.shape) < 2 or len(b.shape) < 2:
         return unknown(shape, [a, b])
     rank = len(shape)
@@ -68,9 +80,9 @@ def matmul(a: Facts, b: Facts, *, shape: Shape) -> Facts:
         for d in range(rank - 2)
         if all((own := aligned(f, d, rank)) is None or own in f.uniform for f in (a, b))
     }
-    if row in a.uniform or (a.sums_to_one == key and key_b in b.uniform):
+    if row in a.uniform or (a.sums_to_one == key and key_b in b.uniform and b.is_finite):
         uniform.add(i)
-    if column in b.uniform or (b.sums_to_one == key_b and key in a.uniform):
+    if column in b.uniform or (b.sums_to_one == key_b and key in a.uniform and a.is_finite):
         uniform.add(j)
     counts = open_pairs(a.silent, a.shape) if b.is_finite else None
     return Facts(
@@ -103,13 +115,16 @@ def _adds_up_by_means(a: Facts, b: Facts) -> bool:
         return False
     key, key_b = len(a.shape) - 1, len(b.shape) - 2
     if key not in a.rows and key_b not in b.rows:
-        return True
-    left = a.sums_to_one == key and key_b in b.rows
-    return left or (b.sums_to_one == key_b and key in a.rows)
+        return not (a.weighs or b.weighs)
+    left = a.sums_to_one == key and key_b in b.rows and not b.weighs
+    return left or (b.sums_to_one == key_b and key in a.rows and not a.weighs)
 
 
 def _product_moves(a: Facts, b: Facts, rank: int) -> frozenset[int] | None:
-    """Keys that move in one factor move in the other, or it has copies there."""
+    """Keys that move in one factor move in the other, or it has copies there.
+
+    Then the sum has the same terms in another order.
+    """
     if a.moves is None or b.moves is None:
         return None
     key, key_b = len(a.shape) - 1, len(b.shape) - 2
@@ -164,12 +179,17 @@ def attention(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
     shape: Shape,
-    **kwargs: Any,
 ) -> Facts:
-    """softmax(q k^T + mask) v."""
+    """softmax(scale q k^T + mask) v; a finite scale changes no fact of the logits.
+
+    A causal mask goes by places: it tells queries and keys apart, whatever they are.
+    """
     inputs = [q, k, v] + ([] if attn_mask is None else [attn_mask])
-    if dropout_p or kwargs.get("enable_gqa") or any(len(f.shape) < 2 for f in inputs):
+    known = dropout_p == 0 and not enable_gqa and (scale is None or math.isfinite(scale))
+    if not known or any(len(f.shape) < 2 for f in inputs):
         return unknown(shape, inputs)
     keys = k.shape[-2]
     scores = (*shape[:-1], keys)
@@ -213,7 +233,10 @@ def layer_norm(
     *_: Any,
     shape: Shape,
 ) -> Facts:
-    """(x - mean) / deviation over the last dimensions, times weight, plus bias."""
+    """(x - mean) / deviation over the last dimensions, times weight, plus bias.
+
+    If tokens lie along one of these, they are added up with equal weights.
+    """
     first = len(shape) - len(normalised)
     moves = x.moves
     if moves is None or any(d >= first for d in moves):
@@ -223,11 +246,11 @@ def layer_norm(
         x.depends,
         frozenset(d for d in x.uniform if d < first),
         moves=moves,
-        zero=x.zero and eps > 0,
+        zero=x.zero and eps >= SMALLEST,
         heard=renamed(x.heard, {d: d for d in range(first)}, shape),
-        blocked=FINITE if x.is_finite and eps > 0 else None,
+        blocked=FINITE if x.is_finite and eps >= SMALLEST else None,
         rows=x.rows,
-        means=x.means and x.rows is not None and all(d < first for d in x.rows),
+        means=x.means and not x.weighs and all(d < first for d in x.rows or ()),
     )
     for name, term in (("mul", weight), ("add", bias)):
         if term is not None:
@@ -237,7 +260,7 @@ def layer_norm(
 
 @rule("embedding")
 def embedding(table: Facts, index: Facts, *_: Any, shape: Shape, **__: Any) -> Facts:
-    """Rows of a table."""
+    """Rows of a table that does not depend on x: row number index[..] at [.., :]."""
     if table.depends:
         return unknown(shape, [table, index])
     return Facts(
@@ -248,5 +271,5 @@ def embedding(table: Facts, index: Facts, *_: Any, shape: Shape, **__: Any) -> F
         heard=index.heard,
         blocked=FINITE if table.is_finite else None,
         rows=index.rows,
-        means=index.means,
+        means=index.means and not index.weighs,
     )

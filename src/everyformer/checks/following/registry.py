@@ -1,6 +1,6 @@
 """The rules of operations, by name, and what several of them need."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from everyformer.checks.following.facts import Dims, Facts
@@ -18,6 +18,20 @@ def rule(*names: str) -> Callable[[R], R]:
         return function
 
     return register
+
+
+def by_position(
+    op: Any, args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments as rules take them: by position, where the operation allows both ways."""
+    found, named = list(args), dict(kwargs)
+    places = [one for one in op._schema.arguments if not one.kwarg_only]
+    for k in range(len(found), len(places)):
+        if not any(one.name in named for one in places[k:]):
+            break
+        default = places[k].default_value if places[k].has_default_value() else None
+        found.append(named.pop(places[k].name, default))
+    return found, named
 
 
 def tensors_of(args: Any) -> list[Facts]:

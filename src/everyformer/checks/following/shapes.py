@@ -20,30 +20,57 @@ from everyformer.checks.following.registry import (
 
 @rule("gather")
 def gather(x: Facts, dim: int, index: Facts, *_: Any, shape: Shape, **__: Any) -> Facts:
-    """Entries along one dimension; tokens stay along the others."""
+    """Entries along one dimension; tokens stay along the others.
+
+    A place that is known takes an entry from the same token, if tokens do not lie along
+    `dim` and the other dimensions are taken whole.
+    """
     found = data_movement(x, index, shape=shape)
     own = x.dim(dim)
     others = [k for k in range(len(shape)) if k != own]
     whole = all(shape[k] == x.shape[k] for k in others)
     if x.rows is None or own in x.rows or index.depends or not whole:
         return found
-    return replace(found, rows=x.rows, means=x.means)
+    return replace(found, rows=x.rows, means=x.means and not x.weighs)
 
 
-@rule("index_select", "index", "roll", "flip", "repeat", "repeat_interleave")
+@rule("index_select", "index", "roll", "flip", "repeat")
 def data_movement(x: Facts, *args: Any, shape: Shape, **kwargs: Any) -> Facts:
-    """Entries of x in another order: nothing is known of where they are."""
+    """Entries of x in another order: nothing is known of where they are.
+
+    All of them are 0 at x = 0 if x is, wherever they come from.
+    """
     inputs = [x, *tensors_of((args, tuple(kwargs.values())))]
     blocked = FINITE if x.is_finite else None
     return replace(unknown(shape, inputs), blocked=blocked, zero=x.zero)
 
 
-@rule("mean", "sum", "amax", "amin", "var", "std")
-def reduction(
-    x: Facts, dims: Any = None, keepdim: bool = False, *_: Any, shape: Shape, **kwargs: Any
+@rule("var", "std")
+def variance(
+    x: Facts,
+    dims: Any = None,
+    *,
+    correction: Any = None,
+    keepdim: bool = False,
+    shape: Shape,
 ) -> Facts:
-    """A symmetric function of the entries along some dimensions."""
-    keepdim = kwargs.get("keepdim", keepdim)
+    """Finite, and 0 at 0, only if more entries than `correction` come together."""
+    found = reduction(x, dims, keepdim, shape=shape)
+    entries = math.prod(x.shape) // max(math.prod(shape), 1)
+    if entries > (1 if correction is None else correction):
+        return found
+    return replace(found, zero=False, blocked=None)
+
+
+@rule("mean", "sum", "amax", "amin")
+def reduction(
+    x: Facts, dims: Any = None, keepdim: bool = False, *, shape: Shape, **_: Any
+) -> Facts:
+    """A symmetric function of the entries along some dimensions.
+
+    The order of tokens that are summed does not matter, so other dimensions move as they
+    did. A sum over tokens has weights 1 or 1/n, which no softmax made.
+    """
     if dims is None or dims == []:
         dims = range(len(x.shape))
     if isinstance(dims, int):
@@ -52,17 +79,17 @@ def reduction(
     kept = [d for d in range(len(x.shape)) if d not in gone]
     place = {d: (d if keepdim else k) for k, d in enumerate(kept)}
     moves = None if x.moves is None else frozenset(place[d] for d in x.moves - gone)
-    several = math.prod(x.shape[d] for d in gone) > 1  # else a variance is no number
+    some = math.prod(x.shape[d] for d in gone) > 0  # else a mean is 0 / 0
     return Facts(
         shape,
         x.depends,
         frozenset(place[d] for d in x.uniform - gone),
         moves=moves,
-        zero=x.zero and several,
+        zero=x.zero and some,
         heard=renamed(x.heard, place, shape),
-        blocked=FINITE if x.is_finite and several else None,
+        blocked=FINITE if x.is_finite and some else None,
         rows=None if x.rows is None else frozenset(place[d] for d in x.rows - gone),
-        means=x.means and x.rows is not None and not x.rows & gone,
+        means=x.means and not x.weighs and not (x.rows or frozenset()) & gone,
         least=0.0 if x.least >= 0 else -math.inf,
     )
 
@@ -75,6 +102,9 @@ def _renamed(
     copies: AbstractSet[int] = frozenset(),
 ) -> Facts:
     """Facts of a tensor whose dimensions have new numbers; those left out are lost.
+
+    If tokens moved or lay along one that is lost, where they are now is not known. Sums
+    along it are lost too: a part of a row that sums to 1 has another sum.
 
     `more` are uniform, and `copies` copied, beside those that were.
     """
@@ -135,7 +165,12 @@ def t(x: Facts, *, shape: Shape) -> Facts:
 
 @rule("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "unflatten", "flatten")
 def view(x: Facts, *args: Any, shape: Shape, **__: Any) -> Facts:
-    """Dimensions merged and split; a dimension keeps its facts where it stays whole."""
+    """Dimensions merged and split; a dimension keeps its facts where it stays whole.
+
+    Both shapes list the same entries in the same order. Where the products of the leading
+    sizes agree, so do the groups of indices; within a group all entries are equal if they
+    are along each of its dimensions.
+    """
     if any(isinstance(arg, torch.dtype) for arg in args) or 0 in x.shape:
         return unknown(shape, [x])
     place: dict[int, int] = {}
@@ -195,7 +230,7 @@ def expand(x: Facts, *_: Any, shape: Shape, **__: Any) -> Facts:
 
 @rule("select")
 def select(x: Facts, dim: int, index: int, *, shape: Shape) -> Facts:
-    """One entry along a dimension."""
+    """One entry along a dimension; a single token if they lie there, so these are lost."""
     own = x.dim(dim)
     kept = [d for d in range(len(x.shape)) if d != own]
     place = {d: k for k, d in enumerate(kept)}
@@ -213,14 +248,14 @@ def slice_(
     *,
     shape: Shape,
 ) -> Facts:
-    """A part of a dimension."""
+    """A part of a dimension: its tokens have other places now, so these are lost."""
     own = x.dim(dim)
     if shape == x.shape:
         return replace(x, value=None)
     place = {d: d for d in range(len(x.shape)) if d != own}
     more, copies = x.uniform & {own}, x.copied & {own}
     blocked = FINITE if x.is_finite else None
-    return replace(_renamed(x, place, shape, more, copies), blocked=blocked, rows=x.rows)
+    return replace(_renamed(x, place, shape, more, copies), blocked=blocked)
 
 
 @rule("split_with_sizes", "split", "chunk")
@@ -231,7 +266,11 @@ def split(x: Facts, sizes: Any, dim: int = 0, *, shape: Any) -> list[Facts]:
 
 @rule("cat")
 def cat(parts: Sequence[Facts], dim: int = 0, *, shape: Shape) -> Facts:
-    """Tensors one after the other."""
+    """Tensors one after the other; along `dim`, nothing but finiteness and zeros is kept.
+
+    Along the others the parts must agree, as in an operation on entries. Tokens that lie
+    along `dim` have other places now.
+    """
     own = dim % len(shape)
     if any(len(f.shape) != len(shape) for f in parts):
         return unknown(shape, list(parts))
@@ -239,6 +278,7 @@ def cat(parts: Sequence[Facts], dim: int = 0, *, shape: Shape) -> Facts:
     moves = moves_together(others, len(shape))
     stays = {d: d for d in range(len(shape)) if d != own}
     heard = [renamed(f.heard, stays, shape) for f in parts]
+    rows = rows_together(others, len(shape))
     return Facts(
         shape,
         any(f.depends for f in parts),
@@ -247,6 +287,6 @@ def cat(parts: Sequence[Facts], dim: int = 0, *, shape: Shape) -> Facts:
         zero=all(f.zero for f in parts),
         heard=None if None in heard else merged(h for one in heard for h in one or ()),
         blocked=FINITE if all(f.is_finite for f in parts) else None,
-        rows=rows_together(others, len(shape)),
-        means=all(f.means for f in parts),
+        rows=None if rows is None or own in rows else rows,
+        means=all(f.means and not f.weighs for f in parts),
     )

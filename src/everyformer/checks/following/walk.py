@@ -87,7 +87,7 @@ def follow(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch.export warns of its own workings
             program = _export(Calling(module, call), x)
-            return _Walk(program).run()
+            return Walk(program).run()
     except Exception as error:
         first = (str(error).strip().splitlines() or [""])[0]
         return Followed(None, obstacle=f"export: {type(error).__name__}: {first[:200]}")
@@ -101,11 +101,18 @@ def _export(module: nn.Module, x: torch.Tensor) -> ExportedProgram:
             treats an export differently.
     """
     program = torch.export.export(module, (x,), strict=False)
-    probe = torch.linspace(-1, 1, x.numel(), dtype=x.dtype).sin().reshape(x.shape)
-    with torch.no_grad():
-        found, wanted = program.module()(probe.clone()), module(probe.clone())
-    if not torch.allclose(found, wanted, rtol=1e-6, atol=1e-9, equal_nan=True):
-        raise ValueError("the exported operations compute something else")
+    wave = torch.linspace(-1, 1, x.numel(), dtype=x.dtype).sin().reshape(x.shape)
+    again = program.module()
+    for probe in (wave, torch.zeros_like(x), 30 * wave.flip(1)):
+        with torch.no_grad():
+            found, wanted = again(probe.clone()), module(probe.clone())
+        if not torch.allclose(found, wanted, rtol=1e-6, atol=1e-9, equal_nan=True):
+            raise ValueError("the exported operations compute something else")
+    return taken_apart(program)
+
+
+def taken_apart(program: ExportedProgram) -> ExportedProgram:
+    """The same program in operations that have rules, none of which writes in place."""
     table = torch.export.default_decompositions()
     for name in KEPT:
         operation, overload = name.split(".")
@@ -113,10 +120,11 @@ def _export(module: nn.Module, x: torch.Tensor) -> ExportedProgram:
     return program.run_decompositions(table)
 
 
-class _Walk:
+class Walk:
     """Facts of every node of an exported program, in order."""
 
     def __init__(self, program: ExportedProgram) -> None:
+        """Facts are found by `run`, under the names of the nodes."""
         self.program = program
         self.facts: dict[str, Any] = {}
 
@@ -153,7 +161,8 @@ class _Walk:
         args, kwargs = self._resolve(node.args), self._resolve(dict(node.kwargs))
         if node.target is operator.getitem:
             container, index = args
-            return container[index] if isinstance(container, (list, tuple)) else container
+            if isinstance(container, list):
+                return container[index]
         result = node.meta.get("val")
         if result is None:
             return None
@@ -174,11 +183,13 @@ class _Walk:
         if not isinstance(result, (list, tuple)):
             if any(fact.depends for fact in inputs):
                 raise ValueError("a number is read off the input")
+            if isinstance(result, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+                raise ValueError("a number is read off a weight")
             return result
-        shapes = [tuple(int(s) for s in r.shape) for r in result if r is not None]
+        shapes = [None if r is None else tuple(int(s) for s in r.shape) for r in result]
         if op.__name__.split(".")[0] in ("split_with_sizes", "split", "chunk"):
             return apply(op, args, kwargs, shapes)
-        return [unknown(shape, inputs) for shape in shapes]
+        return [None if shape is None else unknown(shape, inputs) for shape in shapes]
 
     def _resolve(self, args: Any) -> Any:
         if isinstance(args, torch.fx.Node):
@@ -198,18 +209,29 @@ class _Walk:
 
 
 def _careful(fact: Any, value: torch.Tensor) -> Any:
-    """Unknown booleans may block anything; what is rounded has neither sums nor bounds."""
-    if not isinstance(fact, Facts) or value.dtype in (torch.float32, torch.float64):
+    """Unknown booleans may block anything; what is rounded has neither sums nor bounds.
+
+    In float32 a sum is 1 to rounding still, and a bound is rounded as the numbers are.
+    """
+    if not isinstance(fact, Facts) or value.dtype == torch.float64:
         return fact
+    if value.dtype == torch.float32:
+        return replace(fact, least=float(torch.tensor(fact.least, dtype=torch.float32)))
     blocked = None if value.dtype == torch.bool else fact.blocked
     return replace(
-        fact, blocked=blocked, sums_to_one=None, least=-math.inf, hidden=None, silent=None
+        fact,
+        blocked=blocked,
+        sums_to_one=None,
+        means=fact.means and not fact.weighs,
+        least=-math.inf,
+        hidden=None,
+        silent=None,
     )
 
 
 def _is_function(op: Any) -> bool:
-    """Whether an operation gives the same numbers every time."""
-    if "empty" in op.__name__:
+    """Whether an operation of torch gives the same numbers every time."""
+    if "empty" in op.__name__ or getattr(op, "namespace", "") != "aten":
         return False
     return torch.Tag.nondeterministic_seeded not in getattr(op, "tags", ())
 
