@@ -109,12 +109,11 @@ class HiddenGain(RelativeAttention):
 class LateMixin:
     """After the layer in the order of classes, before nn.Module."""
 
-    def _call_impl(self, x: Tensor) -> Tensor:
+    def _call_impl(self, x: Tensor) -> Any:
         return x * 0
 
 
-class WithLateMixin(RelativeAttention, LateMixin):
-    pass
+WithLateMixin: Any = type("WithLateMixin", (RelativeAttention, LateMixin), {})
 
 
 class EarlyMixin(nn.Module):
@@ -241,7 +240,7 @@ class Forwarding(Wrapping):
 
     def __getattr__(self, name: str) -> Any:
         if name == "spec":
-            return super().__getattr__("inner").spec
+            return self._modules["inner"].spec  # type: ignore[union-attr]
         return super().__getattr__(name)
 
 
@@ -286,6 +285,22 @@ def _halved(module: nn.Module, args: Any, output: Tensor) -> Tensor:
     return output.mean(-2, keepdim=True).expand_as(output)
 
 
+def _mean(self: Any, x: Tensor) -> Tensor:
+    return x.mean(-2, keepdim=True).expand_as(x)
+
+
+def _uniform(*_: Any) -> Tensor:
+    return torch.ones(1, 2, N, N, dtype=torch.float64) / N
+
+
+def _forget(module: nn.Module, args: Any) -> Any:
+    return (0 * args[0],)
+
+
+def _ones(module: Any, args: Any) -> None:
+    module.gain.table.data = torch.ones_like(module.gain.table)
+
+
 class ZeroWeight(nn.Module):
     def forward(self, weight: Tensor) -> Tensor:
         return 0 * weight
@@ -316,10 +331,8 @@ ATTACKS: dict[str, Callable[[], nn.Module]] = {
     "a class before the layer": lambda: urpe(WithEarlyMixin),
     "a copy of another class": lambda: urpe(CopiesAnother),
     "another class at run time": edited(_another_class),
-    "forward of the object": edited(_bound(lambda self, x: x.mean(-2, True).expand_as(x))),
-    "weights of the object": edited(
-        _set(_weights=lambda *a: torch.ones(1, 2, N, N).double() / N)
-    ),
+    "forward of the object": edited(_bound(_mean)),
+    "weights of the object": edited(_set(_weights=_uniform)),
     "a spec of the object": edited(_set(spec=lambda: AttentionSpec("x", gain=True))),
     "the spec of a part": Wrapping,
     "the spec of a part, by __getattr__": Forwarding,
@@ -327,13 +340,9 @@ ATTACKS: dict[str, Callable[[], nn.Module]] = {
     "a forward hook of a part": edited(
         lambda layer: layer.out_proj.register_forward_hook(_halved)
     ),
-    "a forward pre-hook": edited(
-        lambda layer: layer.register_forward_pre_hook(lambda m, args: (0 * args[0],))
-    ),
+    "a forward pre-hook": edited(lambda layer: layer.register_forward_pre_hook(_forget)),
     "a pre-hook that drops the gain": edited(
-        lambda layer: layer.register_forward_pre_hook(
-            lambda m, args: setattr(m.gain.table, "data", 0 * m.gain.table.data + 1)
-        )
+        lambda layer: layer.register_forward_pre_hook(_ones)
     ),
     "a frozen gain": edited(lambda layer: layer.gain.requires_grad_(False)),
     "a frozen encoding": edited(

@@ -84,7 +84,7 @@ def reading_of(
     if layout not in ("auto", *LAYOUTS):
         known = ", ".join(("auto", *LAYOUTS))
         raise InputError(f"layout={layout!r} is not known. Use one of {known}.")
-    order = [one for one in LAYOUTS if layout in ("auto", one)]
+    order: list[Layout] = [one for one in LAYOUTS if layout in ("auto", one)]
     if getattr(module, "batch_first", None) is False:
         order.reverse()
 
@@ -94,13 +94,13 @@ def reading_of(
         return {one: _tried(modules, shape, one) for one in order}
 
     found = tried(2)
-    passing = [one for one in order if found[one].passes]
+    passing: list[Layout] = [one for one in order if found[one].passes]
     if len(passing) > 1:
         found = tried(max(3, seq_len))
         passing = [one for one in order if found[one].passes]
     if passing:
         return Reading(passing[0], batched=True)
-    alone = [one for one in order if found[one].alone]
+    alone: list[Layout] = [one for one in order if found[one].alone]
     if alone and layout != "auto":
         return Reading(alone[0])
     if alone == ["batch_first"] and found["batch_first"].raised:  # one sequence at a time

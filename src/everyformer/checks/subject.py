@@ -3,7 +3,7 @@
 import copy
 import io
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -146,7 +146,7 @@ class Subject:
         check_sizes(seq_len, d_model)
         if not isinstance(module, nn.Module):
             raise InputError(_not_a_module(module, seq_len, d_model))
-        if isinstance(module, torch._dynamo.OptimizedModule):
+        if hasattr(module, "_orig_mod"):  # what torch.compile returns
             msg = "a compiled module was given, which cannot be followed. Check the module "
             raise InputError(f"{msg}that was compiled: module._orig_mod.")
         try:
@@ -286,7 +286,7 @@ def _not_a_module(given: object, n: int, d: int) -> str:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet() -> Generator[None]:
     """Without what torch.export logs and prints of a module that it cannot follow."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)

@@ -203,7 +203,7 @@ class RelativeAttention(nn.Module):
             value_term=encoding is not None and encoding.has_values,
             causal=self.causal,
             query_bias=has_bias or (encoding is not None and encoding.query_bias),
-            value_bias=has_bias or self.out_proj.bias is not None,
+            value_bias=has_bias or getattr(self.out_proj, "bias", None) is not None,
             feed_forward_bias=has_bias,
             fixed_bias=encoding is not None and encoding.fixed,
             rotary=encoding is not None and encoding.rotates,

@@ -75,7 +75,7 @@ def stranger(layer: nn.Module) -> str:
     why = _changed_class(type(layer), own, layer) or _changed_object(layer, own)
     if why:
         return f"{name}: {why}"
-    for key, part in layer._modules.items():
+    for key, part in vars(layer)["_modules"].items():
         if part is None:
             continue
         if not isinstance(part, _PARTS[own].get(key, ())):
