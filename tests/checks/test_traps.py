@@ -164,7 +164,10 @@ HARD: list[Forward] = [
 
 @pytest.mark.parametrize("forward", HARD)
 def test_hard_modules_do_not_crash(forward: Forward) -> None:
-    report = check(Made(forward), N, D, trials=2)
+    """They sum over the batch too, so they are no maps of single sequences in a batch."""
+    with pytest.raises(InputError, match="changes the output of another by"):
+        check(Made(forward), N, D, trials=2)
+    report = check(Made(forward), N, D, trials=2, layout="batch_first")
     assert report.lp.verdict is not PROVED
 
 

@@ -1,5 +1,7 @@
 """The matrices that multiply the values, seen while a module runs."""
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -8,12 +10,27 @@ from torch.overrides import TorchFunctionMode
 
 from everyformer.checks.calling import call
 
+Feed = Callable[[nn.Module, torch.Tensor], torch.Tensor]
 
-def mixing_matrices(module: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
-    """The matrices that multiply the values, (heads, n, n), as far as they are seen."""
+
+class _SeenEnough(BaseException):
+    """Leaves a forward; not an Exception, so that no module takes it for one of its own."""
+
+
+def mixing_matrices(
+    module: nn.Module, x: torch.Tensor, feed: Feed = call, *, first: bool = False
+) -> list[torch.Tensor]:
+    """The matrices that multiply the values, (heads, n, n), as far as they are seen.
+
+    Args:
+        module: The module.
+        x: One sequence, (1, n, d).
+        feed: Called as feed(module, x).
+        first: Leave the forward after the first matrix that parameters have a part in.
+    """
     n = x.shape[1]
-    with _Mixing(n) as seen:
-        call(module, x)
+    with _Mixing(n, first=first) as seen, suppress(_SeenEnough):
+        feed(module, x)
     return [A.reshape(-1, n, n) for A in seen.matrices]
 
 
@@ -24,8 +41,9 @@ class _Mixing(TorchFunctionMode):
     done to one: a projected query may have the same shape.
     """
 
-    def __init__(self, seq_len: int) -> None:
+    def __init__(self, seq_len: int, *, first: bool) -> None:
         super().__init__()
+        self.first = first
         self.seq_len = seq_len
         self.matrices: list[torch.Tensor] = []
         self.pairs: dict[int, torch.Tensor] = {}
@@ -43,7 +61,7 @@ class _Mixing(TorchFunctionMode):
             and id(args[0]) in self.pairs
             and args[1].shape[-2:-1] == (self.seq_len,)
         ):
-            self.matrices.append(args[0])
+            self._see(args[0])
         result = func(*args, **kwargs)
         if isinstance(result, torch.Tensor) and self._is_square(result):
             made = product and min(args[0].ndim, args[1].ndim) >= 3
@@ -51,6 +69,11 @@ class _Mixing(TorchFunctionMode):
             if made or kept:
                 self.pairs[id(result)] = result  # kept alive, so that its id stays its own
         return result
+
+    def _see(self, matrix: torch.Tensor) -> None:
+        self.matrices.append(matrix)
+        if self.first and matrix.requires_grad:
+            raise _SeenEnough
 
     def _is_square(self, tensor: torch.Tensor) -> bool:
         return tensor.ndim >= 3 and tensor.shape[-2:] == (self.seq_len, self.seq_len)
@@ -63,4 +86,4 @@ class _Mixing(TorchFunctionMode):
         n = self.seq_len
         if q.shape[-2] == k.shape[-2] == n:
             one = torch.eye(n, dtype=v.dtype).expand(*v.shape[:-2], n, n)
-            self.matrices.append(func(q, k, one, *args[3:], **given))
+            self._see(func(q, k, one, *args[3:], **given))

@@ -1,10 +1,12 @@
 """Is it universal? All rules on one subject, and what follows from them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
 from torch import nn
 
+from everyformer.checks.evidence import against
 from everyformer.checks.finding import Finding
 from everyformer.checks.patterns import PatternReport, check_pattern
 from everyformer.checks.rule import judge
@@ -38,6 +40,16 @@ class Report:
     findings: tuple[Finding, ...]
     lp: Universality
     sup: Universality
+
+    def __post_init__(self) -> None:
+        """Nothing is PROVED universal while an obstacle is: that would be a fault here."""
+        obstacles = {rule.code for rule in RULES if rule.kind == "obstacle"}
+        held = [f for f in self.findings if f.code in obstacles]
+        proved = [f.code for f in held if f.verdict is Verdict.PROVED]
+        contradicted = [f.code for f in self.findings if f.contradicts is not None]
+        if self.lp.verdict is Verdict.PROVED and proved + contradicted:
+            msg = f"{self.subject} is PROVED universal, against {proved + contradicted}"
+            raise AssertionError(f"{msg}; please report this.")
 
     @property
     def verdict(self) -> Verdict:
@@ -87,6 +99,7 @@ def check(
     *,
     trials: int = DEFAULT_TRIALS,
     seed: int = 0,
+    layout: str = "auto",
     progress: Progress = no_progress,
 ) -> Report: ...
 
@@ -98,18 +111,22 @@ def check(
     *,
     trials: int = DEFAULT_TRIALS,
     seed: int = 0,
+    layout: str = "auto",
     progress: Progress = no_progress,
 ) -> Report | PatternReport:
     """Judge whether stacks of a layer approximate every sequence-to-sequence function.
 
     Args:
-        module: A module that maps (batch, n, d) to the same shape; or a subject; or a
-            sparse pattern, which is judged with softmax (`checks.patterns.check_pattern`
-            takes other maps, a gamma and a time limit) and needs no other argument.
+        module: A module that maps (batch, n, d), or (n, batch, d), to the same shape; or a
+            subject; or a sparse pattern, which is judged with softmax
+            (`checks.patterns.check_pattern` takes other maps, a gamma and a time limit) and
+            needs no other argument.
         seq_len: n; for a module.
         d_model: d; for a module.
         trials: Draws of the weights in which counterexamples are looked for.
         seed: What they are drawn from.
+        layout: "batch_first" or "tokens_first", for a module that takes (batch, n, d) or
+            (n, batch, d); "auto" finds out, by a batch of two.
         progress: Called as progress(what, done, total).
 
     Raises:
@@ -121,7 +138,7 @@ def check(
         if seq_len is None or d_model is None:
             msg = f"seq_len={seq_len}, d_model={d_model}: give both, to run the module."
             raise InputError(msg)
-        module = Subject.of(module, seq_len, d_model)
+        module = Subject.of(module, seq_len, d_model, layout=layout)
     if trials < 1:
         raise InputError(f"trials={trials}: at least one is needed. Leave it out for 4.")
     subject = module
@@ -129,10 +146,39 @@ def check(
     if any(finding.contradicts == "operations" for finding in findings):
         subject = subject.not_followed("a counterexample contradicts its operations")
         findings = _findings(subject, trials, seed, progress)
+    wrong = [f for f in findings if f.contradicts == "structure"]
+    if wrong:
+        why = f"{wrong[0].code}: {wrong[0].reason}"
+        return _judged(subject.doubted(why), trials, seed, progress, wrong)
+    report = _concluded(subject, findings)
+    if report.lp.verdict is Verdict.PROVED and subject.module is not None:
+        reasons = against(subject, RULES, findings, trials, seed)
+        if reasons:
+            why = f"by {report.lp.source} it would be universal, but {reasons[0]}"
+            return _judged(subject.doubted(why), trials, seed, progress)
+    return report
+
+
+def _judged(
+    subject: Subject,
+    trials: int,
+    seed: int,
+    progress: Progress,
+    kept: Sequence[Finding] = (),
+) -> Report:
+    """The report without what was believed before; findings that showed why are kept."""
+    known = {finding.code: finding for finding in kept}
+    again = _findings(subject, trials, seed, progress)
+    return _concluded(subject, tuple(known.get(one.code, one) for one in again))
+
+
+def _concluded(subject: Subject, findings: tuple[Finding, ...]) -> Report:
     named = {finding.code: finding for finding in findings}
-    lp = in_lp(subject.spec, named, subject.seq_len)
-    sup = in_sup(lp, named, subject.seq_len)
-    return Report(subject.name, subject.seq_len, subject.d_model, findings, lp, sup)
+    n = subject.seq_len
+    doubt = subject.doubt if subject.spec is not None else ""
+    lp = in_lp(subject.structure, named, n, doubt)
+    sup = in_sup(lp, named, n)
+    return Report(subject.name, n, subject.d_model, findings, lp, sup)
 
 
 def _findings(

@@ -80,11 +80,15 @@ def judge(rule: Rule, subject: Subject, trials: int, seed: int) -> Finding:
     """The verdict of a rule.
 
     PROVED comes from structure or from operations alone, never from trials. A violation
-    that is found wins over what a module says of itself.
+    that is found wins over what a module says of itself. Where structure says that some
+    weights violate the rule and none were found, operations are asked.
     """
     example, largest = _look_for_violation(rule, subject, trials, seed)
     tried = _in_words(rule, largest, trials)
     answer, how = _answer(rule, subject)
+    if how == "structure" and answer.holds is False and example is None:
+        answer, how = _unseen(rule, subject, answer)
+    said = _declared(rule, subject)
 
     def found(verdict: Verdict, how: How, reason: str) -> Finding:
         shown = example if verdict is Verdict.REFUTED else None
@@ -98,6 +102,9 @@ def judge(rule: Rule, subject: Subject, trials: int, seed: int) -> Finding:
             return found(Verdict.UNKNOWN, "nothing", reason)
         reason = f"{tried}, although its {how} says otherwise: {answer.reason}"
         return replace(found(Verdict.REFUTED, "counterexample", reason), contradicts=how)
+    if example is not None and said is not None and said.holds:
+        reason = f"{tried}, although its spec() says otherwise: {said.reason}"
+        return found(Verdict.REFUTED, "counterexample", reason)
     if example is not None:
         reason = tried if answer.holds is None else answer.reason
         return found(Verdict.REFUTED, "counterexample", reason)
@@ -108,21 +115,43 @@ def judge(rule: Rule, subject: Subject, trials: int, seed: int) -> Finding:
     if rule.measure is not None and subject.module is not None:
         tried = rule.measure(subject, trials, seed)
     parts = [part for part in (answer.reason, tried) if part]
+    if said is not None and said.holds is not None:
+        parts.append(f"its spec() does not count ({subject.doubt})")
     return found(Verdict.UNKNOWN, "nothing", "; ".join(parts) or "nothing is known")
 
 
 def _answer(rule: Rule, subject: Subject) -> tuple[Answer, How]:
-    """What structure says, or, where that decides nothing, operations."""
+    """What structure says, or, where that decides nothing, operations.
+
+    A spec that does not count for the module is a declaration: it is only told.
+    """
     answer: Answer = Answer(None, "")
     how: How = "nothing"
-    if subject.spec is not None:
-        answer, how = rule.by_structure(subject.spec, subject.seq_len), "structure"
-    decided = answer.holds is not None or (subject.spec and rule.kind != "obstacle")
+    spec = subject.structure
+    if spec is not None:
+        answer, how = rule.by_structure(spec, subject.seq_len), "structure"
+    decided = answer.holds is not None or (spec and rule.kind != "obstacle")
     if not decided and rule.by_operations is not None:
         again = rule.by_operations(subject.followed)
         if again.holds is not None or not answer.reason:
             answer, how = again, "operations"
     return answer, how
+
+
+def _unseen(rule: Rule, subject: Subject, answer: Answer) -> tuple[Answer, How]:
+    """What operations say where structure promises violations that were not found."""
+    if rule.search is not None and rule.by_operations and subject.module is not None:
+        again = rule.by_operations(subject.followed)
+        if again.holds:
+            return again, "operations"
+    return answer, "structure"
+
+
+def _declared(rule: Rule, subject: Subject) -> Answer | None:
+    """What a spec says that does not count; None if there is none, or it does."""
+    if subject.spec is None or subject.structure is not None:
+        return None
+    return rule.by_structure(subject.spec, subject.seq_len)
 
 
 def _look_for_violation(
@@ -161,14 +190,15 @@ def any_tokens(rng: np.random.Generator, n: int, d: int) -> Iterator[np.ndarray]
 
 def links(trial: Trial, X: np.ndarray) -> np.ndarray:
     """How much row k changes when token j becomes 1 - x_j, at [k, j]."""
-    out, n = trial.output(X), len(X)
-    found = np.zeros((n, n))
-    for j in range(n):
-        moved = X.copy()
-        moved[j] = 1 - moved[j]
-        change = trial.output(moved) - out
-        found[:, j] = [relative(change[k], out) for k in range(n)]
-    return found
+
+    def measure() -> np.ndarray:
+        out, places = trial.output(X), np.arange(len(X))
+        moved = np.repeat(X[None], len(X), axis=0)
+        moved[places, places] = 1 - X
+        change = np.abs(trial.outputs(moved) - out).max(axis=-1).T  # [k, j]
+        return change / max(1.0, float(np.abs(out).max()))
+
+    return trial.once("links", X, measure)
 
 
 def relative(difference: np.ndarray, output: np.ndarray) -> float:

@@ -10,6 +10,32 @@ Made from the rules themselves; `everyformer check --explain CODE` prints one. A
 a property "for all weights and inputs" (or, for conditions, "there are weights"). PROVED
 comes from the structure of a layer, or from following the operations of a module; REFUTED
 from a counterexample, or from structure; the rest is UNKNOWN, with what was measured.
+
+**Weights** are the parameters that require gradients, each free to take any value. Frozen
+parameters and buffers are part of the module: they keep their numbers when weights are
+drawn to look for counterexamples. A proof that something holds for all weights (an
+obstacle) treats frozen parameters, and buffers that operations read, as free too, so it
+holds for those that are there. A proof that there are weights (a condition, or
+universality) needs every parameter free: not frozen, not shared, not lying in the memory
+of another. Stacks consist of such layers, each with weights of its own, and of
+feed-forward layers.
+
+**Structure** is what `spec()` says. It counts only where it was written for what runs: a
+class of `everyformer.layers`, or a subclass that overrides none of its members, without
+hooks, methods or settings of the object's own, parametrisations or parts of other
+classes. Elsewhere, and for a `spec()` of your own, it is a declaration: it is shown, and
+proves nothing; `check(Subject(name, None, spec, n, d))` judges a spec by itself. And
+whatever its structure says, a module is not PROVED universal while anything that was
+measured or followed speaks against it: an obstacle that no weights violate, a
+rearrangement of the tokens that commutes with all draws, row sums that agree, or
+operations that say the contrary.
+
+**Layout.** Modules take (batch, n, d) or (n, batch, d). Which of the two is found by a
+batch of two sequences, in which one may not change the output of the other, with the
+weights it came with and with others; `batch_first` of a module is tried first. If neither
+layout passes, check refuses with the numbers; `layout=` (`--layout`) says which one to
+take, and then runs one sequence at a time. A module is run in evaluation mode: dropout
+does nothing, and batch norms use their running statistics.
 """
 
 

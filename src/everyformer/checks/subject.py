@@ -1,9 +1,12 @@
 """What is checked: a module that maps tokens to tokens, and what it says of itself."""
 
 import copy
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+import io
+import logging
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -11,9 +14,21 @@ from torch import nn
 
 from everyformer.checks.calling import call
 from everyformer.checks.following.walk import Followed, follow
+from everyformer.checks.layouts import (
+    BATCH_FIRST,
+    ISOLATED,
+    LAYOUTS,
+    Reading,
+    reading_of,
+)
 from everyformer.checks.mixing import mixing_matrices
 from everyformer.errors import InputError
-from everyformer.model.attention_spec import AttentionSpec, spec_of
+from everyformer.model.attention_spec import AttentionSpec, Description, described
+
+LARGEST_BATCH = 2**19
+"""Pairs of tokens in all sequences that are run at once."""
+
+Known = dict[tuple[str, bytes], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -23,24 +38,66 @@ class Trial:
     Attributes:
         module: The module.
         seed: What the weights were drawn from; None for those it came with.
+        reading: How it is fed.
+        known: What was measured before, by what was measured and on which input.
     """
 
     module: nn.Module
     seed: int | None
+    reading: Reading = BATCH_FIRST
+    known: Known = field(default_factory=dict, repr=False, compare=False)
 
     def output(self, X: np.ndarray) -> np.ndarray:
         """g(X), both of shape (n, d)."""
-        with torch.no_grad():
-            return call(self.module, _batch_of_one(X))[0].numpy()
+        return self.once("output", X, lambda: self._run(X[None])[0])
 
     def outputs(self, sequences: np.ndarray) -> np.ndarray:
-        """g of many sequences, both of shape (count, n, d)."""
+        """g of many sequences, both of shape (count, n, d).
+
+        As one batch, where the first and the last are what they are alone.
+        """
+        count, n, _ = sequences.shape
+        size = max(1, LARGEST_BATCH // n**2)
+        if self.reading.batched and size > 1:
+            parts = np.split(sequences, range(size, count, size))
+            found = np.concatenate([self._run(part) for part in parts])
+            ends = [k for k in {0, count - 1} if not self._is_alone(found[k], sequences[k])]
+            if not ends:
+                return found
         return np.stack([self.output(X) for X in sequences])
 
     def matrices(self, X: np.ndarray) -> list[np.ndarray]:
         """The matrices A that multiply the values, each (n, n), as far as they are seen."""
         with torch.no_grad():
-            return [A.numpy() for A in mixing_matrices(self.module, _batch_of_one(X))]
+            fed = partial(call, layout=self.reading.layout)
+            return [A.numpy() for A in mixing_matrices(self.module, _batch(X[None]), fed)]
+
+    def once(
+        self, what: str, X: np.ndarray, measure: Callable[[], np.ndarray]
+    ) -> np.ndarray:
+        """What is measured on an input, by the rule that asks first."""
+        key = (what, np.ascontiguousarray(X).tobytes())
+        if key not in self.known:
+            self.known[key] = measure()
+        return self.known[key].copy()
+
+    def _run(self, sequences: np.ndarray) -> np.ndarray:
+        try:
+            with torch.no_grad():
+                return call(self.module, _batch(sequences), self.reading.layout).numpy()
+        except Exception as error:
+            msg = (
+                f"{type(self.module).__name__} failed on {len(sequences)} sequences of "
+                f"shape {sequences.shape[1:]}, weights drawn from seed {self.seed}: "
+                f"{type(error).__name__}: {str(error).strip()[:300]}. It must run on all "
+                "inputs, with all weights."
+            )
+            raise InputError(msg) from error
+
+    def _is_alone(self, found: np.ndarray, X: np.ndarray) -> bool:
+        alone = self.output(X)
+        size = max(1.0, float(np.abs(np.nan_to_num(alone)).max()))
+        return np.allclose(found, alone, rtol=0, atol=ISOLATED * size, equal_nan=True)
 
 
 @dataclass(frozen=True)
@@ -53,6 +110,8 @@ class Subject:
         spec: What it says of itself, for all weights; None for a black box.
         seq_len: n.
         d_model: d.
+        doubt: Why its spec does not count for the module; "" where it does.
+        reading: How the module is fed.
     """
 
     name: str
@@ -60,46 +119,54 @@ class Subject:
     spec: AttentionSpec | None
     seq_len: int
     d_model: int
+    doubt: str = "its spec was not checked against the module"
+    reading: Reading = BATCH_FIRST
 
     @classmethod
     def of(
-        cls, module: nn.Module, seq_len: int, d_model: int, name: str | None = None
+        cls,
+        module: nn.Module,
+        seq_len: int,
+        d_model: int,
+        name: str | None = None,
+        layout: str = "auto",
     ) -> "Subject":
-        """Take a module that maps (batch, n, d) to the same shape.
+        """Take a module that maps (batch, n, d) or (n, batch, d) to the same shape.
+
+        Args:
+            module: The module.
+            seq_len: n.
+            d_model: d.
+            name: What it is called in reports.
+            layout: "batch_first", "tokens_first", or "auto" to find out.
 
         Raises:
             InputError: If it does not.
         """
         check_sizes(seq_len, d_model)
-        shape = (1, seq_len, d_model)
-        probe = torch.linspace(-1, 1, seq_len * d_model, dtype=torch.float64).reshape(shape)
+        if not isinstance(module, nn.Module):
+            raise InputError(_not_a_module(module, seq_len, d_model))
+        if hasattr(module, "_orig_mod"):  # what torch.compile returns
+            msg = "a compiled module was given, which cannot be followed. Check the module "
+            raise InputError(f"{msg}that was compiled: module._orig_mod.")
         try:
             own = copy.deepcopy(module).double().eval()
             for part in own.modules():
                 if getattr(part, "implementation", None) == "auto":
                     part.implementation = "reference"  # type: ignore[assignment]
-            with torch.no_grad():
-                found, again = (call(own, probe.clone()) for _ in range(2))
         except Exception as error:
-            msg = (
-                f"{type(module).__name__} cannot be run on tokens of shape {shape}: "
-                f"{type(error).__name__}: {str(error).strip()[:300]}. Give the n and d it "
-                "was made for (--n, --d), or a module whose forward takes (batch, n, d)."
-            )
-            raise InputError(msg) from error
-        if tuple(found.shape) != shape:
-            msg = (
-                f"{type(module).__name__} maps {shape} to {tuple(found.shape)}, so it is "
-                "no map of sequences to sequences of one shape. Wrap it in one that is."
-            )
-            raise InputError(msg)
-        if not torch.equal(found.nan_to_num(), again.nan_to_num()):
-            msg = (
-                f"{type(module).__name__} gives different outputs for the same input, so "
-                "nothing can be said of it. Remove its randomness or its state."
-            )
-            raise InputError(msg)
-        return cls(name or type(module).__name__, own, spec_of(module), seq_len, d_model)
+            msg = f"{type(module).__name__} cannot be copied to float64: {error}"
+            raise InputError(f"{msg}. Give a module that can.") from error
+        _refuse_randomness(own, seq_len, d_model)
+        reading = reading_of(own, seq_len, d_model, redrawn, layout)
+        said = _described(module, own, seq_len)
+        about = (name or type(module).__name__, own, said.spec, seq_len, d_model)
+        return cls(*about, said.doubt, reading)
+
+    @property
+    def structure(self) -> AttentionSpec | None:
+        """The spec, where it counts: for a spec alone, or the library's own layers."""
+        return None if self.doubt and self.module is not None else self.spec
 
     @cached_property
     def followed(self) -> Followed:
@@ -107,35 +174,56 @@ class Subject:
         if self.module is None:
             return Followed(None, obstacle="no module was given")
         x = torch.zeros(1, self.seq_len, self.d_model, dtype=torch.float64)
-        return follow(self.module, call, x)
+        with _quiet():
+            return follow(self.module, partial(call, layout=self.reading.layout), x)
 
     def not_followed(self, why: str) -> "Subject":
         """The same subject, whose operations are not to be believed."""
         again = replace(self)
-        vars(again)["followed"] = Followed(None, obstacle=why)
+        vars(again).update(followed=Followed(None, obstacle=why), known=self.known)
         return again
+
+    def doubted(self, why: str) -> "Subject":
+        """The same subject, whose spec is not to be believed."""
+        again = replace(self, doubt=why)
+        kept = {key: vars(self)[key] for key in ("followed", "known") if key in vars(self)}
+        vars(again).update(kept)
+        return again
+
+    @cached_property
+    def known(self) -> dict[int | None, Known]:
+        """What was measured with which weights."""
+        return {}
 
     def trials(self, count: int, seed: int) -> Iterator[Trial]:
         """The module as it came, then with weights drawn anew."""
         if self.module is None or count < 1:
             return
-        yield Trial(self.module, None)
+        yield self.redrawn(None)
         for k in range(count - 1):
             yield self.redrawn(seed + k)
 
     def redrawn(self, seed: int | None) -> Trial:
         """The module with weights drawn from a seed: tables, gains and biases too."""
         assert self.module is not None, "specs alone have no weights"  # noqa: S101
-        if seed is None:
-            return Trial(self.module, None)
-        own = copy.deepcopy(self.module)
-        source = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for weight in own.parameters():
-                fan = weight.shape[-1] if weight.ndim > 1 else 1
-                drawn = torch.randn(weight.shape, generator=source, dtype=torch.float64)
+        own = self.module if seed is None else redrawn(self.module, seed)
+        return Trial(own, seed, self.reading, self.known.setdefault(seed, {}))
+
+
+def redrawn(module: nn.Module, seed: int) -> nn.Module:
+    """A copy with all parameters that require gradients drawn from a seed.
+
+    Frozen parameters and buffers are part of the module, not of its weights.
+    """
+    own = copy.deepcopy(module)
+    source = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in own.parameters():
+            fan = weight.shape[-1] if weight.ndim > 1 else 1
+            drawn = torch.randn(weight.shape, generator=source, dtype=torch.float64)
+            if weight.requires_grad:
                 weight.copy_(drawn / fan**0.5)
-        return Trial(own, seed)
+    return own
 
 
 def check_sizes(seq_len: int, d_model: int) -> None:
@@ -152,6 +240,63 @@ def check_sizes(seq_len: int, d_model: int) -> None:
         raise InputError(msg)
 
 
-def _batch_of_one(X: np.ndarray) -> torch.Tensor:
+def _described(module: nn.Module, own: nn.Module, seq_len: int) -> Description:
+    """What a module says of itself: the copy that is run, and the one that was given."""
+    given, copied = described(module, seq_len), described(own, seq_len)
+    if type(module) is not type(own):
+        return replace(copied, doubt=f"its copy is of class {type(own).__name__}")
+    spec = copied.spec
+    if spec is not None and given.spec is not None:  # a copy parts what shares memory
+        fixed = dict.fromkeys((*spec.fixed, *given.spec.fixed))
+        spec = replace(spec, fixed=tuple(fixed))
+    return Description(spec, given.doubt or copied.doubt)
+
+
+def _refuse_randomness(module: nn.Module, n: int, d: int) -> None:
+    """Refuse a module that is no function.
+
+    Raises:
+        InputError: If two runs on one input differ.
+    """
+    probe = np.linspace(-1, 1, n * d).reshape(1, n, d)
+    for layout in LAYOUTS:
+        try:
+            with torch.no_grad():
+                found, again = (call(module, _batch(probe), layout) for _ in range(2))
+        except Exception:
+            continue
+        same = found.shape == again.shape
+        if not same or not torch.equal(found.nan_to_num(), again.nan_to_num()):
+            msg = (
+                f"{type(module).__name__} gives different outputs for the same input, so "
+                "nothing can be said of it. Remove its randomness or its state."
+            )
+            raise InputError(msg)
+
+
+def _not_a_module(given: object, n: int, d: int) -> str:
+    if isinstance(given, str):
+        return (
+            f"{given!r} is a name, but check takes a module. Run `everyformer check "
+            f"{given} -n {n} -d {d}`, or make the module: from everyformer.layers.by_name "
+            f"import attention_by_name; attention_by_name({given!r}, seq_len={n}, "
+            f"embed_dim={d}, num_heads=2)."
+        )
+    return f"{type(given).__name__} is not a torch.nn.Module. Give an instance of one."
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Without what torch.export logs and prints of a module that it cannot follow."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _batch(sequences: np.ndarray) -> torch.Tensor:
     """A copy: a module may write into its input."""
-    return torch.tensor(np.ascontiguousarray(X), dtype=torch.float64)[None]
+    return torch.tensor(np.ascontiguousarray(sequences), dtype=torch.float64)

@@ -109,7 +109,9 @@ def _proved(findings: Findings, code: str) -> bool:
 
 
 @implements(YUN2020, "Theorem 3")
-def in_lp(spec: AttentionSpec | None, findings: Findings, n: int) -> Universality:
+def in_lp(
+    spec: AttentionSpec | None, findings: Findings, n: int, doubt: str = ""
+) -> Universality:
     """Universal in L^p, 1 <= p < infinity, on a box in R^(n x d)?
 
     REFUTED if some token never hears some other, such as a later one: `never_hears`.
@@ -120,6 +122,12 @@ def in_lp(spec: AttentionSpec | None, findings: Findings, n: int) -> Universalit
 
     PROVED with absolute positions (Yun et al. 2020, Theorem 3), or where both conditions of
     Luo et al. 2022, Theorem 3, hold; feed-forward layers and values need biases.
+
+    Args:
+        spec: What is known of the layer by its structure; None for a black box.
+        findings: One for each rule, by code.
+        n: The length.
+        doubt: Why a spec that there is does not count.
     """
     pair = findings[APART].pair
     if pair is not None:
@@ -134,6 +142,9 @@ def in_lp(spec: AttentionSpec | None, findings: Findings, n: int) -> Universalit
             ((n - 1) / n) ** 0.5,
             "positions, absolute or relative with a gain after the softmax",
         )
+    if spec is None and doubt:
+        reason = f"its spec() proves nothing: {doubt}"
+        return Universality("L^p", Verdict.UNKNOWN, reason)
     if spec is None:
         return Universality("L^p", Verdict.UNKNOWN, "a black box is not proved by trials")
     if spec.num_heads < 2:
@@ -146,6 +157,9 @@ def in_lp(spec: AttentionSpec | None, findings: Findings, n: int) -> Universalit
         )
     if not _proved(findings, ATTENTIVE):
         reason = f"not attentive: {findings[ATTENTIVE].reason}"
+        return Universality("L^p", Verdict.UNKNOWN, reason)
+    if spec.fixed:
+        reason = f"these are not free, and theorems need all weights: {spec.fixed}"
         return Universality("L^p", Verdict.UNKNOWN, reason)
     if spec.absolute:
         return Universality(

@@ -38,7 +38,7 @@ def check(
             help="A layer of the library: none, ape, t5, t5-buckets, alibi, rotary, shaw, "
             "shaw-values, deberta, xl, swin, graphormer, urpe, or one of them with +urpe; "
             "`all` for a table of them; or file.py:attribute, a torch.nn.Module of your "
-            "own that maps (batch, n, d) to the same shape, or its class.",
+            "own that maps (batch, n, d) or (n, batch, d) to the same shape, or its class.",
             show_default=False,
         ),
     ] = None,
@@ -67,6 +67,14 @@ def check(
     seed: Annotated[
         int, typer.Option(min=0, max=2**31, help="What they are drawn from.")
     ] = 0,
+    layout: Annotated[
+        str,
+        typer.Option(
+            metavar="LAYOUT",
+            help="Where a module of your own has its tokens: batch_first, (batch, n, d), "
+            "or tokens_first, (n, batch, d); auto finds out, by a batch of two.",
+        ),
+    ] = "auto",
     pattern: Annotated[
         str | None,
         typer.Option(
@@ -213,7 +221,8 @@ def check(
         return
     with progress_bar() as progress, redirect_stdout(sys.stderr):
         progress(f"check {subject}", 0, len(RULES))
-        judged = Subject.of(load_subject(subject, n, d, heads, **flags), n, d, subject)
+        module = load_subject(subject, n, d, heads, **flags)
+        judged = Subject.of(module, n, d, subject, layout)
         if replay is None:
             report = judge(judged, trials=trials, seed=seed, progress=progress)
             code = EXIT_CODES[report.verdict]

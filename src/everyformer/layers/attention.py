@@ -19,10 +19,12 @@ from everyformer.layers.weights import (
     scores,
 )
 from everyformer.model.attention_spec import AttentionSpec
+from everyformer.model.own_classes import describes_itself
 from everyformer.ops import toeplitz_attention
 from everyformer.papers import LUO2022, implements
 
 
+@describes_itself(out_proj=nn.Linear, encoding=Encoding, gain=Gain)
 @implements(LUO2022, "Equation 8")
 class RelativeAttention(nn.Module):
     """Multi-head self-attention, tokens as rows.
@@ -177,14 +179,23 @@ class RelativeAttention(nn.Module):
             return out
         return out, weights.reshape(*x.shape[:-2], self.num_heads, n, n)
 
-    def spec(self) -> AttentionSpec:
-        """What this layer can do, whatever its numbers; feed-forward layers alike."""
+    def spec(self, seq_len: int | None = None) -> AttentionSpec:
+        """What this layer can do, whatever its numbers; feed-forward layers alike.
+
+        Args:
+            seq_len: The length in question; by default, one that the gain tells all
+                offsets apart for, if there is one.
+        """
         encoding = self.encoding
         name = "none" if encoding is None else encoding.name
         if self.gain is not None:
             name = "urpe" if encoding is None else f"{name}+urpe"
         places = {part.relative_to for part in (encoding, self.gain) if part is not None}
         has_bias = self.in_proj_bias is not None
+        rows = None
+        if self.gain is not None and seq_len is not None:
+            rows = self.gain.different_rows(seq_len, causal=self.causal)
+            rows = None if rows == seq_len else rows
         return AttentionSpec(
             name=name,
             bias=encoding is not None,
@@ -192,12 +203,14 @@ class RelativeAttention(nn.Module):
             value_term=encoding is not None and encoding.has_values,
             causal=self.causal,
             query_bias=has_bias or (encoding is not None and encoding.query_bias),
-            value_bias=has_bias,
+            value_bias=has_bias or getattr(self.out_proj, "bias", None) is not None,
             feed_forward_bias=has_bias,
             fixed_bias=encoding is not None and encoding.fixed,
             rotary=encoding is not None and encoding.rotates,
             num_heads=self.num_heads,
             relative_to="graph" if "graph" in places else "offset",
+            content=_has_inverse(self.scale),
+            gain_rows=rows,
         )
 
     def extra_repr(self) -> str:
@@ -299,6 +312,11 @@ class RelativeAttention(nn.Module):
         if wrong:
             msg = f"RelativeAttention cannot run: {'; '.join(wrong)}."
             raise InputError(msg)
+
+
+def _has_inverse(scale: float) -> bool:
+    """Whether W_Q = u / scale is a matrix of numbers."""
+    return math.isfinite(scale) and scale != 0.0 and math.isfinite(1 / scale)
 
 
 def _check_settings(

@@ -14,6 +14,7 @@ from everyformer.layers.gains import Gain, GraphGain, ToeplitzGain, WindowGain
 from everyformer.layers.graph import Graph, shortest_paths
 from everyformer.layers.positions import AbsolutePositions
 from everyformer.model.attention_spec import AttentionSpec
+from everyformer.model.own_classes import describes_itself
 
 LAYER_NAMES = (*NAMES, "swin", "graphormer", "ape", "urpe")
 """What `attention_by_name` knows; each but the last also with `+urpe`."""
@@ -79,6 +80,7 @@ def attention_by_name(
     return layer
 
 
+@describes_itself(buffers=("distance",), layer=RelativeAttention)
 class OnPath(nn.Module):
     """A layer for graphs, on the path 1 - 2 - .. - n."""
 
@@ -97,6 +99,6 @@ class OnPath(nn.Module):
         assert isinstance(out, Tensor), "weights were not asked for"  # noqa: S101
         return out
 
-    def spec(self) -> AttentionSpec:
+    def spec(self, seq_len: int | None = None) -> AttentionSpec:
         """What the layer says of itself."""
-        return self.layer.spec()
+        return self.layer.spec(seq_len)

@@ -6,8 +6,10 @@ C starts at all ones, so a layer starts as the layer without it. One gain may se
 layers: pass the same object to each.
 """
 
+import copy
 from abc import ABC, abstractmethod
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -16,12 +18,15 @@ from everyformer.errors import InputError
 from everyformer.layers.graph import RESERVED, Graph, distance_entries
 from everyformer.layers.offsets import (
     Exact,
+    LogBuckets,
     OffsetIndex,
+    T5Buckets,
     by_offset,
     check_positive,
     spread_offsets,
 )
 from everyformer.layers.window import window_entries
+from everyformer.model.own_classes import describes_itself
 from everyformer.papers import LUO2022, implements
 
 
@@ -61,7 +66,30 @@ class Gain(nn.Module, ABC):
     ) -> Float[Tensor, "b_or_1 h {n_q} n_k"]:
         """C as a matrix for each head."""
 
+    def different_rows(self, n: int, *, causal: bool) -> int:
+        """How many rows of C differ in the shares of the entries they hold.
 
+        With uniform weights the sum of row i of A is sum_e share_i(e) c_e, where share_i(e)
+        counts the keys j that i sees with entry e. Two rows have different sums for some
+        table if and only if their shares differ; then for almost all tables.
+        """
+        with torch.no_grad():
+            own = copy.deepcopy(self).double()
+            own.table.copy_(torch.arange(own.table.numel()).reshape(own.table.shape))
+            entries = own.matrix(n)[0].long().numpy()  # [h, n, n]
+        return min(_different_rows(head, causal=causal) for head in entries)
+
+
+def _different_rows(entries: np.ndarray, *, causal: bool) -> int:
+    """Rows as counts of their entries, divided by what all counts have in common."""
+    rows: set[bytes] = set()
+    for i, row in enumerate(entries):
+        kinds, counts = np.unique(row[: i + 1] if causal else row, return_counts=True)
+        rows.add(kinds.tobytes() + (counts // np.gcd.reduce(counts)).tobytes())
+    return len(rows)
+
+
+@describes_itself()
 @implements(LUO2022, "Equation 8")
 class ToeplitzGain(Gain):
     """c_{i-j} for each head: the gain of URPE on sequences.
@@ -101,6 +129,12 @@ class ToeplitzGain(Gain):
         """c_k for k from -(n_q - 1) to n_k - 1."""
         return by_offset(self.table, self.index, n_q, n_k)
 
+    def different_rows(self, n: int, *, causal: bool) -> int:
+        """As for every gain; 0, not known, for an index that is not the library's."""
+        if type(self.index) not in (Exact, T5Buckets, LogBuckets):
+            return 0
+        return super().different_rows(n, causal=causal)
+
     def matrix(
         self, n_q: int, n_k: int | None = None, graph: Graph | None = None
     ) -> Float[Tensor, "1 h {n_q} n_k"]:
@@ -114,6 +148,7 @@ class ToeplitzGain(Gain):
         return f"num_heads={self.num_heads}, index={self.index}"
 
 
+@describes_itself()
 class WindowGain(Gain):
     """c_{dx, dy} for each head, on the tokens of a window of M x M, row by row.
 
@@ -140,6 +175,7 @@ class WindowGain(Gain):
         return self.table[:, window_entries(self.window, n_q, self.table.device)][None]
 
 
+@describes_itself()
 class GraphGain(Gain):
     """c_{distance(i, j)} for each head: URPE on graphs, the same after a renumbering.
 
@@ -155,6 +191,10 @@ class GraphGain(Gain):
     """
 
     relative_to = "graph"
+
+    def different_rows(self, n: int, *, causal: bool) -> int:
+        """Not known: 0. It depends on the graph."""
+        return 0
 
     def __init__(
         self,

@@ -10,8 +10,10 @@ from everyformer.errors import InputError
 from everyformer.layers.encodings.encoding import table
 from everyformer.layers.offsets import check_positive
 from everyformer.model.attention_spec import AttentionSpec, spec_of
+from everyformer.model.own_classes import describes_itself
 
 
+@describes_itself(layer=nn.Module)
 class AbsolutePositions(nn.Module):
     """Learnable positions added to the tokens, then a layer: layer(x + E).
 
@@ -58,13 +60,14 @@ class AbsolutePositions(nn.Module):
             raise InputError(msg)
         return self.layer(x + self.positions[:n])
 
-    def spec(self) -> AttentionSpec:
+    def spec(self, seq_len: int | None = None) -> AttentionSpec:
         """What the layer says of itself, with positions."""
-        inner = inner_spec(self.layer)
+        inner = inner_spec(self.layer, seq_len)
         name = "ape" if inner.name == "none" else f"{inner.name}+ape"
         return replace(inner, name=name, absolute=True)
 
 
+@describes_itself(layer=nn.Module)
 class SpecialToken(nn.Module):
     """A learnable token put before the others, then a layer; its own output is dropped.
 
@@ -94,19 +97,19 @@ class SpecialToken(nn.Module):
         first = self.token.expand(*x.shape[:-2], 1, x.shape[-1])
         return self.layer(torch.cat([first, x], dim=-2))[..., 1:, :]
 
-    def spec(self) -> AttentionSpec:
+    def spec(self, seq_len: int | None = None) -> AttentionSpec:
         """What the layer says of itself, with a special token."""
-        inner = inner_spec(self.layer)
+        inner = inner_spec(self.layer, None if seq_len is None else seq_len + 1)
         return replace(inner, name=f"{inner.name}+special-token", special_token=True)
 
 
-def inner_spec(layer: nn.Module) -> AttentionSpec:
-    """The spec of a layer.
+def inner_spec(layer: nn.Module, seq_len: int | None = None) -> AttentionSpec:
+    """The spec of a layer, at a length.
 
     Raises:
         InputError: If it has none.
     """
-    found = spec_of(layer)
+    found = spec_of(layer, seq_len)
     if found is None:
         msg = (
             f"{type(layer).__name__} has no spec(), so nothing is known of it for all "

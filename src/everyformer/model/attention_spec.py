@@ -1,7 +1,12 @@
 """What an attention layer can do, as data: layers describe themselves, checks judge."""
 
-from dataclasses import dataclass
+import inspect
+from dataclasses import dataclass, replace
 from typing import Any
+
+from torch import nn
+
+from everyformer.model.own_classes import fixed_parameters, stranger
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,13 @@ class AttentionSpec:
         num_heads: Number of heads.
         relative_to: What b_ij and c_ij depend on: "offset", i - j, or "graph", a distance
             of nodes.
+        content: Whether products of queries and keys enter the logits: the scale is a
+            number whose inverse is one, and not 0.
+        gain_rows: How many rows of C, at the length in question, differ in the shares of
+            the entries they hold; None for all of them, as where every offset has an entry
+            of its own; 0 where this is not known.
+        fixed: Parameters that are frozen, or not free for another reason; then nothing is
+            said of the kind "there are weights".
     """
 
     name: str
@@ -48,6 +60,9 @@ class AttentionSpec:
     rotary: bool = False
     num_heads: int = 2
     relative_to: str = "offset"
+    content: bool = True
+    gain_rows: int | None = None
+    fixed: tuple[str, ...] = ()
 
     @property
     def ignores_positions(self) -> bool:
@@ -61,11 +76,46 @@ class AttentionSpec:
         return dict(vars(self))
 
 
-def spec_of(layer: object) -> AttentionSpec | None:
-    """What a layer says of itself, if it has a method `spec` that gives one."""
-    describe = getattr(layer, "spec", None)
+def spec_of(layer: object, seq_len: int | None = None) -> AttentionSpec | None:
+    """What a layer says of itself, if its class has a method `spec` that gives one.
+
+    Args:
+        layer: Any object.
+        seq_len: The length in question, for layers that ask for it.
+    """
+    describe = getattr(type(layer), "spec", None)
+    if not inspect.isfunction(describe):
+        return None
+    asks = "seq_len" in inspect.signature(describe).parameters
     try:
-        found = describe() if callable(describe) else None
+        found = describe(layer, seq_len) if asks else describe(layer)
     except TypeError:  # a method of that name for something else
         return None
     return found if isinstance(found, AttentionSpec) else None
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a layer says of itself, and whether that counts.
+
+    Attributes:
+        spec: None if it says nothing.
+        doubt: Why it does not count: the layer is not what the library wrote. "" if it
+            does.
+    """
+
+    spec: AttentionSpec | None
+    doubt: str = ""
+
+
+def described(layer: nn.Module, seq_len: int) -> Description:
+    """The spec of a layer at a length; it counts for the library's own forward alone."""
+    doubt = stranger(layer)
+    try:
+        spec = spec_of(layer, seq_len)
+    except Exception as error:
+        return Description(None, f"its spec() failed: {error}")
+    if spec is None:
+        return Description(None)
+    fixed = fixed_parameters(layer)
+    return Description(replace(spec, fixed=(*spec.fixed, *fixed)), doubt)

@@ -22,10 +22,13 @@ Source:
 """
 
 import copy
+from functools import partial
 
 import numpy as np
 import torch
+from torch import nn
 
+from everyformer.checks.calling import call
 from everyformer.checks.following.walk import Followed
 from everyformer.checks.mixing import mixing_matrices
 from everyformer.checks.rule import Answer, Rule
@@ -49,12 +52,16 @@ def by_structure(spec: AttentionSpec, n: int) -> Answer:
         return Answer(False, "at X = 0 the fixed bias makes rows that are not uniform")
     if spec.special_token:
         return Answer(None, "the special token always has a weight; not covered")
+    if not spec.content:
+        return Answer(False, "the logits are the same for all X: their scale is 0")
     if not spec.query_bias and spec.absolute:
         return Answer(None, "no query bias; positions might stand in for it")
     if not spec.query_bias:
         return Answer(False, "at x_i = 0 the logits are constant: no query bias")
     if spec.rotary:
         return Answer(None, "queries and keys are rotated; not covered by the theorem")
+    if spec.fixed:
+        return Answer(None, f"these are not free: {', '.join(spec.fixed)}")
     return Answer(True, "W_Q = W_K = u, query bias -c, relative biases 0, gains 1")
 
 
@@ -62,29 +69,45 @@ def by_operations(followed: Followed) -> Answer:
     """The operations alone do not show which weights there are."""
     if causal.by_operations(followed).holds:
         return Answer(False, "row 1 of A is (1, 0, .., 0) whatever the weights")
-    return Answer(None, "not decided by operations; give the module a spec()")
+    return Answer(None, "operations do not show which weights there are")
 
 
 def measure(subject: Subject, trials: int, seed: int) -> str:
     """How close the first attention matrix comes to the form, its weights fitted to it."""
-    n, d = subject.seq_len, subject.d_model
-    rng = np.random.default_rng(seed)
-    u = rng.standard_normal(d) / d**0.5
     module = copy.deepcopy(subject.redrawn(seed).module)
     weights = [weight for weight in module.parameters() if weight.requires_grad]
     if not weights:
         return "there are no weights to fit"
+    try:
+        worst = _fitted(subject, module, weights, seed)
+    except Exception as error:  # whatever a user's module does
+        first = (str(error).strip().splitlines() or [""])[0]
+        return f"weights could not be fitted ({type(error).__name__}: {first[:80]})"
+    if worst is None:
+        return "no attention matrix was seen that weights could be fitted to"
+    return f"measured: fitted to one u and c, A differs from the form by {worst:.2g}"
+
+
+def _fitted(
+    subject: Subject, module: nn.Module, weights: list[nn.Parameter], seed: int
+) -> float | None:
+    """The largest difference left, on inputs that were not fitted to; None if unseen."""
+    n, d = subject.seq_len, subject.d_model
+    rng = np.random.default_rng(seed)
+    u = torch.from_numpy(rng.standard_normal(d) / d**0.5)
+    inputs = torch.from_numpy(rng.standard_normal((2, FIT_INPUTS, 1, n, d)))
+    feed = partial(call, layout=subject.reading.layout)
     optimiser = torch.optim.LBFGS(
         weights, max_iter=FIT_STEPS, max_eval=2 * FIT_STEPS, line_search_fn="strong_wolfe"
     )
-    inputs = torch.from_numpy(rng.standard_normal((2, FIT_INPUTS, 1, n, d)))
 
     def distance(x: torch.Tensor) -> torch.Tensor | None:
-        seen = [A for A in mixing_matrices(module, x) if A.requires_grad]
-        return seen[0][0] - attentive_form(x[0], torch.from_numpy(u), 0.5) if seen else None
+        found = mixing_matrices(module, x.clone(), feed, first=True)
+        seen = [A for A in found if A.requires_grad]
+        return seen[0][0] - attentive_form(x[0], u, 0.5) if seen else None
 
     if distance(inputs[0, 0]) is None:
-        return "no attention matrix was seen that weights could be fitted to"
+        return None
 
     def loss() -> torch.Tensor:
         optimiser.zero_grad()
@@ -93,13 +116,9 @@ def measure(subject: Subject, trials: int, seed: int) -> str:
         total.sum().backward()
         return total.sum()
 
-    try:
-        optimiser.step(loss)
-    except RuntimeError as error:  # whatever a user's module does
-        return f"weights could not be fitted ({str(error).splitlines()[0][:80]})"
+    optimiser.step(loss)
     parts = [distance(x) for x in inputs[1]]
-    worst = max(float(part.detach().abs().max()) for part in parts if part is not None)
-    return f"measured: fitted to one u and c, A differs from the form by {worst:.2g}"
+    return max(float(part.detach().abs().max()) for part in parts if part is not None)
 
 
 def attentive_form(X: torch.Tensor, u: torch.Tensor, c: float) -> torch.Tensor:

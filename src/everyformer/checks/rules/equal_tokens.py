@@ -45,6 +45,8 @@ def by_structure(spec: AttentionSpec, n: int) -> Answer:
         "no denominator": not spec.normalised,
     }
     open_ = [way for way, taken in ways_out.items() if taken]
+    if open_ == ["a gain after the softmax"] and spec.gain_rows in (0, 1):
+        return Answer(None, "offsets share the entries of the gain, maybe all of them")
     if open_ and spec.relative_to == "graph" and not spec.absolute:
         return Answer(None, f"by {', '.join(open_)} it may part them, on some graphs")
     if open_:

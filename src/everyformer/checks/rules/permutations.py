@@ -36,6 +36,8 @@ def by_structure(spec: AttentionSpec, n: int) -> Answer:
         return Answer(
             None, "distances of nodes enter; on a symmetric graph that is nothing"
         )
+    if spec.gain and spec.gain_rows is not None and spec.gain_rows < 2:
+        return Answer(None, "offsets share the entries of the gain, maybe all of them")
     if n == 2 and not (spec.absolute or spec.causal or spec.value_term):
         return Answer(None, "with two tokens, offsets of either sign may count the same")
     return Answer(False, "positions enter the layer")

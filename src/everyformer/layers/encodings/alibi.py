@@ -8,8 +8,10 @@ from torch import Tensor
 
 from everyformer.layers.encodings.encoding import Encoding, check_sizes
 from everyformer.layers.offsets import check_positive
+from everyformer.model.own_classes import describes_itself
 
 
+@describes_itself()
 class Alibi(Encoding):
     """b_ij = -slope_h |i - j|, for any length, without parameters.
 

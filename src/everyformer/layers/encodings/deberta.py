@@ -13,8 +13,10 @@ from everyformer.layers.offsets import (
     check_positive,
     spread_offsets,
 )
+from everyformer.model.own_classes import describes_itself
 
 
+@describes_itself()
 class Deberta(Encoding):
     """logits_ij = scale (q_i . k_j + q_i . r_{i-j} + s_{i-j} . k_j), scale = 1/sqrt(3 d).
 

@@ -8,8 +8,10 @@ from everyformer.errors import InputError
 from everyformer.layers.encodings.encoding import Encoding, check_sizes, table
 from everyformer.layers.graph import RESERVED, Graph, distance_entries
 from everyformer.layers.offsets import check_positive
+from everyformer.model.own_classes import describes_itself
 
 
+@describes_itself()
 class Graphormer(Encoding):
     """b_ij = m_{distance(i, j)} + (1/N) sum_{t=1..N} x_{e_t} . w_t for each head.
 

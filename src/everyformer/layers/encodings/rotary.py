@@ -6,8 +6,10 @@ from torch import Tensor
 
 from everyformer.errors import InputError
 from everyformer.layers.encodings.encoding import Encoding
+from everyformer.model.own_classes import describes_itself
 
 
+@describes_itself()
 class Rotary(Encoding):
     """logits_ij = scale (R_i q_i) . (R_j k_j), R_i^T R_j a function of i - j.
 

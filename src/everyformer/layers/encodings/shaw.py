@@ -7,8 +7,10 @@ from torch import Tensor, nn
 from everyformer.layers.encodings.encoding import Encoding, check_sizes, table
 from everyformer.layers.graph import Graph
 from everyformer.layers.offsets import Exact, by_offset, check_positive, spread_offsets
+from everyformer.model.own_classes import describes_itself
 
 
+@describes_itself()
 class Shaw(Encoding):
     """logits_ij = scale q_i . (k_j + r_{i-j}); with `values` also v_j + r^V_{i-j}.
 

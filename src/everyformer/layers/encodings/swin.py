@@ -8,8 +8,10 @@ from everyformer.layers.encodings.encoding import Encoding, check_sizes, table
 from everyformer.layers.graph import Graph
 from everyformer.layers.offsets import check_positive
 from everyformer.layers.window import window_entries
+from everyformer.model.own_classes import describes_itself
 
 
+@describes_itself()
 class Swin(Encoding):
     """b_ij = m_{dx, dy} for each head, (dx, dy) the place of i minus that of j.
 

@@ -6,8 +6,10 @@ from torch import Tensor
 
 from everyformer.layers.encodings.encoding import Encoding, check_sizes, table
 from everyformer.layers.offsets import Exact, OffsetIndex, by_offset, check_positive
+from everyformer.model.own_classes import describes_itself
 
 
+@describes_itself()
 class T5(Encoding):
     """b_ij = m_{i-j}: a learnable scalar per head and offset, or bucket of offsets.
 

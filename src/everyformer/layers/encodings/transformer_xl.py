@@ -8,8 +8,10 @@ from everyformer.errors import InputError
 from everyformer.layers.encodings.encoding import Encoding, check_sizes, table
 from everyformer.layers.graph import Graph
 from everyformer.layers.offsets import check_positive, spread_offsets
+from everyformer.model.own_classes import describes_itself
 
 
+@describes_itself(position_proj=nn.Linear)
 class TransformerXL(Encoding):
     """logits_ij = scale ((q_i + u) . k_j + (q_i + v) . W r_{i-j}).
 
