@@ -69,7 +69,7 @@ KINDS: dict[str, tuple[np.dtype[Any], ...]] = {
 }
 """Which kind of number each array may have; "stages.3." and the like are left out."""
 
-MAX_MEMORY = 2**34
+MAX_MEMORY = 2**33
 """Bytes that the numbers of a file may take, unless more are allowed."""
 
 CONTENT_ERRORS = (
