@@ -12,6 +12,7 @@
     ├── FileFormatError      a file is not what it should be
     ├── ExpressionError      a program is not made of the operations that are allowed
     ├── CertificateError     a certificate cannot be made or read
+    │   └── WorkLimitError   a file would take more work or memory than allowed
     ├── TrainingError        a run cannot be trained or resumed with these settings
     └── ToleranceError       no grid that can be built meets the tolerance
 
@@ -66,6 +67,10 @@ class ExpressionError(EveryformerError):
 
 class CertificateError(EveryformerError):
     """A certificate cannot be made or read."""
+
+
+class WorkLimitError(CertificateError):
+    """Reading a file, or checking what it claims, would take more than was allowed."""
 
 
 class ToleranceError(EveryformerError):

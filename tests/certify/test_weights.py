@@ -16,14 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import everyformer as ef
-from everyformer.certify.weights import (
-    FORMAT,
-    Weights,
-    read_tensors,
-    read_weights,
-    to_fractions,
-)
+from everyformer.certify.weights import Weights, read_weights, to_fractions
 from everyformer.errors import CertificateError
+from everyformer.files.network_file import FORMAT
+from everyformer.files.tensors import read_tensors
 from everyformer.model.activation import PiecewiseLinear
 from everyformer.model.architecture import ArchitectureSpec, Normaliser
 from everyformer.model.network import Network, load
@@ -227,16 +223,16 @@ CONTENTS: dict[str, tuple[Callable[[Contents], object], str]] = {
     "denominator text": (rational(W_1, "one"), "network"),
     "denominator of nothing": (describe(denominators={"stages.9.W": "1"}), "stages.9.W"),
     "normaliser": (respecify(normaliser="sparsemax"), "normaliser"),
-    "d_model": (respecify(d_model=3), "shapes"),
+    "d_model": (respecify(d_model=3), "positions have shape"),
     "seq_len": (respecify(seq_len=3), "positions have shape"),
     "missing array": (lambda contents: contents[1].pop(B_2), "shapes"),
     "missing first array": (lambda contents: contents[1].pop(W_1), "W_1"),
     "missing stage": (lambda contents: contents[0]["stages"].pop(), "no stage"),
-    "extra array": (put("stages.0.feed_forward.b_3", np.ones(2)), "shapes"),
+    "extra array": (put("stages.0.feed_forward.b_3", np.ones(2)), "no stage"),
     "array of no stage": (put("stages.99.feed_forward.b_2", np.ones(2)), "no stage"),
     "stray array": (put("elsewhere", np.ones(2)), "no stage"),
-    "both halves": (put("stages.0.attention.W_Q", np.ones((1, 1, 1, 1))), "one half"),
-    "third half": (put("stages.0.norm.gain", np.ones(1)), "one half"),
+    "both halves": (put("stages.0.attention.W_Q", np.ones((1, 1, 1, 1))), "shapes"),
+    "third half": (put("stages.0.norm.gain", np.ones(1)), "no stage"),
     "wrong shape": (put_from(B_2, lambda a: a[..., None]), "shapes"),
     "transposed": (put_from(W_1, lambda a: np.moveaxis(a, 1, 2)), "shapes"),
     "too few layers": (put_from(B_2, lambda a: a[:-1]), "shapes"),
@@ -252,8 +248,8 @@ CONTENTS: dict[str, tuple[Callable[[Contents], object], str]] = {
 def contents(tmp_path_factory: pytest.TempPathFactory) -> Contents:
     path = tmp_path_factory.mktemp("weights") / "n"
     NETWORKS["Theorem 3"]().save(path)
-    header, tensors = read_tensors(path.read_bytes())
-    return json.loads(header["__metadata__"][FORMAT]), tensors
+    found = read_tensors(path)
+    return json.loads(found.metadata[FORMAT]), found.arrays
 
 
 def test_an_undamaged_copy_is_read(contents: Contents, tmp_path: Path) -> None:
@@ -305,10 +301,11 @@ def test_breaks_in_the_wrong_order_are_refused(tmp_path: Path) -> None:
     network = NETWORKS["rational 2"]()
     path = tmp_path / "n"
     network.save(path)
-    header, tensors = read_tensors(path.read_bytes())
+    found = read_tensors(path)
+    tensors = found.arrays
     name = next(key for key in tensors if key.endswith("phi.breaks"))
     tensors[name] = tensors[name][:, :, ::-1]
-    data = file_of(json.loads(header["__metadata__"][FORMAT]), tensors)
+    data = file_of(json.loads(found.metadata[FORMAT]), tensors)
     refusal(data, tmp_path)
 
 

@@ -68,7 +68,7 @@ def test_nothing_that_builds_or_draws_is_inside(verifier: Path) -> None:
     with zipfile.ZipFile(verifier) as archive:
         texts = {name: archive.read(name).decode() for name in archive.namelist()}
     packages = {name.split("/")[1] for name in texts if name.count("/") == 2}
-    assert packages == {"certify", "numerics", "targets"}
+    assert packages == {"certify", "files", "numerics", "targets"}
     assert {f"{name.replace('.', '/')}.py" for name in verifier_modules()} < set(texts)
     assert "everyformer/certify/verify.py" in texts
     assert "everyformer/numerics/elementary.py" in texts  # `from package import module`

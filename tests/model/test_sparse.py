@@ -13,9 +13,10 @@ import everyformer as ef
 from everyformer import patterns
 from everyformer.construct.pipeline import Built
 from everyformer.errors import NumberKindError
+from everyformer.files.network_file import SPARSE_VERSION, VERSION
 from everyformer.model.forward import attention_layer, hardmax, only_heard, softmax
 from everyformer.model.stacks import AttentionStack, Stage
-from everyformer.model.storage import SPARSE_VERSION, VERSION, read_arrays
+from everyformer.model.storage import read_arrays
 from everyformer.numerics.rationals import exact_array
 from everyformer.targets import prefix_mean
 

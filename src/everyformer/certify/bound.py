@@ -8,6 +8,10 @@ from typing import Any
 
 from everyformer.numerics.rationals import format_up, parse_rational, power_up
 
+MAX_DEPTH = 8
+MAX_TERMS = 1000
+"""Levels and terms of a tree of bounds that is read from a file."""
+
 _P_NORM = re.compile(r"p-norm [0-9]{1,4}(/[1-9][0-9]?)?")
 
 
@@ -87,7 +91,10 @@ class Bound:
         exponent = Fraction(self.rule.partition(" ")[2])
         if exponent < 1:
             return False
-        return self.value == Bound.p_norm(self.terms, exponent, "").value
+        try:
+            return self.value == Bound.p_norm(self.terms, exponent, "").value
+        except OverflowError:
+            return False
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; the value is the text of an exact rational."""
@@ -100,20 +107,27 @@ class Bound:
         }
 
     @classmethod
-    def from_json(cls, values: dict[str, Any], depth: int = 8) -> "Bound":
-        """The inverse of `to_json`, for trees of limited depth.
+    def from_json(cls, values: dict[str, Any]) -> "Bound":
+        """The inverse of `to_json`, for trees of limited depth and size.
 
         Raises:
             ValueError: If it is no such tree.
         """
-        if depth == 0:
-            msg = "the tree of bounds is too deep"
+        return cls._read(values, MAX_DEPTH, [MAX_TERMS])
+
+    @classmethod
+    def _read(cls, values: dict[str, Any], depth: int, left: list[int]) -> "Bound":
+        left[0] -= 1
+        if depth == 0 or left[0] < 0:
+            msg = (
+                f"the tree of bounds has more than {MAX_DEPTH} levels or {MAX_TERMS} terms"
+            )
             raise ValueError(msg)
         return cls(
             parse_rational(values["value"]),
             str(values["reason"]),
             str(values["source"]),
-            tuple(cls.from_json(term, depth - 1) for term in values["terms"]),
+            tuple(cls._read(term, depth - 1, left) for term in values["terms"]),
             str(values["rule"]),
         )
 

@@ -20,6 +20,7 @@ from everyformer.certify.bound import Bound
 from everyformer.certify.hypotheses import Claim, Hypothesis, conditions, headline
 from everyformer.certify.undecided import Obstacle, printable
 from everyformer.errors import CertificateError, ExpressionError
+from everyformer.files.strict_json import read_json
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import format_up, parse_rational
 from everyformer.targets.box import Box
@@ -28,6 +29,8 @@ from everyformer.verdict import Verdict
 FORMAT = "everyformer-certificate"
 VERSION = 1
 MAX_SIZE = 2**20
+MAX_STEPS = 64
+SMALLEST, LARGEST = Fraction(1, 2**1074), Fraction(2**1000)
 CERTIFICATE_FILE = "certificate.json"
 VALUES_FILE = "target_values.npy"
 
@@ -289,7 +292,7 @@ def read_certificate(folder: Path) -> Certificate:
         msg = f"There is no file {path}. Give a folder that `everyformer construct` wrote."
         raise FileNotFoundError(msg)
     try:
-        values = json.loads(path.read_bytes())
+        values = read_json(path.read_bytes())
         if values["format"] != FORMAT or values["version"] != VERSION:
             msg = f"its format is {values['format']!r}, version {values['version']!r}"
             raise ValueError(msg)
@@ -315,8 +318,8 @@ def _from_json(values: dict[str, Any], folder: Path) -> Certificate:
     claim, weights = values["claim"], values["weights"]
     n, d, K = claim["n"], claim["d"], values["construction"]["grid"]
     eps = None if claim["eps"] is None else parse_rational(claim["eps"])
-    if eps is not None and eps < 0:
-        msg = f"a distance of {eps} is claimed"
+    if eps is not None and not (eps == 0 or SMALLEST <= eps <= LARGEST):
+        msg = "the distance claimed is negative, or beyond the numbers of float64"
         raise ValueError(msg)
     if not all(type(size) is int and 1 <= size <= MAX_SIZE for size in (n, d, K)) or K < 2:
         msg = f"n = {n!r}, d = {d!r}, grid = {K!r} are not sizes"
@@ -404,8 +407,14 @@ def _statement(values: dict[str, Any], folder: Path) -> Statement:
     omega = parse_rational(values["omega"])
     steps = {int(k): parse_rational(v) for k, v in values["steps"].items()}
     sizes = [omega, *steps.values(), *steps]
-    if not all(0 <= size <= 2**1000 for size in sizes) or max(steps, default=1) > MAX_SIZE:
-        msg = "the declared modulus is negative, or beyond float64"
+    if lipschitz is not None:
+        sizes.append(parse_rational(lipschitz))
+    if (
+        not all(0 <= size <= 2**1000 for size in sizes)
+        or max(steps, default=1) > MAX_SIZE
+        or len(steps) > MAX_STEPS
+    ):
+        msg = f"the declared modulus is negative, beyond float64, or has {len(steps)} steps"
         raise ValueError(msg)
     return Statement(
         name,

@@ -112,11 +112,15 @@ def _found(
 def _highest_nearby(field: np.ndarray, step: int) -> np.ndarray:
     """The maximum over the cube of half-width `step` cells around each cell."""
     for axis in range(field.ndim):
-        moved = np.moveaxis(field, axis, 0)
-        highest = moved.copy()
-        for k in range(1, step + 1):
-            np.maximum(highest[k:], moved[:-k], out=highest[k:])
-            np.maximum(highest[:-k], moved[k:], out=highest[:-k])
+        highest = np.moveaxis(field, axis, 0).copy()
+        reached = 0
+        while reached < min(step, len(highest) - 1):
+            # Three windows of `reached` cells to each side that leave no gap.
+            k = min(max(reached, 1), step - reached, len(highest) - 1)
+            before = highest.copy()
+            np.maximum(highest[k:], before[:-k], out=highest[k:])
+            np.maximum(highest[:-k], before[k:], out=highest[:-k])
+            reached += k
         field = np.moveaxis(highest, 0, axis)
     return field
 

@@ -38,7 +38,7 @@ from everyformer.certify.registers import RegisterReading, read_registers
 from everyformer.certify.shards import Progress, map_shards, no_progress
 from everyformer.certify.undecided import OWN_STAGES, Obstacle, Undecided
 from everyformer.certify.weights import Weights
-from everyformer.errors import CertificateError
+from everyformer.certify.work import Limits, ProgramSize, check_cells, check_work
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import power_up
 from everyformer.numerics.symmetry import is_equivariant
@@ -93,7 +93,13 @@ class Computing:
 
 
 def cells_of(
-    weights: Weights, box: Box, cells: int, known: Expression | None, *, equivariant: bool
+    weights: Weights,
+    box: Box,
+    cells: int,
+    known: Expression | None,
+    *,
+    equivariant: bool,
+    limits: Limits = Limits(),  # noqa: B008
 ) -> Cells:
     """The cells to examine.
 
@@ -102,24 +108,18 @@ def cells_of(
     by declaration. With prefix tokens and a declared f: cells around the grid's points.
 
     Raises:
-        CertificateError: If there are too many.
+        WorkLimitError: If there are too many, or examining them would take too long.
     """
     grid = Grid(cells, weights.seq_len, box)
+    size = None if known is None else ProgramSize.of(known)
+    check_work(weights, grid, 1, size, limits)
     same = equivariant if known is None else is_equivariant(known)
     symmetric = not weights.positional and same
-    count = grid.sequences
-    if symmetric:
-        count = grid.num_multisets
     if weights.registers is not None and weights.registers.prefix is not None:
-        symmetric, count = False, grid.sequences
+        symmetric = False
         grid = grid if known is not None else around_points(grid)
-    if count > MAX_REPRESENTATIVES:
-        msg = (
-            f"{count:,} cells would have to be examined, more than the limit of "
-            f"{MAX_REPRESENTATIVES:,}: about {count * 2e-5 / 3600:.1f} hours on one core. "
-            "Use a coarser grid."
-        )
-        raise CertificateError(msg)
+    count = check_cells(grid, symmetric=symmetric, most=MAX_REPRESENTATIVES)
+    check_work(weights, grid, count, size, limits)
     return Cells.of(grid, symmetric=symmetric)
 
 

@@ -111,6 +111,7 @@ def lattice_constants(
         msg = f"D={D} is no number in (0, 100000]. Use for example D = 1."
         raise CertificateError(msg)
     if margin is not None:
+        margin_terms(D, margin, balls=balls)  # refuses a tiny D before the long work
         return _with_margin(lattice_constants(D, balls=balls), margin, balls=balls)
     on: Any = BallArithmetic() if balls else IntervalArithmetic()
     ways = [_enclosed(on, D)]

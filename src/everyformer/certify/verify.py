@@ -37,7 +37,9 @@ from everyformer.certify.modulus import (
 from everyformer.certify.prove import Computing, Proof, cells_of, prove
 from everyformer.certify.undecided import quoted
 from everyformer.certify.weights import Weights, read_weights
+from everyformer.certify.work import MAX_WORK, Limits, check_files
 from everyformer.errors import CertificateError
+from everyformer.files.network_file import MAX_MEMORY
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import power_up
 from everyformer.targets.box import Grid
@@ -167,6 +169,8 @@ def verify(
     computing: Computing = Computing(),  # noqa: B008
     *,
     balls: bool = False,
+    max_work: float = MAX_WORK,
+    max_memory: int = MAX_MEMORY,
 ) -> Verification:
     """Check the certificate in a folder against the weights beside it.
 
@@ -175,19 +179,23 @@ def verify(
         target: The function itself: what the certificate says of it is derived again.
         computing: Where the work runs.
         balls: Enclose f in Arb balls on every cell, instead of float64 intervals first.
+        max_work: Seconds on one core that it may take, by an estimate made first.
+        max_memory: Bytes that it may need, by that estimate; also the size of a file.
 
     Raises:
         CertificateError: If a file is damaged, or a hash does not match: no verdict.
+        WorkLimitError: If more work or memory would be needed: no verdict either.
         FileNotFoundError: If a file is missing.
         TargetError: If the target given contradicts what it declares of itself.
     """
-    place = Path(folder)
+    place, limits = Path(folder), Limits(max_work, max_memory)
+    check_files(place, limits)
     certificate = read_certificate(place)
-    weights = read_weights(place / NETWORK_FILE)
+    weights = read_weights(place / NETWORK_FILE, max_memory)
     _check_same(certificate, weights, place)
     statement, remarks = certificate.statement, list[str]()
     if target is not None:
-        statement, remarks = _derived_again(certificate, target, weights)
+        statement, remarks = _derived_again(certificate, target, weights, limits)
 
     def found(
         verdict: Verdict,
@@ -218,6 +226,7 @@ def verify(
         certificate.grid,
         statement.expression,
         equivariant=statement.equivariant,
+        limits=limits,
     )
     known = known_of(statement, cells)
     if isinstance(known, Declared):
@@ -332,7 +341,7 @@ def _false_declaration(statement: Statement, cells: Cells, known: Declared) -> s
 
 
 def _derived_again(
-    certificate: Certificate, target: Target, weights: Weights
+    certificate: Certificate, target: Target, weights: Weights, limits: Limits
 ) -> tuple[Statement, list[str]]:
     """The statement about f, from the function itself.
 
@@ -361,7 +370,14 @@ def _derived_again(
         return Statement(target.name, expression=target.expression), [remark]
     check_declarations(target, certificate.grid)
     same = stated.equivariant and target.equivariant
-    cells = cells_of(weights, certificate.box, certificate.grid, None, equivariant=same)
+    cells = cells_of(
+        weights,
+        certificate.box,
+        certificate.grid,
+        None,
+        equivariant=same,
+        limits=limits,
+    )
     statement = declare(target, cells)
     assert statement.values is not None, "declare gives values"  # noqa: S101
     same = stated.values is not None and np.array_equal(statement.values, stated.values)

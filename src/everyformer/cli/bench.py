@@ -12,6 +12,7 @@ from everyformer.bench import (
     certificates,
     constructions,
     execution,
+    hostile,
     mixers,
     sparse,
     training,
@@ -30,6 +31,7 @@ THEMES = {
     "training": training,
     "sparse": sparse,
     "mixers": mixers,
+    "hostile": hostile,
 }
 
 PICTURES = {

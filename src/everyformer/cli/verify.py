@@ -11,9 +11,11 @@ import typer
 from everyformer.certify.prove import Computing
 from everyformer.certify.verify import EXIT_CODES
 from everyformer.certify.verify import verify as check
+from everyformer.certify.work import MAX_WORK
 from everyformer.cli import options, tables
 from everyformer.cli.loading import load_target
 from everyformer.cli.progress import progress_bar
+from everyformer.files.network_file import MAX_MEMORY
 
 
 def verify(
@@ -49,6 +51,23 @@ def verify(
     scheduler: options.SchedulerOption = None,
     workers: options.WorkersOption = None,
     work: options.WorkOption = None,
+    max_work: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=0.0,
+            help="Refuse what would take more seconds on one core, by an estimate from the "
+            "sizes in the files.",
+        ),
+    ] = MAX_WORK,
+    max_memory: Annotated[
+        int,
+        typer.Option(
+            metavar="BYTES",
+            min=0,
+            help="Refuse larger files, and what would need more memory by that estimate.",
+        ),
+    ] = MAX_MEMORY,
     as_json: options.JsonOption = False,
 ) -> None:
     """Check a certificate from the weights and itself alone.
@@ -57,12 +76,20 @@ def verify(
     recomputes the bound; the numbers in the certificate are not used. What is in quotes is
     the file's own words. Exit code 0: PROVED, also where the first line says CONDITIONAL:
     then f is known by a declaration that nobody proved. 1: REFUTED. 3: UNKNOWN. 2: no
-    verdict, because a file is missing, damaged or not the one that is meant.
+    verdict, because a file is missing, damaged or not the one that is meant, or because it
+    would take more work than allowed.
     """
     loaded = None if target is None else load_target(target, seq_len, d_model)
     with redirect_stdout(sys.stderr), progress_bar() as progress:
         computing = Computing(scheduler, workers, work, progress)
-        found = check(folder, loaded, computing, balls=balls)
+        found = check(
+            folder,
+            loaded,
+            computing,
+            balls=balls,
+            max_work=max_work,
+            max_memory=max_memory,
+        )
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
     else:

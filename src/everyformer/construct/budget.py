@@ -1,8 +1,10 @@
 """From a tolerance to a grid: the coarsest whose certified bound meets it."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Real
 
 import numpy as np
 
@@ -37,7 +39,8 @@ def check_exponent(p: int | float | Fraction, method: str = "selective-shift") -
         ToleranceError: If p is not a number in [1, infinity) with a small denominator.
     """
     try:
-        exponent = Fraction(p)
+        given = p.item() if isinstance(p, np.generic) else p
+        exponent = Fraction(given) if is_number(given) else Fraction(0)
     except (TypeError, ValueError, OverflowError):
         exponent = Fraction(0)
     if exponent < 1:
@@ -64,8 +67,8 @@ def check_tolerance(target: Target, tol: int | float) -> Fraction:
         ToleranceError: If it is no positive number.
         TargetError: If the target cannot be traced and declares no modulus of continuity.
     """
-    if not (np.isfinite(tol) and tol > 0):
-        msg = f"tol={tol!r} is not a positive number."
+    if not is_number(tol) or not (math.isfinite(tol) and tol > 0):
+        msg = f"tol={tol!r} is not a positive number. Give one such as tol=0.1."
         raise ToleranceError(msg)
     if target.modulus_of_continuity(Fraction(1)) is None and target.expression is None:
         msg = (
@@ -75,7 +78,17 @@ def check_tolerance(target: Target, tol: int | float) -> Fraction:
             "declare one of the two, or choose the grid yourself (grid=...)."
         )
         raise TargetError(msg)
-    return Fraction(str(tol))
+    return tolerance(tol)
+
+
+def tolerance(tol: int | float | Fraction) -> Fraction:
+    """A number as the rational that its decimal text means: 0.1 is a tenth."""
+    return Fraction(tol) if isinstance(tol, Fraction) else Fraction(str(tol))
+
+
+def is_number(value: object) -> bool:
+    """Whether this is a real number of Python or numpy; texts and truth values are not."""
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
 
 
 def grid_for_tolerance(

@@ -19,6 +19,7 @@ from everyformer.certify.partition_choice import (
     TracedBounds,
     choose,
 )
+from everyformer.construct.budget import is_number
 from everyformer.construct.certificates import Knowledge, check_knowledge
 from everyformer.construct.constants import Constants
 from everyformer.construct.partition import Anchored
@@ -263,7 +264,7 @@ def _settings(
     margins = MARGINS if margin is None else (margin,)
     if decay is None:
         return DECAYS, margins
-    if not (math.isfinite(decay) and 0 < decay <= 10**5):
+    if not is_number(decay) or not (math.isfinite(decay) and 0 < decay <= 10**5):
         msg = f"decay={decay!r} is no number in (0, 100000]. Use for example decay=2."
         raise GridError(msg)
     D = Fraction(str(decay)) if isinstance(decay, float) else Fraction(decay)

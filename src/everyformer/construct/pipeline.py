@@ -21,7 +21,11 @@ from everyformer.construct.assembly import build_network, tabulate
 from everyformer.construct.averaging import (
     Variant,
 )
-from everyformer.construct.budget import describe_bounds, grid_for_tolerance
+from everyformer.construct.budget import (
+    check_tolerance,
+    describe_bounds,
+    grid_for_tolerance,
+)
 from everyformer.construct.certificates import Knowledge, certify, check_knowledge
 from everyformer.construct.comparison import Comparison, compare
 from everyformer.construct.partition_plan import PartitionPlan
@@ -165,6 +169,8 @@ def construct(
     if (grid is None) == (tol is None):
         msg = f"Give either grid or tol; got grid={grid!r} and tol={tol!r}."
         raise GridError(msg)
+    if tol is not None:
+        check_tolerance(target, tol)
     check_knowledge(target, knowledge)
     if method == "auto" and tol is not None:
         _check_open(softened, spacing, variant, decay, margin)

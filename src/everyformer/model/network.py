@@ -12,6 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from everyformer.errors import FileFormatError, InputError, NumberKindError
+from everyformer.files.network_file import (
+    CONTENT_ERRORS,
+    MAX_MEMORY,
+    damaged,
+    read_network_file,
+)
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.construction import Construction
 from everyformer.model.executor import Executor, ExecutorName
@@ -20,7 +26,7 @@ from everyformer.model.masks import check_masks
 from everyformer.model.onnx_export import save_onnx
 from everyformer.model.registers import Registers
 from everyformer.model.stacks import Stage
-from everyformer.model.storage import read_arrays, write_arrays
+from everyformer.model.storage import simplified, write_arrays
 from everyformer.numerics.rationals import exact_array, to_float
 
 if TYPE_CHECKING:
@@ -380,15 +386,21 @@ def _is_tensor(x: Any) -> bool:
     return torch is not None and isinstance(x, torch.Tensor)
 
 
-def load(path: str | os.PathLike[str]) -> Network:
+def load(path: str | os.PathLike[str], *, max_memory: int = MAX_MEMORY) -> Network:
     """Read a network that `Network.save` wrote.
+
+    Args:
+        path: The file.
+        max_memory: Bytes that its numbers may take.
 
     Raises:
         FileNotFoundError: If there is no such file.
+        WorkLimitError: If it is larger than allowed.
         FileFormatError: If the file is not one, or was written by a newer version.
     """
     path = Path(path)
-    description, arrays = read_arrays(path)
+    found = read_network_file(path, max_memory)
+    description, arrays = found.description, simplified(found)
     try:
         stages = [
             Stage.from_arrays(name, source, _below(f"stages.{index}.", arrays))
@@ -404,9 +416,8 @@ def load(path: str | os.PathLike[str]) -> Network:
             else Construction.from_json(construction),
             registers=Registers.from_arrays(arrays),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        msg = f"{path} is damaged: {error!r}. Write the network again."
-        raise FileFormatError(msg) from error
+    except CONTENT_ERRORS as error:
+        raise FileFormatError(damaged(path, error)) from error
 
 
 def _below(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

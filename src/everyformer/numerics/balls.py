@@ -32,6 +32,10 @@ def _load_flint() -> Any:
         raise CertificateError(msg) from error
 
 
+MAX_EXPONENT = 16384
+"""Of two: larger numbers have no ball, and smaller ones one around 0."""
+
+
 class BallArithmetic:
     """The operations of an `Expression` on Arb balls.
 
@@ -58,6 +62,8 @@ class BallArithmetic:
         """Load python-flint."""
         self._flint = _load_flint()
         self.precision = precision
+        power = self._flint.arb(self._flint.fmpz(2) ** MAX_EXPONENT)
+        self._huge, self._tiny = power, (1 / power).upper()
 
     def working(self) -> AbstractContextManager[Any]:
         """A context in which the operations have the precision asked for."""
@@ -113,12 +119,22 @@ class BallArithmetic:
 
     def mul(self, a: Any, b: Any) -> Any:
         """a * b; a square if both are the same object."""
-        return self.pow(a, 2) if a is b else a * b
+        return self.pow(a, 2) if a is b else self._within(a * b)
 
-    @staticmethod
-    def div(a: Any, b: Any) -> Any:
+    def div(self, a: Any, b: Any) -> Any:
         """a / b; nan if b contains 0."""
-        return a / b
+        return self._within(a / b)
+
+    def _within(self, ball: Any) -> Any:
+        """The ball; nan beyond 2^16384, and all of +-2^-16384 below that.
+
+        Exponents of Arb have no end: without this, a tower of powers would have numbers
+        whose exponents alone fill the memory.
+        """
+        size = ball.abs_upper()
+        if size < self._tiny:
+            return self._flint.arb(0, self._tiny)
+        return ball if size < self._huge else self._flint.arb("nan")
 
     @staticmethod
     def min(a: Any, b: Any) -> Any:
@@ -133,7 +149,7 @@ class BallArithmetic:
     def pow(self, a: Any, exponent: int) -> Any:
         """a^k, from the ends: even powers increase in |a|, odd ones in a."""
         if exponent < 0:
-            return 1 / self.pow(a, -exponent)
+            return self._within(1 / self.pow(a, -exponent))
         if exponent == 1 or not a.is_finite():
             return a
         even = exponent % 2 == 0
@@ -141,11 +157,12 @@ class BallArithmetic:
         low, high = (self._flint.arb(1), self._flint.arb(1))
         for _ in range(exponent):
             low, high = low * ends[0], high * ends[1]
-        return self._hull(low, high, nonnegative=even)
+        return self._within(self._hull(low, high, nonnegative=even))
 
     def exp(self, a: Any) -> Any:
         """e^a."""
-        return self._hull(a.lower().exp(), a.upper().exp(), nonnegative=True)
+        ends = a.lower().exp(), a.upper().exp()
+        return self._within(self._hull(*ends, nonnegative=True))
 
     def log(self, a: Any) -> Any:
         """The natural logarithm; nan if a reaches 0."""

@@ -8,6 +8,12 @@ from typing import Any
 
 import numpy as np
 
+EXACT_BITS = 2**17
+"""Bits of a power that is still taken exactly before its root."""
+
+MOST_BITS = 2**23
+"""Bits of the largest power that is taken."""
+
 _RATIONAL = re.compile(r"-?[0-9]{1,4000}(/[0-9]{1,4000})?")
 
 
@@ -84,9 +90,14 @@ def to_float(array: np.ndarray) -> np.ndarray:
 def power_up(base: Fraction, exponent: Fraction) -> Fraction:
     """An upper bound of base ** exponent, at most one part in 2^60 too large.
 
+    Only where base ** numerator is below 2^-2^23 may it be larger, by less than that.
+
     Args:
         base: A number >= 0.
         exponent: A number > 0 whose numerator and denominator are small.
+
+    Raises:
+        OverflowError: If base ** numerator is beyond 2^2^23.
 
     Example:
         >>> power_up(Fraction(2), Fraction(2))
@@ -98,7 +109,23 @@ def power_up(base: Fraction, exponent: Fraction) -> Fraction:
     if base < 0 or exponent <= 0:
         msg = f"power_up needs base >= 0 and exponent > 0, got {base} and {exponent}."
         raise ValueError(msg)
+    size = base.numerator.bit_length() + base.denominator.bit_length()
+    if size * exponent.numerator > EXACT_BITS:
+        magnitude = base.numerator.bit_length() - base.denominator.bit_length()
+        if magnitude * exponent.numerator > MOST_BITS:
+            msg = f"a power of about 2^({magnitude} * {exponent.numerator})"
+            raise OverflowError(msg)
+        base = max(base, Fraction(1, 2 ** (MOST_BITS // exponent.numerator)))
+        base = _shortened_up(base, 66 + exponent.numerator.bit_length())
     return _root_up(base**exponent.numerator, exponent.denominator)
+
+
+def _shortened_up(value: Fraction, bits: int) -> Fraction:
+    """An upper bound of a number >= 0 with so many good bits, times a power of two."""
+    magnitude = value.numerator.bit_length() - value.denominator.bit_length()
+    shift = bits - magnitude
+    scale = Fraction(2) ** shift
+    return _ceil(value * scale) / scale
 
 
 def _root_up(value: Fraction, degree: int) -> Fraction:
@@ -108,8 +135,8 @@ def _root_up(value: Fraction, degree: int) -> Fraction:
     # Scale by 2^(degree * shift) so that the integer root has about 64 bits.
     magnitude = value.numerator.bit_length() - value.denominator.bit_length()
     shift = 64 - magnitude // degree
-    scaled = value * Fraction(2) ** (degree * shift)
-    whole = -(-scaled.numerator // scaled.denominator)
+    up, down = max(degree * shift, 0), max(-degree * shift, 0)
+    whole = -(-(value.numerator << up) // (value.denominator << down))
     return Fraction(_integer_root_up(whole, degree)) / Fraction(2) ** shift
 
 

@@ -171,11 +171,14 @@ class Grid:
         """How many different sequences a multiset has: n! over the repeats' factorials."""
         ordered = np.sort(multisets, axis=-1)
         run = np.ones(len(ordered), dtype=np.int64)
-        repeats = np.ones(len(ordered), dtype=np.int64)
+        # 21! is more than int64 holds.
+        kind = np.int64 if self.seq_len <= 20 else object
+        repeats = np.ones(len(ordered), dtype=kind)
         for j in range(1, self.seq_len):
             run = np.where(ordered[:, j] == ordered[:, j - 1], run + 1, 1)
             repeats *= run
-        return math.factorial(self.seq_len) // repeats
+        sizes = math.factorial(self.seq_len) // repeats
+        return np.asarray(sizes, dtype=np.int64)
 
     def describe(self, columns: np.ndarray) -> str:
         """A cell in words, for messages: its digits and its centre."""

@@ -1,0 +1,1 @@
+"""What lies on disk: strict readers for files that nobody vouches for."""

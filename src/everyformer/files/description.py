@@ -1,0 +1,153 @@
+"""The description of a network in its file: which keys there are, and of which type."""
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+from everyformer.numerics.rationals import parse_rational
+
+MAX_SIZE = 2**20
+"""Most tokens, and coordinates of a token, that a description may state."""
+
+MAX_COUNT = 2**40
+"""Most heads, hidden units, registers and prefix tokens."""
+
+MAX_REACH = 2**1000
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 1 <= value <= MAX_SIZE
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 1 <= value <= MAX_COUNT
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_truth(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_one_of(*names: str) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, str) and value in names
+
+
+def _is_rational(value: Any) -> bool:
+    try:
+        return isinstance(parse_rational(value), Fraction)
+    except (ValueError, ZeroDivisionError):
+        return False
+
+
+def _are(kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(kind(one) for one in value)
+
+
+def _is_finite(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < MAX_REACH
+
+
+ARCHITECTURE: dict[str, Callable[[Any], bool]] = {
+    "seq_len": _is_size,
+    "d_model": _is_size,
+    "num_heads": _is_count,
+    "d_head": _is_count,
+    "d_ff": _is_count,
+    "normaliser": _is_one_of("softmax", "hardmax"),
+    "activation": _is_one_of("relu", "piecewise-linear"),
+    "positional": _is_truth,
+}
+MAYBE_IN_ARCHITECTURE: dict[str, Callable[[Any], bool]] = {
+    "attention": _is_one_of("dense", "urpe"),
+    "width": _is_count,
+    "num_prefix": lambda value: type(value) is int and 0 <= value <= MAX_COUNT,
+    "pattern": lambda value: isinstance(value, dict),
+}
+CONSTRUCTION: dict[str, Callable[[Any], bool]] = {
+    "theorem": _is_one_of(
+        "Theorem 1", "Theorem 2", "Theorem 3", "Averaging", "Memory", "Partition"
+    ),
+    "target": _is_text,
+    "grid": lambda value: type(value) is int and 1 <= value < 2**62,
+    "lows": _are(_is_finite),
+    "highs": _are(_is_finite),
+    "id_direction": _are(lambda value: type(value) is int and abs(value) < MAX_REACH),
+    "id_low": _is_rational,
+    "id_high": _is_rational,
+    "ramp_width": _is_rational,
+    "sharpness": _is_rational,
+    "reach": lambda value: type(value) is int and 0 <= value < MAX_REACH,
+}
+
+
+NEEDED = ("version", "denominators", "architecture", "stages", "construction")
+
+
+def check_description(description: Any) -> None:
+    """Refuse a description whose values are not of the types that they must have.
+
+    Raises:
+        ValueError: Naming the first such value.
+    """
+    _check_keys("the description", description, {}, {}, needed=NEEDED)
+    spec = description["architecture"]
+    _check_keys("the architecture", spec, ARCHITECTURE, MAYBE_IN_ARCHITECTURE)
+    if ("width" in spec) != ("num_prefix" in spec):
+        msg = "the architecture states one of width and num_prefix, not both"
+        raise ValueError(msg)
+    stages = description["stages"]
+    if not isinstance(stages, list) or not all(
+        isinstance(stage, list) and len(stage) == 2 and all(map(_is_text, stage))
+        for stage in stages
+    ):
+        msg = "the stages are not a list of pairs of texts, name and source"
+        raise ValueError(msg)
+    construction = description["construction"]
+    if construction is not None:
+        paper = {"paper": _is_text}
+        _check_keys("the construction", construction, CONSTRUCTION, paper)
+
+
+def check_lengths(description: dict[str, Any]) -> None:
+    """Refuse a construction of tokens of another width than the architecture's.
+
+    Raises:
+        ValueError: With the lengths.
+    """
+    construction, spec = description["construction"], description["architecture"]
+    if construction is None:
+        return
+    d = spec["d_model"]
+    lengths = {key: len(construction[key]) for key in ("lows", "highs", "id_direction")}
+    expected = {"lows": d, "highs": d, "id_direction": spec.get("width", d)}
+    if lengths != expected:
+        msg = f"the construction has lists of lengths {lengths}, expected {expected}"
+        raise ValueError(msg)
+
+
+def _check_keys(
+    what: str,
+    values: Any,
+    kinds: dict[str, Callable[[Any], bool]],
+    optional: dict[str, Callable[[Any], bool]],
+    needed: tuple[str, ...] = (),
+) -> None:
+    """Whether there are these keys, with values of these kinds."""
+    if not isinstance(values, dict):
+        msg = f"{what} is not a JSON object"
+        raise TypeError(msg)
+    required = (*kinds, *needed)
+    missing = [key for key in required if key not in values]
+    if missing:
+        msg = f"{what} has no {', '.join(missing)}"
+        raise ValueError(msg)
+    if not needed and (unknown := sorted(set(values) - set(kinds) - set(optional))):
+        msg = f"{what} has {', '.join(unknown)[:80]}, which is not known"
+        raise ValueError(msg)
+    for key, is_kind in (kinds | optional).items():
+        if key in values and not is_kind(values[key]):
+            msg = f"{what} states {key} = {str(values[key])[:80]}"
+            raise ValueError(msg)

@@ -1,0 +1,201 @@
+"""Files that should end the verifier with a traceback, in hours, or out of memory."""
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.adversarial.hostile_files import BUILDERS, Parts, parts_of
+from tests.adversarial.mutations import mutate
+
+import everyformer as ef
+from everyformer.bench import hostile
+from everyformer.certify.verify import NETWORK_FILE
+from everyformer.certify.work import Limits, ProgramSize
+from everyformer.errors import CertificateError, EveryformerError, WorkLimitError
+from everyformer.numerics.balls import BallArithmetic
+from everyformer.numerics.expression import Expression, Node
+from everyformer.targets.box import Box, Grid
+
+CASES = 150
+SEED = "files"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("built")
+
+
+def outcome(folder: Path) -> str:
+    """A verdict or a refusal; whatever else is raised fails the test."""
+    with np.errstate(all="ignore"):
+        try:
+            found = ef.verify(folder)
+        except (CertificateError, FileNotFoundError):
+            return "refused"
+    json.dumps(found.to_json())
+    return str(found).partition(":")[0]
+
+
+def test_structural_mutations_end_in_a_verdict_or_a_refusal(
+    place: Path, tmp_path: Path
+) -> None:
+    counts: Counter[str] = Counter()
+    for case in range(CASES):
+        rng = random.Random(f"{SEED} {case}")
+        parts = parts_of(rng.choice(list(BUILDERS)), place)
+        mutate(rng, parts)
+        folder = parts.write(tmp_path)
+        counts[outcome(folder)] += 1
+        try:
+            ef.load(folder / NETWORK_FILE)
+        except EveryformerError:
+            counts["not loaded"] += 1
+    assert set(counts) <= {"PROVED", "REFUTED", "UNKNOWN", "refused", "not loaded"}
+    assert min(counts["PROVED"], counts["refused"], counts["not loaded"]) > 5
+
+
+DOMAINS: dict[str, tuple[str, str]] = {
+    "the least number": ("0", f"1/{2**1074}"),
+    "1e160": (f"-{10**160}", f"{int(1e160)}"),
+    "all of float64": (str(-int(1.7e308)), str(int(1.7e308))),
+    "one ulp far away": (str(int(1e160)), str(int(np.nextafter(1e160, np.inf)))),
+}
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_domains_that_overflow(domain: str, place: Path, tmp_path: Path) -> None:
+    for name in BUILDERS:
+        for p in ("2", "1", "64"):
+            parts = parts_of(name, place)
+            claim = parts.certificate["claim"]
+            low, high = DOMAINS[domain]
+            low = low if domain != "1e160" else str(-int(1e160))
+            claim |= {"domain": [[low, high]] * claim["d"], "p": p, "metric": "d_p"}
+            assert outcome(parts.write(tmp_path)) != "PROVED", (name, p)
+
+
+@pytest.mark.parametrize("scale", [1e300, -1e300, 1e160, 1e-300])
+def test_weights_that_overflow(scale: float, place: Path, tmp_path: Path) -> None:
+    """Windows, shifts and values times 1e300: no bound, and no traceback."""
+    for name in ("Theorem 2", "Theorem 3", "urpe", "wide", "partition"):
+        for key in parts_of(name, place).tensors:
+            parts = parts_of(name, place)
+            with np.errstate(over="ignore"):
+                moved = np.clip(parts.tensors[key] * scale, -1.7e308, 1.7e308)
+            if (moved == parts.tensors[key]).all():
+                continue
+            parts.tensors[key] = moved
+            assert outcome(parts.write(tmp_path)) in {"REFUTED", "UNKNOWN", "PROVED"}, key
+
+
+def test_a_lipschitz_constant_of_thousands_of_digits(place: Path, tmp_path: Path) -> None:
+    for value in ("9" * 3999, "9" * 400, f"1/{'9' * 3999}"):
+        for key in ("lipschitz", "omega"):
+            parts = parts_of("declared", place)
+            target = parts.certificate["target"]
+            if target["kind"] != "modulus":
+                target |= {"kind": "nothing"}
+            target[key] = value
+            assert outcome(parts.write(tmp_path)) != "PROVED"
+
+
+def test_more_cells_than_numbers_have_digits(place: Path, tmp_path: Path) -> None:
+    """2^20000 cells, of which 20,001 orbits: beyond 1e308 and 4,300 digits."""
+    for n in (1100, 20_000):
+        parts = parts_of("Theorem 2", place)
+        parts.description["architecture"]["seq_len"] = n
+        parts.certificate["claim"]["n"] = n
+        with pytest.raises(WorkLimitError, match=f"about 2.{n} cells"):
+            ef.verify(parts.write(tmp_path))
+
+
+def test_orbits_of_many_tokens() -> None:
+    """25! is more than int64 holds; this was an OverflowError."""
+    grid = Grid(2, 25, Box((0.0,), (1.0,)))
+    found = grid.orbit_sizes(np.array([[0] * 12 + [1] * 13, [0] * 25]))
+    assert found.tolist() == [5_200_300, 1]
+
+
+def test_towers_have_no_ball() -> None:
+    """Exponents of Arb have no end: a tower of powers once took all memory."""
+    balls = BallArithmetic(64)
+    with balls.working():
+        for start, ends in (
+            ((1.5, 2.0), (-np.inf, np.inf)),
+            ((0.1, 0.5), (-5e-324, 5e-324)),
+        ):
+            ball = balls.box(*start)
+            for _ in range(200):
+                ball = balls.pow(ball, 64)
+            assert balls.ends(ball) == ends
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in hostile.CASES if case[0] not in hostile.HOLES[:0]],
+    ids=lambda case: case[0].__name__,
+)  # fmt: skip
+def test_the_collection_ends_without_a_proof(case: Any, tmp_path: Path) -> None:
+    change, base = case
+    if change is hostile.lines_that_use_everything or change is hostile.lines_that_all_live:
+        pytest.skip("in the benchmark; the estimate is tested below")
+    hostile.make(change, base, tmp_path)
+    assert outcome(tmp_path) in {"UNKNOWN", "REFUTED", "refused"}
+
+
+def test_a_program_is_measured_by_its_slopes() -> None:
+    n = 50
+    nodes = [Node("x", (j, 0)) for j in range(n)]
+    nodes += [Node("add", (n - 1 + k, k % n)) for k in range(200)]
+    size = ProgramSize.of(Expression(n, 1, tuple(nodes), ((n + 199,),) * n))
+    assert size.lines == n + 200
+    assert 150 * n <= size.slopes - size.lines <= 250 * n
+    assert size.alive <= 4 * n
+    plain = [Node("x", (0, 0)), *(Node("neg", (k,)) for k in range(1000))]
+    size = ProgramSize.of(Expression(1, 1, tuple(plain), ((1000,),)))
+    assert (size.lines, size.slopes, size.alive) == (1001, 2002, 4)
+
+
+def test_limits_refuse_with_the_numbers(place: Path, tmp_path: Path) -> None:
+    folder = parts_of("Theorem 3", place).write(tmp_path)
+    with pytest.raises(WorkLimitError, match=r"seconds on one core, more than .* of 1e-09"):
+        ef.verify(folder, max_work=1e-9)
+    with pytest.raises(WorkLimitError, match="more than the limit of 10"):
+        ef.verify(folder, max_memory=10)
+    with pytest.raises(WorkLimitError, match="more than the limit of 10"):
+        ef.load(folder / NETWORK_FILE, max_memory=10)
+    assert ef.verify(folder).verdict is ef.Verdict.PROVED
+    Limits().check("this", 1.0, 1.0)
+
+
+@pytest.mark.parametrize("method", ["selective-shift", "averaging", "partition", "auto"])
+def test_tolerances_that_are_not_numbers(method: Any) -> None:
+    for tol in (float("nan"), float("inf"), 0, -1.0):
+        with pytest.raises(EveryformerError, match="is not a positive number"):
+            ef.construct(ef.targets.reverse(2), tol=tol, method=method)
+
+
+@pytest.mark.unhooked
+@pytest.mark.parametrize("method", ["selective-shift", "averaging", "partition", "auto"])
+def test_texts_and_truth_values_are_not_numbers(method: Any) -> None:
+    target = ef.targets.reverse(2)
+    for tol in ("0.1", True, None, np.True_, 1j):
+        with pytest.raises(EveryformerError):
+            ef.construct(target, tol=tol, method=method)
+    for given in ({"p": "2"}, {"p": True}, {"p": None}, {"grid": True}, {"grid": "4"}):
+        with pytest.raises(EveryformerError):
+            ef.construct(target, **{"grid": 4, "method": method} | given)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    for tol in (np.float64(0.5), np.float32(0.5), np.int64(1)):
+        built = ef.construct(ef.targets.reverse(2), tol=tol, p=np.int64(2))  # pyright: ignore[reportArgumentType]
+        assert built.certificate.eps == tol
+
+
+def test_empty_folders(tmp_path: Path) -> None:
+    parts = Parts({}, {}, {}, None)
+    assert outcome(parts.write(tmp_path)) == "refused"
