@@ -483,7 +483,7 @@ class TestTransformers:
 
     def test_cross_attention_of_equal_lengths(self, library: Any) -> None:
         """The second sequence enters by it alone: its weights stay those of the softmax."""
-        plain = build("t5", library)
+        plain: Any = build("t5", library)
         model: Any = add_urpe(copy.deepcopy(plain), max_len=16)
         scramble(model)
         ours, theirs = (m.decoder.block[0].layer[1].EncDecAttention for m in (model, plain))
@@ -494,10 +494,15 @@ class TestTransformers:
         with pytest.raises(InputError, match=r"\(2, 7, 16\): this T5Attention is cross"):
             own(x, key_value_states=y)
 
-    def test_copies_pickles_and_halves(self, library: Any) -> None:
+    def test_copies_pickles_and_halves(
+        self, library: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         model: Any = add_urpe(build("bert", library), max_len=16)
         scramble(model)
-        for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        pickled = pickle.dumps(model)
+        registry = import_module("transformers.modeling_utils").ALL_ATTENTION_FUNCTIONS
+        monkeypatch.delitem(registry._global_mapping, IMPLEMENTATION)  # another process
+        for twin in (pickle.loads(pickled), copy.deepcopy(model)):
             assert torch.equal(call(twin), call(model))
             scramble(twin)
             assert (call(twin) - call(model)).abs().max() > 1e-3

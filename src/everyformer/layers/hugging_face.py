@@ -109,7 +109,7 @@ def switch(model: nn.Module, settings: dict[str, Any]) -> None:
     The saved configuration asks for our function by name: `from_pretrained`, which would
     drop the gains, finds no such function, or one that refuses modules without a gain.
     """
-    register()
+    object.__setattr__(model, "urpe_registered", _Registered())
     library = import_module("transformers")
     set_implementation: Any = model.set_attn_implementation
     set_implementation(IMPLEMENTATION)
@@ -120,6 +120,16 @@ def switch(model: nn.Module, settings: dict[str, Any]) -> None:
             config.attn_implementation = IMPLEMENTATION
         if not hasattr(part, "urpe"):
             object.__setattr__(part, "urpe", None)  # without a gain, as it should be
+
+
+class _Registered:
+    """Lets a copy of a model, perhaps in another process, find our function again."""
+
+    def __init__(self) -> None:
+        register()
+
+    def __reduce__(self) -> tuple[type["_Registered"], tuple[()]]:
+        return _Registered, ()
 
 
 def register() -> None:

@@ -10,6 +10,7 @@ from everyformer.errors import InputError
 from everyformer.layers.gains import ToeplitzGain
 from everyformer.layers.weights import attention_weights, operator_takes, scores
 from everyformer.ops import toeplitz_attention
+from everyformer.ops.eager import is_plain, is_transformed
 
 
 class GainedMultiheadAttention(nn.MultiheadAttention):
@@ -34,8 +35,9 @@ class GainedMultiheadAttention(nn.MultiheadAttention):
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """As in the base class; query and key must be one tensor."""
-        if query.is_nested or query is not key or key.shape != value.shape:
-            same = "one tensor" if query is key else "two tensors"
+        one = _are_one(query, key)
+        if query.is_nested or not one or key.shape != value.shape:
+            same = "one tensor" if one else "two tensors"
             msg = (
                 f"query, key, value have shapes {tuple(query.shape)}, {tuple(key.shape)}, "
                 f"{tuple(value.shape)}, query and key are {same}; but an offset i - j has "
@@ -133,6 +135,14 @@ class GainedMultiheadAttention(nn.MultiheadAttention):
             logits, hidden, gain.matrix(n), dtype=q.dtype, dropout=dropout
         )
         return weights @ v, weights if need_weights else None
+
+
+def _are_one(query: Tensor, key: Tensor) -> bool:
+    """Whether they are the same numbers in the same memory; else it is cross-attention."""
+    if query is key or not is_plain(query, key) or is_transformed():
+        return query is key
+    alike = (query.shape, query.stride()) == (key.shape, key.stride())
+    return alike and query.data_ptr() == key.data_ptr()
 
 
 def _additive(mask: Tensor, like: Tensor) -> Float[Tensor, "..."]:
