@@ -1,9 +1,12 @@
 """One line puts URPE on models of torch and of transformers."""
 
 import copy
+import json
 import pickle
 import warnings
 from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +15,13 @@ from tests.layers.plain import randomise, some_padding, tokens
 from torch import Tensor, nn
 
 from everyformer.errors import InputError
-from everyformer.layers import ToeplitzGain, add_urpe, no_decay_parameters
+from everyformer.layers import (
+    ToeplitzGain,
+    add_urpe,
+    load_with_urpe,
+    no_decay_parameters,
+)
+from everyformer.layers.hugging_face import IMPLEMENTATION
 
 WIDTH, HEADS, N = 8, 2, 7
 
@@ -208,11 +217,65 @@ class TestTorch:
         with pytest.raises(InputError, match=message):
             add_urpe(make(), max_len=16)
 
+    @pytest.mark.parametrize("shared", [False, True])
+    def test_cross_attention_of_equal_lengths(self, shared: bool) -> None:
+        """By its name, or by the caller's word; otherwise the call is refused."""
+        x, y = tokens(2, N, WIDTH), tokens(2, N, WIDTH, seed=2)
+        for name, leave in (("cross_attn", ()), ("second", ("second",))):
+            torch.manual_seed(0)
+            plain = Pair(name).double()
+            model = add_urpe(copy.deepcopy(plain), max_len=16, shared=shared, leave=leave)
+            scramble(model)
+            second, theirs = model.get_submodule(name), plain.get_submodule(name)
+            assert type(second) is nn.MultiheadAttention
+            assert second.state_dict().keys() == theirs.state_dict().keys()
+            assert torch.equal(second(x, y, y)[0], theirs(x, y, y)[0])
+            assert (model(x, y) - plain(x, y)).abs().max() > 1e-3
+        unnamed = add_urpe(Pair("second").double(), max_len=16, shared=shared)
+        with pytest.raises(InputError, match=r"two tensors.*leave="):
+            unnamed(x, y)
+        with pytest.raises(InputError, match=r"leave names third, which it does not have"):
+            add_urpe(Pair("second"), max_len=16, leave=("third",))
+
+    def test_a_decoder_layer_keeps_its_cross_attention(self) -> None:
+        """With as many queries as keys; also alone, without a stack."""
+        layer = nn.TransformerDecoderLayer(WIDTH, HEADS, 16, dropout=0.0, batch_first=True)
+        plain = layer.double()
+        model = add_urpe(copy.deepcopy(plain), max_len=16)
+        scramble(model)
+        x, y = tokens(2, N, WIDTH), tokens(2, N, WIDTH, seed=2)
+        assert type(model.multihead_attn) is nn.MultiheadAttention
+        ours, theirs = (m.multihead_attn(x, y, y)[0] for m in (model, plain))
+        assert torch.equal(ours, theirs)
+        assert (model(x, y) - plain(x, y)).abs().max() > 1e-3
+
+    def test_half_precision(self) -> None:
+        model = add_urpe(encoder(), max_len=16).eval()
+        scramble(model)
+        exact = model(tokens(2, N, WIDTH))
+        half = model.to(torch.bfloat16)(tokens(2, N, WIDTH).to(torch.bfloat16))
+        assert half.dtype == torch.bfloat16
+        assert (half.double() - exact).abs().max() < 0.1
+
     def test_cross_attention_is_refused_when_called(self) -> None:
         model = add_urpe(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True), max_len=16)
         x = tokens(2, N, WIDTH, dtype=torch.float32)
         with pytest.raises(InputError, match="self-attention only"):
             model(x, x[:, :3], x[:, :3])
+
+
+class Pair(nn.Module):
+    """Self-attention, then cross-attention under some name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.first = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+        self.name = name
+        self.add_module(name, nn.MultiheadAttention(WIDTH, HEADS, batch_first=True))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        x = self.first(x, x, x)[0]
+        return self.get_submodule(self.name)(x, y, y)[0]
 
 
 def bert(library: Any) -> nn.Module:
@@ -362,3 +425,92 @@ class TestTransformers:
         model = add_urpe(build("bert", library), max_len=4)
         with pytest.raises(InputError, match=r"7 tokens.*max_len=4"):
             call(model)
+
+    @pytest.mark.parametrize("shared", [False, True])
+    @pytest.mark.parametrize("name", list(MODELS))
+    def test_saved_and_loaded(
+        self, name: str, shared: bool, library: Any, tmp_path: Path
+    ) -> None:
+        model: Any = add_urpe(build(name, library), max_len=16, shared=shared, clamp=True)
+        scramble(model)
+        model.save_pretrained(tmp_path / "one")
+        again: Any = load_with_urpe(tmp_path / "one", dtype=torch.float64).eval()
+        assert type(again) is type(model)
+        assert (call(again) - call(model)).abs().max() < 1e-6
+        again.save_pretrained(tmp_path / "two")
+        third = load_with_urpe(tmp_path / "two", type(model), dtype=torch.float64).eval()
+        assert (call(third) - call(model)).abs().max() < 1e-6
+        assert [n for n, _ in third.named_parameters()] == [
+            n for n, _ in model.named_parameters()
+        ]
+
+    def test_loading_without_the_gains_is_refused(
+        self, library: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By our function where it is known, by transformers where it is not."""
+        model: Any = add_urpe(build("gpt2", library), max_len=16)
+        model.save_pretrained(tmp_path)
+        bare = library.GPT2LMHeadModel.from_pretrained(tmp_path)
+        with pytest.raises(InputError, match="load_with_urpe"):
+            bare(IDS)
+        registry = import_module("transformers.modeling_utils").ALL_ATTENTION_FUNCTIONS
+        monkeypatch.delitem(registry._global_mapping, IMPLEMENTATION)
+        with pytest.raises(ValueError, match=f'{IMPLEMENTATION}"` is not supported'):
+            library.GPT2LMHeadModel.from_pretrained(tmp_path)
+
+    def test_files_without_gains_are_refused(self, library: Any, tmp_path: Path) -> None:
+        model: Any = build("gpt2", library)
+        model.save_pretrained(tmp_path)
+        with pytest.raises(InputError, match="no record of gains"):
+            load_with_urpe(tmp_path)
+        config = json.loads((tmp_path / "config.json").read_text())
+        config["everyformer_urpe"] = {"max_len": 16}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        with pytest.raises(InputError, match=r"has no transformer.urpe_gain.table"):
+            load_with_urpe(tmp_path)
+
+    @pytest.mark.parametrize("name", list(MODELS))
+    def test_another_implementation_is_refused(self, name: str, library: Any) -> None:
+        model: Any = add_urpe(build(name, library), max_len=16)
+        scramble(model)
+        before = call(model)
+        for other in ("eager", "sdpa"):
+            model.set_attn_implementation(other)
+            with pytest.raises(InputError, match=f"'{other}', which knows of none"):
+                call(model)
+        model.set_attn_implementation(IMPLEMENTATION)
+        assert torch.equal(call(model), before)
+
+    def test_cross_attention_of_equal_lengths(self, library: Any) -> None:
+        """The second sequence enters by it alone: its weights stay those of the softmax."""
+        plain: Any = build("t5", library)
+        model: Any = add_urpe(copy.deepcopy(plain), max_len=16)
+        scramble(model)
+        ours, theirs = (m.decoder.block[0].layer[1].EncDecAttention for m in (model, plain))
+        x, y = (tokens(2, N, 16, seed=seed) for seed in (1, 2))
+        out, wanted = (m(x, key_value_states=y)[0] for m in (ours, theirs))
+        assert (out - wanted).abs().max() < 1e-6
+        own = model.decoder.block[0].layer[0].SelfAttention
+        with pytest.raises(InputError, match=r"\(2, 7, 16\): this T5Attention is cross"):
+            own(x, key_value_states=y)
+
+    def test_copies_pickles_and_halves(
+        self, library: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        model: Any = add_urpe(build("bert", library), max_len=16)
+        scramble(model)
+        pickled = pickle.dumps(model)
+        registry = import_module("transformers.modeling_utils").ALL_ATTENTION_FUNCTIONS
+        monkeypatch.delitem(registry._global_mapping, IMPLEMENTATION)  # another process
+        for twin in (pickle.loads(pickled), copy.deepcopy(model)):
+            assert torch.equal(call(twin), call(model))
+            scramble(twin)
+            assert (call(twin) - call(model)).abs().max() > 1e-3
+            twin.set_attn_implementation("sdpa")
+            with pytest.raises(InputError, match="knows of none"):
+                call(twin)
+        fresh = add_urpe(build("bert", library), max_len=16)
+        fresh.load_state_dict(model.state_dict())
+        assert torch.equal(call(fresh), call(model))
+        half = call(copy.deepcopy(model).to(torch.bfloat16))
+        assert (half.double() - call(model)).abs().max() < 0.2

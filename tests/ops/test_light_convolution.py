@@ -13,7 +13,7 @@ from torch import Tensor
 
 from everyformer.errors import InputError
 from everyformer.ops import light_convolution
-from everyformer.ops.light_convolution import blocked, operator, reference
+from everyformer.ops.light_convolution import blocked, library, reference
 
 Shape = tuple[int, int, int, int, int]
 """b, n, d, h, k."""
@@ -132,8 +132,8 @@ def test_gradients_to_second_order() -> None:
 def test_opcheck() -> None:
     x, filters, grad = made((2, 9, 16, 2, 4))
     for args in (
-        (operator._convolve, (x.requires_grad_(), filters.requires_grad_(), 1)),  # pyright: ignore[reportPrivateUsage]
-        (operator._filter_gradient, (grad.requires_grad_(), x, 2, 4, 1)),  # pyright: ignore[reportPrivateUsage]
+        (library.convolve_op, (x.requires_grad_(), filters.requires_grad_(), 1)),
+        (library.gradient_op, (grad.requires_grad_(), x, 2, 4, 1)),
     ):
         torch.library.opcheck(*args)
 

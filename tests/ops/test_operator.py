@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from everyformer.errors import InputError
 from everyformer.ops import toeplitz_attention
-from everyformer.ops.toeplitz_attention import operator
+from everyformer.ops.toeplitz_attention import library
 from everyformer.ops.toeplitz_attention.reference import toeplitz_attention_reference
 
 
@@ -28,7 +28,7 @@ def test_gradients() -> None:
 @pytest.mark.parametrize("grad", [True, False])
 def test_opcheck(grad: bool) -> None:
     x = [t.detach().requires_grad_(grad) for t in tensors()]
-    torch.library.opcheck(operator._forward_op, (*x, None, False, 0.3))  # pyright: ignore[reportPrivateUsage]
+    torch.library.opcheck(library.forward_op, (*x, None, False, 0.3))
 
 
 def test_checkpointing_and_autocast() -> None:

@@ -1,6 +1,7 @@
 """Attention layers with relative positions, and URPE on top of any of them."""
 
 from everyformer.layers.add_urpe import add_urpe as add_urpe
+from everyformer.layers.add_urpe import load_with_urpe as load_with_urpe
 from everyformer.layers.attention import RelativeAttention as RelativeAttention
 from everyformer.layers.decay import no_decay_parameters as no_decay_parameters
 from everyformer.layers.decay import parameter_groups as parameter_groups

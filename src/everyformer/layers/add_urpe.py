@@ -1,6 +1,9 @@
 """URPE on a model that exists already, in one line."""
 
-from typing import TypeVar
+from collections.abc import Sequence
+from importlib import import_module
+from os import PathLike
+from typing import Any, TypeVar
 
 from torch import nn
 
@@ -17,24 +20,36 @@ GAIN = "urpe_gain"
 
 
 @implements(LUO2022, "Equation 8")
-def add_urpe(model: M, *, max_len: int, shared: bool = True, clamp: bool = False) -> M:
+def add_urpe(
+    model: M,
+    *,
+    max_len: int,
+    shared: bool = True,
+    clamp: bool = False,
+    leave: Sequence[str] = (),
+) -> M:
     """Put learnable factors c_{i-j} on the attention weights of a model, in place.
 
     They start at 1, where the model computes what it did. Self-attention alone is changed,
-    cross-attention is not: i - j has no meaning between two sequences.
+    cross-attention is not: i - j has no meaning between two sequences. Modules with "cross"
+    or the like in their names, and those named in `leave`, stay as they are; another module
+    that is then called with a query that is not its key refuses the call.
 
     Handles models made of `torch.nn.MultiheadAttention` (also in `nn.TransformerEncoder`,
     `nn.TransformerDecoder`, `nn.Transformer`), and BERT, RoBERTa, T5, GPT-2 and LLaMA of
     transformers. The gains are parameters of the model: `urpe_gain.table` in each stack of
     layers (the encoder or decoder of torch, the innermost `PreTrainedModel`), or with
     `shared=False` in each attention module. To load a saved state dict, call `add_urpe` on
-    a fresh model first.
+    a fresh model first. What `save_pretrained` of transformers has saved, `load_with_urpe`
+    loads; `from_pretrained` would drop the gains, and refuses. Call `add_urpe` on the model
+    that is saved, not on a part of it.
 
     Args:
         model: The model; changed in place.
         max_len: Longest sequence, with all tokens in the cache.
         shared: One gain for all layers of a stack, as Luo et al. do, or one for each.
         clamp: Clip the offsets of longer sequences instead of refusing them.
+        leave: Names of attention modules, as in `named_modules`, that stay as they are.
 
     Returns:
         The model.
@@ -51,14 +66,14 @@ def add_urpe(model: M, *, max_len: int, shared: bool = True, clamp: bool = False
     """
     check_positive(max_len=max_len)
     foreign = hugging_face.is_hugging_face(model)
-    _refuse(model, foreign)
+    _refuse(model, foreign, leave)
     if foreign:
         pairs = [
             (owner, module, hugging_face.num_heads(module))
-            for owner, module in hugging_face.attention_modules(model)
+            for owner, module in hugging_face.attention_modules(model, leave)
         ]
     else:
-        found = list(torch_attention.attention_modules(model))
+        found = list(torch_attention.attention_modules(model, leave))
         pairs = [(owner, module, module.num_heads) for owner, module in found]
     if not pairs:
         msg = (
@@ -85,14 +100,64 @@ def add_urpe(model: M, *, max_len: int, shared: bool = True, clamp: bool = False
         else:
             hugging_face.attach(owner, module, gain)
     if foreign:
-        hugging_face.switch(model)
+        settings = {"max_len": max_len, "shared": shared, "clamp": clamp}
+        hugging_face.switch(model, {**settings, "leave": list(leave)})
     return model
 
 
-def _refuse(model: nn.Module, foreign: bool) -> None:
+def load_with_urpe(
+    folder: str | PathLike[str], model_class: type[Any] | None = None, **options: Any
+) -> Any:
+    """Load a model of transformers that was saved with its gains.
+
+    `add_urpe` has left its settings in the configuration. The gains are put on before the
+    weights are read, so that all of them are restored.
+
+    Args:
+        folder: Where `save_pretrained` has saved it, or its name on the hub.
+        model_class: A class of transformers; by default that of the saved model.
+        options: For `from_pretrained` of that class.
+
+    Returns:
+        The model.
+
+    Raises:
+        InputError: If there is no record of gains, or some of them are not in the file.
+    """
+    library = import_module("transformers")
+    hugging_face.register()
+    config: Any = library.AutoConfig.from_pretrained(folder)
+    settings = getattr(config, hugging_face.RECORD, None)
+    if settings is None:
+        msg = (
+            f"The configuration in {folder} has no record of gains. Load the model with "
+            "from_pretrained, and call add_urpe if it should have them."
+        )
+        raise InputError(msg)
+    made = model_class or getattr(library, config.architectures[0])
+
+    def init(self: Any, *given: Any, **more: Any) -> None:
+        made.__init__(self, *given, **more)
+        add_urpe(self, **settings)
+
+    gained: Any = type(made.__name__, (made,), {"__init__": init})
+    model, found = gained.from_pretrained(folder, output_loading_info=True, **options)
+    model.__class__ = made
+    lost = [name for name in found["missing_keys"] if GAIN in name]
+    if lost:
+        msg = f"{folder} has no {', '.join(sorted(lost))}. It was not saved with its gains."
+        raise InputError(msg)
+    return model
+
+
+def _refuse(model: nn.Module, foreign: bool, leave: Sequence[str]) -> None:
     """Refuse what cannot be changed; nothing has been changed yet."""
     wrong: list[str] = []
-    if any(hasattr(part, "urpe") for part in model.modules()):
+    modules = dict(model.named_modules())
+    unknown = [name for name in leave if name not in modules]
+    if unknown:
+        wrong.append(f"leave names {', '.join(unknown)}, which it does not have")
+    if any(getattr(part, "urpe", None) is not None for part in model.modules()):
         wrong.append("it has gains already; each model takes them once")
     elif foreign:
         wrong += [reason for reason in [hugging_face.why_not(model)] if reason]
@@ -102,7 +167,7 @@ def _refuse(model: nn.Module, foreign: bool) -> None:
             wrong.append(
                 f"it wraps {type(inner[0]).__name__} of transformers; call add_urpe on that"
             )
-        for _, module in torch_attention.attention_modules(model):
+        for _, module in torch_attention.attention_modules(model, leave):
             wrong += [reason for reason in [torch_attention.why_not(module)] if reason]
     if wrong:
         msg = (

@@ -6,7 +6,7 @@ only for models that come from it.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from importlib import import_module
 from typing import Any
 
@@ -45,8 +45,14 @@ def is_hugging_face(model: nn.Module) -> bool:
     return library is not None and isinstance(model, library.PreTrainedModel)
 
 
-def attention_modules(model: nn.Module) -> Iterator[tuple[nn.Module, nn.Module]]:
-    """Each self-attention of a model, with the innermost model around it."""
+RECORD = "everyformer_urpe"
+"""Name of the settings in the configuration of a model, which is saved with it."""
+
+
+def attention_modules(
+    model: nn.Module, leave: Collection[str] = ()
+) -> Iterator[tuple[nn.Module, nn.Module]]:
+    """Each self-attention of a model that is not left out, with its innermost model."""
     library = import_module("transformers")
     owners: dict[int, nn.Module] = {}
     for part in model.modules():  # outer ones first, so that inner ones overwrite
@@ -57,8 +63,9 @@ def attention_modules(model: nn.Module) -> Iterator[tuple[nn.Module, nn.Module]]
         for layer in model.modules()
         if type(layer).__name__ == "T5LayerCrossAttention"
     }
-    for module in model.modules():
-        if type(module).__name__ not in HEADS or id(module) in cross:
+    for name, module in model.named_modules():
+        known = type(module).__name__ in HEADS and name not in leave
+        if not known or id(module) in cross:
             continue
         if not getattr(module, "is_cross_attention", False):
             yield owners[id(module)], module
@@ -90,21 +97,70 @@ def num_heads(module: nn.Module) -> int:
 def attach(owner: nn.Module, module: nn.Module, gain: ToeplitzGain) -> None:
     """Let the module use the gain."""
     object.__setattr__(module, "urpe", (gain,))
+    module.register_forward_pre_hook(_refuse_other_attention, with_kwargs=True)
     if not hasattr(owner, "urpe_guard"):
         guard = owner.register_forward_pre_hook(_refuse_calls, with_kwargs=True)
         object.__setattr__(owner, "urpe_guard", guard)
 
 
-def switch(model: nn.Module) -> None:
-    """Make the model call our attention function."""
+def switch(model: nn.Module, settings: dict[str, Any]) -> None:
+    """Make the model call our attention function, and its configuration say so.
+
+    The saved configuration asks for our function by name: `from_pretrained`, which would
+    drop the gains, finds no such function, or one that refuses modules without a gain.
+    """
+    object.__setattr__(model, "urpe_registered", _Registered())
+    library = import_module("transformers")
+    set_implementation: Any = model.set_attn_implementation
+    set_implementation(IMPLEMENTATION)
+    for part in model.modules():
+        if isinstance(part, library.PreTrainedModel):
+            config: Any = part.config
+            setattr(config, RECORD, settings)
+            config.attn_implementation = IMPLEMENTATION
+        if not hasattr(part, "urpe"):
+            object.__setattr__(part, "urpe", None)  # without a gain, as it should be
+
+
+class _Registered:
+    """Lets a copy of a model, perhaps in another process, find our function again."""
+
+    def __init__(self) -> None:
+        register()
+
+    def __reduce__(self) -> tuple[type["_Registered"], tuple[()]]:
+        return _Registered, ()
+
+
+def register() -> None:
+    """Enter our attention function in the registries of transformers."""
     masking = import_module("transformers.masking_utils")
     import_module("transformers").AttentionInterface.register(
         IMPLEMENTATION, gained_attention
     )
     # Bools, True for seen; None where all or exactly the past is seen.
     masking.AttentionMaskInterface.register(IMPLEMENTATION, masking.sdpa_mask)
-    set_implementation: Any = model.set_attn_implementation
-    set_implementation(IMPLEMENTATION)
+
+
+def _refuse_other_attention(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    config: Any = module.config
+    if config._attn_implementation != IMPLEMENTATION:
+        msg = (
+            f"{type(module).__name__} has a gain, but its attention implementation is "
+            f"{config._attn_implementation!r}, which knows of none. Call "
+            f"model.set_attn_implementation({IMPLEMENTATION!r}) to switch it on again."
+        )
+        raise InputError(msg)
+    other = args[2] if len(args) > 2 else kwargs.get("key_value_states")
+    if type(module).__name__ == "T5Attention" and other is not None:
+        msg = (
+            f"key_value_states has shape {tuple(other.shape)}: this T5Attention is "
+            "cross-attention, where an offset i - j has no meaning. Give add_urpe its name "
+            "in leave=(..)."
+        )
+        raise InputError(msg)
 
 
 def _refuse_calls(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -139,7 +195,14 @@ def gained_attention(
 
     The queries are the last of the tokens whose keys are given, as with a growing cache.
     """
-    held: tuple[ToeplitzGain] | None = getattr(module, "urpe", None)
+    if not hasattr(module, "urpe"):
+        msg = (
+            f"{type(module).__name__} was saved with gains (add_urpe), which "
+            "from_pretrained drops. Load the model with "
+            "everyformer.layers.load_with_urpe(folder)."
+        )
+        raise InputError(msg)
+    held: tuple[ToeplitzGain] | None = module.urpe  # pyright: ignore[reportAssignmentType]
     gain = None if held is None else held[0]
     groups = query.shape[1] // key.shape[1]
     if groups > 1:

@@ -1,6 +1,6 @@
 """`torch.nn.MultiheadAttention` with a gain where its weights meet the values."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import torch
 from jaxtyping import Float
@@ -10,6 +10,7 @@ from everyformer.errors import InputError
 from everyformer.layers.gains import ToeplitzGain
 from everyformer.layers.weights import attention_weights, operator_takes, scores
 from everyformer.ops import toeplitz_attention
+from everyformer.ops.eager import is_plain, is_transformed
 
 
 class GainedMultiheadAttention(nn.MultiheadAttention):
@@ -33,18 +34,37 @@ class GainedMultiheadAttention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """As in the base class; query and key must have the same length."""
-        if query.is_nested or query.shape != key.shape or key.shape != value.shape:
+        """As in the base class; query and key must be one tensor."""
+        one = _are_one(query, key)
+        if query.is_nested or not one or key.shape != value.shape:
+            same = "one tensor" if one else "two tensors"
             msg = (
                 f"query, key, value have shapes {tuple(query.shape)}, {tuple(key.shape)}, "
-                f"{tuple(value.shape)}, but an offset i - j has a meaning in "
-                "self-attention only. Call add_urpe on a part without cross-attention."
+                f"{tuple(value.shape)}, query and key are {same}; but an offset i - j has "
+                "a meaning in self-attention only, where query and key are one. Give "
+                "add_urpe the name of this module in leave=(..) if it is cross-attention."
             )
             raise InputError(msg)
+        return self._attention(
+            query, key, value, key_padding_mask, need_weights, attn_mask,
+            average_attn_weights, is_causal,
+        )  # fmt: skip
+
+    def _attention(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None,
+        need_weights: bool,
+        attn_mask: Tensor | None,
+        average_attn_weights: bool,
+        is_causal: bool,
+    ) -> tuple[Tensor, Tensor | None]:
         if query.dim() == 2:
             lone = None if key_padding_mask is None else key_padding_mask[None]
             axis = 0 if self.batch_first else 1
-            out, weights = self.forward(
+            out, weights = self._attention(
                 query.unsqueeze(axis), key.unsqueeze(axis), value.unsqueeze(axis), lone,
                 need_weights, attn_mask, average_attn_weights, is_causal,
             )  # fmt: skip
@@ -117,6 +137,14 @@ class GainedMultiheadAttention(nn.MultiheadAttention):
         return weights @ v, weights if need_weights else None
 
 
+def _are_one(query: Tensor, key: Tensor) -> bool:
+    """Whether they are the same numbers in the same memory; else it is cross-attention."""
+    if query is key or not is_plain(query, key) or is_transformed():
+        return query is key
+    alike = (query.shape, query.stride()) == (key.shape, key.stride())
+    return alike and query.data_ptr() == key.data_ptr()
+
+
 def _additive(mask: Tensor, like: Tensor) -> Float[Tensor, "..."]:
     """A mask of bools (True hides) or of numbers as numbers to add."""
     if mask.dtype != torch.bool:
@@ -124,12 +152,17 @@ def _additive(mask: Tensor, like: Tensor) -> Float[Tensor, "..."]:
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask, -torch.inf)
 
 
+CROSS = ("cross", "encdec", "enc_dec", "encoder_attn", "multihead_attn", "src_attn")
+"""A module with one of these in its own name is cross-attention."""
+
+
 def attention_modules(
-    model: nn.Module,
+    model: nn.Module, leave: Collection[str] = ()
 ) -> Iterator[tuple[nn.Module, nn.MultiheadAttention]]:
     """Each self-attention of a model, with the stack that owns its gain when shared.
 
-    The cross-attention of decoder layers is left out.
+    Left out are the cross-attention of decoder layers, what is called so, and what the
+    caller names.
     """
     cross = {
         id(layer.multihead_attn)
@@ -140,8 +173,12 @@ def attention_modules(
     for stack in model.modules():
         if isinstance(stack, nn.TransformerEncoder | nn.TransformerDecoder):
             owners |= {id(part): stack for part in stack.modules()}
-    for module in model.modules():
-        if isinstance(module, nn.MultiheadAttention) and id(module) not in cross:
+    for name, module in model.named_modules():
+        own = name.rpartition(".")[2].lower()
+        called_so = name in leave or any(word in own for word in CROSS)
+        if not isinstance(module, nn.MultiheadAttention) or called_so:
+            continue
+        if id(module) not in cross:
             yield owners.get(id(module), model), module
 
 

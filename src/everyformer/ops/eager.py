@@ -1,7 +1,8 @@
-"""How an operator is called: what autocast asks for, and whether anybody records it."""
+"""How an operator is called: what autocast asks for, and who records or transforms it."""
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 
 def autocasted(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -18,3 +19,16 @@ def is_plain(*tensors: Tensor) -> bool:
     if torch.compiler.is_compiling() or tensors[0].device.type == "meta":
         return False
     return all([type(x) in (Tensor, nn.Parameter) for x in tensors])  # noqa: C419 (speed)
+
+
+def is_transformed() -> bool:
+    """Whether a transform of `torch.func` is at work: grad, jacrev, vmap and others."""
+    return torch._C._are_functorch_transforms_active()  # pyright: ignore[reportPrivateUsage]
+
+
+def is_forward_mode() -> bool:
+    """Whether derivatives travel forward with the numbers, as in `torch.func.jvp`.
+
+    Kernels do not carry them along, so plain torch has to run.
+    """
+    return forward_ad._current_level >= 0  # pyright: ignore[reportPrivateUsage]

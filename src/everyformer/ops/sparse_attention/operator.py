@@ -1,11 +1,10 @@
-"""The operator: checks, and registration with `torch.library`.
+"""The operator: checks, and the way of each call.
 
-On a CUDA device the Triton kernels run, elsewhere the groups of `grouped`. Both are custom
-ops, so that `torch.compile`, autocast, activation checkpointing and fake tensors know them.
+On a CUDA device the Triton kernels run, elsewhere the groups of `grouped`: directly, by
+`torch.func` (`derivatives`), or as a custom op, so that `torch.compile` and fake tensors
+know it (`library`). Forward-mode derivatives are those of `plain`.
 """
 
-import math
-from importlib import import_module
 from typing import Any, Literal, overload
 
 import torch
@@ -13,16 +12,18 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from everyformer.errors import InputError
-from everyformer.ops.eager import autocasted, is_plain
-from everyformer.ops.sparse_attention import grouped
-from everyformer.ops.sparse_attention.plans import Plan, plan_of, plan_with
+from everyformer.ops.eager import (
+    autocasted,
+    is_forward_mode,
+    is_plain,
+    is_transformed,
+)
+from everyformer.ops.sparse_attention import plain
+from everyformer.ops.sparse_attention.derivatives import Direct, Transformed
+from everyformer.ops.sparse_attention.library import forward_op
+from everyformer.ops.sparse_attention.paths import natural
+from everyformer.ops.sparse_attention.plans import plan_of, plan_with
 from everyformer.patterns import Part
-
-Saved = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor, Tensor]
-"""q, k, v, key_padding, out and lse, for the backward pass."""
-
-MAX_HEAD_SIZE = 128
-"""Of the Triton kernels; larger heads run as on a CPU."""
 
 
 @overload
@@ -91,8 +92,7 @@ def sparse_attention(
     if not need_lse:
         return attend(q, k, v, handle, scale=scale, key_padding=key_padding)
     q, k, v = autocasted(q, k, v)
-    out, lse = _forward_op(q, k, v, key_padding, handle, _factor(q, scale))
-    return out, _natural(q, lse)
+    return _with_lse(q, k, v, key_padding, handle, _factor(q, scale))
 
 
 def attend(
@@ -110,10 +110,25 @@ def attend(
     """
     q, k, v = autocasted(q, k, v)
     factor = _factor(q, scale)
-    if is_plain(q, k, v):
-        found: Any = _Direct.apply(q, k, v, key_padding, plan_with(handle), factor)
+    if is_plain(q, k, v) and not is_transformed() and not is_forward_mode():
+        found: Any = Direct.apply(q, k, v, key_padding, plan_with(handle), factor)
         return found
-    return _forward_op(q, k, v, key_padding, handle, factor)[0]
+    return _with_lse(q, k, v, key_padding, handle, factor)[0]
+
+
+def _with_lse(
+    q: Tensor, k: Tensor, v: Tensor, key_padding: Tensor | None, handle: int, scale: float
+) -> tuple[Tensor, Tensor]:
+    """The output, and the LSE to base e."""
+    if is_forward_mode():
+        groups = plan_with(handle).groups
+        return plain.forward(q, k, v, groups, scale, key_padding)
+    found: Any
+    if is_plain(q, k, v):
+        found = Transformed.apply(q, k, v, key_padding, plan_with(handle), scale)
+    else:
+        found = forward_op(q, k, v, key_padding, handle, scale)
+    return found[0], natural(q, found[1])
 
 
 def _factor(q: Tensor, scale: float | None) -> float:
@@ -154,113 +169,3 @@ def _check(q: Tensor, k: Tensor, v: Tensor, n: int, key_padding: Tensor | None) 
     if wrong:
         msg = f"sparse_attention cannot run: {'; '.join(wrong)}."
         raise InputError(msg)
-
-
-def _by_kernels(q: Tensor) -> bool:
-    return q.is_cuda and q.dtype != torch.float64 and q.shape[-1] <= MAX_HEAD_SIZE
-
-
-def _launch() -> Any:
-    """The Triton kernels, imported where there is a GPU and only there."""
-    return import_module("everyformer.ops.sparse_attention.launch")
-
-
-def _forward(
-    q: Tensor, k: Tensor, v: Tensor, key_padding: Tensor | None, plan: Plan, scale: float
-) -> tuple[Tensor, Tensor]:
-    """The output, and the LSE: in base 2 from the kernels, natural otherwise."""
-    if _by_kernels(q):
-        return _launch().forward(q, k, v, plan.walks(q.device), scale, key_padding)
-    return grouped.forward(q, k, v, plan.groups, scale, key_padding)
-
-
-def _gradients(
-    grad_out: Tensor, saved: Saved, plan: Plan, scale: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    q, k, v, key_padding, out, lse = saved
-    given = (grad_out, q, k, v, out, lse)
-    if _by_kernels(q):
-        walks = plan.walks(q.device)
-        return _launch().backward(*given, walks, scale, key_padding)
-    return grouped.backward(*given, plan.groups, scale, key_padding)
-
-
-def _natural(q: Tensor, lse: Tensor) -> Tensor:
-    return lse * math.log(2) if _by_kernels(q) else lse
-
-
-@torch.library.custom_op("everyformer::sparse_attention", mutates_args=())
-def _forward_op(
-    q: Tensor, k: Tensor, v: Tensor, key_padding: Tensor | None, handle: int, scale: float
-) -> tuple[Tensor, Tensor]:
-    return _forward(q, k, v, key_padding, plan_with(handle), scale)
-
-
-@_forward_op.register_fake
-def _forward_fake(q: Tensor, *_: object) -> tuple[Tensor, Tensor]:
-    statistics = torch.float64 if q.dtype == torch.float64 else torch.float32
-    return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=statistics)
-
-
-@torch.library.custom_op("everyformer::sparse_attention_backward", mutates_args=())
-def _backward_op(
-    grad_out: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    key_padding: Tensor | None,
-    out: Tensor,
-    lse: Tensor,
-    handle: int,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    saved = (q, k, v, key_padding, out, lse)
-    found = _gradients(grad_out, saved, plan_with(handle), scale)
-    # Outputs of an operator may not share memory.
-    dq, dk, dv = (x.clone() if x.storage_offset() else x for x in found)
-    return dq, dk, dv
-
-
-@_backward_op.register_fake
-def _backward_fake(
-    grad_out: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: object
-) -> tuple[Tensor, Tensor, Tensor]:
-    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
-
-
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, key_padding, ctx.handle, ctx.scale = inputs
-    out, lse = output
-    ctx.save_for_backward(q, k, v, key_padding, out, lse)
-    ctx.mark_non_differentiable(lse)
-
-
-def _backward(ctx: Any, grad_out: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
-    gradients = _backward_op(grad_out, *ctx.saved_tensors, ctx.handle, ctx.scale)
-    return *gradients, None, None, None
-
-
-_forward_op.register_autograd(_backward, setup_context=_setup_context)
-
-
-class _Direct(torch.autograd.Function):
-    """The output without the dispatcher, which costs more than the kernels at small n."""
-
-    @staticmethod
-    def forward(ctx: Any, *given: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        q, k, v, key_padding, ctx.plan, ctx.scale = given
-        out, lse = _forward(*given)
-        ctx.save_for_backward(q, k, v, key_padding, out, lse)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return (_pull_once if torch.is_grad_enabled() else _pull)(ctx, grad_out)
-
-
-def _pull(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
-    gradients = _gradients(grad_out, ctx.saved_tensors, ctx.plan, ctx.scale)
-    return *gradients, None, None, None
-
-
-_pull_once = torch.autograd.function.once_differentiable(_pull)

@@ -1,10 +1,10 @@
-"""The operator: checks, and registration with `torch.library`.
+"""The operator: checks, and the way of each call.
 
-On a CUDA device the Triton kernels run, elsewhere the chunked path. Both are custom ops, so
-that `torch.compile`, autocast, activation checkpointing and fake tensors know them.
+On a CUDA device the Triton kernels run, elsewhere the chunked path: directly, by
+`torch.func` (`derivatives`), or as a custom op, so that `torch.compile` and fake tensors
+know it (`library`). Forward-mode derivatives are those of the reference.
 """
 
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -12,11 +12,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from everyformer.errors import InputError
-from everyformer.ops.eager import autocasted, is_plain
-from everyformer.ops.toeplitz_attention import chunked
-
-PAD = 256
-"""Zeros around the vectors; as in `kernels`, which cannot be imported without Triton."""
+from everyformer.ops.eager import (
+    autocasted,
+    is_forward_mode,
+    is_plain,
+    is_transformed,
+)
+from everyformer.ops.toeplitz_attention.derivatives import Direct, Transformed
+from everyformer.ops.toeplitz_attention.library import forward_op
+from everyformer.ops.toeplitz_attention.reference import toeplitz_attention_reference
 
 MAX_HEAD_SIZE = 128
 """Of the Triton kernels."""
@@ -37,7 +41,8 @@ def toeplitz_attention(
 
     B_ij = bias[i - j + n_k - 1], C_ij = gain[i - j + n_k - 1]. With C this is the attention
     of URPE (Luo et al. 2022, Equation 8); without C, that of T5, ALiBi and all others whose
-    bias depends on i - j. Gradients go to q, k, v, bias and gain.
+    bias depends on i - j. Gradients go to q, k, v, bias and gain; second derivatives, and
+    those of forward mode, take O(n^2) memory.
 
     Args:
         q: Queries.
@@ -61,9 +66,18 @@ def toeplitz_attention(
     q, k, v = autocasted(q, k, v)
     factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
     given = (q, k, v, bias, gain, key_padding, causal, factor)
-    if is_plain(q, k, v):
-        return _Direct.apply(*given)  # pyright: ignore[reportReturnType]
-    return _forward_op(*given)[0]
+    if is_forward_mode():
+        return toeplitz_attention_reference(
+            *given[:5], causal=causal, scale=factor, key_padding=key_padding
+        )
+    found: Any
+    if not is_plain(q, k, v):
+        found, *_ = forward_op(*given)
+    elif is_transformed():
+        found, *_ = Transformed.apply(*given)
+    else:
+        found = Direct.apply(*given)
+    return found
 
 
 def _check(
@@ -125,184 +139,3 @@ def _check(
     if wrong:
         msg = f"toeplitz_attention cannot run: {'; '.join(wrong)}."
         raise InputError(msg)
-
-
-def _launch() -> Any:
-    """The Triton kernels, imported where there is a GPU and only there."""
-    return import_module("everyformer.ops.toeplitz_attention.launch")
-
-
-def _forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    bias: Tensor | None,
-    gain: Tensor | None,
-    key_padding: Tensor | None,
-    causal: bool,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    if q.is_cuda:
-        return _launch().forward(q, k, v, bias, gain, causal, scale, key_padding)
-    out, lse = chunked.forward(q, k, v, bias, gain, causal, scale, key_padding)
-    return out, lse, q.new_empty(0)
-
-
-@torch.library.custom_op("everyformer::toeplitz_attention", mutates_args=())
-def _forward_op(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    bias: Tensor | None,
-    gain: Tensor | None,
-    key_padding: Tensor | None,
-    causal: bool,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _forward(q, k, v, bias, gain, key_padding, causal, scale)
-
-
-@_forward_op.register_fake
-def _forward_fake(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    bias: Tensor | None,
-    gain: Tensor | None,
-    key_padding: Tensor | None,
-    causal: bool,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    statistics = torch.float64 if q.dtype == torch.float64 else torch.float32
-    out, lse = q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=statistics)
-    if not q.is_cuda:
-        return out, lse, q.new_empty(0)
-    given = [x for x in (bias, gain) if x is not None]
-    heads = max((x.shape[0] for x in given), default=1)
-    length = given[0].shape[1] if given else 0
-    return out, lse, q.new_empty(heads, length + 2 * PAD, 2, dtype=torch.float32)
-
-
-def _gradients(
-    grad_out: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    bias: Tensor | None,
-    gain: Tensor | None,
-    key_padding: Tensor | None,
-    causal: bool,
-    scale: float,
-    needs_bias: bool,
-    needs_gain: bool,
-    table: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    given = (
-        grad_out, q, k, v, out, lse, bias, gain, causal, scale, key_padding,
-        needs_bias, needs_gain,
-    )  # fmt: skip
-    if q.is_cuda:
-        dq, dk, dv, dbias, dgain = _launch().backward(*given, table)
-    else:
-        dq, dk, dv, dbias, dgain = chunked.backward(*given)
-    nothing = q.new_empty(0)
-    return (
-        dq,
-        dk,
-        dv,
-        nothing if dbias is None else dbias,
-        nothing.clone() if dgain is None else dgain,
-    )
-
-
-@torch.library.custom_op("everyformer::toeplitz_attention_backward", mutates_args=())
-def _backward_op(
-    grad_out: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    bias: Tensor | None,
-    gain: Tensor | None,
-    key_padding: Tensor | None,
-    causal: bool,
-    scale: float,
-    needs_bias: bool,
-    needs_gain: bool,
-    table: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return _gradients(
-        grad_out, q, k, v, out, lse, bias, gain, key_padding, causal, scale,
-        needs_bias, needs_gain, table,
-    )  # fmt: skip
-
-
-@_backward_op.register_fake
-def _backward_fake(
-    grad_out: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    bias: Tensor | None,
-    gain: Tensor | None,
-    key_padding: Tensor | None,
-    causal: bool,
-    scale: float,
-    needs_bias: bool,
-    needs_gain: bool,
-    table: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return (
-        q.new_empty(q.shape),
-        k.new_empty(k.shape),
-        v.new_empty(v.shape),
-        bias.new_empty(bias.shape) if needs_bias and bias is not None else q.new_empty(0),
-        gain.new_empty(gain.shape) if needs_gain and gain is not None else q.new_empty(0),
-    )
-
-
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, bias, gain, key_padding, ctx.causal, ctx.scale = inputs
-    out, lse, table = output
-    ctx.save_for_backward(q, k, v, bias, gain, key_padding, out, lse, table)
-    ctx.mark_non_differentiable(lse, table)
-
-
-def _backward(ctx: Any, grad_out: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
-    return _pulled_back(ctx, grad_out, _backward_op)
-
-
-def _pulled_back(ctx: Any, grad_out: Tensor, gradients: Any) -> tuple[Tensor | None, ...]:
-    """The gradients of all arguments, by the function given."""
-    q, k, v, bias, gain, key_padding, out, lse, table = ctx.saved_tensors
-    needs_bias, needs_gain = ctx.needs_input_grad[3:5]
-    dq, dk, dv, dbias, dgain = gradients(
-        grad_out, q, k, v, out, lse, bias, gain, key_padding, ctx.causal, ctx.scale,
-        needs_bias, needs_gain, table,
-    )  # fmt: skip
-    dbias, dgain = dbias if needs_bias else None, dgain if needs_gain else None
-    return dq, dk, dv, dbias, dgain, None, None, None
-
-
-_forward_op.register_autograd(_backward, setup_context=_setup_context)
-
-
-class _Direct(torch.autograd.Function):
-    """The same without the dispatcher, which costs more than the kernels at small n."""
-
-    @staticmethod
-    def forward(ctx: Any, *given: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        q, k, v, bias, gain, key_padding, ctx.causal, ctx.scale = given
-        out, lse, table = _forward(*given)
-        ctx.save_for_backward(q, k, v, bias, gain, key_padding, out, lse, table)
-        return out
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _pulled_back(ctx, grad_out, _gradients)

@@ -1,0 +1,32 @@
+"""Which code runs: Triton kernels, the blocked path, or `F.conv1d` for small groups."""
+
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from everyformer.ops.light_convolution import blocked, reference
+
+SMALLEST_GROUP = {"cpu": 8, "cuda": 16}
+"""Dimensions of a filter below which matrix products have too few columns."""
+
+
+def path(x: Tensor, count: int) -> Any:
+    """The module whose `convolve` and `filter_gradient` run."""
+    small = x.shape[2] // count < SMALLEST_GROUP.get(x.device.type, x.shape[2] + 1)
+    if small or (x.is_cuda and x.dtype == torch.float64):
+        return reference
+    if x.is_cuda:  # Triton is imported where there is a GPU and only there
+        return import_module("everyformer.ops.light_convolution.launch")
+    return blocked
+
+
+def convolve(x: Tensor, filters: Tensor, left: int) -> Tensor:
+    """y_ic = sum_k filters[c // (d / h), k] x_{i + k - left, c}; contiguous."""
+    return path(x, filters.shape[0]).convolve(x, filters, left).contiguous()
+
+
+def filter_gradient(grad: Tensor, x: Tensor, count: int, length: int, left: int) -> Tensor:
+    """sum_{b, i, c of group h} grad_bic x_{b, i + k - left, c}; float32 or float64."""
+    return path(x, count).filter_gradient(grad, x, count, length, left)

@@ -1,0 +1,140 @@
+"""What autograd and `torch.func` know of the operator: all derivatives, and vmap.
+
+The first derivative is that of the kernels. The backward pass is a function of its own,
+whose derivative is that of `plain`. Further ones are those of plain torch.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from everyformer.ops.eager import is_forward_mode, is_transformed
+from everyformer.ops.sparse_attention import paths, plain
+from everyformer.ops.sparse_attention.plans import Plan
+
+Dims = tuple[int | None, ...]
+"""The axis of each argument that `torch.func.vmap` runs over."""
+
+
+class Direct(torch.autograd.Function):
+    """The output without the dispatcher, which costs more than the kernels at small n."""
+
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The output alone."""
+        q, k, v, key_padding, ctx.plan, ctx.scale = given
+        out, lse = paths.forward(*given)
+        ctx.save_for_backward(q, k, v, key_padding, out, lse)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """By the kernels; recorded where somebody differentiates once more."""
+        if torch.is_grad_enabled() or is_transformed() or is_forward_mode():
+            return pull_back(ctx, grad_out)
+        found = paths.gradients(grad_out, ctx.saved_tensors, ctx.plan, ctx.scale)
+        return *found, None, None, None
+
+
+class Transformed(torch.autograd.Function):
+    """The same for `torch.func`, with the LSE as an output."""
+
+    @staticmethod
+    def forward(*given: Any) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Output and LSE."""
+        return paths.forward(*given)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Keep everything."""
+        q, k, v, key_padding, ctx.plan, ctx.scale = inputs
+        ctx.save_for_backward(q, k, v, key_padding, *output)
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor, *_: Any) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """By the kernels."""
+        return pull_back(ctx, grad_out)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Dims, *given: Any) -> tuple[Any, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Copies become a larger batch."""
+        return _in_one_batch(Transformed, info.batch_size, in_dims, given)
+
+
+class Gradients(torch.autograd.Function):
+    """The backward pass: by the kernels, itself differentiable."""
+
+    @staticmethod
+    def forward(*given: Any) -> tuple[Tensor, Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The gradients of q, k and v."""
+        grad_out, *saved, plan, scale = given
+        found: Any = saved
+        return paths.apart(paths.gradients(grad_out, found, plan, scale))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Keep what the gradients are functions of."""
+        grad_out, q, k, v, key_padding, _, _, ctx.plan, ctx.scale = inputs
+        ctx.save_for_backward(grad_out, q, k, v, key_padding)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The second derivative."""
+        return pull_back_gradients(ctx, ctx.plan, upstream)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Dims, *given: Any) -> tuple[Any, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Copies become a larger batch."""
+        return _in_one_batch(Gradients, info.batch_size, in_dims, given)
+
+
+def pull_back(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradients of all arguments, recorded."""
+    if is_forward_mode():
+        q, k, v, key_padding, *_ = ctx.saved_tensors
+        found = _plain_gradients(key_padding, ctx.plan, ctx.scale, grad_out, q, k, v)
+    else:
+        found = Gradients.apply(grad_out, *ctx.saved_tensors, ctx.plan, ctx.scale)
+    dq, dk, dv = found  # pyright: ignore[reportGeneralTypeIssues]
+    return dq, dk, dv, None, None, None
+
+
+def pull_back_gradients(
+    ctx: Any, plan: Plan, upstream: tuple[Tensor, ...]
+) -> tuple[Tensor | None, ...]:
+    """The derivative of the gradients by grad_out, q, k and v, in plain torch."""
+    grad_out, q, k, v, key_padding = ctx.saved_tensors
+
+    def gradients(*x: Tensor) -> tuple[Tensor, ...]:
+        return _plain_gradients(key_padding, plan, ctx.scale, *x)
+
+    pull: Any = torch.func.vjp(gradients, grad_out, q, k, v)[1]
+    return *pull(upstream), *[None] * 5
+
+
+def _plain_gradients(
+    key_padding: Tensor | None, plan: Plan, scale: float, grad_out: Tensor, *qkv: Tensor
+) -> tuple[Tensor, ...]:
+    """Those of `plain`, differentiable themselves."""
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return plain.forward(q, k, v, plan.groups, scale, key_padding)[0]
+
+    pull: Any = torch.func.vjp(attend, *qkv)[1]
+    return pull(grad_out)
+
+
+def _in_one_batch(function: Any, copies: int, in_dims: Dims, given: Any) -> tuple[Any, Any]:
+    """The results for several copies of a problem, by one with a larger batch."""
+
+    def joined(x: Any, dim: int | None) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        each = x.expand(copies, *x.shape) if dim is None else x.movedim(dim, 0)
+        return each.flatten(0, 1)
+
+    found: Any = function.apply(*map(joined, given, in_dims))
+    apart = tuple(x.unflatten(0, (copies, -1)) for x in found)
+    return apart, tuple(0 for _ in apart)

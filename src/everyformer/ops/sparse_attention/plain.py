@@ -1,0 +1,63 @@
+"""The forward pass as a differentiable function of plain torch, over the same rectangles.
+
+    o_k = sum_j exp(s_kj - m_k) v_j / sum_j exp(s_kj - m_k),    m_k = max_j s_kj
+
+Autograd gives all derivatives, of any order and in both modes. Memory follows the number of
+pairs, all of which are kept for the derivatives.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from everyformer.ops.sparse_attention.grouped import STEP_NUMBERS, rectangles
+from everyformer.ops.sparse_attention.pieces import Masked, Piece
+
+
+def forward(
+    q: Float[Tensor, "b h n d"],
+    k: Float[Tensor, "b h n d"],
+    v: Float[Tensor, "b h n d"],
+    pieces: Sequence[Piece | Masked],
+    scale: float,
+    key_padding: Bool[Tensor, "b n"] | None,
+) -> tuple[Float[Tensor, "b h n d"], Float[Tensor, "b h n"]]:
+    """The output, and the natural-log LSE, which has no derivative."""
+    dtype, n = torch.promote_types(q.dtype, torch.float32), q.shape[2]
+    pad = torch.nn.functional.pad
+    # Row n stands for nobody.
+    q_, k_, v_ = (pad(x.to(dtype), (0, 0, 0, 1)) for x in (q, k, v))
+    q_ = q_ * scale
+    padded = None if key_padding is None else pad(key_padding, (0, 1), value=True)
+    room = max(1, STEP_NUMBERS // (q.shape[0] * q.shape[1] * q.shape[3]))
+    found = list(rectangles(pieces, n, room, q.device))
+    logits: list[Tensor] = []
+    for one in found:
+        each = q_[:, :, one.queries] @ k_[:, :, one.keys].mT  # [b, h, g, r, c]
+        if one.hidden is not None:
+            each = each.masked_fill(one.hidden, -math.inf)
+        if padded is not None:
+            hidden = padded[:, one.keys][:, None, :, None, :]
+            each = each.masked_fill(hidden, -math.inf)
+        logits.append(each)
+    empty = torch.zeros_like(q_[..., :1])
+    # The shift does not change the quotient, so no derivative goes through it.
+    largest = (empty - math.inf).detach()
+    for one, each in zip(found, logits, strict=True):
+        top = each.detach().amax(-1).flatten(2)[..., None]
+        index = one.queries.flatten()[:, None].expand_as(top)
+        largest = largest.scatter_reduce(2, index, top, "amax")
+    largest = largest.masked_fill(largest == -math.inf, 0.0)
+    total, mixed = empty, torch.zeros_like(v_)
+    for one, each in zip(found, logits, strict=True):
+        weights = (each - largest[:, :, one.queries]).exp()
+        rows = one.queries.flatten()
+        total = total.index_add(2, rows, weights.sum(-1, keepdim=True).flatten(2, 3))
+        terms = weights @ v_[:, :, one.keys]
+        mixed = mixed.index_add(2, rows, terms.flatten(2, 3))
+    out = (mixed / torch.where(total == 0, 1.0, total))[:, :, :n].to(q.dtype)
+    lse = (largest + total.detach().log())[:, :, :n, 0]
+    return out, lse.detach()

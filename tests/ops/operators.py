@@ -1,0 +1,126 @@
+"""Every operator beside its reference, for tests of derivatives and of `torch.func`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tests.ops.cases import Case, inputs
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from everyformer import patterns
+from everyformer.ops import light_convolution, sparse_attention, toeplitz_attention
+from everyformer.ops.light_convolution import reference as plain_convolution
+from everyformer.ops.sparse_attention.reference import sparse_attention_reference
+from everyformer.ops.toeplitz_attention.reference import toeplitz_attention_reference
+
+Function = Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator as a function of the tensors that have derivatives, and its reference."""
+
+    fast: Function
+    plain: Function
+    tensors: tuple[Tensor, ...]
+
+    def leaves(self, dtype: torch.dtype = torch.float64, device: str = "cpu") -> Any:
+        """Copies that have gradients."""
+        return [x.to(device, dtype, copy=True).requires_grad_() for x in self.tensors]
+
+
+def toeplitz(case: Case) -> Operator:
+    """With the vectors that the case has."""
+    x = inputs(case)
+    names = [name for name in ("bias", "gain") if getattr(x, name) is not None]
+
+    def calling(function: Any) -> Function:
+        def called(q: Tensor, k: Tensor, v: Tensor, *vectors: Tensor) -> Tensor:
+            padding = None if x.key_padding is None else x.key_padding.to(q.device)
+            given = dict(zip(names, vectors, strict=True))
+            options = {"causal": x.causal, "scale": x.scale, "key_padding": padding}
+            return function(q, k, v, **given, **options)
+
+        return called
+
+    vectors = [getattr(x, name) for name in names]
+    tensors = (x.q, x.k, x.v, *vectors)
+    fast, plain = calling(toeplitz_attention), calling(toeplitz_attention_reference)
+    return Operator(fast, plain, tensors)
+
+
+def sparse(part: patterns.Part, padding: str = "none", d: int = 2) -> Operator:
+    """Over a part."""
+    x = inputs(Case(2, 1, part.n, part.n, d, padding=padding))  # type: ignore[arg-type]
+
+    def calling(function: Any) -> Function:
+        def called(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            padded = None if x.key_padding is None else x.key_padding.to(q.device)
+            return function(q, k, v, part, scale=0.7, key_padding=padded)
+
+        return called
+
+    tensors = (x.q, x.k, x.v)
+    return Operator(calling(sparse_attention), calling(sparse_attention_reference), tensors)
+
+
+def convolution(n: int, d: int, filters: int, length: int) -> Operator:
+    """With (length - 1) // 2 zeros on the left."""
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(2, n, d, generator=random, dtype=torch.float64)
+    f = torch.randn(filters, length, generator=random, dtype=torch.float64)
+
+    def plain(x: Tensor, f: Tensor) -> Tensor:
+        return plain_convolution.convolve(x, f, (length - 1) // 2)
+
+    return Operator(light_convolution, plain, (x, f))
+
+
+OPERATORS = {
+    "toeplitz": toeplitz(Case(1, 2, 3, 4, 2)),
+    "toeplitz, causal": toeplitz(Case(1, 2, 4, 3, 2, causal=True, gain="negative")),
+    "toeplitz, shared, padded": toeplitz(
+        Case(2, 2, 3, 4, 2, padding="all", bias="shared", gain="shared")
+    ),
+    "toeplitz, window": toeplitz(Case(1, 1, 5, 4, 1, bias="window", gain="zero")),
+    "toeplitz, bias": toeplitz(Case(1, 2, 3, 3, 1, gain="none", causal=True)),
+    "toeplitz, gain": toeplitz(Case(2, 1, 3, 3, 1, bias="none", padding="some")),
+    "toeplitz, neither": toeplitz(Case(1, 1, 1, 2, 2, bias="none", gain="none")),
+    "sparse": sparse(patterns.Window(4, 1, 0)),
+    "sparse, padded": sparse(patterns.Star(5, 1), "all"),
+    "sparse, union": sparse(patterns.strided(5, 2).union().parts[0], "some"),
+    "convolution": convolution(3, 16, 2, 4),
+    "convolution, small groups": convolution(4, 4, 2, 3),
+}
+"""Small enough for finite differences and Hessians."""
+
+
+def slopes(function: Function, leaves: list[Tensor], order: int) -> list[Tensor]:
+    """Gradients of a number made of the output, of the given order: each of the last ones.
+
+    The second is the Hessian times the gradient, the third goes on in the same way.
+    """
+    value = function(*leaves).sin().sum()
+    found: tuple[Tensor, ...] = ()
+    for step in range(order):
+        more = step + 1 < order
+        found = torch.autograd.grad(
+            value, leaves, create_graph=more, materialize_grads=True
+        )
+        if more:
+            value = torch.stack([x.square().sum() for x in found]).sum()
+    return list(found)
+
+
+def gap(found: Any, wanted: Any) -> float:
+    """The largest difference of two nests of tensors, relative to the largest or 1."""
+    ones, twos = (tree_leaves(x) for x in (found, wanted))
+    assert len(ones) == len(twos)
+    gaps: list[float] = []
+    for one, two in zip(ones, twos, strict=True):
+        assert one.shape == two.shape
+        one, two = one.detach().cpu().double(), two.detach().cpu().double()
+        gaps.append(float((one - two).abs().max()) / max(1.0, float(two.abs().max())))
+    return float("nan") if any(x != x for x in gaps) else max(gaps)
