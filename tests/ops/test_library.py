@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.func import jacrev, jvp
 
 from everyformer import patterns
 from everyformer.ops import light_convolution, sparse_attention, toeplitz_attention
@@ -129,3 +130,25 @@ def test_inductor_compiles_all_operators() -> None:
     one, two = (torch.autograd.grad(y.square().sum(), leaves) for y in (out, wanted))
     for a, b in zip(one, two, strict=True):
         assert (a - b).abs().max() < 1e-10
+
+
+@pytest.mark.compile
+def test_compiled_forward_mode() -> None:
+    """Derivatives that travel forward do so through compiled operators, too."""
+    torch.compiler.reset()
+    part = patterns.Window(5, 1, 1)
+
+    def model(x: Tensor) -> Tensor:
+        q = x[None, None, :, :4]
+        mixed = toeplitz_attention(q, q, q) + sparse_attention(q, q, q, part)
+        return mixed.sum() + light_convolution(x, x[:2, :3]).sin()
+
+    def tangent(x: Tensor, step: Tensor) -> Tensor:
+        return jvp(model, (x,), (step,))[1]
+
+    x, step = normal(5, 16), normal(5, 16).cos()
+    found, wanted = (
+        torch.compile(tangent)(x, step),
+        torch.einsum("abcd,cd->ab", jacrev(model)(x), step),
+    )
+    assert (found - wanted).abs().max() < 1e-10
