@@ -1,11 +1,15 @@
 """Layers compile as one graph, forward and backward."""
 
+from typing import Any
+
 import pytest
 import torch
 from tests.layers.plain import randomise, some_padding, tokens
-from torch import Tensor
+from torch import Tensor, nn
+from torch._dynamo import lookup_backend
 
 from everyformer.layers import (
+    Graph,
     GraphGain,
     Graphormer,
     RelativeAttention,
@@ -14,52 +18,52 @@ from everyformer.layers import (
     shortest_paths,
 )
 
+N = 9
 NAMES = [
     "none", "t5", "t5-buckets", "alibi", "rotary", "shaw", "shaw-values", "deberta", "xl",
 ]  # fmt: skip
 
 
-def assert_same(layer: RelativeAttention, x: Tensor, **given: object) -> None:
+class Beside(nn.Module):
+    """Layers with every encoding on the same tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            RelativeAttention(8, 2, encoding=name, gain=True, max_len=N, causal=True)
+            for name in NAMES
+        )
+        self.layers.append(
+            RelativeAttention(8, 2, encoding="t5", gain=True, max_len=4, clamp=True)
+        )
+        slow = RelativeAttention(8, 2, encoding="t5", gain=True, max_len=4, clamp=True)
+        slow.implementation = "reference"
+        self.layers.append(slow)
+        self.layers.append(RelativeAttention(8, 2, encoding=Swin(2, 3)))
+        encoding = Graphormer(2, N, edge_dim=3, max_steps=2)
+        self.on_graph = RelativeAttention(8, 2, encoding=encoding, gain=GraphGain(2, N))
+
+    def forward(self, x: Tensor, padded: Tensor, graph: Graph) -> Tensor:
+        found = [layer(x, key_padding_mask=padded) for layer in self.layers]
+        found.append(self.on_graph(x, key_padding_mask=padded, graph=graph))
+        return torch.stack(found)
+
+
+@pytest.mark.compile
+def test_layers_compile() -> None:
     torch.compiler.reset()
-    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
-    parameters = list(layer.parameters())
-    out, expected = compiled(x, **given), layer(x, **given)
+    model = Beside().double()
+    randomise(model)
+    path = torch.diag(torch.ones(N - 1, dtype=torch.bool), 1)
+    graph = shortest_paths(path | path.T, tokens(N, N, 3), max_steps=2)
+    x, padded = tokens(2, N, 8), some_padding(2, N)
+    parameters = list(model.parameters())
+    compiled = torch.compile(model, fullgraph=True)
+    out, expected = (f(x, padded, graph) for f in (compiled, model))
     assert (out - expected).abs().max() < 1e-12
     one, two = (torch.autograd.grad(y.square().sum(), parameters) for y in (out, expected))
     for a, b in zip(one, two, strict=True):
         assert (a - b).abs().max() < 1e-10
-
-
-@pytest.mark.compile
-@pytest.mark.parametrize("name", NAMES)
-def test_layers_compile(name: str) -> None:
-    layer = RelativeAttention(8, 2, encoding=name, gain=True, max_len=9, causal=True)
-    layer.double()
-    randomise(layer)
-    assert_same(layer, tokens(2, 7, 8), key_padding_mask=some_padding(2, 7))
-
-
-@pytest.mark.compile
-def test_clamped_and_reference_layers_compile() -> None:
-    layer = RelativeAttention(8, 2, encoding="t5", gain=True, max_len=4, clamp=True)
-    layer.double()
-    randomise(layer)
-    assert_same(layer, tokens(2, 7, 8))
-    layer.implementation = "reference"
-    assert_same(layer, tokens(2, 7, 8))
-
-
-@pytest.mark.compile
-def test_windows_and_graphs_compile() -> None:
-    swin = RelativeAttention(8, 2, encoding=Swin(2, 3)).double()
-    randomise(swin)
-    assert_same(swin, tokens(2, 9, 8))
-    path = torch.diag(torch.ones(6, dtype=torch.bool), 1)
-    graph = shortest_paths(path | path.T, tokens(7, 7, 3), max_steps=2)
-    encoding = Graphormer(2, 6, edge_dim=3, max_steps=2)
-    graphormer = RelativeAttention(8, 2, encoding=encoding, gain=GraphGain(2, 6)).double()
-    randomise(graphormer)
-    assert_same(graphormer, tokens(2, 7, 8), graph=graph)
 
 
 @pytest.mark.compile
@@ -70,25 +74,47 @@ def test_lengths_may_change() -> None:
     randomise(layer)
     graphs = 0
 
-    def counting(module: torch.fx.GraphModule, _: list[Tensor]) -> torch.fx.GraphModule:
+    def counting(module: torch.fx.GraphModule, given: list[Tensor]) -> Any:
         nonlocal graphs
         graphs += 1
-        return module
+        return lookup_backend("inductor")(module, given)
 
     compiled = torch.compile(layer, fullgraph=True, backend=counting)
+    parameters = list(layer.parameters())
     for n in (5, 9, 13, 21):
         x = tokens(2, n, 8)
-        assert (compiled(x) - layer(x)).abs().max() < 1e-12
+        out, wanted = compiled(x), layer(x)
+        assert (out - wanted).abs().max() < 1e-12
+        pair = (torch.autograd.grad(y.square().sum(), parameters) for y in (out, wanted))
+        for a, b in zip(*pair, strict=True):
+            assert (a - b).abs().max() < 1e-9 * max(1.0, float(b.abs().max()))
     assert graphs == 2
 
 
 @pytest.mark.compile
-def test_models_of_torch_with_urpe_compile() -> None:
+def test_models_with_urpe_compile() -> None:
+    """An attention module of torch, and a model of transformers."""
     torch.compiler.reset()
-    attention = torch.nn.MultiheadAttention(8, 2, batch_first=True).double()
-    model = add_urpe(attention, max_len=16)
-    randomise(model)
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    attention = nn.MultiheadAttention(8, 2, batch_first=True).double()
+    gained = add_urpe(attention, max_len=16)
+    randomise(gained)
     x = tokens(2, 7, 8)
-    out, _ = compiled(x, x, x, need_weights=False)
-    assert (out - model(x, x, x, need_weights=False)[0]).abs().max() < 1e-12
+    compiled = torch.compile(gained, fullgraph=True)
+    pair = [f(x, x, x, need_weights=False)[0] for f in (compiled, gained)]
+    assert (pair[0] - pair[1]).abs().max() < 1e-12
+    one, two = (torch.autograd.grad(y.square().sum(), gained.urpe[0].table) for y in pair)  # pyright: ignore
+    assert (one[0] - two[0]).abs().max() < 1e-10
+    library = pytest.importorskip("transformers")
+    config = library.BertConfig(
+        vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=32,
+    )  # fmt: skip
+    model = add_urpe(library.BertModel(config).double().eval(), max_len=16)
+    randomise(model, size=0.3)
+    ids = torch.arange(14).view(2, 7)
+    compiled = torch.compile(model)
+    pair = [f(ids)[0] for f in (compiled, model)]
+    assert (pair[0] - pair[1]).abs().max() < 1e-9
+    table = model.urpe_gain.table
+    one, two = (torch.autograd.grad(y.square().sum(), table) for y in pair)
+    assert (one[0] - two[0]).abs().max() < 1e-7

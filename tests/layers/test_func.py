@@ -109,20 +109,26 @@ def test_torch_func(name: str, padded: bool) -> None:
     x, step = tokens(1, n, width), tokens(1, n, width, seed=2)
     given = {"key_padding_mask": some_padding(2, n)[1:]} if padded else {}
 
+    def called(x: Tensor) -> Tensor:
+        return layer(x, **given)
+
     def number(x: Tensor) -> Tensor:
-        return layer(x, **given).sin().sum()
+        return called(x).sin().sum()
 
     def plain(x: Tensor) -> Tensor:
         return reference(x, **given)
 
+    def plain_number(x: Tensor) -> Tensor:
+        return plain(x).sin().sum()
+
     slopes = jacobian(plain, x)
     assert isinstance(slopes, Tensor)
-    assert gap(jacrev(lambda x: layer(x, **given))(x), slopes) <= EXACT  # pyright: ignore[reportUnknownLambdaType]
-    out, tangent = jvp(lambda x: layer(x, **given), (x,), (step,))
+    assert gap(jacrev(called)(x), slopes) <= EXACT
+    out, tangent, *_ = jvp(called, (x,), (step,))
     wanted = (slopes.flatten(-3) @ step.flatten()).view_as(x)
     assert gap([out, tangent], [plain(x), wanted]) <= EXACT
     if name not in MIXERS:
-        curvature = plain_hessian(lambda x: plain(x).sin().sum(), x)
+        curvature = plain_hessian(plain_number, x)
         assert gap(hessian(number)(x), curvature) <= EXACT
 
 
@@ -132,7 +138,7 @@ def test_gradients_of_every_sample(name: str) -> None:
     layer, reference = made(name)
     n, width = (7, 16) if name in MIXERS else (N, WIDTH)
     x, padded = tokens(3, n, width), some_padding(3, n)
-    parameters = dict(layer.named_parameters())
+    parameters: dict[str, Tensor] = dict(layer.named_parameters())
 
     def loss(parameters: dict[str, Tensor], x: Tensor, padded: Tensor) -> Tensor:
         given = {"key_padding_mask": padded[None]}

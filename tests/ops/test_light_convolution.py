@@ -223,15 +223,3 @@ def test_kernels_split_their_sums(launch: Any, monkeypatch: pytest.MonkeyPatch) 
     assert gap(found[:1], [found[1].double()]) <= TOLERANCE[torch.float32]
     exact = wanted(x.cpu(), filters.cpu(), grad.cpu())[2]
     assert gap([found[0].cpu()], [exact]) <= TOLERANCE[torch.float32]
-
-
-@pytest.mark.compile
-def test_compiles_as_one_graph() -> None:
-    x, filters, _ = made((2, 9, 16, 2, 4))
-    compiled = torch.compile(light_convolution, fullgraph=True, backend="aot_eager")
-    leaves = [x.requires_grad_(), filters.requires_grad_()]
-    pair = [
-        [out, *torch.autograd.grad(out.square().sum(), leaves)]
-        for out in (compiled(*leaves), light_convolution(*leaves))
-    ]
-    assert gap([t.detach() for t in pair[0]], [t.detach() for t in pair[1]]) <= 1e-12

@@ -6,7 +6,6 @@ import weakref
 import pytest
 import torch
 from tests.ops.sparse_cases import given_tensors, wanted_results
-from torch import Tensor
 
 from everyformer import patterns
 from everyformer.errors import InputError
@@ -115,22 +114,3 @@ def test_autocast() -> None:
     assert out.dtype == torch.bfloat16
     assert lse.dtype == torch.float32
     assert (out.double() - wanted_results(x, part)["out"]).abs().max() < 0.05
-
-
-@pytest.mark.compile
-def test_compiles_as_one_graph() -> None:
-    torch.compiler.reset()
-    x = given_tensors(9, d=4)
-    part = patterns.strided(9, 3).union().parts[0]
-    leaves = x.leaves()
-    padded = torch.zeros(2, 9, dtype=torch.bool)
-    padded[1, 4:] = True
-
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return sparse_attention(q, k, v, part, key_padding=padded)
-
-    compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
-    results = [f(*leaves) for f in (compiled, attend)]
-    one, two = (torch.autograd.grad(out, leaves, x.grad_out) for out in results)
-    assert torch.equal(*results)
-    assert all(map(torch.equal, one, two))

@@ -148,7 +148,7 @@ def forward(
     A query without keys has output 0 and LSE -inf.
     """
     problem = _Problem(q, k, v, bias, gain, causal, scale, key_padding)
-    out = torch.empty_like(problem.q)
+    out = problem.q.new_empty(problem.q.shape)  # contiguous, whatever q is
     lse = problem.q.new_empty(problem.pairs, problem.n_q, 1)
     scratch = problem.q.new_empty(math.prod(problem.step_shape))
     for step in problem.steps():
@@ -191,8 +191,8 @@ def backward(
     # exp(S - inf) = 0, also for S = -inf: queries without keys get weights 0.
     lse = problem.rows(lse)[..., None]
     lse = lse.masked_fill(lse == -math.inf, math.inf)
-    dq = torch.empty_like(problem.q)
-    dk, dv = torch.zeros_like(problem.k), torch.zeros_like(problem.v)
+    dq = problem.q.new_empty(problem.q.shape)  # contiguous, whatever q is
+    dk, dv = (x.new_zeros(x.shape) for x in (problem.k, problem.v))
     offsets = (problem.pairs, problem.n_q + problem.n_k - 1)
     dbias = dq.new_zeros(offsets) if needs_bias and bias is not None else None
     dgain = dq.new_zeros(offsets) if needs_gain and gain is not None else None
