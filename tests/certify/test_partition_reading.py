@@ -18,6 +18,7 @@ from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import read_weights
 from everyformer.construct import certificates
 from everyformer.construct.certificates import certify
+from everyformer.errors import TargetError
 from everyformer.model.network import Network
 from everyformer.targets import sort
 from everyformer.targets.box import Grid
@@ -347,7 +348,10 @@ def test_a_declared_target(tmp_path: Path) -> None:
     assert ef.verify(tmp_path).verdict is ef.Verdict.PROVED
     assert ef.verify(tmp_path, target).verdict is ef.Verdict.PROVED
     false = Target(lambda x: 9 * np.sort(x, axis=-2), 2, 1, lipschitz=1.0, name="sort")
-    assert ef.verify(tmp_path, false).verdict is ef.Verdict.REFUTED
+    with pytest.raises(TargetError, match="sort declares .* which is false"):
+        ef.verify(tmp_path, false)
+    other = Target(lambda x: 9 + np.sort(x, axis=-2), 2, 1, lipschitz=1.0, name="sort")
+    assert ef.verify(tmp_path, other).verdict is ef.Verdict.REFUTED
 
 
 def test_shards_change_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -68,7 +68,8 @@ def tamper(folder: Path, change: Change) -> ef.Network:
 def refuses(folder: Path, stage: str, *verdicts: ef.Verdict) -> ef.Verification:
     found = ef.verify(folder)
     assert found.verdict in (verdicts or (ef.Verdict.UNKNOWN, ef.Verdict.REFUTED))
-    starts = [reason.removeprefix("float64, ").split(":")[0] for reason in found.reasons]
+    begins = [reason.removeprefix("float64, ").split(":")[0] for reason in found.reasons]
+    starts = [begin.strip('"') for begin in begins]  # the file names its stages
     assert stage in starts, found.reasons
     assert found.verdict.name in str(found)
     return found

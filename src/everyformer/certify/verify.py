@@ -155,7 +155,7 @@ def describe_f(certificate: Certificate, statement: Statement, *, given: bool) -
     }
     of_file, of_target = ways[statement.kind]
     if given:
-        what = f"{statement.name}, {of_target}"
+        what = f"f is {statement.name}, {of_target}"
     else:
         what = f"f is {of_file}, called {quoted(statement.name)} by the file"
     n, d = certificate.seq_len, certificate.d_model
