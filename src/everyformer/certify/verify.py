@@ -169,7 +169,7 @@ def verify(
     computing: Computing = Computing(),  # noqa: B008
     *,
     balls: bool = False,
-    max_work: float = MAX_WORK,
+    max_work: int | float = MAX_WORK,
     max_memory: int = MAX_MEMORY,
 ) -> Verification:
     """Check the certificate in a folder against the weights beside it.

@@ -20,7 +20,7 @@ from everyformer.ops.eager import (
 from everyformer.ops.light_convolution import reference
 from everyformer.ops.light_convolution.derivatives import Convolve
 from everyformer.ops.light_convolution.library import convolve_op
-from everyformer.ops.light_convolution.paths import path
+from everyformer.ops.light_convolution.paths import by_torch
 
 WIDE = (torch.float32, torch.float64)
 """Precisions in which the gradients of PyTorch's convolution need no wider sums."""
@@ -56,7 +56,7 @@ def light_convolution(
     if x.numel() == 0:
         return x * filters.sum()
     tokens, left = x.reshape(-1, *x.shape[-2:]), (filters.shape[1] - 1) // 2
-    if x.dtype in WIDE and path(tokens, filters.shape[0]) is reference:
+    if x.dtype in WIDE and by_torch(tokens, filters.shape[0]):
         return reference.convolve(tokens, filters, left).reshape(x.shape)
     if is_forward_mode() and not is_plain(x):  # a custom op would carry no derivative
         wide = torch.promote_types(x.dtype, torch.float32)

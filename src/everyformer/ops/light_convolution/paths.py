@@ -12,10 +12,15 @@ SMALLEST_GROUP = {"cpu": 8, "cuda": 16}
 """Dimensions of a filter below which matrix products have too few columns."""
 
 
-def path(x: Tensor, count: int) -> Any:
-    """The module whose `convolve` and `filter_gradient` run."""
+def by_torch(x: Tensor, count: int) -> bool:
+    """Whether `F.conv1d` runs; torch.compile looks at this, so it imports nothing."""
     small = x.shape[2] // count < SMALLEST_GROUP.get(x.device.type, x.shape[2] + 1)
-    if small or (x.is_cuda and x.dtype == torch.float64):
+    return small or (x.is_cuda and x.dtype == torch.float64)
+
+
+def _path(x: Tensor, count: int) -> Any:
+    """The module whose `convolve` and `filter_gradient` run."""
+    if by_torch(x, count):
         return reference
     if x.is_cuda:  # Triton is imported where there is a GPU and only there
         return import_module("everyformer.ops.light_convolution.launch")
@@ -24,9 +29,9 @@ def path(x: Tensor, count: int) -> Any:
 
 def convolve(x: Tensor, filters: Tensor, left: int) -> Tensor:
     """y_ic = sum_k filters[c // (d / h), k] x_{i + k - left, c}; contiguous."""
-    return path(x, filters.shape[0]).convolve(x, filters, left).contiguous()
+    return _path(x, filters.shape[0]).convolve(x, filters, left).contiguous()
 
 
 def filter_gradient(grad: Tensor, x: Tensor, count: int, length: int, left: int) -> Tensor:
     """sum_{b, i, c of group h} grad_bic x_{b, i + k - left, c}; float32 or float64."""
-    return path(x, count).filter_gradient(grad, x, count, length, left)
+    return _path(x, count).filter_gradient(grad, x, count, length, left)
