@@ -113,6 +113,59 @@ FUNCTIONS: dict[str, Function] = {
 }  # fmt: skip
 
 
+def assign_to_a_mask(x: Any) -> Any:
+    y = x.copy()
+    y[x > 1] = 0.5
+    y[:, 1][x[:, 0] < 1] = 3
+    y[(x < 0.75).any(-1)] = -1
+    y[x == x[..., ::-1]] = np.float64(7)
+    return y
+
+
+def assign_masks(x: Any) -> Any:
+    mask = x > 1
+    mask[:, 0] = x[:, 1] < 1.5
+    mask[..., :1] = True
+    mask &= x < 2
+    mask[x > 1.9] = False
+    numbers = x.copy()
+    numbers[:, 1] = mask[:, 1]
+    return numbers + mask
+
+
+CHOICES: dict[str, Function] = {
+    "where": lambda x: np.where(x > 1, x**2, 0.25) + np.where(x < 1.5, 1, 2),
+    "all comparisons": lambda x: (
+        (x > 1) * 1.0 + 2 * (x >= 1) + 4 * (x < 1) + 8 * (x <= 1) + 16 * (x == 1)
+        + 32 * (x != 1) + 64 * (x < 1) + 128 * (x <= 1) + 256 * (x > 1) + 512 * (x >= 1)
+    ),
+    "comparisons of entries": lambda x: np.where(x > x[:, ::-1], x, -x) + (x == x[..., :1]),
+    "logic": lambda x: x * ((x > 1) & (x < 1.5) | ~(x > 0.75) ^ (x[..., ::-1] > 1.25)),
+    "logic of numpy": lambda x: x * np.logical_or(
+        np.logical_and(x > 1, x < 1.5), np.logical_not(np.logical_xor(x > 1, x > 1.7))
+    ),
+    "logic with constants": lambda x: x + ((x > 1) & MASK) + ((x < 1) | True),
+    "counts": lambda x: x + (x > 1).sum(-1, keepdims=True) + (x > 1).mean(1)[:, None],
+    "a count of one": lambda x: x + (x[..., :1] > 1).sum(-1, keepdims=True) * 2,
+    "all and any": lambda x: np.where((x > 1).all(-1, keepdims=True), x, 2 * x)
+    + np.any(x > 1.5, axis=(1, 2), keepdims=True),
+    "masks as numbers": lambda x: (x > 1).astype(float) + (x > 1) * 1 + (1 - (x > 1)) / 2,
+    "masks that are moved": lambda x: x * np.concatenate(
+        [(x > 1)[..., 1:], (x < 1)[..., :1]], axis=-1
+    ),
+    "masks beside numbers": lambda x: np.concatenate([x[..., :2], x[..., :1] > 1], axis=-1),
+    "sign": lambda x: np.sign(x - 1) + np.heaviside(x - 1.5, 0.5),
+    "select": lambda x: np.select([x > 1.5, x > 1, MASK], [x, 2 * x, 1], default=-1),
+    "nested": lambda x: np.where(x > 1, np.where(x > 1.5, x, 1), np.where(x > 0.75, 2, 3)),
+    "where of masks": lambda x: x * np.where(x > 1, x > 1.5, x > 0.75),
+    "matrices": lambda x: (x > 1) @ SQUARE + np.einsum("bnd,de->bne", x > 1.5, SQUARE),
+    "dtypes": lambda x: x * (2 if (x > 1).dtype == bool and x.dtype == float else 1),
+    "the branch not taken": lambda x: np.where(x > 1.25, np.log(np.maximum(x - 1, 0)), 0),
+    "assignment to a mask": assign_to_a_mask,
+    "assignment of masks": assign_masks,
+}  # fmt: skip
+
+
 def assign(x: Any) -> Any:
     y = x.copy()
     y[..., 0] = x[..., 1] ** 2
@@ -187,6 +240,16 @@ def test_functions_of_numbers(name: str) -> None:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_of_arrays(name: str) -> None:
     agrees(FUNCTIONS[name])
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_comparisons_and_choices(name: str) -> None:
+    agrees(CHOICES[name])
+    x = np.random.default_rng(6).choice([0.5, 0.75, 1.0, 1.5, 1.75, 2.0], (200, N, D))
+    with np.errstate(all="ignore"):
+        wanted = np.asarray(CHOICES[name](x.copy()), np.float64)
+    found = trace(CHOICES[name], N, D, [0.5] * D, [2.0] * D)(x)
+    assert found == pytest.approx(wanted, rel=1e-12, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", LANGUAGE)

@@ -186,6 +186,12 @@ class BallArithmetic:
         """cos a."""
         return a.cos()
 
+    def where(self, c: Any, a: Any, b: Any) -> Any:
+        """a if c > 0 is certain, b if c <= 0 is, else a ball around both; nan if c is."""
+        if not c.is_finite():
+            return self._flint.arb("nan")
+        return self.select(c > 0, c <= 0, a, b)
+
     @staticmethod
     def below(a: Any, b: Any) -> bool:
         """True if a <= b is certain."""
@@ -193,7 +199,11 @@ class BallArithmetic:
 
     def select(self, first: bool, second: bool, a: Any, b: Any) -> Any:
         """a if first, else b if second, else a ball around both."""
-        return a if first else b if second else self._hull(a, b)
+        if first or second:
+            return a if first else b
+        if not (a.is_finite() and b.is_finite()):
+            return self._flint.arb("nan")
+        return self._hull(a, b)
 
 
 def _float_below(mantissa: int, exponent: int) -> float:

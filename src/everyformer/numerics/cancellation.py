@@ -96,6 +96,9 @@ def _trait(nodes: list[Node], node: Node, operands: list[_Trait]) -> _Trait | No
         return _FREE
     if len(operands) == 1:
         return _of_one(node, operands[0])
+    if node.op == "where":
+        condition, a, b = operands
+        return a if condition.free and a == b else None
     a, b = operands
     if node.op in {"mul", "div"}:
         return _of_product(nodes, node, a, b)

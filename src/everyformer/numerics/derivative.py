@@ -7,6 +7,7 @@ A `Jet` holds an enclosure of f on a box and one of each partial derivative ther
     sin(a)' = cos(a) a'         cos(a)' = -sin(a) a'       sqrt(a)' = a' / (2 sqrt(a))
     tanh(a)' = (1 - tanh(a)^2) a'
     |a|', min(a, b)', max(a, b)': the branch where the box decides it, else the hull of both
+    where(c, a, b)': the branch where the box decides it, else nothing is known
 
 What the slopes are for: for x and y in the box,
 
@@ -21,12 +22,22 @@ contains the k-th component of every generalised gradient on the box. Lebourg's 
 theorem (there, 2.3.7) gives f(x) - f(y) = g . (x - y) for one such g on the segment from x
 to y. Where f is not Lipschitz (sqrt at 0, division by 0), a slope is infinite or nan, and
 nothing is claimed.
+
+`where` may jump. A closed box decides it only if c > 0 at all of its points, or c <= 0 at
+all of them; there it equals its branch, and the above holds for the branches. On every
+other box the slopes by all variables of a, b *and* c are undecided. Slopes of several
+closed boxes may still be joined. If the boxes together make up a box, a segment from x to y
+is cut where it passes from one to the next; f has one value at the cut, and the differences
+add up.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
+
+APART = Fraction(1, 2**1000)
+"""Two numbers at least this far apart are different, whatever rounding did."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +77,8 @@ class Differentiated:
         self._zero = arithmetic.constant(Fraction(0))
         self._one = arithmetic.constant(Fraction(1))
         self._half = arithmetic.constant(Fraction(1, 2))
+        self._apart = arithmetic.constant(APART)
+        self._undecided = arithmetic.log(arithmetic.constant(Fraction(-1)))
 
     def constant(self, value: Fraction) -> Jet:
         """A rational; no slopes."""
@@ -90,6 +103,22 @@ class Differentiated:
             )
             for k in numbers
         }
+        return Jet(value, slopes)
+
+    def decides(self, c: Any) -> tuple[Any, Any]:
+        """Where c > 0 is certain on all of the box, and where c <= 0 is."""
+        return self._on.below(self._apart, c), self._on.below(c, self._zero)
+
+    def where(self, c: Jet, a: Jet, b: Jet) -> Jet:
+        """a where c > 0, b where c <= 0."""
+        first, second = self.decides(c.value)
+        decided = first | second
+        value = self._on.where(c.value, a.value, b.value)
+        slopes: dict[Any, Any] = {}
+        for k in {**a.slopes, **b.slopes, **c.slopes}:
+            ends = (jet.slopes.get(k, self._zero) for jet in (a, b))
+            chosen = self._on.select(first, second, *ends)
+            slopes[k] = self._on.select(decided, decided, chosen, self._undecided)
         return Jet(value, slopes)
 
     def neg(self, a: Jet) -> Jet:

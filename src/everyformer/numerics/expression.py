@@ -2,9 +2,11 @@
 
     x[j][i], rational constants, + - * /, integer powers, min, max,
     neg, abs, sin, cos, exp, log, sqrt, tanh
+    where(c, a, b): a where c > 0, b where c <= 0
 
-One program serves float64, intervals and balls: whatever knows these operations can run it.
-A program read from a file is checked against this list; nothing in it is executed.
+The branch that is not taken need not be defined. One program serves float64, intervals and
+balls: whatever knows these operations can run it. A program read from a file is checked
+against this list; nothing in it is executed.
 """
 
 import hashlib
@@ -22,6 +24,7 @@ from everyformer.numerics.rationals import parse_rational
 
 UNARY = frozenset({"neg", "abs", "sin", "cos", "exp", "log", "sqrt", "tanh"})
 BINARY = frozenset({"add", "sub", "mul", "div", "min", "max"})
+TERNARY = frozenset({"where"})
 MAX_POWER = 64
 """Integer powers up to this size, positive or negative."""
 
@@ -37,7 +40,7 @@ class Node:
     """One line of a program.
 
     Attributes:
-        op: "x", "const", "pow", or an operation of `UNARY` or `BINARY`.
+        op: "x", "const", "pow", or an operation of `UNARY`, `BINARY` or `TERNARY`.
         args: Numbers of earlier lines; (j, i), token and coordinate, for "x"; a line and
             the exponent for "pow".
         value: The number, for "const".
@@ -119,6 +122,7 @@ class Expression:
                 return None
             return "has no rational value within the range of float64"
         arity = 1 if node.op in UNARY else 2 if node.op in BINARY | {"pow"} else 0
+        arity = 3 if node.op in TERNARY else arity
         if arity == 0:
             return "is no operation that expressions may use"
         if len(node.args) != arity:
@@ -255,6 +259,10 @@ class _Float64:
     @staticmethod
     def constant(value: Fraction) -> np.float64:
         return np.float64(float(value))
+
+    @staticmethod
+    def where(c: Any, a: Any, b: Any) -> Any:
+        return np.where(np.isnan(c), np.nan, np.where(c > 0, a, b))
 
     @staticmethod
     def pow(base: Any, exponent: int) -> Any:

@@ -189,6 +189,11 @@ class IntervalArithmetic:
         """cos; maxima at whole turns, minima between them."""
         return wave(elementary.cos_bounds, a, 0.0, 0.5)
 
+    @classmethod
+    def where(cls, c: Interval, a: Interval, b: Interval) -> Interval:
+        """a where c > 0, b where c <= 0, the hull of both where the box does not decide."""
+        return cls.select(c.low > 0.0, c.high <= 0.0, a, b).unless(c.undefined)
+
     @staticmethod
     def below(a: Interval, b: Interval) -> np.ndarray:
         """Where a <= b is certain."""

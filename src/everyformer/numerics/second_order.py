@@ -13,6 +13,7 @@ each second partial derivative (a curve). Slopes follow `derivative`; curves fol
 
     |a|, min(a, b), max(a, b): the curves of the branch that the box decides *strictly*
     (a > 0, a < b, by 2^-1000 at least); else nothing is known of them.
+    where(c, a, b): the curves of the branch that the box decides; else nothing is known.
 
 Why strictly. |x| equals x on [0, 1] and -x on [-1, 0], so both boxes decide it and both
 curves are 0; on their union |x| is not twice differentiable. Where a > 0 on a closed box it
@@ -20,6 +21,10 @@ is so around the box: |a| = a near every point of it, and two boxes that share a
 the same branch there. So if a set of closed boxes covers a box, and no curve of any is
 undecided, then f is twice continuously differentiable on all of it (a composition of smooth
 functions near every point), and its second derivatives lie in the hull of the curves.
+
+For `where` c <= 0 need not be strict. If two closed boxes decide it, they decide alike at
+the points that they share, and so everywhere: on both f is the same branch, which is smooth
+near both.
 
 Undecided is [-inf, inf] or nan: a kink, a root or a logarithm at 0, a division by 0.
 """
@@ -30,10 +35,7 @@ from fractions import Fraction
 from itertools import combinations_with_replacement
 from typing import Any
 
-from everyformer.numerics.derivative import Differentiated, Jet
-
-APART = Fraction(1, 2**1000)
-"""Two numbers at least this far apart are different, whatever rounding did."""
+from everyformer.numerics.derivative import APART, Differentiated, Jet
 
 Pair = tuple[Any, Any]
 
@@ -144,6 +146,13 @@ class TwiceDifferentiated:
             chosen = self._on.select(above, below, *ends)
             curves[pair] = self._on.select(decided, decided, chosen, self._undecided)
         return SecondJet(first, curves)
+
+    def where(self, c: SecondJet, a: SecondJet, b: SecondJet) -> SecondJet:
+        """a where c > 0, b where c <= 0."""
+        first, second = self._jets.decides(c.value)
+        value = self._jets.where(c.first, a.first, b.first)
+        everything = SecondJet(Jet(c.value, {**c.slopes, **b.slopes}), b.curves)
+        return self._branch(value, first, second, a, everything)
 
     def _exceeds(self, a: Any, b: Any) -> Any:
         """Where a > b is certain, strictly."""

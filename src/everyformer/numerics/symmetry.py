@@ -64,7 +64,8 @@ class _Forms:
     """Normal forms, each under a number.
 
     A form is ("x", j, i), ("sum", c, ((t, q), ...)), ("product", ((t, e), ...)),
-    ("min", (t, ...)), ("max", (t, ...)), ("inverse", t) or (operation, t).
+    ("min", (t, ...)), ("max", (t, ...)), ("where", t, t, t), ("inverse", t) or
+    (operation, t).
     """
 
     def __init__(self) -> None:
@@ -106,6 +107,8 @@ class _Forms:
                 return self._power(args[0], node.args[1])
             case "min" | "max":
                 return self._extreme(node.op, args[0], args[1])
+            case "where":
+                return self._where(*args)
             case _:
                 return self._unary(node.op, args[0])
 
@@ -214,6 +217,11 @@ class _Forms:
             return a
         defined = all(self._defined[t] for t in parts)
         return self._form((op, tuple(sorted(parts))), defined=defined)
+
+    def _where(self, c: int, a: int, b: int) -> int:
+        """A form of its own: equal conditions and equal branches make it equal."""
+        defined = self._defined[c] and self._defined[a] and self._defined[b]
+        return self._form(("where", c, a, b), defined=defined)
 
     def _unary(self, op: str, a: int) -> int:
         defined = self._defined[a] and op not in {"log", "sqrt"}

@@ -9,21 +9,25 @@ from typing import Any
 
 import numpy as np
 
-from everyformer.targets.recorder import NO_BRANCHES, Recorder
+from everyformer.targets.recorder import NO_MASK, Recorder
 
 Function = Callable[..., Any]
 
-_MOVES_AND_SUMS: tuple[Function, ...] = (
+_MOVES: tuple[Function, ...] = (
     np.append, np.array_split, np.atleast_1d, np.atleast_2d, np.atleast_3d,
     np.broadcast_arrays, np.broadcast_to, np.column_stack, np.concatenate, np.copy,
-    np.cumprod, np.cumsum, np.delete, np.diag, np.diagonal, np.diff, np.dsplit,
+    np.delete, np.diag, np.diagonal, np.dsplit,
     np.dstack, np.expand_dims, np.flip, np.fliplr, np.flipud, np.hsplit, np.hstack,
-    np.insert, np.mean, np.moveaxis, np.prod, np.ravel, np.repeat, np.reshape,
-    np.roll, np.rollaxis, np.rot90, np.split, np.squeeze, np.stack, np.sum,
-    np.swapaxes, np.take, np.take_along_axis, np.tile, np.trace, np.transpose,
-    np.tril, np.triu, np.vsplit, np.vstack,
+    np.insert, np.moveaxis, np.ravel, np.repeat, np.reshape, np.roll, np.rollaxis,
+    np.rot90, np.split, np.squeeze, np.stack, np.swapaxes, np.take,
+    np.take_along_axis, np.tile, np.transpose, np.tril, np.triu, np.vsplit, np.vstack,
 )  # fmt: skip
-"""Safe with terms: they move entries, add or multiply them, and compare none."""
+"""Safe with terms: they only move entries."""
+
+_SUMS: tuple[Function, ...] = (
+    np.cumprod, np.cumsum, np.diff, np.mean, np.prod, np.sum, np.trace,
+)  # fmt: skip
+"""Safe with terms: they add or multiply entries. Truth values become numbers first."""
 
 _PRODUCTS: tuple[Function, ...] = (
     np.dot, np.einsum, np.inner, np.outer, np.tensordot,
@@ -62,10 +66,24 @@ def _directly(function: Function) -> Function:
     return call
 
 
+def _sums(function: Function) -> Function:
+    def call(on: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
+        if function is np.diff and on.is_traced(a) and a.dtype == bool:
+            on.recorder.refuse("The function numpy.diff of truth values", NO_MASK)
+        check_dtype(on.recorder, kwargs.pop("dtype", None))
+        numbers = a.astype(float) if on.is_traced(a) and a.dtype == bool else a
+        return _directly(function)(on, numbers, *args, **kwargs)
+
+    return call
+
+
 def _product(function: Function) -> Function:
     def call(on: Any, *args: Any, **kwargs: Any) -> Any:
         check_dtype(on.recorder, kwargs.pop("dtype", None))
-        lifted = (on.lift(v) if isinstance(v, np.ndarray) else v for v in args)
+        lifted = [on.lift(v) if isinstance(v, np.ndarray) else v for v in args]
+        arrays = [v for v in lifted if isinstance(v, np.ndarray)]
+        if all(term.boolean for array in arrays for term in array.flat):
+            on.recorder.refuse(f"A product of truth values ({function.__name__})", NO_MASK)
         return on.like(function(*lifted, **kwargs))
 
     return call
@@ -129,15 +147,37 @@ def _std(
 
 
 def _where(on: Any, condition: Any, *choices: Any) -> Any:
-    if on.is_traced(condition) or len(choices) != 2:
-        on.recorder.refuse("The function numpy.where on a condition from x", NO_BRANCHES)
+    if len(choices) != 2:
+        why = "How many entries it has depends on x; use np.where(condition, a, b)"
+        on.recorder.refuse("The function numpy.where of one argument", why)
+    if on.is_traced(condition):
+        return on.chosen(condition, *choices)
     return on.like(np.where(condition, *(on.lift(choice) for choice in choices)))
+
+
+def _select(on: Any, condlist: Any, choicelist: Any, default: Any = 0) -> Any:
+    """The choice of the first condition that holds."""
+    result = default
+    for condition, choice in reversed(list(zip(condlist, choicelist, strict=True))):
+        result = on.chosen(condition, choice, result)
+    return result
+
+
+def _truth(ufunc: np.ufunc) -> Function:
+    def call(on: Any, a: Any, axis: Any = None, out: Any = None, **kwargs: Any) -> Any:
+        if out is not None:
+            kwargs["out"] = out
+        return ufunc.reduce(a, axis=axis, **kwargs)
+
+    return call
 
 
 def _full_like(
     on: Any, a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, **kwargs: Any
 ) -> Any:
-    check_dtype(on.recorder, dtype)
+    check_dtype(on.recorder, np.float64 if dtype is None else dtype)
+    if dtype is None and on.is_traced(a) and a.dtype == bool:
+        on.recorder.refuse("An array like one of truth values", "Give it a dtype: float")
     terms = np.empty(np.shape(a) if shape is None else shape, dtype=object)
     terms[...] = on.lift(fill_value)
     return on.like(terms)
@@ -158,7 +198,8 @@ def _of_shape(function: Function) -> Function:
 
 
 FUNCTIONS: dict[Function, Function] = {
-    **{function: _directly(function) for function in _MOVES_AND_SUMS},
+    **{function: _directly(function) for function in _MOVES},
+    **{function: _sums(function) for function in _SUMS},
     **{function: _product(function) for function in _PRODUCTS},
     **{function: _of_shape(function) for function in (np.shape, np.ndim, np.size)},
     np.max: _extreme(np.maximum),
@@ -170,6 +211,9 @@ FUNCTIONS: dict[Function, Function] = {
     np.var: _var,
     np.std: _std,
     np.where: _where,
+    np.select: _select,
+    np.all: _truth(np.logical_and),
+    np.any: _truth(np.logical_or),
     np.full_like: _full_like,
     np.empty_like: _filled_with(0),
     np.zeros_like: _filled_with(0),

@@ -6,6 +6,7 @@ to their recorder. Equal lines are written once, and what is known exactly is co
     constants: + - * / neg abs min max and powers, in rationals
     x + 0, x - 0, x * 1, x / 1, -(-x), max(x, x), x ** 0, x ** 1
     x * x and x ** j * x ** k become one power
+    where(x > y, x, y) and the like become max, min and abs
 
 0 * x stays as it is: it would hide an x that is not defined.
 
@@ -35,11 +36,12 @@ MAX_BITS = 4096
 
 ADVICE = (
     "Build the function from + - * /, integer powers, np.minimum, np.maximum, np.abs, "
-    "np.sqrt, np.exp, np.log, np.sin, np.cos, np.tanh, sums and products, or declare "
-    "lipschitz= or modulus=."
+    "np.sqrt, np.exp, np.log, np.sin, np.cos, np.tanh, comparisons, np.where, sums and "
+    "products, or declare lipschitz= or modulus=."
 )
 
-NO_BRANCHES = "The trace is one straight line for all x, without conditions"
+NO_BRANCHES = "The trace is one straight line for all x: use np.where(condition, a, b)"
+NO_MASK = "Truth values take part in &, |, ~, np.where and products with numbers"
 UNKNOWN = "It is not among the operations that are known"
 NO_NUMBER = "x stands for all inputs at once and has no value"
 
@@ -82,15 +84,17 @@ class Refused(BaseException):
 class Term:
     """A number that is not known yet: a line of a recorder.
 
-    numpy's functions for arrays of objects call these methods entry by entry.
+    numpy's functions for arrays of objects call these methods entry by entry. A truth value
+    is 1 or 0; arithmetic makes a number of it.
     """
 
-    __slots__ = ("number", "recorder")
+    __slots__ = ("boolean", "number", "recorder")
 
-    def __init__(self, recorder: "Recorder", number: int) -> None:
+    def __init__(self, recorder: "Recorder", number: int, *, boolean: bool = False) -> None:
         """Name the line `number` of `recorder`."""
         self.recorder = recorder
         self.number = number
+        self.boolean = boolean
 
     @property
     def value(self) -> Fraction | None:
@@ -125,6 +129,62 @@ class Term:
     def __pos__(self) -> "Term":
         """The same."""
         return self
+
+    def where(self, a: "Term", b: "Term") -> "Term":
+        """a if self > 0, else b."""
+        return self.recorder.where(self, a, b)
+
+    def exceeds(self, other: "Term") -> "Term":
+        """The truth value of self > other."""
+        one, zero = self.recorder.constant(1), self.recorder.constant(0)
+        difference = -other if self.value == 0 else self - other
+        return difference.where(one, zero).truth()
+
+    def reaches(self, other: "Term") -> "Term":
+        """The truth value of self >= other: not self < other."""
+        return other.exceeds(self).negated()
+
+    def equals(self, other: "Term") -> "Term":
+        """The truth value of self == other: both >= and <=."""
+        return self.reaches(other).both(other.reaches(self))
+
+    def differs(self, other: "Term") -> "Term":
+        """The truth value of self != other."""
+        return self.equals(other).negated()
+
+    def both(self, other: "Term") -> "Term":
+        """The truth value of self and other."""
+        return self.minimum(other).truth()
+
+    def either(self, other: "Term") -> "Term":
+        """The truth value of self or other."""
+        return self.maximum(other).truth()
+
+    def negated(self) -> "Term":
+        """The truth value of not self."""
+        return self.where(self.recorder.constant(0), self.recorder.constant(1)).truth()
+
+    def one_of_two(self, other: "Term") -> "Term":
+        """The truth value of self or other, but not both."""
+        return self.either(other).both(self.both(other).negated())
+
+    def truth(self) -> "Term":
+        """The same line, as a truth value."""
+        return Term(self.recorder, self.number, boolean=True)
+
+    def as_number(self) -> "Term":
+        """The same line, as a number."""
+        return Term(self.recorder, self.number)
+
+    def sign(self) -> "Term":
+        """1, 0 or -1."""
+        one, zero = self.recorder.constant(1), self.recorder.constant(0)
+        return self.where(one, (-self).where(-one, zero))
+
+    def heaviside(self, at_zero: "Term") -> "Term":
+        """1, 0, or what is given for 0."""
+        one, zero = self.recorder.constant(1), self.recorder.constant(0)
+        return self.where(one, (-self).where(zero, at_zero))
 
     def tan(self) -> "Term":
         """sin / cos."""
@@ -256,7 +316,7 @@ class Recorder:
         """Write op(*terms), or find a line that says the same."""
         known = self._shortcut(op, terms)
         if known is not None:
-            return known
+            return known.as_number()
         numbers = [term.number for term in terms]
         if op in COMMUTATIVE:
             numbers.sort()
@@ -284,12 +344,47 @@ class Recorder:
         if k == 0:
             return self.constant(1)
         if k == 1:
-            return base
+            return base.as_number()
         if base.value is not None and (base.value != 0 or k > 0):
             known = self._known(pow, abs(k.numerator), base.value, k)
             if known is not None:
                 return known
         return self._line(Node("pow", (base.number, int(k))))
+
+    def where(self, c: Term, a: Term, b: Term) -> Term:
+        """A if c > 0, else b.
+
+        A condition that is itself a choice of 1 and 0 gives way to its own condition;
+        where(u - v, u, v) is max(u, v), where(u - v, v, u) is min(u, v), and
+        where(u, u, -u) is |u|.
+        """
+        if c.value is not None or a.number == b.number:
+            chosen = a if c.value is None or c.value > 0 else b
+            return chosen.as_number()
+        node = self.nodes[c.number]
+        if node.op == "where":
+            values = [self.nodes[k].value for k in node.args[1:]]
+            inner = Term(self, node.args[0])
+            if values == [1, 0]:
+                return self.where(inner, a, b)
+            if values == [0, 1]:
+                return self.where(inner, b, a)
+        zero = self.constant(0).number
+        pairs = {(c.number, zero)}
+        if node.op in {"sub", "neg"}:
+            pairs.add(node.args if node.op == "sub" else (zero, node.args[0]))  # pyright: ignore[reportArgumentType]
+        if (a.number, b.number) in pairs:
+            return self.operation("max", a, b)
+        if (b.number, a.number) in pairs:
+            return self.operation("min", a, b)
+        if self._are_opposite(a, b) and c.number in {a.number, b.number}:
+            size = self.operation("abs", c)
+            return size if c.number == a.number else self.operation("neg", size)
+        return self._line(Node("where", (c.number, a.number, b.number)))
+
+    def _are_opposite(self, a: Term, b: Term) -> bool:
+        pairs = ((a.number, b.number), (b.number, a.number))
+        return any(self.nodes[j] == Node("neg", (k,)) for j, k in pairs)
 
     def expression(
         self, seq_len: int, d_model: int, outputs: list[list[Term]], first: int = 0

@@ -126,7 +126,8 @@ class Target:
 
     def _evaluate(self, batch: np.ndarray) -> np.ndarray:
         try:
-            values = np.asarray(self.function(batch.copy()))
+            with np.errstate(all="ignore"):  # np.where computes what it does not choose
+                values = np.asarray(self.function(batch.copy()))
         except Exception as error:
             msg = (
                 f"{self.name} failed on an array of shape {batch.shape}: "

@@ -20,6 +20,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from everyformer.targets.array_functions import FUNCTIONS, check_dtype
 from everyformer.targets.recorder import (
     NO_BRANCHES,
+    NO_MASK,
     NO_NUMBER,
     UNKNOWN,
     Recorder,
@@ -41,13 +42,41 @@ UFUNCS: dict[np.ufunc, np.ufunc] = {
     np.minimum: _MINIMUM,
     np.fmin: _MINIMUM,
     np.logaddexp: np.frompyfunc(Term.logaddexp, 2, 1),
+    np.sign: np.frompyfunc(Term.sign, 1, 1),
+    np.heaviside: np.frompyfunc(Term.heaviside, 2, 1),
 }
 """For each function of numbers, the one that does the same to arrays of terms."""
 
-COMPARISONS: frozenset[np.ufunc] = frozenset({
-    np.greater, np.greater_equal, np.less, np.less_equal, np.equal, np.not_equal,
-    np.logical_and, np.logical_or, np.logical_not, np.isnan, np.isfinite, np.isinf,
-})  # fmt: skip
+
+def _swapped(method: Callable[[Term, Term], Term]) -> Callable[[Term, Term], Term]:
+    return lambda a, b: method(b, a)
+
+
+COMPARISONS: dict[np.ufunc, np.ufunc] = {
+    np.greater: np.frompyfunc(Term.exceeds, 2, 1),
+    np.greater_equal: np.frompyfunc(Term.reaches, 2, 1),
+    np.less: np.frompyfunc(_swapped(Term.exceeds), 2, 1),
+    np.less_equal: np.frompyfunc(_swapped(Term.reaches), 2, 1),
+    np.equal: np.frompyfunc(Term.equals, 2, 1),
+    np.not_equal: np.frompyfunc(Term.differs, 2, 1),
+}
+"""From numbers to truth values."""
+
+_AND: np.ufunc = np.frompyfunc(Term.both, 2, 1, identity=None)
+_OR: np.ufunc = np.frompyfunc(Term.either, 2, 1, identity=None)
+_NOT: np.ufunc = np.frompyfunc(Term.negated, 1, 1)
+_XOR: np.ufunc = np.frompyfunc(Term.one_of_two, 2, 1)
+LOGIC: dict[np.ufunc, np.ufunc] = {
+    np.logical_and: _AND,
+    np.bitwise_and: _AND,
+    np.logical_or: _OR,
+    np.bitwise_or: _OR,
+    np.logical_not: _NOT,
+    np.invert: _NOT,
+    np.logical_xor: _XOR,
+    np.bitwise_xor: _XOR,
+}
+"""From truth values to truth values."""
 
 
 class Lines:
@@ -71,6 +100,8 @@ class Lines:
         if isinstance(result, (tuple, list)):
             return type(result)(self.like(piece) for piece in result)
         if isinstance(result, np.ndarray) and all(type(t) is Term for t in result.flat):
+            if not is_mask(result) and any(term.boolean for term in result.flat):
+                result = _NUMBER(result)  # truth values beside numbers: a new array
             return Traced(result, self.recorder)  # itself: it may be a view
         terms = self.lift(result)
         if terms.ndim == 0:
@@ -86,8 +117,27 @@ class Lines:
         given = _single(value) if isinstance(value, Term) else np.asarray(value)
         terms = np.empty(given.shape, dtype=object)
         for place, entry in np.ndenumerate(given):
-            terms[place] = self.recorder.term(entry)
+            term = self.recorder.term(entry)
+            terms[place] = term.truth() if given.dtype == bool else term
         return terms
+
+    def chosen(self, condition: Any, a: Any, b: Any) -> Any:
+        """a where the condition, of truth values, holds, and b elsewhere."""
+        c, first, second = (self.lift(value) for value in (condition, a, b))
+        if not is_mask(c):
+            self.recorder.refuse("numpy.where on a condition of numbers", NO_MASK)
+        result = _WHERE(c, first, second)
+        return self.like(_TRUTH(result) if is_mask(first) and is_mask(second) else result)
+
+
+_WHERE: np.ufunc = np.frompyfunc(Term.where, 3, 1)
+_TRUTH: np.ufunc = np.frompyfunc(Term.truth, 1, 1)
+_NUMBER: np.ufunc = np.frompyfunc(Term.as_number, 1, 1)
+
+
+def is_mask(terms: np.ndarray) -> bool:
+    """True if all terms are truth values."""
+    return terms.size > 0 and all(term.boolean for term in terms.flat)
 
 
 def _watched(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -170,11 +220,11 @@ class Traced(NDArrayOperatorsMixin):
     @property
     def __class__(self) -> type[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """numpy.ndarray or numpy.float64, for functions that check their argument."""
-        return np.float64 if _is_scalar(self) else np.ndarray
+        return _kind(self)
 
     def __getattribute__(self, name: str) -> Any:
         """What numpy has and is known here; the rest is refused, or does not exist."""
-        theirs = np.float64 if _is_scalar(self) else np.ndarray
+        theirs = _kind(self)
         if name not in OF_NUMPY[theirs]:
             msg = f"'numpy.{theirs.__name__}' object has no attribute {name!r}"
             raise AttributeError(msg)
@@ -188,7 +238,7 @@ class Traced(NDArrayOperatorsMixin):
 
     def __dir__(self) -> list[str]:
         """What numpy has."""
-        return dir(np.float64 if _is_scalar(self) else np.ndarray)
+        return dir(_kind(self))
 
     @_watched
     def __array_ufunc__(
@@ -197,10 +247,9 @@ class Traced(NDArrayOperatorsMixin):
         """A function of numbers, entry by entry, or its reduction."""
         lines = lines_of(self)
         refuse = lines.recorder.refuse
-        known = UFUNCS.get(ufunc)
+        known = UFUNCS.get(ufunc) or COMPARISONS.get(ufunc) or LOGIC.get(ufunc)
         if known is None:
-            why = NO_BRANCHES if ufunc in COMPARISONS else UNKNOWN
-            refuse(f"The operation {ufunc.__name__}", why)
+            refuse(f"The operation {ufunc.__name__}", UNKNOWN)
         if method not in {"__call__", "reduce", "accumulate", "outer"}:
             refuse(f"The method {ufunc.__name__}.{method}", UNKNOWN)
         check_dtype(lines.recorder, kwargs.pop("dtype", None))
@@ -215,7 +264,10 @@ class Traced(NDArrayOperatorsMixin):
                 )
         run = getattr(known, method)
         terms = [lines.lift(value) for value in inputs]
+        _check_masks(lines.recorder, ufunc, method, terms, places)
         if not places or _is_scalar(places[0]):  # numpy's scalars are replaced, not changed
+            counted = ufunc is np.add and all(is_mask(array) for array in terms)
+            terms = [_NUMBER(array) for array in terms] if counted else terms
             return lines.like(run(*terms, **kwargs))
         run(*terms, out=tuple(terms_of(place) for place in places), **kwargs)
         return places[0]
@@ -234,13 +286,26 @@ class Traced(NDArrayOperatorsMixin):
     @_watched
     def __getitem__(self, key: Any) -> "Traced":
         """A view or a copy, as in numpy."""
+        _check_key(lines_of(self).recorder, key)
         return lines_of(self).like(terms_of(self)[key])
 
     @_watched
     def __setitem__(self, key: Any, value: Any) -> None:
         """Replace entries by terms or numbers."""
-        terms = lines_of(self).lift(value)
-        terms_of(self)[key] = terms[()] if terms.ndim == 0 else terms
+        lines, mine = lines_of(self), terms_of(self)
+        terms = lines.lift(value)
+        if is_mask(mine) and not is_mask(terms):
+            lines.recorder.refuse("An assignment of numbers to truth values", NO_MASK)
+        if not is_mask(mine):
+            terms = np.asarray(_NUMBER(terms), dtype=object)
+        single = terms[()] if terms.ndim == 0 else terms
+        if type(key) is Traced and terms.ndim == 0 and _fits(terms_of(key), mine):
+            condition = terms_of(key).reshape(key.shape + (1,) * (mine.ndim - key.ndim))
+            chosen = _WHERE(condition, single, mine)
+            mine[...] = _TRUTH(chosen) if is_mask(mine) else chosen
+            return
+        _check_key(lines.recorder, key)
+        mine[key] = single  # pyright: ignore[reportCallIssue, reportArgumentType]
 
     @_watched
     def __len__(self) -> int:
@@ -284,9 +349,9 @@ class Traced(NDArrayOperatorsMixin):
         return terms_of(self).size
 
     @property
-    def dtype(self) -> "np.dtype[np.float64]":
-        """What the function will be given: float64."""
-        return np.dtype(np.float64)
+    def dtype(self) -> "np.dtype[Any]":
+        """What the function will be given: float64, or bool."""
+        return np.dtype(bool if is_mask(terms_of(self)) else np.float64)
 
     @property
     def T(self) -> "Traced":
@@ -300,7 +365,9 @@ class Traced(NDArrayOperatorsMixin):
 
     @_watched
     def astype(self, dtype: Any, **kwargs: Any) -> "Traced":
-        """A copy, if the numbers would stay float64."""
+        """A copy, if the numbers would stay float64; truth values as numbers."""
+        if is_mask(terms_of(self)) and np.dtype(dtype).kind in "iuf":
+            return lines_of(self).like(_NUMBER(terms_of(self)))
         check_dtype(lines_of(self).recorder, dtype)
         return self.copy()
 
@@ -320,6 +387,8 @@ class Traced(NDArrayOperatorsMixin):
     take = _rearranging("take")
     transpose = _rearranging("transpose")
 
+    all = _as_function(np.all)
+    any = _as_function(np.any)
     clip = _as_function(np.clip)
     cumprod = _as_function(np.cumprod)
     cumsum = _as_function(np.cumsum)
@@ -359,7 +428,7 @@ CONVERSIONS: dict[str, tuple[str, str]] = {
 """What would need a value of x, and why it is refused."""
 
 OF_NUMPY: dict[type, frozenset[str]] = {
-    kind: frozenset(dir(kind)) for kind in (np.ndarray, np.float64)
+    kind: frozenset(dir(kind)) for kind in (np.ndarray, np.float64, np.bool_)
 }
 """What numpy's arrays and numbers have."""
 
@@ -383,6 +452,47 @@ def _refuse_the_rest() -> None:
 
 
 _refuse_the_rest()
+
+
+_PLAIN = frozenset({"__call__", "outer"})
+
+
+def _check_masks(
+    recorder: Recorder,
+    ufunc: np.ufunc,
+    method: str,
+    terms: list[np.ndarray],
+    places: list[Traced],
+) -> None:
+    """Refuse what numpy does otherwise with truth values than with 1 and 0."""
+    masks = [is_mask(array) for array in terms]
+    logic, compares = ufunc in LOGIC, ufunc in COMPARISONS
+    wrong = not all(masks) if logic else any(masks) if compares else all(masks)
+    if ufunc is np.add and method == "reduce" and not places:  # numpy counts
+        wrong = False
+    if compares and (places or method not in _PLAIN):
+        wrong = True
+    if wrong or any(is_mask(terms_of(place)) != logic for place in places):
+        recorder.refuse(f"The operation {ufunc.__name__} with truth values", NO_MASK)
+
+
+def _check_key(recorder: Recorder, key: Any) -> None:
+    keys = key if isinstance(key, tuple) else (key,)
+    if any(type(part) is Traced for part in keys):
+        why = "How many entries that has depends on x; use np.where(condition, a, b)"
+        recorder.refuse("An index or a mask made from x", why)
+
+
+def _fits(key: np.ndarray, terms: np.ndarray) -> bool:
+    """True for a mask of the array's first axes."""
+    return is_mask(key) and key.shape == terms.shape[: key.ndim]
+
+
+def _kind(array: Traced) -> type[Any]:
+    """The class that it has in numpy."""
+    if not _is_scalar(array):
+        return np.ndarray
+    return np.bool_ if is_mask(terms_of(array)) else np.float64
 
 
 def _is_scalar(array: Traced) -> bool:
