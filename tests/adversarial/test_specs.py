@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize
 
 import everyformer.layers.attention as attention_module
+from everyformer.checks.following.walk import Followed
 from everyformer.checks.report import Report, check
 from everyformer.checks.rules import attentive
 from everyformer.checks.subject import Subject
@@ -244,6 +245,16 @@ class Forwarding(Wrapping):
         return super().__getattr__(name)
 
 
+@pytest.fixture
+def nothing_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without what operations could say against a false proof; it also takes time."""
+
+    def gave_up(*_: object) -> Followed:
+        return Followed(None, obstacle="not followed")
+
+    monkeypatch.setattr("everyformer.checks.subject.follow", gave_up)
+
+
 def edited(change: Callable[[Any], object], **settings: Any) -> Callable[[], nn.Module]:
     def make() -> nn.Module:
         layer = urpe(**settings)
@@ -407,6 +418,7 @@ ATTENTIVE_FAILS = (
 """Layers that make positions all the same."""
 
 
+@pytest.mark.usefixtures("nothing_followed")
 @pytest.mark.parametrize("name", ATTACKS)
 def test_nothing_false_is_proved(name: str) -> None:
     """Some turn while they are checked, which is refused."""
@@ -453,6 +465,7 @@ def test_a_function_that_the_forward_calls_is_replaced(
     assert judged(urpe()).verdict is not PROVED
 
 
+@pytest.mark.usefixtures("nothing_followed")
 @pytest.mark.parametrize("name", ["forward", "_weights", "_mixed", "__call__"])
 def test_a_method_of_the_class_is_replaced(
     monkeypatch: pytest.MonkeyPatch, name: str
