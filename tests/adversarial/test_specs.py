@@ -1,5 +1,6 @@
 """Layers whose `spec()` says more than they do: none may be PROVED universal."""
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize
 
 import everyformer.layers.attention as attention_module
+from everyformer.checks.following.walk import Followed
 from everyformer.checks.report import Report, check
 from everyformer.checks.rules import attentive
 from everyformer.checks.subject import Subject
@@ -244,6 +246,16 @@ class Forwarding(Wrapping):
         return super().__getattr__(name)
 
 
+@pytest.fixture
+def nothing_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without what operations could say against a false proof; it also takes time."""
+
+    def gave_up(*_: object) -> Followed:
+        return Followed(None, obstacle="not followed")
+
+    monkeypatch.setattr("everyformer.checks.subject.follow", gave_up)
+
+
 def edited(change: Callable[[Any], object], **settings: Any) -> Callable[[], nn.Module]:
     def make() -> nn.Module:
         layer = urpe(**settings)
@@ -299,6 +311,15 @@ def _forget(module: nn.Module, args: Any) -> Any:
 
 def _ones(module: Any, args: Any) -> None:
     module.gain.table.data = torch.ones_like(module.gain.table)
+
+
+class Quiet(nn.Parameter):
+    """A parameter of another class, which may do anything to those who use it."""
+
+
+class Halving(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input.mean(-2, keepdim=True).expand_as(input))
 
 
 class ZeroWeight(nn.Module):
@@ -362,6 +383,22 @@ ATTACKS: dict[str, Callable[[], nn.Module]] = {
             layer, "in_proj_weight", ZeroWeight()
         )
     ),
+    "an index exchanged later": edited(
+        lambda layer: setattr(layer.gain, "index", Exact(1, clamp=True))
+    ),
+    "a parameter of another type": edited(
+        lambda layer: setattr(layer.gain, "table", Quiet(torch.ones(2, 2 * N - 1)))
+    ),
+    "a forward that wraps its own": edited(
+        lambda layer: setattr(layer, "forward", functools.partial(layer.forward))
+    ),
+    "an encoding without a gain's way out": lambda: urpe(encoding="t5", gain=None),
+    "a linear map with another forward": edited(
+        lambda layer: setattr(layer.out_proj, "forward", nn.Identity())
+    ),
+    "a part that is a subclass": edited(
+        lambda layer: setattr(layer, "out_proj", Halving(D, D))
+    ),
     "a parametrised output": edited(
         lambda layer: parametrizations.spectral_norm(layer.out_proj)
     ),
@@ -407,6 +444,7 @@ ATTENTIVE_FAILS = (
 """Layers that make positions all the same."""
 
 
+@pytest.mark.usefixtures("nothing_followed")
 @pytest.mark.parametrize("name", ATTACKS)
 def test_nothing_false_is_proved(name: str) -> None:
     """Some turn while they are checked, which is refused."""
@@ -441,19 +479,24 @@ def test_what_is_true_is_still_proved(name: str) -> None:
     assert report.verdict is PROVED, str(report)
 
 
+@pytest.mark.usefixtures("nothing_followed")
+@pytest.mark.parametrize("name", ["attention_weights", "scores"])
 def test_a_function_that_the_forward_calls_is_replaced(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """The class is the library's, what it does is not."""
+    original: Any = getattr(attention_module, name)
 
-    def uniform(logits: Tensor, *_: Any, **__: Any) -> Tensor:
-        return torch.full_like(logits, 1 / N)
+    def uniform(*args: Any, **kwargs: Any) -> Tensor:
+        found = original(*args, **kwargs)
+        return torch.full_like(found, 1 / N)
 
-    monkeypatch.setattr(attention_module, "attention_weights", uniform)
+    monkeypatch.setattr(attention_module, name, uniform)
     assert judged(urpe()).verdict is not PROVED
 
 
-@pytest.mark.parametrize("name", ["forward", "_weights", "_mixed", "__call__"])
+@pytest.mark.usefixtures("nothing_followed")
+@pytest.mark.parametrize("name", ["forward", "_weights", "_mixed", "__call__", "spec"])
 def test_a_method_of_the_class_is_replaced(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

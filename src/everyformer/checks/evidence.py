@@ -2,7 +2,8 @@
 
 A proof from structure says what some weights can do. The module itself must show it: every
 obstacle is violated by some weights that were drawn, no rearrangement of the tokens that is
-tried commutes with all draws, and its operations do not say the contrary.
+tried commutes with all draws, its attention moves with the tokens and its row sums differ,
+and its operations do not say the contrary.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,6 +40,7 @@ def against(
         *_operations(subject, rules),
         *_rearrangements(subject, trials, seed),
         *_row_sums(subject, trials, seed),
+        *_still_weights(subject, trials, seed),
     ]
 
 
@@ -96,3 +98,17 @@ def _row_sums(subject: Subject, trials: int, seed: int) -> Iterator[str]:
     sums = position_aware.row_sums(subject, trials, seed)
     if spec is not None and not spec.absolute and sums is not None and sums[0] <= ROUNDING:
         yield f"row sums of A are at most {sums[0]:.2g} apart in all draws"
+
+
+def _still_weights(subject: Subject, trials: int, seed: int) -> Iterator[str]:
+    """Weights of attention that are the same for two inputs, in all draws."""
+    X, Y = np.random.default_rng(seed).standard_normal(
+        (2, subject.seq_len, subject.d_model)
+    )
+    moved = [
+        float(np.abs(A - again).max())
+        for trial in subject.trials(trials, seed)
+        for A, again in zip(trial.matrices(X), trial.matrices(Y), strict=True)
+    ]
+    if moved and max(moved) <= ROUNDING:
+        yield f"A moves by at most {max(moved):.2g} with X in all draws"
