@@ -348,7 +348,7 @@ def test_a_declared_target(tmp_path: Path) -> None:
     assert ef.verify(tmp_path).verdict is ef.Verdict.PROVED
     assert ef.verify(tmp_path, target).verdict is ef.Verdict.PROVED
     false = Target(lambda x: 9 * np.sort(x, axis=-2), 2, 1, lipschitz=1.0, name="sort")
-    with pytest.raises(TargetError, match="sort declares .* which is false"):
+    with pytest.raises(TargetError, match=r"sort declares .* which is false"):
         ef.verify(tmp_path, false)
     other = Target(lambda x: 9 + np.sort(x, axis=-2), 2, 1, lipschitz=1.0, name="sort")
     assert ef.verify(tmp_path, other).verdict is ef.Verdict.REFUTED
