@@ -9,6 +9,7 @@
 The numbers in the certificate are not used: only its claim is, and what it says of f.
 """
 
+import math
 import os
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -103,7 +104,7 @@ def verify(
     computing: Computing = Computing(),  # noqa: B008
     *,
     balls: bool = False,
-    max_work: float = MAX_WORK,
+    max_work: int | float = MAX_WORK,
     max_memory: int = MAX_MEMORY,
 ) -> Verification:
     """Check the certificate in a folder against the weights beside it.
@@ -323,12 +324,19 @@ def _judge(certificate: Certificate, proof: Proof, remarks: list[str]) -> Verifi
                 f"{stated.format_value()}"
             )
     if "real" in certificate.claims and proof.lower > (power_up(eps, p) if p else eps):
-        low = float(proof.lower) ** (1 / float(p or 1))
-        name = certificate.distance
-        why = f"{name} is at least {low * 0.999:.4g}, above {format_decimal(eps)}"
+        name, low = certificate.distance, _root_in_words(proof.lower, p)
+        why = f"{name} is at least {low}, above {format_decimal(eps)}"
         return _verdict(certificate, Verdict.REFUTED, [why, *reasons], remarks, proof)
     verdict = Verdict.UNKNOWN if reasons else Verdict.PROVED
     return _verdict(certificate, verdict, reasons, remarks, proof)
+
+
+def _root_in_words(power: Fraction, p: Fraction | None) -> str:
+    """A number that is not above power^(1/p), in decimal; a power of two if it is huge."""
+    bits = power.numerator.bit_length() - power.denominator.bit_length()
+    if abs(bits) < 1000:
+        return f"{float(power) ** (1 / float(p or 1)) * 0.999:.4g}"
+    return f"2^{math.floor((bits - 1) / (p or 1))}"
 
 
 def _verdict(

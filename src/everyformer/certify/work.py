@@ -27,7 +27,7 @@ CHUNK = 8192
 
 PER_BYTE = 2e-7
 PER_CELL = 2e-5
-PER_LINE = 2e-5
+PER_LINE = 1e-4
 PER_LINE_AND_CELL = 5e-8
 PER_WEIGHT = 2e-6
 """Seconds, measured on one core of 2020 and rounded."""
@@ -45,23 +45,23 @@ class Limits:
         memory: Estimated bytes.
     """
 
-    work: float = MAX_WORK
-    memory: float = MAX_MEMORY
+    work: int | float = MAX_WORK
+    memory: int | float = MAX_MEMORY
 
-    def check(self, what: str, seconds: float, memory: float) -> None:
+    def check(self, what: str, seconds: int | float, memory: int | float) -> None:
         """Refuse what is estimated to cost more.
 
         Raises:
             WorkLimitError: With the numbers, and how to allow more.
         """
-        if seconds > self.work:
+        if not seconds <= self.work:
             msg = (
                 f"{what} would take about {seconds:.3g} seconds on one core, more than the "
                 f"limit of {self.work:g}. If you trust the files, allow more with max_work "
                 "(--max-work)."
             )
             raise WorkLimitError(msg)
-        if memory > self.memory:
+        if not memory <= self.memory:
             msg = (
                 f"{what} would need about {memory:.3g} bytes, more than the limit of "
                 f"{self.memory:.3g}. If you trust the files, allow more with max_memory "
