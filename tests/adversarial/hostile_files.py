@@ -14,6 +14,7 @@ import numpy as np
 
 import everyformer as ef
 from everyformer import patterns
+from everyformer.bench.hostile import untraceable
 from everyformer.certify.verify import NETWORK_FILE
 from everyformer.files.network_file import FORMAT
 from everyformer.files.tensors import read_tensors
@@ -38,9 +39,7 @@ BUILDERS: dict[str, Callable[[], ef.Built]] = {
     "sparse": lambda: ef.construct(
         prefix_mean(3), grid=2, pattern=patterns.star(3), softened=False
     ),
-    "declared": lambda: ef.construct(
-        ef.Target(lambda x: x[..., ::-1, :], 2, 1, lipschitz=1), grid=2
-    ),
+    "declared": lambda: ef.construct(ef.Target(untraceable, 2, 1, lipschitz=1), grid=2),
 }
 
 

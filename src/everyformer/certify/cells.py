@@ -33,7 +33,7 @@ from everyformer.certify.moments import (
 )
 from everyformer.certify.realise import Reading
 from everyformer.certify.registers import RegisterReading
-from everyformer.certify.undecided import require_finite
+from everyformer.certify.undecided import Undecided, require_finite
 from everyformer.certify.values import Mode, Values
 from everyformer.errors import CertificateError
 from everyformer.numerics.enclosure import Enclosure, enclose, enclose_with_balls
@@ -42,6 +42,12 @@ from everyformer.numerics.rationals import power_up
 from everyformer.targets.box import Grid
 
 SPLITTING_DEPTH = 8
+SPLITTING_BALLS = 2**18
+"""Operations on balls, for all boxes of a call, up to which boxes are split."""
+
+MOST_BALLS = 2**22
+"""Operations on balls up to which they are tried on boxes where float64 fails."""
+
 BALL_PRECISION = 64
 SHARD = 8192
 """Representatives in a shard; never chosen by the number of workers."""
@@ -177,6 +183,7 @@ def examine(work: Examination, index: int) -> dict[str, Any]:
     radius = values.radius
     if work.reading.exact:
         radius = radius + np.abs(centre) * 2.0**-52  # rationals as float64
+    _check_finite(centre, radius)
     bounds = _bounds(work, index, rows, centre)
     with np.errstate(over="ignore"):
         powers = power(bounds.upper, work.p).sum(axis=(1, 2)) * UP
@@ -208,9 +215,20 @@ def examine(work: Examination, index: int) -> dict[str, Any]:
         result["worst"] = [rows[worst].tolist(), str(Fraction(float(powers[worst])))]
     if work.run:
         run = network_values(work.reading, rows, "float64")
+        _check_finite(run.centre.astype(np.float64), run.radius)
         result["float64"] = sum_up(_deviation(run.radius, work.p) * weights)
         result["run_radius"] = str(Fraction(float(run.radius.max(initial=0.0))))
     return result
+
+
+def _check_finite(centre: np.ndarray, radius: np.ndarray) -> None:
+    """Refuse to sum what is not a number.
+
+    Raises:
+        Undecided: If the network's values, or how far it is from them, are not finite.
+    """
+    if not (np.isfinite(centre).all() and np.isfinite(radius).all()):
+        raise Undecided("weights", "numbers are too large to be followed")
 
 
 def network_values(
@@ -313,6 +331,8 @@ def enclose_cells(
     found = enclose(expression, *ends)
     finite = np.isfinite(found.low) & np.isfinite(found.high)
     hard = ~np.asarray(finite.all(axis=(1, 2)))
+    if int(hard.sum()) * _ball_operations(expression) > MOST_BALLS:
+        return found, 0  # they stay undecided
     if hard.any():
         again = _by_balls(expression, tuple(end[hard] for end in ends))
         _intersect(found, hard, again)
@@ -320,9 +340,14 @@ def enclose_cells(
 
 
 def _by_balls(expression: Expression, ends: tuple[np.ndarray, ...]) -> Enclosure:
-    return enclose_with_balls(
-        expression, *ends, precision=BALL_PRECISION, depth=SPLITTING_DEPTH
-    )
+    room = SPLITTING_BALLS // max(len(ends[0]) * _ball_operations(expression), 1)
+    depth = min(SPLITTING_DEPTH, max(room.bit_length() - 1, 0))
+    return enclose_with_balls(expression, *ends, precision=BALL_PRECISION, depth=depth)
+
+
+def _ball_operations(expression: Expression) -> int:
+    """About how many operations on balls one run takes; a power is several products."""
+    return sum(8 if node.op == "pow" else 1 for node in expression.nodes)
 
 
 def _intersect(found: Enclosure, where: np.ndarray, again: Enclosure) -> None:

@@ -5,6 +5,7 @@ their values differ by more than omega(k max(w)/K), the declaration is false. Fo
 Lipschitz constant k = 1 finds every contradiction: a long step is made of short ones.
 """
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -15,6 +16,7 @@ from everyformer.errors import CertificateError
 from everyformer.targets.box import Grid
 
 MAX_CELLS = 2**22
+LARGEST = 2**1023
 ROUNDING = 2.0**-40
 """Share of its size by which a computed value of f may be off before it counts."""
 
@@ -81,14 +83,15 @@ def contradiction(
         return None
     everywhere = _on_all_cells(cells, values)  # [K^(nd), n, d]
     shape = (grid.cells,) * (grid.seq_len * grid.d_model)
-    for step, omega in sorted(allowed.items()):
+    for step, exact in sorted(allowed.items()):
+        omega = float(exact) if exact < LARGEST else math.inf
         for j, i in np.ndindex(grid.seq_len, grid.d_model):
             field = everywhere[:, j, i].reshape(shape)
             gap = _highest_nearby(field, step) - field
-            limit = float(omega) + (np.abs(field).max() + float(omega)) * ROUNDING
+            limit = omega + (np.abs(field).max() + omega) * ROUNDING
             if (gap > limit).any():
                 low = np.unravel_index(int(np.argmax(gap)), shape)
-                return _found(grid, field, low, step, (j, i), float(omega))
+                return _found(grid, field, low, step, (j, i), omega)
     return None
 
 

@@ -39,6 +39,7 @@ from everyformer.certify.shards import Progress, map_shards, no_progress
 from everyformer.certify.undecided import OWN_STAGES, Obstacle, Undecided
 from everyformer.certify.weights import Weights
 from everyformer.certify.work import Limits, ProgramSize, check_cells, check_work
+from everyformer.errors import CertificateError
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import power_up
 from everyformer.numerics.symmetry import is_equivariant
@@ -124,10 +125,21 @@ def cells_of(
 
 
 def around_points(grid: Grid) -> Grid:
-    """Cells whose centres are the K + 1 points of each axis that divide it into K."""
+    """Cells whose centres are the K + 1 points of each axis that divide it into K.
+
+    Raises:
+        CertificateError: If they reach beyond float64.
+    """
     steps = [width / grid.cells for width in grid.box.widths]
-    lows = [float(Fraction(a) - h / 2) for a, h in zip(grid.box.lows, steps, strict=True)]
-    highs = [float(Fraction(b) + h / 2) for b, h in zip(grid.box.highs, steps, strict=True)]
+    ends = zip(grid.box.lows, grid.box.highs, steps, strict=True)
+    try:
+        pairs = [
+            (float(Fraction(a) - h / 2), float(Fraction(b) + h / 2)) for a, b, h in ends
+        ]
+    except OverflowError as error:
+        msg = f"Half a cell beyond {grid.box} float64 has no numbers. Use a smaller domain."
+        raise CertificateError(msg) from error
+    lows, highs = zip(*pairs, strict=True)
     return Grid(grid.cells + 1, grid.seq_len, Box(tuple(lows), tuple(highs)))
 
 
@@ -196,6 +208,8 @@ def prove(
         return Proof(obstacles=tuple(obstacles[-1:]))
     try:
         return _combine(reading, cells, known, p, results, obstacles)
+    except OverflowError as error:
+        return Proof(obstacles=(_obstacle(error, weights),))
     except Undecided as error:
         # The lower bound stands without an upper one.
         found = _lower(reading, cells, known, results)

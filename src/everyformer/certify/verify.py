@@ -9,6 +9,7 @@
 The numbers in the certificate are not used: only its claim is, and what it says of f.
 """
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -405,9 +406,9 @@ def _judge(certificate: Certificate, proof: Proof, name: str) -> tuple[Verdict, 
                 "finer grid, or a larger eps, would help"
             )
     if "real" in certificate.claims and proof.lower > (power_up(eps, p) if p else eps):
-        low = float(proof.lower) ** (1 / float(p or 1))
+        low = _root_in_words(proof.lower, p)
         distance = certificate.distance(name)
-        why = f"{distance} is at least {low * 0.999:.4g}, above {format_decimal(eps)}"
+        why = f"{distance} is at least {low}, above {format_decimal(eps)}"
         return Verdict.REFUTED, [why, *reasons]
     return Verdict.UNKNOWN if reasons else Verdict.PROVED, reasons
 
@@ -436,3 +437,11 @@ def _compared(certificate: Certificate, proof: Proof) -> Iterator[str]:
                 f"the bound found ({claim}) is {side} than the stated "
                 f"{stated.format_value()}"
             )
+
+
+def _root_in_words(power: Fraction, p: Fraction | None) -> str:
+    """A number that is not above power^(1/p), in decimal; a power of two if it is huge."""
+    bits = power.numerator.bit_length() - power.denominator.bit_length()
+    if abs(bits) < 1000:
+        return f"{float(power) ** (1 / float(p or 1)) * 0.999:.4g}"
+    return f"2^{math.floor((bits - 1) / (p or 1))}"

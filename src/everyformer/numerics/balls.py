@@ -154,13 +154,22 @@ class BallArithmetic:
             return a
         even = exponent % 2 == 0
         ends = (a.abs_lower(), a.abs_upper()) if even else (a.lower(), a.upper())
-        low, high = (self._flint.arb(1), self._flint.arb(1))
-        for _ in range(exponent):
-            low, high = low * ends[0], high * ends[1]
+        low, high = (self._product(end, exponent) for end in ends)
         return self._within(self._hull(low, high, nonnegative=even))
+
+    def _product(self, a: Any, count: int) -> Any:
+        """The product of so many a, by squares."""
+        result = self._flint.arb(1)
+        while count:
+            if count % 2:
+                result = result * a
+            a, count = a * a, count // 2
+        return result
 
     def exp(self, a: Any) -> Any:
         """e^a."""
+        if not a.is_finite():
+            return a
         ends = a.lower().exp(), a.upper().exp()
         return self._within(self._hull(*ends, nonnegative=True))
 
