@@ -70,7 +70,9 @@ class Runs:
                 values[node.name] = self.given.get(node.name, x)
             elif node.op == "call_function":
                 kwargs = {key: of(entry) for key, entry in node.kwargs.items()}
-                values[node.name] = node.target(*of(node.args), **kwargs)
+                view = node.target is torch.ops.aten.view.default  # strides may differ
+                target = torch.ops.aten.reshape.default if view else node.target
+                values[node.name] = target(*of(node.args), **kwargs)
         return values
 
     def means(self, values: Values) -> set[str]:
@@ -107,6 +109,17 @@ def overflows(value: torch.Tensor) -> bool:
         return False
     finite = value[value.isfinite()]
     return bool(finite.numel()) and float(finite.abs().max()) > HUGE
+
+
+def _past_overflow(runs: Runs, values: Values) -> set[str]:
+    """Nodes that overflow, and all that is made of them."""
+    found: set[str] = set()
+    for node in runs.program.graph.nodes:
+        value = values.get(node.name)
+        large = isinstance(value, torch.Tensor) and overflows(value)
+        if large or any(before.name in found for before in node.all_input_nodes):
+            found.add(node.name)
+    return found
 
 
 def check_facts(walk: Walk, seed: int) -> Checked:
@@ -173,17 +186,14 @@ class _Oracle:
             "moved": [runs.on(y) for y in far],
             "held": [runs.on(y, fixed) for y in far],
         }
-        self.too_large = any(
-            isinstance(value, torch.Tensor) and overflows(value)
-            for run in (base, self.runs["equal"], *self.runs["moved"])
-            for value in run.values()
-        )
+        tried = (base, self.runs["equal"], *self.runs["moved"])
+        self.large = {name for run in tried for name in _past_overflow(runs, run)}
 
     def tensors(self) -> Iterator[tuple[str, Facts, Seen]]:
-        """Every tensor with its facts; none if numbers grow too large."""
-        if self.too_large:
-            return
+        """Every tensor with its facts, but for those made of numbers that are too large."""
         for name, facts in self.walk.facts.items():
+            if name in self.large:
+                continue
             if isinstance(facts, Facts):
                 yield name, facts, Seen(**self._values(name))
             elif isinstance(facts, list):

@@ -43,11 +43,12 @@ BINARY = (
 )  # fmt: skip
 
 MASKED = (
-    "{a}.masked_fill({m}, -torch.inf)", "{a}.masked_fill({m}, -torch.inf)",
+    "{a}.masked_fill({m}, -torch.inf)", "{a}.masked_fill({m}, -torch.inf).softmax(-1)",
     "{a}.masked_fill({m}, 0.0)", "{a} * {m}.double()", "torch.where({m}, {a}, 1.0)",
     "torch.where({m}, {a}, -torch.inf)", "{a}.masked_fill({m}, torch.inf)",
     "{a} + torch.zeros({m}.shape, dtype=torch.float64).masked_fill({m}, -torch.inf)",
     "{a}.masked_fill({m}, -1e9)",
+    "({a} + torch.full({a}.shape[-1:], -torch.inf, dtype=torch.float64)).softmax(-1)",
 )  # fmt: skip
 
 REDUCED = (
@@ -160,6 +161,7 @@ class _Growing:
     lines: list[str] = field(default_factory=list[str])
     weights: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     values: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+    latest: str = ""
 
     def __post_init__(self) -> None:
         self.source = torch.Generator().manual_seed(self.rng.randrange(2**30))
@@ -177,6 +179,9 @@ class _Growing:
 
     def pick(self, accepts: Callable[[torch.Tensor], bool] = lambda _: True) -> str:
         """A name, the newest ones most often; x if none is accepted."""
+        if self.latest in self.values and accepts(self.values[self.latest]):
+            name, self.latest = self.latest, ""
+            return name
         names = [name for name, value in self.values.items() if accepts(value)] or ["x"]
         recent = names[-4:] if self.rng.random() < 0.7 else names
         return self.rng.choice(recent)
@@ -206,9 +211,22 @@ class _Growing:
         if not 0 < found.numel() <= LARGEST or found.ndim > 5:
             return False
         if bool((found == torch.inf).any() | found.isnan().any()):
-            return self.rng.random() < 0.05
+            return self.rng.random() < 0.15
         finite = found[found.isfinite()]
         return not finite.numel() or float(finite.abs().max()) < 1e4
+
+    def begin(self, theme: str) -> None:
+        """One line of a form, on operands that fit; what follows is made of it first."""
+        for _ in range(40):
+            a = self.pick(lambda t: t.ndim >= 2)
+            rows, columns = self.values[a].shape[-2:]
+            parts = {**self._dims(a), "b": self.pick(), "m": self.mask(rows, columns)}
+            if "{w}" in theme:
+                parts |= {"w": self.weight(columns), "c": self.weight(columns)}
+            found = self.add(theme.format(**parts, v="{v}"))
+            if found:
+                self.latest = found
+                return
 
     def grow(self) -> str | None:
         """One more line, or those of a block of attention."""
@@ -216,7 +234,7 @@ class _Growing:
             self._unary, self._binary, self._binary, self._masked, self._reduced,
             self._turned, self._turned, self._reshaped, self._normed, self._written,
             self._product, self._product, self._linear, self._linear, self._constant,
-            self._weighted, self._fused, self._block, self._block, self._sliced,
+            self._weighted, self._fused, self._block, self._sliced, self._sliced,
         )  # fmt: skip
         return self.rng.choice(kinds)()
 
@@ -233,7 +251,8 @@ class _Growing:
         k = self.rng.randint(-1, 1)
         kinds = (f"{size}.triu({k})", f"{size}.triu(1)", f"{size}.tril({k})")
         more = (f"torch.tensor({drawn})", f"torch.eye({rows}, {columns}).bool()")
-        return self.rng.choice((*kinds, *more, f"~{size}"))
+        first = f"torch.eye({rows}, 1).bool().expand({rows}, {columns})"
+        return self.rng.choice((*kinds, *more, first, f"~{size}"))
 
     def _masked(self) -> str | None:
         a = self.pick(lambda t: t.ndim >= 2)
@@ -243,6 +262,8 @@ class _Growing:
     def _dims(self, a: str) -> dict[str, Any]:
         rank = max(self.values[a].ndim, 1)
         k, other = self.rng.randrange(rank), self.rng.randrange(rank)
+        rows = [dim for dim, size in enumerate(self.values[a].shape) if size == self.n]
+        k = self.rng.choice(rows) if rows and self.rng.random() < 0.6 else k
         size = self.values[a].shape[k] if self.values[a].ndim else 1
         keep = self.rng.random() < 0.6
         turned = self.rng.choice((k, k - rank))
@@ -412,12 +433,28 @@ def sizes(rng: random.Random) -> tuple[int, int]:
     return n, rng.choice((1, 2, 3, 4, 4, 6, n, n, 2 * n))
 
 
+FUSED = tuple(
+    f"F.scaled_dot_product_attention({{a}}, {{a}}, {{a}}{option})"
+    for option in (", is_causal=True", ", attn_mask={m}", ", attn_mask=~{m}", ", scale=2.0")
+)
+ON_ENTRIES = (*UNARY, *BINARY, *NORMED)
+ON_PLACES = (*TURNED, *REDUCED, *MASKED, *FUSED, *WRITTEN)
+
+
 def draw_program(seed: int, n: int, d: int) -> Program:
-    """The program of a seed: some lines that its output depends on."""
+    """The program of a seed: some lines, of which the output needs each.
+
+    It begins with the operation whose turn it is, so that none is rare.
+    """
     rng = random.Random(f"{seed} {n} {d}")
+    themes = ON_PLACES if seed % 2 else ON_ENTRIES
+    theme = themes[seed // 2 % len(themes)]
     while True:
         growing = _Growing(rng, n, d)
-        wanted = rng.randint(2, 7)
+        if rng.random() < 0.5:
+            growing.grow()
+        growing.begin(theme)
+        wanted = len(growing.lines) + rng.randint(1, 3)
         for _ in range(200):
             if len(growing.lines) >= wanted:
                 break
