@@ -31,6 +31,7 @@ CASES ?= 300
 SEED  ?= 0
 attack: venv
 	$(BIN)/python -m tests.adversarial.attack --cases $(CASES) --seed $(SEED)
+	$(BIN)/python -m tests.adversarial.register_tampering --cases $(CASES) --seed $(SEED)
 	$(BIN)/python -m tests.adversarial.programs --cases $(CASES) --seed $(SEED)
 
 bench: venv

@@ -329,11 +329,11 @@ def measured(
         float(proof.lower) ** 0.5,
         real,
         run,
-        proof.obstacles,
+        tuple(map(str, proof.obstacles)),
     )
 
 
-def main() -> None:
+def main() -> int:
     """Run many cases, print those with a false claim, and the counts."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--cases", type=int, default=100)
@@ -351,7 +351,8 @@ def main() -> None:
             names = ", ".join(found.changes)
             sys.stdout.write(f"seed {seed}: {names}: {found.false}\n")
     sys.stdout.write(", ".join(f"{count} {what}" for what, count in counts.items()) + "\n")
+    return int(counts["false"] > 0)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

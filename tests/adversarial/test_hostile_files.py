@@ -188,12 +188,15 @@ def test_tolerances_that_are_not_numbers(method: Any) -> None:
 @pytest.mark.parametrize("method", ["selective-shift", "averaging", "partition", "auto"])
 def test_texts_and_truth_values_are_not_numbers(method: Any) -> None:
     target = ef.targets.reverse(2)
-    for tol in ("0.1", True, None, np.True_, 1j):
+    tolerances: list[Any] = ["0.1", True, None, np.True_, 1j]
+    for tol in tolerances:
         with pytest.raises(EveryformerError):
             ef.construct(target, tol=tol, method=method)
-    for given in ({"p": "2"}, {"p": True}, {"p": None}, {"grid": True}, {"grid": "4"}):
+    wrong: list[dict[str, Any]] = [{"p": "2"}, {"p": True}, {"p": None}]
+    for given in (*wrong, {"grid": True}, {"grid": "4"}):
+        arguments: dict[str, Any] = {"grid": 4, "method": method} | given
         with pytest.raises(EveryformerError):
-            ef.construct(target, **{"grid": 4, "method": method} | given)
+            ef.construct(target, **arguments)
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

@@ -106,7 +106,7 @@ def test_values_of_f_are_finite_or_refused(broken: float) -> None:
     grid = Grid(4, 1, Box.per_coordinate([(0.0, 1.0)], 1))
     values = np.array([0.0, broken, 0.0, 9.0]).reshape(4, 1, 1)
     with pytest.raises(CertificateError, match="not finite"):
-        Declared(values, Fraction(1), None)
+        Declared(values, Fraction(1), None, Fraction(1, 8))
     with pytest.raises(CertificateError, match="not finite"):
         contradiction(Cells(grid, None), values, {1: Fraction(1)})
 
