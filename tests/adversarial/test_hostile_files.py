@@ -193,7 +193,8 @@ def test_texts_and_truth_values_are_not_numbers(method: Any) -> None:
             ef.construct(target, tol=tol, method=method)
     for given in ({"p": "2"}, {"p": True}, {"p": None}, {"grid": True}, {"grid": "4"}):
         with pytest.raises(EveryformerError):
-            ef.construct(target, **{"grid": 4, "method": method} | given)
+            settings: dict[str, Any] = {"grid": 4, "method": method} | given
+            ef.construct(target, **settings)
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
