@@ -192,8 +192,8 @@ def test_texts_and_truth_values_are_not_numbers(method: Any) -> None:
         with pytest.raises(EveryformerError):
             ef.construct(target, tol=tol, method=method)
     for given in ({"p": "2"}, {"p": True}, {"p": None}, {"grid": True}, {"grid": "4"}):
+        settings: dict[str, Any] = {"grid": 4, "method": method} | given
         with pytest.raises(EveryformerError):
-            settings: dict[str, Any] = {"grid": 4, "method": method} | given
             ef.construct(target, **settings)
 
 
