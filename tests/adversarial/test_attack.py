@@ -50,9 +50,9 @@ def test_a_verifier_whose_bounds_are_too_small_is_caught(
         def part(bound: Bound | None) -> Bound | None:
             return None if bound is None else replace(bound, value=bound.value / 20)
 
-        return replace(
-            found, bound=part(found.bound), float64_bound=part(found.float64_bound)
-        )
+        proof = found.proof
+        lying = replace(proof, real=part(proof.real), float64=part(proof.float64))
+        return replace(found, proof=lying)
 
     monkeypatch.setattr(attack.ef, "verify", lying(smaller))
     outcomes = [run_case(number, 0, folders) for number in range(5 * len(SUBJECTS))]

@@ -37,7 +37,8 @@ def outcome(folder: Path) -> str:
         except (CertificateError, FileNotFoundError):
             return "refused"
     json.dumps(found.to_json())
-    return str(found).partition(":")[0]
+    assert str(found).startswith(found.verdict.name)
+    return found.verdict.name
 
 
 def test_structural_mutations_end_in_a_verdict_or_a_refusal(
@@ -159,7 +160,7 @@ def test_a_program_is_measured_by_its_slopes() -> None:
     size = ProgramSize.of(Expression(n, 1, tuple(nodes), ((n + 199,),) * n))
     assert size.lines == n + 200
     assert 150 * n <= size.slopes - size.lines <= 250 * n
-    assert size.alive <= 4 * n
+    assert size.alive <= 4 * (n + 1)  # four lines, each with its slopes
     plain = [Node("x", (0, 0)), *(Node("neg", (k,)) for k in range(1000))]
     size = ProgramSize.of(Expression(1, 1, tuple(plain), ((1000,),)))
     assert (size.lines, size.slopes, size.alive) == (1001, 2002, 4)
@@ -199,6 +200,7 @@ def test_texts_and_truth_values_are_not_numbers(method: Any) -> None:
             ef.construct(target, **arguments)
 
 
+@pytest.mark.unhooked
 def test_numbers_of_numpy_are_numbers() -> None:
     for tol in (np.float64(0.5), np.float32(0.5), np.int64(1)):
         built = ef.construct(ef.targets.reverse(2), tol=tol, p=np.int64(2))  # pyright: ignore[reportArgumentType]

@@ -34,7 +34,8 @@ def distance_sampled(built: ef.Built, function: Function) -> float:
     with np.errstate(invalid="ignore"):
         wanted = function(x)
     squares = ((built.network(x) - wanted) ** 2).sum(axis=(1, 2))
-    return float(np.sqrt(squares.mean() - 4 * squares.std() / np.sqrt(len(x))))
+    certain = squares.mean() - 4 * squares.std() / np.sqrt(len(x))
+    return float(np.sqrt(max(certain, 0.0)))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

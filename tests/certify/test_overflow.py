@@ -99,8 +99,8 @@ def test_registers_in_other_units(exponent: int, tmp_path: Path) -> None:
 
 
 def test_registers_that_underflow(tmp_path: Path) -> None:
-    """x in units of 2^-1074 is 0 or 1: in float64 the network is another one."""
-    arrays = chain(-1074)
+    """x in units of 2^-1072 has five values: in float64 the network is another one."""
+    arrays = chain(-1072)
     found = verified("averaging", arrays, tmp_path)
     assert found.certificate.eps is not None
     assert distance_sampled("averaging", arrays) > 2 * float(found.certificate.eps)

@@ -8,6 +8,7 @@ import pytest
 from everyformer.cli import tables
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.network import Network, Step
+from everyformer.model.stacks import FeedForwardStack, Stage
 
 Command = Callable[..., Any]
 
@@ -83,9 +84,13 @@ def test_tables_of_many_tokens_are_cut_short() -> None:
 
 def test_inspect_of_a_network_that_was_not_constructed(everyformer: Command) -> None:
     spec = ArchitectureSpec(2, 1, 2, 1, 4, "softmax", "relu", False)
-    Network(spec, ()).save("empty.safetensors")
+    zeros = FeedForwardStack(
+        np.zeros((1, 4, 1)), np.zeros((1, 4)), np.zeros((1, 1, 4)), np.zeros((1, 1))
+    )
+    stage = Stage("nothing", "by hand", feed_forward=zeros)
+    Network(spec, (stage,)).save("plain.safetensors")
     save([0.3, 0.4])
-    output = everyformer("inspect", "empty.safetensors", "--input", "x.npy").stdout
+    output = everyformer("inspect", "plain.safetensors", "--input", "x.npy").stdout
     assert "was not constructed" in output
 
 

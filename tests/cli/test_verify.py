@@ -15,6 +15,8 @@ from tests.programs import run_program
 
 import everyformer as ef
 from everyformer.certify import shards
+from everyformer.certify.work import MAX_WORK
+from everyformer.files.network_file import MAX_MEMORY
 
 Command = Callable[..., Any]
 Edit = Callable[[Any], object]
@@ -243,18 +245,20 @@ def test_where_to_compute_reaches_the_library(
     seen: list[tuple[Any, ...]] = []
 
     def check(
-        folder: Path, target: None, computing: ef.Computing, *, balls: bool
+        folder: Path, target: None, computing: ef.Computing, **more: Any
     ) -> ef.Verification:
-        seen.append((computing.scheduler, computing.workers, computing.work, balls))
+        places = (computing.scheduler, computing.workers, computing.work)
+        seen.append((*places, more["balls"], more["max_work"], more["max_memory"]))
         raise KeyboardInterrupt
 
     monkeypatch.setattr("everyformer.cli.verify.check", check)
     arguments = ("--workers", 3, "--work", "kept", "--balls")
-    everyformer("verify", swap_mean_4, *arguments, code=130)
+    limits = ("--max-work", 7, "--max-memory", 2**30)
+    everyformer("verify", swap_mean_4, *arguments, *limits, code=130)
     everyformer("verify", swap_mean_4, "--scheduler", "tcp://host:8786", code=130)
     assert seen == [
-        (None, 3, Path("kept"), True),
-        ("tcp://host:8786", None, None, False),
+        (None, 3, Path("kept"), True, 7, 2**30),
+        ("tcp://host:8786", None, None, False, MAX_WORK, MAX_MEMORY),
     ]
 
 

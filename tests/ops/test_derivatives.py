@@ -211,7 +211,7 @@ def by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     def only(*_: object) -> Any:
         return launch
 
-    monkeypatch.setattr(paths, "path", only)
+    monkeypatch.setattr(paths, "_path", only)
 
 
 INTERPRETED: dict[str, Operator] = {

@@ -171,7 +171,7 @@ def _check_pattern(
     The verifier in one file does without `patterns`, and reads the masks alone.
     """
     try:
-        cycle = import_module("everyformer.patterns.cycle")
+        cycle = import_module("everyformer.patterns.masks_in_turn")
     except ModuleNotFoundError:
         return
     cycle.check_cycle(cycle.Pattern.from_json(pattern), tokens, _layers(names, stages))

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.stacks import Stage
-from everyformer.patterns.cycle import check_cycle
+from everyformer.patterns.masks_in_turn import check_cycle
 
 
 def check_masks(spec: ArchitectureSpec, stages: Iterable[Stage]) -> None:
