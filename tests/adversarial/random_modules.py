@@ -162,6 +162,7 @@ class _Growing:
     weights: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     values: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
     latest: str = ""
+    rough: bool = False
 
     def __post_init__(self) -> None:
         self.source = torch.Generator().manual_seed(self.rng.randrange(2**30))
@@ -211,13 +212,17 @@ class _Growing:
         if not 0 < found.numel() <= LARGEST or found.ndim > 5:
             return False
         if bool((found == torch.inf).any() | found.isnan().any()):
-            return self.rng.random() < 0.15
+            return self.rough
         finite = found[found.isfinite()]
         return not finite.numel() or float(finite.abs().max()) < 1e4
 
     def begin(self, theme: str) -> None:
-        """One line of a form, on operands that fit; what follows is made of it first."""
-        for _ in range(40):
+        """One line of a form, on operands that fit; what follows is made of it first.
+
+        If it has no finite result, other numbers are accepted from here on.
+        """
+        for attempt in range(40):
+            self.rough = self.rough or attempt >= 20
             a = self.pick(lambda t: t.ndim >= 2)
             rows, columns = self.values[a].shape[-2:]
             parts = {**self._dims(a), "b": self.pick(), "m": self.mask(rows, columns)}
@@ -450,7 +455,7 @@ def draw_program(seed: int, n: int, d: int) -> Program:
     themes = ON_PLACES if seed % 2 else ON_ENTRIES
     theme = themes[seed // 2 % len(themes)]
     while True:
-        growing = _Growing(rng, n, d)
+        growing = _Growing(rng, n, d, rough=rng.random() < 0.1)
         if rng.random() < 0.5:
             growing.grow()
         growing.begin(theme)
