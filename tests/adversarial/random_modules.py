@@ -6,6 +6,7 @@ coincidences of sizes (n = d, n = number of heads) are common. Sizes, lines and 
 follow from the seed alone.
 """
 
+import itertools
 import random
 import re
 from collections.abc import Callable, Sequence
@@ -162,6 +163,7 @@ class _Growing:
     weights: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     values: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
     latest: str = ""
+    rough: bool = False
 
     def __post_init__(self) -> None:
         self.source = torch.Generator().manual_seed(self.rng.randrange(2**30))
@@ -211,13 +213,17 @@ class _Growing:
         if not 0 < found.numel() <= LARGEST or found.ndim > 5:
             return False
         if bool((found == torch.inf).any() | found.isnan().any()):
-            return self.rng.random() < 0.15
+            return self.rough
         finite = found[found.isfinite()]
         return not finite.numel() or float(finite.abs().max()) < 1e4
 
-    def begin(self, theme: str) -> None:
-        """One line of a form, on operands that fit; what follows is made of it first."""
-        for _ in range(40):
+    def begin(self, theme: str) -> str:
+        """One line of a form, on operands that fit; what follows is made of it first.
+
+        If it has no finite result, other numbers are accepted from here on.
+        """
+        for attempt in range(40):
+            self.rough = self.rough or attempt >= 20
             a = self.pick(lambda t: t.ndim >= 2)
             rows, columns = self.values[a].shape[-2:]
             parts = {**self._dims(a), "b": self.pick(), "m": self.mask(rows, columns)}
@@ -226,7 +232,8 @@ class _Growing:
             found = self.add(theme.format(**parts, v="{v}"))
             if found:
                 self.latest = found
-                return
+                return found
+        return "x"
 
     def grow(self) -> str | None:
         """One more line, or those of a block of attention."""
@@ -263,7 +270,7 @@ class _Growing:
         rank = max(self.values[a].ndim, 1)
         k, other = self.rng.randrange(rank), self.rng.randrange(rank)
         rows = [dim for dim, size in enumerate(self.values[a].shape) if size == self.n]
-        k = self.rng.choice(rows) if rows and self.rng.random() < 0.6 else k
+        k = self.rng.choice(rows) if rows and self.rng.random() < 0.8 else k
         size = self.values[a].shape[k] if self.values[a].ndim else 1
         keep = self.rng.random() < 0.6
         turned = self.rng.choice((k, k - rank))
@@ -449,19 +456,23 @@ def draw_program(seed: int, n: int, d: int) -> Program:
     rng = random.Random(f"{seed} {n} {d}")
     themes = ON_PLACES if seed % 2 else ON_ENTRIES
     theme = themes[seed // 2 % len(themes)]
-    while True:
-        growing = _Growing(rng, n, d)
+    for attempt in itertools.count():
+        growing = _Growing(rng, n, d, rough=rng.random() < 0.1)
         if rng.random() < 0.5:
             growing.grow()
-        growing.begin(theme)
+        first = growing.begin(theme)
         wanted = len(growing.lines) + rng.randint(1, 3)
         for _ in range(200):
             if len(growing.lines) >= wanted:
                 break
             growing.grow()
         result = growing.finish()
-        if result and result != "x":
-            return trimmed(Program(n, d, tuple(growing.lines), result, growing.weights))
+        if not result or result == "x":
+            continue
+        found = trimmed(Program(n, d, tuple(growing.lines), result, growing.weights))
+        if attempt >= 9 or any(line.startswith(f"{first} = ") for line in found.lines):
+            return found
+    raise AssertionError("the count has no end")
 
 
 def trimmed(program: Program) -> Program:
