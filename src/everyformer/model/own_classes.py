@@ -20,8 +20,8 @@ FREE = frozenset(
     ["__init__", "__doc__", "__module__", "__qualname__", "__annotations__", "__dict__",
      "__weakref__", "__slotnames__", "__static_attributes__", "__firstlineno__",
      "__parameters__", "__orig_bases__", "__abstractmethods__", "__annotations_cache__",
-     "__annotate__", "__annotate_func__", "_abc_impl", "extra_repr", "reset_parameters", "__setstate__",
-     "___needs_generation_tag_patch"]
+     "__annotate__", "__annotate_func__", "_abc_impl", "extra_repr", "reset_parameters",
+     "__setstate__", "___needs_generation_tag_patch"]
 )  # fmt: skip
 """Members of a class that do not change what its objects compute.
 
