@@ -102,3 +102,16 @@ def test_modulus() -> None:
     wrong = Target(identity, 2, 1, modulus=lambda r: -r)
     with pytest.raises(TargetError, match=r"returned -0\.25 at radius 0\.25"):
         wrong.modulus_of_continuity(0.25)
+
+
+HUGE = {"digits": 10**400, "too many": 10**5000, "a share": Fraction(10**5000, 3)}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_constants_beyond_float64_are_refused(name: str) -> None:
+    huge: Any = HUGE[name]
+    with pytest.raises(TargetError, match=r"lipschitz=<a number of [\d,]+ bits> is not"):
+        Target(lambda x: x, 2, 1, lipschitz=huge)
+    target = Target(lambda x: x, 2, 1, modulus=lambda r: huge)
+    with pytest.raises(TargetError, match=r"returned <a number of [\d,]+ bits> at radius"):
+        target.modulus_of_continuity(0.5)

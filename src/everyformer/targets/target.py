@@ -1,6 +1,6 @@
 """The function to approximate, and what is known about it."""
 
-import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -87,8 +87,8 @@ class Target:
             wrong.append(f"function={function!r} cannot be called")
         if lipschitz is not None and modulus is not None:
             wrong.append("lipschitz and modulus are both given; one of them is enough")
-        if lipschitz is not None and not (math.isfinite(lipschitz) and lipschitz >= 0):
-            wrong.append(f"lipschitz={lipschitz!r} is not a finite number >= 0")
+        if lipschitz is not None and not _is_size(lipschitz):
+            wrong.append(f"lipschitz={_shown(lipschitz)} is not a finite number >= 0")
         if modulus is not None and not callable(modulus):
             wrong.append(f"modulus={modulus!r} cannot be called")
         if wrong:
@@ -194,10 +194,26 @@ class Target:
                 f"{type(error).__name__}: {error}. It must return a number for every r > 0."
             )
             raise TargetError(msg) from error
-        if not isinstance(value, Real) or not (math.isfinite(value) and value >= 0):
+        if not _is_size(value):
             msg = (
-                f"The modulus of {self.name} returned {value!r} at radius "
+                f"The modulus of {self.name} returned {_shown(value)} at radius "
                 f"{float(radius):g}. It must be a finite number >= 0."
             )
             raise TargetError(msg)
         return Fraction(float(value))
+
+
+def _is_size(value: object) -> bool:
+    """Whether a value is a number from 0 to the largest of float64; nan is not."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    return bool(0 <= value <= sys.float_info.max)  # pyright: ignore[reportOperatorIssue]
+
+
+def _shown(value: object) -> str:
+    """A value in a message; Python refuses to write integers of thousands of digits."""
+    if isinstance(value, int | Fraction):
+        bits = max(value.numerator.bit_length(), value.denominator.bit_length())
+        if bits > 1100:
+            return f"<a number of {bits:,} bits>"
+    return repr(value)
