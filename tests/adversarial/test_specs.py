@@ -22,6 +22,7 @@ from everyformer.layers.encodings import Alibi, Encoding
 from everyformer.layers.offsets import Exact
 from everyformer.layers.positions import AbsolutePositions, SpecialToken
 from everyformer.model.attention_spec import AttentionSpec
+from everyformer.model.own_classes import stranger
 from everyformer.verdict import Verdict
 
 PROVED, REFUTED, UNKNOWN = Verdict.PROVED, Verdict.REFUTED, Verdict.UNKNOWN
@@ -549,3 +550,20 @@ def test_frozen_numbers_are_not_drawn() -> None:
     report = judged(edited(lambda layer: layer.gain.requires_grad_(False))())
     assert report["EF003"].verdict is not REFUTED
     assert report["EF003"].counterexample is None
+
+
+def test_members_that_others_add_to_modules_count_only_where_they_are_met(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layer = RelativeAttention(4, 2, encoding="none", gain=True, max_len=4)
+    monkeypatch.setattr(nn.Module, "smart_apply", print, raising=False)  # as transformers
+    assert stranger(layer) == ""
+    for name in ("__getattribute__", "in_proj_weight"):
+        with monkeypatch.context() as patch:
+            patch.setattr(nn.Module, name, object.__getattribute__, raising=False)
+            found = stranger(layer)
+        assert f"Module.{name} was exchanged" in found
+    with monkeypatch.context() as patch:
+        patch.setattr(RelativeAttention, "_call_impl", nn.Module._call_impl, raising=False)  # pyright: ignore[reportPrivateUsage]
+        found = stranger(layer)
+    assert "RelativeAttention._call_impl was exchanged" in found

@@ -90,13 +90,26 @@ def stranger(layer: nn.Module) -> str:
 
 
 def _changed_class(cls: type, own: type, layer: nn.Module) -> str:
-    """Members that a subclass overrides, or that were exchanged in the class itself."""
+    """Members that a subclass overrides, or that were exchanged in the class itself.
+
+    Other libraries add methods to `nn.Module`. A new member changes nothing unless Python
+    looks for it by itself, or another class or the object has one of that name.
+    """
+    of_object = set(_names(layer))
     for base in own.__mro__[:-1]:
         now, then = _members(base), _KNOWN[base]
-        changed = [name for name in {**now, **then} if now.get(name) != then.get(name)]
+        others = {
+            name for other in own.__mro__ if other is not base for name in vars(other)
+        }
+        changed = [name for name in then if now.get(name) != then[name]]
+        changed += [
+            name
+            for name in now.keys() - then.keys()
+            if name.startswith("__") or name in others | of_object
+        ]
         if changed:
             return f"{base.__name__}.{min(changed)} was exchanged"
-    taken = {name for base in own.__mro__ for name in vars(base)} | set(_names(layer))
+    taken = {name for base in own.__mro__ for name in vars(base)} | of_object
     for base in cls.__mro__:
         if base in own.__mro__:
             continue
