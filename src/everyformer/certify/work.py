@@ -30,7 +30,7 @@ PER_CELL = 2e-5
 PER_LINE = 1e-4
 PER_LINE_AND_CELL = 5e-8
 PER_WEIGHT = 2e-6
-"""Seconds, measured on one core of 2020 and rounded."""
+"""Seconds on one core: guesses of the order of magnitude, not calibrated."""
 
 MOST_CELLS = 2**62
 """Cells that can be numbered."""

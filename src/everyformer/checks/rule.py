@@ -148,7 +148,7 @@ def _unseen(rule: Rule, subject: Subject, answer: Answer) -> tuple[Answer, How]:
 
 
 def _declared(rule: Rule, subject: Subject) -> Answer | None:
-    """What a spec says that does not count; None if there is none, or it does."""
+    """What a spec says that does not count; None without a spec, or if it counts."""
     if subject.spec is None or subject.structure is not None:
         return None
     return rule.by_structure(subject.spec, subject.seq_len)
