@@ -7,11 +7,18 @@ from everyformer.certify.prove import Computing
 from everyformer.certify.verify import Verification, verify
 from everyformer.checks.contextual_mapping import ContextualMapping, contextual_mapping
 from everyformer.checks.report import Report, check
-from everyformer.construct.comparison import Comparison, compare
+from everyformer.construct.comparison import Comparison
 from everyformer.construct.memory import Memory, memorise
-from everyformer.construct.pipeline import Built, construct
-from everyformer.construct.plan import Plan
-from everyformer.construct.planning import plan
+from everyformer.construct.method import Method, Plan
+from everyformer.construct.pipeline import Built, compare, construct, plan
+from everyformer.construct.registry import (
+    Averaging,
+    Cheapest,
+    Partition,
+    SelectiveShifts,
+    SparseShifts,
+    UrpeShifts,
+)
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.attention_spec import AttentionSpec
 from everyformer.model.network import Network, load
@@ -21,17 +28,24 @@ from everyformer.verdict import Verdict
 __all__ = [
     "ArchitectureSpec",
     "AttentionSpec",
+    "Averaging",
     "Bound",
     "Built",
     "Certificate",
+    "Cheapest",
     "Comparison",
     "Computing",
     "ContextualMapping",
     "Memory",
+    "Method",
     "Network",
+    "Partition",
     "Plan",
     "Report",
+    "SelectiveShifts",
+    "SparseShifts",
     "Target",
+    "UrpeShifts",
     "Verdict",
     "Verification",
     "check",

@@ -12,7 +12,7 @@ import everyformer as ef
 from everyformer.certify.prove import Proof, cells_of, prove
 from everyformer.certify.weights import RegisterWeights as Held
 from everyformer.certify.weights import StageWeights, Weights
-from everyformer.construct.averaging import Variant
+from everyformer.construct.averaging.layers import Variant
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.network import Network
 from everyformer.model.registers import Registers

@@ -19,7 +19,7 @@ from everyformer.certify.layers import Tokens
 from everyformer.certify.lookup import Windows, follow_layers, look_up, read_windows
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import StageWeights, read_weights, to_fractions
-from everyformer.construct.contextual import contextual_ids, contextual_state
+from everyformer.construct.shifts.contextual import contextual_ids, contextual_state
 from everyformer.construct.pipeline import Built
 from everyformer.model.forward import feed_forward_layer
 from everyformer.model.stacks import Stage

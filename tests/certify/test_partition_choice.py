@@ -10,7 +10,7 @@ from tests.certify.partition_map import errors_sampled, unit_lattice, waves
 from everyformer.certify.bound import Bound
 from everyformer.certify.lattice import Partition
 from everyformer.certify.partition import distance, from_lipschitz
-from everyformer.certify.partition_choice import (
+from everyformer.construct.partition.choice import (
     DECAYS,
     MARGINS,
     DeclaredBounds,

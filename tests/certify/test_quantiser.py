@@ -23,7 +23,7 @@ from everyformer.certify.quantiser import (
 )
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import StageWeights, Weights, read_weights, to_fractions
-from everyformer.construct.soften import four_relus
+from everyformer.construct.shifts.soften import four_relus
 from everyformer.model.forward import feed_forward_layer
 from everyformer.model.network import Network
 from everyformer.model.stacks import FeedForwardStack, Stage

@@ -11,7 +11,7 @@ import pytest
 import everyformer as ef
 from everyformer.certify.registers import read_registers
 from everyformer.certify.weights import read_weights
-from everyformer.construct.averaging import Variant
+from everyformer.construct.averaging.layers import Variant
 from everyformer.construct.certificates import certify
 from everyformer.errors import CertificateError
 from everyformer.model.network import Network

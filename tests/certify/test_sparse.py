@@ -18,8 +18,8 @@ from everyformer.certify.position_layer import constant_layer
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.verify import NETWORK_FILE
 from everyformer.certify.weights import StageWeights, read_weights
-from everyformer.construct.sparse import sparse_ids
-from everyformer.construct.sparse_constants import SparseConstants
+from everyformer.construct.shifts.sparse import sparse_ids
+from everyformer.construct.shifts.sparse_constants import SparseConstants
 from everyformer.errors import CertificateError
 from everyformer.model.forward import attention_layer
 from everyformer.patterns import Pattern

@@ -7,7 +7,7 @@ import pytest
 
 import everyformer as ef
 from everyformer.certify.cells import Cells, Declared
-from everyformer.certify.table_error import table_error
+from everyformer.construct.table_error import table_error
 from everyformer.errors import CertificateError
 from everyformer.targets.box import Box, Grid
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import everyformer as ef
-from everyformer.construct.assembly import build_network, tabulate
-from everyformer.construct.averaging import (
+from everyformer.construct.shifts.assembly import build_network, tabulate
+from everyformer.construct.averaging.layers import (
     Averaging,
     Variant,
     averaging_stages,
@@ -17,7 +17,7 @@ from everyformer.construct.averaging import (
     read_in_out,
     table_keys,
 )
-from everyformer.construct.averaging_plan import AveragingPlan, plan_averaging
+from everyformer.construct.averaging.plan import AveragingPlan, plan_averaging
 from everyformer.construct.table import Table
 from everyformer.errors import (
     AttentionError,

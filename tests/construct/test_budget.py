@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import everyformer as ef
-from everyformer.construct.budget import check_exponent
+from everyformer.construct.problem import check_exponent
 from everyformer.construct.certificates import Knowledge
 from everyformer.errors import EveryformerError, TargetError, ToleranceError
 from everyformer.targets import GALLERY, centring, reverse, soft_attention

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everyformer.construct.codes import bose_chowla, find_collision, prime_from
+from everyformer.construct.averaging.codes import bose_chowla, find_collision, prime_from
 from everyformer.errors import GridError
 
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import everyformer as ef
-from everyformer.construct.constants import Constants
-from everyformer.construct.contextual import (
+from everyformer.construct.shifts.constants import Constants
+from everyformer.construct.shifts.contextual import (
     contextual_ids,
     contextual_state,
     global_shift,
     selective_shifts,
 )
-from everyformer.construct.plan import make_plan
+from everyformer.construct.shifts.plan import make_plan
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.construction import Construction
 from everyformer.model.network import Network

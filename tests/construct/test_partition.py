@@ -12,8 +12,8 @@ from tests.certify.partition_map import average, lattice, waves
 from tests.cli.conftest import invoke
 
 import everyformer as ef
-from everyformer.construct.partition import Anchored, partition_stages, read_in_out
-from everyformer.construct.partition_plan import PartitionPlan, plan_partition
+from everyformer.construct.partition.layers import Anchored, partition_stages, read_in_out
+from everyformer.construct.partition.plan import PartitionPlan, plan_partition
 from everyformer.errors import (
     AttentionError,
     CertificateError,

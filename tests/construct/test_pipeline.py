@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import everyformer as ef
-from everyformer.construct.contextual import contextual_ids
+from everyformer.construct.shifts.contextual import contextual_ids
 from everyformer.construct.pipeline import Built
-from everyformer.construct.value import ValuePlan, value_map
+from everyformer.construct.shifts.value import ValuePlan, value_map
 from everyformer.errors import TargetError
 from everyformer.numerics.kinds import EXACT
 from everyformer.numerics.rationals import exact_array

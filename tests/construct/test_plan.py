@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import everyformer as ef
-from everyformer.construct.plan import check_feasible, make_plan
+from everyformer.construct.shifts.plan import check_feasible, make_plan
 from everyformer.errors import EveryformerError, GridError, MemoryLimitError
 from everyformer.targets import centring, reverse, soft_attention
 from everyformer.targets.target import Target

@@ -9,11 +9,11 @@ import pytest
 import everyformer as ef
 from everyformer.construct import constants
 from everyformer.construct import position_layer as module
-from everyformer.construct.contextual import contextual_ids
+from everyformer.construct.shifts.contextual import contextual_ids
 from everyformer.construct.pipeline import Built
-from everyformer.construct.plan import make_plan
-from everyformer.construct.position_layer import position_gain, position_layer
-from everyformer.construct.quantise import positional_encoding
+from everyformer.construct.shifts.plan import make_plan
+from everyformer.construct.shifts.position_layer import position_gain, position_layer
+from everyformer.construct.shifts.quantise import positional_encoding
 from everyformer.errors import AttentionError, DomainError
 from everyformer.model.forward import attention_layer
 from everyformer.model.stacks import AttentionStack, Stage, toeplitz

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import everyformer as ef
-from everyformer.construct.contextual import contextual_ids
-from everyformer.construct.value import plan_values
+from everyformer.construct.shifts.contextual import contextual_ids
+from everyformer.construct.shifts.value import plan_values
 from everyformer.model.execute.folded import NotFoldableError
 from everyformer.targets.target import Target
 

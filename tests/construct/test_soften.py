@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everyformer.construct.soften import four_relus, relu_coefficients, sharpen
+from everyformer.construct.shifts.soften import four_relus, relu_coefficients, sharpen
 from everyformer.model.activation import PiecewiseLinear
 from everyformer.model.forward import feed_forward_layer, hardmax, softmax
 from everyformer.model.stacks import AttentionStack, FeedForwardStack

@@ -8,18 +8,18 @@ import pytest
 
 import everyformer as ef
 from everyformer import patterns
-from everyformer.construct.assembly import build_network, proof_steps
-from everyformer.construct.quantise import positional_encoding
-from everyformer.construct.sparse import overwritten, sparse_ids
-from everyformer.construct.sparse_constants import (
+from everyformer.construct.shifts.assembly import build_network, proof_steps
+from everyformer.construct.shifts.quantise import positional_encoding
+from everyformer.construct.shifts.sparse import overwritten, sparse_ids
+from everyformer.construct.shifts.sparse_constants import (
     SparseConstants,
     least_coefficient,
     lifted,
     stated_coefficient,
 )
-from everyformer.construct.sparse_plan import SparsePlan, plan_sparse
+from everyformer.construct.shifts.sparse_plan import SparsePlan, plan_sparse
 from everyformer.construct.table import Table
-from everyformer.construct.value import ValuePlan, value_map
+from everyformer.construct.shifts.value import ValuePlan, value_map
 from everyformer.errors import AttentionError, GridError, PatternError
 from everyformer.model.network import Network
 from everyformer.numerics.kinds import EXACT

@@ -13,7 +13,7 @@ import pytest
 
 import everyformer as ef
 from everyformer import patterns
-from everyformer.construct.sparse import (
+from everyformer.construct.shifts.sparse import (
     chain,
     chain_shifts,
     chained_ids,
@@ -23,12 +23,12 @@ from everyformer.construct.sparse import (
     sparse_ids,
     sparse_shifts,
 )
-from everyformer.construct.sparse_constants import (
+from everyformer.construct.shifts.sparse_constants import (
     SparseConstants,
     SparseVariant,
     stated_coefficient,
 )
-from everyformer.construct.sparse_plan import path_and_hops
+from everyformer.construct.shifts.sparse_plan import path_and_hops
 from everyformer.errors import PatternError
 from everyformer.model.stacks import AttentionStack
 from everyformer.numerics.kinds import EXACT

@@ -250,3 +250,8 @@ def _check_finite(values: np.ndarray, what: str, advice: str) -> None:
             f"to be finite on the anchors' box. {advice}"
         )
         raise CertificateError(msg)
+
+
+def named(p: Fraction | None) -> str:
+    """The distance in words."""
+    return "sup |f - g|" if p is None else f"d_p(f, g), p = {p}"

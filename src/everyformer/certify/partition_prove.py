@@ -36,9 +36,9 @@ from everyformer.certify.partition import (
     from_lipschitz,
     from_modulus,
     leak,
+    named,
     reweighting,
 )
-from everyformer.certify.partition_choice import named
 from everyformer.certify.partition_local import cell_bounds, combined, power_sum
 from everyformer.certify.partition_reading import PartitionReading, read_partition
 from everyformer.certify.partition_values import Gaps, declared_gaps, traced_gaps

@@ -6,9 +6,9 @@ from typing import Annotated, cast, get_args
 import typer
 
 from everyformer.cli.pattern_files import load_pattern, read_path
-from everyformer.construct.averaging import Variant
-from everyformer.construct.planning import Method
-from everyformer.construct.sparse_constants import SparseVariant
+from everyformer.construct.averaging.layers import Variant
+from everyformer.construct.registry import Method
+from everyformer.construct.shifts.sparse_constants import SparseVariant
 from everyformer.model.architecture import AttentionKind
 from everyformer.patterns.pattern import Pattern
 

@@ -12,8 +12,8 @@ from everyformer.cli.progress import progress_bar
 from everyformer.cli.saving import new_file
 from everyformer.construct.comparison import Comparison
 from everyformer.construct.comparison import compare as compare_methods
-from everyformer.construct.plan import check_feasible
-from everyformer.construct.planning import plan as make_plan
+from everyformer.construct.registry import plan as make_plan
+from everyformer.construct.shifts.plan import check_feasible
 from everyformer.errors import EveryformerError
 
 

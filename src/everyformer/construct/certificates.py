@@ -4,7 +4,6 @@ import tempfile
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -16,14 +15,11 @@ from everyformer.certify.prove import Computing, cells_of, prove
 from everyformer.certify.undecided import Obstacle
 from everyformer.certify.verify import NETWORK_FILE, declare, known_of
 from everyformer.certify.weights import Weights, read_weights
-from everyformer.errors import CertificateError, TargetError
+from everyformer.errors import TargetError
 from everyformer.model.network import Network
 from everyformer.targets.box import Grid
 from everyformer.targets.declarations import check_declarations
 from everyformer.targets.target import Target
-
-Knowledge = Literal["auto", "expression", "modulus"]
-"""How f is known: traced, as declared, or the first of the two that there is."""
 
 SAMPLES = 4096
 
@@ -31,11 +27,9 @@ SAMPLES = 4096
 def certify(
     network: Network,
     target: Target,
-    *,
     grid: int,
     p: Fraction | None,
     eps: Fraction | None = None,
-    knowledge: Knowledge = "auto",
     computing: Computing = Computing(),  # noqa: B008
 ) -> Certificate:
     """Prove a bound on d_p(f, g) from the weights, as they would be stored.
@@ -46,7 +40,6 @@ def certify(
         grid: K, cells per axis.
         p: The exponent; None for the supremum.
         eps: The distance to claim; by default the bound that is found, rounded up.
-        knowledge: How f is known.
         computing: Where the work runs.
 
     Returns:
@@ -54,10 +47,9 @@ def certify(
 
     Raises:
         TargetError: If f's own values contradict what is declared of it.
-        CertificateError: If f is not known in the way asked for.
     """
     weights = _as_stored(network)
-    statement, cells = _known(weights, target, grid, knowledge)
+    statement, cells = _known(weights, target, grid)
     unproved = Certificate(
         eps=eps,
         p=p,
@@ -111,20 +103,6 @@ def certify(
     )
 
 
-def check_knowledge(target: Target, knowledge: Knowledge) -> None:
-    """Refuse a way of knowing f that there is not, before anything is built.
-
-    Raises:
-        CertificateError: Saying what is missing.
-    """
-    if knowledge == "expression" and target.expression is None:
-        msg = f"{target.name} cannot be traced: {target.untraceable}"
-        raise CertificateError(msg)
-    if knowledge == "modulus" and target.lipschitz is None and target.modulus is None:
-        msg = f"{target.name} declares neither lipschitz nor modulus. Declare one of them."
-        raise CertificateError(msg)
-
-
 def _as_stored(network: Network) -> Weights:
     """The weights, read from a file as anybody would read them."""
     with tempfile.TemporaryDirectory() as folder:
@@ -133,13 +111,10 @@ def _as_stored(network: Network) -> Weights:
         return read_weights(path)
 
 
-def _known(
-    weights: Weights, target: Target, grid: int, knowledge: Knowledge
-) -> tuple[Statement, Cells | None]:
+def _known(weights: Weights, target: Target, grid: int) -> tuple[Statement, Cells | None]:
     """What is known of f, and the cells it is known on; no cells, if nothing is."""
-    check_knowledge(target, knowledge)
     declared = target.lipschitz is not None or target.modulus is not None
-    if knowledge != "modulus" and target.expression is not None:
+    if target.expression is not None:
         cells = cells_of(
             weights, target.domain, grid, target.expression, equivariant=target.equivariant
         )

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from everyformer.construct.averaging import averaging_sum
+from everyformer.construct.averaging.layers import averaging_sum
 from everyformer.construct.staircase import Layout, Units, lookup, staircase
 from everyformer.errors import TargetError
 from everyformer.model.architecture import ArchitectureSpec

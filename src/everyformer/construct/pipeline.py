@@ -1,12 +1,10 @@
-"""From a function and a tolerance to a network with its certificate.
+"""From a function and a tolerance to a network with its certificate: the whole way.
 
-With a pattern attention is sparse, as Yun et al. 2020b have it (construct/sparse.py).
-With attention="urpe" its positions come from a layer, as Luo et al. 2022 have it. With
-method="averaging" one attention layer does the work of all selective shifts; with
-method="partition" two do it with prefix tokens, and the error is of second order.
+method.plans(problem)     construct/method.py and a folder for each method
+plan.build(target)        explicit weights
+certify(network, target)  the verifier's proof, from the weights alone
 """
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,29 +15,23 @@ from pathlib import Path
 from everyformer.certify.certificate import Certificate
 from everyformer.certify.prove import Computing
 from everyformer.certify.verify import NETWORK_FILE
-from everyformer.construct.assembly import build_network, tabulate
-from everyformer.construct.averaging import (
-    Variant,
-)
-from everyformer.construct.budget import (
+from everyformer.construct.certificates import certify
+from everyformer.construct.comparison import Comparison, compare_methods
+from everyformer.construct.method import Method, Plan, check_feasible
+from everyformer.construct.problem import (
+    DEFAULT_MAX_MEMORY,
+    Problem,
+    Trial,
     check_tolerance,
-    describe_bounds,
-    grid_for_tolerance,
+    exponent,
+    out_of_reach,
 )
-from everyformer.construct.certificates import Knowledge, certify, check_knowledge
-from everyformer.construct.comparison import Comparison, compare
-from everyformer.construct.partition_plan import PartitionPlan
-from everyformer.construct.plan import DEFAULT_MAX_MEMORY, Plan, check_feasible
-from everyformer.construct.planning import Method, exponent_of, make_any_plan
-from everyformer.construct.sparse_constants import SparseVariant
-from everyformer.construct.table import Table
-from everyformer.errors import GridError, ToleranceError
-from everyformer.model.architecture import AttentionKind
+from everyformer.construct.registry import DEFAULT, all_methods, method_of
+from everyformer.errors import CertificateError, GridError, MemoryLimitError
 from everyformer.model.cost import Cost, count
 from everyformer.model.forward import Progress, no_progress
 from everyformer.model.network import Network
 from everyformer.papers import YUN2020, implements
-from everyformer.patterns.pattern import Pattern
 from everyformer.targets.target import Target
 from everyformer.verdict import Verdict
 
@@ -52,21 +44,22 @@ class Built:
         network: The Transformer.
         target: The function it approximates.
         plan: What was planned.
-        cost: What it costs, counted from the weights.
-        table: The piecewise constant function it computes; or f at its anchors.
         p: The exponent of d_p; None for the supremum.
-        proved: The certificate that chose the grid, if a tolerance was given.
-        comparison: The methods it was chosen from, with method="auto".
+        proved: The certificate that chose the plan, if a tolerance was given.
+        tried: What was tried in vain before.
     """
 
     network: Network
     target: Target
     plan: Plan
-    cost: Cost
-    table: Table
     p: Fraction | None
     proved: Certificate | None = None
-    comparison: Comparison | None = None
+    tried: tuple[Trial, ...] = ()
+
+    @cached_property
+    def cost(self) -> Cost:
+        """What it costs, counted from the weights."""
+        return count(self.network)
 
     @cached_property
     def certificate(self) -> Certificate:
@@ -76,26 +69,17 @@ class Built:
     def certify(
         self,
         *,
-        knowledge: Knowledge = "auto",
         eps: Fraction | None = None,
         computing: Computing = Computing(),  # noqa: B008
     ) -> Certificate:
         """Prove a bound on d_p(f, g) from the weights.
 
         Args:
-            knowledge: f by its expression, by its declared modulus, or whichever there is.
             eps: The distance to claim; by default the bound found, rounded up.
             computing: Where the work runs.
         """
-        return certify(
-            self.network,
-            self.target,
-            grid=self.plan.grid,
-            p=self.p,
-            eps=eps,
-            knowledge=_known_to(self.plan, knowledge),
-            computing=computing,
-        )
+        known, cells = self.plan.known(self.target), self.plan.cells
+        return certify(self.network, known, cells, self.p, eps, computing)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the weights and the certificate to a folder, for `verify`."""
@@ -111,19 +95,9 @@ def construct(
     *,
     grid: int | None = None,
     tol: int | float | None = None,
-    p: int | float | Fraction = 2,
-    softened: bool = True,
-    positional: bool | None = None,
-    spacing: int | None = None,
-    attention: AttentionKind = "dense",
-    method: Method = "selective-shift",
-    variant: Variant | SparseVariant = "wide",
-    pattern: Pattern | None = None,
-    gamma: Sequence[int] | None = None,
-    decay: int | float | Fraction | None = None,
-    margin: int | None = None,
+    p: int | float | Fraction | None = None,
+    method: Method | str = DEFAULT,
     max_memory: int = DEFAULT_MAX_MEMORY,
-    knowledge: Knowledge = "auto",
     computing: Computing = Computing(),  # noqa: B008
     progress: Progress = no_progress,
 ) -> Built:
@@ -132,221 +106,139 @@ def construct(
     Args:
         target: The function.
         grid: K, cells per axis; or
-        tol: the distance d_p(f, g) allowed. The coarsest dyadic grid is taken whose
-            certified bound meets it; of method="partition" the fewest anchors.
-        p: The exponent of d_p; math.inf, the supremum, with method="partition".
-        softened: The real network in T^{2,1,4} (softmax, four ReLUs, float64), or the
-            modified one (hardmax, Phi, exact rationals).
-        positional: Theorem 3 (with positions) instead of Theorem 2. By default only if the
-            target is not equivariant, or if Theorem 2 cannot meet the tolerance.
-        spacing: Distance of positions in units of delta; K gives the paper's E.
-        attention: "dense", the classes T and T_P of Yun et al. 2020; or "urpe", the class
-            Omega_U of Luo et al. 2022: no E, one attention layer makes the positions.
-        method: "selective-shift", the construction of Yun et al. 2020; or "averaging", with
-            a single attention layer, a plain mean (docs/constructions/averaging.md); or
-            "partition", softmax over anchors (docs/constructions/partition.md); or "auto":
-            with tol, all that apply are planned, and the one with the fewest parameters
-            that meets it is built.
-        variant: Of averaging attention: "wide" (two or three blocks with many hidden
-            units), "narrow" (two hidden units a block), "two-step" (wide, and digits in
-            two steps, for narrow ramps). With a pattern: "wide" or "sweep".
-        pattern: A family of sparse attention patterns (`everyformer.patterns`) that
-            satisfies Assumption 1: the network is in ST^{2,1,4} of Yun et al. 2020b.
-        gamma: With a pattern: a Hamiltonian path, 0-based; by default one is looked for.
-        decay: Of method="partition": D, weights fall as e^(-D r^2) at r steps of the grid.
-        margin: Of method="partition": m, steps of the grid beyond the domain.
+        tol: the distance d_p(f, g) allowed: the first plan of the method is built whose
+            certified bound meets it.
+        p: The exponent of d_p, math.inf for the supremum; by default the method's own.
+        method: A method such as SelectiveShifts(positional=True), or its name.
         max_memory: Bytes that building may need.
-        knowledge: With tol: f by its expression, by its declared modulus, or whichever
-            there is.
         computing: Where certificates are computed.
         progress: Called as progress(what, done, total).
 
     Raises:
-        EveryformerError: If the target, the grid, the tolerance or the attention cannot
-            work.
+        EveryformerError: If the target, the grid, the tolerance or the method cannot work.
     """
-    exponent = exponent_of(p, method)
+    chosen = method_of(method)
+    norm = exponent(chosen.default_p if p is None else p, supremum=chosen.supremum)
+    problem = pose(target, norm, grid, tol, max_memory, computing.workers, progress)
+    for plan in chosen.plans(problem):
+        built = attempt(plan, problem, computing)
+        if built is not None:
+            return built
+    raise out_of_reach(problem)
+
+
+def attempt(plan: Plan, problem: Problem, computing: Computing) -> Built | None:
+    """The network of a plan, proved to meet the tolerance if there is one; else None.
+
+    What failed is noted in the problem. Where a plan cannot be built, or nothing can be
+    proved of f at its size, finer ones of the same label are not tried.
+
+    Raises:
+        EveryformerError: If the plan for a given grid cannot be built.
+    """
+    if any(trial.final and trial.label == plan.label for trial in problem.tried):
+        return None
+
+    def failed(outcome: str, *, final: bool = False) -> None:
+        parameters = plan.count().parameters
+        problem.tried.append(Trial(plan.label, plan.grid, parameters, outcome, final))
+
+    try:
+        check_feasible(plan, problem.max_memory)
+        network = plan.build(plan.known(problem.target), problem.progress)
+        built = Built(network, problem.target, plan, problem.p, None, tuple(problem.tried))
+        if problem.tol is None:
+            return built
+        proved = built.certify(eps=problem.tol, computing=computing)
+    except (CertificateError, GridError, MemoryLimitError) as error:
+        if problem.tol is None:
+            raise
+        return failed(str(error), final=True)
+    if proved.verdict is Verdict.PROVED:
+        return replace(built, proved=proved)
+    return failed(describe_bounds(proved))
+
+
+def describe_bounds(certificate: Certificate) -> str:
+    """The larger of the bounds claimed, or what stands in their way."""
+    bounds = [certificate.bound, certificate.float64_bound]
+    found = [bound for bound in bounds if bound is not None]
+    if not found:
+        return f"no bound ({'; '.join(str(one) for one in certificate.obstacles)})"
+    return f"bound {max(found, key=lambda bound: bound.value).format_value()}"
+
+
+def plan(
+    target: Target,
+    grid: int | None = None,
+    *,
+    tol: int | float | None = None,
+    p: int | float | Fraction | None = None,
+    method: Method | str = DEFAULT,
+) -> Plan:
+    """The first plan of a method: what it costs; nothing is built.
+
+    Args:
+        target: The function.
+        grid: K, cells per axis; or
+        tol: the distance d_p(f, g) allowed.
+        p: The exponent of d_p, math.inf for the supremum; by default the method's own.
+        method: A method such as Averaging(variant="narrow"), or its name.
+
+    Raises:
+        EveryformerError: If the target, the grid or the method cannot work.
+    """
+    chosen = method_of(method)
+    norm = exponent(chosen.default_p if p is None else p, supremum=chosen.supremum)
+    return next(iter(chosen.plans(pose(target, norm, grid, tol))))
+
+
+def compare(
+    target: Target,
+    tol: int | float,
+    *,
+    p: int | float | Fraction = 2,
+    also: Sequence[Method] = (),
+    max_memory: int = DEFAULT_MAX_MEMORY,
+    workers: int | None = 1,
+    progress: Progress = no_progress,
+) -> Comparison:
+    """Plan every method that applies to a target; nothing is built.
+
+    Args:
+        target: The function.
+        tol: The distance d_p(f, g) allowed.
+        p: The exponent of d_p; math.inf for the supremum, which few methods bound.
+        also: Methods besides those that need no more input, such as SparseShifts(pattern).
+        max_memory: Bytes that building may need.
+        workers: Processes on this machine.
+        progress: Called as progress(what, done, total).
+
+    Raises:
+        EveryformerError: If the tolerance or the exponent makes no sense, or nothing is
+            known of f.
+    """
+    norm = exponent(p, supremum=True)
+    problem = pose(target, norm, None, tol, max_memory, workers, progress)
+    return compare_methods(problem, [*all_methods(target), *also])
+
+
+def pose(
+    target: Target,
+    p: Fraction | None,
+    grid: int | None,
+    tol: int | float | None,
+    max_memory: int = DEFAULT_MAX_MEMORY,
+    workers: int | None = 1,
+    progress: Progress = no_progress,
+) -> Problem:
+    """What is asked for, checked.
+
+    Raises:
+        EveryformerError: If the tolerance makes no sense, or nothing is known of f.
+    """
     if (grid is None) == (tol is None):
         msg = f"Give either grid or tol; got grid={grid!r} and tol={tol!r}."
         raise GridError(msg)
-    if tol is not None:
-        check_tolerance(target, tol)
-    check_knowledge(target, knowledge)
-    if method == "auto" and tol is not None:
-        _check_open(softened, spacing, variant, decay, margin)
-        found = compare(
-            target,
-            tol,
-            p=p,
-            positional=positional,
-            attention=attention,
-            pattern=pattern,
-            gamma=gamma,
-            max_memory=max_memory,
-            knowledge=knowledge,
-            workers=computing.workers,
-            progress=progress,
-        )
-        return build_cheapest(target, found, max_memory, knowledge, computing, progress)
-
-    def planned(cells: int | None, with_positions: bool | None) -> Plan:
-        return make_any_plan(
-            target,
-            cells,
-            p=exponent,
-            softened=softened,
-            positional=with_positions,
-            spacing=spacing,
-            attention=attention,
-            method=method,
-            variant=variant,
-            pattern=pattern,
-            gamma=gamma,
-            tol=tol if method == "partition" else None,
-            decay=decay,
-            margin=margin,
-            knowledge=knowledge,
-        )
-
-    def build(plan: Plan) -> tuple[Table, Network]:
-        table = tabulate(plan, target, progress)
-        return table, build_network(plan, table, progress)
-
-    def prove(network: Network, plan: Plan) -> Certificate:
-        return certify(
-            network,
-            target,
-            grid=plan.grid,
-            p=exponent,
-            eps=Fraction(str(tol)),  # 0.1 means a tenth
-            knowledge=_known_to(plan, knowledge),
-            computing=computing,
-        )
-
-    if tol is not None and method == "partition":
-        plan = planned(None, positional)  # its bound is proved before it is built
-        check_feasible(plan, max_memory)
-        table, network = build(plan)
-        proved = check_proved(prove(network, plan), target.name)
-        return Built(network, target, plan, count(network), table, exponent, proved)
-    if tol is not None:
-        plan, table, network, proved = grid_for_tolerance(
-            target,
-            tol,
-            planned,
-            build,
-            prove,
-            choices=_choices(target, positional, attention, method)
-            if pattern is None
-            else (positional,),
-            max_memory=max_memory,
-        )
-        return Built(network, target, plan, count(network), table, exponent, proved)
-    assert grid is not None, "either grid or tol is given"  # noqa: S101
-    plan = planned(grid, positional)
-    check_feasible(plan, max_memory)
-    table, network = build(plan)
-    return Built(network, target, plan, count(network), table, exponent)
-
-
-def build_cheapest(
-    target: Target,
-    found: Comparison,
-    max_memory: int = DEFAULT_MAX_MEMORY,
-    knowledge: Knowledge = "auto",
-    computing: Computing = Computing(),  # noqa: B008
-    progress: Progress = no_progress,
-) -> Built:
-    """The network with the fewest parameters whose certificate meets the tolerance.
-
-    A plan holds in real arithmetic. Where rounding adds too much, the next one is built.
-
-    Raises:
-        ToleranceError: If none meets it.
-    """
-    failures = found.remarks()
-    for candidate, point in found.by_cost():
-        built = construct(
-            target,
-            p=math.inf if found.p is None else found.p,
-            max_memory=max_memory,
-            progress=progress,
-            **candidate.arguments(),
-        )
-        proved = built.certify(
-            knowledge=_known_to(point.plan, knowledge), eps=found.tol, computing=computing
-        )
-        if proved.verdict is Verdict.PROVED:
-            return replace(built, proved=proved, comparison=found)
-        failures.append(f"{candidate.settings.name}: {describe_bounds(proved)}")
-    msg = (
-        f"No method brings d_p({target.name}, g) to tol={float(found.tol):g}. "
-        f"{'; '.join(failures)} Raise tol, or allow more memory."
-    )
-    raise ToleranceError(msg)
-
-
-def _check_open(
-    softened: bool,
-    spacing: int | None,
-    variant: str,
-    decay: int | float | Fraction | None,
-    margin: int | None,
-) -> None:
-    """Refuse to compare methods while fixing what only some of them have.
-
-    Raises:
-        GridError: Naming what was fixed.
-    """
-    fixed = {
-        "softened": None if softened else False,
-        "spacing": spacing,
-        "variant": None if variant == "wide" else variant,
-        "decay": decay,
-        "margin": margin,
-    }
-    given = [f"{name}={value!r}" for name, value in fixed.items() if value is not None]
-    if given:
-        msg = (
-            f"{', '.join(given)} with method='auto': that belongs to one method, and auto "
-            "chooses between all. Leave it out, or name the method."
-        )
-        raise GridError(msg)
-
-
-def _known_to(plan: Plan, knowledge: Knowledge) -> Knowledge:
-    """How f is known; as it is to the bound of the plan, where that chose."""
-    if knowledge == "auto" and isinstance(plan, PartitionPlan):
-        return plan.knowledge
-    return knowledge
-
-
-def check_proved(certificate: Certificate, target: str) -> Certificate:
-    """The certificate of a network whose plan meets a tolerance.
-
-    Raises:
-        ToleranceError: If the network's own bound does not.
-    """
-    if certificate.verdict is Verdict.PROVED:
-        return certificate
-    msg = (
-        f"The network that was planned for {target} is not proved to meet the tolerance: "
-        f"{certificate}. Use a smaller tolerance, or choose the lattice (grid=...)."
-    )
-    raise ToleranceError(msg)
-
-
-def _choices(
-    target: Target, positional: bool | None, attention: AttentionKind, method: Method
-) -> tuple[bool | None, ...]:
-    """With positions or without, in the order in which a tolerance tries them.
-
-    An equivariant target gets none, unless they are asked for. Theorem 2 gives up the cells
-    with equal columns; where no grid within float64 makes them few enough, and `positional`
-    leaves the choice, Theorem 3 is taken instead. URPE always has positions. Averaging
-    attention without positions gives up nothing, but its codes end sooner in float64.
-    """
-    open_choice = positional is None and (attention == "dense" or method == "averaging")
-    if open_choice and target.equivariant and target.seq_len > 1:
-        return (False, True)
-    return (positional,)
+    allowed = None if tol is None else check_tolerance(target, tol)
+    return Problem(target, p, grid, allowed, max_memory, workers, progress)

@@ -5,10 +5,10 @@ from itertools import permutations
 
 import numpy as np
 
-from everyformer.construct.constants import Constants
 from everyformer.errors import TargetError
 from everyformer.model.forward import Progress, no_progress
 from everyformer.papers import YUN2020, implements
+from everyformer.targets.box import Grid
 from everyformer.targets.target import Target
 
 EQUIVARIANCE_BUDGET = 1 << 20
@@ -34,42 +34,47 @@ class Table:
 
 @implements(YUN2020, "Lemma 8")
 def piecewise_constant(
-    c: Constants, target: Target, progress: Progress = no_progress
+    grid: Grid, target: Target, progress: Progress = no_progress, *, positional: bool
 ) -> Table:
     """Evaluate f at the centre of every cell that the network tells apart.
+
+    Args:
+        grid: The cells.
+        target: f.
+        progress: Called as progress(what, done, total).
+        positional: Whether the network tells the orders of tokens apart.
 
     Raises:
         TargetError: If f returns something impossible, or is declared equivariant and is
             not, naming the cell.
     """
-    grid = c.grid
-    columns = grid.all_sequences() if c.positional else grid.distinct_sets()
+    columns = grid.all_sequences() if positional else grid.distinct_sets()
     progress("evaluate the target", 0, len(columns))
     values = target(grid.centres(columns))
     progress("evaluate the target", len(columns), len(columns))
     table = Table(columns, values)
-    if not c.positional and c.n > 1:
-        check_equivariance(c, target, table, progress)
+    if not positional and grid.seq_len > 1:
+        check_equivariance(grid, target, table, progress)
     return table
 
 
-def all_multisets(c: Constants, target: Target, progress: Progress = no_progress) -> Table:
+def all_multisets(grid: Grid, target: Target, progress: Progress = no_progress) -> Table:
     """f at the centres of all cells up to permutations, equal columns included.
 
     Raises:
         TargetError: As `piecewise_constant`.
     """
-    columns = np.concatenate([c.grid.distinct_sets(), c.grid.repeated_multisets()])
+    columns = np.concatenate([grid.distinct_sets(), grid.repeated_multisets()])
     progress("evaluate the target", 0, len(columns))
-    table = Table(columns, target(c.grid.centres(columns)))
+    table = Table(columns, target(grid.centres(columns)))
     progress("evaluate the target", len(columns), len(columns))
-    if c.n > 1:
-        check_equivariance(c, target, table, progress)
+    if grid.seq_len > 1:
+        check_equivariance(grid, target, table, progress)
     return table
 
 
 def check_equivariance(
-    c: Constants, target: Target, table: Table, progress: Progress = no_progress
+    grid: Grid, target: Target, table: Table, progress: Progress = no_progress
 ) -> None:
     """Compare f(P X) with P f(X) on the grid.
 
@@ -80,7 +85,7 @@ def check_equivariance(
     Raises:
         TargetError: Naming the first cell and permutation where they differ.
     """
-    columns, values, n = table.columns, table.values, c.n
+    columns, values, n = table.columns, table.values, grid.seq_len
     orders = [list(order) for order in permutations(range(n))][1:] if n <= 6 else []
     if not orders or len(orders) * len(columns) > EQUIVARIANCE_BUDGET:
         orders = [[1, 0, *range(2, n)], [*range(1, n), 0]]
@@ -91,13 +96,13 @@ def check_equivariance(
     scale = 1.0 + float(np.abs(values).max())
     for done, order in enumerate(orders):
         progress("check equivariance", done, len(orders))
-        moved = target(c.grid.centres(columns[:, order]))
+        moved = target(grid.centres(columns[:, order]))
         gap = np.abs(moved - values[:, order]).max(axis=(-2, -1))
         worst = int(np.argmax(gap))
         if gap[worst] > EQUIVARIANCE_TOLERANCE * scale:
             msg = (
                 f"{target.name} is declared equivariant but is not: at "
-                f"{c.grid.describe(columns[worst])} and the token order {order}, f of the "
+                f"{grid.describe(columns[worst])} and the token order {order}, f of the "
                 f"permuted sequence differs from the permuted f by {gap[worst]:.3g}. "
                 "Declare equivariant=False (Theorem 3 then adds positions), or repair f."
             )

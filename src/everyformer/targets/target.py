@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -13,7 +14,7 @@ import numpy as np
 from everyformer.errors import TargetError
 from everyformer.numerics.expression import Expression
 from everyformer.targets.box import Box
-from everyformer.targets.trace import trace
+from everyformer.targets.trace import trace as record
 
 EVALUATION_CHUNK = 1 << 16
 """Sequences handed to the user's function in one call."""
@@ -31,6 +32,7 @@ class Target:
         equivariant: True when f(PX) = P f(X) for every permutation P of the tokens.
         lipschitz: L with max|f(X) - f(Y)| <= L max|X - Y|, if declared.
         name: Shown in tables and files.
+        trace: Whether f may be known by its numpy operations.
 
     Example:
         >>> target = Target(lambda x: x[..., ::-1, :], seq_len=2, d_model=1, lipschitz=1)
@@ -50,6 +52,7 @@ class Target:
     lipschitz: Fraction | None
     modulus: Callable[[float], float] | None
     name: str
+    trace: bool
 
     def __init__(
         self,
@@ -62,6 +65,7 @@ class Target:
         equivariant: bool = False,
         domain: Sequence[tuple[int | float, int | float]] = ((0.0, 1.0),),
         name: str | None = None,
+        trace: bool = True,
     ) -> None:
         """Declare a target. All that is wrong is reported at once.
 
@@ -75,6 +79,8 @@ class Target:
             equivariant: Declare f permutation equivariant (Theorem 2 instead of 3).
             domain: One (low, high) for each coordinate, or a single one for all.
             name: A name for tables; the function's own by default.
+            trace: Whether f may be known by its numpy operations; otherwise by what is
+                declared alone.
 
         Raises:
             TargetError: If a size, the box or the declaration makes no sense.
@@ -103,6 +109,7 @@ class Target:
             "lipschitz": None if lipschitz is None else Fraction(lipschitz),
             "modulus": modulus,
             "name": name or getattr(function, "__name__", type(function).__name__),
+            "trace": bool(trace),
         }
         for field, value in values.items():
             object.__setattr__(self, field, value)
@@ -167,11 +174,20 @@ class Target:
         """Why there is no expression, or None when there is one."""
         return self._traced[1]
 
+    def untraced(self) -> "Target":
+        """The same function, known by what is declared of it alone."""
+        known = copy(self)
+        object.__setattr__(known, "trace", False)
+        known.__dict__.pop("_traced", None)
+        return known
+
     @cached_property
     def _traced(self) -> tuple[Expression | None, str | None]:
         box = self.domain
+        if not self.trace:
+            return None, "trace=False."
         try:
-            found = trace(self.function, self.seq_len, self.d_model, box.lows, box.highs)
+            found = record(self.function, self.seq_len, self.d_model, box.lows, box.highs)
         except Exception as error:  # whatever the user's function does
             return None, str(error)
         return found, None

@@ -57,7 +57,7 @@ def bose_chowla(symbols: int, n: int) -> np.ndarray:
         msg = (
             f"{symbols} symbols and {n} tokens need a Bose-Chowla set of {q}^{n} = "
             f"{q**n:.3g} steps, more than the limit of {MAX_STEPS:.0e}. Use a coarser "
-            "grid, or positions (positional=True, --positional)."
+            "grid, or positions (positional=True)."
         )
         raise GridError(msg)
     P = _primitive(q, n)

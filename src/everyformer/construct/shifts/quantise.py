@@ -4,9 +4,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from everyformer.construct.constants import RAMP_WIDTH, Constants
-from everyformer.construct.feed_forward import phi_layers, units
-from everyformer.construct.step import OWN, Step, cite
+from everyformer.construct.shifts.constants import RAMP_WIDTH, Constants
+from everyformer.construct.shifts.feed_forward import phi_layers, units
+from everyformer.construct.shifts.step import OWN, Step, cite
 from everyformer.model.activation import PiecewiseLinear
 from everyformer.model.stacks import Stage
 from everyformer.numerics.kinds import NumberKind

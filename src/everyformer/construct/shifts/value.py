@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from everyformer.construct.constants import Constants
-from everyformer.construct.contextual import contextual_state
-from everyformer.construct.feed_forward import phi_layers, ray, units, window
-from everyformer.construct.step import OWN, Step, cite
+from everyformer.construct.shifts.constants import Constants
+from everyformer.construct.shifts.contextual import contextual_state
+from everyformer.construct.shifts.feed_forward import phi_layers, ray, units, window
+from everyformer.construct.shifts.step import OWN, Step, cite
 from everyformer.construct.table import Table
 from everyformer.model.activation import PiecewiseLinear
 from everyformer.model.stacks import Stage

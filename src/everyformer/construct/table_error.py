@@ -25,13 +25,19 @@ from everyformer.certify.cells import (
 )
 from everyformer.certify.moments import UP, power
 from everyformer.certify.shards import Progress, map_shards, no_progress
-from everyformer.errors import CertificateError
+from everyformer.certify.verify import declare, known_of
+from everyformer.errors import CertificateError, ToleranceError
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import power_up
+from everyformer.numerics.symmetry import is_equivariant
 from everyformer.papers import YUN2020, Citation, implements
 from everyformer.targets.box import Grid
+from everyformer.targets.target import Target
 
 Known = Expression | Declared
+
+MAX_CELLS = 2**20
+"""Cells that a comparison looks at; a core does about 50,000 in a second."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +144,61 @@ def table_error(
         for i in range(cells.grid.d_model)
     )
     return TableError(cells.grid, p, sums[0], sums[1], ranges)
+
+
+class TableErrors:
+    """The distance of one target from its table, for one grid after the other.
+
+    Args:
+        target: f.
+        p: The exponent.
+        workers: Processes on this machine.
+        progress: Called as progress(what, done, total).
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        p: Fraction,
+        workers: int | None = 1,
+        progress: Progress = no_progress,
+    ) -> None:
+        """Keep what was given."""
+        self._target, self._p = target, p
+        self._workers, self._progress = workers, progress
+        self._found: dict[int, TableError] = {}
+
+    def at(self, K: int) -> TableError:
+        """The distance for K cells per axis.
+
+        Raises:
+            ToleranceError: If there are too many cells to look at.
+            CertificateError: If f has no finite bound on one of them.
+        """
+        if K not in self._found:
+            self._found[K] = self._measure(K)
+        return self._found[K]
+
+    def _measure(self, K: int) -> TableError:
+        target = self._target
+        grid = Grid(K, target.seq_len, target.domain)
+        same = target.equivariant
+        if target.expression is not None:
+            same = is_equivariant(target.expression)
+        count = grid.num_multisets if same else grid.sequences
+        if count > MAX_CELLS:
+            msg = (
+                f"grid={K} has {count:,} cells, and a comparison looks at {MAX_CELLS:,} "
+                "at most. To go on, construct with this method alone"
+            )
+            raise ToleranceError(msg)
+        cells = Cells.of(grid, symmetric=same)
+        known = target.expression
+        if known is None:
+            known = known_of(declare(target, cells), cells)
+        return table_error(
+            cells, known, self._p, workers=self._workers, progress=self._progress
+        )
 
 
 @dataclass(frozen=True)

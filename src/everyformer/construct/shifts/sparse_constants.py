@@ -10,9 +10,9 @@ from functools import cached_property
 from math import ceil
 from typing import Literal
 
-from everyformer.construct.constants import FLOAT64_BITS, WINDOW_BITS, Constants
+from everyformer.construct.shifts.constants import FLOAT64_BITS, WINDOW_BITS, Constants
+from everyformer.construct.shifts.value import largest_projection
 from everyformer.construct.table import Table
-from everyformer.construct.value import largest_projection
 from everyformer.papers import YUN2020B, Paper
 from everyformer.patterns.pattern import Pattern
 

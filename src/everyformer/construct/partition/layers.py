@@ -26,7 +26,7 @@ from functools import cached_property
 
 import numpy as np
 
-from everyformer.certify.lattice import Partition
+from everyformer.certify.lattice import Partition as Lattice
 from everyformer.construct.staircase import Layout, Units
 from everyformer.model.registers import Registers
 from everyformer.model.stacks import AttentionStack, Stage
@@ -42,35 +42,35 @@ class Anchored:
     """The registers of a lattice of anchors.
 
     Attributes:
-        partition: The lattice and D.
+        lattice: The points and D.
     """
 
-    partition: Partition
+    lattice: Lattice
 
     @property
     def n(self) -> int:
         """Number of tokens."""
-        return self.partition.grid.seq_len
+        return self.lattice.grid.seq_len
 
     @property
     def d(self) -> int:
         """Width of a token."""
-        return self.partition.grid.d_model
+        return self.lattice.grid.d_model
 
     @property
     def N(self) -> int:
         """Entries of a sequence."""
-        return self.partition.size
+        return self.lattice.size
 
     @property
     def beta(self) -> float:
         """D / h^2."""
-        return float(self.partition.D * self.partition.grid.cells**2)
+        return float(self.lattice.D * self.lattice.grid.cells**2)
 
     @property
     def far(self) -> float:
         """B / beta: with it as nrm a data token has the score -B."""
-        return float(self.partition.suppression) / self.beta
+        return float(self.lattice.suppression) / self.beta
 
     @cached_property
     def layout(self) -> Layout:
@@ -98,13 +98,13 @@ class Anchored:
     @cached_property
     def anchors(self) -> np.ndarray:
         """v in unit coordinates, shape (P, N), entry 0 slowest."""
-        K, m = self.partition.grid.cells, self.partition.margin
+        K, m = self.lattice.grid.cells, self.lattice.margin
         axis = np.array([k / K for k in range(-m, K + m + 1)])
         return _product([axis] * self.N)
 
     def points(self, *, clipped: bool = False) -> np.ndarray:
         """v where f is evaluated, shape (P, n, d); with the margin clipped to the box."""
-        lattice, box = self.partition, self.partition.grid.box
+        lattice, box = self.lattice, self.lattice.grid.box
         K, m = lattice.grid.cells, lattice.margin
         numbers = [min(max(k, 0), K) if clipped else k for k in range(-m, K + m + 1)]
         axes = [
@@ -126,7 +126,7 @@ def read_in_out(a: Anchored, values: np.ndarray) -> Registers:
         a: The lattice.
         values: f at the anchors, shape (P, n, d).
     """
-    layout, box = a.layout, a.partition.grid.box
+    layout, box = a.layout, a.lattice.grid.box
     W_in = np.zeros((layout.width, a.d))
     start = np.zeros((a.n, layout.width))
     for i, (low, width) in enumerate(zip(box.lows, box.widths, strict=True)):
@@ -163,7 +163,7 @@ def slots(a: Anchored) -> Units:
 def slot_sum(a: Anchored) -> AttentionStack:
     """Step 2: W_Q = W_K = 0, W_V reads slots, W_O writes (n + P) times the mean into z."""
     nothing = np.zeros((1, 1, a.N, a.layout.width))
-    tokens = float(a.n + a.partition.anchors)
+    tokens = float(a.n + a.lattice.anchors)
     return AttentionStack(
         W_Q=nothing,
         b_Q=np.zeros((1, 1, a.N)),

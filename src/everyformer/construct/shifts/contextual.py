@@ -1,10 +1,12 @@
 """Step 2: ids that name a token and its whole sequence, by attention layers (Lemma 6)."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from everyformer.construct.constants import Constants
-from everyformer.construct.feed_forward import phi_layers, ray
-from everyformer.construct.step import OWN, Step, cite
+from everyformer.construct.shifts.constants import Constants
+from everyformer.construct.shifts.feed_forward import phi_layers, ray
+from everyformer.construct.shifts.step import OWN, Step, cite
 from everyformer.model.stacks import AttentionStack, Stage
 from everyformer.numerics.kinds import NumberKind
 from everyformer.papers import YUN2020, implements
@@ -41,6 +43,15 @@ def global_shift(c: Constants, kind: NumberKind) -> Step:
     stack = id_heads(c, kind, kind.array([[0, 0]]), [[c.last_coefficient, 0]])
     result = "Appendix C.2" if c.positional else "Lemma 6"
     return Step(Stage("global shift", cite(result), attention=stack))
+
+
+def contextual_steps(c: Constants, kind: NumberKind) -> Iterator[Step]:
+    """The layers of the contextual map; a single token has no context."""
+    if c.n == 1:
+        yield lift(c, kind)
+    else:
+        yield selective_shifts(c, kind)
+        yield global_shift(c, kind)
 
 
 def lift(c: Constants, kind: NumberKind) -> Step:

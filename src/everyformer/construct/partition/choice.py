@@ -13,7 +13,8 @@ from fractions import Fraction
 from typing import NoReturn
 
 from everyformer.certify.bound import Bound
-from everyformer.certify.lattice import Partition, clipped
+from everyformer.certify.lattice import Partition as Lattice
+from everyformer.certify.lattice import clipped
 from everyformer.certify.lattice_field import (
     BOXES,
     LatticeField,
@@ -26,6 +27,7 @@ from everyformer.certify.partition import (
     from_lipschitz,
     from_modulus,
     leak,
+    named,
     rounding,
 )
 from everyformer.certify.partition_local import all_cell_bounds, distance_bound
@@ -59,7 +61,7 @@ ALIKE = Fraction(101, 100)
 HOPELESS = 4
 """A lattice whose bound is so many times the tolerance at first is not looked at again."""
 
-Prove = Callable[[Sequence[Partition], int], list[Bound]]
+Prove = Callable[[Sequence[Lattice], int], list[Bound]]
 """Proved bounds of d_p(f, g) for lattices that differ in D alone; the number is how many
 boxes enclosures may take."""
 
@@ -68,7 +70,7 @@ boxes enclosures may take."""
 class Choice:
     """A lattice that meets a tolerance, and its bound."""
 
-    partition: Partition
+    lattice: Lattice
     bound: Bound
 
 
@@ -92,14 +94,14 @@ class TracedBounds:
         self._expression, self._p, self._run = expression, p, run
         self._last: tuple[tuple[Grid, int, int], tuple[LatticeField, bool]] | None = None
 
-    def field(self, partition: Partition, boxes: int = BOXES) -> tuple[LatticeField, bool]:
+    def field(self, lattice: Lattice, boxes: int = BOXES) -> tuple[LatticeField, bool]:
         """f, its slopes and curves on the cells of a lattice, and whether f is clipped."""
-        key = (partition.grid, partition.margin, parts_of(partition, boxes))
+        key = (lattice.grid, lattice.margin, parts_of(lattice, boxes))
         if self._last is None or self._last[0] != key:
-            self._last = key, field_or_clipped(self._expression, partition, boxes)
+            self._last = key, field_or_clipped(self._expression, lattice, boxes)
         return self._last[1]
 
-    def __call__(self, lattices: Sequence[Partition], boxes: int = BOXES) -> list[Bound]:
+    def __call__(self, lattices: Sequence[Lattice], boxes: int = BOXES) -> list[Bound]:
         """The bounds, as trees.
 
         Raises:
@@ -108,31 +110,31 @@ class TracedBounds:
         field, _ = self.field(lattices[0], boxes)
         return [
             planned_bound(
-                partition,
-                distance_bound(bounds, partition, self._p),
+                lattice,
+                distance_bound(bounds, lattice, self._p),
                 field.largest,
                 self._p,
                 run=self._run,
             )
-            for partition, bounds in zip(
+            for lattice, bounds in zip(
                 lattices, all_cell_bounds(field, lattices), strict=True
             )
         ]
 
 
 def field_or_clipped(
-    expression: Expression, partition: Partition, boxes: int = BOXES
+    expression: Expression, lattice: Lattice, boxes: int = BOXES
 ) -> tuple[LatticeField, bool]:
     """f on the cells of a lattice; clipped to the box, if it is not finite on the margin.
 
     Returns:
         The enclosures, and whether f was clipped.
     """
-    field = lattice_field(expression, partition, boxes=boxes)
+    field = lattice_field(expression, lattice, boxes=boxes)
     if field.is_finite:
         return field, False
-    inside = clipped(expression, partition.grid.box)
-    return lattice_field(inside, partition, boxes=boxes), True
+    inside = clipped(expression, lattice.grid.box)
+    return lattice_field(inside, lattice, boxes=boxes), True
 
 
 class DeclaredBounds:
@@ -159,22 +161,22 @@ class DeclaredBounds:
         self._lipschitz, self._modulus, self._largest = lipschitz, modulus, largest
         self._p, self._run = p, run
 
-    def __call__(self, lattices: Sequence[Partition], boxes: int = BOXES) -> list[Bound]:
+    def __call__(self, lattices: Sequence[Lattice], boxes: int = BOXES) -> list[Bound]:
         """The bounds, as trees; nothing is enclosed."""
-        return [self._bound(partition) for partition in lattices]
+        return [self._bound(lattice) for lattice in lattices]
 
-    def _bound(self, partition: Partition) -> Bound:
+    def _bound(self, lattice: Lattice) -> Bound:
         if self._lipschitz is not None:
-            sup = from_lipschitz(partition, self._lipschitz)
+            sup = from_lipschitz(lattice, self._lipschitz)
         else:
-            half = max(partition.steps) / 2
-            sup = from_modulus(partition, self._modulus(half), half)
-        total = distance(partition, [sup] * partition.size, self._p)
-        return planned_bound(partition, total, self._largest, self._p, run=self._run)
+            half = max(lattice.steps) / 2
+            sup = from_modulus(lattice, self._modulus(half), half)
+        total = distance(lattice, [sup] * lattice.size, self._p)
+        return planned_bound(lattice, total, self._largest, self._p, run=self._run)
 
 
 def planned_bound(
-    partition: Partition,
+    lattice: Lattice,
     real: Bound,
     largest: Fraction,
     p: Fraction | None,
@@ -182,16 +184,11 @@ def planned_bound(
     run: bool,
 ) -> Bound:
     """A bound of the average over anchors, with what a network adds to it."""
-    leaked = leak(partition, largest, partition.suppression)
-    terms = [real, everywhere(partition, leaked, p)]
+    leaked = leak(lattice, largest, lattice.suppression)
+    terms = [real, everywhere(lattice, leaked, p)]
     if run:
-        terms.append(everywhere(partition, rounding(partition, largest), p))
+        terms.append(everywhere(lattice, rounding(lattice, largest), p))
     return Bound.total(terms, named(p))
-
-
-def named(p: Fraction | None) -> str:
-    """The distance in words."""
-    return "sup |f - g|" if p is None else f"d_p(f, g), p = {p}"
 
 
 def choose(
@@ -284,7 +281,7 @@ class _Search:
         """Whether a wider margin would hardly change the constants of what was found."""
         if self.met is None:
             return False
-        lattice = self.met.partition
+        lattice = self.met.lattice
         own, ideal = lattice.constants, lattice_constants(lattice.D)
         return own.b <= ideal.b * ALIKE and own.m2 <= ideal.m2 * ALIKE
 
@@ -293,18 +290,18 @@ class _Search:
         grid = Grid(K, self.seq_len, self.box)
         usable = [D for D in self.decays if (margin + 1) ** 2 * D >= 1]
         if self.best is not None and grid.sequences > MANY_CELLS:
-            D = self.best.partition.D
+            D = self.best.lattice.D
             usable = [E for E in usable if D / 2 <= E <= 3 * D / 2]
         if not usable:
             return []
-        lattices = [Partition(grid, D, margin) for D in usable]
+        lattices = [Lattice(grid, D, margin) for D in usable]
         bounds = self.prove(lattices, boxes)
         return [Choice(*pair) for pair in zip(lattices, bounds, strict=True)]
 
     def excess(self, K: int, margin: int) -> float:
         """The bound of the best D over the tolerance; infinite where there is none."""
         least = math.inf
-        lattice = Partition(Grid(K, self.seq_len, self.box), self.decays[0], margin)
+        lattice = Lattice(Grid(K, self.seq_len, self.box), self.decays[0], margin)
         same = parts_of(lattice, FEW_BOXES) == parts_of(lattice)
         for boxes in (BOXES,) if same else (FEW_BOXES, BOXES):
             try:
@@ -336,9 +333,9 @@ class _Search:
             raise self.obstacle
         said = "no lattice is that small"
         if self.best is not None:
-            partition, bound = self.best.partition, self.best.bound
+            lattice, bound = self.best.lattice, self.best.bound
             said = (
-                f"the best has {partition.anchors} anchors and the bound "
+                f"the best has {lattice.anchors} anchors and the bound "
                 f"{format_up(bound.value)}"
             )
         msg = (

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from everyformer.construct.step import Step
+from everyformer.construct.shifts.step import Step
 from everyformer.model.activation import PiecewiseLinear
 from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage
 from everyformer.papers import YUN2020, implements

@@ -1,11 +1,22 @@
 """What the sparse construction will cost, and which patterns it refuses."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, cast, get_args
 
-from everyformer.construct.plan import Plan, StageCount, count_stages, make_plan
-from everyformer.construct.sparse_constants import SparseConstants, SparseVariant
-from everyformer.errors import AttentionError, GridError, PatternError
+from everyformer.construct.grid_plan import StageCount
+from everyformer.construct.shifts.assembly import description, network_of, proof_steps
+from everyformer.construct.shifts.plan import ShiftPlan, count_stages, plan_shifts
+from everyformer.construct.shifts.sparse import sparse_ids, sparse_shifts
+from everyformer.construct.shifts.sparse_constants import (
+    SparseConstants,
+    SparseVariant,
+    lifted,
+)
+from everyformer.construct.table import Table
+from everyformer.errors import GridError, PatternError
+from everyformer.model.forward import Progress, no_progress
+from everyformer.model.network import Network
 from everyformer.papers import YUN2020B, implements
 from everyformer.patterns.assumption_1 import assumption_1
 from everyformer.patterns.pattern import Pattern
@@ -14,7 +25,7 @@ from everyformer.verdict import Verdict
 
 
 @dataclass(frozen=True)
-class SparsePlan(Plan):
+class SparsePlan(ShiftPlan):
     """The cost of a sparse Transformer by formula.
 
     Attributes:
@@ -41,15 +52,23 @@ class SparsePlan(Plan):
             return "the identity"
         return " ".join(str(token + 1) for token in gamma)
 
-    def _remarks(self) -> list[tuple[str, str]]:
+    def network(self, table: Table, progress: Progress = no_progress) -> Network:
+        """The network that computes a table."""
+        c = lifted(self.sparse, table)
+        ids = sparse_ids(c, table.columns)
+        steps = proof_steps(c, sparse_shifts, table, ids)
+        made = description(self.sparse, self.target, ids)
+        return network_of(self.architecture, made, c, steps, progress)
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """The stages, the pattern and the path."""
+        yield from super().rows()
         c = self.sparse
         counts = " / ".join(f"{count:,}" for count in c.pattern.connections)
-        return [
-            ("patterns p, hops s", f"{c.pattern.p}, {c.s}"),
-            ("path gamma", self.path),
-            (f"connections (dense {c.n**2:,})", counts),
-            ("C of the max shifts", f"{c.C:,}" if c.C < 10**18 else f"{float(c.C):.1e}"),
-        ]
+        yield "patterns p, hops s", f"{c.pattern.p}, {c.s}"
+        yield "path gamma", self.path
+        yield f"connections (dense {c.n**2:,})", counts
+        yield "C of the max shifts", f"{c.C:,}" if c.C < 10**18 else f"{float(c.C):.1e}"
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
@@ -74,7 +93,7 @@ def plan_sparse(
     variant: str = "wide",
     softened: bool = True,
     spacing: int | None = None,
-) -> Plan:
+) -> ShiftPlan:
     """Count the layers and parameters of a sparse Transformer; nothing is built.
 
     Args:
@@ -109,7 +128,7 @@ def plan_sparse(
         )
         raise PatternError(msg)
     path, hops = path_and_hops(pattern, gamma)
-    plan = make_plan(target, grid, softened=softened, positional=True, spacing=spacing)
+    plan = plan_shifts(target, grid, softened=softened, positional=True, spacing=spacing)
     architecture = replace(plan.architecture, pattern=pattern)
     if target.seq_len == 1:  # no other token to hear: the dense network, as it is
         return replace(plan, architecture=architecture)
@@ -124,7 +143,8 @@ def plan_sparse(
         s=hops,
         variant=cast("SparseVariant", variant),
     )
-    return SparsePlan(target.name, c, architecture, tuple(_stages(c)), c)
+    stages = tuple(_stages(c))
+    return SparsePlan(target.name, plan.shape, architecture, stages, None, c, c)
 
 
 def path_and_hops(
@@ -153,32 +173,11 @@ def _stages(c: SparseConstants) -> list[StageCount]:
     """The stages of the dense network with positions, with other attention layers."""
     heads = 2 * (3 * c.d + 1)
     attention = [
-        StageCount("chain shifts", c.chain_layers, True, heads + 2),
-        StageCount("max shifts", c.s, True, 2 * 3 * c.d + 1),
+        StageCount("chain shifts", c.chain_layers, True, heads + 2, "attention"),
+        StageCount("max shifts", c.s, True, 2 * 3 * c.d + 1, "attention"),
     ]
     if c.padding:
-        attention.insert(0, StageCount("padding", c.padding, False, heads))
-    stages: list[StageCount] = []
-    for stage in count_stages(c):
-        if stage.name == "selective shifts":
-            stages += attention
-        elif stage.name != "global shift":
-            stages.append(stage)
-    return stages
-
-
-def check_settings(*, attention: str, method: str, positional: bool | None) -> None:
-    """Refuse settings that a pattern does not go with.
-
-    Raises:
-        AttentionError: Naming the setting.
-    """
-    given = {
-        "attention": (attention, "dense", "patterns are known for dense attention alone"),
-        "method": (method, "selective-shift", "its mean runs over all tokens"),
-        "positional": (positional, None, "a pattern tells positions apart"),
-    }
-    for name, (value, default, why) in given.items():
-        if value != default and not (name == "positional" and value is True):
-            msg = f"{name}={value!r} with a pattern: {why}. Leave {name} out."
-            raise AttentionError(msg)
+        attention.insert(0, StageCount("padding", c.padding, False, heads, "attention"))
+    dense = list(count_stages(c))
+    shifts = [k for k, stage in enumerate(dense) if stage.kind == "attention"]
+    return [*dense[: shifts[0]], *attention, *dense[shifts[-1] + 1 :]]

@@ -1,16 +1,27 @@
 """What averaging attention will cost, and when float64 cannot hold it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, comb, log2
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
-from everyformer.construct.averaging import GUARD, NARROW, Averaging, Variant
-from everyformer.construct.codes import MAX_STEPS, prime_from
-from everyformer.construct.constants import Constants
-from everyformer.construct.plan import Plan, StageCount
+from everyformer.construct.averaging.codes import MAX_STEPS, prime_from
+from everyformer.construct.averaging.layers import (
+    GUARD,
+    NARROW,
+    AveragingSizes,
+    Variant,
+    averaging_stages,
+    read_in_out,
+)
+from everyformer.construct.grid_plan import CellPlan, StageCount
+from everyformer.construct.table import Table, all_multisets, piecewise_constant
 from everyformer.errors import GridError
 from everyformer.model.architecture import ArchitectureSpec
+from everyformer.model.construction import Construction
+from everyformer.model.forward import Progress, no_progress
+from everyformer.model.network import Network
 from everyformer.targets.box import Grid
 from everyformer.targets.target import Target
 
@@ -25,14 +36,21 @@ TOLERATED = Fraction(3, 8)
 
 
 @dataclass(frozen=True)
-class AveragingPlan(Plan):
+class AveragingPlan(CellPlan):
     """The cost of averaging attention by formula.
 
     Attributes:
         averaging: Sizes and constants.
     """
 
-    averaging: Averaging
+    averaging: AveragingSizes
+
+    id_bits_limit: ClassVar[int] = BITS
+
+    @property
+    def positional(self) -> bool:
+        """Whether tokens know their position."""
+        return self.averaging.positional
 
     @property
     def label(self) -> str:
@@ -46,36 +64,16 @@ class AveragingPlan(Plan):
         return f"{self.label}, {self.averaging.variant}"
 
     @property
-    def is_vacuous(self) -> bool:
-        """Never: equal columns are as good as others."""
-        return False
-
-    @property
     def blocks(self) -> int:
         """Depth; the wide variants have the attention in the block of the look-up."""
         layers = sum(stage.layers for stage in self.stages)
         return layers if self.averaging.variant == "narrow" else layers - 1
 
     @property
-    def attention_layers(self) -> int:
-        """One: the mean."""
-        return 1
-
-    @property
     def ramp_share(self) -> Fraction:
         """Share of the domain that is no plateau: N (K - 1) 5 rho/4, ramps and guards."""
         a = self.averaging
         return a.n * a.d * (a.K - 1) * (1 + GUARD) * a.ramp
-
-    @property
-    def gives_up_repeated(self) -> bool:
-        """Never: equal columns are as good as others."""
-        return False
-
-    @property
-    def rows(self) -> int:
-        """Keys of the look-up."""
-        return lookup_rows(self.averaging)
 
     @property
     def _hidden(self) -> int:
@@ -98,11 +96,6 @@ class AveragingPlan(Plan):
         return count + read
 
     @property
-    def stored_bytes(self) -> int:
-        """Bytes of the stored float64 weights."""
-        return 8 * self.parameters
-
-    @property
     def id_bits(self) -> int:
         """Bits of the largest key."""
         a = self.averaging
@@ -111,28 +104,41 @@ class AveragingPlan(Plan):
         return (a.V * a.n * prime_from(a.V) ** a.n).bit_length()
 
     @property
-    def id_bits_limit(self) -> int:
-        """Bits that a key may have in float64."""
-        return BITS
-
-    @property
     def peak_bytes(self) -> int:
         """About what building needs: weights twice, the table and its keys."""
         a = self.averaging
-        return 3 * self.stored_bytes + self.rows * 8 * (6 * a.d + 10)
+        return 3 * self.stored_bytes + lookup_rows(a) * 8 * (6 * a.d + 10)
 
-    def _remarks(self) -> list[tuple[str, str]]:
-        return [
-            ("of them with attention", "1"),
-            ("ramp width", f"{_power(self.averaging.ramp)}"),
-        ]
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """The stages and the ramps."""
+        yield from super().rows()
+        yield "ramp width", _power(self.averaging.ramp)
+
+    def tabulate(self, target: Target, progress: Progress = no_progress) -> Table:
+        """The target at the centre of every cell, or of one of each orbit."""
+        if self.positional:
+            return piecewise_constant(self.shape, target, progress, positional=True)
+        return all_multisets(self.shape, target, progress)
+
+    def build(self, target: Target, progress: Progress = no_progress) -> Network:
+        """The network that computes the table of the target."""
+        return self.network(self.tabulate(target, progress), progress)
+
+    def network(self, table: Table, progress: Progress = no_progress) -> Network:
+        """The network that computes a table."""
+        progress("build: averaging attention", 0, len(self.stages))
+        return Network(
+            architecture=self.architecture,
+            stages=tuple(averaging_stages(self.averaging, table)),
+            construction=description(self.averaging, self.target),
+            registers=read_in_out(self.averaging),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
         return super().to_json() | {
             "theorem": "Averaging",
             "paper": "everyformer",
-            "method": "averaging",
             "variant": self.averaging.variant,
             "positional": self.averaging.positional,
             "ramp_width": str(self.averaging.ramp),
@@ -170,20 +176,37 @@ class AveragingPlan(Plan):
         return wrong
 
 
-def _equivariant_objections(a: Averaging, given: str, bits: int) -> list[str]:
+def description(a: AveragingSizes, target: str) -> Construction:
+    """What is known of the network besides its weights."""
+    return Construction(
+        theorem="Averaging",
+        target=target,
+        grid=a.K,
+        lows=a.grid.box.lows,
+        highs=a.grid.box.highs,
+        id_direction=tuple(int(v) for v in a.layout.vector(C=1)),
+        id_low=Fraction(0),
+        id_high=Fraction(a.largest_key + 1),
+        ramp_width=a.ramp,
+        sharpness=Fraction(0),
+        reach=0,
+        paper="everyformer",
+    )
+
+
+def _equivariant_objections(a: AveragingSizes, given: str, bits: int) -> list[str]:
     wrong: list[str] = []
     q = prime_from(a.V)
     if a.n > 1 and q**a.n > MAX_STEPS and (a.n + 1) ** (a.V - 2) > MAX_STEPS:
         wrong.append(
             f"{given} has {a.V} symbols; a Bose-Chowla set for {a.n} of them takes "
             f"{q}^{a.n} = {float(q**a.n):.3g} steps to find, more than {MAX_STEPS:.0e}. "
-            "Use a coarser grid, or positions (positional=True, --positional)"
+            "Use a coarser grid, or positions (positional=True)"
         )
     elif Fraction(a.n + 4, 2**53) * a.largest_key >= TOLERATED or bits > BITS:
         wrong.append(
             f"{given} has keys of {bits} bits, which float64 rounds by more than the "
-            "look-up tolerates. Use a coarser grid, or positions (positional=True, "
-            "--positional)"
+            "look-up tolerates. Use a coarser grid, or positions (positional=True)"
         )
     if log2(a.V / a.ramp) > BITS:
         wrong.append(
@@ -197,14 +220,14 @@ def _power(ramp: Fraction) -> str:
     return f"2^-{ramp.denominator.bit_length() - 1}"
 
 
-def lookup_rows(a: Averaging) -> int:
+def lookup_rows(a: AveragingSizes) -> int:
     """n K^N keys; V binom(V + n - 2, n - 1) in the equivariant case."""
     if a.positional:
         return a.n * a.sequences
     return a.V * comb(a.V + a.n - 2, a.n - 1)
 
 
-def hidden_units(a: Averaging) -> dict[str, int]:
+def hidden_units(a: AveragingSizes) -> dict[str, int]:
     """Hidden units of each feed-forward stage."""
     n, d, K, V = a.n, a.d, a.K, a.V
     if not a.positional:
@@ -274,13 +297,13 @@ def plan_averaging(
         )
         raise GridError(msg)
     n, d, K = target.seq_len, target.d_model, shape.cells
-    a = Averaging(shape, positional, variant, ramp_width(n, d, K, p, variant))
+    a = AveragingSizes(shape, positional, variant, ramp_width(n, d, K, p, variant))
     units = hidden_units(a)
     stages = [
         StageCount(name, -(-count // NARROW) if variant == "narrow" else 1, False, count)
         for name, count in units.items()
     ]
-    stages.insert(-1, StageCount("sum", 1, False, 2))
+    stages.insert(-1, StageCount("sum", 1, False, 2, "attention"))
     architecture = ArchitectureSpec(
         seq_len=n,
         d_model=d,
@@ -292,6 +315,4 @@ def plan_averaging(
         positional=False,
         width=a.layout.width,
     )
-    theorem = "Theorem 3" if positional else "Theorem 2"
-    constants = Constants(shape, theorem, softened=True, spacing=K + 1)
-    return AveragingPlan(target.name, constants, architecture, tuple(stages), a)
+    return AveragingPlan(target.name, shape, architecture, tuple(stages), None, a)

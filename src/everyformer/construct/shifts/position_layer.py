@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from everyformer.construct.constants import Constants
-from everyformer.construct.step import Step, cite
+from everyformer.construct.shifts.constants import Constants
+from everyformer.construct.shifts.step import Step, cite
 from everyformer.model.stacks import AttentionStack, Stage
 from everyformer.numerics.kinds import NumberKind
 from everyformer.papers import LUO2022, implements

@@ -25,7 +25,7 @@ from typing import Literal
 
 import numpy as np
 
-from everyformer.construct.codes import bose_chowla
+from everyformer.construct.averaging.codes import bose_chowla
 from everyformer.construct.sizes import Sizes
 from everyformer.construct.staircase import Layout, Units, lookup, staircase
 from everyformer.construct.table import Table
@@ -46,7 +46,7 @@ GUARD = Fraction(1, 4)
 
 
 @dataclass(frozen=True)
-class Averaging(Sizes):
+class AveragingSizes(Sizes):
     """Sizes and constants of the construction.
 
     Attributes:
@@ -102,7 +102,7 @@ class Averaging(Sizes):
         return NARROW if self.variant == "narrow" else None
 
 
-def read_in_out(a: Averaging) -> Registers:
+def read_in_out(a: AveragingSizes) -> Registers:
     """data_i = (x_i - low_i)/width_i, plus j (1 + 1/K) where there are positions; pos = j.
 
     Were positions 1 apart, the upper edge of position j would be the lower edge of position
@@ -121,7 +121,7 @@ def read_in_out(a: Averaging) -> Registers:
     return Registers(W_in, start, a.out)
 
 
-def thresholds(a: Averaging) -> np.ndarray:
+def thresholds(a: AveragingSizes) -> np.ndarray:
     """theta_m, m = 1 .. nK - 1 (K - 1 without positions), between plateaus of data_i.
 
         theta_m = (m + floor(m/K))/K - 3 rho/4   between the cells of a position
@@ -140,7 +140,7 @@ def thresholds(a: Averaging) -> np.ndarray:
     return np.array([float(theta) for theta in found])
 
 
-def digits(a: Averaging) -> Units:
+def digits(a: AveragingSizes) -> Units:
     """FFN-1: a staircase in t = data_i for each i, written to A.
 
     Value on plateau m = 0 .. nK - 1: (m mod K) K^(i + d floor(m/K)). Off the ramps A_j =
@@ -158,13 +158,13 @@ def digits(a: Averaging) -> Units:
     )
 
 
-def _place_values(a: Averaging, i: int) -> np.ndarray:
+def _place_values(a: AveragingSizes, i: int) -> np.ndarray:
     """(m mod K) K^(i + d floor(m/K)) for m = 0 .. nK - 1, as float64, shape (nK, 1)."""
     values = [m % a.K * a.K ** (i + a.d * (m // a.K)) for m in range(a.n * a.K)]
     return np.array([[float(value)] for value in values])
 
 
-def whole_digits(a: Averaging) -> Units:
+def whole_digits(a: AveragingSizes) -> Units:
     """FFN-1a of the two-step variant: m_i, the number of the plateau that data_i is on."""
     cells = a.n * a.K
     return Units.together(
@@ -179,7 +179,7 @@ def whole_digits(a: Averaging) -> Units:
     )
 
 
-def placed_digits(a: Averaging) -> Units:
+def placed_digits(a: AveragingSizes) -> Units:
     """FFN-1b of the two-step variant: m_i to (m_i mod K) K^(i + d floor(m_i/K))."""
     return Units.together(
         lookup(
@@ -193,7 +193,7 @@ def placed_digits(a: Averaging) -> Units:
     )
 
 
-def symbols(a: Averaging) -> Units:
+def symbols(a: AveragingSizes) -> Units:
     """FFN-a: S = sum_i k_i K^i, a staircase in each data_i with the values m K^i."""
     return Units.together(
         staircase(
@@ -207,7 +207,7 @@ def symbols(a: Averaging) -> Units:
     )
 
 
-def symbol_codes(a: Averaging) -> Units:
+def symbol_codes(a: AveragingSizes) -> Units:
     """FFN-b: A = phi(S). 2 (V - 1) hidden units."""
     values = a.code.astype(np.float64)[:, None]
     reads, writes = a.layout.vector(S=1), a.layout.rows("A")
@@ -231,7 +231,7 @@ def averaging_sum(layout: Layout, n: int, into: str = "C") -> AttentionStack:
     )
 
 
-def look_up(a: Averaging, table: Table) -> Units:
+def look_up(a: AveragingSizes, table: Table) -> Units:
     """FFN-2: the value of key C + K^N pos; of V C + S in the equivariant case.
 
     The table of the equivariant case has one row for each multiset of columns; every
@@ -247,7 +247,7 @@ def look_up(a: Averaging, table: Table) -> Units:
     return lookup(reads, a.out, keys, values[first], LOOKUP_RAMP)
 
 
-def table_keys(a: Averaging, columns: np.ndarray) -> np.ndarray:
+def table_keys(a: AveragingSizes, columns: np.ndarray) -> np.ndarray:
     """The key of every token of sequences of columns, (count, n) to (count, n)."""
     if a.positional:
         places = np.array([a.V**j for j in range(a.n)])
@@ -257,7 +257,7 @@ def table_keys(a: Averaging, columns: np.ndarray) -> np.ndarray:
     return a.V * total + columns
 
 
-def averaging_stages(a: Averaging, table: Table) -> Iterator[Stage]:
+def averaging_stages(a: AveragingSizes, table: Table) -> Iterator[Stage]:
     """All stages, in order. The wide variants have attention and look-up in one block."""
     r = a.d_ff
     if not a.positional:

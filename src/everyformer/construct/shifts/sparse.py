@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from everyformer.construct.contextual import id_heads
-from everyformer.construct.sparse_constants import SparseConstants
-from everyformer.construct.step import Step
+from everyformer.construct.shifts.contextual import id_heads
+from everyformer.construct.shifts.sparse_constants import SparseConstants
+from everyformer.construct.shifts.step import Step
 from everyformer.construct.table import Table
 from everyformer.model.stacks import Stage
 from everyformer.numerics.kinds import NumberKind

@@ -1,17 +1,21 @@
 """What a softmax partition of unity will cost, and which lattice meets a tolerance."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from everyformer.certify.bound import Bound
-from everyformer.certify.lattice import Partition
+from everyformer.certify.lattice import Partition as Lattice
 from everyformer.certify.lattice_field import BOXES, MAX_CELLS
-from everyformer.certify.partition_choice import (
+from everyformer.construct.grid_plan import GridPlan, StageCount
+from everyformer.construct.method import format_count
+from everyformer.construct.partition.anchors import anchor_table
+from everyformer.construct.partition.choice import (
     DECAYS,
     MARGINS,
     MAX_ANCHORS,
@@ -19,13 +23,19 @@ from everyformer.certify.partition_choice import (
     TracedBounds,
     choose,
 )
-from everyformer.construct.budget import is_number
-from everyformer.construct.certificates import Knowledge, check_knowledge
-from everyformer.construct.constants import Constants
-from everyformer.construct.partition import Anchored
-from everyformer.construct.plan import Plan, StageCount, format_count
+from everyformer.construct.partition.layers import (
+    Anchored,
+    partition_stages,
+    read_in_out,
+)
+from everyformer.construct.problem import is_number
+from everyformer.construct.table import Table
+from everyformer.construct.table_error import TableErrors
 from everyformer.errors import CertificateError, GridError, TargetError
 from everyformer.model.architecture import ArchitectureSpec
+from everyformer.model.construction import Construction
+from everyformer.model.forward import Progress, no_progress
+from everyformer.model.network import Network
 from everyformer.targets.box import Grid
 from everyformer.targets.target import Target
 
@@ -40,23 +50,31 @@ Settings = tuple[tuple[Fraction, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class PartitionPlan(Plan):
+class PartitionPlan(GridPlan):
     """The cost of a softmax partition of unity by formula.
 
     Attributes:
-        partition: K, D, the margin and the box.
+        lattice: K, D, the margin and the box.
         p: The exponent; None for the supremum.
         bound: A bound on d_p(f, g) of a network that does as planned, rounding included;
             None where nothing is known of f.
         clipped: Whether anchors beyond the domain hold f at the nearest point of it.
-        knowledge: How f is known to the bound.
+        traced: Whether the bound knows f by its expression.
     """
 
-    partition: Partition
+    lattice: Lattice
     p: Fraction | None
     bound: Bound | None
     clipped: bool
-    knowledge: Knowledge
+    traced: bool
+
+    id_bits_limit: ClassVar[int] = BITS
+    room: ClassVar[Fraction] = Fraction(1)
+
+    @property
+    def positional(self) -> bool:
+        """Tokens know their positions, which choose the entries that they keep."""
+        return True
 
     @property
     def label(self) -> str:
@@ -71,22 +89,7 @@ class PartitionPlan(Plan):
     @property
     def prefix_tokens(self) -> int:
         """P, tokens before the sequence; each is one anchor."""
-        return self.partition.anchors
-
-    @property
-    def is_vacuous(self) -> bool:
-        """Never: there are no cells to give up."""
-        return False
-
-    @property
-    def gives_up_repeated(self) -> bool:
-        """Never: equal columns are as good as others."""
-        return False
-
-    @property
-    def ramp_share(self) -> Fraction:
-        """There are no ramps."""
-        return Fraction(0)
+        return self.lattice.anchors
 
     @property
     def blocks(self) -> int:
@@ -94,14 +97,9 @@ class PartitionPlan(Plan):
         return 3
 
     @property
-    def attention_layers(self) -> int:
-        """The sum, and the average over anchors."""
-        return 2
-
-    @property
     def parameters(self) -> int:
         """Numbers that are stored: prefix tokens, read-in, read-out and four layers."""
-        n, d, N = self.constants.n, self.constants.d, self.partition.size
+        n, d, N = self.shape.seq_len, self.shape.d_model, self.lattice.size
         w = self.architecture.inner_width
         attention = (4 * w + 1) * (N + N + 1)
         feed_forward = (2 * w + 1) * (N + 2 * N) + 2 * w
@@ -110,24 +108,14 @@ class PartitionPlan(Plan):
     @property
     def nonzeros_limit(self) -> int:
         """Numbers that the construction may set."""
-        n, d, N = self.constants.n, self.constants.d, self.partition.size
+        n, d, N = self.shape.seq_len, self.shape.d_model, self.lattice.size
         around = self.prefix_tokens * (2 * N + 1) + n * (d + 2) + 2 * d + N
         return around + sum(stage.nonzeros for stage in self.stages)
 
     @property
-    def stored_bytes(self) -> int:
-        """Bytes of the stored float64 weights."""
-        return 8 * self.parameters
-
-    @property
     def id_bits(self) -> int:
         """There are no ids: bits of the largest score, before the point."""
-        return math.ceil(3 * self.partition.logit_size).bit_length()
-
-    @property
-    def id_bits_limit(self) -> int:
-        """Bits that a score may have in float64."""
-        return BITS
+        return math.ceil(3 * self.lattice.logit_size).bit_length()
 
     @property
     def multiply_adds(self) -> int:
@@ -136,7 +124,7 @@ class PartitionPlan(Plan):
         Prefix tokens need not attend (`model.prefix`), so n (n + P) scores and averages of
         N + 1 and N entries remain in the second attention, and of N in the first.
         """
-        n, N, w = self.constants.n, self.partition.size, self.architecture.inner_width
+        n, N, w = self.shape.seq_len, self.lattice.size, self.architecture.inner_width
         layers = n * w * (4 * (2 * N + 1) + 6 * N)
         return layers + n * (n + self.prefix_tokens) * (4 * N + 1)
 
@@ -146,48 +134,89 @@ class PartitionPlan(Plan):
 
         Weights three times; f, its slopes and curves on every box that is enclosed.
         """
-        N = self.partition.size
-        cells = (self.partition.grid.cells + 2 * self.partition.margin) ** N
+        N = self.lattice.size
+        cells = (self.lattice.grid.cells + 2 * self.lattice.margin) ** N
         jets = N * (1 + N + N * (N + 1) // 2)
         prove = max(cells, min(BOXES, cells * 8**N)) * jets * 2 * 8 * 3
         return 3 * self.stored_bytes + prove
 
     def objections(self) -> list[str]:
         """Why the lattice cannot work, if it cannot."""
-        lattice = self.partition
+        lattice = self.lattice
         cells = lattice.grid.cells + 2 * lattice.margin
         if cells**lattice.size <= MAX_CELLS:
             return []
         return [
-            f"n={self.constants.n}, d={self.constants.d}, grid={lattice.grid.cells}, "
+            f"n={self.shape.seq_len}, d={self.shape.d_model}, grid={lattice.grid.cells}, "
             f"margin={lattice.margin} makes {format_count(self.prefix_tokens)} prefix "
             f"tokens and {cells}^{lattice.size} cells on which f is enclosed, more than "
             f"{format_count(MAX_CELLS)}. Use a coarser grid, or another method"
         ]
 
-    def _remarks(self) -> list[tuple[str, str]]:
-        lattice = self.partition
+    def planned_bound(self, errors: TableErrors | None) -> Bound | None:
+        """The bound that chose the lattice; rounding is in it."""
+        return self.bound
+
+    def known(self, target: Target) -> Target:
+        """f as the bound knows it."""
+        return target if self.traced else target.untraced()
+
+    def tabulate(self, target: Target, progress: Progress = no_progress) -> Table:
+        """The target at every anchor."""
+        return anchor_table(Anchored(self.lattice), target, progress, clip=self.clipped)
+
+    def build(self, target: Target, progress: Progress = no_progress) -> Network:
+        """The network whose prefix tokens hold the target at the anchors."""
+        return self.network(self.tabulate(target, progress), progress)
+
+    def network(self, table: Table, progress: Progress = no_progress) -> Network:
+        """The network whose prefix tokens hold a table."""
+        progress("build: softmax partition of unity", 0, len(self.stages))
+        anchored = Anchored(self.lattice)
+        return Network(
+            architecture=self.architecture,
+            stages=tuple(partition_stages(anchored, table.values)),
+            construction=self._description(),
+            registers=read_in_out(anchored, table.values),
+        )
+
+    def _description(self) -> Construction:
+        box = self.shape.box
+        return Construction(
+            theorem="Partition",
+            target=self.target,
+            grid=self.grid,
+            lows=box.lows,
+            highs=box.highs,
+            id_direction=(0,) * self.architecture.inner_width,  # there are no ids
+            id_low=Fraction(0),
+            id_high=Fraction(1),
+            ramp_width=Fraction(0),
+            sharpness=self.lattice.D * self.grid**2,
+            reach=0,
+            paper="everyformer",
+        )
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """The stages, the lattice and the bound."""
+        yield from super().rows()
+        lattice = self.lattice
         bound = "unknown" if self.bound is None else self.bound.format_value()
         norm = "sup norm" if self.p is None else f"p = {self.p}"
-        rows = [
-            ("of them with attention", str(self.attention_layers)),
-            ("prefix tokens", format_count(self.prefix_tokens)),
-            ("decay D, margin m", f"{lattice.D}, {lattice.margin}"),
-            (f"planned bound, {norm}", bound),
-        ]
+        yield "prefix tokens", format_count(self.prefix_tokens)
+        yield "decay D, margin m", f"{lattice.D}, {lattice.margin}"
+        yield f"planned bound, {norm}", bound
         if self.clipped:
-            rows.append(("f beyond its domain", "clipped: first order near faces"))
-        return rows
+            yield "f beyond its domain", "clipped: first order near faces"
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
         return super().to_json() | {
             "theorem": "Partition",
             "paper": "everyformer",
-            "method": "partition",
             "prefix_tokens": self.prefix_tokens,
-            "decay": str(self.partition.D),
-            "margin": self.partition.margin,
+            "decay": str(self.lattice.D),
+            "margin": self.lattice.margin,
             "clipped": self.clipped,
             "p": "inf" if self.p is None else str(self.p),
             "planned_bound": None if self.bound is None else self.bound.format_value(),
@@ -200,10 +229,8 @@ def plan_partition(
     *,
     tol: Fraction | None = None,
     p: Fraction | None = Fraction(2),
-    positional: bool | None = None,
     decay: int | float | Fraction | None = None,
     margin: int | None = None,
-    knowledge: Knowledge = "auto",
     max_anchors: int = MAX_ANCHORS,
 ) -> PartitionPlan:
     """The lattice of a partition of unity and what its network costs; nothing is built.
@@ -214,50 +241,34 @@ def plan_partition(
         tol: the distance d_p(f, g) allowed: the fewest anchors are taken whose proved
             bound meets it.
         p: The exponent; None for the supremum.
-        positional: The network has positions; False is refused.
         decay: D; by default the best of a few values.
         margin: m, steps of the lattice beyond the domain; likewise.
-        knowledge: f by its expression, by its declared modulus, or whichever there is.
         max_anchors: With tol: more prefix tokens are not allowed.
 
     Raises:
         GridError: If a setting makes no sense.
         TargetError: If a tolerance is given and nothing is known of the target.
-        CertificateError: If it is not known in the way asked for.
         ToleranceError: If no lattice with so few anchors meets the tolerance.
     """
-    settings = _settings(target, decay, margin, positional)
-    check_knowledge(target, knowledge)
+    settings = _settings(decay, margin)
     if (grid is None) == (tol is None):
         msg = f"Give either grid or tol; got grid={grid!r} and tol={tol!r}."
         raise GridError(msg)
     if tol is not None:
-        found = _chosen(target, tol, p, settings, knowledge, max_anchors)
+        found = _chosen(target, tol, p, settings, max_anchors)
     else:
         assert grid is not None, "either grid or tol is given"  # noqa: S101
         Grid(grid, target.seq_len, target.domain)
-        found = _best(target, grid, p, settings, knowledge)
+        found = _best(target, grid, p, settings)
     return _plan(target, found, p)
 
 
-def _settings(
-    target: Target,
-    decay: int | float | Fraction | None,
-    margin: int | None,
-    positional: bool | None,
-) -> Settings:
+def _settings(decay: int | float | Fraction | None, margin: int | None) -> Settings:
     """Values of D and margins to try.
 
     Raises:
         GridError: If one of them is none.
     """
-    if positional is False:
-        msg = (
-            "positional=False with method='partition': its tokens know their positions, "
-            "which choose the entries that they keep. Leave positional out; for a network "
-            "that is permutation equivariant by construction use method='averaging'."
-        )
-        raise GridError(msg)
     if margin is not None and not (type(margin) is int and 1 <= margin <= 64):
         msg = f"margin={margin!r} is no integer from 1 to 64. Use for example margin=2."
         raise GridError(msg)
@@ -281,17 +292,15 @@ def _settings(
 class _Found:
     """A lattice, its bound if there is one, and how f is known and extended."""
 
-    partition: Partition
+    lattice: Lattice
     bound: Bound | None
     clipped: bool
-    knowledge: Knowledge
+    traced: bool
 
 
-def _prover(
-    target: Target, p: Fraction | None, knowledge: Knowledge
-) -> TracedBounds | DeclaredBounds | None:
+def _prover(target: Target, p: Fraction | None) -> TracedBounds | DeclaredBounds | None:
     """Bounds from what is known of f; None if nothing is."""
-    if knowledge != "modulus" and target.expression is not None:
+    if target.expression is not None:
         return TracedBounds(target.expression, p, run=True)
     whole = max(target.domain.widths)
     if target.modulus_of_continuity(whole / 2) is None:
@@ -315,11 +324,10 @@ def _chosen(
     tol: Fraction,
     p: Fraction | None,
     settings: Settings,
-    knowledge: Knowledge,
     max_anchors: int,
 ) -> _Found:
     """The lattice for a tolerance."""
-    prove = _prover(target, p, knowledge)
+    prove = _prover(target, p)
     if prove is None:
         msg = (
             f"tol={float(tol):g} was asked for {target.name}, which declares neither "
@@ -340,10 +348,10 @@ def _chosen(
         )
     except CertificateError:
         declared = target.modulus_of_continuity(Fraction(1)) is not None
-        if knowledge == "auto" and isinstance(prove, TracedBounds) and declared:
-            return _chosen(target, tol, p, settings, "modulus", max_anchors)
+        if target.expression is not None and declared:
+            return _chosen(target.untraced(), tol, p, settings, max_anchors)
         raise
-    return _found(prove, choice.partition, choice.bound)
+    return _found(prove, choice.lattice, choice.bound)
 
 
 @lru_cache(maxsize=256)
@@ -352,40 +360,38 @@ def _best(
     grid: int,
     p: Fraction | None,
     settings: Settings,
-    knowledge: Knowledge,
 ) -> _Found:
     """The best of some values of D and margins for a grid."""
     decays, margins = settings
+    traced = target.expression is not None
     shape = Grid(grid, target.seq_len, target.domain)
     margins = margins[:1]  # one more anchor a side is no better where D is right
-    lattices = [Partition(shape, D, margins[0]) for D in decays]
+    lattices = [Lattice(shape, D, margins[0]) for D in decays]
     cells = (grid + 2 * margins[0]) ** lattices[0].size
-    prove = _prover(target, p, knowledge) if cells <= MAX_CELLS else None
+    prove = _prover(target, p) if cells <= MAX_CELLS else None
     if prove is None:
-        return _Found(lattices[len(lattices) // 2], None, True, knowledge)
+        return _Found(lattices[len(lattices) // 2], None, True, traced)
     try:
         bounds = prove(lattices, BOXES)
     except CertificateError:
-        if knowledge == "auto" and target.modulus_of_continuity(Fraction(1)) is not None:
-            return _best(target, grid, p, settings, "modulus")
-        return _Found(lattices[len(lattices) // 2], None, True, knowledge)
+        if traced and target.modulus_of_continuity(Fraction(1)) is not None:
+            return _best(target.untraced(), grid, p, settings)
+        return _Found(lattices[len(lattices) // 2], None, True, traced)
     pairs = zip(lattices, bounds, strict=True)
-    partition, bound = min(pairs, key=lambda pair: pair[1].value)
-    return _found(prove, partition, bound)
+    lattice, bound = min(pairs, key=lambda pair: pair[1].value)
+    return _found(prove, lattice, bound)
 
 
-def _found(
-    prove: TracedBounds | DeclaredBounds, partition: Partition, bound: Bound
-) -> _Found:
+def _found(prove: TracedBounds | DeclaredBounds, lattice: Lattice, bound: Bound) -> _Found:
     """With whether f is clipped: a declared one always is, known on the domain alone."""
     if isinstance(prove, DeclaredBounds):
-        return _Found(partition, bound, True, "modulus")
-    return _Found(partition, bound, prove.field(partition)[1], "expression")
+        return _Found(lattice, bound, clipped=True, traced=False)
+    return _Found(lattice, bound, prove.field(lattice)[1], traced=True)
 
 
 def _plan(target: Target, found: _Found, p: Fraction | None) -> PartitionPlan:
-    partition = found.partition
-    n, d, N = target.seq_len, target.d_model, partition.size
+    lattice = found.lattice
+    n, d, N = target.seq_len, target.d_model, lattice.size
     architecture = ArchitectureSpec(
         seq_len=n,
         d_model=d,
@@ -395,24 +401,24 @@ def _plan(target: Target, found: _Found, p: Fraction | None) -> PartitionPlan:
         normaliser="softmax",
         activation="relu",
         positional=False,
-        width=Anchored(partition).layout.width,
-        num_prefix=partition.anchors,
+        width=Anchored(lattice).layout.width,
+        num_prefix=lattice.anchors,
     )
-    constants = Constants(partition.grid, "Theorem 3", softened=True, spacing=1)
     stages = (
         StageCount("slots", 1, False, 4 * N),
-        StageCount("sum", 1, False, 2 * N),
-        StageCount("average", 1, False, 4 * N + 2),
+        StageCount("sum", 1, False, 2 * N, "attention"),
+        StageCount("average", 1, False, 4 * N + 2, "attention"),
         StageCount("select", 1, False, 7 * N),
     )
     return PartitionPlan(
         target.name,
-        constants,
+        lattice.grid,
         architecture,
         stages,
-        partition,
+        None,
+        lattice,
         p,
         found.bound,
         found.clipped,
-        found.knowledge,
+        found.traced,
     )

@@ -3,8 +3,7 @@
 import numpy as np
 
 from everyformer.certify.lattice import clipped
-from everyformer.construct.partition import Anchored
-from everyformer.construct.partition_plan import PartitionPlan
+from everyformer.construct.partition.layers import Anchored
 from everyformer.construct.table import Table
 from everyformer.errors import TargetError
 from everyformer.model.forward import Progress, no_progress
@@ -15,13 +14,19 @@ NOTHING = 2.0**-90
 
 
 def anchor_table(
-    plan: PartitionPlan, target: Target, progress: Progress = no_progress
+    a: Anchored, target: Target, progress: Progress = no_progress, *, clip: bool
 ) -> Table:
     """f at every anchor, on the margin too.
 
     Beyond its domain a traced f is what its program says: the bound is proved for that
-    program, and an extension of f is as good as another. If the plan clips, and for an f
-    that cannot be traced, anchors on the margin hold f at the nearest point of the domain.
+    program, and an extension of f is as good as another.
+
+    Args:
+        a: The lattice.
+        target: f.
+        progress: Called as progress(what, done, total).
+        clip: Whether anchors on the margin hold f at the nearest point of the domain; they
+            do for an f that cannot be traced.
 
     Returns:
         Column numbers of the lattice's own K + 1 + 2m points an axis, and values (P, n, d).
@@ -29,16 +34,16 @@ def anchor_table(
     Raises:
         TargetError: If f returns something impossible.
     """
-    a = Anchored(plan.partition)
-    progress("evaluate the target", 0, plan.prefix_tokens)
+    anchors = a.lattice.anchors
+    progress("evaluate the target", 0, anchors)
     if target.expression is None:
         values = target(a.points(clipped=True))
-    elif plan.clipped:
+    elif clip:
         inside = clipped(target.expression, target.domain)
         values = inside(a.points(clipped=True))
     else:
         values = target.expression(a.points())
-    progress("evaluate the target", plan.prefix_tokens, plan.prefix_tokens)
+    progress("evaluate the target", anchors, anchors)
     finite = np.isfinite(values).all(axis=(-2, -1))
     if not finite.all():
         point = a.points()[int(np.argmin(finite))].tolist()
@@ -48,6 +53,6 @@ def anchor_table(
         )
         raise TargetError(msg)
     values = np.where(np.abs(values) < NOTHING, 0.0, values)
-    side = plan.grid + 1 + 2 * plan.partition.margin
+    side = a.lattice.grid.cells + 1 + 2 * a.lattice.margin
     numbers = np.indices((side,) * a.N).reshape(a.N, -1).T.reshape(-1, a.n, a.d)
     return Table(numbers @ side ** np.arange(a.d), values)

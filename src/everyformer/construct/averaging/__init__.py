@@ -1,0 +1,1 @@
+"""One attention layer whose softmax is a plain mean."""

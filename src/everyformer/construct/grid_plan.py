@@ -1,0 +1,253 @@
+"""Plans of methods that divide the domain into K cells per axis; and their search."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import factorial
+from typing import Any, ClassVar, Literal
+
+from everyformer.certify.bound import Bound
+from everyformer.construct.method import (
+    Count,
+    Plan,
+    as_text,
+    format_count,
+    plan_table,
+    refusal,
+)
+from everyformer.construct.problem import Problem
+from everyformer.construct.table import Table
+from everyformer.construct.table_error import TableErrors
+from everyformer.model.architecture import ArchitectureSpec
+from everyformer.model.forward import Progress, no_progress
+from everyformer.papers import YUN2020, implements
+from everyformer.targets.box import Grid
+from everyformer.targets.target import Target
+
+LayerKind = Literal["feed-forward", "attention", "positions"]
+"""A feed-forward layer, a plain attention layer, or one that makes positions."""
+
+
+@dataclass(frozen=True)
+class StageCount:
+    """Layers of one stage.
+
+    Attributes:
+        name: The stage.
+        layers: How many.
+        in_paper: True for stages of the paper, False for those that close its gaps.
+        nonzeros: Numbers that are not zero in one layer, at most.
+        kind: What its layers are.
+    """
+
+    name: str
+    layers: int
+    in_paper: bool
+    nonzeros: int
+    kind: LayerKind = "feed-forward"
+
+
+@dataclass(frozen=True)
+class GridPlan(Plan, ABC):
+    """The cost of a construction on a grid, by formula.
+
+    Attributes:
+        target: Name of the target.
+        shape: n, d, K and the box.
+        architecture: The class of the network.
+        stages: Layers of each stage.
+        remark: What a reader should know of how this plan came about.
+    """
+
+    target: str
+    shape: Grid
+    architecture: ArchitectureSpec
+    stages: tuple[StageCount, ...]
+    remark: str | None
+
+    id_bits_limit: ClassVar[int]
+
+    @property
+    def grid(self) -> int:
+        """K."""
+        return self.shape.cells
+
+    @property
+    def note(self) -> str | None:
+        """What a reader should know of how this plan came about."""
+        return self.remark
+
+    @property
+    @abstractmethod
+    def positional(self) -> bool:
+        """Whether tokens know their position."""
+
+    @property
+    def blocks(self) -> int:
+        """Depth: every layer of the construction is a block of its own."""
+        return sum(stage.layers for stage in self.stages)
+
+    @property
+    def paper_layers(self) -> int:
+        """Layers that the paper's own construction has."""
+        return sum(stage.layers for stage in self.stages if stage.in_paper)
+
+    @property
+    def attention_layers(self) -> int:
+        """Blocks whose attention half is used."""
+        return sum(stage.layers for stage in self.stages if stage.kind != "feed-forward")
+
+    @property
+    def is_vacuous(self) -> bool:
+        """Whether the grid is so coarse that every cell is given up."""
+        return False
+
+    @property
+    @abstractmethod
+    def parameters(self) -> int:
+        """Numbers in all weights."""
+
+    @property
+    @abstractmethod
+    def nonzeros_limit(self) -> int:
+        """Numbers that the construction may set; more are zero if f has zeros."""
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the stored float64 weights."""
+        return 8 * self.parameters
+
+    @property
+    @abstractmethod
+    def peak_bytes(self) -> int:
+        """About what building needs."""
+
+    @property
+    @abstractmethod
+    def id_bits(self) -> int:
+        """Bits of the largest id."""
+
+    @property
+    def multiply_adds(self) -> int:
+        """Multiplications with a following addition in a run of one sequence, about."""
+        return self.shape.seq_len * self.stored_bytes // 8
+
+    @property
+    @implements(YUN2020, "Section 5.4")
+    def lower_bound(self) -> Fraction:
+        """(output dimension) x (number of cubes) / n!, or without n! with positions.
+
+        What any scheme that stores a constant for each cube must store.
+        """
+        n, d = self.shape.seq_len, self.shape.d_model
+        orders = 1 if self.positional else factorial(n)
+        return Fraction(n * d * self.shape.sequences, orders)
+
+    def count(self) -> Count:
+        """What the network costs."""
+        return Count(
+            self.blocks,
+            self.attention_layers,
+            self.parameters,
+            self.nonzeros_limit,
+            self.multiply_adds,
+            self.stored_bytes,
+            self.peak_bytes,
+            self.id_bits,
+            self.lower_bound,
+        )
+
+    @abstractmethod
+    def tabulate(self, target: Target, progress: Progress = no_progress) -> Table:
+        """The target at every point that the network tells apart."""
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """The stages."""
+        for stage in self.stages:
+            mark = "" if stage.in_paper or not self.paper_layers else " (closes a gap)"
+            yield f"layers: {stage.name}{mark}", format_count(stage.layers)
+        yield f"id bits (float64 allows {self.id_bits_limit})", str(self.id_bits)
+
+    @property
+    def heading(self) -> str:
+        """The construction, the class of the network and the sizes."""
+        n, d, K = self.shape.seq_len, self.shape.d_model, self.grid
+        return f"{self.source}, {self.architecture.class_name}\nn = {n}, d = {d}, K = {K}"
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "target": self.target,
+            "class": self.architecture.class_name,
+            "seq_len": self.shape.seq_len,
+            "d_model": self.shape.d_model,
+            "grid": self.grid,
+            "stages": {stage.name: stage.layers for stage in self.stages},
+            "paper_layers": self.paper_layers,
+            **self.count().to_json(),
+        }
+
+    def __str__(self) -> str:
+        """The table as text."""
+        return as_text(plan_table(self, self.target))
+
+
+class CellPlan(GridPlan, ABC):
+    """A plan whose network is constant on cells, off the ramps between them."""
+
+    @property
+    @abstractmethod
+    def ramp_share(self) -> Fraction:
+        """Share of the domain on which the network is between two cells."""
+
+    @property
+    def gives_up_repeated(self) -> bool:
+        """Whether nothing is promised in cells with equal columns (Proposition 4)."""
+        return False
+
+    def planned_bound(self, errors: TableErrors | None) -> Bound | None:
+        """The distance of f from its table, with ramps and the cells that are given up."""
+        if errors is None:
+            return None
+        return errors.at(self.grid).bound(
+            ramps=self.ramp_share, gives_up_repeated=self.gives_up_repeated
+        )
+
+
+Choice = bool | None
+"""With positions, without, or as the target has it."""
+
+
+def over_grids(
+    problem: Problem,
+    choices: Sequence[Choice],
+    make: Callable[[int, Choice], GridPlan],
+) -> Iterator[GridPlan]:
+    """The plan for the grid given; for a tolerance K = 2, 4, 8, ... of each choice in turn.
+
+    A choice ends with the first plan that cannot be built.
+    """
+    if problem.grid is not None:
+        yield make(problem.grid, choices[-1] if len(choices) == 1 else None)
+        return
+    for choice in choices:
+        K = 2
+        while True:
+            plan = make(K, choice)
+            if not plan.is_vacuous:
+                yield plan
+                if refusal(plan, problem.max_memory) is not None:
+                    break
+            K *= 2
+
+
+def with_or_without_positions(target: Target, positional: Choice) -> tuple[Choice, ...]:
+    """With positions or without, in the order in which a tolerance tries them.
+
+    An equivariant target gets none, unless they are asked for; where that is not good
+    enough within float64, and the choice is left open, positions are tried after that.
+    """
+    if positional is None and target.equivariant and target.seq_len > 1:
+        return (False, True)
+    return (positional,)

@@ -1,0 +1,279 @@
+"""What a construction is: a method that plans, and plans that build.
+
+    for plan in method.plans(problem):      in the order in which they are tried
+        network = plan.build(target)        explicit weights
+
+A method is a value: its settings are its fields. It lives in a folder of its own, with one
+line in `construct/registry.py`; nothing else in the library knows its name.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, ClassVar, Protocol
+
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from everyformer.certify.bound import Bound
+from everyformer.construct.problem import Problem
+from everyformer.construct.table_error import TableErrors
+from everyformer.errors import GridError, MemoryLimitError
+from everyformer.model.forward import Progress, no_progress
+from everyformer.model.network import Network
+from everyformer.targets.target import Target
+
+PROOF_CELLS = 16
+"""Cells per axis on which f is looked at for a network that has no grid."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """What a network costs, by formula, before it is built.
+
+    Attributes:
+        blocks: Depth.
+        attention_layers: Blocks whose attention half is used.
+        parameters: Numbers in all weights.
+        nonzeros_limit: Of them not zero, at most.
+        multiply_adds: Multiplications with a following addition in a run of one sequence,
+            about.
+        stored_bytes: Bytes of the weights.
+        peak_bytes: About what building needs.
+        id_bits: Bits of the largest number that names something; None without one.
+        lower_bound: What any scheme that stores a constant for each cube must store (Yun et
+            al. 2020, Section 5.4); None where there are no cubes.
+    """
+
+    blocks: int
+    attention_layers: int
+    parameters: int
+    nonzeros_limit: int
+    multiply_adds: int
+    stored_bytes: int
+    peak_bytes: int
+    id_bits: int | None = None
+    lower_bound: Fraction | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        bound = self.lower_bound
+        shown = None if bound is None else format_count(int(bound))
+        return asdict(self) | {"lower_bound": shown}
+
+
+class Plan(Protocol):
+    """A method at one size. Not all have a grid.
+
+    Attributes:
+        room: Share of a tolerance that the planned bound may use; the rest is for what it
+            leaves out, softmax and rounding.
+    """
+
+    room: ClassVar[Fraction] = 1 - Fraction(1, 128)
+
+    @property
+    def label(self) -> str:
+        """The construction in few words; plans with the same label differ in size alone."""
+        ...
+
+    @property
+    def source(self) -> str:
+        """Whose construction it is, in words."""
+        return self.label
+
+    @property
+    def heading(self) -> str:
+        """The construction and its sizes, above a table."""
+        return self.source
+
+    @property
+    def grid(self) -> int | None:
+        """K, cells per axis, if there are any."""
+        return None
+
+    @property
+    def cells(self) -> int:
+        """Cells per axis on which a proof looks at f."""
+        return self.grid or PROOF_CELLS
+
+    @property
+    def note(self) -> str | None:
+        """What a reader should know of how this plan came about."""
+        return None
+
+    def count(self) -> Count:
+        """What the network costs."""
+        ...
+
+    def objections(self) -> list[str]:
+        """Why it cannot work, if it cannot, all reasons."""
+        return []
+
+    def planned_bound(self, errors: TableErrors | None) -> Bound | None:
+        """A bound on d_p(f, g) of the network that is planned; None if there is none yet.
+
+        Args:
+            errors: How far f is from tables of its values, which all methods share; None
+                for the supremum, where tables have no bound.
+        """
+        return None
+
+    def known(self, target: Target) -> Target:
+        """The target, with what the proof may use of it."""
+        return target
+
+    def build(self, target: Target, progress: Progress = no_progress) -> Network:
+        """The weights."""
+        ...
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """What a table shows besides the count, as (quantity, value)."""
+        yield from ()
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {"construction": self.label, "grid": self.grid, **self.count().to_json()}
+
+
+class Method(Protocol):
+    """A construction and its settings.
+
+    Attributes:
+        supremum: Whether it has bounds for p = infinity.
+        default_p: The exponent of d_p unless one is given.
+        any_grid: Whether K need not be a power of two.
+    """
+
+    supremum: ClassVar[bool] = False
+    default_p: ClassVar[int | float] = 2
+    any_grid: ClassVar[bool] = False
+
+    @property
+    def title(self) -> str:
+        """The method in few words, as a comparison names it."""
+        ...
+
+    @property
+    def family(self) -> str:
+        """The title without settings that a target decides."""
+        return self.title
+
+    def plans(self, problem: Problem) -> Iterator[Plan]:
+        """Plans for a problem, in the order in which they are tried.
+
+        With a grid the first one counts. With a tolerance the first whose network is proved
+        to meet it; plans of a label go from coarse to fine, and end with one that cannot be
+        built, which says why there are no more.
+
+        Raises:
+            EveryformerError: If the settings do not go with the problem.
+        """
+        ...
+
+    @classmethod
+    def compared(cls, target: Target) -> Iterator["Method"]:
+        """The settings that a comparison tries for a target, if it needs no more input."""
+        yield from ()
+
+    def curve(self, problem: Problem, chosen: Plan) -> Iterator[Plan]:
+        """Coarser plans than the one chosen for a tolerance, for a picture."""
+        yield from ()
+
+    @classmethod
+    def studied(cls) -> Iterator[tuple[str, "Method"]]:
+        """Settings whose order of convergence is measured, with a name."""
+        yield from ()
+
+
+def refusal(plan: Plan, max_memory: int) -> str | None:
+    """Why a plan cannot be built, all reasons at once; None if it can."""
+    wrong = plan.objections()
+    if wrong:
+        return ". ".join(wrong) + "."
+    count = plan.count()
+    if count.peak_bytes <= max_memory:
+        return None
+    size = "It" if plan.grid is None else f"grid={plan.grid}"
+    return (
+        f"{size} makes {format_count(count.blocks)} blocks and needs about "
+        f"{format_bytes(count.peak_bytes)} to build, more than the limit of "
+        f"{format_bytes(max_memory)}. Use a coarser grid, or raise the limit "
+        "(max_memory in Python, --max-memory in the shell)."
+    )
+
+
+def check_feasible(plan: Plan, max_memory: int) -> None:
+    """Refuse what cannot work.
+
+    Raises:
+        GridError: If float64, or the construction itself, does not allow this size.
+        MemoryLimitError: If building would need more than `max_memory` bytes.
+    """
+    why = refusal(plan, max_memory)
+    if why is not None:
+        raise (GridError if plan.objections() else MemoryLimitError)(why)
+
+
+def plan_table(plan: Plan, name: str) -> RichTable:
+    """A plan for the terminal.
+
+    Args:
+        plan: The plan.
+        name: The target's.
+    """
+    table = RichTable(
+        title=Text(f"{name}: {plan.heading}"), title_justify="left", show_header=False
+    )
+    table.add_column("quantity")
+    table.add_column("value", justify="right")
+    count = plan.count()
+    for row in plan.rows():
+        table.add_row(*row)
+    table.add_section()
+    table.add_row("blocks", format_count(count.blocks))
+    table.add_row("of them with attention", format_count(count.attention_layers))
+    table.add_row("parameters", format_count(count.parameters))
+    table.add_row("non-zeros, at most", format_count(count.nonzeros_limit))
+    if count.lower_bound is not None:
+        ratio = float(count.parameters / count.lower_bound)
+        table.add_row("lower bound of Section 5.4", format_count(int(count.lower_bound)))
+        table.add_row("parameters / lower bound", f"{ratio:.1f}")
+    table.add_row("weights", format_bytes(count.stored_bytes))
+    table.add_row("memory while building, about", format_bytes(count.peak_bytes))
+    return table
+
+
+def as_text(table: RichTable, width: int = 72) -> str:
+    """A table without colours."""
+    console = Console(width=width, no_color=True)
+    with console.capture() as capture:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def format_count(count: int) -> str:
+    """An integer with thousands separators, or as a power of ten where that is long.
+
+    Example:
+        >>> format_count(250_075), format_count(10**40)
+        ('250,075', '1.0e+40')
+    """
+    return f"{count:,}" if count < 10**18 else f"{Decimal(count):.1e}"
+
+
+def format_bytes(count: int) -> str:
+    """Bytes in the largest unit that gives at least 1.
+
+    Example:
+        >>> format_bytes(1536), format_bytes(44_040_192)
+        ('1.5 KiB', '42.0 MiB')
+    """
+    units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+    power = min(max(count.bit_length() - 1, 0) // 10, len(units) - 1)
+    whole = count >> 10 * power
+    if whole >= 2**20:
+        return f"{format_count(whole)} {units[power]}"
+    return f"{count / 2 ** (10 * power):.1f} {units[power]}"

@@ -1,0 +1,1 @@
+"""A softmax partition of unity over anchors, which are prefix tokens."""

@@ -1,0 +1,130 @@
+"""What is to be approximated, how well, and what was tried so far."""
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from numbers import Real
+
+import numpy as np
+
+from everyformer.errors import TargetError, ToleranceError
+from everyformer.model.forward import Progress, no_progress
+from everyformer.targets.target import Target
+
+DEFAULT_MAX_MEMORY = 4 * 2**30
+"""Bytes a construction may need unless the caller allows more."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A plan that was tried, or a method that had none.
+
+    Attributes:
+        label: The construction in few words.
+        grid: K, if it has one.
+        parameters: Numbers in its weights.
+        outcome: The bound that was proved, or why there is none.
+        final: Whether finer plans of this label are not worth trying.
+    """
+
+    label: str
+    grid: int | None
+    parameters: int | None
+    outcome: str
+    final: bool = False
+
+    def __str__(self) -> str:
+        """One line."""
+        size = "" if self.grid is None else f", grid={self.grid}"
+        numbers = "" if self.parameters is None else f", {self.parameters:,} parameters"
+        return f"{self.label}{size}{numbers}: {self.outcome}"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A target and what is asked for: a grid, or a distance.
+
+    Attributes:
+        target: f.
+        p: The exponent of d_p; None for the supremum.
+        grid: K, cells per axis; or
+        tol: the distance d_p(f, g) allowed.
+        max_memory: Bytes that building may need.
+        workers: Processes on this machine, for bounds that plans need.
+        progress: Called as progress(what, done, total).
+        tried: What was tried in vain, in order.
+    """
+
+    target: Target
+    p: Fraction | None
+    grid: int | None = None
+    tol: Fraction | None = None
+    max_memory: int = DEFAULT_MAX_MEMORY
+    workers: int | None = 1
+    progress: Progress = no_progress
+    tried: list[Trial] = field(default_factory=list[Trial], compare=False)
+
+
+def exponent(p: int | float | Fraction, *, supremum: bool) -> Fraction | None:
+    """p of d_p as a rational; None for the supremum, where a method has bounds for it.
+
+    Raises:
+        ToleranceError: If p is not a number in [1, infinity) with a small denominator.
+    """
+    if supremum and p == math.inf:
+        return None
+    try:
+        given = p.item() if isinstance(p, np.generic) else p
+        found = Fraction(given) if is_number(given) else Fraction(0)
+    except (TypeError, ValueError, OverflowError):
+        found = Fraction(0)
+    if found < 1:
+        msg = (
+            f"p={p!r} is not a number >= 1. The theorems hold for 1 <= p < infinity; with "
+            "p = infinity the ramps between cells never vanish, and a bound needs a "
+            "network that varies continuously (docs/constructions/partition.md). Use for "
+            "example p=2."
+        )
+        raise ToleranceError(msg)
+    if found.denominator > 64 or found.numerator > 64 * 64:
+        msg = f"p={p!r} is not a ratio of small integers. Use for example p=2 or p=2.5."
+        raise ToleranceError(msg)
+    return found
+
+
+def check_tolerance(target: Target, tol: int | float) -> Fraction:
+    """A tolerance as a rational, 0.1 as a tenth.
+
+    Raises:
+        ToleranceError: If it is no positive number.
+        TargetError: If the target cannot be traced and declares no modulus of continuity.
+    """
+    if not is_number(tol) or not (math.isfinite(tol) and tol > 0):
+        msg = f"tol={tol!r} is not a positive number. Give one such as tol=0.1."
+        raise ToleranceError(msg)
+    if target.modulus_of_continuity(Fraction(1)) is None and target.expression is None:
+        msg = (
+            f"tol={tol:g} was asked for {target.name}, which declares neither lipschitz "
+            f"nor modulus, and cannot be traced: {target.untraceable} How fine the grid "
+            "must be cannot be known, and is never guessed from samples. Make f traceable, "
+            "declare one of the two, or choose the grid yourself (grid=...)."
+        )
+        raise TargetError(msg)
+    return Fraction(tol) if isinstance(tol, Fraction) else Fraction(str(tol))
+
+
+def is_number(value: object) -> bool:
+    """Whether this is a real number of Python or numpy; texts and truth values are not."""
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+
+
+def out_of_reach(problem: Problem) -> ToleranceError:
+    """No plan meets the tolerance: what was tried, and what to do."""
+    assert problem.tol is not None, "with a grid the first plan counts"  # noqa: S101
+    lines = [f"  {trial}" for trial in problem.tried]
+    msg = (
+        f"No network that can be built brings d_p({problem.target.name}, g) to "
+        f"tol={float(problem.tol):g}. Tried:\n" + "\n".join(lines) + "\nRaise tol, allow "
+        "more memory, or use another method."
+    )
+    return ToleranceError(msg)

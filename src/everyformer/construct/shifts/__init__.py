@@ -1,0 +1,1 @@
+"""Selective shifts: the constructions of the papers, dense, with URPE, and sparse."""
