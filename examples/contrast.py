@@ -25,7 +25,7 @@ target = ef.Target(contrast, seq_len=4, d_model=1)
 
 # %%
 if __name__ == "__main__":
-    built = ef.construct(target, grid=8, pattern=patterns.axial(2, 2))
+    built = ef.construct(target, grid=8, method=ef.SparseShifts(patterns.axial(2, 2)))
     print(built.plan)
     print(built.certificate)
     x = np.array([[0.1], [0.7], [0.4], [0.95]])  # four tokens as rows

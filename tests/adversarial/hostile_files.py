@@ -25,19 +25,23 @@ DTYPES = {"float64": "F64", "int64": "I64", "bool": "BOOL"}
 BUILDERS: dict[str, Callable[[], ef.Built]] = {
     "Theorem 2": lambda: ef.construct(centring(2), grid=2),
     "Theorem 3": lambda: ef.construct(reverse(2), grid=2),
-    "exact Theorem 2": lambda: ef.construct(centring(2), grid=2, softened=False),
-    "exact Theorem 3": lambda: ef.construct(reverse(2), grid=2, softened=False),
-    "urpe": lambda: ef.construct(reverse(2), grid=2, attention="urpe"),
+    "exact Theorem 2": lambda: ef.construct(
+        centring(2), grid=2, method=ef.SelectiveShifts(softened=False)
+    ),
+    "exact Theorem 3": lambda: ef.construct(
+        reverse(2), grid=2, method=ef.SelectiveShifts(softened=False)
+    ),
+    "urpe": lambda: ef.construct(reverse(2), grid=2, method="urpe"),
     "wide": lambda: ef.construct(reverse(2), grid=4, method="averaging"),
     "narrow": lambda: ef.construct(
-        reverse(2), grid=3, method="averaging", variant="narrow"
+        reverse(2), grid=3, method=ef.Averaging(variant="narrow")
     ),
     "two-step": lambda: ef.construct(
-        reverse(2), grid=3, method="averaging", variant="two-step"
+        reverse(2), grid=3, method=ef.Averaging(variant="two-step")
     ),
     "partition": lambda: ef.construct(reverse(1), grid=2, method="partition"),
     "sparse": lambda: ef.construct(
-        prefix_mean(3), grid=2, pattern=patterns.star(3), softened=False
+        prefix_mean(3), grid=2, method=ef.SparseShifts(patterns.star(3), softened=False)
     ),
     "declared": lambda: ef.construct(ef.Target(untraceable, 2, 1, lipschitz=1), grid=2),
 }

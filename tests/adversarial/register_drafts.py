@@ -216,7 +216,7 @@ def _whole(array: np.ndarray) -> tuple[np.ndarray, int]:
 @cache
 def built(variant: Variant = "wide", n: int = 2, d: int = 1, grid: int = 8) -> ef.Built:
     target = Target(with_positions, n, d)
-    return ef.construct(target, grid=grid, method="averaging", variant=variant)
+    return ef.construct(target, grid=grid, method=ef.Averaging(variant=variant))
 
 
 @cache

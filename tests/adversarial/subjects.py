@@ -13,21 +13,25 @@ SUBJECTS: dict[str, Build] = {
     "shifts": lambda: ef.construct(targets.centring(2, 1), grid=4),
     "shifts, d = 2": lambda: ef.construct(targets.centring(2, 2), grid=2),
     "shifts, positions": lambda: ef.construct(targets.reverse(2, 1), grid=4),
-    "shifts, exact": lambda: ef.construct(targets.centring(2, 1), grid=4, softened=False),
-    "shifts, exact, positions": lambda: ef.construct(
-        targets.reverse(2, 1), grid=3, softened=False
+    "shifts, exact": lambda: ef.construct(
+        targets.centring(2, 1), grid=4, method=ef.SelectiveShifts(softened=False)
     ),
-    "urpe": lambda: ef.construct(targets.prefix_mean(2, 1), grid=4, attention="urpe"),
-    "sparse": lambda: ef.construct(targets.reverse(3, 1), grid=2, pattern=patterns.star(3)),
+    "shifts, exact, positions": lambda: ef.construct(
+        targets.reverse(2, 1), grid=3, method=ef.SelectiveShifts(softened=False)
+    ),
+    "urpe": lambda: ef.construct(targets.prefix_mean(2, 1), grid=4, method="urpe"),
+    "sparse": lambda: ef.construct(
+        targets.reverse(3, 1), grid=2, method=ef.SparseShifts(patterns.star(3))
+    ),
     "averaging": lambda: ef.construct(targets.reverse(2, 1), grid=8, method="averaging"),
     "averaging, narrow": lambda: ef.construct(
-        targets.reverse(2, 1), grid=4, method="averaging", variant="narrow"
+        targets.reverse(2, 1), grid=4, method=ef.Averaging(variant="narrow")
     ),
     "averaging, two-step": lambda: ef.construct(
-        targets.reverse(2, 1), grid=8, method="averaging", variant="two-step"
+        targets.reverse(2, 1), grid=8, method=ef.Averaging(variant="two-step")
     ),
     "averaging, equivariant": lambda: ef.construct(
-        targets.centring(2, 1), grid=4, method="averaging", positional=False
+        targets.centring(2, 1), grid=4, method=ef.Averaging(positional=False)
     ),
     "partition": lambda: ef.construct(
         targets.soft_attention(2, 1), grid=4, method="partition"

@@ -58,7 +58,9 @@ TARGETS: dict[str, tuple[Callable[[], Target], int]] = {
 def built(name: str, softened: bool = True) -> tuple[Target, Reading]:
     make, K = TARGETS[name]
     target = make()
-    network = ef.construct(target, grid=K, softened=softened).network
+    network = ef.construct(
+        target, grid=K, method=ef.SelectiveShifts(softened=softened)
+    ).network
     with tempfile.TemporaryDirectory() as folder:
         network.save(Path(folder) / "n")
         weights = read_weights(Path(folder) / "n")

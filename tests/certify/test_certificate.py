@@ -46,7 +46,9 @@ def certified(kind: str) -> tuple[ef.Built, ef.Certificate]:
         "nothing": Target(np.floor, 2, 1, name="steps"),
         "rational": centring(2, 1),
     }
-    built = ef.construct(targets[kind], grid=4, softened=kind != "rational")
+    built = ef.construct(
+        targets[kind], grid=4, method=ef.SelectiveShifts(softened=kind != "rational")
+    )
     ways: dict[str, Knowledge] = {"lipschitz": "modulus", "modulus": "modulus"}
     return built, built.certify(knowledge=ways.get(kind, "auto"))
 

@@ -142,7 +142,9 @@ def case(size: Size, softened: bool = True, grid: int | None = None) -> Case:
     n, d, K, positional = size
     K = grid or K
     target = ef.targets.centring(n, d)
-    network = ef.construct(target, grid=K, positional=positional, softened=softened).network
+    network = ef.construct(
+        target, grid=K, method=ef.SelectiveShifts(positional=positional, softened=softened)
+    ).network
     with tempfile.TemporaryDirectory() as folder:
         network.save(Path(folder) / "n")
         weights = read_weights(Path(folder) / "n")

@@ -100,7 +100,9 @@ def rational_windows(
 @cache
 def built(n: int, d: int, K: int, positional: bool, softened: bool) -> Built:
     target = ef.targets.soft_attention(n, d)
-    return ef.construct(target, grid=K, positional=positional, softened=softened)
+    return ef.construct(
+        target, grid=K, method=ef.SelectiveShifts(positional=positional, softened=softened)
+    )
 
 
 def stages_of(made: Built) -> dict[str, StageWeights]:

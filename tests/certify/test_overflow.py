@@ -27,9 +27,11 @@ def built(kind: str) -> ef.Built:
     if kind == "averaging":
         return ef.construct(GALLERY["reverse"](2, 1), grid=4, method="averaging")
     if kind == "sparse":
-        return ef.construct(GALLERY["reverse"](3, 1), grid=2, pattern=patterns.star(3))
+        return ef.construct(
+            GALLERY["reverse"](3, 1), grid=2, method=ef.SparseShifts(patterns.star(3))
+        )
     if kind == "urpe":
-        return ef.construct(GALLERY["reverse"](2, 1), grid=4, attention="urpe")
+        return ef.construct(GALLERY["reverse"](2, 1), grid=4, method="urpe")
     name = {"theorem 2": "centring", "theorem 3": "reverse"}[kind]
     return ef.construct(GALLERY[name](2, 1), grid=4)
 

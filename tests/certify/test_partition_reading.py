@@ -31,7 +31,7 @@ TWO = Fraction(2)
 
 @lru_cache
 def built() -> ef.Built:
-    return ef.construct(TARGET, grid=K, decay=D, margin=M, method="partition")
+    return ef.construct(TARGET, grid=K, method=ef.Partition(decay=D, margin=M))
 
 
 def reading_of(
@@ -54,7 +54,7 @@ def test_everything_is_read_off_the_weights(tmp_path: Path) -> None:
 
 def test_the_float64_run_is_within_its_bound(tmp_path: Path) -> None:
     target = waves(2, 1, (-3.0, 17.0))
-    own = ef.construct(target, grid=5, decay=1.5, margin=1, method="partition")
+    own = ef.construct(target, grid=5, method=ef.Partition(decay=1.5, margin=1))
     found = reading_of(own.network, tmp_path, Grid(5, 2, target.domain))
     x = np.random.default_rng(0).uniform(-3, 17, (200, 2, 1))
     u = [[Fraction(float(v)) / 20 + Fraction(3, 20) for v in s.flat] for s in x[:3]]
@@ -308,7 +308,7 @@ def test_values_moved_together_are_refuted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("D", [1, 2, 8])
 def test_bounds_are_above_the_distance(D: int) -> None:
-    own = ef.construct(TARGET, grid=12, decay=D, margin=2, method="partition")
+    own = ef.construct(TARGET, grid=12, method=ef.Partition(decay=D, margin=2))
     gaps = errors_sampled(TARGET, lattice(TARGET, 12, D, 2))
     for p in (TWO, None):
         found = certify(own.network, TARGET, grid=12, p=p)
@@ -325,7 +325,7 @@ def test_bounds_are_above_the_distance(D: int) -> None:
 
 @pytest.mark.parametrize("p", [2, math.inf])
 def test_saved_and_verified(tmp_path: Path, p: float) -> None:
-    own = ef.construct(TARGET, tol=0.1, p=p, margin=2, method="partition")
+    own = ef.construct(TARGET, tol=0.1, p=p, method=ef.Partition(margin=2))
     own.save(tmp_path)
     found = ef.verify(tmp_path)
     assert found.verdict is ef.Verdict.PROVED
@@ -342,7 +342,7 @@ def test_saved_and_verified(tmp_path: Path, p: float) -> None:
 
 def test_a_declared_target(tmp_path: Path) -> None:
     target = sort(2)
-    own = ef.construct(target, tol=0.2, method="partition", knowledge="modulus")
+    own = ef.construct(target, tol=0.2, method="partition")
     own.save(tmp_path)
     assert own.certificate.is_conditional
     assert ef.verify(tmp_path).verdict is ef.Verdict.PROVED
@@ -355,7 +355,7 @@ def test_a_declared_target(tmp_path: Path) -> None:
 
 
 def test_shards_change_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    own = ef.construct(waves(2), grid=10, decay=1, margin=2, method="partition")
+    own = ef.construct(waves(2), grid=10, method=ef.Partition(decay=1, margin=2))
     whole = own.certify()
     monkeypatch.setattr(partition_prove, "SHARD_BOXES", 2**12)
     computing = ef.Computing(work=tmp_path / "shards")

@@ -40,7 +40,7 @@ Change = Callable[[dict[str, np.ndarray]], None]
 @cache
 def built(name: str, n: int = 3, grid: int = 2, *, softened: bool = True) -> ef.Built:
     target = GALLERY[name](n, 1)
-    return ef.construct(target, grid=grid, attention="urpe", softened=softened)
+    return ef.construct(target, grid=grid, method=ef.UrpeShifts(softened=softened))
 
 
 def stored(network: Network) -> Weights:
@@ -204,7 +204,7 @@ def test_float64_runs_reach_the_plateaus() -> None:
 def test_certificates_are_proved_and_verified(
     target: Target, arguments: dict[str, Any], tmp_path: Path
 ) -> None:
-    made = ef.construct(target, attention="urpe", **arguments)
+    made = ef.construct(target, method="urpe", **arguments)
     certificate = made.certificate
     assert certificate.verdict is Verdict.PROVED
     softened = arguments.get("softened", True)
@@ -212,7 +212,9 @@ def test_certificates_are_proved_and_verified(
     made.save(tmp_path)
     found = ef.verify(tmp_path)
     assert found.verdict is Verdict.PROVED, found.reasons
-    dense = ef.construct(target, positional=True, **arguments).certificate
+    dense = ef.construct(
+        target, method=ef.SelectiveShifts(positional=True), **arguments
+    ).certificate
     for ours, theirs in (
         (found.bound, dense.bound),
         (found.float64_bound, dense.float64_bound),
@@ -354,7 +356,7 @@ def test_later_layers_must_have_no_gain(stage_name: str, tmp_path: Path) -> None
 
 def test_a_gain_makes_every_cell_count(tmp_path: Path) -> None:
     """An equivariant f: orbits would do without a gain, and must not be used with one."""
-    made = ef.construct(soft_attention(2, 1), grid=4, attention="urpe")
+    made = ef.construct(soft_attention(2, 1), grid=4, method="urpe")
     assert made.certificate.cells["representatives"] == 16
     equivariant = ef.construct(soft_attention(2, 1), grid=4)
     assert equivariant.certificate.cells["representatives"] == 10

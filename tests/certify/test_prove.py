@@ -152,7 +152,9 @@ def test_other_domains_scale_the_bound() -> None:
 @pytest.mark.parametrize("name", ["reverse", "centring"])
 def test_a_rational_network_is_exact(name: str) -> None:
     """No softmax, no ramps, no float64: all that is left is the table."""
-    exact = ef.construct(GALLERY[name](2, 1), grid=8, softened=False).certificate
+    exact = ef.construct(
+        GALLERY[name](2, 1), grid=8, method=ef.SelectiveShifts(softened=False)
+    ).certificate
     real = ef.construct(GALLERY[name](2, 1), grid=8).certificate
     assert exact.claims == ("real",)
     assert exact.dtype == "rational"
@@ -197,7 +199,9 @@ def test_the_distance_lies_between_the_bounds(
     balls: bool,
 ) -> None:
     n, d, K = shape
-    built = ef.construct(GALLERY[name](n, d), grid=K, positional=positional)
+    built = ef.construct(
+        GALLERY[name](n, d), grid=K, method=ef.SelectiveShifts(positional=positional)
+    )
     found = proof(built, p, balls=balls)
     assert found.obstacles == ()
     sampled = p_mean(gaps(built, "literal", 1 << 12), float(p))

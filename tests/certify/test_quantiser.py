@@ -60,7 +60,9 @@ def built(name: str) -> tuple[Network, Box, int]:
         equivariant=True,
         domain=domain,
     )
-    made = ef.construct(target, grid=K, positional=positional, softened=softened)
+    made = ef.construct(
+        target, grid=K, method=ef.SelectiveShifts(positional=positional, softened=softened)
+    )
     return made.network, target.domain, K
 
 
@@ -241,9 +243,9 @@ def test_a_wider_ramp_is_found() -> None:
     """The control of the formula: ramps of 2^-10 instead of 2^-30."""
     n, d, K, *_ = CASES["Theorem 2"]
     target = ef.targets.centring(n, d)
-    exact = ef.construct(target, grid=K, softened=False).network.in_float64(
-        allow_rounding=True
-    )
+    exact = ef.construct(
+        target, grid=K, method=ef.SelectiveShifts(softened=False)
+    ).network.in_float64(allow_rounding=True)
     stage = next(stage for stage in exact.stages if stage.name == "quantise")
     assert stage.feed_forward is not None
     wide = four_relus(stage.feed_forward, 2.0**-10)

@@ -58,7 +58,9 @@ CASES: dict[str, Case] = {  # target, n, d, K, positional, softened
 def built(name: str) -> tuple[ef.Built, Target]:
     target_name, n, d, K, positional, softened = CASES[name]
     target = GALLERY[target_name](n, d)
-    made = ef.construct(target, grid=K, positional=positional, softened=softened)
+    made = ef.construct(
+        target, grid=K, method=ef.SelectiveShifts(positional=positional, softened=softened)
+    )
     return made, target
 
 
@@ -140,7 +142,9 @@ def test_boxes_and_points_beside_the_centres(positional: bool) -> None:
         equivariant=True,
         domain=WIDE,
     )
-    network = ef.construct(target, grid=4, positional=positional).network
+    network = ef.construct(
+        target, grid=4, method=ef.SelectiveShifts(positional=positional)
+    ).network
     found = reading_of(network, target, 4)
     rows = representatives(found)
     values = realise(found, rows, "float64")

@@ -28,7 +28,7 @@ TARGET = Target(with_positions, 2, 1)
 
 
 def built_with(variant: Variant = "wide", grid: int = 8) -> ef.Built:
-    return ef.construct(TARGET, grid=grid, method="averaging", variant=variant)
+    return ef.construct(TARGET, grid=grid, method=ef.Averaging(variant=variant))
 
 
 @pytest.mark.parametrize("name", sorted(GALLERY))

@@ -34,7 +34,7 @@ AXIAL = patterns.axial(2, 2)
 
 @cache
 def built(pattern: Pattern = WINDOW, K: int = 4) -> ef.Built:
-    return ef.construct(reverse(pattern.n, 1), grid=K, pattern=pattern)
+    return ef.construct(reverse(pattern.n, 1), grid=K, method=ef.SparseShifts(pattern))
 
 
 def key(network: ef.Network, stage: str, name: str) -> str:
@@ -83,14 +83,16 @@ def test_bounds_are_proved_and_hold(pattern: Pattern, tmp_path: Path) -> None:
 
 
 def test_a_tolerance_chooses_the_grid() -> None:
-    made = ef.construct(reverse(3, 1), tol=0.13, pattern=patterns.ring(3))
+    made = ef.construct(reverse(3, 1), tol=0.13, method=ef.SparseShifts(patterns.ring(3)))
     assert made.plan.grid == 4
     assert made.certificate.verdict is Verdict.PROVED
     assert made.certificate.eps == Fraction("0.13")
 
 
 def test_the_modified_network_is_proved_too() -> None:
-    made = ef.construct(reverse(4, 1), grid=2, pattern=AXIAL, softened=False)
+    made = ef.construct(
+        reverse(4, 1), grid=2, method=ef.SparseShifts(AXIAL, softened=False)
+    )
     assert made.certificate.verdict is Verdict.PROVED
     assert made.certificate.claims == ("real",)
 

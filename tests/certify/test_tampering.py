@@ -269,7 +269,9 @@ def test_noise_of_one_coordinate_in_the_other(tmp_path: Path) -> None:
 
 def test_a_jump_at_a_single_point(tmp_path: Path) -> None:
     """Two functions of Phi that cancel everywhere but on the grid: they differ there."""
-    exact = ef.construct(GALLERY["reverse"](2, 2), grid=2, softened=False)
+    exact = ef.construct(
+        GALLERY["reverse"](2, 2), grid=2, method=ef.SelectiveShifts(softened=False)
+    )
     exact.save(tmp_path)
     assert ef.verify(tmp_path).verdict is ef.Verdict.PROVED
     arrays = Arrays(exact.network)
@@ -370,7 +372,9 @@ def test_edited_claims_are_not_proved(
 
 
 def test_a_claim_about_float64_without_float64_weights(tmp_path: Path) -> None:
-    ef.construct(GALLERY["reverse"](2, 1), grid=4, softened=False).save(tmp_path)
+    ef.construct(
+        GALLERY["reverse"](2, 1), grid=4, method=ef.SelectiveShifts(softened=False)
+    ).save(tmp_path)
     edit(tmp_path, "claim", "claims", to=["real", "float64"])
     refuses(tmp_path, "bound", ef.Verdict.UNKNOWN)
 

@@ -33,13 +33,15 @@ NETWORKS: dict[str, Callable[[], Network]] = {
     "Theorem 3": lambda: ef.construct(ef.targets.reverse(2, 2), grid=2).network,
     "one token": lambda: ef.construct(ef.targets.centring(1, 2), grid=2).network,
     "rational 2": lambda: (
-        ef.construct(ef.targets.centring(2), grid=3, softened=False).network
+        ef.construct(
+            ef.targets.centring(2), grid=3, method=ef.SelectiveShifts(softened=False)
+        ).network
     ),
     "rational 3": lambda: (
         ef.construct(
             ef.Target(lambda x: x[..., ::-1, :], 2, 1, lipschitz=1, domain=[(-2, 5)]),
             grid=3,
-            softened=False,
+            method=ef.SelectiveShifts(softened=False),
         ).network
     ),
 }
@@ -274,7 +276,9 @@ def test_other_kinds_of_network_are_refused(
     normaliser: Normaliser, relu: bool, exact: bool, tmp_path: Path
 ) -> None:
     """Two of eight kinds are followed: the paper's two classes."""
-    network = ef.construct(ef.targets.reverse(2), grid=2, softened=relu).network
+    network = ef.construct(
+        ef.targets.reverse(2), grid=2, method=ef.SelectiveShifts(softened=relu)
+    ).network
     if exact:
         arrays = {k: exact_array(a) if a.dtype != bool else a for k, a in network.arrays()}
         network = network.with_arrays(arrays)

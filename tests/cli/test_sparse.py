@@ -16,7 +16,7 @@ Command = Callable[..., Any]
 def test_plan_with_a_pattern(everyformer: Command) -> None:
     arguments = ("plan", "reverse", "-n", 5, "--grid", 2, "--pattern", "star", "--width", 1)
     shown = json.loads(everyformer(*arguments, "--json").stdout)
-    plan = ef.plan(ef.targets.reverse(5, 1), 2, pattern=patterns.star(5, 1))
+    plan = ef.plan(ef.targets.reverse(5, 1), 2, method=ef.SparseShifts(patterns.star(5, 1)))
     assert shown == plan.to_json() | {"refusal": None}
     text = " ".join(everyformer(*arguments).stdout.split())
     assert "Theorem 1 of Yun et al. 2020b, own proof" in text

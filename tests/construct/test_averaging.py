@@ -152,7 +152,7 @@ def test_one_attention_layer_against_129() -> None:
 def test_plans_are_what_is_built(variant: Variant) -> None:
     for n, d, K in ((2, 1, 8), (2, 2, 3), (3, 1, 4)):
         target = Target(with_positions, n, d)
-        built = ef.construct(target, grid=K, method="averaging", variant=variant)
+        built = ef.construct(target, grid=K, method=ef.Averaging(variant=variant))
         plan, cost = built.plan, built.cost
         assert isinstance(plan, AveragingPlan)
         assert (plan.blocks, plan.parameters) == (cost.blocks, cost.parameters)
@@ -175,8 +175,7 @@ def test_the_equivariant_plan_is_what_is_built() -> None:
         built = ef.construct(
             Target(symmetric, 3, 1, equivariant=True),
             grid=8,
-            method="averaging",
-            variant=variant,
+            method=ef.Averaging(variant=variant),
         )
         assert built.plan.blocks == built.cost.blocks
         assert built.plan.parameters == built.cost.parameters
@@ -294,7 +293,7 @@ def test_other_refusals() -> None:
         ef.construct(reverse(2, 1), grid=4, variant="narrow")
     many = Target(symmetric, 8, 1, equivariant=True)
     with pytest.raises(GridError, match=r"Bose-Chowla set.*positional=True"):
-        ef.construct(many, grid=64, method="averaging", positional=False)
+        ef.construct(many, grid=64, method=ef.Averaging(positional=False))
     with pytest.raises(GridError, match="two-step' without positions"):
         plan_averaging(many, 2, variant="two-step")
     built = ef.construct(reverse(2, 1), grid=4, method="averaging")

@@ -25,7 +25,7 @@ def largest_bound(certificate: ef.Certificate) -> Fraction:
 @pytest.mark.parametrize("way", ["expression", "modulus"])
 @pytest.mark.parametrize("p", [1, 2, 2.5, Fraction(3, 2)])
 def test_tolerance_chooses_the_coarsest_dyadic_grid(p: Any, way: Knowledge) -> None:
-    built = ef.construct(reverse(2, 1), tol=0.1, p=p, knowledge=way)
+    built = ef.construct(reverse(2, 1), tol=0.1, p=p)
     certificate = built.certificate
     assert certificate.verdict is ef.Verdict.PROVED
     assert certificate.eps == Fraction("0.1")
@@ -49,7 +49,9 @@ def test_the_gallery_to_a_tolerance(name: str, tol: str, tmp_path: Path) -> None
     gap = np.square(target(x) - built.network(x)).sum(axis=(1, 2)).mean()
     assert np.sqrt(gap) <= float(tol)
     positional = built.plan.constants.positional
-    coarser = ef.construct(target, grid=built.plan.grid // 2, positional=positional)
+    coarser = ef.construct(
+        target, grid=built.plan.grid // 2, method=ef.SelectiveShifts(positional=positional)
+    )
     assert largest_bound(coarser.certificate) > Fraction(tol)
     built.save(tmp_path)
     found = ef.verify(tmp_path)
@@ -61,13 +63,13 @@ def test_the_expression_needs_no_finer_grid_than_the_modulus() -> None:
     """The slopes of f are known cell by cell; a constant holds for the worst of them."""
     grids: dict[str, int] = {}
     for way in ("expression", "modulus"):
-        built = ef.construct(Target(np.sin, 2, 1, lipschitz=2), tol=0.05, knowledge=way)
+        built = ef.construct(Target(np.sin, 2, 1, lipschitz=2), tol=0.05)
         grids[way] = built.plan.grid
     assert grids["expression"] < grids["modulus"]
 
 
 def test_a_rational_network_to_a_tolerance() -> None:
-    built = ef.construct(reverse(2, 1), tol=0.11, softened=False)
+    built = ef.construct(reverse(2, 1), tol=0.11, method=ef.SelectiveShifts(softened=False))
     assert built.plan.grid == 4
     assert built.certificate.claims == ("real",)
     assert built.certificate.verdict is ef.Verdict.PROVED
@@ -121,7 +123,12 @@ def test_where_theorem_2_loses_too_much_theorem_3_is_taken() -> None:
 
 def test_theorem_2_alone_may_not_be_enough() -> None:
     with pytest.raises(ToleranceError, match=r"Theorem 2: best bound .* at grid=\d+"):
-        ef.construct(soft_attention(3, 1), tol=0.1, positional=False, max_memory=1 << 20)
+        ef.construct(
+            soft_attention(3, 1),
+            tol=0.1,
+            method=ef.SelectiveShifts(positional=False),
+            max_memory=1 << 20,
+        )
 
 
 @pytest.mark.parametrize(

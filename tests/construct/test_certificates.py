@@ -28,7 +28,9 @@ def test_the_parts_of_a_bound() -> None:
     assert reasons(theorem_2.float64_bound) == ["cells", "duplicates", "ramps"]
     theorem_3 = ef.construct(reverse(2, 1), grid=16).certificate
     assert reasons(theorem_3.bound) == ["cells", "ramps"]
-    modified = ef.construct(centring(2, 1), grid=16, softened=False).certificate
+    modified = ef.construct(
+        centring(2, 1), grid=16, method=ef.SelectiveShifts(softened=False)
+    ).certificate
     assert reasons(modified.bound) == ["cells", "duplicates"]
     one_token = ef.construct(centring(1, 1), grid=16).certificate
     assert reasons(one_token.bound) == ["cells", "ramps"]

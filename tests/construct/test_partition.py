@@ -32,7 +32,7 @@ from everyformer.targets.target import Target
 
 
 def built_with(target: Target, K: int, D: float, m: int) -> ef.Built:
-    return ef.construct(target, grid=K, decay=D, margin=m, method="partition")
+    return ef.construct(target, grid=K, method=ef.Partition(decay=D, margin=m))
 
 
 def lattice_of(built: ef.Built) -> PartitionPlan:
@@ -165,8 +165,8 @@ def test_onnx(tmp_path: Path) -> None:
 @pytest.mark.parametrize("p", [2, math.inf])
 def test_a_tolerance_is_met_with_the_planned_bound(p: float) -> None:
     target = waves(2)
-    plan = ef.plan(target, tol=0.04, p=p, margin=2, method="partition")
-    built = ef.construct(target, tol=0.04, p=p, margin=2, method="partition")
+    plan = ef.plan(target, tol=0.04, p=p, method=ef.Partition(margin=2))
+    built = ef.construct(target, tol=0.04, p=p, method=ef.Partition(margin=2))
     assert isinstance(plan, PartitionPlan)
     assert lattice_of(built).partition == plan.partition
     certificate = built.certificate

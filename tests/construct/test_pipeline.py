@@ -55,7 +55,9 @@ def plateau_points(built: Built, columns: np.ndarray, seed: int = 0) -> np.ndarr
 def test_modified_network_of_theorem_2_equals_the_table(
     name: str, n: int, d: int, K: int
 ) -> None:
-    built = ef.construct(GALLERY[name](n, d), grid=K, softened=False)
+    built = ef.construct(
+        GALLERY[name](n, d), grid=K, method=ef.SelectiveShifts(softened=False)
+    )
     columns, values = cells(built)
     x = built.plan.constants.grid.centres(columns)
     # A permuted cell has the table's value exactly; f itself may round differently there.
@@ -76,8 +78,9 @@ def test_modified_network_of_theorem_3_equals_the_table(
     built = ef.construct(
         GALLERY[name](n, d),
         grid=K,
-        softened=False,
-        spacing=K if spacing == "paper" else K + 1,
+        method=ef.SelectiveShifts(
+            softened=False, spacing=K if spacing == "paper" else K + 1
+        ),
     )
     columns, values = cells(built)
     x = built.plan.constants.grid.centres(columns)
@@ -85,7 +88,7 @@ def test_modified_network_of_theorem_3_equals_the_table(
 
 
 def test_modified_network_is_constant_on_cells_and_zero_outside() -> None:
-    built = ef.construct(centring(2, 1), grid=3, softened=False)
+    built = ef.construct(centring(2, 1), grid=3, method=ef.SelectiveShifts(softened=False))
     third = Fraction(1, 3)
     corner = built.network.exact(exact_array([[0], [third]]))
     inside = built.network.exact(exact_array([[third - Fraction(1, 10**9)], [0.6]]))
@@ -186,7 +189,9 @@ def test_boxes_and_their_edges(domain: Any, softened: bool, equivariant: bool) -
         return np.sin(x) * weights + x.mean(-2, keepdims=True)
 
     target = Target(bend, 2, 2, domain=[*domain, (0, 3)], equivariant=equivariant)
-    built = ef.construct(target, grid=4 if softened else 2, softened=softened)
+    built = ef.construct(
+        target, grid=4 if softened else 2, method=ef.SelectiveShifts(softened=softened)
+    )
     columns, values = cells(built)
     points = plateau_points(built, columns)
     assert np.abs(built.network(points) - values).max() <= 1e-9
@@ -228,7 +233,9 @@ def test_values_larger_than_ids_are_scaled(
     target = Target(
         lambda x: scale * (x - x.mean(-2, keepdims=True) / 2), 2, 1, equivariant=True
     )
-    built = ef.construct(target, grid=4, softened=softened, positional=positional)
+    built = ef.construct(
+        target, grid=4, method=ef.SelectiveShifts(positional=positional, softened=softened)
+    )
     columns, values = cells(built)
     names = [stage.name for stage in built.network.stages]
     assert built.network.construction is not None
@@ -240,7 +247,7 @@ def test_values_larger_than_ids_are_scaled(
 
 def test_without_the_scaling_a_value_is_hit_twice() -> None:
     """The gap of Lemma 7: A_L with u^T A_L = a later id is overwritten."""
-    c = ef.plan(centring(2, 1), grid=4, softened=False).constants
+    c = ef.plan(centring(2, 1), grid=4, method=ef.SelectiveShifts(softened=False)).constants
     sets = c.grid.distinct_sets()
     ids = contextual_ids(c, sets)
     lowest = float(Fraction(int(ids.min()), c.K))
@@ -249,7 +256,7 @@ def test_without_the_scaling_a_value_is_hit_twice() -> None:
         return np.full_like(x, lowest + 1 / 16)  # within delta/2 of the last window
 
     target = Target(adversary, 2, 1, equivariant=True)
-    built = ef.construct(target, grid=4, softened=False)
+    built = ef.construct(target, grid=4, method=ef.SelectiveShifts(softened=False))
     columns, values = cells(built)
     x = c.grid.centres(columns)
     assert (built.network.exact(x) == exact_array(values)).all()
@@ -274,8 +281,8 @@ def test_a_declared_equivariance_is_checked(softened: bool) -> None:
     with pytest.raises(
         TargetError, match=r"not: at cell \[\[\d\], \[\d\], \[\d\]\].*order"
     ):
-        ef.construct(target, grid=4, softened=softened)
-    ef.construct(Target(nearly, 3, 1), grid=4, softened=softened)
+        ef.construct(target, grid=4, method=ef.SelectiveShifts(softened=softened))
+    ef.construct(Target(nearly, 3, 1), grid=4, method=ef.SelectiveShifts(softened=softened))
 
 
 def test_the_network_of_125_thousand_blocks(tmp_path: Any) -> None:

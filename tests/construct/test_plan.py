@@ -17,7 +17,9 @@ SIZES = [(2, 1, 8), (3, 1, 4), (2, 2, 4), (2, 3, 2), (4, 1, 4), (1, 1, 4), (1, 2
 
 @pytest.mark.parametrize(("n", "d", "K"), SIZES)
 def test_theorem_2_has_the_layers_of_the_paper(n: int, d: int, K: int) -> None:
-    built = ef.construct(soft_attention(n, d), grid=K, softened=False)
+    built = ef.construct(
+        soft_attention(n, d), grid=K, method=ef.SelectiveShifts(softened=False)
+    )
     layers = {stage.name: stage.blocks for stage in built.network.stages}
     assert layers["out of range"] + layers["quantise"] == d * K + d
     if n > 1:
@@ -32,7 +34,7 @@ def test_theorem_2_has_the_layers_of_the_paper(n: int, d: int, K: int) -> None:
 
 @pytest.mark.parametrize(("n", "d", "K"), SIZES[:5])
 def test_theorem_3_has_the_layers_of_the_paper(n: int, d: int, K: int) -> None:
-    built = ef.construct(reverse(n, d), grid=K, softened=False)
+    built = ef.construct(reverse(n, d), grid=K, method=ef.SelectiveShifts(softened=False))
     layers = {stage.name: stage.blocks for stage in built.network.stages}
     assert layers["quantise"] == n * d * K
     assert layers["selective shifts"] + layers["global shift"] == n * K**d + 1
@@ -55,7 +57,7 @@ def test_plan_equals_the_built_network(
         equivariant=not positional,
         domain=[(-1, 2)],
     )
-    built = ef.construct(target, grid=K, softened=softened)
+    built = ef.construct(target, grid=K, method=ef.SelectiveShifts(softened=softened))
     plan, cost = built.plan, built.cost
     assert [(s.name, s.layers) for s in plan.stages] == [
         (s.name, s.blocks) for s in built.network.stages
@@ -75,7 +77,7 @@ def test_plan_of_urpe_equals_the_built_network(
     n: int, d: int, K: int, softened: bool, domain: tuple[float, float]
 ) -> None:
     target = Target(lambda x: np.sin(9 * x + 1) * x[..., :1, :], n, d, domain=[domain])
-    built = ef.construct(target, grid=K, softened=softened, attention="urpe")
+    built = ef.construct(target, grid=K, method=ef.UrpeShifts(softened=softened))
     plan, cost = built.plan, built.cost
     assert [(s.name, s.layers) for s in plan.stages] == [
         (s.name, s.blocks) for s in built.network.stages
@@ -94,7 +96,9 @@ def test_plan_of_urpe_equals_the_built_network(
     ones = sum(stage.blocks for stage in whole) * 2 * (2 * n - 1)
     assert cost.nonzeros == stored + ones
     positions = {"position layer": 1} if n > 1 else {}
-    dense = ef.plan(target, K, softened=softened, positional=True)
+    dense = ef.plan(
+        target, K, method=ef.SelectiveShifts(positional=True, softened=softened)
+    )
     same = {s.name: s.layers for s in plan.stages if s.name != "position layer"}
     assert same == {s.name: s.layers for s in dense.stages}
     assert dense.blocks + len(positions) == plan.blocks
@@ -142,11 +146,11 @@ def test_all_reasons_at_once() -> None:
 
 def test_without_positions_only_equivariant_targets() -> None:
     with pytest.raises(GridError, match="Claim 1"):
-        ef.construct(reverse(3, 1), grid=4, positional=False)
+        ef.construct(reverse(3, 1), grid=4, method=ef.SelectiveShifts(positional=False))
 
 
 def test_an_equivariant_target_may_use_positions() -> None:
-    built = ef.construct(centring(2, 1), grid=4, positional=True)
+    built = ef.construct(centring(2, 1), grid=4, method=ef.SelectiveShifts(positional=True))
     assert built.plan.constants.theorem == "Theorem 3"
     x = np.array([[0.3], [0.3]])
     assert np.abs(built.network(x) - 0).max() < 0.2  # equal columns are not lost
@@ -155,7 +159,7 @@ def test_an_equivariant_target_may_use_positions() -> None:
 def test_positions_have_two_spacings() -> None:
     for spacing in (3, 6, 40):
         with pytest.raises(GridError, match=f"spacing={spacing} is not 4 .* nor 5"):
-            ef.construct(reverse(2, 1), grid=4, spacing=spacing)
+            ef.construct(reverse(2, 1), grid=4, method=ef.SelectiveShifts(spacing=spacing))
 
 
 def test_memory_limit() -> None:
@@ -164,7 +168,7 @@ def test_memory_limit() -> None:
         check_feasible(plan, 2**20)
     check_feasible(plan)
     with pytest.raises(MemoryLimitError, match="--max-memory"):
-        ef.construct(reverse(2, 3), grid=16, softened=False)
+        ef.construct(reverse(2, 3), grid=16, method=ef.SelectiveShifts(softened=False))
 
 
 def test_the_evaluation_of_f_comes_after_the_refusals() -> None:

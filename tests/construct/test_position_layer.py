@@ -43,7 +43,7 @@ def mixing(n: int, d: int, box: tuple[float, float] = (0.0, 1.0)) -> Target:
 
 def build(n: int, d: int, K: int, box: int = 0, *, softened: bool = True) -> Built:
     target = mixing(n, d, BOXES[box])
-    return ef.construct(target, grid=K, attention="urpe", softened=softened)
+    return ef.construct(target, grid=K, method=ef.UrpeShifts(softened=softened))
 
 
 def cells(built: Built) -> tuple[np.ndarray, np.ndarray]:
@@ -286,7 +286,7 @@ def test_the_network_itself_is_checked(softened: bool) -> None:
 
 
 def test_an_equivariant_target_gets_positions_too() -> None:
-    built = ef.construct(centring(2, 1), grid=4, attention="urpe")
+    built = ef.construct(centring(2, 1), grid=4, method="urpe")
     assert built.plan.constants.theorem == "Theorem 3"
     assert built.network.construction is not None
     assert built.network.construction.paper == "Luo et al. 2022"
@@ -295,7 +295,7 @@ def test_an_equivariant_target_gets_positions_too() -> None:
 
 
 def test_a_single_token_needs_no_positions() -> None:
-    urpe = ef.construct(reverse(1, 2), grid=4, attention="urpe")
+    urpe = ef.construct(reverse(1, 2), grid=4, method="urpe")
     dense = ef.construct(reverse(1, 2), grid=4)
     assert [s.name for s in urpe.network.stages] == [s.name for s in dense.network.stages]
     for (_, a), (_, b) in zip(urpe.network.arrays(), dense.network.arrays(), strict=True):
@@ -306,10 +306,10 @@ def test_a_single_token_needs_no_positions() -> None:
 
 def test_settings_that_contradict_urpe_are_refused() -> None:
     with pytest.raises(AttentionError, match=r"positional=False.*Leave positional out"):
-        ef.construct(centring(2, 1), grid=4, attention="urpe", positional=False)
+        ef.construct(centring(2, 1), grid=4, method="urpe")
     with pytest.raises(AttentionError, match="makes positions"):
-        ef.construct(centring(2, 1), tol=0.5, attention="urpe", positional=False)
-    same = ef.construct(centring(2, 1), grid=2, attention="urpe", positional=True)
+        ef.construct(centring(2, 1), tol=0.5, method="urpe")
+    same = ef.construct(centring(2, 1), grid=2, method="urpe")
     assert same.network.stages[0].name == "position layer"
 
 

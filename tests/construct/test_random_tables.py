@@ -68,7 +68,7 @@ def test_every_cell_of_every_table(
     target = random_target(size, seed, exponent, equivariant, unit)
     if target.equivariant and target.seq_len > K**target.d_model:
         return  # no cell has different columns: refused, see test_plan
-    built = ef.construct(target, grid=K, softened=softened)
+    built = ef.construct(target, grid=K, method=ef.SelectiveShifts(softened=softened))
     c = built.plan.constants
     columns = c.grid.all_sequences()
     x = c.grid.centres(columns)

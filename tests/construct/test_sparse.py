@@ -159,7 +159,7 @@ def test_float64_networks_are_their_tables(name: str) -> None:
     """softmax and four ReLUs: all cells, and 400 random points off the ramps."""
     pattern, d, K = PATTERNS[name]
     target = mixing(pattern.n, d)
-    built = ef.construct(target, grid=K, pattern=pattern)
+    built = ef.construct(target, grid=K, method=ef.SparseShifts(pattern))
     c = built.plan.constants
     assert built.network.architecture.class_name == "ST^{2,1,4}"
     assert built.network.blocks == built.plan.blocks
@@ -200,7 +200,7 @@ def test_random_patterns_and_tables() -> None:
 def test_the_sweep_is_the_same_function() -> None:
     target, pattern = mixing(3, 1), patterns.ring(3)
     wide, sweep = (
-        ef.construct(target, grid=4, pattern=pattern, variant=variant)
+        ef.construct(target, grid=4, method=ef.SparseShifts(pattern, variant=variant))
         for variant in ("wide", "sweep")
     )
     layers = [built.plan.to_json()["stages"]["chain shifts"] for built in (wide, sweep)]
@@ -213,7 +213,7 @@ def test_the_sweep_is_the_same_function() -> None:
 def test_a_box_of_its_own_is_padded_for() -> None:
     """The read-in is one block more, and p = 2 patterns need one more to begin again."""
     target = mixing(4, 1, (-1.0, 0.7))
-    built = ef.construct(target, grid=2, pattern=patterns.strided(4, 2))
+    built = ef.construct(target, grid=2, method=ef.SparseShifts(patterns.strided(4, 2)))
     names = [stage.name for stage in built.network.stages]
     assert names[:4] == ["read in", "quantise", "padding", "chain shifts"]
     c = built.plan.constants
@@ -222,7 +222,9 @@ def test_a_box_of_its_own_is_padded_for() -> None:
 
 
 def test_an_equivariant_target_gets_positions() -> None:
-    built = ef.construct(ef.targets.centring(3, 1), grid=2, pattern=patterns.ring(3))
+    built = ef.construct(
+        ef.targets.centring(3, 1), grid=2, method=ef.SparseShifts(patterns.ring(3))
+    )
     assert built.network.positions is not None
     assert built.plan.constants.theorem == "Theorem 1"
 
@@ -230,7 +232,7 @@ def test_an_equivariant_target_gets_positions() -> None:
 def test_one_token_hears_itself_alone() -> None:
     """No stages A and B: the dense network, in the sparse class."""
     target = Target(lambda x: 3 * x - 1, 1, 1, lipschitz=3, name="line")
-    built = ef.construct(target, grid=8, pattern=patterns.dense(1))
+    built = ef.construct(target, grid=8, method=ef.SparseShifts(patterns.dense(1)))
     assert "chain shifts" not in [stage.name for stage in built.network.stages]
     assert built.network.architecture.class_name == "ST^{2,1,4}"
     c = built.plan.constants
@@ -249,7 +251,9 @@ def test_the_least_coefficient() -> None:
 
 
 def test_the_plan_names_bits_and_pattern() -> None:
-    plan = ef.plan(ef.targets.reverse(4, 1), 4, pattern=patterns.axial(2, 2))
+    plan = ef.plan(
+        ef.targets.reverse(4, 1), 4, method=ef.SparseShifts(patterns.axial(2, 2))
+    )
     text = str(plan)
     assert "Theorem 1 of Yun et al. 2020b, own proof" in text
     assert "1 2 4 3" in text
@@ -263,10 +267,10 @@ def test_the_plan_names_bits_and_pattern() -> None:
 def test_ids_beyond_float64_are_refused_before_anything_is_built() -> None:
     """A ring of 6 has s = 5; in rationals it is built."""
     target, pattern = ef.targets.reverse(6, 1), patterns.ring(6)
-    assert ef.plan(target, 2, pattern=pattern).id_bits > 51
+    assert ef.plan(target, 2, method=ef.SparseShifts(pattern)).id_bits > 51
     with pytest.raises(GridError, match=r"ids of \d+ bits.*No grid fits.*softened=False"):
-        ef.construct(target, grid=2, pattern=pattern)
-    exact = ef.construct(target, grid=2, pattern=pattern, softened=False)
+        ef.construct(target, grid=2, method=ef.SparseShifts(pattern))
+    exact = ef.construct(target, grid=2, method=ef.SparseShifts(pattern, softened=False))
     x = np.array([[0.75], [0.25], [0.25], [0.75], [0.25], [0.25]])
     assert (exact.network.exact(x) == exact_array(x[::-1])).all()
 
@@ -275,15 +279,15 @@ def test_what_does_not_go_with_a_pattern() -> None:
     target, ring = ef.targets.reverse(3, 1), patterns.ring(3)
     for wrong in ({"attention": "urpe"}, {"method": "averaging"}, {"positional": False}):
         with pytest.raises(AttentionError, match="with a pattern"):
-            ef.plan(target, 2, pattern=ring, **wrong)  # pyright: ignore[reportArgumentType]
+            ef.plan(target, 2, method=ef.SparseShifts(ring), **wrong)  # pyright: ignore[reportArgumentType]
     with pytest.raises(GridError, match="variant='narrow' does not exist with a pattern"):
-        ef.plan(target, 2, pattern=ring, variant="narrow")
+        ef.plan(target, 2, method=ef.SparseShifts(ring, variant="narrow"))
     with pytest.raises(GridError, match="of averaging attention or of a pattern"):
         ef.plan(target, 2, variant="sweep")
     with pytest.raises(GridError, match="is one of a pattern"):
-        ef.plan(target, 2, method="averaging", variant="sweep")
+        ef.plan(target, 2, method=ef.Averaging(variant="sweep"))
     with pytest.raises(PatternError, match="for 4 tokens, but reverse has seq_len=3"):
-        ef.plan(target, 2, pattern=patterns.ring(4))
+        ef.plan(target, 2, method=ef.SparseShifts(patterns.ring(4)))
     with pytest.raises(PatternError, match=r"Give pattern=\.\.\. too"):
         ef.plan(target, 2, gamma=(0, 1, 2))
 
@@ -292,16 +296,22 @@ def test_what_does_not_go_with_a_pattern() -> None:
 def test_what_is_no_pattern_is_refused() -> None:
     for wrong in (patterns.ring, "ring", patterns.ring(3).parts[0], np.ones((3, 3))):
         with pytest.raises(PatternError, match=r"is no pattern but of type .*from_graph"):
-            ef.construct(ef.targets.reverse(3, 1), grid=2, pattern=wrong)  # pyright: ignore[reportArgumentType]
+            ef.construct(ef.targets.reverse(3, 1), grid=2, method=ef.SparseShifts(wrong))  # pyright: ignore[reportArgumentType]
     with pytest.raises(PatternError, match="whole numbers"):
-        ef.plan(ef.targets.reverse(3, 1), 2, pattern=patterns.ring(3), gamma=(0.5, 1, 2))  # pyright: ignore[reportArgumentType]
+        ef.plan(
+            ef.targets.reverse(3, 1),
+            2,
+            method=ef.SparseShifts(patterns.ring(3), gamma=(0.5, 1, 2)),
+        )  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("softened", [True, False])
 def test_the_contextual_map_of_a_network(softened: bool) -> None:
     """Definition 5.1 on every sequence, from the network's own attention layers."""
     pattern = patterns.axial(2, 2)
-    built = ef.construct(mixing(4, 1), grid=2, pattern=pattern, softened=softened)
+    built = ef.construct(
+        mixing(4, 1), grid=2, method=ef.SparseShifts(pattern, softened=softened)
+    )
     c = built.plan.constants
     assert isinstance(c, SparseConstants)
     columns = c.grid.all_sequences()

@@ -366,16 +366,22 @@ def test_what_is_not_necessary_is_no_control() -> None:
 def test_the_builder_names_the_clause_that_fails(pattern: Pattern, clause: str) -> None:
     target = ef.targets.reverse(pattern.n, 1)
     with pytest.raises(PatternError, match=clause):
-        ef.construct(target, grid=2, pattern=pattern)
+        ef.construct(target, grid=2, method=ef.SparseShifts(pattern))
 
 
 def test_a_path_of_ones_own() -> None:
     found = ef.plan(
-        ef.targets.reverse(4, 1), 2, pattern=patterns.dense(4), gamma=(2, 0, 3, 1)
+        ef.targets.reverse(4, 1),
+        2,
+        method=ef.SparseShifts(patterns.dense(4), gamma=(2, 0, 3, 1)),
     )
     assert found.constants.steps == (0, 2, 3, 1)
     with pytest.raises(PatternError, match="breaks at step 1"):
-        ef.plan(ef.targets.reverse(4, 1), 2, pattern=patterns.ring(4), gamma=(0, 2, 1, 3))
+        ef.plan(
+            ef.targets.reverse(4, 1),
+            2,
+            method=ef.SparseShifts(patterns.ring(4), gamma=(0, 2, 1, 3)),
+        )
 
 
 def test_padding_brings_stage_b_to_pattern_1() -> None:

@@ -97,7 +97,9 @@ def test_int64_is_used_where_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
         return original(stage, block, state)
 
     monkeypatch.setattr(exact, "_int64_block", spy)
-    built = ef.construct(ef.targets.centring(2, 1), grid=8, softened=False)
+    built = ef.construct(
+        ef.targets.centring(2, 1), grid=8, method=ef.SelectiveShifts(softened=False)
+    )
     grid = built.plan.constants.grid
     x = exact_array(grid.digits(grid.distinct_sets())) * Fraction(1, 8)
     shifts = tuple(s for s in built.network.stages if s.attention is not None)

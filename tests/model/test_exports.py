@@ -27,11 +27,13 @@ def network(name: str) -> Built:
         )
         return ef.construct(target, grid=4)
     if name == "urpe":
-        return ef.construct(prefix_mean(3, 1), grid=4, attention="urpe")
+        return ef.construct(prefix_mean(3, 1), grid=4, method="urpe")
     if name == "urpe, modified":
         target = prefix_mean(3, 1)
-        return ef.construct(target, grid=2, softened=False, attention="urpe")
-    return ef.construct(soft_attention(2, 1), grid=4, softened=False)
+        return ef.construct(target, grid=2, method=ef.UrpeShifts(softened=False))
+    return ef.construct(
+        soft_attention(2, 1), grid=4, method=ef.SelectiveShifts(softened=False)
+    )
 
 
 NAMES = ["theorem 2", "theorem 3", "modified", "urpe", "urpe, modified"]

@@ -34,7 +34,7 @@ def soft() -> Built:
 
 @pytest.fixture(scope="module")
 def hard() -> Built:
-    return ef.construct(centring(2, 1), grid=3, softened=False)
+    return ef.construct(centring(2, 1), grid=3, method=ef.SelectiveShifts(softened=False))
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +44,13 @@ def positional() -> Built:
 
 @pytest.fixture(scope="module")
 def urpe() -> Built:
-    return ef.construct(reverse(3, 1), grid=4, attention="urpe")
+    return ef.construct(reverse(3, 1), grid=4, method="urpe")
 
 
 @pytest.fixture(scope="module")
 def urpe_hard() -> Built:
     target = ef.Target(lambda x: x[..., ::-1, :], 3, 1, domain=[(-1, 0.7)])
-    return ef.construct(target, grid=3, attention="urpe", softened=False)
+    return ef.construct(target, grid=3, method=ef.UrpeShifts(softened=False))
 
 
 def test_numpy_torch_and_batches(soft: Built) -> None:

@@ -26,7 +26,9 @@ PATTERN = patterns.axial(2, 2)
 @pytest.fixture(scope="module", params=["softened", "modified"])
 def built(request: pytest.FixtureRequest) -> Built:
     softened = request.param == "softened"
-    return ef.construct(prefix_mean(4, 1), grid=2, pattern=PATTERN, softened=softened)
+    return ef.construct(
+        prefix_mean(4, 1), grid=2, method=ef.SparseShifts(PATTERN, softened=softened)
+    )
 
 
 def random_network(hard: bool) -> ef.Network:
@@ -155,7 +157,7 @@ def test_the_cost_counts_connections(built: Built) -> None:
 
 
 def test_a_sparse_network_is_not_folded() -> None:
-    built = ef.construct(prefix_mean(4, 1), grid=2, pattern=PATTERN)
+    built = ef.construct(prefix_mean(4, 1), grid=2, method=ef.SparseShifts(PATTERN))
     with pytest.raises(NumberKindError, match="its attention is sparse"):
         built.network(np.zeros((4, 1)), executor="folded")
     assert "folded" not in built.network.explain()
@@ -163,7 +165,9 @@ def test_a_sparse_network_is_not_folded() -> None:
 
 def test_blocks_cycle_through_the_patterns() -> None:
     """A network of the class has the mask of pattern b mod p in block b, and no other."""
-    network = ef.construct(prefix_mean(4, 1), grid=2, pattern=PATTERN).network
+    network = ef.construct(
+        prefix_mean(4, 1), grid=2, method=ef.SparseShifts(PATTERN)
+    ).network
     stages = list(network.stages)
     place = [stage.name for stage in stages].index("chain shifts")
     stack = stages[place].attention

@@ -11,9 +11,12 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from everyformer.bench.results import environment, seconds_of
-from everyformer.construct.comparison import Comparison, compare
-from everyformer.construct.pipeline import build_cheapest, construct
-from everyformer.errors import EveryformerError, ToleranceError
+from everyformer.certify.prove import Computing
+from everyformer.construct.comparison import Comparison, cheapest_first
+from everyformer.construct.pipeline import attempt, compare, construct
+from everyformer.construct.problem import Problem
+from everyformer.construct.registry import METHODS
+from everyformer.errors import EveryformerError
 from everyformer.model.forward import Progress, no_progress
 from everyformer.targets.gallery import GALLERY
 from everyformer.targets.target import Target
@@ -22,19 +25,8 @@ TOLERANCES = (0.1, 0.03, 0.01)
 KINKS = ("distance_to_maximum", "sort")
 """Targets that are not twice differentiable; all others of the gallery are smooth."""
 
-METHODS = {
-    "Yun et al.": ("selective-shift", "wide"),
-    "averaging, wide": ("averaging", "wide"),
-    "averaging, narrow": ("averaging", "narrow"),
-    "partition of unity": ("partition", "wide"),
-}
-"""The rows of the table; of several settings of a method the cheapest is built."""
-
 ORDER_GRIDS = (32, 64, 128)
 QUICK_GRIDS = (8, 16)
-SHARP = 200
-"""A decay D so large that softmax is nearly hardmax."""
-
 SAMPLES = 4096
 
 
@@ -49,8 +41,8 @@ def run(*, quick: bool = False, progress: Progress = no_progress) -> dict[str, A
         target = GALLERY[name](2, 1)
         found = compare(target, tol)
         rows += [
-            {"target": name, "tol": tol, **_measure(target, found, method)}
-            for method in METHODS
+            {"target": name, "tol": tol, **_measure(target, found, family)}
+            for family in families(found)
         ]
     return {
         "theme": "constructions",
@@ -73,18 +65,21 @@ def wave() -> Target:
     return Target(function, 2, 1, name="wave")
 
 
+def families(found: Comparison) -> list[str]:
+    """The rows of the table; of several settings of a method the cheapest is built."""
+    return list(dict.fromkeys(candidate.method.family for candidate in found.candidates))
+
+
 def _measure(target: Target, found: Comparison, method: str) -> dict[str, Any]:
     """A network of one method: its size, its certified bound, and what it takes."""
-    own = tuple(
-        candidate
-        for candidate in found.candidates
-        if (candidate.settings.method, candidate.settings.variant) == METHODS[method]
-    )
+    own = tuple(one for one in found.candidates if one.method.family == method)
     started = time.perf_counter()
-    try:
-        built = build_cheapest(target, replace(found, candidates=own))
-    except ToleranceError as error:
-        return {"method": method, "refusal": str(error)}
+    problem = Problem(target, found.p, tol=found.tol)
+    plans = cheapest_first(problem, replace(found, candidates=own))
+    attempts = (attempt(plan, problem, Computing()) for plan in plans)
+    built = next((one for one in attempts if one is not None), None)
+    if built is None:
+        return {"method": method, "refusal": "; ".join(map(str, problem.tried))}
     seconds = time.perf_counter() - started
     proved = built.certificate
     bounds = [bound for bound in (proved.bound, proved.float64_bound) if bound is not None]
@@ -119,25 +114,16 @@ def orders(
     Raises:
         EveryformerError: If a sampled distance is above its certified bound.
     """
-    ways: dict[str, dict[str, Any]] = {
-        "Yun et al., Theorem 3": {},
-        "averaging, wide": {"method": "averaging"},
-        "partition of unity, D = 1": {"method": "partition", "decay": 1, "margin": 4},
-        f"partition of unity, D = {SHARP}": {
-            "method": "partition",
-            "decay": SHARP,
-            "margin": 1,
-        },
-    }
+    ways = dict(way for kind in METHODS.values() for way in kind.studied())
     report: dict[str, Any] = {}
     x = _points(target, SAMPLES)
     f = target(x)
-    for done, (name, settings) in enumerate(ways.items()):
+    for done, (name, method) in enumerate(ways.items()):
         bounds: list[float] = []
         sampled: list[float] = []
         for K in grids:
             progress(f"order of {name}, K = {K}", done, len(ways))
-            built = construct(target, grid=K, **settings)
+            built = construct(target, grid=K, method=method)
             bound = built.certificate.bound
             gap = np.abs(built.network(x) - f)
             sampled.append(float((gap**2).sum(axis=(1, 2)).mean() ** 0.5))
@@ -166,18 +152,20 @@ def fitted_order(grids: Sequence[int], errors: Sequence[float]) -> float:
     return -float(slope)
 
 
-def ratios(report: dict[str, Any]) -> dict[tuple[str, float], float | None]:
-    """Parameters of Yun et al. over those of the partition of unity, by target and tol."""
-    sizes = {
-        (row["target"], row["tol"], row["method"]): row.get("parameters")
-        for row in report["rows"]
-    }
-    found: dict[tuple[str, float], float | None] = {}
-    for name, tol, method in sizes:
-        if method == "Yun et al.":
-            theirs, ours = sizes[name, tol, method], sizes[name, tol, "partition of unity"]
-            found[name, tol] = None if None in (theirs, ours) else theirs / ours
+def by_case(report: dict[str, Any]) -> dict[tuple[str, float], dict[str, dict[str, Any]]]:
+    """The rows of each target and tolerance, by method."""
+    found: dict[tuple[str, float], dict[str, dict[str, Any]]] = {}
+    for row in report["rows"]:
+        found.setdefault((row["target"], row["tol"]), {})[row["method"]] = row
     return found
+
+
+def saving(rows: dict[str, dict[str, Any]]) -> float | None:
+    """Parameters of the first method, the papers', over those of the cheapest."""
+    sizes = [row.get("parameters") for row in rows.values()]
+    if sizes[0] is None:
+        return None
+    return sizes[0] / min(size for size in sizes if size is not None)
 
 
 def table(report: dict[str, Any]) -> Table:
@@ -185,18 +173,16 @@ def table(report: dict[str, Any]) -> Table:
     shown = Table(title="Parameters and certified bound by method, n = 2, d = 1, p = 2")
     shown.add_column("target")
     shown.add_column("tol", justify="right")
-    for method in METHODS:
+    cases = by_case(report)
+    for method in next(iter(cases.values())):
         shown.add_column(method, justify="right")
-    shown.add_column("Yun et al. / partition", justify="right")
-    by_case: dict[tuple[str, float], dict[str, dict[str, Any]]] = {}
-    for row in report["rows"]:
-        by_case.setdefault((row["target"], row["tol"]), {})[row["method"]] = row
-    for (name, tol), rows in by_case.items():
-        ratio = ratios(report)[name, tol]
+    shown.add_column("first / cheapest", justify="right")
+    for (name, tol), rows in cases.items():
+        ratio = saving(rows)
         shown.add_row(
             f"{name}{' (kinks)' if name in KINKS else ''}",
             f"{tol:g}",
-            *(_cell(rows[method]) for method in METHODS),
+            *(_cell(row) for row in rows.values()),
             "" if ratio is None else f"{ratio:.0f}x",
         )
     orders_found = report["orders"]["methods"].items()

@@ -16,6 +16,7 @@ from everyformer.cli.check import check
 from everyformer.cli.construct import construct
 from everyformer.cli.demo import demo
 from everyformer.cli.inspect import inspect
+from everyformer.cli.methods import methods
 from everyformer.cli.plan import plan
 from everyformer.cli.reproduce import reproduce
 from everyformer.cli.run import run
@@ -111,6 +112,7 @@ def _in_words(error: BaseException) -> str:
 for _command, _example in (
     (demo, "everyformer demo"),
     (targets, "everyformer targets"),
+    (methods, "everyformer methods"),
     (plan, "everyformer plan sort --grid 16 -n 2"),
     (construct, "everyformer construct sort --grid 16 -o out/"),
     (run, "everyformer run out/ --input x.npy --output y.npy"),

@@ -5,7 +5,7 @@ import math
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ from everyformer.certify.hypotheses import conditions
 from everyformer.certify.prove import Computing
 from everyformer.cli import options, pictures, tables
 from everyformer.cli.loading import load_target
+from everyformer.cli.methods import read_method
 from everyformer.cli.progress import progress_bar
 from everyformer.cli.saving import (
     CERTIFICATE_FILES,
@@ -24,9 +25,10 @@ from everyformer.cli.saving import (
     check_new_folder,
     new_folder,
 )
-from everyformer.construct.certificates import Knowledge
+from everyformer.construct.method import plan_table
 from everyformer.construct.pipeline import Built
 from everyformer.construct.pipeline import construct as build
+from everyformer.construct.registry import DEFAULT
 
 OWN_FILES = CERTIFICATE_FILES | {NETWORK_FILE, COST_FILE, PLOT_FILE, IDS_FILE}
 """What --overwrite may delete: our files, and the picture that `inspect` adds."""
@@ -61,32 +63,16 @@ def construct(
             show_default=False,
         ),
     ] = None,
-    p: options.ExponentOption = 2.0,
-    exact: options.ExactOption = False,
-    positional: options.PositionalOption = None,
-    attention: options.AttentionOption = "dense",
-    method: options.MethodOption = "selective-shift",
-    variant: options.VariantOption = "wide",
-    decay: options.DecayOption = None,
-    margin: options.MarginOption = None,
-    pattern: options.PatternOption = None,
-    width: options.WidthOption = None,
-    parameters: options.ParametersOption = None,
-    gamma: options.GammaOption = None,
+    p: options.ExponentOption = None,
+    method: options.MethodOption = DEFAULT,
+    settings: options.WithOption = None,
+    trace: options.TraceOption = True,
     seq_len: options.SeqLenOption = None,
     d_model: options.DModelOption = None,
     max_memory: Annotated[
         float,
         typer.Option(metavar="GIB", help="GiB that building may need; more is refused."),
     ] = 4.0,
-    knowledge: Annotated[
-        str,
-        typer.Option(
-            metavar="HOW",
-            help="How f is known: expression (traced from its numpy operations), modulus "
-            "(as the target declares), or auto, the first of the two that there is.",
-        ),
-    ] = "auto",
     certificate: Annotated[
         bool,
         typer.Option(
@@ -109,12 +95,6 @@ def construct(
     (sizes) and plot.png (target and network along a line); it appears complete or not at
     all.
     """
-    if knowledge not in get_args(Knowledge):
-        known = ", ".join(get_args(Knowledge))
-        msg = f"--knowledge {knowledge} does not exist. Choose one of {known}."
-        raise typer.BadParameter(msg)
-    kind = options.attention_kind(attention)
-    chosen, how = options.method_and_variant(method, variant)
     if (tol is None) == (grid is None):
         msg = "Give either --tol or --grid: the distance allowed, or the cells per axis."
         raise typer.BadParameter(msg)
@@ -122,10 +102,8 @@ def construct(
         msg = f"--max-memory {max_memory:g} is not a positive number of GiB."
         raise typer.BadParameter(msg)
     check_new_folder(out, OWN_FILES, overwrite=overwrite)
-    loaded = load_target(target, seq_len, d_model)
-    sparse, path = options.sparse_settings(
-        pattern, loaded.seq_len, width, parameters, gamma
-    )
+    loaded = load_target(target, seq_len, d_model, trace=trace)
+    chosen = read_method(method, settings or (), loaded.seq_len)
     with (
         redirect_stdout(sys.stderr),  # what the user's function prints is no result
         progress_bar() as progress,
@@ -137,26 +115,15 @@ def construct(
             grid=grid,
             tol=tol,
             p=p,
-            softened=not exact,
-            positional=positional,
-            attention=kind,
             method=chosen,
-            variant=how,
-            pattern=sparse,
-            gamma=path,
-            decay=decay,
-            margin=margin,
             max_memory=int(max_memory * 2**30),
-            knowledge=cast("Knowledge", knowledge),
             computing=computing,
             progress=progress,
         )
         built.network.save(folder / NETWORK_FILE)
         proved = built.proved
         if certificate and proved is None:
-            proved = built.certify(
-                knowledge=cast("Knowledge", knowledge), computing=computing
-            )
+            proved = built.certify(computing=computing)
         if proved is not None:
             proved.save(folder)
         report = cost_report(built, proved)
@@ -168,20 +135,11 @@ def construct(
     if as_json:
         typer.echo(json.dumps(report | {"folder": str(out)}, indent=2))
         return
-    if built.comparison is not None:
-        tables.show(built.comparison.table(), *built.comparison.remarks(), "")
-    tables.show(built.plan.table(), certificate_text(proved), "")
-    c = built.plan.constants
-    asked = positional is not None or c.makes_positions or sparse is not None
-    asked = asked or chosen in ("partition", "auto")
-    if loaded.equivariant and c.positional and not asked:
-        why = (
-            "Theorem 2 loses too many cells with equal columns to meet the tolerance."
-            if chosen == "selective-shift"
-            else "the equivariant codes end before the tolerance is met."
-        )
-        theorem = " (Theorem 3)" if chosen == "selective-shift" else ""
-        tables.show(f"Positions were added{theorem}: within float64, {why}", "")
+    if built.tried:
+        tables.show("Tried before:", *(f"  {trial}" for trial in built.tried), "")
+    tables.show(plan_table(built.plan, loaded.name), certificate_text(proved), "")
+    if built.plan.note is not None:
+        tables.show(built.plan.note, "")
     tables.show(f"Wrote {', '.join(written)} to {out}.")
 
 
@@ -199,14 +157,12 @@ def cost_report(built: Built, proved: Certificate | None) -> dict[str, Any]:
                 for name, bound in bounds.items()
             },
         }
-    report = {
+    return {
         "plan": built.plan.to_json(),
         "cost": built.cost.to_json(),
         "certificate": certified,
+        "tried": [str(trial) for trial in built.tried],
     }
-    if built.comparison is not None:
-        report["comparison"] = built.comparison.to_json()
-    return report
 
 
 def certificate_text(proved: Certificate | None) -> str:

@@ -16,6 +16,7 @@ from everyformer.cli.saving import (
     PLOT_FILE,
     new_folder,
 )
+from everyformer.construct.method import plan_table
 from everyformer.construct.pipeline import construct
 from everyformer.targets.target import Target
 
@@ -53,7 +54,9 @@ def demo(
         np.save(folder / INPUT_FILE, x)
         with (folder / PLOT_FILE).open("wb") as file:
             pictures.save(pictures.along_a_line(target, built.network, progress), file)
-    tables.show(built.plan.table(), "", tables.comparison(notes, x, target(x), g))
+    tables.show(
+        plan_table(built.plan, target.name), "", tables.comparison(notes, x, target(x), g)
+    )
     tables.show("", EXPLANATION, "")
     tables.show(str(built.certificate), "", f"Picture: {out / PLOT_FILE}")
     given, rows = shlex.quote(str(out)), shlex.quote(str(out / INPUT_FILE))

@@ -22,7 +22,11 @@ DEFAULT_D_MODEL = 1
 
 
 def load_target(
-    name: str, seq_len: int | None = None, d_model: int | None = None
+    name: str,
+    seq_len: int | None = None,
+    d_model: int | None = None,
+    *,
+    trace: bool = True,
 ) -> Target:
     """The target that `file.py:attribute` or the name of a gallery target means.
 
@@ -32,12 +36,18 @@ def load_target(
         name: What the user gave.
         seq_len: n of a gallery target; 2 by default.
         d_model: d of a gallery target; 1 by default.
+        trace: Whether it may be known by its numpy operations.
 
     Raises:
         TargetError: If there is no such target, or the file fails.
         FileNotFoundError: If there is no such file.
         typer.BadParameter: If a size is given for a target that has one already.
     """
+    found = _named(name, seq_len, d_model)
+    return found if trace else found.untraced()
+
+
+def _named(name: str, seq_len: int | None, d_model: int | None) -> Target:
     if name in GALLERY:
         return GALLERY[name](seq_len or DEFAULT_SEQ_LEN, d_model or DEFAULT_D_MODEL)
     file, colon, attribute = name.rpartition(":")

@@ -71,7 +71,7 @@ def comparison(found: Comparison) -> Figure:
     for place, candidate in enumerate(found.candidates):
         if not candidate.curve:
             continue
-        sizes = [point.plan.parameters for point in candidate.curve]
+        sizes = [point.plan.count().parameters for point in candidate.curve]
         bounds = [float(point.bound.value) for point in candidate.curve]
         axes.plot(
             sizes,
@@ -81,7 +81,7 @@ def comparison(found: Comparison) -> Figure:
             marker="o",
             ms=4,
             lw=1.6,
-            label=candidate.settings.name,
+            label=candidate.method.title,
         )
     axes.axhline(float(found.tol), color="0.4", lw=1, ls=":")
     axes.set_xscale("log")

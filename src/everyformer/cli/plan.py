@@ -8,12 +8,15 @@ import typer
 
 from everyformer.cli import options, pictures, tables
 from everyformer.cli.loading import load_target
+from everyformer.cli.methods import read_method
 from everyformer.cli.progress import progress_bar
 from everyformer.cli.saving import new_file
 from everyformer.construct.comparison import Comparison
-from everyformer.construct.comparison import compare as compare_methods
-from everyformer.construct.registry import plan as make_plan
-from everyformer.construct.shifts.plan import check_feasible
+from everyformer.construct.method import check_feasible, plan_table
+from everyformer.construct.pipeline import compare as compare_methods
+from everyformer.construct.pipeline import plan as make_plan
+from everyformer.construct.problem import DEFAULT_MAX_MEMORY
+from everyformer.construct.registry import DEFAULT, all_methods
 from everyformer.errors import EveryformerError
 
 
@@ -35,8 +38,8 @@ def plan(
         float | None,
         typer.Option(
             metavar="EPS",
-            help="With --compare, or instead of --grid with --method partition: d_p(f, g) "
-            "allowed.",
+            help="Instead of --grid: d_p(f, g) allowed. Shows the first plan that would be "
+            "tried.",
             show_default=False,
         ),
     ] = None,
@@ -49,18 +52,10 @@ def plan(
             show_default=False,
         ),
     ] = None,
-    exact: options.ExactOption = False,
-    positional: options.PositionalOption = None,
-    attention: options.AttentionOption = "dense",
-    method: options.MethodOption = "selective-shift",
-    variant: options.VariantOption = "wide",
-    decay: options.DecayOption = None,
-    margin: options.MarginOption = None,
-    pattern: options.PatternOption = None,
-    width: options.WidthOption = None,
-    parameters: options.ParametersOption = None,
-    gamma: options.GammaOption = None,
-    p: options.ExponentOption = 2.0,
+    method: options.MethodOption = DEFAULT,
+    settings: options.WithOption = None,
+    trace: options.TraceOption = True,
+    p: options.ExponentOption = None,
     seq_len: options.SeqLenOption = None,
     d_model: options.DModelOption = None,
     as_json: options.JsonOption = False,
@@ -74,61 +69,36 @@ def plan(
         if tol is None or grid is not None:
             msg = "--compare needs --tol and no --grid: every method gets its own grid."
             raise typer.BadParameter(msg)
-        loaded = load_target(target, seq_len, d_model)
-        sparse, path = options.sparse_settings(
-            pattern, loaded.seq_len, width, parameters, gamma
-        )
+        loaded = load_target(target, seq_len, d_model, trace=trace)
+        also = read_method(method, settings or (), loaded.seq_len)
         with progress_bar() as progress:
             found = compare_methods(
                 loaded,
                 tol,
-                p=p,
-                positional=positional,
-                attention=options.attention_kind(attention),
-                pattern=sparse,
-                gamma=path,
+                p=2 if p is None else p,
+                also=() if type(also) in map(type, all_methods(loaded)) else (also,),
                 progress=progress,
             )
         _show_comparison(found, plot, as_json=as_json)
         return
-    chosen, how = options.method_and_variant(method, variant)
-    if grid is None and (tol is None or chosen != "partition"):
-        msg = (
-            "Give --grid K; or --compare --tol EPS for all methods side by side; or --tol "
-            "EPS with --method partition."
-        )
+    if (grid is None) == (tol is None):
+        msg = "Give --grid K, or --tol EPS; or --compare --tol EPS for all side by side."
         raise typer.BadParameter(msg)
-    if (tol is not None and chosen != "partition") or plot is not None:
-        msg = "--tol and --plot belong to --compare. Leave them out, or add it."
+    if plot is not None:
+        msg = "--plot belongs to --compare. Leave it out, or add --compare."
         raise typer.BadParameter(msg)
-    loaded = load_target(target, seq_len, d_model)
-    sparse, path = options.sparse_settings(
-        pattern, loaded.seq_len, width, parameters, gamma
-    )
-    planned = make_plan(
-        loaded,
-        grid,
-        tol=tol,
-        softened=not exact,
-        positional=positional,
-        attention=options.attention_kind(attention),
-        method=chosen,
-        variant=how,
-        pattern=sparse,
-        gamma=path,
-        decay=decay,
-        margin=margin,
-        p=p,
-    )
+    loaded = load_target(target, seq_len, d_model, trace=trace)
+    chosen = read_method(method, settings or (), loaded.seq_len)
+    planned = make_plan(loaded, grid, tol=tol, p=p, method=chosen)
     refusal = None
     try:
-        check_feasible(planned)
+        check_feasible(planned, DEFAULT_MAX_MEMORY)
     except EveryformerError as error:
         refusal = str(error)
     if as_json:
         typer.echo(json.dumps(planned.to_json() | {"refusal": refusal}, indent=2))
         return
-    tables.show(planned.table())
+    tables.show(plan_table(planned, loaded.name))
     if refusal is not None:
         tables.show(f"It would not be built: {refusal}")
 

@@ -112,7 +112,7 @@ def test_gpu_equals_cpu(kind: str) -> None:
     attention = "urpe" if kind == "urpe" else "dense"
     pattern = patterns.ring(3) if kind == "sparse" else None
     grid = 4 if kind == "equivariant" else 8
-    built = ef.construct(target, grid=grid, attention=attention, pattern=pattern)
+    built = ef.construct(target, grid=grid, method=ef.SparseShifts(pattern))
     x = np.random.default_rng(0).random((1000, target.seq_len, target.d_model))
     expected = built.network(x)
     for count in (1, 31, 1000):
@@ -120,7 +120,7 @@ def test_gpu_equals_cpu(kind: str) -> None:
         assert y.is_cuda
         assert np.abs(y.cpu().numpy() - expected[:count]).max() <= 1e-12
     modified = ef.construct(
-        target, grid=4, softened=False, attention=attention, pattern=pattern
+        target, grid=4, method=ef.SparseShifts(pattern, softened=False)
     ).network
     rounded = modified.in_float64(allow_rounding=True)
     y = rounded(torch.from_numpy(x).cuda()).cpu().numpy()

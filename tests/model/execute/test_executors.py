@@ -115,7 +115,9 @@ def random_network(
     )
     phi = None
     if piecewise:
-        phi = ef.construct(centring(2, 1), grid=2, softened=False).network.stages[0]
+        phi = ef.construct(
+            centring(2, 1), grid=2, method=ef.SelectiveShifts(softened=False)
+        ).network.stages[0]
         assert phi.feed_forward is not None
         one = phi.feed_forward.phi
         assert one is not None
@@ -184,7 +186,9 @@ def test_float32_on_request() -> None:
 
 
 def test_what_an_executor_cannot_run_is_refused() -> None:
-    exact = ef.construct(centring(2, 1), grid=3, softened=False).network
+    exact = ef.construct(
+        centring(2, 1), grid=3, method=ef.SelectiveShifts(softened=False)
+    ).network
     x = np.array([[0.1], [0.9]])
     assert "exact" in exact.explain()
     for name in ("literal", "folded", "reference"):
@@ -258,7 +262,7 @@ def test_folding_refuses_what_was_not_constructed(name: str) -> None:
 def test_folding_refuses_a_gain_that_was_not_constructed(
     stage_name: str, change: dict[str, np.ndarray]
 ) -> None:
-    network = ef.construct(reverse(3, 1), grid=4, attention="urpe").network
+    network = ef.construct(reverse(3, 1), grid=4, method="urpe").network
     stages = list(network.stages)
     index = [stage.name for stage in stages].index(stage_name)
     stack = stages[index].attention

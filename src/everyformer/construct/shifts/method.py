@@ -148,8 +148,8 @@ class SparseShifts(Method):
     pattern: Pattern = field(
         metadata={
             "help": "Patterns that satisfy Assumption 1: star, strided, fixed, window, "
-            "ring, axial and the others of `check --pattern`, by name or from a file; "
-            "parameters after commas, as in pattern=window,half_width=1."
+            "ring, axial and the others of `check --pattern`, by name or from a file. "
+            "Their parameters are settings beside it: pattern=window, half_width=1."
         }
     )
     gamma: Sequence[int] | None = field(
