@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.plans import constants_of
 
 import everyformer as ef
 from everyformer import patterns
@@ -81,7 +82,7 @@ class Edges:
 
     @classmethod
     def of(cls, built: Built) -> "Edges":
-        grid, held = built.plan.constants.grid, built.network.construction
+        grid, held = constants_of(built.plan).grid, built.network.construction
         assert held is not None
         box = tuple(zip(grid.box.lows, grid.box.highs, strict=True))
         return cls(built.network, grid.seq_len, grid.cells, box, held.ramp_width)
@@ -213,7 +214,7 @@ def build(
 
 def check(built: Built) -> None:
     edges = Edges.of(built)
-    many = MANY if built.plan.constants.softened else 40  # rationals are slow
+    many = MANY if constants_of(built.plan).softened else 40  # rationals are slow
     assert edges.wrong(many) == []
     assert edges.leaves_range(many) == []
     assert edges.not_finite_outside() == 0

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.plans import table_of
 
 import everyformer as ef
 from everyformer.bench import building, contenders, execution, results
@@ -32,13 +33,13 @@ def test_quick_runs(theme: object, tmp_path: Path) -> None:
 
 def test_nothing_wrong_is_timed() -> None:
     built = ef.construct(soft_attention(2, 1), grid=8)
-    spoiled = built.table.values + 1e-6
+    spoiled = table_of(built).values + 1e-6
     wrong = ef.Built(
         built.network,
         built.target,
         built.plan,
         built.cost,
-        type(built.table)(built.table.columns, spoiled),
+        type(table_of(built))(table_of(built).columns, spoiled),
         built.p,
     )
     with pytest.raises(EveryformerError, match="misses its table"):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.plans import constants_of, table_of
 
 import everyformer as ef
 from everyformer.certify.context import Mode
@@ -19,8 +20,8 @@ from everyformer.certify.layers import Tokens
 from everyformer.certify.lookup import Windows, follow_layers, look_up, read_windows
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import StageWeights, read_weights, to_fractions
-from everyformer.construct.shifts.contextual import contextual_ids, contextual_state
 from everyformer.construct.pipeline import Built
+from everyformer.construct.shifts.contextual import contextual_ids, contextual_state
 from everyformer.model.forward import feed_forward_layer
 from everyformer.model.stacks import Stage
 
@@ -121,7 +122,7 @@ def test_windows_are_the_intended_ones(
     size: tuple[int, int, int, bool], softened: bool
 ) -> None:
     made = built(*size, softened)
-    c, table = made.plan.constants, made.table
+    c, table = constants_of(made.plan), table_of(made)
     ids = contextual_ids(c, table.columns)
     order = np.argsort(ids, axis=None)
     centres: Any = to_fractions(ids.reshape(-1)[order]) / c.K

@@ -33,11 +33,11 @@ def test_a_smooth_target() -> None:
     choice = choose(prove, 2, target.domain, 0.05, margins=(3,))
     assert choice.bound <= 0.05
     assert choice.bound.is_consistent()
-    assert choice.bound.value == prove([choice.partition])[0].value
-    gaps = errors_sampled(target, choice.partition)
+    assert choice.bound.value == prove([choice.lattice])[0].value
+    gaps = errors_sampled(target, choice.lattice)
     assert np.sqrt(np.square(gaps).sum(axis=1).mean()) <= choice.bound.value
-    coarser = Grid(choice.partition.grid.cells - 1, 2, target.domain)
-    lattices = [Partition(coarser, D, choice.partition.margin) for D in DECAYS]
+    coarser = Grid(choice.lattice.grid.cells - 1, 2, target.domain)
+    lattices = [Partition(coarser, D, choice.lattice.margin) for D in DECAYS]
     assert all(bound > 0.05 for bound in prove(lattices))
 
 
@@ -54,15 +54,15 @@ def test_the_fewest_anchors_are_found(tol: float) -> None:
     choice = choose(closed_form, 2, UNIT, tol)
     assert choice.bound <= tol
     for m in MARGINS:
-        for K in range(2, choice.partition.grid.cells + 3):
+        for K in range(2, choice.lattice.grid.cells + 3):
             tried = [Partition(Grid(K, 2, UNIT), D, m) for D in DECAYS]
-            if tried[0].anchors < choice.partition.anchors:
+            if tried[0].anchors < choice.lattice.anchors:
                 assert all(bound > tol for bound in closed_form(tried))
 
 
 def test_a_declared_target_is_bounded_as_chosen() -> None:
     choice = choose(closed_form, 2, UNIT, 0.1)
-    gaps = errors_sampled(sort(2), choice.partition)
+    gaps = errors_sampled(sort(2), choice.lattice)
     assert np.sqrt(np.square(gaps).sum(axis=1).mean()) <= 0.1
 
 
@@ -94,8 +94,8 @@ def test_a_declared_modulus() -> None:
     constant = choose(
         DeclaredBounds(Fraction(1), lambda r: r, Fraction(1), None), 2, UNIT, 0.1
     )
-    assert constant.partition.anchors < choice.partition.anchors
-    gaps = errors_sampled(sort(2), choice.partition)
+    assert constant.lattice.anchors < choice.lattice.anchors
+    gaps = errors_sampled(sort(2), choice.lattice)
     assert gaps.max() <= choice.bound.value
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.certify.partition_map import errors_sampled, lattice, waves
+from tests.plans import table_of
 
 import everyformer as ef
 from everyformer.certify import partition_prove
@@ -45,7 +46,7 @@ def reading_of(
 def test_everything_is_read_off_the_weights(tmp_path: Path) -> None:
     found = reading_of(built().network, tmp_path)
     assert found.partition == lattice(TARGET, K, D, M)
-    assert np.array_equal(found.table, built().table.values.reshape(-1, 2))
+    assert np.array_equal(found.table, table_of(built()).values.reshape(-1, 2))
     assert found.suppression == 800 + D * 2 / 4
     assert found.table_error == found.offset == 0
     assert 0 < found.eta < Fraction(1, 10**12)
@@ -77,7 +78,7 @@ def test_tokens_in_another_order_are_the_same_function(tmp_path: Path) -> None:
     order = np.random.default_rng(0).permutation(lattice(TARGET, K, D, M).anchors)
     other = tampered(built().network, lambda a: _reorder(a, order))
     found = reading_of(other, tmp_path)
-    assert np.array_equal(found.table, built().table.values.reshape(-1, 2))
+    assert np.array_equal(found.table, table_of(built()).values.reshape(-1, 2))
 
 
 Arrays = dict[str, np.ndarray]

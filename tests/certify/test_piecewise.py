@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.plans import table_of
 
 import everyformer as ef
 from everyformer.certify.piecewise import (
@@ -338,6 +339,6 @@ def test_the_last_stage_of_a_network_keeps_the_table() -> None:
         function = layer_function({name: v[index] for name, v in stacked.items()})
         assert function is not None
         functions.append(function)
-    values = built.table.values.reshape(-1, 2)
+    values = table_of(built).values.reshape(-1, 2)
     expected = list(zip(values.min(axis=0), values.max(axis=0), strict=True))
     assert clamped_range(functions, 2) == expected

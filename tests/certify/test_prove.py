@@ -175,7 +175,7 @@ def proof(built: ef.Built, p: Fraction, *, balls: bool = False) -> Proof:
         weights = read_weights(path)
     known = target.expression
     assert known is not None
-    cells = cells_of(weights, target.domain, built.plan.grid, known, equivariant=False)
+    cells = cells_of(weights, target.domain, built.plan.cells, known, equivariant=False)
     return prove(weights, cells, known, p, balls=balls)
 
 

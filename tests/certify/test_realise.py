@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.plans import table_of
 
 import everyformer as ef
 from everyformer.certify.lookup import read_windows
@@ -84,7 +85,7 @@ def reading_of(network: Network, target: Target, K: int) -> Reading:
 @cache
 def reading(name: str) -> Reading:
     made, target = built(name)
-    return reading_of(made.network, target, made.plan.grid)
+    return reading_of(made.network, target, made.plan.cells)
 
 
 def exceeds(values: Values, states: np.ndarray) -> bool:
@@ -112,7 +113,7 @@ def test_all_cells_of_float64_networks(name: str) -> None:
         assert not values.radius[distinct].any()
     table = {
         tuple(r): v
-        for r, v in zip(made.table.columns.tolist(), made.table.values, strict=True)
+        for r, v in zip(table_of(made).columns.tolist(), table_of(made).values, strict=True)
     }
     for row, centre in zip(rows.tolist(), real.centre, strict=True):
         assert np.abs(centre - table.get(tuple(row), 0.0)).max() <= 1e-9
@@ -250,7 +251,7 @@ def test_float64_runs_of_softer_networks(name: str, divisor: float) -> None:
     """Where a token is rounded and lost, its radius is the range of the clamp."""
     made, target = built(name)
     network = softer(made.network, divisor)
-    found = reading_of(network, target, made.plan.grid)
+    found = reading_of(network, target, made.plan.cells)
     rows = representatives(found)
     values = realise(found, rows, "float64")
     states = network(found.grid.centres(rows), executor="reference")
@@ -289,7 +290,7 @@ def test_a_changed_table_is_read() -> None:
 def test_where_the_clamp_keeps_the_output() -> None:
     made, target = built("Theorem 3, two coordinates")
     found = reading("Theorem 3, two coordinates")
-    values = made.table.values.reshape(-1, 2)
+    values = table_of(made).values.reshape(-1, 2)
     lows, highs = values.min(axis=0).tolist(), values.max(axis=0).tolist()
     assert found.ranges == tuple(zip(lows, highs, strict=True))
     assert found.clamps_twice
@@ -297,14 +298,14 @@ def test_where_the_clamp_keeps_the_output() -> None:
     assert found.spread.max() <= max(highs) - min(lows) + 1e-9
     weights = stored(made.network)
     unclamped = replace(weights, stages=weights.stages[:-1])
-    free = read_network(unclamped, target.domain, made.plan.grid)
+    free = read_network(unclamped, target.domain, made.plan.cells)
     assert free.ranges == ((None, None),) * 2
     assert not free.clamps_twice
     assert np.isinf(free.spread).all()
     last = weights.stages[-1]
     once = replace(last, arrays={k: v[:2] for k, v in last.arrays.items()})
     single = replace(weights, stages=(*weights.stages[:-1], once))
-    assert not read_network(single, target.domain, made.plan.grid).clamps_twice
+    assert not read_network(single, target.domain, made.plan.cells).clamps_twice
 
 
 def test_two_clamps_of_float64_stay_in_the_range() -> None:
@@ -351,7 +352,7 @@ def test_damaged_windows_are_undecided(
     damaged = changed(weights, name, change(stage))
     rows = representatives(reading("Theorem 3"))
     with pytest.raises(Undecided, match=words) as caught:
-        realise(read_network(damaged, target.domain, made.plan.grid), rows, "real")
+        realise(read_network(damaged, target.domain, made.plan.cells), rows, "real")
     assert caught.value.stage == name
 
 
@@ -360,7 +361,7 @@ def test_attention_after_the_value_map_is_undecided() -> None:
     weights = stored(made.network)
     attention = next(s for s in weights.stages if s.half == "attention")
     later = replace(weights, stages=(*weights.stages, attention))
-    found = read_network(later, target.domain, made.plan.grid)
+    found = read_network(later, target.domain, made.plan.cells)
     with pytest.raises(Undecided, match="attention comes after") as caught:
         realise(found, representatives(found), "real")
     assert caught.value.stage == attention.name
@@ -371,7 +372,7 @@ def test_a_float64_run_without_a_clamp_is_undecided() -> None:
     made, target = built("Theorem 3")
     weights = stored(softer(made.network, 36.0))
     free = replace(weights, stages=weights.stages[:-1])
-    found = read_network(free, target.domain, made.plan.grid)
+    found = read_network(free, target.domain, made.plan.cells)
     with pytest.raises(Undecided, match="nothing bounds the output"):
         realise(found, representatives(found), "float64")
 

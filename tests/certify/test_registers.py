@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.plans import constants_of, table_of
 
 import everyformer as ef
 from everyformer.certify.registers import read_registers
@@ -203,8 +204,8 @@ def test_what_is_read_is_what_the_weights_do(tmp_path: Path) -> None:
     weights = read_weights(tmp_path / "network.safetensors")
     assert weights.blocks == 2
     reading = read_registers(weights, TARGET.domain, 8)
-    columns = built.table.columns
-    x = built.plan.constants.grid.centres(columns)
+    columns = table_of(built).columns
+    x = constants_of(built.plan).grid.centres(columns)
     exact = built.network.exact(x)
     real, run = reading.values(columns, "real"), reading.values(columns, "float64")
     for (centre, radius), want in zip(

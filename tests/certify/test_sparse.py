@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.certify.tampered import write_weights
+from tests.plans import constants_of
 
 import everyformer as ef
 from everyformer import patterns
@@ -170,7 +171,7 @@ def test_ids_under_masks_are_those_of_the_recursion(tmp_path: Path) -> None:
     made = built(AXIAL, 4)
     made.network.save(tmp_path / NETWORK_FILE)
     weights = read_weights(tmp_path / NETWORK_FILE)
-    c = made.plan.constants
+    c = constants_of(made.plan)
     assert isinstance(c, SparseConstants)
     columns = c.grid.all_sequences()
     numbers = columns[..., None] + np.array(c.position_ids)[:, None]
@@ -186,7 +187,7 @@ def test_ids_under_masks_are_those_of_the_recursion(tmp_path: Path) -> None:
 def test_what_softmax_leaks_under_a_mask_is_bounded() -> None:
     """A softer softmax, whose leak float64 shows: below the bound, and not far below."""
     made = built(AXIAL, 2)
-    c = made.plan.constants
+    c = constants_of(made.plan)
     stack = made.network.stages[1].attention
     assert made.network.stages[1].name == "chain shifts"
     assert stack is not None

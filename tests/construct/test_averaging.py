@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.plans import constants_of, grid_plan, table_of
 
 import everyformer as ef
-from everyformer.construct.shifts.assembly import build_network, tabulate
 from everyformer.construct.averaging.layers import (
     Averaging,
     Variant,
@@ -18,6 +18,7 @@ from everyformer.construct.averaging.layers import (
     table_keys,
 )
 from everyformer.construct.averaging.plan import AveragingPlan, plan_averaging
+from everyformer.construct.shifts.assembly import build_network, tabulate
 from everyformer.construct.table import Table
 from everyformer.errors import (
     AttentionError,
@@ -142,9 +143,9 @@ def test_one_attention_layer_against_129() -> None:
     target = Target(with_positions, 2, 1)
     ours = ef.construct(target, grid=64, method="averaging")
     assert ours.cost.attention_layers == 1
-    assert ours.plan.blocks == ours.cost.blocks == 2
+    assert ours.plan.count().blocks == ours.cost.blocks == 2
     theirs = ef.plan(target, 64)
-    shifts = [s.layers for s in theirs.stages if s.name.endswith("shifts")]
+    shifts = [s.layers for s in grid_plan(theirs).stages if s.name.endswith("shifts")]
     assert shifts == [128]
 
 
@@ -159,7 +160,7 @@ def test_plans_are_what_is_built(variant: Variant) -> None:
         assert plan.stored_bytes == cost.stored_bytes
         assert cost.nonzeros <= plan.nonzeros_limit <= cost.nonzeros + 40
         assert cost.attention_layers == 1
-        x = plan.constants.grid.centres(built.table.columns)
+        x = plan.constants.grid.centres(table_of(built).columns)
         assert np.abs(built.network(x) - built.table.values).max() < 1e-11
         widths = [
             s.feed_forward.W_1.shape[1] for s in built.network.stages if s.feed_forward
@@ -177,8 +178,8 @@ def test_the_equivariant_plan_is_what_is_built() -> None:
             grid=8,
             method=ef.Averaging(variant=variant),
         )
-        assert built.plan.blocks == built.cost.blocks
-        assert built.plan.parameters == built.cost.parameters
+        assert built.plan.count().blocks == built.cost.blocks
+        assert built.plan.count().parameters == built.cost.parameters
 
 
 def test_exactly_in_rationals() -> None:
@@ -207,7 +208,7 @@ def test_equal_columns_are_as_exact_as_others_and_permutations_follow() -> None:
     built = ef.construct(
         Target(symmetric, 3, 1, equivariant=True), grid=8, method="averaging"
     )
-    grid = built.plan.constants.grid
+    grid = constants_of(built.plan).grid
     columns = grid.all_sequences()
     x = grid.centres(columns)
     found = built.network(x)
@@ -222,7 +223,7 @@ def test_other_boxes(positional: bool) -> None:
     box = [(-1.0, 2.0), (0.5, 0.75)]
     target = Target(f, 2, 2, equivariant=not positional, domain=box)
     built = ef.construct(target, grid=4, method="averaging")
-    x = built.plan.constants.grid.centres(built.table.columns)
+    x = constants_of(built.plan).grid.centres(table_of(built).columns)
     assert np.abs(built.network(x) - f(x)).max() < 1e-9
     assert built.certificate.claims == ("real", "float64")
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.plans import constants_of
 
 import everyformer as ef
-from everyformer.construct.problem import check_exponent
 from everyformer.construct.certificates import Knowledge
+from everyformer.construct.problem import check_exponent
 from everyformer.errors import EveryformerError, TargetError, ToleranceError
 from everyformer.targets import GALLERY, centring, reverse, soft_attention
 from everyformer.targets.target import Target
@@ -48,9 +49,9 @@ def test_the_gallery_to_a_tolerance(name: str, tol: str, tmp_path: Path) -> None
     x = np.random.default_rng(0).random((4096, 2, 1))
     gap = np.square(target(x) - built.network(x)).sum(axis=(1, 2)).mean()
     assert np.sqrt(gap) <= float(tol)
-    positional = built.plan.constants.positional
+    positional = constants_of(built.plan).positional
     coarser = ef.construct(
-        target, grid=built.plan.grid // 2, method=ef.SelectiveShifts(positional=positional)
+        target, grid=built.plan.cells // 2, method=ef.SelectiveShifts(positional=positional)
     )
     assert largest_bound(coarser.certificate) > Fraction(tol)
     built.save(tmp_path)
@@ -64,7 +65,7 @@ def test_the_expression_needs_no_finer_grid_than_the_modulus() -> None:
     grids: dict[str, int] = {}
     for way in ("expression", "modulus"):
         built = ef.construct(Target(np.sin, 2, 1, lipschitz=2), tol=0.05)
-        grids[way] = built.plan.grid
+        grids[way] = built.plan.cells
     assert grids["expression"] < grids["modulus"]
 
 
@@ -116,9 +117,9 @@ def test_where_theorem_2_loses_too_much_theorem_3_is_taken() -> None:
     """n = 3, d = 1, K = 16: 18 % of the cells have equal columns."""
     target = Target(swap_mean, 3, 1, equivariant=True)
     built = ef.construct(target, tol=0.1, max_memory=1 << 19)
-    assert built.plan.constants.theorem == "Theorem 3"
+    assert constants_of(built.plan).theorem == "Theorem 3"
     assert largest_bound(built.certificate) <= Fraction("0.1")
-    assert ef.construct(target, tol=0.3).plan.constants.theorem == "Theorem 2"
+    assert constants_of(ef.construct(target, tol=0.3).plan).theorem == "Theorem 2"
 
 
 def test_theorem_2_alone_may_not_be_enough() -> None:

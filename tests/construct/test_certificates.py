@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.plans import constants_of
 
 import everyformer as ef
 from everyformer.construct.certificates import certify, distance_sampled
@@ -130,7 +131,7 @@ def test_symmetry_is_proved_where_f_is_traced() -> None:
         return x + ripple * np.array([[0.0], [1.0]])
 
     built = ef.construct(Target(function, 2, 1, equivariant=True), grid=4)
-    assert built.plan.constants.theorem == "Theorem 2"
+    assert constants_of(built.plan).theorem == "Theorem 2"
     certificate = built.certificate
     assert certificate.cells["representatives"] == certificate.cells["count"] == 16
     assert certificate.bound is not None

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from tests.plans import grid_plan
 
 import everyformer as ef
 from everyformer.construct import comparison, pipeline
@@ -31,7 +32,7 @@ def test_every_choice_is_the_coarsest_that_meets_the_tolerance(
             assert all(point.bound > centring.tol for point in candidate.curve)
             continue
         assert candidate.chosen.bound <= centring.tol
-        coarser = [p for p in candidate.curve if p.plan.grid < candidate.chosen.plan.grid]
+        coarser = [p for p in candidate.curve if p.plan.cells < candidate.chosen.plan.cells]
         assert all(point.bound > centring.tol for point in coarser)
 
 
@@ -44,13 +45,13 @@ def test_theorem_2_does_not_reach_what_averaging_does(centring: Comparison) -> N
     dense = found["Yun et al., Theorem 3"].chosen
     assert averaging is not None
     assert dense is not None
-    assert averaging.plan.attention_layers == 1
-    assert dense.plan.attention_layers == 2 * dense.plan.grid + 1
-    assert averaging.plan.parameters < dense.plan.parameters
+    assert averaging.plan.count().attention_layers == 1
+    assert dense.plan.count().attention_layers == 2 * dense.plan.cells + 1
+    assert averaging.plan.count().parameters < dense.plan.count().parameters
 
 
 def test_the_cheapest_comes_first_in_the_table(centring: Comparison) -> None:
-    order = [point.plan.parameters for _, point in centring.by_cost()]
+    order = [point.plan.count().parameters for _, point in centring.by_cost()]
     assert order == sorted(order)
     lines = str(centring).splitlines()
     first = centring.by_cost()[0][0].settings.name
@@ -75,7 +76,7 @@ def test_a_declared_modulus_is_enough() -> None:
     for name, candidate in by_name(found).items():
         other = by_name(traced)[name]
         if candidate.chosen is not None and other.chosen is not None:
-            assert candidate.chosen.plan.grid >= other.chosen.plan.grid
+            assert candidate.chosen.plan.cells >= other.chosen.plan.cells
 
 
 def test_what_cannot_be_compared_is_refused() -> None:
@@ -103,7 +104,7 @@ def test_auto_builds_the_cheapest_and_proves_it() -> None:
     assert built.comparison is not None
     candidate, point = built.comparison.by_cost()[0]
     assert candidate.settings.method == "partition"
-    assert built.plan.parameters == point.plan.parameters == built.cost.parameters
+    assert built.plan.count().parameters == point.plan.parameters == built.cost.parameters
     assert built.certificate.verdict is ef.Verdict.PROVED
     assert built.certificate.eps == Fraction(1, 20)
     for bound in (built.certificate.bound, built.certificate.float64_bound):
@@ -162,4 +163,4 @@ def test_a_pattern_adds_its_row() -> None:
     found = compare(target, 0.3, pattern=ef.patterns.star(3))
     sparse = by_name(found)["sparse, star"].chosen
     assert sparse is not None
-    assert sparse.plan.architecture.class_name == "ST^{2,1,4}"
+    assert grid_plan(sparse.plan).architecture.class_name == "ST^{2,1,4}"

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.certify.partition_map import average, lattice, waves
 from tests.cli.conftest import invoke
+from tests.plans import grid_plan
 
 import everyformer as ef
 from everyformer.construct.partition.layers import Anchored, partition_stages, read_in_out
@@ -67,7 +68,7 @@ def points(target: Target, count: int, seed: int = 0) -> np.ndarray:
 def test_network_against_formula(n: int, d: int, K: int, D: int, m: int) -> None:
     built = built_with(waves(n, d), K, D, m)
     x = points(built.target, 8)
-    want = average(built.target, lattice_of(built).partition, x)
+    want = average(built.target, lattice_of(built).lattice, x)
     assert np.abs(built.network(x) - want).max() <= 1e-14
     held = built.network.registers
     assert held is not None
@@ -75,17 +76,17 @@ def test_network_against_formula(n: int, d: int, K: int, D: int, m: int) -> None
     after_sum = run_beside_prefix(
         built.network.stages[:2], held.prefix, held.beside_prefix(x), "softmax"
     )
-    names = Anchored(lattice_of(built).partition).layout.names
+    names = Anchored(lattice_of(built).lattice).layout.names
     z = [names.index(f"z{k}") for k in range(n * d)]
     found = after_sum[..., z]
     assert np.abs(found - x.reshape(len(x), 1, -1)).max() <= 5e-16
-    assert built.cost.blocks == built.plan.blocks == 3
-    assert built.cost.attention_layers == built.plan.attention_layers == 2
-    assert built.cost.parameters == built.plan.parameters
-    assert built.cost.stored_bytes == built.plan.stored_bytes
-    assert 0.9 * built.plan.nonzeros_limit < built.cost.nonzeros
-    assert built.cost.nonzeros <= built.plan.nonzeros_limit
-    assert built.plan.architecture.width == d + n + 4 * n * d + 1
+    assert built.cost.blocks == built.plan.count().blocks == 3
+    assert built.cost.attention_layers == built.plan.count().attention_layers == 2
+    assert built.cost.parameters == built.plan.count().parameters
+    assert built.cost.stored_bytes == built.plan.count().stored_bytes
+    assert 0.9 * built.plan.count().nonzeros_limit < built.cost.nonzeros
+    assert built.cost.nonzeros <= built.plan.count().nonzeros_limit
+    assert grid_plan(built.plan).architecture.width == d + n + 4 * n * d + 1
 
 
 TABLE = {
@@ -135,7 +136,7 @@ def test_every_executor_computes_it(tmp_path: Path) -> None:
     target = waves(2, 1, (-1.5, 2.0))
     built = built_with(target, 4, 2, 1)
     x = points(target, 5)
-    want = average(target, lattice_of(built).partition, x)
+    want = average(target, lattice_of(built).lattice, x)
     executors: tuple[ExecutorName, ...] = ("literal", "reference", "prefix")
     for executor in executors:
         found = built.network(x, executor=executor)
@@ -168,7 +169,7 @@ def test_a_tolerance_is_met_with_the_planned_bound(p: float) -> None:
     plan = ef.plan(target, tol=0.04, p=p, method=ef.Partition(margin=2))
     built = ef.construct(target, tol=0.04, p=p, method=ef.Partition(margin=2))
     assert isinstance(plan, PartitionPlan)
-    assert lattice_of(built).partition == plan.partition
+    assert lattice_of(built).lattice == plan.lattice
     certificate = built.certificate
     assert certificate.verdict is ef.Verdict.PROVED
     assert certificate.claims == ("real", "float64")

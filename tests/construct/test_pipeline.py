@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.plans import constants_of, table_of
 
 import everyformer as ef
-from everyformer.construct.shifts.contextual import contextual_ids
 from everyformer.construct.pipeline import Built
+from everyformer.construct.shifts.contextual import contextual_ids
 from everyformer.construct.shifts.value import ValuePlan, value_map
 from everyformer.errors import TargetError
 from everyformer.numerics.kinds import EXACT
@@ -32,7 +33,7 @@ ORDERED = [name for name in GALLERY if name not in EQUIVARIANT]
 
 def cells(built: Built) -> tuple[np.ndarray, np.ndarray]:
     """Column numbers of every cell, and the table's value there."""
-    c = built.plan.constants
+    c = constants_of(built.plan)
     columns = c.grid.all_sequences()
     values = built.target(c.grid.centres(columns))
     if not c.positional:
@@ -44,7 +45,7 @@ def cells(built: Built) -> tuple[np.ndarray, np.ndarray]:
 
 def plateau_points(built: Built, columns: np.ndarray, seed: int = 0) -> np.ndarray:
     """A random point of every cell, off the ramps of width 2^-30 at its upper ends."""
-    c = built.plan.constants
+    c = constants_of(built.plan)
     low, high = np.asarray(c.grid.box.lows), np.asarray(c.grid.box.highs)
     inside = np.random.default_rng(seed).uniform(1e-6, 1 - 1e-6, (*columns.shape, c.d))
     return low + (high - low) * (c.grid.digits(columns) + inside) / c.K
@@ -59,7 +60,7 @@ def test_modified_network_of_theorem_2_equals_the_table(
         GALLERY[name](n, d), grid=K, method=ef.SelectiveShifts(softened=False)
     )
     columns, values = cells(built)
-    x = built.plan.constants.grid.centres(columns)
+    x = constants_of(built.plan).grid.centres(columns)
     # A permuted cell has the table's value exactly; f itself may round differently there.
     order = np.argsort(columns, axis=-1)
     ordered = built.target(np.take_along_axis(x, order[..., None], axis=1))
@@ -83,7 +84,7 @@ def test_modified_network_of_theorem_3_equals_the_table(
         ),
     )
     columns, values = cells(built)
-    x = built.plan.constants.grid.centres(columns)
+    x = constants_of(built.plan).grid.centres(columns)
     assert (built.network.exact(x) == exact_array(values)).all()
 
 
@@ -108,7 +109,7 @@ def test_softened_network_of_theorem_2(n: int, d: int, K: int) -> None:
     """Every cell centre, and at once the permutation equivariance, bit for bit."""
     built = ef.construct(soft_attention(n, d), grid=K)
     columns, values = cells(built)
-    y = built.network(built.plan.constants.grid.centres(columns))
+    y = built.network(constants_of(built.plan).grid.centres(columns))
     assert np.abs(y - values).max() <= 1e-9
     repeated = (values == 0).all(axis=(1, 2))
     assert (y[repeated] == 0).all()
@@ -195,7 +196,7 @@ def test_boxes_and_their_edges(domain: Any, softened: bool, equivariant: bool) -
     columns, values = cells(built)
     points = plateau_points(built, columns)
     assert np.abs(built.network(points) - values).max() <= 1e-9
-    grid = built.plan.constants.grid
+    grid = constants_of(built.plan).grid
     low, high = np.asarray(grid.box.lows), np.asarray(grid.box.highs)
     for corner, digit in ((low, 0), (high, grid.cells - 1)):
         edge = grid.digits(columns) == digit
@@ -212,8 +213,8 @@ def test_outputs_stay_in_the_range_of_the_table_on_the_ramps() -> None:
     line = rng.integers(1, 8, len(x)) / 8
     x[:, 0, 0] = line - rng.random(len(x)) * 2.0**-30
     y = built.network(x)
-    assert y.min() >= built.table.values.min() - 1e-12
-    assert y.max() <= built.table.values.max() + 1e-12
+    assert y.min() >= table_of(built).values.min() - 1e-12
+    assert y.max() <= table_of(built).values.max() + 1e-12
     unclamped = ef.Network(
         built.network.architecture,
         built.network.stages[:-1],
@@ -247,7 +248,9 @@ def test_values_larger_than_ids_are_scaled(
 
 def test_without_the_scaling_a_value_is_hit_twice() -> None:
     """The gap of Lemma 7: A_L with u^T A_L = a later id is overwritten."""
-    c = ef.plan(centring(2, 1), grid=4, method=ef.SelectiveShifts(softened=False)).constants
+    c = constants_of(
+        ef.plan(centring(2, 1), grid=4, method=ef.SelectiveShifts(softened=False))
+    )
     sets = c.grid.distinct_sets()
     ids = contextual_ids(c, sets)
     lowest = float(Fraction(int(ids.min()), c.K))
@@ -261,7 +264,7 @@ def test_without_the_scaling_a_value_is_hit_twice() -> None:
     x = c.grid.centres(columns)
     assert (built.network.exact(x) == exact_array(values)).all()
     # The same table without the scaling, as the paper has it.
-    plain = next(value_map(c, EXACT, built.table, ids, ValuePlan(1, 0, 0))).stage
+    plain = next(value_map(c, EXACT, table_of(built), ids, ValuePlan(1, 0, 0))).stage
     stages = tuple(s for s in built.network.stages if s.name != "scale up")
     stages = tuple(plain if s.name == "value map" else s for s in stages)
     paper = ef.Network(built.network.architecture, stages)

@@ -5,6 +5,7 @@ from math import comb
 
 import numpy as np
 import pytest
+from tests.plans import constants_of, grid_plan
 
 import everyformer as ef
 from everyformer.construct.shifts.plan import check_feasible, make_plan
@@ -27,9 +28,11 @@ def test_theorem_2_has_the_layers_of_the_paper(n: int, d: int, K: int) -> None:
     assert layers["push down"] == 1
     assert layers["negative to zero"] == d
     assert layers["value map"] == n * comb(K**d, n)
-    assert built.cost.blocks == sum(layers.values()) == built.plan.blocks
+    assert built.cost.blocks == sum(layers.values()) == built.plan.count().blocks
     if n > 1:
-        assert built.plan.blocks == built.plan.paper_layers  # nothing else in it
+        assert (
+            built.plan.count().blocks == grid_plan(built.plan).paper_layers
+        )  # nothing else in it
 
 
 @pytest.mark.parametrize(("n", "d", "K"), SIZES[:5])
@@ -39,7 +42,9 @@ def test_theorem_3_has_the_layers_of_the_paper(n: int, d: int, K: int) -> None:
     assert layers["quantise"] == n * d * K
     assert layers["selective shifts"] + layers["global shift"] == n * K**d + 1
     assert layers["value map"] == n * K ** (n * d)
-    assert built.cost.blocks == built.plan.blocks == built.plan.paper_layers
+    assert (
+        built.cost.blocks == built.plan.count().blocks == grid_plan(built.plan).paper_layers
+    )
 
 
 @pytest.mark.parametrize(("n", "d", "K"), SIZES)
@@ -59,15 +64,19 @@ def test_plan_equals_the_built_network(
     )
     built = ef.construct(target, grid=K, method=ef.SelectiveShifts(softened=softened))
     plan, cost = built.plan, built.cost
-    assert [(s.name, s.layers) for s in plan.stages] == [
+    assert [(s.name, s.layers) for s in grid_plan(plan).stages] == [
         (s.name, s.blocks) for s in built.network.stages
     ]
     r = 4 if softened else 1
     block = 2 * (4 * d + 1) + 2 * r * d + r + d
     positions = n * d if positional and n > 1 else 0
-    assert plan.parameters == cost.parameters == plan.blocks * block + positions
-    assert plan.stored_bytes + 8 * positions == cost.stored_bytes
-    assert cost.nonzeros <= plan.nonzeros_limit
+    assert (
+        plan.count().parameters
+        == cost.parameters
+        == plan.count().blocks * block + positions
+    )
+    assert plan.count().stored_bytes + 8 * positions == cost.stored_bytes
+    assert cost.nonzeros <= plan.count().nonzeros_limit
 
 
 @pytest.mark.parametrize(("n", "d", "K"), [(2, 1, 4), (3, 1, 2), (2, 2, 2), (1, 2, 2)])
@@ -79,14 +88,14 @@ def test_plan_of_urpe_equals_the_built_network(
     target = Target(lambda x: np.sin(9 * x + 1) * x[..., :1, :], n, d, domain=[domain])
     built = ef.construct(target, grid=K, method=ef.UrpeShifts(softened=softened))
     plan, cost = built.plan, built.cost
-    assert [(s.name, s.layers) for s in plan.stages] == [
+    assert [(s.name, s.layers) for s in grid_plan(plan).stages] == [
         (s.name, s.blocks) for s in built.network.stages
     ]
     r = 4 if softened else 1
     block = 2 * (4 * d + 1 + 1 + 2 * n - 1) + 2 * r * d + r + d  # b_V: 1, C: 2n - 1
-    assert plan.parameters == cost.parameters == plan.blocks * block
-    assert plan.stored_bytes == cost.stored_bytes
-    assert cost.nonzeros <= plan.nonzeros_limit
+    assert plan.count().parameters == cost.parameters == plan.count().blocks * block
+    assert plan.count().stored_bytes == cost.stored_bytes
+    assert cost.nonzeros <= plan.count().nonzeros_limit
     # C = 1 counts, stored or not.
     stages = built.network.stages
     whole = [s for s in stages if s.attention is not None and s.attention.gain is None]
@@ -99,9 +108,9 @@ def test_plan_of_urpe_equals_the_built_network(
     dense = ef.plan(
         target, K, method=ef.SelectiveShifts(positional=True, softened=softened)
     )
-    same = {s.name: s.layers for s in plan.stages if s.name != "position layer"}
-    assert same == {s.name: s.layers for s in dense.stages}
-    assert dense.blocks + len(positions) == plan.blocks
+    same = {s.name: s.layers for s in grid_plan(plan).stages if s.name != "position layer"}
+    assert same == {s.name: s.layers for s in grid_plan(dense).stages}
+    assert dense.count().blocks + len(positions) == plan.count().blocks
     shown = plan.to_json()
     assert shown["attention"] == "urpe"
     assert shown["paper"] == ("Luo et al. 2022" if n > 1 else "Yun et al. 2020")
@@ -151,7 +160,7 @@ def test_without_positions_only_equivariant_targets() -> None:
 
 def test_an_equivariant_target_may_use_positions() -> None:
     built = ef.construct(centring(2, 1), grid=4, method=ef.SelectiveShifts(positional=True))
-    assert built.plan.constants.theorem == "Theorem 3"
+    assert constants_of(built.plan).theorem == "Theorem 3"
     x = np.array([[0.3], [0.3]])
     assert np.abs(built.network(x) - 0).max() < 0.2  # equal columns are not lost
 

@@ -5,12 +5,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from tests.plans import constants_of, grid_plan
 
 import everyformer as ef
 from everyformer.construct import constants
 from everyformer.construct import position_layer as module
-from everyformer.construct.shifts.contextual import contextual_ids
 from everyformer.construct.pipeline import Built
+from everyformer.construct.shifts.contextual import contextual_ids
 from everyformer.construct.shifts.plan import make_plan
 from everyformer.construct.shifts.position_layer import position_gain, position_layer
 from everyformer.construct.shifts.quantise import positional_encoding
@@ -48,7 +49,7 @@ def build(n: int, d: int, K: int, box: int = 0, *, softened: bool = True) -> Bui
 
 def cells(built: Built) -> tuple[np.ndarray, np.ndarray]:
     """The centres of all cells, and the target there."""
-    grid = built.plan.constants.grid
+    grid = constants_of(built.plan).grid
     x = grid.centres(grid.all_sequences())
     return x, built.target(x)
 
@@ -140,7 +141,7 @@ def test_softened_network_on_all_cells_and_their_edges(
 ) -> None:
     """Centres, lower edges (where a position may round down) and the upper edge."""
     built = build(n, d, K, box)
-    grid = built.plan.constants.grid
+    grid = constants_of(built.plan).grid
     x, values = cells(built)
     low, high = BOXES[box]
     edges = low + (high - low) * (grid.digits(grid.all_sequences()) / K)
@@ -273,7 +274,7 @@ def test_the_sweep_is_a_contextual_mapping(n: int, d: int, K: int, paper: bool) 
 @pytest.mark.parametrize("softened", [True, False])
 def test_the_network_itself_is_checked(softened: bool) -> None:
     built = build(3, 1, 2, softened=softened)
-    c = built.plan.constants
+    c = constants_of(built.plan)
     steps = np.arange(3)[:, None] * c.spacing
     states = EXACT.quotient(c.grid.digits(c.grid.all_sequences()) + steps, c.K)
     result = ef.contextual_mapping(built.network, states)
@@ -287,7 +288,7 @@ def test_the_network_itself_is_checked(softened: bool) -> None:
 
 def test_an_equivariant_target_gets_positions_too() -> None:
     built = ef.construct(centring(2, 1), grid=4, method="urpe")
-    assert built.plan.constants.theorem == "Theorem 3"
+    assert constants_of(built.plan).theorem == "Theorem 3"
     assert built.network.construction is not None
     assert built.network.construction.paper == "Luo et al. 2022"
     x, values = cells(built)
@@ -300,8 +301,8 @@ def test_a_single_token_needs_no_positions() -> None:
     assert [s.name for s in urpe.network.stages] == [s.name for s in dense.network.stages]
     for (_, a), (_, b) in zip(urpe.network.arrays(), dense.network.arrays(), strict=True):
         assert np.array_equal(a, b)
-    assert urpe.plan.architecture.class_name == "Omega_U^{2,1,4}"
-    assert urpe.plan.constants.paper.key == "Yun et al. 2020"
+    assert grid_plan(urpe.plan).architecture.class_name == "Omega_U^{2,1,4}"
+    assert constants_of(urpe.plan).paper.key == "Yun et al. 2020"
 
 
 def test_settings_that_contradict_urpe_are_refused() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.plans import constants_of, table_of
 
 import everyformer as ef
 from everyformer.construct.shifts.contextual import contextual_ids
@@ -69,7 +70,7 @@ def test_every_cell_of_every_table(
     if target.equivariant and target.seq_len > K**target.d_model:
         return  # no cell has different columns: refused, see test_plan
     built = ef.construct(target, grid=K, method=ef.SelectiveShifts(softened=softened))
-    c = built.plan.constants
+    c = constants_of(built.plan)
     columns = c.grid.all_sequences()
     x = c.grid.centres(columns)
     expected = target(x)
@@ -82,7 +83,9 @@ def test_every_cell_of_every_table(
     # ones were scaled down: rounding is scaled up with them.
     scale = 0
     if softened:
-        scale = plan_values(c, built.table, contextual_ids(c, built.table.columns)).scale
+        scale = plan_values(
+            c, table_of(built), contextual_ids(c, table_of(built).columns)
+        ).scale
     rounding = 2.0 ** (scale - 52) * (built.cost.blocks + 2**13)
     assert np.abs(y - expected).max() <= rounding + 2.0**-50 * largest
     if not softened:

@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from tests.plans import constants_of
 
 import everyformer as ef
 from everyformer import patterns
@@ -18,8 +19,8 @@ from everyformer.construct.shifts.sparse_constants import (
     stated_coefficient,
 )
 from everyformer.construct.shifts.sparse_plan import SparsePlan, plan_sparse
-from everyformer.construct.table import Table
 from everyformer.construct.shifts.value import ValuePlan, value_map
+from everyformer.construct.table import Table
 from everyformer.errors import AttentionError, GridError, PatternError
 from everyformer.model.network import Network
 from everyformer.numerics.kinds import EXACT
@@ -160,12 +161,12 @@ def test_float64_networks_are_their_tables(name: str) -> None:
     pattern, d, K = PATTERNS[name]
     target = mixing(pattern.n, d)
     built = ef.construct(target, grid=K, method=ef.SparseShifts(pattern))
-    c = built.plan.constants
+    c = constants_of(built.plan)
     assert built.network.architecture.class_name == "ST^{2,1,4}"
-    assert built.network.blocks == built.plan.blocks
-    assert built.cost.parameters == built.plan.parameters
-    assert built.cost.nonzeros <= built.plan.nonzeros_limit
-    assert built.cost.stored_bytes == built.plan.stored_bytes + 8 * c.n * c.d
+    assert built.network.blocks == built.plan.count().blocks
+    assert built.cost.parameters == built.plan.count().parameters
+    assert built.cost.nonzeros <= built.plan.count().nonzeros_limit
+    assert built.cost.stored_bytes == built.plan.count().stored_bytes + 8 * c.n * c.d
     assert built.cost.connections == pattern.connections
     x = c.grid.centres(c.grid.all_sequences())
     y = built.network(x, executor="reference")
@@ -216,7 +217,7 @@ def test_a_box_of_its_own_is_padded_for() -> None:
     built = ef.construct(target, grid=2, method=ef.SparseShifts(patterns.strided(4, 2)))
     names = [stage.name for stage in built.network.stages]
     assert names[:4] == ["read in", "quantise", "padding", "chain shifts"]
-    c = built.plan.constants
+    c = constants_of(built.plan)
     x = c.grid.centres(c.grid.all_sequences())
     assert np.abs(built.network(x, executor="reference") - target(x)).max() <= 1e-7
 
@@ -226,7 +227,7 @@ def test_an_equivariant_target_gets_positions() -> None:
         ef.targets.centring(3, 1), grid=2, method=ef.SparseShifts(patterns.ring(3))
     )
     assert built.network.positions is not None
-    assert built.plan.constants.theorem == "Theorem 1"
+    assert constants_of(built.plan).theorem == "Theorem 1"
 
 
 def test_one_token_hears_itself_alone() -> None:
@@ -235,7 +236,7 @@ def test_one_token_hears_itself_alone() -> None:
     built = ef.construct(target, grid=8, method=ef.SparseShifts(patterns.dense(1)))
     assert "chain shifts" not in [stage.name for stage in built.network.stages]
     assert built.network.architecture.class_name == "ST^{2,1,4}"
-    c = built.plan.constants
+    c = constants_of(built.plan)
     x = c.grid.centres(c.grid.all_sequences())
     assert np.abs(built.network(x, executor="reference") - target(x)).max() <= 1e-7
     assert built.certificate.verdict is Verdict.PROVED
@@ -260,14 +261,14 @@ def test_the_plan_names_bits_and_pattern() -> None:
     assert "8 / 8" in text
     values = plan.to_json()
     assert (values["hops"], values["path"]) == (2, [1, 2, 4, 3])
-    assert values["id_bits"] == plan.id_bits == plan.constants.t_r.bit_length()
+    assert values["id_bits"] == plan.count().id_bits == constants_of(plan).t_r.bit_length()
     assert Pattern.from_json(values["pattern"]) == patterns.axial(2, 2)
 
 
 def test_ids_beyond_float64_are_refused_before_anything_is_built() -> None:
     """A ring of 6 has s = 5; in rationals it is built."""
     target, pattern = ef.targets.reverse(6, 1), patterns.ring(6)
-    assert ef.plan(target, 2, method=ef.SparseShifts(pattern)).id_bits > 51
+    assert ef.plan(target, 2, method=ef.SparseShifts(pattern)).count().id_bits > 51
     with pytest.raises(GridError, match=r"ids of \d+ bits.*No grid fits.*softened=False"):
         ef.construct(target, grid=2, method=ef.SparseShifts(pattern))
     exact = ef.construct(target, grid=2, method=ef.SparseShifts(pattern, softened=False))
@@ -312,7 +313,7 @@ def test_the_contextual_map_of_a_network(softened: bool) -> None:
     built = ef.construct(
         mixing(4, 1), grid=2, method=ef.SparseShifts(pattern, softened=softened)
     )
-    c = built.plan.constants
+    c = constants_of(built.plan)
     assert isinstance(c, SparseConstants)
     columns = c.grid.all_sequences()
     steps = np.array(c.steps) * c.spacing

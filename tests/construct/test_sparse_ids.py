@@ -10,6 +10,7 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
+from tests.plans import constants_of
 
 import everyformer as ef
 from everyformer import patterns
@@ -375,7 +376,7 @@ def test_a_path_of_ones_own() -> None:
         2,
         method=ef.SparseShifts(patterns.dense(4), gamma=(2, 0, 3, 1)),
     )
-    assert found.constants.steps == (0, 2, 3, 1)
+    assert constants_of(found).steps == (0, 2, 3, 1)
     with pytest.raises(PatternError, match="breaks at step 1"):
         ef.plan(
             ef.targets.reverse(4, 1),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.plans import constants_of
 
 import everyformer as ef
 from everyformer.model import exact
@@ -100,7 +101,7 @@ def test_int64_is_used_where_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     built = ef.construct(
         ef.targets.centring(2, 1), grid=8, method=ef.SelectiveShifts(softened=False)
     )
-    grid = built.plan.constants.grid
+    grid = constants_of(built.plan).grid
     x = exact_array(grid.digits(grid.distinct_sets())) * Fraction(1, 8)
     shifts = tuple(s for s in built.network.stages if s.attention is not None)
     result = ef.Network(built.network.architecture, shifts).exact(x)

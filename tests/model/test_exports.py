@@ -8,6 +8,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from tests.plans import constants_of
 
 import everyformer as ef
 from everyformer.construct.pipeline import Built
@@ -46,7 +47,7 @@ def built(request: pytest.FixtureRequest) -> Built:
 
 def inputs(built: Built) -> np.ndarray:
     """Random points; none of 200 hits a ramp of width 2^-30."""
-    c = built.plan.constants
+    c = constants_of(built.plan)
     low, high = np.asarray(c.grid.box.lows), np.asarray(c.grid.box.highs)
     return low + (high - low) * np.random.default_rng(0).random((200, c.n, c.d))
 

@@ -8,6 +8,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from tests.plans import constants_of
 
 import everyformer as ef
 from everyformer import patterns
@@ -116,7 +117,7 @@ def test_exact_evaluation_under_a_mask() -> None:
 
 def test_constructed_networks_agree_everywhere(built: Built) -> None:
     network = built.network.in_float64(allow_rounding=True)
-    c = built.plan.constants
+    c = constants_of(built.plan)
     x = c.grid.centres(c.grid.all_sequences())
     plain = network(x, executor="reference")
     # Rounded, the modified network writes values as differences to large ids.

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from rich.console import Console
 from rich.table import Table as RichTable
@@ -64,6 +64,7 @@ class Count:
         return asdict(self) | {"lower_bound": shown}
 
 
+@runtime_checkable
 class Plan(Protocol):
     """A method at one size. Not all have a grid.
 
@@ -138,6 +139,7 @@ class Plan(Protocol):
         return {"construction": self.label, "grid": self.grid, **self.count().to_json()}
 
 
+@runtime_checkable
 class Method(Protocol):
     """A construction and its settings.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.plans import constants_of, table_of
 from tests.programs import run_program
 
 import everyformer as ef
@@ -50,7 +51,7 @@ def built(request: pytest.FixtureRequest) -> Built:
 
 
 def inputs(built: Built, count: int, seed: int = 0) -> np.ndarray:
-    c = built.plan.constants
+    c = constants_of(built.plan)
     low, high = np.asarray(c.grid.box.lows), np.asarray(c.grid.box.highs)
     return low + (high - low) * np.random.default_rng(seed).random((count, c.n, c.d))
 
@@ -66,7 +67,7 @@ def test_literal_is_bit_identical_for_any_batch_and_threads(built: Built) -> Non
     """Ramps too: every sum is done in the same order for every sequence."""
     x = inputs(built, 150)
     x[::3, 0, 0] = np.round(x[::3, 0, 0] * 8) / 8 - 2.0**-31
-    c = built.plan.constants
+    c = constants_of(built.plan)
     x = np.clip(x, np.asarray(c.grid.box.lows), np.asarray(c.grid.box.highs))
     whole = built.network(x)
     one_by_one = np.concatenate([built.network(x[k : k + 1]) for k in range(40)])
@@ -82,7 +83,7 @@ def test_folded_equals_literal(built: Built) -> None:
     x = inputs(built, 20_000, seed=1)
     folded = built.network(x, executor="folded")
     assert np.array_equal(folded[:3000], built.network(x[:3000]))
-    if built.plan.constants.theorem == "Theorem 2":
+    if constants_of(built.plan).theorem == "Theorem 2":
         outside = 3 * x[:500] - 1
         assert np.array_equal(
             built.network(outside, executor="folded"), built.network(outside)
@@ -303,8 +304,8 @@ def test_progress_and_errors_come_through_threads(monkeypatch: pytest.MonkeyPatc
 
 def test_every_set_of_columns_through_the_literal_network() -> None:
     built = ef.construct(soft_attention(4, 1), grid=16)
-    x = built.plan.constants.grid.centres(built.table.columns)
-    assert np.abs(built.network(x) - built.table.values).max() <= 1e-9
+    x = constants_of(built.plan).grid.centres(table_of(built).columns)
+    assert np.abs(built.network(x) - table_of(built).values).max() <= 1e-9
 
 
 def test_compiled_code_is_kept_between_processes(tmp_path: Path) -> None:

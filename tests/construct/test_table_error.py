@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from tests.plans import grid_plan
 
 import everyformer as ef
 from everyformer.certify.cells import Cells, Declared
@@ -46,7 +47,8 @@ def test_what_is_certified_is_what_was_planned(name: str, method: str) -> None:
     certified = built.certificate.bound
     assert certified is not None
     planned = of(target, 8).bound(
-        ramps=built.plan.ramp_share, gives_up_repeated=built.plan.gives_up_repeated
+        ramps=grid_plan(built.plan).ramp_share,
+        gives_up_repeated=grid_plan(built.plan).gives_up_repeated,
     )
     assert float(planned.value) == pytest.approx(float(certified.value), rel=2e-3)
 
