@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, Literal
 
 import numpy as np
-from tests.plans import constants_of
+from tests.plans import grid_plan
 
 import everyformer as ef
 from everyformer.certify.prove import Proof, cells_of, prove
@@ -228,7 +228,7 @@ def built_equivariant(n: int = 2, d: int = 1, grid: int = 4) -> ef.Built:
 
 def proof_of(draft: Draft, origin: ef.Built) -> Proof:
     """What is proved of the draft and the function that the origin was built for."""
-    weights, grid = draft.weights(), constants_of(origin.plan).grid
+    weights, grid = draft.weights(), grid_plan(origin.plan).shape
     known = origin.target.expression
     assert known is not None
     cells = cells_of(weights, grid.box, grid.cells, known, equivariant=False)
@@ -237,7 +237,7 @@ def proof_of(draft: Draft, origin: ef.Built) -> Proof:
 
 def points(origin: ef.Built, each: int, seed: int = 0) -> np.ndarray:
     """The same number of random points in every cell."""
-    grid = constants_of(origin.plan).grid
+    grid = grid_plan(origin.plan).shape
     columns = grid.all_sequences()
     centres = np.repeat(grid.centres(columns), each, axis=0)
     widths = np.array([float(w) for w in grid.box.widths]) / grid.cells

@@ -20,12 +20,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.plans import constants_of
+from tests.plans import constants_of, grid_plan
 
 import everyformer as ef
 from everyformer import patterns
-from everyformer.construct import averaging, constants
+from everyformer.construct.averaging import layers as averaging
 from everyformer.construct.pipeline import Built
+from everyformer.construct.shifts import constants
 from everyformer.model.network import Network
 from everyformer.targets import reverse, soft_attention
 from everyformer.targets.target import Target
@@ -82,7 +83,7 @@ class Edges:
 
     @classmethod
     def of(cls, built: Built) -> "Edges":
-        grid, held = constants_of(built.plan).grid, built.network.construction
+        grid, held = grid_plan(built.plan).shape, built.network.construction
         assert held is not None
         box = tuple(zip(grid.box.lows, grid.box.highs, strict=True))
         return cls(built.network, grid.seq_len, grid.cells, box, held.ramp_width)
@@ -181,16 +182,16 @@ SHAPES: list[tuple[int, int, list[tuple[float, float]]]] = [
 """n, K and the domain."""
 
 WITH: list[dict[str, Any]] = [
-    {"method": "averaging", "variant": "wide", "positional": True},
-    {"method": "averaging", "variant": "narrow", "positional": True},
-    {"method": "averaging", "variant": "two-step", "positional": True},
-    {"positional": True},
-    {"attention": "urpe"},
+    {"method": ef.Averaging("wide", True)},
+    {"method": ef.Averaging("narrow", True)},
+    {"method": ef.Averaging("two-step", True)},
+    {"method": ef.SelectiveShifts(positional=True)},
+    {"method": "urpe"},
 ]
 WITHOUT: list[dict[str, Any]] = [
-    {"method": "averaging", "variant": "wide", "positional": False},
-    {"method": "averaging", "variant": "narrow", "positional": False},
-    {"positional": False},
+    {"method": ef.Averaging("wide", False)},
+    {"method": ef.Averaging("narrow", False)},
+    {"method": ef.SelectiveShifts(positional=False)},
 ]
 SPARSE: list[Callable[[int], patterns.Pattern]] = [
     patterns.star,
@@ -214,7 +215,7 @@ def build(
 
 def check(built: Built) -> None:
     edges = Edges.of(built)
-    many = MANY if constants_of(built.plan).softened else 40  # rationals are slow
+    many = 40 if built.network.is_exact else MANY  # rationals are slow
     assert edges.wrong(many) == []
     assert edges.leaves_range(many) == []
     assert edges.not_finite_outside() == 0
@@ -240,9 +241,9 @@ def test_edges_without_positions(settings: dict[str, Any], shape: Any) -> None:
 
 @pytest.mark.parametrize("shape", [(2, 3, TENTHS), (1, 2, MIXED), (2, 2, UNIT)])
 def test_edges_of_exact_networks(shape: Any) -> None:
-    check(build({"positional": True, "softened": False}, shape))
-    check(build({"attention": "urpe", "softened": False}, shape))
-    check(build({"positional": False, "softened": False}, shape, symmetric))
+    check(build({"method": ef.SelectiveShifts(True, softened=False)}, shape))
+    check(build({"method": ef.UrpeShifts(softened=False)}, shape))
+    check(build({"method": ef.SelectiveShifts(False, softened=False)}, shape, symmetric))
 
 
 @pytest.mark.parametrize("pattern", SPARSE, ids=["star", "ring", "window", "strided"])
@@ -252,7 +253,7 @@ def test_edges_of_sparse_networks(
 ) -> None:
     shapes = [(2, 4, UNIT), (3, 2, TENTHS), (3, 2, WIDE), (2, 2, MIXED)]
     for n, K, domain in shapes if softened else shapes[:2]:
-        settings = {"pattern": pattern(n), "softened": softened}
+        settings = {"method": ef.SparseShifts(pattern(n), softened=softened)}
         check(build(settings, (n, K, domain)))
 
 
@@ -260,7 +261,7 @@ def test_edges_of_sparse_networks(
 def test_grids_that_are_not_dyadic_and_the_steepest_ramps(variant: str) -> None:
     for n, K, domain in ((2, 3, TENTHS), (3, 3, UNIT), (2, 7, WIDE), (2, 3, MIXED)):
         for p in (1, 3):
-            settings = {"method": "averaging", "variant": variant, "p": p}
+            settings = {"method": ef.Averaging(variant), "p": p}
             check(build(settings, (n, K, domain)))
 
 
@@ -322,7 +323,7 @@ def test_positions_one_apart_are_rejected(
     shape: tuple[int, int, list[tuple[float, float]]],
 ) -> None:
     """Negative control: with E_j = j the ends of neighbouring positions are one number."""
-    built = build({"method": "averaging", "positional": True}, shape)
+    built = build({"method": ef.Averaging(positional=True)}, shape)
     held = built.network.registers
     assert held is not None
     n, K, domain = shape
@@ -358,7 +359,7 @@ def test_ramps_on_the_borders_are_rejected(
     """Negative control: positions apart, but every border in the middle of a ramp."""
     monkeypatch.setattr(averaging, "GUARD", Fraction(-1, 2))
     function = with_positions if positional else symmetric
-    built = build({"method": "averaging", "positional": positional}, SHAPES[0], function)
+    built = build({"method": ef.Averaging(positional=positional)}, SHAPES[0], function)
     assert len(Edges.of(built).wrong()) > 10
 
 

@@ -1,18 +1,19 @@
 """Benchmarks run, check before they time, and write complete result files."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.plans import table_of
 
 import everyformer as ef
 from everyformer.bench import building, contenders, execution, results
 from everyformer.errors import EveryformerError
 from everyformer.model.executor import Executor
 from everyformer.targets import prefix_mean, soft_attention
+from everyformer.targets.box import Grid
 
 
 @pytest.mark.parametrize("theme", [building, execution])
@@ -33,17 +34,10 @@ def test_quick_runs(theme: object, tmp_path: Path) -> None:
 
 def test_nothing_wrong_is_timed() -> None:
     built = ef.construct(soft_attention(2, 1), grid=8)
-    spoiled = table_of(built).values + 1e-6
-    wrong = ef.Built(
-        built.network,
-        built.target,
-        built.plan,
-        built.cost,
-        type(table_of(built))(table_of(built).columns, spoiled),
-        built.p,
-    )
+    other = ef.Target(lambda x: built.target(x) + 1e-6, 2, 1)
+    wrong = replace(built, target=other)
     with pytest.raises(EveryformerError, match="misses its table"):
-        building.table_gap(wrong)
+        building.table_gap(wrong, Grid(8, 2, other.domain))
 
 
 @pytest.mark.parametrize("wrong", ["reference", "folded"])

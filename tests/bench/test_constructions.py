@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from everyformer.bench import constructions
-from everyformer.construct import comparison
-from everyformer.construct.comparison import compare
+from everyformer.construct import table_error
+from everyformer.construct.pipeline import compare
 from everyformer.errors import EveryformerError
 from everyformer.targets import reverse
 from everyformer.targets.target import Target
@@ -23,13 +23,13 @@ def test_a_method_is_built_and_certified() -> None:
         assert float(row["certified_bound"]) <= 0.1
         assert row["run_one_s"] > 0
     report = {"rows": [{"target": "reverse", "tol": 0.1, **row} for row in rows.values()]}
-    assert constructions.ratios(report)["reverse", 0.1] == (
+    assert constructions.saving(constructions.by_case(report)["reverse", 0.1]) == (
         rows["Yun et al."]["parameters"] / rows["partition of unity"]["parameters"]
     )
 
 
 def test_a_method_that_does_not_reach_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "MAX_CELLS", 1000)
+    monkeypatch.setattr(table_error, "MAX_CELLS", 1000)
     found = compare(reverse(2, 1), 1e-3)
     row = constructions._measure(reverse(2, 1), found, "Yun et al.")  # pyright: ignore[reportPrivateUsage]
     assert "best bound" in row["refusal"]

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from tests.certify.tampered import edit
+from tests.plans import declared
 
 import everyformer as ef
 from everyformer.certify.certificate import (
@@ -28,7 +29,6 @@ from everyformer.certify.certificate import (
 )
 from everyformer.certify.hypotheses import FLOAT64, Kind
 from everyformer.certify.verify import NETWORK_FILE
-from everyformer.construct.certificates import Knowledge
 from everyformer.errors import CertificateError, DomainError
 from everyformer.targets import centring, reverse, smooth_rank
 from everyformer.targets.target import Target
@@ -49,8 +49,8 @@ def certified(kind: str) -> tuple[ef.Built, ef.Certificate]:
     built = ef.construct(
         targets[kind], grid=4, method=ef.SelectiveShifts(softened=kind != "rational")
     )
-    ways: dict[str, Knowledge] = {"lipschitz": "modulus", "modulus": "modulus"}
-    return built, built.certify(knowledge=ways.get(kind, "auto"))
+    known = declared(built) if kind in ("lipschitz", "modulus") else built
+    return built, known.certify()
 
 
 KINDS = ("expression", "lipschitz", "modulus", "nothing", "rational")

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.stats import qmc
+from tests.plans import as_known
 
 import everyformer as ef
 from everyformer.certify import prove as prove_module
@@ -76,7 +77,7 @@ def test_bounds_are_above_the_distance_and_close_to_it(
     for p in exponents:
         sampled = p_mean(gap, p)
         for way in WAYS:
-            certificate = replace(built, p=Fraction(p)).certify(knowledge=way)
+            certificate = as_known(replace(built, p=Fraction(p)), way).certify()
             assert certificate.claims == ("real", "float64")
             assert certificate.bound is not None
             assert certificate.float64_bound is not None
@@ -93,7 +94,7 @@ def test_the_bound_falls_with_delta(way: Literal["expression", "modulus"]) -> No
     """First order for Theorem 3; Theorem 2 loses measure n(n-1)/(2K) of equal columns."""
     values: list[float] = []
     for K in (4, 8, 16):
-        certificate = ef.construct(reverse(2, 1), grid=K).certify(knowledge=way)
+        certificate = as_known(ef.construct(reverse(2, 1), grid=K), way).certify()
         assert certificate.float64_bound is not None
         values.append(float(certificate.float64_bound.value))
     assert values[0] / values[1] == pytest.approx(2, rel=1e-3)
@@ -140,8 +141,8 @@ def test_other_domains_scale_the_bound() -> None:
     target = Target(np.sin, 2, 1, lipschitz=1, domain=[(-2, 2)])
     built = ef.construct(target, grid=16)
     sampled = p_mean(gaps(built, "literal", 1 << 14), 2, target.domain.volume(2))
-    declared = built.certify(knowledge="modulus").bound
-    traced = built.certify(knowledge="expression").bound
+    declared = as_known(built, "modulus").certify().bound
+    traced = built.certify().bound
     assert declared is not None
     assert traced is not None
     assert sampled * (1 - 1e-2) <= float(traced.value) <= float(declared.value)
@@ -268,8 +269,8 @@ def test_a_folder_of_shards_serves_one_proof_only(tmp_path: Path) -> None:
     ):
         kept = other.certify(computing=computing)
         assert kept.to_json() == other.certify().to_json()
-    declared = built.certify(knowledge="modulus", computing=computing)
-    assert declared.to_json() == built.certify(knowledge="modulus").to_json()
+    other = as_known(built, "modulus")
+    assert other.certify(computing=computing).to_json() == other.certify().to_json()
     assert len(list(tmp_path.iterdir())) == 5
 
 

@@ -227,7 +227,7 @@ def softer(network: Network, divisor: float) -> Network:
 def test_the_whole_network_in_balls(theorem: str, divisor: float) -> None:
     """Real arithmetic to the end: the value map forgives what softmax adds to the ids."""
     made, target = built(theorem)
-    K = made.plan.grid
+    K = made.plan.cells
     weights = stored(softer(made.network, divisor))
     found = read_network(weights, target.domain, K)
     rows = representatives(found)
@@ -270,7 +270,7 @@ def changed(weights: Weights, name: str, arrays: dict[str, Any]) -> Weights:
 def test_a_changed_table_is_read() -> None:
     """The control: values come from the weights, not from what was meant."""
     made, target = built("Theorem 3")
-    weights, K = stored(made.network), made.plan.grid
+    weights, K = stored(made.network), made.plan.cells
     stage = next(s for s in weights.stages if s.name == "value map")
     W_2 = stage.arrays["W_2"].copy()
     W_2[7] *= 1 + 2.0**-20
@@ -380,7 +380,7 @@ def test_a_float64_run_without_a_clamp_is_undecided() -> None:
 def test_rational_weights_with_relus() -> None:
     """A clamp by four ReLUs, two of them idle, after a rational network."""
     made, target = built("rational, Theorem 3")
-    network, K = made.network, made.plan.grid
+    network, K = made.network, made.plan.cells
     stack = FeedForwardStack(
         W_1=exact_array([[[1], [-1], [0], [0]]]),
         b_1=exact_array([[Fraction(-1, 2), 0, 0, 0]]),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.plans import constants_of, table_of
+from tests.plans import grid_plan, table_of
 
 import everyformer as ef
 from everyformer.certify.registers import read_registers
@@ -205,7 +205,7 @@ def test_what_is_read_is_what_the_weights_do(tmp_path: Path) -> None:
     assert weights.blocks == 2
     reading = read_registers(weights, TARGET.domain, 8)
     columns = table_of(built).columns
-    x = constants_of(built.plan).grid.centres(columns)
+    x = grid_plan(built.plan).shape.centres(columns)
     exact = built.network.exact(x)
     real, run = reading.values(columns, "real"), reading.values(columns, "float64")
     for (centre, radius), want in zip(

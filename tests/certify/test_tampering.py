@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 from scipy.stats import qmc
 from tests.certify.tampered import edit, write_weights
-from tests.plans import constants_of
+from tests.plans import grid_plan
 
 import everyformer as ef
 from everyformer.certify.verify import NETWORK_FILE
@@ -474,7 +474,7 @@ def distance_of_steps(
     The mean over a cell of |f - g|^2 is |f(c) - g|^2 plus the variance of f, which is
     (slope * half-width)^2 / 3 for each entry and variable.
     """
-    grid, target = constants_of(of.plan).grid, of.target
+    grid, target = grid_plan(of.plan).shape, of.target
     n, d = target.seq_len, target.d_model
     centres = grid.centres(grid.all_sequences())
     gap = np.square(target(centres) - network(centres, executor=executor))

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.plans import constants_of, grid_plan, table_of
+from tests.plans import grid_plan, table_of
 
 import everyformer as ef
 from everyformer.construct.averaging.layers import (
-    Averaging,
+    AveragingSizes,
     Variant,
     averaging_stages,
     digits,
@@ -18,7 +18,6 @@ from everyformer.construct.averaging.layers import (
     table_keys,
 )
 from everyformer.construct.averaging.plan import AveragingPlan, plan_averaging
-from everyformer.construct.shifts.assembly import build_network, tabulate
 from everyformer.construct.table import Table
 from everyformer.errors import (
     AttentionError,
@@ -50,7 +49,7 @@ def grid_of(n: int, d: int, K: int) -> Grid:
     return Grid(K, n, Box.per_coordinate([(0.0, 1.0)], d))
 
 
-def network_of(a: Averaging) -> tuple[Network, Table]:
+def network_of(a: AveragingSizes) -> tuple[Network, Table]:
     """The network with a ramp of choice."""
     f = with_positions if a.positional else symmetric
     g = a.grid
@@ -94,7 +93,7 @@ def test_acceptance(
     sup: float,
     nonzeros: int | None,
 ) -> None:
-    a = Averaging(grid_of(n, d, K), positional, "wide", Fraction(1, 2**e))
+    a = AveragingSizes(grid_of(n, d, K), positional, "wide", Fraction(1, 2**e))
     network, table = network_of(a)
     executors: tuple[ExecutorName, ...] = ("literal", "reference")
     for executor in executors:
@@ -114,7 +113,7 @@ def test_acceptance(
 )
 def test_ids_are_right_within_the_float64_rule(n: int, d: int, K: int, e: int) -> None:
     """With numpy's matmul, whose order of summation is not that of the units."""
-    a = Averaging(grid_of(n, d, K), True, "wide", Fraction(1, 2**e))
+    a = AveragingSizes(grid_of(n, d, K), True, "wide", Fraction(1, 2**e))
     assert n * d * np.log2(K) + np.log2(n) + e <= 52
     network, _ = network_of(a)
     rng = np.random.default_rng(1)
@@ -130,7 +129,7 @@ def test_ids_are_right_within_the_float64_rule(n: int, d: int, K: int, e: int) -
 
 def test_beyond_the_rule_cancellation_spoils_ids() -> None:
     """The case that was measured to fail: 70 bits."""
-    a = Averaging(grid_of(3, 1, 12), True, "wide", Fraction(1, 2**58))
+    a = AveragingSizes(grid_of(3, 1, 12), True, "wide", Fraction(1, 2**58))
     units = digits(a)
     x = np.random.default_rng(1).random((4000, 3, 1))
     state = read_in_out(a).read_in(x).reshape(-1, a.layout.width)
@@ -160,8 +159,9 @@ def test_plans_are_what_is_built(variant: Variant) -> None:
         assert plan.stored_bytes == cost.stored_bytes
         assert cost.nonzeros <= plan.nonzeros_limit <= cost.nonzeros + 40
         assert cost.attention_layers == 1
-        x = plan.constants.grid.centres(table_of(built).columns)
-        assert np.abs(built.network(x) - built.table.values).max() < 1e-11
+        table = plan.tabulate(target)
+        x = plan.shape.centres(table.columns)
+        assert np.abs(built.network(x) - table.values).max() < 1e-11
         widths = [
             s.feed_forward.W_1.shape[1] for s in built.network.stages if s.feed_forward
         ]
@@ -183,7 +183,7 @@ def test_the_equivariant_plan_is_what_is_built() -> None:
 
 
 def test_exactly_in_rationals() -> None:
-    a = Averaging(grid_of(3, 1, 4), True, "wide", Fraction(1, 2**20))
+    a = AveragingSizes(grid_of(3, 1, 4), True, "wide", Fraction(1, 2**20))
     network, table = network_of(a)
     x = a.grid.centres(table.columns[::7])
     exact = network.exact(x)
@@ -194,7 +194,7 @@ def test_exactly_in_rationals() -> None:
 
 
 def test_on_ramps_outputs_stay_in_the_range_of_the_table() -> None:
-    a = Averaging(grid_of(2, 1, 8), True, "wide", Fraction(1, 2**10))
+    a = AveragingSizes(grid_of(2, 1, 8), True, "wide", Fraction(1, 2**10))
     network, table = network_of(a)
     rng = np.random.default_rng(3)
     lines = rng.integers(0, 9, (4000, 2, 1)) / 8
@@ -208,7 +208,7 @@ def test_equal_columns_are_as_exact_as_others_and_permutations_follow() -> None:
     built = ef.construct(
         Target(symmetric, 3, 1, equivariant=True), grid=8, method="averaging"
     )
-    grid = constants_of(built.plan).grid
+    grid = grid_plan(built.plan).shape
     columns = grid.all_sequences()
     x = grid.centres(columns)
     found = built.network(x)
@@ -223,7 +223,7 @@ def test_other_boxes(positional: bool) -> None:
     box = [(-1.0, 2.0), (0.5, 0.75)]
     target = Target(f, 2, 2, equivariant=not positional, domain=box)
     built = ef.construct(target, grid=4, method="averaging")
-    x = constants_of(built.plan).grid.centres(table_of(built).columns)
+    x = grid_plan(built.plan).shape.centres(table_of(built).columns)
     assert np.abs(built.network(x) - f(x)).max() < 1e-9
     assert built.certificate.claims == ("real", "float64")
 
@@ -290,8 +290,6 @@ def test_other_refusals() -> None:
     unknown: Any = "other"
     with pytest.raises(GridError, match="method='other' does not exist"):
         ef.construct(reverse(2, 1), grid=4, method=unknown)
-    with pytest.raises(GridError, match="one of averaging attention"):
-        ef.construct(reverse(2, 1), grid=4, variant="narrow")
     many = Target(symmetric, 8, 1, equivariant=True)
     with pytest.raises(GridError, match=r"Bose-Chowla set.*positional=True"):
         ef.construct(many, grid=64, method=ef.Averaging(positional=False))
@@ -312,8 +310,8 @@ def test_a_code_that_is_no_bose_chowla_set_gives_collisions(
     plan = plan_averaging(target, 8)
     a = plan.averaging
     monkeypatch.setitem(a.__dict__, "code", np.arange(8))
-    table = tabulate(plan, target)
-    network = build_network(plan, table)
+    table = plan.tabulate(target)
+    network = plan.network(table)
     x = a.grid.centres(table.columns)
     assert np.abs(network(x) - table.values).max() > 0.1
     names = a.layout.names
@@ -330,6 +328,4 @@ def test_a_code_that_is_no_bose_chowla_set_gives_collisions(
     assert found.verdict is ef.Verdict.REFUTED
     assert found.across is not None
     assert "share the id" in str(found)
-    assert keys_of(build_network(plan_averaging(target, 8), table)).verdict is (
-        ef.Verdict.PROVED
-    )
+    assert keys_of(plan_averaging(target, 8).network(table)).verdict is (ef.Verdict.PROVED)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.plans import constants_of
+from tests.plans import constants_of, declared
 
 import everyformer as ef
 from everyformer.construct.certificates import certify, distance_sampled
-from everyformer.errors import CertificateError, TargetError
+from everyformer.errors import TargetError
 from everyformer.targets import GALLERY, centring, reverse, smooth_rank
 from everyformer.targets.target import Target
 
@@ -85,26 +85,25 @@ def test_eps_is_the_bound_rounded_up_or_what_was_asked_for() -> None:
 def test_ways_to_know_a_target() -> None:
     built = ef.construct(reverse(2, 1), grid=4)
     assert built.certify().statement.kind == "expression"
-    assert built.certify(knowledge="modulus").statement.kind == "modulus"
+    assert declared(built).certify().statement.kind == "modulus"
+    untraced = ef.construct(Target(np.sin, 2, 1, lipschitz=1, trace=False), grid=4)
+    assert untraced.certify().statement.kind == "modulus"
     opaque = ef.construct(Target(np.cbrt, 2, 1, modulus=np.cbrt), grid=4)
     assert opaque.certify().statement.kind == "modulus"
-    with pytest.raises(CertificateError, match=r"cannot be traced: .*cbrt"):
-        opaque.certify(knowledge="expression")
     undeclared = ef.construct(Target(np.sin, 2, 1), grid=4)
-    with pytest.raises(CertificateError, match="declares neither lipschitz nor modulus"):
-        undeclared.certify(knowledge="modulus")
+    nothing = declared(undeclared).certify()
+    assert nothing.verdict is ef.Verdict.UNKNOWN
+    assert "no modulus is declared, and no trace: trace=False" in str(nothing)
     assert undeclared.certify().statement.kind == "expression"
 
 
 @pytest.mark.parametrize("name", ["reverse", "smooth_rank"])
 def test_the_declared_way_allows_more_than_the_traced(name: str) -> None:
     built = ef.construct(GALLERY[name](2, 1), grid=16)
-    traced, declared = (
-        built.certify(knowledge=way).bound for way in ("expression", "modulus")
-    )
+    traced, allowed = built.certify().bound, declared(built).certify().bound
     assert traced is not None
-    assert declared is not None
-    assert traced <= declared.value
+    assert allowed is not None
+    assert traced <= allowed.value
 
 
 def test_false_declarations() -> None:
@@ -112,14 +111,14 @@ def test_false_declarations() -> None:
     steep = Target(lambda x: 2 * x, 2, 1, lipschitz=Fraction(3, 2), name="steep")
     message = r"steep declares .* which is false: .* between cell \[.* and cell \[.* allows"
     with pytest.raises(TargetError, match=message):
-        ef.construct(steep, grid=8).certify(knowledge="modulus")
+        declared(ef.construct(steep, grid=8)).certify()
 
     def flat_then_steep(r: float) -> float:
         return 0.3 if 0.2 < r < 0.3 else 2 * r
 
     late = Target(lambda x: 2 * x, 2, 1, modulus=flat_then_steep, name="late")
     with pytest.raises(TargetError, match=r"differs by 0\.5 .* allows 0\.3"):
-        ef.construct(late, grid=8).certify(knowledge="modulus")
+        declared(ef.construct(late, grid=8)).certify()
     assert ef.construct(late, grid=8).certify().verdict is ef.Verdict.PROVED
 
 

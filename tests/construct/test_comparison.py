@@ -9,13 +9,14 @@ import pytest
 from tests.plans import grid_plan
 
 import everyformer as ef
-from everyformer.construct import comparison, pipeline
-from everyformer.construct.comparison import Candidate, Comparison, compare
+from everyformer.construct import pipeline, table_error
+from everyformer.construct.comparison import Candidate, Comparison
+from everyformer.construct.pipeline import compare
 from everyformer.errors import GridError, TargetError, ToleranceError
 
 
 def by_name(found: Comparison) -> dict[str, Candidate]:
-    return {candidate.settings.name: candidate for candidate in found.candidates}
+    return {candidate.method.title: candidate for candidate in found.candidates}
 
 
 @pytest.fixture(scope="module")
@@ -54,16 +55,16 @@ def test_the_cheapest_comes_first_in_the_table(centring: Comparison) -> None:
     order = [point.plan.count().parameters for _, point in centring.by_cost()]
     assert order == sorted(order)
     lines = str(centring).splitlines()
-    first = centring.by_cost()[0][0].settings.name
+    first = centring.by_cost()[0][0].method.title
     heading = next(i for i, line in enumerate(lines) if line.startswith("method"))
     assert lines[heading + 1].startswith(first)
     assert lines[-2].split()[-1] == "no"
     assert lines[-1].startswith("Yun et al., Theorem 2: best bound")
-    assert centring.to_json()["cheapest"] == centring.by_cost()[0][0].settings.name
+    assert centring.to_json()["cheapest"] == centring.by_cost()[0][0].method.title
 
 
 def test_a_target_with_positions_has_no_equivariant_candidates() -> None:
-    found = compare(ef.targets.reverse(2, 1), 0.1, attention="urpe")
+    found = compare(ef.targets.reverse(2, 1), 0.1)
     names = set(by_name(found))
     assert {"Yun et al., Theorem 3", "URPE, Luo et al.", "averaging, two-step"} <= names
     assert not any("equiv." in name or "Theorem 2" in name for name in names)
@@ -71,7 +72,7 @@ def test_a_target_with_positions_has_no_equivariant_candidates() -> None:
 
 def test_a_declared_modulus_is_enough() -> None:
     reverse = ef.targets.reverse(2, 1)
-    found = compare(reverse, 0.1, knowledge="modulus")
+    found = compare(reverse.untraced(), 0.1)
     traced = compare(reverse, 0.1)
     for name, candidate in by_name(found).items():
         other = by_name(traced)[name]
@@ -92,19 +93,19 @@ def test_what_cannot_be_compared_is_refused() -> None:
 def test_too_many_cells_are_said_and_not_examined(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(comparison, "MAX_CELLS", 1000)
+    monkeypatch.setattr(table_error, "MAX_CELLS", 1000)
     found = compare(ef.targets.reverse(3, 1), 1e-3)
     assert all("grid=16 has 4,096 cells" in line for line in found.remarks())
-    assert [one.settings.method for one, _ in found.by_cost()] == ["partition"]
-    assert all("the next grid fails" in line for line in found.remarks())
+    assert [one.method for one, _ in found.by_cost()] == [ef.Partition()]
+    assert all("best bound" in line for line in found.remarks())
 
 
 def test_auto_builds_the_cheapest_and_proves_it() -> None:
     built = ef.construct(ef.targets.reverse(2, 1), tol=0.05, method="auto")
-    assert built.comparison is not None
-    candidate, point = built.comparison.by_cost()[0]
-    assert candidate.settings.method == "partition"
-    assert built.plan.count().parameters == point.plan.parameters == built.cost.parameters
+    candidate, point = compare(ef.targets.reverse(2, 1), 0.05).by_cost()[0]
+    assert candidate.method == ef.Partition()
+    assert built.plan == point.plan
+    assert built.plan.count().parameters == built.cost.parameters
     assert built.certificate.verdict is ef.Verdict.PROVED
     assert built.certificate.eps == Fraction(1, 20)
     for bound in (built.certificate.bound, built.certificate.float64_bound):
@@ -114,7 +115,7 @@ def test_auto_builds_the_cheapest_and_proves_it() -> None:
 
 def test_the_supremum_leaves_one_method() -> None:
     found = compare(ef.targets.reverse(2, 1), 0.05, p=math.inf)
-    assert [one.settings.method for one in found.candidates] == ["partition"]
+    assert [one.method for one in found.candidates] == [ef.Partition()]
     assert "d_inf(f, g) <= 0.05" in str(found)
 
 
@@ -124,7 +125,7 @@ def test_a_plan_whose_network_falls_short_is_passed_over(
     """Negative control: nothing is returned on the word of its plan."""
     target = ef.targets.reverse(2, 1)
     found = compare(target, 0.1)
-    order = [candidate.settings.name for candidate, _ in found.by_cost()]
+    order = [candidate.method.title for candidate, _ in found.by_cost()]
     fails = [order[0]]
     proper = pipeline.certify
 
@@ -136,31 +137,24 @@ def test_a_plan_whose_network_falls_short_is_passed_over(
         )
 
     monkeypatch.setattr(pipeline, "certify", fail_first)
-    built = pipeline.build_cheapest(target, found)
+    built = ef.construct(target, tol=0.1, method="auto")
+    assert "softmax partition of unity" in str(built.tried[0])
     assert built.plan.source == "averaging attention with positions, wide"
     fails += order[1:]
-    with pytest.raises(ToleranceError, match="No method brings") as error:
-        pipeline.build_cheapest(target, found)
-    assert all(name in str(error.value) for name in order)
+    with pytest.raises(ToleranceError, match="No network that can be built") as error:
+        ef.construct(target, tol=0.1, method="auto")
+    labels = [point.plan.label for _, point in found.by_cost()]
+    assert all(label in str(error.value) for label in labels)
 
 
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"grid": 4}, "compares methods for a tolerance"),
-        ({"tol": 0.1, "variant": "narrow"}, "variant='narrow' with method='auto'"),
-        ({"tol": 0.1, "decay": 2}, "decay=2 with method='auto'"),
-        ({"tol": 0.1, "softened": False}, "softened=False with method='auto'"),
-    ],
-)
-def test_auto_leaves_nothing_fixed(settings: dict[str, Any], text: str) -> None:
-    with pytest.raises(GridError, match=text):
-        ef.construct(ef.targets.reverse(2, 1), method="auto", **settings)
+def test_methods_are_compared_for_a_tolerance_alone() -> None:
+    with pytest.raises(GridError, match="compared for a tolerance, not for a grid"):
+        ef.construct(ef.targets.reverse(2, 1), grid=4, method="auto")
 
 
 def test_a_pattern_adds_its_row() -> None:
     target = ef.targets.reverse(3, 1)
-    found = compare(target, 0.3, pattern=ef.patterns.star(3))
+    found = compare(target, 0.3, also=[ef.SparseShifts(ef.patterns.star(3))])
     sparse = by_name(found)["sparse, star"].chosen
     assert sparse is not None
     assert grid_plan(sparse.plan).architecture.class_name == "ST^{2,1,4}"

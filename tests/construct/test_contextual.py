@@ -15,7 +15,7 @@ from everyformer.construct.shifts.contextual import (
     global_shift,
     selective_shifts,
 )
-from everyformer.construct.shifts.plan import make_plan
+from everyformer.construct.shifts.plan import plan_shifts
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.construction import Construction
 from everyformer.model.network import Network
@@ -37,7 +37,7 @@ SIZES = [
 
 def constants(n: int, d: int, K: int, *, positional: bool, spacing: int) -> Constants:
     target = reverse(n, d) if positional else centring(n, d)
-    plan = make_plan(target, K, softened=False, positional=positional, spacing=spacing)
+    plan = plan_shifts(target, K, softened=False, positional=positional, spacing=spacing)
     return plan.constants
 
 

@@ -16,8 +16,6 @@ import everyformer as ef
 from everyformer.construct.partition.layers import Anchored, partition_stages, read_in_out
 from everyformer.construct.partition.plan import PartitionPlan, plan_partition
 from everyformer.errors import (
-    AttentionError,
-    CertificateError,
     EveryformerError,
     GridError,
     MemoryLimitError,
@@ -224,7 +222,7 @@ def rooted(x: np.ndarray) -> np.ndarray:
 def test_without_slopes_a_declaration_is_enough() -> None:
     target = Target(rooted, 1, 1, modulus=math.sqrt)
     built = ef.construct(target, tol=0.4, p=math.inf, method="partition")
-    assert lattice_of(built).knowledge == "modulus"
+    assert not lattice_of(built).traced
     assert built.certificate.is_conditional
     assert built.certificate.verdict is ef.Verdict.PROVED
     with pytest.raises(EveryformerError, match="slopes"):
@@ -248,11 +246,6 @@ def test_a_target_of_which_nothing_is_known() -> None:
 @pytest.mark.parametrize(
     ("settings", "error", "text"),
     [
-        ({"grid": 8, "positional": False}, GridError, "permutation equivariant by constr"),
-        ({"grid": 8, "softened": False}, GridError, "setting of the proof"),
-        ({"grid": 8, "spacing": 8}, GridError, "setting of the proof"),
-        ({"grid": 8, "variant": "narrow"}, GridError, "it has none"),
-        ({"grid": 8, "attention": "urpe"}, AttentionError, "positions are read in"),
         ({"grid": 8, "decay": 0}, GridError, "no number in"),
         ({"grid": 8, "margin": 0}, GridError, "no integer from 1"),
         ({"grid": 8, "decay": 0.01, "margin": 2}, GridError, "larger margin"),
@@ -261,14 +254,15 @@ def test_a_target_of_which_nothing_is_known() -> None:
         ({"grid": 2000}, GridError, "cells on which f is enclosed"),
         ({"grid": 30, "max_memory": 2**20}, MemoryLimitError, "raise the limit"),
         ({"tol": -1}, ToleranceError, "positive"),
-        ({"tol": 0.1, "knowledge": "modulus"}, CertificateError, "declares neither"),
     ],
 )
 def test_refusals(
     settings: dict[str, Any], error: type[EveryformerError], text: str
 ) -> None:
+    given = dict(settings)
+    lattice = {k: given.pop(k) for k in ("decay", "margin") if k in given}
     with pytest.raises(error, match=text):
-        ef.construct(waves(2), method="partition", **settings)
+        ef.construct(waves(2), method=ef.Partition(**lattice), **given)
 
 
 def test_a_tolerance_out_of_reach() -> None:
@@ -277,8 +271,6 @@ def test_a_tolerance_out_of_reach() -> None:
 
 
 def test_settings_of_the_partition_with_another_method() -> None:
-    with pytest.raises(GridError, match="plan method='partition'"):
-        ef.plan(waves(2), 8, decay=2)
     with pytest.raises(ToleranceError, match="infinity"):
         ef.construct(waves(2), grid=8, p=math.inf)
 

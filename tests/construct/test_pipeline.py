@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.plans import constants_of, table_of
+from tests.plans import constants_of, grid_plan, table_of
 
 import everyformer as ef
 from everyformer.construct.pipeline import Built
@@ -60,7 +60,7 @@ def test_modified_network_of_theorem_2_equals_the_table(
         GALLERY[name](n, d), grid=K, method=ef.SelectiveShifts(softened=False)
     )
     columns, values = cells(built)
-    x = constants_of(built.plan).grid.centres(columns)
+    x = grid_plan(built.plan).shape.centres(columns)
     # A permuted cell has the table's value exactly; f itself may round differently there.
     order = np.argsort(columns, axis=-1)
     ordered = built.target(np.take_along_axis(x, order[..., None], axis=1))
@@ -84,7 +84,7 @@ def test_modified_network_of_theorem_3_equals_the_table(
         ),
     )
     columns, values = cells(built)
-    x = constants_of(built.plan).grid.centres(columns)
+    x = grid_plan(built.plan).shape.centres(columns)
     assert (built.network.exact(x) == exact_array(values)).all()
 
 
@@ -109,7 +109,7 @@ def test_softened_network_of_theorem_2(n: int, d: int, K: int) -> None:
     """Every cell centre, and at once the permutation equivariance, bit for bit."""
     built = ef.construct(soft_attention(n, d), grid=K)
     columns, values = cells(built)
-    y = built.network(constants_of(built.plan).grid.centres(columns))
+    y = built.network(grid_plan(built.plan).shape.centres(columns))
     assert np.abs(y - values).max() <= 1e-9
     repeated = (values == 0).all(axis=(1, 2))
     assert (y[repeated] == 0).all()
@@ -196,7 +196,7 @@ def test_boxes_and_their_edges(domain: Any, softened: bool, equivariant: bool) -
     columns, values = cells(built)
     points = plateau_points(built, columns)
     assert np.abs(built.network(points) - values).max() <= 1e-9
-    grid = constants_of(built.plan).grid
+    grid = grid_plan(built.plan).shape
     low, high = np.asarray(grid.box.lows), np.asarray(grid.box.highs)
     for corner, digit in ((low, 0), (high, grid.cells - 1)):
         edge = grid.digits(columns) == digit

@@ -8,7 +8,9 @@ import pytest
 from tests.plans import constants_of, grid_plan
 
 import everyformer as ef
-from everyformer.construct.shifts.plan import check_feasible, make_plan
+from everyformer.construct.method import check_feasible
+from everyformer.construct.problem import DEFAULT_MAX_MEMORY
+from everyformer.construct.shifts.plan import plan_shifts
 from everyformer.errors import EveryformerError, GridError, MemoryLimitError
 from everyformer.targets import centring, reverse, soft_attention
 from everyformer.targets.target import Target
@@ -119,8 +121,8 @@ def test_plan_of_urpe_equals_the_built_network(
 
 
 def test_lower_bound_of_section_5_4() -> None:
-    assert make_plan(centring(3, 2), 4).lower_bound == Fraction(6 * 16**3, 6)
-    assert make_plan(reverse(3, 2), 4).lower_bound == 6 * 16**3
+    assert plan_shifts(centring(3, 2), 4).lower_bound == Fraction(6 * 16**3, 6)
+    assert plan_shifts(reverse(3, 2), 4).lower_bound == 6 * 16**3
 
 
 def test_the_printed_plan() -> None:
@@ -172,10 +174,10 @@ def test_positions_have_two_spacings() -> None:
 
 
 def test_memory_limit() -> None:
-    plan = make_plan(centring(3, 2), 8)
+    plan = plan_shifts(centring(3, 2), 8)
     with pytest.raises(MemoryLimitError, match=r"250,075 blocks.*limit of 1.0 MiB"):
         check_feasible(plan, 2**20)
-    check_feasible(plan)
+    check_feasible(plan, DEFAULT_MAX_MEMORY)
     with pytest.raises(MemoryLimitError, match="--max-memory"):
         ef.construct(reverse(2, 3), grid=16, method=ef.SelectiveShifts(softened=False))
 
@@ -203,7 +205,7 @@ def test_plans_of_any_size_are_made_by_formula(target: Target, grid: int) -> Non
     assert "e+" in str(plan)
     assert plan.to_json()["grid"] == grid
     with pytest.raises(EveryformerError):
-        check_feasible(plan)
+        check_feasible(plan, DEFAULT_MAX_MEMORY)
 
 
 def test_a_name_is_no_markup() -> None:

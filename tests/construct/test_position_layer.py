@@ -8,11 +8,11 @@ import pytest
 from tests.plans import constants_of, grid_plan
 
 import everyformer as ef
-from everyformer.construct import constants
-from everyformer.construct import position_layer as module
 from everyformer.construct.pipeline import Built
+from everyformer.construct.shifts import constants
+from everyformer.construct.shifts import position_layer as module
 from everyformer.construct.shifts.contextual import contextual_ids
-from everyformer.construct.shifts.plan import make_plan
+from everyformer.construct.shifts.plan import plan_shifts
 from everyformer.construct.shifts.position_layer import position_gain, position_layer
 from everyformer.construct.shifts.quantise import positional_encoding
 from everyformer.errors import AttentionError, DomainError
@@ -49,7 +49,7 @@ def build(n: int, d: int, K: int, box: int = 0, *, softened: bool = True) -> Bui
 
 def cells(built: Built) -> tuple[np.ndarray, np.ndarray]:
     """The centres of all cells, and the target there."""
-    grid = constants_of(built.plan).grid
+    grid = grid_plan(built.plan).shape
     x = grid.centres(grid.all_sequences())
     return x, built.target(x)
 
@@ -105,7 +105,7 @@ def test_row_sums_are_the_position(n: int) -> None:
 def test_the_layer_adds_the_positions_of_theorem_3(
     spacing: int, box: tuple[float, float]
 ) -> None:
-    plan = make_plan(
+    plan = plan_shifts(
         mixing(5, 2, box), 3, softened=False, spacing=spacing, attention="urpe"
     )
     stack = position_layer(plan.constants, EXACT).stage.attention
@@ -141,7 +141,7 @@ def test_softened_network_on_all_cells_and_their_edges(
 ) -> None:
     """Centres, lower edges (where a position may round down) and the upper edge."""
     built = build(n, d, K, box)
-    grid = constants_of(built.plan).grid
+    grid = grid_plan(built.plan).shape
     x, values = cells(built)
     low, high = BOXES[box]
     edges = low + (high - low) * (grid.digits(grid.all_sequences()) / K)
@@ -185,7 +185,7 @@ def test_a_position_that_is_too_small_is_wrong_on_the_edge(
 @pytest.mark.parametrize("n", range(2, 25))
 def test_float64_positions_are_never_too_small(n: int) -> None:
     """In any order of the sums: fewer than n + 4 roundings, each at most 2^-53."""
-    c = make_plan(reverse(n, 1), 2, attention="urpe").constants
+    c = plan_shifts(reverse(n, 1), 2, attention="urpe").constants
     lifted = position_layer(c, FLOAT64).stage.attention
     assert lifted is not None
     assert (lifted.W_O[0, 1] == 2.0**-40).all()
@@ -256,7 +256,7 @@ def test_a_bias_of_the_key_does_nothing() -> None:
 def test_the_sweep_is_a_contextual_mapping(n: int, d: int, K: int, paper: bool) -> None:
     """All sequences, exactly; the closed formula of the top id fails on one, at most."""
     spacing = K if paper else K + 1
-    plan = make_plan(reverse(n, d), K, softened=False, spacing=spacing, attention="urpe")
+    plan = plan_shifts(reverse(n, d), K, softened=False, spacing=spacing, attention="urpe")
     c = plan.constants
     columns = c.grid.all_sequences()
     ids = contextual_ids(c, columns)
@@ -312,9 +312,3 @@ def test_settings_that_contradict_urpe_are_refused() -> None:
         ef.construct(centring(2, 1), tol=0.5, method="urpe")
     same = ef.construct(centring(2, 1), grid=2, method="urpe")
     assert same.network.stages[0].name == "position layer"
-
-
-@pytest.mark.unhooked
-def test_an_unknown_attention_is_refused() -> None:
-    with pytest.raises(AttentionError, match=r"attention='rpe' does not exist.*'urpe'"):
-        ef.construct(centring(2, 1), grid=4, attention="rpe")  # type: ignore[arg-type]

@@ -4,11 +4,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.plans import grid_plan
 
 import everyformer as ef
 from everyformer.certify.cells import Cells, Declared
-from everyformer.construct.table_error import table_error
+from everyformer.construct.table_error import TableErrors, table_error
 from everyformer.errors import CertificateError
 from everyformer.targets.box import Box, Grid
 
@@ -46,10 +45,8 @@ def test_what_is_certified_is_what_was_planned(name: str, method: str) -> None:
     built = ef.construct(target, grid=8, method=method)  # pyright: ignore[reportArgumentType]
     certified = built.certificate.bound
     assert certified is not None
-    planned = of(target, 8).bound(
-        ramps=grid_plan(built.plan).ramp_share,
-        gives_up_repeated=grid_plan(built.plan).gives_up_repeated,
-    )
+    planned = built.plan.planned_bound(TableErrors(target, Fraction(2)))
+    assert planned is not None
     assert float(planned.value) == pytest.approx(float(certified.value), rel=2e-3)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.plans import constants_of
+from tests.plans import grid_plan
 
 import everyformer as ef
 from everyformer.model import exact
@@ -101,7 +101,7 @@ def test_int64_is_used_where_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     built = ef.construct(
         ef.targets.centring(2, 1), grid=8, method=ef.SelectiveShifts(softened=False)
     )
-    grid = constants_of(built.plan).grid
+    grid = grid_plan(built.plan).shape
     x = exact_array(grid.digits(grid.distinct_sets())) * Fraction(1, 8)
     shifts = tuple(s for s in built.network.stages if s.attention is not None)
     result = ef.Network(built.network.architecture, shifts).exact(x)

@@ -48,6 +48,14 @@ def as_plain_cpp(part: PackedLayers, n: int, d: int, folder: Path) -> ctypes.CDL
     return ctypes.CDLL(str(folder / "kernel.so"))
 
 
+def method_of(kind: str, *, softened: bool) -> ef.Method:
+    if kind == "sparse":
+        return ef.SparseShifts(patterns.ring(3), softened=softened)
+    if kind == "urpe":
+        return ef.UrpeShifts(softened=softened)
+    return ef.SelectiveShifts(softened=softened)
+
+
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 @pytest.mark.parametrize("softened", [True, False])
 @pytest.mark.parametrize("kind", ["positional", "equivariant", "urpe"])
@@ -55,8 +63,7 @@ def test_kernels_as_plain_cpp_equal_the_cpu_executor(
     softened: bool, kind: str, tmp_path: Path
 ) -> None:
     target = soft_attention(2, 2) if kind == "equivariant" else prefix_mean(3, 1)
-    attention = "urpe" if kind == "urpe" else "dense"
-    built = ef.construct(target, grid=4, softened=softened, attention=attention)
+    built = ef.construct(target, grid=4, method=method_of(kind, softened=softened))
     network = built.network.in_float64(allow_rounding=True)
     x = np.random.default_rng(0).random((9, target.seq_len, target.d_model))
     state = x if network.positions is None else x + network.positions
@@ -109,19 +116,16 @@ def test_a_layer_too_wide_for_shared_memory_is_refused() -> None:
 @pytest.mark.parametrize("kind", ["positional", "equivariant", "urpe", "sparse"])
 def test_gpu_equals_cpu(kind: str) -> None:
     target = soft_attention(2, 2) if kind == "equivariant" else prefix_mean(3, 1)
-    attention = "urpe" if kind == "urpe" else "dense"
-    pattern = patterns.ring(3) if kind == "sparse" else None
     grid = 4 if kind == "equivariant" else 8
-    built = ef.construct(target, grid=grid, method=ef.SparseShifts(pattern))
+    built = ef.construct(target, grid=grid, method=method_of(kind, softened=True))
     x = np.random.default_rng(0).random((1000, target.seq_len, target.d_model))
     expected = built.network(x)
     for count in (1, 31, 1000):
         y = built.network(torch.from_numpy(x[:count]).cuda())
         assert y.is_cuda
         assert np.abs(y.cpu().numpy() - expected[:count]).max() <= 1e-12
-    modified = ef.construct(
-        target, grid=4, method=ef.SparseShifts(pattern, softened=False)
-    ).network
+    method = method_of(kind, softened=False)
+    modified = ef.construct(target, grid=4, method=method).network
     rounded = modified.in_float64(allow_rounding=True)
     y = rounded(torch.from_numpy(x).cuda()).cpu().numpy()
     assert np.array_equal(y, rounded(x))

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.plans import constants_of, table_of
+from tests.plans import constants_of, grid_plan, table_of
 from tests.programs import run_program
 
 import everyformer as ef
 from everyformer.construct.pipeline import Built
 from everyformer.errors import NumberKindError
-from everyformer.model.architecture import ArchitectureSpec, AttentionKind
+from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.execute import cpu
 from everyformer.model.execute.folded import NotFoldableError
 from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage
@@ -33,12 +33,12 @@ def boxed(equivariant: bool) -> Target:
     )
 
 
-TARGETS: list[tuple[Any, int, AttentionKind]] = [
-    (soft_attention(3, 1), 8, "dense"),
-    (prefix_mean(2, 2), 4, "dense"),
-    (reverse(3, 1), 4, "dense"),
-    (boxed(True), 4, "dense"),
-    (boxed(False), 4, "dense"),
+TARGETS: list[tuple[Any, int, str]] = [
+    (soft_attention(3, 1), 8, "selective-shift"),
+    (prefix_mean(2, 2), 4, "selective-shift"),
+    (reverse(3, 1), 4, "selective-shift"),
+    (boxed(True), 4, "selective-shift"),
+    (boxed(False), 4, "selective-shift"),
     (prefix_mean(3, 1), 4, "urpe"),
     (boxed(True), 4, "urpe"),
 ]
@@ -46,8 +46,8 @@ TARGETS: list[tuple[Any, int, AttentionKind]] = [
 
 @pytest.fixture(scope="module", params=range(len(TARGETS)))
 def built(request: pytest.FixtureRequest) -> Built:
-    target, grid, attention = TARGETS[request.param]
-    return ef.construct(target, grid=grid, attention=attention)
+    target, grid, method = TARGETS[request.param]
+    return ef.construct(target, grid=grid, method=method)
 
 
 def inputs(built: Built, count: int, seed: int = 0) -> np.ndarray:
@@ -304,7 +304,7 @@ def test_progress_and_errors_come_through_threads(monkeypatch: pytest.MonkeyPatc
 
 def test_every_set_of_columns_through_the_literal_network() -> None:
     built = ef.construct(soft_attention(4, 1), grid=16)
-    x = constants_of(built.plan).grid.centres(table_of(built).columns)
+    x = grid_plan(built.plan).shape.centres(table_of(built).columns)
     assert np.abs(built.network(x) - table_of(built).values).max() <= 1e-9
 
 
