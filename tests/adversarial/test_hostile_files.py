@@ -193,7 +193,7 @@ def test_texts_and_truth_values_are_not_numbers(method: Any) -> None:
     for tol in tolerances:
         with pytest.raises(EveryformerError):
             ef.construct(target, tol=tol, method=method)
-    wrong: list[dict[str, Any]] = [{"p": "2"}, {"p": True}, {"p": None}]
+    wrong: list[dict[str, Any]] = [{"p": "2"}, {"p": True}, {"p": 1j}]
     for given in (*wrong, {"grid": True}, {"grid": "4"}):
         arguments: dict[str, Any] = {"grid": 4, "method": method} | given
         with pytest.raises(EveryformerError):

@@ -4,7 +4,7 @@ import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from fractions import Fraction
-from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
 from rich.table import Table
@@ -35,9 +35,9 @@ def methods() -> None:
     tables.show(shown)
 
 
-def _settings(kind: type[Method]) -> list["Field[Any]"]:
+def _settings(kind: Any) -> list["Field[Any]"]:
     """The fields that a user may set: those with a help text."""
-    return [one for one in fields(cast("Any", kind)) if "help" in one.metadata]
+    return [one for one in fields(kind) if "help" in one.metadata]
 
 
 def read_method(name: str, given: Sequence[str], seq_len: int) -> Method:

@@ -7,11 +7,14 @@ all of them are integers here. The letters are the paper's: see docs/notation.md
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Literal
 
 from everyformer.construct.sizes import Sizes
 from everyformer.model.architecture import AttentionKind
-from everyformer.model.construction import Theorem
 from everyformer.papers import LUO2022, YUN2020, Paper, implements
+
+Theorem = Literal["Theorem 1", "Theorem 2", "Theorem 3"]
+"""1: of Yun et al. 2020b. 2 and 3: of Yun et al. 2020 (3: Luo et al. 2022 too)."""
 
 RAMP_WIDTH = Fraction(1, 2**30)
 """Width of the quantiser's ramps, in box widths."""
