@@ -114,11 +114,12 @@ def cells_of(
     grid = Grid(cells, weights.seq_len, box)
     size = None if known is None else ProgramSize.of(known)
     check_work(weights, grid, 1, size, limits)
-    same = equivariant if known is None else is_equivariant(known)
-    symmetric = not weights.positional and same
-    if weights.registers is not None and weights.registers.prefix is not None:
-        symmetric = False
-        grid = grid if known is not None else around_points(grid)
+    prefix = weights.registers is not None and weights.registers.prefix is not None
+    if prefix and known is None:
+        grid = around_points(grid)
+    symmetric = not prefix and not weights.positional
+    if symmetric:
+        symmetric = equivariant if known is None else is_equivariant(known)
     count = check_cells(grid, symmetric=symmetric, most=MAX_REPRESENTATIVES)
     check_work(weights, grid, count, size, limits)
     return Cells.of(grid, symmetric=symmetric)

@@ -17,6 +17,7 @@ from everyformer.certify.weights import Weights
 from everyformer.errors import WorkLimitError
 from everyformer.files.network_file import MAX_MEMORY
 from everyformer.numerics.expression import Expression
+from everyformer.numerics.limits import check_limit
 from everyformer.targets.box import Grid
 
 MAX_WORK = 1800.0
@@ -48,6 +49,15 @@ class Limits:
     work: int | float = MAX_WORK
     memory: int | float = MAX_MEMORY
 
+    def __post_init__(self) -> None:
+        """Refuse what is not a limit.
+
+        Raises:
+            InputError: With what was given.
+        """
+        check_limit("max_work", self.work, "seconds")
+        check_limit("max_memory", self.memory, "bytes")
+
     def check(self, what: str, seconds: int | float, memory: int | float) -> None:
         """Refuse what is estimated to cost more.
 
@@ -57,15 +67,15 @@ class Limits:
         if not seconds <= self.work:
             msg = (
                 f"{what} would take about {seconds:.3g} seconds on one core, more than the "
-                f"limit of {self.work:g}. If you trust the files, allow more with max_work "
-                "(--max-work)."
+                f"limit of {float(self.work):g}. If you trust the files, allow more with "
+                "max_work (--max-work)."
             )
             raise WorkLimitError(msg)
         if not memory <= self.memory:
             msg = (
                 f"{what} would need about {memory:.3g} bytes, more than the limit of "
-                f"{self.memory:.3g}. If you trust the files, allow more with max_memory "
-                "(--max-memory)."
+                f"{float(self.memory):.3g}. If you trust the files, allow more with "
+                "max_memory (--max-memory)."
             )
             raise WorkLimitError(msg)
 

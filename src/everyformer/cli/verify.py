@@ -64,7 +64,7 @@ def verify(
         int,
         typer.Option(
             metavar="BYTES",
-            min=0,
+            min=1,
             help="Refuse larger files, and what would need more memory by that estimate.",
         ),
     ] = MAX_MEMORY,

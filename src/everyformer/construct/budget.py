@@ -1,10 +1,8 @@
 """From a tolerance to a grid: the coarsest whose certified bound meets it."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from numbers import Real
 
 import numpy as np
 
@@ -19,6 +17,7 @@ from everyformer.errors import (
     ToleranceError,
 )
 from everyformer.model.network import Network
+from everyformer.numerics.limits import is_number, is_positive, shown
 from everyformer.targets.target import Target
 from everyformer.verdict import Verdict
 
@@ -45,8 +44,8 @@ def check_exponent(p: int | float | Fraction, method: str = "selective-shift") -
         exponent = Fraction(0)
     if exponent < 1:
         msg = (
-            f"p={p!r} is not a number >= 1. The theorems hold for 1 <= p < infinity; with "
-            "p = infinity the ramps between cells never vanish. Use for example p=2."
+            f"p={shown(p)} is not a number >= 1. The theorems hold for 1 <= p < infinity; "
+            "with p = infinity the ramps between cells never vanish. Use for example p=2."
         )
         if method == "averaging":
             msg += (
@@ -55,7 +54,9 @@ def check_exponent(p: int | float | Fraction, method: str = "selective-shift") -
             )
         raise ToleranceError(msg)
     if exponent.denominator > 64 or exponent.numerator > 64 * 64:
-        msg = f"p={p!r} is not a ratio of small integers. Use for example p=2 or p=2.5."
+        msg = (
+            f"p={shown(p)} is not a ratio of small integers. Use for example p=2 or p=2.5."
+        )
         raise ToleranceError(msg)
     return exponent
 
@@ -67,8 +68,8 @@ def check_tolerance(target: Target, tol: int | float) -> Fraction:
         ToleranceError: If it is no positive number.
         TargetError: If the target cannot be traced and declares no modulus of continuity.
     """
-    if not is_number(tol) or not (math.isfinite(tol) and tol > 0):
-        msg = f"tol={tol!r} is not a positive number. Give one such as tol=0.1."
+    if not is_positive(tol):
+        msg = f"tol={shown(tol)} is not a positive number. Give one such as tol=0.1."
         raise ToleranceError(msg)
     if target.modulus_of_continuity(Fraction(1)) is None and target.expression is None:
         msg = (
@@ -86,11 +87,6 @@ def tolerance(tol: int | float | Fraction) -> Fraction:
     return Fraction(tol) if isinstance(tol, Fraction) else Fraction(str(tol))
 
 
-def is_number(value: object) -> bool:
-    """Whether this is a real number of Python or numpy; texts and truth values are not."""
-    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
-
-
 def grid_for_tolerance(
     target: Target,
     tol: int | float,
@@ -99,7 +95,7 @@ def grid_for_tolerance(
     certify: Certify,
     *,
     choices: tuple[bool | None, ...],
-    max_memory: int = DEFAULT_MAX_MEMORY,
+    max_memory: int | float = DEFAULT_MAX_MEMORY,
 ) -> tuple[Plan, Table, Network, Certificate]:
     """The network on the coarsest dyadic grid whose certified bound meets the tolerance.
 
@@ -138,7 +134,7 @@ class _Search:
     build: Build
     certify: Certify
     positional: bool | None
-    max_memory: int
+    max_memory: int | float
 
     def coarsest(self) -> tuple[Plan, Table, Network, Certificate] | str:
         """The first grid that meets the tolerance, or why there is none."""

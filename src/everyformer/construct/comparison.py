@@ -34,6 +34,7 @@ from everyformer.construct.plan import (
 from everyformer.construct.planning import Method, exponent_of, make_any_plan
 from everyformer.errors import EveryformerError, ToleranceError
 from everyformer.model.architecture import AttentionKind
+from everyformer.numerics.limits import check_limit
 from everyformer.numerics.symmetry import is_equivariant
 from everyformer.patterns.pattern import Pattern
 from everyformer.targets.box import Grid
@@ -247,7 +248,7 @@ def compare(
     attention: AttentionKind = "dense",
     pattern: Pattern | None = None,
     gamma: Sequence[int] | None = None,
-    max_memory: int = DEFAULT_MAX_MEMORY,
+    max_memory: int | float = DEFAULT_MAX_MEMORY,
     knowledge: Knowledge = "auto",
     workers: int | None = 1,
     progress: Progress = no_progress,
@@ -271,6 +272,7 @@ def compare(
     Raises:
         EveryformerError: If the tolerance or the exponent is none, or f is not known.
     """
+    check_limit("max_memory", max_memory, "bytes")
     exponent = exponent_of(p, "partition")
     allowed = check_tolerance(target, tol)
     check_knowledge(target, knowledge)
@@ -359,7 +361,7 @@ def _lattices(
     target: Target,
     tol: Fraction,
     p: Fraction | None,
-    max_memory: int,
+    max_memory: int | float,
     knowledge: Knowledge,
     progress: Progress,
 ) -> Candidate:
@@ -388,7 +390,7 @@ def _lattices(
 
 
 def _grids(
-    errors: _TableErrors, settings: Settings, tol: Fraction, max_memory: int
+    errors: _TableErrors, settings: Settings, tol: Fraction, max_memory: int | float
 ) -> Candidate:
     """Refine the grid of one method until it meets the tolerance."""
 

@@ -19,13 +19,13 @@ from everyformer.certify.partition_choice import (
     TracedBounds,
     choose,
 )
-from everyformer.construct.budget import is_number
 from everyformer.construct.certificates import Knowledge, check_knowledge
 from everyformer.construct.constants import Constants
 from everyformer.construct.partition import Anchored
 from everyformer.construct.plan import Plan, StageCount, format_count
 from everyformer.errors import CertificateError, GridError, TargetError
 from everyformer.model.architecture import ArchitectureSpec
+from everyformer.numerics.limits import is_positive, shown
 from everyformer.targets.box import Grid
 from everyformer.targets.target import Target
 
@@ -259,13 +259,15 @@ def _settings(
         )
         raise GridError(msg)
     if margin is not None and not (type(margin) is int and 1 <= margin <= 64):
-        msg = f"margin={margin!r} is no integer from 1 to 64. Use for example margin=2."
+        msg = (
+            f"margin={shown(margin)} is no integer from 1 to 64. Use for example margin=2."
+        )
         raise GridError(msg)
     margins = MARGINS if margin is None else (margin,)
     if decay is None:
         return DECAYS, margins
-    if not is_number(decay) or not (math.isfinite(decay) and 0 < decay <= 10**5):
-        msg = f"decay={decay!r} is no number in (0, 100000]. Use for example decay=2."
+    if not is_positive(decay) or decay > 10**5:
+        msg = f"decay={shown(decay)} is no number in (0, 100000]. Use for example decay=2."
         raise GridError(msg)
     D = Fraction(str(decay)) if isinstance(decay, float) else Fraction(decay)
     if (max(margins) + 1) ** 2 * D < 1:

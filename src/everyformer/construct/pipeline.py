@@ -38,6 +38,7 @@ from everyformer.model.architecture import AttentionKind
 from everyformer.model.cost import Cost, count
 from everyformer.model.forward import Progress, no_progress
 from everyformer.model.network import Network
+from everyformer.numerics.limits import check_limit
 from everyformer.papers import YUN2020, implements
 from everyformer.patterns.pattern import Pattern
 from everyformer.targets.target import Target
@@ -122,7 +123,7 @@ def construct(
     gamma: Sequence[int] | None = None,
     decay: int | float | Fraction | None = None,
     margin: int | None = None,
-    max_memory: int = DEFAULT_MAX_MEMORY,
+    max_memory: int | float = DEFAULT_MAX_MEMORY,
     knowledge: Knowledge = "auto",
     computing: Computing = Computing(),  # noqa: B008
     progress: Progress = no_progress,
@@ -165,6 +166,7 @@ def construct(
         EveryformerError: If the target, the grid, the tolerance or the attention cannot
             work.
     """
+    check_limit("max_memory", max_memory, "bytes")
     exponent = exponent_of(p, method)
     if (grid is None) == (tol is None):
         msg = f"Give either grid or tol; got grid={grid!r} and tol={tol!r}."
@@ -252,7 +254,7 @@ def construct(
 def build_cheapest(
     target: Target,
     found: Comparison,
-    max_memory: int = DEFAULT_MAX_MEMORY,
+    max_memory: int | float = DEFAULT_MAX_MEMORY,
     knowledge: Knowledge = "auto",
     computing: Computing = Computing(),  # noqa: B008
     progress: Progress = no_progress,

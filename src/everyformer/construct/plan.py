@@ -20,6 +20,7 @@ from everyformer.construct.constants import (
 )
 from everyformer.errors import AttentionError, GridError, MemoryLimitError
 from everyformer.model.architecture import ArchitectureSpec, AttentionKind
+from everyformer.numerics.limits import check_limit, shown
 from everyformer.papers import YUN2020, implements
 from everyformer.targets.box import Grid
 from everyformer.targets.target import Target
@@ -310,8 +311,8 @@ def make_plan(
         raise GridError(msg)
     if spacing not in (None, grid, grid + 1):
         msg = (
-            f"spacing={spacing!r} is not {grid} (the paper's positions) nor {grid + 1} "
-            "(with an empty cell between positions, the default)."
+            f"spacing={shown(spacing)} is not {grid} (the paper's positions) nor "
+            f"{grid + 1} (with an empty cell between positions, the default)."
         )
         raise GridError(msg)
     c = Constants(
@@ -400,14 +401,16 @@ def count_stages(c: Constants) -> Iterator[StageCount]:
         yield StageCount("clamp", 2 * d, False, layer(4, 1, 1, 4))
 
 
-def check_feasible(plan: Plan, max_memory: int = DEFAULT_MAX_MEMORY) -> None:
+def check_feasible(plan: Plan, max_memory: int | float = DEFAULT_MAX_MEMORY) -> None:
     """Refuse what cannot work, all reasons at once.
 
     Raises:
         GridError: If the grid is not dyadic, ids do not fit float64, or no cell has
             different columns.
         MemoryLimitError: If building would need more than `max_memory` bytes.
+        InputError: If that is not a positive number.
     """
+    check_limit("max_memory", max_memory, "bytes")
     c = plan.constants
     wrong = plan.objections()
     if wrong:
@@ -416,7 +419,7 @@ def check_feasible(plan: Plan, max_memory: int = DEFAULT_MAX_MEMORY) -> None:
         msg = (
             f"n={c.n}, d={c.d}, grid={c.K} makes {format_count(plan.blocks)} blocks and "
             f"needs about {format_bytes(plan.peak_bytes)} to build, more than the limit of "
-            f"{format_bytes(max_memory)}. Use a coarser grid, or raise the limit "
+            f"{format_bytes(int(max_memory))}. Use a coarser grid, or raise the limit "
             "(max_memory in Python, --max-memory in the shell)."
         )
         raise MemoryLimitError(msg)
