@@ -145,6 +145,8 @@ def test_towers_have_no_ball() -> None:
 
 
 LONG = (
+    hostile.plain_lines,
+    hostile.four_million_plain_lines,
     hostile.lines_that_use_everything,
     hostile.lines_that_all_live,
     hostile.tower_of_powers,
@@ -160,6 +162,15 @@ def test_the_collection_ends_without_a_proof(case: Any, tmp_path: Path) -> None:
     change, base = case
     hostile.make(change, base, tmp_path)
     assert outcome(tmp_path) in {"UNKNOWN", "REFUTED", "refused"}
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux counts so")
+def test_the_memory_of_a_case_is_its_own() -> None:
+    """ru_maxrss of a new process is that of its parent, which holds 800 MB here."""
+    held = np.ones(10**8)
+    found = hostile.measure(None)
+    assert found["outcome"] == "nothing"
+    assert found["peak_bytes"] < 600e6 < held.nbytes
 
 
 def test_a_program_is_measured_by_its_slopes() -> None:

@@ -24,6 +24,8 @@ from everyformer.checks.layouts import (
 from everyformer.checks.mixing import mixing_matrices
 from everyformer.errors import InputError
 from everyformer.model.attention_spec import AttentionSpec, Description, described
+from everyformer.numerics.limits import shown
+from everyformer.targets.target import MAX_SIZE
 
 LARGEST_BATCH = 2**19
 """Pairs of tokens in all sequences that are run at once."""
@@ -230,8 +232,11 @@ def check_sizes(seq_len: int, d_model: int) -> None:
     """Refuse sizes that cannot be checked.
 
     Raises:
-        InputError: If n < 2 or d < 1.
+        InputError: If n < 2 or d < 1, or one of them is beyond 2^20.
     """
+    if max(seq_len, d_model) > MAX_SIZE:
+        sizes = f"n = {shown(seq_len)}, d = {shown(d_model)}"
+        raise InputError(f"{sizes}: at most {MAX_SIZE:,} can be checked. Use fewer.")
     if seq_len < 2 or d_model < 1:
         msg = (
             f"n = {seq_len}, d = {d_model}: one token has no order and no context, so "

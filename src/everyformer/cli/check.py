@@ -211,6 +211,9 @@ def check(
         raise typer.BadParameter(msg)
     n = DEFAULT_N if n is None else n
     check_sizes(n, d)
+    if heads > d:
+        msg = f"--heads {heads} is more than --d {d}: a head has at least one number."
+        raise typer.BadParameter(msg)
     if out is not None:
         check_new_folder(out, frozenset(), overwrite=False)
     flags = {"causal": causal, "bias": not no_bias, "special_token": special_token}
