@@ -116,8 +116,15 @@ def new_folder(
 
 @contextmanager
 def new_file(path: Path) -> Generator[IO[bytes], None, None]:
-    """A file to write into, which replaces `path` when the block ends well."""
+    """A file to write into, which replaces `path` when the block ends well.
+
+    Raises:
+        OSError: If something else than a file lies there; a device would be lost.
+    """
     place = resolved(path)
+    if place.exists() and not place.is_file():
+        msg = f"{path} is not a file that can be replaced. Give another name."
+        raise FileExistsError(msg)
     handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
     temporary = Path(name)
     try:
