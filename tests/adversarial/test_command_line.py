@@ -209,7 +209,8 @@ def test_a_full_disk_is_no_verdict(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Python tries to write only at its end: exit code 120, which means nothing."""
-    assert run_with_stdout(Path("/dev/full").open("w"), monkeypatch) == 2
+    full = os.open("/dev/full", os.O_WRONLY)
+    assert run_with_stdout(os.fdopen(full, "w"), monkeypatch) == 2
     assert capsys.readouterr().err == "Error: No space left on device.\n"
 
 

@@ -1,7 +1,8 @@
 """What a verification will cost, from the sizes in the files, before any of it is done.
 
-The estimates are rough, within a factor of about ten: they tell seconds from hours. They
-are made of sizes that the files state, so that they cost nothing themselves.
+The estimates are within a factor of about three for honest networks that take longer than
+half a second (docs/certificates.md). They are made of sizes that the files state, so that
+they cost nothing themselves.
 
     cells          K^(nd), or multisets of n out of K^d, where only orbits are examined
     lines of f     each with its slopes: one by every entry of x that it may use
@@ -28,10 +29,10 @@ CHUNK = 8192
 
 PER_BYTE = 2e-7
 PER_CELL = 2e-5
-PER_LINE = 1e-4
+PER_LINE = 2.5e-5
 PER_LINE_AND_CELL = 5e-8
-PER_WEIGHT = 2e-6
-"""Seconds on one core, measured: `everyformer bench work`."""
+PER_WEIGHT = 4e-6
+"""Seconds on one core, chosen by what `everyformer bench work` measured."""
 
 PER_OBJECT = 500.0
 """Bytes of a line of f, as read from JSON and as an object."""
