@@ -62,7 +62,6 @@ def test_the_demo_and_the_documentation() -> None:
         ef.plan(demo, 16),
         ef.plan(reverse(3, 1), 16),
         ef.plan(reverse(2, 1), 64, method="averaging"),
-        ef.plan(reverse(4, 1), 4, pattern=patterns.axial(2, 2)),
         ef.plan(reverse(4, 1), 2, pattern=patterns.star(4)),
     ):
         n = planned.constants.n

@@ -278,9 +278,12 @@ def measure(place: Path | None) -> dict[str, Any]:
     files = [] if place is None else place.iterdir()
     size = sum(path.stat().st_blocks * 512 for path in files)
     command = [sys.executable, "-c", CHILD, *([] if place is None else [str(place)])]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=TIMEOUT, check=False
-    )
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {"bytes_on_disk": size, "outcome": f"still running after {TIMEOUT} s"}
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or ["killed"]
         return {"bytes_on_disk": size, "outcome": f"failed: {last[0]}"}
