@@ -84,8 +84,11 @@ NETWORKS: dict[str, Callable[[], Built]] = {
         soft_attention(2), grid=16, method="partition"
     ),
     "partition, wave, K = 32": lambda: construct(wave(), grid=32, method="partition"),
+    "partition, soft_attention(2), K = 128": lambda: construct(
+        soft_attention(2), grid=128, method="partition"
+    ),
     "declared, K = 64": lambda: construct(Target(untraceable, 2, 1, lipschitz=1), grid=64),
-    "9,000 lines, K = 4": lambda: construct(long_program(3000), grid=4),
+    "24,000 lines, K = 4": lambda: construct(long_program(3000), grid=4),
 }
 
 

@@ -29,7 +29,7 @@ CHUNK = 8192
 
 PER_BYTE = 2e-7
 PER_CELL = 2e-5
-PER_LINE = 2.5e-5
+PER_LINE = 4e-5
 PER_LINE_AND_CELL = 5e-8
 PER_WEIGHT = 4e-6
 """Seconds on one core, chosen by what `everyformer bench work` measured."""
