@@ -1,12 +1,13 @@
 """f, its slopes and its curves on every cell of a lattice of anchors."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 
 import numpy as np
 
 from everyformer.certify.lattice import Partition
+from everyformer.certify.partition_samples import Samples, fine_parts
 from everyformer.errors import CertificateError
 from everyformer.numerics.cancellation import without_cancelling_maxima
 from everyformer.numerics.curvature import (
@@ -56,6 +57,7 @@ class LatticeField:
         found: The enclosures; entry 0 of the sequence slowest.
         slab: Which cells of the grid are meant; None for all.
         whole: With a slab: the hull over the whole lattice, as a single box.
+        samples: f on the parts of the grid's cells, where all cells are meant.
     """
 
     cells: int
@@ -63,6 +65,7 @@ class LatticeField:
     found: Curvature
     slab: Slab | None = None
     whole: Curvature | None = None
+    samples: Samples | None = None
 
     @property
     def rows(self) -> tuple[int, int, int, int]:
@@ -80,10 +83,10 @@ class LatticeField:
 
     @property
     def is_finite(self) -> bool:
-        """Whether f and its slopes are known to be finite on all of it."""
-        found = self.found
-        ends = (found.low, found.high, found.slope_low, found.slope_high)
-        return all(bool(np.isfinite(end).all()) for end in ends)
+        """Whether f is known to be finite on all of it."""
+        return all(
+            bool(np.isfinite(end).all()) for end in (self.found.low, self.found.high)
+        )
 
     @property
     def largest(self) -> Fraction:
@@ -161,7 +164,24 @@ def lattice_field(
         balls=balls,
     )
     shape = (rows[1] - rows[0], parts) + (cells, parts) * (N - 1)
-    return LatticeField(cells, partition.margin, joined(found, shape), slab, whole)
+    samples = None
+    if slab is None:
+        inner = _inner(found, cells * parts, partition.margin * parts)
+        fine = fine_parts(partition, parts, boxes)
+        samples = Samples(partition, parts, fine, expression, smooth, inner, balls)
+    hulls = joined(found, shape)
+    return LatticeField(cells, partition.margin, hulls, slab, whole, samples)
+
+
+def _inner(found: Curvature, side: int, margin: int) -> Curvature:
+    """What was found on the boxes of the grid, without those beyond it."""
+    N = found.low.shape[1]
+    inside = (slice(margin, side - margin),) * N
+    shaped = (
+        values.reshape(*(side,) * N, *values.shape[1:])[inside]
+        for values in (getattr(found, field.name) for field in fields(Curvature))
+    )
+    return Curvature(*(values.reshape(-1, *values.shape[N:]) for values in shaped))
 
 
 def joined(found: Curvature, shape: tuple[int, ...]) -> Curvature:

@@ -28,7 +28,8 @@ from everyformer.certify.partition import (
     leak,
     rounding,
 )
-from everyformer.certify.partition_local import all_cell_bounds, distance_bound
+from everyformer.certify.partition_direct import refined_distance
+from everyformer.certify.partition_local import all_cell_bounds
 from everyformer.certify.theta import lattice_constants
 from everyformer.errors import CertificateError, ToleranceError
 from everyformer.numerics.expression import Expression
@@ -109,7 +110,7 @@ class TracedBounds:
         return [
             planned_bound(
                 partition,
-                distance_bound(bounds, partition, self._p),
+                refined_distance(bounds, field, partition, self._p),
                 field.largest,
                 self._p,
                 run=self._run,
