@@ -1,7 +1,7 @@
 """f, its slopes and its curves on every cell of a lattice of anchors."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 
 import numpy as np
@@ -57,7 +57,7 @@ class LatticeField:
         found: The enclosures; entry 0 of the sequence slowest.
         slab: Which cells of the grid are meant; None for all.
         whole: With a slab: the hull over the whole lattice, as a single box.
-        samples: f on the parts of the grid's cells, where all cells are meant.
+        samples: f on the parts of the cells that are meant, and at the anchors.
     """
 
     cells: int
@@ -164,24 +164,28 @@ def lattice_field(
         balls=balls,
     )
     shape = (rows[1] - rows[0], parts) + (cells, parts) * (N - 1)
-    samples = None
-    if slab is None:
-        inner = _inner(found, cells * parts, partition.margin * parts)
-        fine = fine_parts(partition, parts, boxes)
-        samples = Samples(partition, parts, fine, expression, smooth, inner, balls)
-    hulls = joined(found, shape)
-    return LatticeField(cells, partition.margin, hulls, slab, whole, samples)
+    field = LatticeField(cells, partition.margin, joined(found, shape), slab, whole)
+    inner, meant = _inner(found, field, parts)
+    fine = fine_parts(partition, parts, boxes)
+    samples = Samples(partition, parts, fine, expression, smooth, inner, meant, balls)
+    return replace(field, samples=samples)
 
 
-def _inner(found: Curvature, side: int, margin: int) -> Curvature:
-    """What was found on the boxes of the grid, without those beyond it."""
-    N = found.low.shape[1]
-    inside = (slice(margin, side - margin),) * N
+def _inner(
+    found: Curvature, field: LatticeField, parts: int
+) -> tuple[Curvature, tuple[int, int]]:
+    """What was found on the parts of cells that are meant, and their rows in the grid."""
+    N, m = found.low.shape[1], field.margin
+    start, first, last, stop = field.rows
+    shape = ((stop - start) * parts, *(field.cells * parts,) * (N - 1))
+    across = slice(m * parts, (field.cells - m) * parts)
+    inside = (slice((first - start) * parts, (last - start) * parts), *(across,) * (N - 1))
     shaped = (
-        values.reshape(*(side,) * N, *values.shape[1:])[inside]
-        for values in (getattr(found, field.name) for field in fields(Curvature))
+        values.reshape(*shape, *values.shape[1:])[inside]
+        for values in (getattr(found, one.name) for one in fields(Curvature))
     )
-    return Curvature(*(values.reshape(-1, *values.shape[N:]) for values in shaped))
+    inner = Curvature(*(values.reshape(-1, *values.shape[N:]) for values in shaped))
+    return inner, (first - m, last - m)
 
 
 def joined(found: Curvature, shape: tuple[int, ...]) -> Curvature:

@@ -1,52 +1,46 @@
 """How far g is from f on parts of the grid's cells, from f at the anchors themselves.
 
 `partition_local` bounds g - f = E f(Y) - f by slopes and curves of f around a cell. Here g
-is evaluated. Let B be a part of a cell with the centre c, in spacings: the point is t = c +
-y with |y_k| <= eta = 1 / (2 parts). Write W(t) for the product of the weights along all axes
-(`partition_weights`), and e = g - f.
+is evaluated, by `partition_average`: on a part B with the centre c, in spacings, t = c + y,
+|y_k| <= eta = 1 / (2 parts),
 
-**Lemma 1 (g on a part).** g(t) = g(c) + sum_k d_k g(c) y_k + rest, where
+    g(t) = g(c) + sum_k d_k g(c) y_k + rest,    |rest| <= (1/2) sum_kl H_kl |y_k y_l|.
 
-    |rest| <= (1/2) sum_kl H_kl |y_k y_l|,
-    H_kl = sum_v |r(v)| sup|d_kl W_v|  +  |a_k| sup|(E Y_k)''|  (the last for k = l only)
-
-for r(v) = f(v) - f_0 - sum_k a_k (v_k - 1/2), whatever numbers f_0 and a_k are. Proof: Taylor's
-formula, and d_kl g = sum_v r(v) d_kl W_v + sum_i a_i d_kl E Y_i, because the W_v add up to 1;
-E Y_i depends on t_i alone. With the a_k of the cell's corners r is of second order in h.
-
-**Lemma 2 (f on a part).** With numbers A_k and the curves of f on B, or its slopes, or its
-range, f(t) = f(c) + sum_k A_k y_k + rest, where
+**Lemma (f on a part).** f(t) = f(c) + sum_k A_k y_k + rest for all numbers A_k, where
 
     curves   |rest| <= sum_k |d_k f(c) - A_k| |y_k| + (1/2) sum_kl sup_B|d_kl f| |y_k y_l|
     slopes   |rest| <= sum_k sup_B|d_k f - A_k| |y_k|
-    range    |rest| <= sup_B|f - f(c)|,  all A_k = 0
+    range    |rest| <= sup_B|f - f(c)|, all A_k = 0
 
-The first needs f to be twice differentiable on B. The second holds for kinks, by the mean
-value theorem of `derivative`. The third holds for every f that is bounded on B: roots at 0,
-jumps. The range may meet g's range instead: |e| <= max(|g(c) - low|, |g(c) - high|) + what g
-moves.
+Proof. Taylor's formula, if f is twice differentiable on B. The mean value theorem, in the
+form that `derivative` states for kinks. The third is trivial: it holds for every f that is
+bounded on B, with a root at 0 or a jump. There g(c) may meet f's range at once:
+|g(c) - f(t)| <= max(|g(c) - inf_B f|, |g(c) - sup_B f|).
 
-**Theorem.** With s = |e(c)|, l_k = d_k g(c) - A_k, and rests R_k |y_k|, S_kl |y_k y_l| from
-both lemmas,
+**Theorem.** Let e = g - f, l_k = d_k g(c) - A_k, and let R_k |y_k| and S_kl |y_k y_l| / 2
+be what both leave. Then
 
-    sup_B |e|  <= s + sum_k (|l_k| + R_k) eta + (1/2) sum_kl S_kl eta^2
-    (mean_B |e|^q)^(1/q) <= (mean |e(c) + sum_k l_k y_k|^q)^(1/q) + eta (q+1)^(-1/q) sum_k R_k
-            + (eta^2/2) ( (2q+1)^(-1/q) sum_k S_kk + (q+1)^(-2/q) sum_{k!=l} S_kl )
+    sup_B |e|  <= |e(c)| + eta sum_k (|l_k| + R_k) + (eta^2 / 2) sum_kl S_kl,
+    (mean_B |e|^p)^(1/p) <= (mean |e(c) + sum_k l_k y_k|^q)^(1/q)
+            + eta (q+1)^(-1/q) sum_k R_k
+            + (eta^2 / 2) ((2q+1)^(-1/q) sum_k S_kk + (q+1)^(-2/q) sum_{k!=l} S_kl),
 
-for y uniform on B and q = 2, 4, 8, 16 (Minkowski); means with p <= q are no larger. The
-smallest over the three ways counts, for each part by itself.
+y uniform on B, for q = 2, 4, 8, 16 and p <= q. Proof. The triangle inequality, Minkowski's,
+and Jensen's; the q-th moment of |y_k| is eta^q / (q+1).
 
-A window leaves out the share N tau_0 of all weights at most, so the true g is within
-2 N tau_0 max|f| of the one with windows. Sums over windows in float64 are off by `SLACK` of
-the sum of sizes, and a factor 1 + 2^-40 covers the few roundings of numbers >= 0 after that.
+So the mean of |g - f|^p over a cell is at most the mean over its parts; that over the cell
+of the bound by `partition_local` is another. The smaller counts, for each cell by itself.
+
+Numbers are float64. Differences that may cancel have a slack of their own, 2^-50 of the
+sizes; a factor 1 + 2^-40 covers the roundings of sums and products of numbers >= 0.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from everyformer.certify.bound import Bound
 from everyformer.certify.lattice import Partition
@@ -58,13 +52,20 @@ from everyformer.certify.moments import (
     mean_of_sizes,
     power,
 )
+from everyformer.certify.partition_average import Average, average
 from everyformer.certify.partition_local import check_finite, combined, power_sum
 from everyformer.certify.partition_samples import Ends, Samples
-from everyformer.certify.partition_weights import SLACK, WindowWeights, window_weights
+from everyformer.certify.partition_weights import window_weights
 from everyformer.numerics.curvature import pairs_of, round_up
 
 MAX_WORK = 2**23
-"""Places of all windows around all cells; more are left to the bounds of partition_local."""
+"""Places of all windows around all cells; with more, `partition_local` alone is used."""
+
+SMALLEST, LARGEST = Fraction(1, 2**400), Fraction(2**400)
+"""Spacings between them: their products neither underflow nor overflow."""
+
+CLOSE = 2.0
+"""A supremum up to so many times |e(c)| is good enough: other ways are not tried."""
 
 
 @dataclass(frozen=True)
@@ -80,29 +81,10 @@ class PartBounds:
     means: np.ndarray
 
 
-@dataclass(frozen=True)
-class _Average:
-    """g, in spacings: (K parts,)*N arrays of values and slopes, and Lemma 1's H, (K,)*N.
-
-    Attributes:
-        values: g at the centres.
-        slopes: d_k g there.
-        bends: H_kl for the pairs of `pairs_of`.
-        off: How far `values` may be from the true ones, and
-        slopes_off: `slopes`.
-    """
-
-    values: np.ndarray
-    slopes: list[np.ndarray]
-    bends: list[np.ndarray]
-    off: float
-    slopes_off: float
-
-
 def part_bounds(
     samples: Samples, partition: Partition, p: Fraction | None
 ) -> PartBounds | None:
-    """Bounds on all parts of the grid's cells; None where they would be too much work.
+    """Bounds on the parts of the grid's cells; None where they would be too much work.
 
     Args:
         samples: f, on the same grid and margin; any D.
@@ -113,166 +95,103 @@ def part_bounds(
     weights = window_weights(partition.D, K, partition.margin, parts)
     if weights is None or (K * (2 * weights.reach + 2)) ** N > MAX_WORK:
         return None
-    found: list[tuple[np.ndarray, np.ndarray]] = []
+    if not all(SMALLEST <= h <= LARGEST for h in partition.steps):
+        return None
+    q = None if p is None else even_exponent(p)
     side = K + 1 + 2 * partition.margin
+    count = math.prod(samples.cells) * parts**N
+    sups, means = np.full((count, N), np.inf), np.full((count, N), np.inf)
     for e in range(N):
-        low, high = (end[:, e].reshape((side,) * N) for end in samples.anchors)
-        if not (np.isfinite(low).all() and np.isfinite(high).all()):
-            count = (K * parts) ** N
-            found.append((np.full(count, np.inf), np.full(count, np.inf)))
-            continue
-        with np.errstate(all="ignore"):
-            g = _average((low, high), partition, weights)
-            found.append(_entry(g, samples, e, p))
-    sups, means = (
-        _by_cells(np.stack([pair[k] for pair in found], axis=-1), K, N, parts)
-        for k in range(2)
-    )
-    return PartBounds(sups, means)
+        ends = tuple(end[:, e].reshape((side,) * N) for end in samples.anchors)
+        if np.isfinite(ends).all():
+            with np.errstate(all="ignore"):
+                g = average((ends[0], ends[1]), partition, weights, parts, samples.rows)
+                f = Known.of(samples, e)
+                sups[:, e], means[:, e] = _bounds(g, f, Shape(parts, q))
+    return PartBounds(*(_by_cells(found, samples.cells, parts) for found in (sups, means)))
 
 
-def _by_cells(values: np.ndarray, K: int, N: int, parts: int) -> np.ndarray:
-    """From ((K parts)^N, N) to (K^N, parts^N, N)."""
-    shaped = values.reshape(*(K, parts) * N, N)
+def _by_cells(values: np.ndarray, cells: tuple[int, ...], parts: int) -> np.ndarray:
+    """From (all parts, N), entry 0 slowest, to (cells, parts^N, N)."""
+    N = len(cells)
+    shaped = values.reshape(*(size for k in cells for size in (k, parts)), N)
     order = (*range(0, 2 * N, 2), *range(1, 2 * N, 2), 2 * N)
-    return shaped.transpose(order).reshape(K**N, parts**N, N)
+    return shaped.transpose(order).reshape(-1, parts**N, N)
 
 
-def _average(ends: Ends, partition: Partition, weights: WindowWeights) -> _Average:
-    """g from enclosures of f at the anchors, (side,)*N."""
-    N, (low, high) = partition.size, ends
-    middle = low / 2 + high / 2
-    radius = float(np.nextafter(np.maximum(high - middle, middle - low), np.inf).max())
-    largest = float(np.maximum(high, -low).max(initial=0.0))
-    m = partition.margin
-    values, slopes = middle, [middle] * N
-    for k in range(N):
-        values = _along(values, k, weights.values, weights, m)
-        slopes = [
-            _along(part, k, weights.slopes if i == k else weights.values, weights, m)
-            for i, part in enumerate(slopes)
-        ]
-    # The true weights' sums of sizes; each axis adds its own error to the product.
-    grown = weights.sizes[0] ** N
-    own = N * (weights.off[0] + SLACK) * grown
-    lost = round_up(2 * N * weights.lost)
-    off = (radius * grown + largest * (2 * own + lost)) * UP
-    rise, rise_off = weights.sizes[1], weights.off[1]
-    slopes_off = radius * grown * rise
-    slopes_off += 2 * largest * grown * (rise_off + N * (weights.off[0] + SLACK) * rise)
-    bends = _bends(middle, radius, largest, partition, weights)
-    return _Average(values, slopes, bends, off, slopes_off * UP)
+@dataclass(frozen=True, eq=False)
+class Known:
+    """One entry of f on parts of cells, in spacings but for rounding.
 
+    Attributes:
+        range: Bounds of f on each part, (count,).
+        slopes: Of its slopes, (count, N).
+        curves: Of the sizes of its curves, (count, pairs); inf unless f is smooth there.
+        centre: Of f at the centre, (count,).
+        centre_slopes: Of its slopes there, (count, N).
+    """
 
-def _along(
-    array: np.ndarray, k: int, rows: np.ndarray, weights: WindowWeights, margin: int
-) -> np.ndarray:
-    """Sums over the windows of axis k, one for each part: length K parts there."""
-    windows = np.moveaxis(_windows(array, k, weights.reach, margin, 0.0), k, 0)
-    shape = windows.shape[1:-1]
-    flat = windows.reshape(len(windows), -1, windows.shape[-1])  # [K, others, window]
-    sums = flat @ rows[weights.kinds].transpose(0, 2, 1)  # [K, others, parts]
-    merged = sums.transpose(0, 2, 1).reshape(-1, *shape)
-    return np.moveaxis(merged, 0, k)
+    range: Ends
+    slopes: Ends
+    curves: np.ndarray
+    centre: Ends
+    centre_slopes: Ends
 
+    @classmethod
+    def of(cls, samples: Samples, e: int) -> "Known":
+        """Entry e of what was enclosed. Slopes and curves are those by t = x / h."""
+        steps = np.array([round_up(h) for h in samples.partition.steps])
+        found, (centre, slopes) = samples.found, samples.centres
+        curves = np.maximum(found.curve_high[:, e], -found.curve_low[:, e])
+        known = np.isfinite(found.slope_low[:, e]) & np.isfinite(found.slope_high[:, e])
+        squares = [steps[k] * steps[m] for k, m in pairs_of(len(steps))]
+        return cls(
+            (found.low[:, e], found.high[:, e]),
+            (found.slope_low[:, e] * steps, found.slope_high[:, e] * steps),
+            np.where(known.all(axis=-1, keepdims=True), curves * squares, np.inf) * UP,
+            (centre[0][:, e], centre[1][:, e]),
+            (slopes[0][:, e] * steps, slopes[1][:, e] * steps),
+        )
 
-def _windows(
-    array: np.ndarray, k: int, reach: int, margin: int, beyond: float
-) -> np.ndarray:
-    """The windows of all cells along axis k, as a last axis; a number where none is."""
-    more = reach - margin
-    if more > 0:
-        pad = [(more, more) if i == k else (0, 0) for i in range(array.ndim)]
-        array = np.pad(array, pad, constant_values=beyond)
-    elif more < 0:
-        array = np.moveaxis(np.moveaxis(array, k, 0)[-more:more], 0, k)
-    return sliding_window_view(array, 2 * reach + 2, axis=k)  # pyright: ignore[reportCallIssue, reportArgumentType]
+    def at(self, where: np.ndarray) -> "Known":
+        """Some of the parts."""
 
+        def some(ends: Ends) -> Ends:
+            return ends[0][where], ends[1][where]
 
-def _bends(
-    middle: np.ndarray,
-    radius: float,
-    largest: float,
-    partition: Partition,
-    weights: WindowWeights,
-) -> list[np.ndarray]:
-    """H_kl of Lemma 1 on every cell, (K,)*N, for the pairs k <= l."""
-    N, R, K = partition.size, weights.reach, partition.grid.cells
-    windows = middle
-    for k in range(N):
-        windows = _windows(windows, k, R, partition.margin, np.nan)
-    centre = windows[(..., *(slice(R, R + 2),) * N)]  # the cells' corners
-    axes = tuple(range(N, 2 * N))
-    base = centre.mean(axis=axes)
-    rises = [np.diff(centre, axis=N + k).mean(axis=axes) for k in range(N)]
-    places = np.arange(-R, R + 2) - 0.5
-    spread = sum((np.abs(rise) for rise in rises), start=np.abs(base))
-    slack = radius + (largest + spread * (R + 1)) * (N + 4) * 2.0**-50  # [K, ..]
-    expanded = (..., *(None,) * N)
-    rest = windows - base[expanded]
-    for k, rise in enumerate(rises):
-        shape = [1] * N
-        shape[k] = len(places)
-        rest = rest - rise[expanded] * places.reshape(shape)
-    lacking = np.isnan(windows)  # f itself is finite at all anchors
-    sizes = np.where(lacking, 0.0, np.abs(rest) + slack[expanded])
-    result: list[np.ndarray] = []
-    for k, m in pairs_of(N):
-        total = sizes
-        for i in reversed(range(N)):
-            total = total @ weights.largest[(i == k) + (i == m)]
-        if k == m:
-            total = total + np.abs(rises[k]) * weights.bend
-        result.append(total.reshape((K,) * N) * UP)
-    return result
+        return Known(
+            some(self.range),
+            some(self.slopes),
+            self.curves[where],
+            some(self.centre),
+            some(self.centre_slopes),
+        )
 
 
 @dataclass(frozen=True)
-class _Rest:
-    """What Lemma 2 says of f on parts: (count, ..).
+class Shape:
+    """1 / (2 eta), and the even exponent q of means; None for suprema only."""
 
-    Attributes:
-        lines: A_k, any numbers, (count, N).
-        rates: R_k.
-        bends: S_kl for the pairs, both lemmas together, (count, pairs).
-    """
-
-    lines: np.ndarray
-    rates: np.ndarray
-    bends: np.ndarray
+    parts: int
+    q: int | None
 
 
-def _entry(
-    g: _Average, samples: Samples, e: int, p: Fraction | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Suprema and p-th means of |g - f| on all parts, for one entry."""
-    parts, N = samples.fine, samples.partition.size
-    steps = np.array([round_up(h) for h in samples.partition.steps])
-    values = g.values.ravel()
-    slopes = np.stack([slope.ravel() for slope in g.slopes], axis=-1)
-    bends = np.stack([_spread(bend, parts).ravel() for bend in g.bends], axis=-1)
-    (low, high), here = (tuple(end[:, e] for end in ends) for ends in samples.centres)
-    middle = low / 2 + high / 2
-    off = g.off + np.maximum(high - middle, middle - low)
-    off = (off + (np.abs(values) + np.abs(middle)) * 2.0**-50) * UP
-    apart = values - middle  # e(c), within off
-    found = samples.found
-    around = found.slope_low[:, e], found.slope_high[:, e]
-    curves = np.maximum(found.curve_high[:, e], -found.curve_low[:, e])
-    curves[~np.isfinite(around).all(axis=(0, -1))] = np.inf
-    pairs = [steps[k] * steps[m] for k, m in pairs_of(N)]
-    curved = _rest(here, steps, bends + curves * np.array(pairs) * UP)
-    kinked = _rest(around, steps, bends)
-    ways = [
-        _on_parts(apart, off, slopes, g.slopes_off, way, parts, p)
-        for way in (curved, kinked)
-    ]
-    flat = _rest((np.zeros_like(here[0]),) * 2, steps, bends)
-    low, high = found.low[:, e], found.high[:, e]
-    far = np.maximum(np.abs(values - low), np.abs(high - values))
-    far = far + g.off + (np.abs(values) + np.maximum(np.abs(low), np.abs(high))) * 2.0**-50
-    ways.append(_on_parts(np.zeros_like(far), far, slopes, g.slopes_off, flat, parts, p))
-    return tuple(_least([way[k] for way in ways]) for k in range(2))  # pyright: ignore[reportReturnType]
+Pair = tuple[np.ndarray, np.ndarray]
+"""Bounds of suprema and of means on parts."""
+
+
+def _bounds(g: Average, f: Known, shape: Shape) -> Pair:
+    """The best of the three ways, for one entry on all parts."""
+    sups, means = by_curves(g, f, shape)
+    middle = f.centre[0] / 2 + f.centre[1] / 2
+    rough = np.flatnonzero(~(sups <= CLOSE * np.abs(g.values - middle)))
+    if len(rough):
+        some, known = g.at(rough), f.at(rough)
+        for way in (by_slopes, by_range):
+            sup, mean = way(some, known, shape)
+            sups[rough] = _least([sups[rough], sup])
+            means[rough] = _least([means[rough], mean])
+    return _least([sups]), _least([means])
 
 
 def _least(bounds: Sequence[np.ndarray]) -> np.ndarray:
@@ -280,55 +199,66 @@ def _least(bounds: Sequence[np.ndarray]) -> np.ndarray:
     return np.min([np.where(np.isnan(b), np.inf, b) for b in bounds], axis=0)
 
 
-def _rest(slopes: tuple[np.ndarray, ...], steps: np.ndarray, bends: np.ndarray) -> _Rest:
-    """A_k in the middle of slopes of f, times h_k; R_k is how far they may be from it."""
-    low, high = slopes
-    lines = (low / 2 + high / 2) * steps
-    size = np.maximum(np.abs(low), np.abs(high)) * steps
-    far = np.maximum(high * steps - lines, lines - low * steps) + size * 2.0**-50
-    return _Rest(lines, far, bends)
+def by_curves(g: Average, f: Known, shape: Shape) -> Pair:
+    """f by its slopes at the centre, and its curves."""
+    apart, off = _at_centres(g, f)
+    return _theorem(apart, off, g, f.centre_slopes, g.bends + f.curves, shape)
 
 
-def _spread(array: np.ndarray, parts: int) -> np.ndarray:
-    """The same number for all parts of a cell."""
-    for axis in range(array.ndim):
-        array = np.repeat(array, parts, axis=axis)
-    return array
+def by_slopes(g: Average, f: Known, shape: Shape) -> Pair:
+    """f by its slopes on the part: kinks."""
+    apart, off = _at_centres(g, f)
+    return _theorem(apart, off, g, f.slopes, g.bends, shape)
 
 
-def _on_parts(
+def by_range(g: Average, f: Known, shape: Shape) -> Pair:
+    """f by its range on the part: roots at 0, and jumps."""
+    low, high = f.range
+    far = np.maximum(np.abs(g.values - low), np.abs(high - g.values))
+    size = np.abs(g.values) + np.maximum(np.abs(low), np.abs(high))
+    off = far + g.off + size * 2.0**-50
+    still = np.zeros_like(g.slopes)
+    return _theorem(np.zeros_like(off), off, g, (still, still), g.bends, shape)
+
+
+def _at_centres(g: Average, f: Known) -> tuple[np.ndarray, np.ndarray]:
+    """e(c), and how far it may be from that."""
+    low, high = f.centre
+    middle = low / 2 + high / 2
+    size = np.abs(g.values) + np.abs(low) + np.abs(high)
+    return g.values - middle, g.off + (high - low) + size * 2.0**-50
+
+
+def _theorem(
     apart: np.ndarray,
     off: np.ndarray,
-    slopes: np.ndarray,
-    slopes_off: float,
-    rest: _Rest,
-    parts: int,
-    p: Fraction | None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """The theorem: sup and p-th mean of |e| on every part.
+    g: Average,
+    slopes: Ends,
+    bends: np.ndarray,
+    shape: Shape,
+) -> Pair:
+    """The theorem, with A_k in the middle of slopes of f that lie between two ends.
 
     Args:
         apart: e(c), (count,), within
         off: so much.
-        slopes: d_k g(c), (count, N), within
-        slopes_off: so much.
-        rest: What both lemmas leave.
-        parts: 1 / (2 eta).
-        p: The exponent; None for the supremum.
+        g: Its slopes.
+        slopes: Where d_k f lies, (count, N).
+        bends: S_kl for the pairs, (count, pairs).
+        shape: eta and q.
     """
-    eta, N = 0.5 / parts, slopes.shape[1]
-    lines = slopes - rest.lines
-    doubt = (np.abs(slopes) + np.abs(rest.lines)) * 2.0**-50 + slopes_off
-    rates = (rest.rates + doubt) * eta
-    own = np.array([k == m for k, m in pairs_of(N)])
-    squares = rest.bends[:, own].sum(axis=1) * (eta * eta / 2)
-    products = rest.bends[:, ~own].sum(axis=1) * (eta * eta)
-    tilts = np.abs(lines) * eta
+    eta, (low, high) = 0.5 / shape.parts, slopes
+    lines = low / 2 + high / 2
+    size = np.abs(low) + np.abs(high) + np.abs(g.slopes)
+    rates = (high - low) / 2 + size * 2.0**-49 + g.slopes_off
+    own = np.array([k == m for k, m in pairs_of(g.slopes.shape[1])])
+    squares = bends[:, own].sum(axis=1) * (eta * eta / 2)
+    products = bends[:, ~own].sum(axis=1) * (eta * eta)
+    tilts, rates = np.abs(g.slopes - lines) * eta, rates * eta
     sups = np.abs(apart) + off + (tilts + rates).sum(axis=1) + squares + products
-    sups = sups * UP
-    q = None if p is None else even_exponent(p)
+    sups, q = sups * UP, shape.q
     if q is None:
-        return sups, sups
+        return sups, sups.copy()
     means = mean_of_line(apart, tilts, q) + mean_of_sizes(rates, q) + off
     means = means + squares * (2 * q + 1) ** (-1 / q) + products * (q + 1) ** (-2 / q)
     return sups, np.fmin(means * UP, sups)

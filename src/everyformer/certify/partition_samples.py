@@ -1,5 +1,6 @@
 """f on the parts of a grid's cells, at their centres and at the anchors, enclosed."""
 
+import math
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -26,9 +27,6 @@ FINE = 2
 FINEST = 32
 """so many in a cell along an axis."""
 
-MOST_ROUGH = 2**14
-"""Fine parts that are enclosed by themselves, at most."""
-
 Ends = tuple[np.ndarray, np.ndarray]
 """Lower and upper bounds; -inf, inf where nothing is known, and never NaN."""
 
@@ -48,7 +46,9 @@ class Samples:
         fine: Fine parts of a cell along an axis, a multiple.
         expression: f, for values.
         smooth: f, for slopes: without maxima that cancel.
-        known: What is known on the coarse parts, (K coarse)^N of them, entry 0 slowest.
+        known: What is known on the coarse parts, entry 0 slowest.
+        rows: The first number of cells along the first axis that are meant, and the first
+            behind them.
         balls: Whether to use Arb balls.
     """
 
@@ -58,56 +58,59 @@ class Samples:
     expression: Expression
     smooth: Expression
     known: Curvature
+    rows: tuple[int, int]
     balls: bool = False
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """Cells along each axis."""
+        N, (first, stop) = self.partition.size, self.rows
+        return (stop - first, *(self.partition.grid.cells,) * (N - 1))
 
     @cached_property
     def anchors(self) -> Ends:
         """f at the anchors, (P, N)."""
         lattice = self.partition
         side = lattice.grid.cells + 1 + 2 * lattice.margin
-        points = _grid(lattice.lows, lattice.steps, range(side))
+        points = _grid(lattice.lows, lattice.steps, [range(side)] * lattice.size)
         return _values(self.expression, *points)
 
     @cached_property
     def centres(self) -> tuple[Ends, Ends]:
         """f and its slopes at the fine parts' centres: (count, N) and (count, N, N)."""
-        return _jets(self.smooth, *self._points(range(1, self._halves, 2)))
+        return _jets(self.smooth, *self._points(1))
 
     @cached_property
     def found(self) -> Curvature:
-        """f, its slopes and its curves on the fine parts, (K fine)^N of them."""
-        K, N = self.partition.grid.cells, self.partition.size
+        """f, its slopes and its curves on the fine parts."""
         times = self.fine // self.coarse
         if times == 1:
             return self.known
-        numbers = np.arange((K * self.coarse) ** N).reshape((K * self.coarse,) * N)
-        for axis in range(N):
+        shape = [cells * self.coarse for cells in self.cells]
+        numbers = np.arange(math.prod(shape)).reshape(shape)
+        for axis in range(len(shape)):
             numbers = np.repeat(numbers, times, axis=axis)
         inside = numbers.ravel()
         arrays = [values[inside] for values in _arrays(self.known)]
-        ends = (self.known.curve_low, self.known.curve_high)
-        smooth = np.isfinite(ends).all(axis=(0, -2, -1))
-        rough = np.flatnonzero(~smooth[inside])
-        if 0 < len(rough) <= MOST_ROUGH:
+        smooth = np.isfinite(self.known.curve_low) & np.isfinite(self.known.curve_high)
+        rough = np.flatnonzero(~np.all(smooth, axis=(-2, -1))[inside])
+        if len(rough):
             shape = (-1, self.smooth.seq_len, self.smooth.d_model)
-            low = self._points(range(0, self._halves, 2))[0][rough].reshape(shape)
-            high = self._points(range(2, self._halves + 1, 2))[1][rough].reshape(shape)
+            low = self._points(0)[0][rough].reshape(shape)
+            high = self._points(2)[1][rough].reshape(shape)
             own = enclose_curvature(self.smooth, low, high, balls=self.balls)
             for values, better in zip(arrays, _arrays(own), strict=True):
                 values[rough] = better
         return Curvature(*arrays)
 
-    @property
-    def _halves(self) -> int:
-        """Of fine parts, along an axis of the grid."""
-        return 2 * self.fine * self.partition.grid.cells
-
-    def _points(self, numbers: range) -> Ends:
-        """Points of the grid, numbers counting halves of fine parts, rounded both ways."""
-        lattice = self.partition
+    def _points(self, halves: int) -> Ends:
+        """So many halves of a part behind the start of all fine parts; rounded both ways."""
+        lattice, whole = self.partition, 2 * self.fine
         axes = zip(lattice.lows, lattice.steps, strict=True)
         starts = [low + lattice.margin * h for low, h in axes]
-        return _grid(starts, [h / (2 * self.fine) for h in lattice.steps], numbers)
+        starts[0] += self.rows[0] * lattice.steps[0]
+        numbers = [range(halves, halves + whole * cells, 2) for cells in self.cells]
+        return _grid(starts, [h / whole for h in lattice.steps], numbers)
 
 
 def _arrays(found: Curvature) -> list[np.ndarray]:
@@ -115,17 +118,17 @@ def _arrays(found: Curvature) -> list[np.ndarray]:
 
 
 def fine_parts(partition: Partition, coarse: int, boxes: int) -> int:
-    """Into how many fine parts cells are divided along an axis, if boxes may be enclosed."""
+    """Fine parts of a cell along an axis, if so many boxes may be enclosed."""
     K, N = partition.grid.cells, partition.size
     fit = [s for s in range(coarse, FINEST + 1, coarse) if (K * s) ** N <= FINE * boxes]
     return max(fit, default=coarse)
 
 
-def _grid(starts: Any, steps: Any, numbers: range) -> Ends:
+def _grid(starts: Any, steps: Any, numbers: Any) -> Ends:
     """The points start + number * step of every axis, rounded both ways, (count, N)."""
     exact = [
-        [start + k * step for k in numbers]
-        for start, step in zip(starts, steps, strict=True)
+        [start + k * step for k in own]
+        for start, step, own in zip(starts, steps, numbers, strict=True)
     ]
     low, high = (
         np.meshgrid(*[[to(a) for a in axis] for axis in exact], indexing="ij")

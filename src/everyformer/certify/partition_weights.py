@@ -5,16 +5,16 @@ R + 1, as far as the lattice goes. For t in the cell let Y = j have the probabil
 
     W_j(t) = e^(-D (j-t)^2) / sum_i e^(-D (i-t)^2).
 
-This is an exponential family with the parameter 2 D t: its cumulants k_1 = E Y, k_2, k_3 are
-each other's derivatives, k_i' = 2 D k_{i+1}. So
+This is an exponential family with the parameter 2 D t: its cumulants k_1 = E Y, k_2, k_3
+are each other's derivatives, k_i' = 2 D k_{i+1}. So
 
     W_j' = 2 D W_j (j - E Y)        W_j'' = 4 D^2 W_j ((j - E Y)^2 - Var Y)
     (E Y)'' = 4 D^2 E (Y - E Y)^3.
 
 At the centres of a cell's parts W and W' are enclosed in narrow intervals. The largest
 |W_j|, |W_j'|, |W_j''| and |(E Y)''| over the cell are those of `PIECES` pieces of it. What
-the window leaves out has at most the share tau_0 of `theta.margin_terms`, for a margin of R:
-the same proof, with anchors that the window lacks instead of the lattice.
+the window leaves out has at most the share tau_0 of `theta.margin_terms`, for a margin of
+R: the same proof, with anchors that the window lacks instead of the lattice.
 
 Divided by that of the nearest anchor, j_0 = 0 for t <= 1/2 and else 1, a weight is
 e^(-D (j - j_0) (j + j_0 - 2 t)): no sum of weights underflows.
@@ -39,11 +39,32 @@ PIECES = 64
 WIDEST = 64
 """Windows reach so far at most."""
 
-NEGLIGIBLE = 28
-"""What a window leaves out weighs about e^-28 of the whole."""
+NEGLIGIBLE = Fraction(47, 2)
+"""What a window leaves out weighs about e^-23.5 of the whole."""
 
 SLACK = 2.0**-44
-"""More than gamma_k, k <= 2 WIDEST + 2: sums over a window are off by less, of their sizes."""
+"""More than gamma_k for k <= 2 WIDEST + 2, the share that sums over a window lose."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Weights in windows of several kinds: those near faces lack places.
+
+    Attributes:
+        values: (kinds, parts, 2 R + 2), W at the parts' centres, 0 for places that lack.
+        slopes: W' there.
+        off: Bounds on how far rows of both are from the true ones, as sums of sizes.
+        sizes: Bounds on the sums of sizes of rows of both, the true ones too.
+        largest: (3, 2 R + 2), bounds of |W|, |W'|, |W''| over the cell, for all windows.
+        bend: A bound of |(E Y)''|.
+    """
+
+    values: np.ndarray
+    slopes: np.ndarray
+    off: tuple[float, float]
+    sizes: tuple[float, float]
+    largest: np.ndarray
+    bend: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,28 +73,17 @@ class WindowWeights:
 
     Attributes:
         reach: R; a window has 2 R + 2 places.
-        kinds: (K,), which of the windows below a cell has: those near faces lack places.
-        values: (kinds, parts, 2 R + 2), W at the parts' centres, 0 for places that lack.
-        slopes: W' there.
-        off: Bounds on how far rows of both are from the true ones, as sums of sizes.
-        sizes: Bounds on the sums of sizes of rows of both, the true ones too.
-        largest: (3, 2 R + 2), bounds of |W|, |W'|, |W''| over the cell, for all windows.
-        bend: A bound of |(E Y)''|.
+        kinds: (K,), which of the rows belong to a cell.
+        rows: The weights.
         lost: A bound on the share of the anchors that a window leaves out.
     """
 
     reach: int
     kinds: np.ndarray
-    values: np.ndarray
-    slopes: np.ndarray
-    off: tuple[float, float]
-    sizes: tuple[float, float]
-    largest: np.ndarray
-    bend: float
+    rows: Rows
     lost: Fraction
 
 
-@lru_cache(maxsize=64)
 def window_weights(
     D: Fraction, cells: int, margin: int, parts: int
 ) -> WindowWeights | None:
@@ -87,9 +97,9 @@ def window_weights(
 
     Example:
         >>> found = window_weights(Fraction(1), 8, 2, 4)
-        >>> found.reach, found.values.shape, found.lost < 1e-11
-        (5, (7, 4, 12), True)
-        >>> bool(abs(found.values.sum(axis=-1) - 1).max() < 1e-14)
+        >>> found.reach, found.rows.values.shape, found.lost < 1e-10
+        (4, (5, 4, 10), True)
+        >>> bool(abs(found.rows.values.sum(axis=-1) - 1).max() < 1e-14)
         True
     """
     reach = reach_of(D, cells + margin)
@@ -104,22 +114,29 @@ def window_weights(
     numbers = np.arange(cells)
     ends = np.stack([numbers, cells - 1 - numbers], axis=-1) + margin
     found, kinds = np.unique(np.minimum(ends, reach), axis=0, return_inverse=True)
+    present = tuple((int(left), int(right)) for left, right in found)
+    return WindowWeights(reach, kinds.reshape(-1), _rows(D, reach, present, parts), lost)
+
+
+@lru_cache(maxsize=64)
+def _rows(
+    D: Fraction, reach: int, present: tuple[tuple[int, int], ...], parts: int
+) -> Rows:
+    """The rows for windows that go so far to the left of 0 and to the right of 1."""
     places = np.arange(-reach, reach + 2)
-    present = (places >= -found[:, :1]) & (places <= 1 + found[:, 1:])  # [kinds, win]
+    left, right = np.array(present).T[:, :, None]
+    there = (places >= -left) & (places <= 1 + right)  # [kinds, places]
     centres = [Fraction(2 * k + 1, 2 * parts) for k in range(parts)]
-    values, slopes, _, _ = _enclosed(D, places, present, centres, centres)
+    values, slopes, _, _ = _enclosed(D, places, there, centres, centres)
     edges = [Fraction(k, PIECES) for k in range(PIECES + 1)]
-    *wide, bend = _enclosed(D, places, present, edges[:-1], edges[1:])
-    rows = [values, slopes]
-    return WindowWeights(
-        reach,
-        kinds.reshape(-1),
-        *(_middle(row) for row in rows),
+    *wide, bend = _enclosed(D, places, there, edges[:-1], edges[1:])
+    return Rows(
+        _middle(values),
+        _middle(slopes),
         (_row_sum(_radius(values)), _row_sum(_radius(slopes))),
         (_row_sum(_size(values)), _row_sum(_size(slopes))),
         np.stack([_size(sup).max(axis=(0, 1)) for sup in wide]),
         float(_size(bend).max()),
-        lost,
     )
 
 
@@ -138,7 +155,7 @@ def _enclosed(
     lows: list[Fraction],
     highs: list[Fraction],
 ) -> tuple[Interval, Interval, Interval, Interval]:
-    """W, W', W'' and (E Y)'' for t from low to high, (kinds, pieces, places) and (.., 1)."""
+    """W, W', W'' and (E Y)'' for t from low to high; (kinds, pieces, places or 1)."""
     near = np.array([float(high > Fraction(1, 2)) for high in highs])[:, None]  # j_0
     t = Interval(
         np.array([round_down(a) for a in lows])[:, None],
