@@ -134,8 +134,10 @@ def check_finite(bounds: np.ndarray) -> None:
     """
     if not np.isfinite(bounds).all():
         msg = (
-            "The slopes of the target are not known to be finite on the anchors' box. "
-            "Restrict the domain, clip the target, or declare lipschitz= or modulus=."
+            "The slopes of the target are not known to be finite on the anchors' box, and "
+            "its range on a cell is not known either, or there are too many cells to use "
+            "it. Restrict the domain, clip the target, take a coarser grid, or declare "
+            "lipschitz= or modulus=."
         )
         raise CertificateError(msg)
 

@@ -104,7 +104,7 @@ class Samples:
         return Curvature(*arrays)
 
     def _points(self, halves: int) -> Ends:
-        """So many halves of a part behind the start of all fine parts; rounded both ways."""
+        """So many halves of a part from where fine parts begin; rounded both ways."""
         lattice, whole = self.partition, 2 * self.fine
         axes = zip(lattice.lows, lattice.steps, strict=True)
         starts = [low + lattice.margin * h for low, h in axes]
