@@ -154,7 +154,7 @@ def test_bounds_are_close_to_what_is_measured(
             assert bound <= case.before[k] * sampled
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     st.lists(st.floats(-3, 3), min_size=4, max_size=4),
     st.sampled_from(["smooth", "kink", "root", "jump"]),

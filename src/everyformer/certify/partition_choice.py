@@ -61,7 +61,7 @@ NO_HOPE = 16
 ALIKE = Fraction(101, 100)
 """Constants that differ by less than this factor leave a wider margin nothing to gain."""
 
-HOPELESS = 2
+HOPELESS = 4
 """A lattice whose bound is so many times the tolerance at first is not looked at again."""
 
 Prove = Callable[[Sequence[Partition], int], list[Bound]]

@@ -64,6 +64,9 @@ MAX_WORK = 2**23
 SMALLEST, LARGEST = Fraction(1, 2**400), Fraction(2**400)
 """Spacings between them: their products neither underflow nor overflow."""
 
+FEW = 2
+"""So few parts along an axis hardly help where slopes and curves give a bound."""
+
 CLOSE = 2.0
 """A supremum up to so many times |e(c)| is good enough: other ways are not tried."""
 
@@ -272,7 +275,7 @@ def cell_powers(bounds: np.ndarray, parts: PartBounds | None, p: Fraction) -> np
         parts: Of |g - f| on the parts of cells, or nothing.
         p: The exponent.
     """
-    whole = power(bounds, p) * UP
+    whole = power(bounds, p)
     if parts is None:
         return whole
     count = parts.means.shape[1]
@@ -310,7 +313,8 @@ def refined(
     bounds: np.ndarray, field: LatticeField, partition: Partition, p: Fraction | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Bounds of the mean p-th power, the sup for None, and of the sup, on all cells."""
-    samples = field.samples
-    parts = None if samples is None else part_bounds(samples, partition, p)
+    samples, parts = field.samples, None
+    if samples is not None and (samples.fine > FEW or not np.isfinite(bounds).all()):
+        parts = part_bounds(samples, partition, p)
     sups = cell_sups(bounds, parts)
     return (sups if p is None else cell_powers(bounds, parts, p)), sups
