@@ -336,6 +336,7 @@ def _chosen(
             target.seq_len,
             target.domain,
             tol * ROOM_TO_PROVE,
+            choices=prove.choices,
             decays=decays,
             margins=margins,
             max_anchors=max_anchors,
@@ -366,14 +367,13 @@ def _best(
     if prove is None:
         return _Found(lattices[len(lattices) // 2], None, True, knowledge)
     try:
-        bounds = prove(lattices, BOXES)
+        choices = prove.choices(lattices, BOXES)
     except CertificateError:
         if knowledge == "auto" and target.modulus_of_continuity(Fraction(1)) is not None:
             return _best(target, grid, p, settings, "modulus")
         return _Found(lattices[len(lattices) // 2], None, True, knowledge)
-    pairs = zip(lattices, bounds, strict=True)
-    partition, bound = min(pairs, key=lambda pair: pair[1].value)
-    return _found(prove, partition, bound)
+    choice = min(choices, key=lambda choice: choice.bound.value)
+    return _found(prove, choice.partition, choice.bound)
 
 
 def _found(
