@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-
 _FUNCTORCH: Any = import_module("torch._C._functorch")  # it has no stubs
 
 
