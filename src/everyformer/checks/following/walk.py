@@ -93,7 +93,7 @@ def follow(
             program = _export(Calling(module, call), x)
             found = Walk(program).run()
             again = found.output and Walk(program, Kinds()).run().output
-            return replace(found, mirrored=bool(again and again.moves == {1}))
+            return replace(found, mirrored=bool(again and again.moves == frozenset({1})))
     except Exception as error:
         first = (str(error).strip().splitlines() or [""])[0]
         return Followed(None, obstacle=f"export: {type(error).__name__}: {first[:200]}")
