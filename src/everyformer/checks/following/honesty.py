@@ -7,7 +7,8 @@ it is run once more with numbers: it may not read any off a tensor that depends 
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -72,6 +73,17 @@ class _Operations(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@contextmanager
+def _without_fast_paths() -> Generator[None]:
+    """Modules of torch run fused kernels where no gradients are wanted; exports do not."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
 Map = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -83,7 +95,7 @@ def dishonesty(module: Map, exported: Map, x: torch.Tensor) -> str:
         exported: What came of it.
         x: An input.
     """
-    with torch.no_grad():
+    with _without_fast_paths(), torch.no_grad():
         given = x.clone()
         with _Reading(given) as reading:
             module(given)
