@@ -16,6 +16,7 @@ from everyformer.bench import (
     mixers,
     sparse,
     training,
+    work,
 )
 from everyformer.bench.results import write
 from everyformer.cli import tables
@@ -32,6 +33,7 @@ THEMES = {
     "sparse": sparse,
     "mixers": mixers,
     "hostile": hostile,
+    "work": work,
 }
 
 PICTURES = {

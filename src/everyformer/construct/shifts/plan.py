@@ -24,6 +24,7 @@ from everyformer.errors import GridError
 from everyformer.model.architecture import ArchitectureSpec, AttentionKind
 from everyformer.model.forward import Progress, no_progress
 from everyformer.model.network import Network
+from everyformer.numerics.limits import shown
 from everyformer.targets.box import Grid
 from everyformer.targets.target import Target
 
@@ -182,8 +183,8 @@ def plan_shifts(
         raise GridError(msg)
     if spacing not in (None, grid, grid + 1):
         msg = (
-            f"spacing={spacing!r} is not {grid} (the paper's positions) nor {grid + 1} "
-            "(with an empty cell between positions, the default)."
+            f"spacing={shown(spacing)} is not {grid} (the paper's positions) nor "
+            f"{grid + 1} (with an empty cell between positions, the default)."
         )
         raise GridError(msg)
     c = Constants(
