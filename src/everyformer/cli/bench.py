@@ -15,6 +15,7 @@ from everyformer.bench import (
     hostile,
     mixers,
     sparse,
+    tightness,
     training,
 )
 from everyformer.bench.results import write
@@ -32,6 +33,7 @@ THEMES = {
     "sparse": sparse,
     "mixers": mixers,
     "hostile": hostile,
+    "tightness": tightness,
 }
 
 PICTURES = {
