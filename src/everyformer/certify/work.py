@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everyformer.certify.certificate import CERTIFICATE_FILE, VALUES_FILE
+from everyformer.certify.program_size import ProgramSize
+from everyformer.certify.refinement import most_parts
 from everyformer.certify.weights import Weights
 from everyformer.errors import WorkLimitError
 from everyformer.files.network_file import MAX_MEMORY
-from everyformer.numerics.expression import Expression
 from everyformer.targets.box import Grid
 
 MAX_WORK = 1800.0
@@ -85,48 +86,6 @@ def check_files(folder: Path, limits: Limits) -> None:
         limits.check(f"Reading {path} of {size:,} bytes", seconds, float(factor * size))
 
 
-@dataclass(frozen=True)
-class ProgramSize:
-    """How large a program is when it runs with its derivatives.
-
-    Attributes:
-        lines: How many.
-        slopes: Numbers of all lines with their slopes, at most.
-        alive: The most of these that are needed at the same time.
-    """
-
-    lines: int
-    slopes: int
-    alive: int
-
-    @classmethod
-    def of(cls, f: Expression) -> "ProgramSize":
-        """The sizes of a program: a line uses at most the entries its operands use."""
-        most = f.seq_len * f.d_model
-        used: list[int] = []
-        for node in f.nodes:
-            if node.op == "x":
-                used.append(1)
-            else:
-                used.append(min(most, sum(used[k] for k in node.operands)))
-        ends: dict[int, int] = {}
-        for number, node in enumerate(f.nodes):
-            for k in node.operands:
-                ends[k] = number
-        for row in f.outputs:
-            for k in row:
-                ends[k] = len(f.nodes)
-        freed: dict[int, int] = {}
-        for k, number in ends.items():
-            freed[number] = freed.get(number, 0) + 1 + used[k]
-        held = alive = 0
-        for number, entries in enumerate(used):
-            held += 1 + entries
-            alive = max(alive, held)
-            held -= freed.get(number, 0) + (0 if number in ends else 1 + entries)
-        return cls(len(f.nodes), len(f.nodes) + sum(used), alive)
-
-
 def check_cells(grid: Grid, *, symmetric: bool, most: int) -> int:
     """How many cells are to be examined.
 
@@ -178,8 +137,10 @@ def check_work(
     memory = 100.0 * numbers + 40.0 * cells * N
     if size is not None:
         chunk = min(cells, CHUNK)
+        parts = 0 if prefix else most_parts(size.slopes, -(-cells // CHUNK))
         order = N if prefix else 1  # a partition needs second derivatives
         slopes = size.lines + (size.slopes - size.lines) * order
-        seconds += slopes * (PER_LINE * -(-cells // CHUNK) + PER_LINE_AND_CELL * cells)
+        boxes = cells + parts * -(-cells // CHUNK)  # cells may be bisected
+        seconds += slopes * (PER_LINE * -(-cells // CHUNK) + PER_LINE_AND_CELL * boxes)
         memory += 16.0 * chunk * (size.alive * order + N * N * order)
     limits.check(f"Examining {cells:,} cells", seconds, memory)
