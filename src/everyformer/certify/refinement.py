@@ -34,7 +34,7 @@ PARTS_OF_SHARD = 2**13
 """Parts that every shard may make, about as many as it has cells."""
 
 MOST_WORK = 2**24
-"""Slopes of all lines on the parts of a shard: cells are bisected less for long programs."""
+"""Slopes of all lines on the parts of a shard: long programs are bisected less."""
 
 MOST_CALLS = 2**15
 """Slopes of all lines in all rounds: what a round costs, however few its parts are."""
@@ -232,8 +232,9 @@ def _axes(parts: Boxes, lost: np.ndarray, widths: np.ndarray) -> np.ndarray:
 def _chosen(parts: Boxes, axis: np.ndarray, lost: np.ndarray, most: int) -> np.ndarray:
     """The parts to bisect: those that together have the share of what is lost."""
     at = np.arange(len(axis))
-    left = parts.low.reshape(len(at), -1)[at, axis]
-    right = parts.high.reshape(len(at), -1)[at, axis]
+    left, right = (
+        np.asarray(ends).reshape(len(at), -1)[at, axis] for ends in (parts.low, parts.high)
+    )
     middle = left + (right - left) / 2
     lost = np.where((left < middle) & (middle < right), lost, 0.0)
     lost = np.where(np.isnan(lost), np.inf, lost)
