@@ -96,11 +96,16 @@ def distances(
         g = np.where(np.isfinite(g), g, 0.0)
     halves = np.array([float_up(w / (2 * grid.cells)) for w in grid.box.widths])
     cells = Boxes(np.arange(len(rows)), ends[0], ends[1])
-    whole = measure(found, np.broadcast_to(halves, ends[0].shape), p, g)
+    steps = np.broadcast_to(halves, ends[0].shape)
+    whole = measure(found, steps, p, g)
+    if f != expression and not whole.good_enough(weights, p):
+        written = _by_balls(expression, ends) if balls else enclose(expression, *ends)
+        _intersect(found, np.ones(len(rows), dtype=bool), written)
+        whole = measure(found, steps, p, g)
 
     def part(boxes: Boxes) -> Measured:
         ends = (boxes.low, boxes.high, *boxes.centres)
-        inside = _by_balls(f, ends) if balls else _enclose_boxes(expression, ends)
+        inside = _in_balls(f, ends) if balls else _enclose_boxes(expression, ends)
         return measure(inside, boxes.halves, p, g[boxes.cell])
 
     widths = np.array([-float_up(-w / grid.cells) for w in grid.box.widths])
@@ -159,6 +164,12 @@ def _is_hard(found: Enclosure) -> np.ndarray:
 def _by_balls(expression: Expression, ends: tuple[np.ndarray, ...]) -> Enclosure:
     room = SPLITTING_BALLS // max(len(ends[0]) * _ball_operations(expression), 1)
     depth = min(SPLITTING_DEPTH, max(room.bit_length() - 1, 0))
+    return _in_balls(expression, ends, depth)
+
+
+def _in_balls(
+    expression: Expression, ends: tuple[np.ndarray, ...], depth: int = 0
+) -> Enclosure:
     low, high, centre_low, centre_high = ends
     return enclose_with_balls(
         expression,

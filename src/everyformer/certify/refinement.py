@@ -127,6 +127,11 @@ class Measured:
     low: np.ndarray
     high: np.ndarray
 
+    def good_enough(self, weights: np.ndarray, p: Fraction) -> bool:
+        """Whether the bounds add up to little more than the guesses, or are unknown."""
+        bound, guess = (weights * self.powers).sum(), (weights * self.guesses).sum()
+        return not bound > ENOUGH ** float(p) * guess
+
     def take(self, where: np.ndarray) -> "Measured":
         """Some of them."""
         return Measured(*(values[where] for values in self._values))
@@ -182,15 +187,14 @@ def refine(
     room = most_parts(slopes, shards)
     parts, known = cells, whole
     shares = np.ones(len(cells.cell))
-    limit = ENOUGH ** float(p)
     with np.errstate(all="ignore"):
         for _ in range(most_rounds(slopes)):
             factor = shares * weights[parts.cell]
-            bound, guess = factor * known.powers, factor * known.guesses
-            if not bound.sum() > limit * guess.sum():
+            if known.good_enough(factor, p):
                 break
             axis = _axes(parts, known.lost, widths)
-            chosen = _chosen(parts, axis, bound - guess, room // 2)
+            lost = factor * (known.powers - known.guesses)
+            chosen = _chosen(parts, axis, lost, room // 2)
             if len(chosen) == 0:
                 break
             room -= 2 * len(chosen)
@@ -225,7 +229,8 @@ def _axes(parts: Boxes, lost: np.ndarray, widths: np.ndarray) -> np.ndarray:
     """Where to cut: where the most is lost; the longest side, where slopes are unknown."""
     longest = ((parts.high - parts.low) / widths).reshape(lost.shape)
     unknown = ~np.isfinite(lost)
-    score = np.where(unknown.any(axis=1)[:, None], np.where(unknown, longest, 0.0), lost)
+    some = unknown.any(axis=1, keepdims=True)
+    score = np.where(some, np.where(unknown, longest, 0.0), lost)
     return np.argmax(score, axis=1)
 
 

@@ -189,6 +189,7 @@ def xlogx_bounds(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     positive = np.where(x > 0.0, x, 1.0)
     low, high = (positive * end for end in log_bounds(positive))
+    low = np.minimum(low, LARGEST)  # an overflow has no margin
     low -= np.abs(low) * 2.0**-51 + TINY
     high += np.abs(high) * 2.0**-51 + TINY
     known = [np.where(x == 0.0, 0.0, end) for end in (low, high)]
