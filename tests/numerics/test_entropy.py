@@ -1,6 +1,7 @@
 """t log t, continuous at 0: against Arb, and where programs may be read that way."""
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -75,7 +76,7 @@ def on(expression: Expression, low: float, high: float, **options: Any) -> Enclo
     return enclose(expression, *ends, **options)
 
 
-READ = {
+READ: dict[str, Callable[[Any], Any]] = {
     "x log x": lambda x: x * np.log(x),
     "-x log x": lambda x: -x * np.log(x),
     "log x times 3 x": lambda x: np.log(x) * (3 * x),
@@ -116,7 +117,7 @@ def hinge(x: Any) -> Any:
     return np.maximum(x - 0.5, 0)
 
 
-LEFT_ALONE = {
+LEFT_ALONE: dict[str, Callable[[Any], Any]] = {
     "zero on half of the box": lambda x: (
         np.maximum(x - 0.5, 0) * np.log(np.maximum(x - 0.5, 0))
     ),

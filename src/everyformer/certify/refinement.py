@@ -39,6 +39,9 @@ MOST_WORK = 2**24
 MOST_CALLS = 2**15
 """Slopes of all lines in all rounds: what a round costs, however few its parts are."""
 
+SMALLEST_UNKNOWN = 2.0**-8
+"""A part this small, as a share of its cell, on which f has no bound ends all efforts."""
+
 MOST_ROUNDS = 32
 SHARE = 0.5
 """Of what is lost, the share that the parts chosen in a round have together."""
@@ -190,7 +193,8 @@ def refine(
     with np.errstate(all="ignore"):
         for _ in range(most_rounds(slopes)):
             factor = shares * weights[parts.cell]
-            if known.good_enough(factor, p):
+            hopeless = (shares < SMALLEST_UNKNOWN) & ~np.isfinite(known.powers)
+            if known.good_enough(factor, p) or hopeless.any():
                 break
             axis = _axes(parts, known.lost, widths)
             lost = factor * (known.powers - known.guesses)
