@@ -14,11 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everyformer.certify.certificate import CERTIFICATE_FILE, VALUES_FILE
+from everyformer.certify.program_size import ProgramSize
+from everyformer.certify.refinement import most_parts
 from everyformer.certify.weights import Weights
 from everyformer.errors import WorkLimitError
 from everyformer.files.network_file import MAX_MEMORY
+<<<<<<< HEAD
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.limits import check_limit
+=======
+>>>>>>> tight
 from everyformer.targets.box import Grid
 
 MAX_WORK = 1800.0
@@ -97,48 +102,6 @@ def check_files(folder: Path, limits: Limits) -> None:
         size = path.stat().st_size if path.is_file() else 0
         seconds = size * PER_BYTE if name == CERTIFICATE_FILE else 0.0
         limits.check(f"Reading {path} of {size:,} bytes", seconds, float(factor * size))
-
-
-@dataclass(frozen=True)
-class ProgramSize:
-    """How large a program is when it runs with its derivatives.
-
-    Attributes:
-        lines: How many.
-        slopes: Numbers of all lines with their slopes, at most.
-        alive: The most of these that are needed at the same time.
-    """
-
-    lines: int
-    slopes: int
-    alive: int
-
-    @classmethod
-    def of(cls, f: Expression) -> "ProgramSize":
-        """The sizes of a program: a line uses at most the entries its operands use."""
-        most = f.seq_len * f.d_model
-        used: list[int] = []
-        for node in f.nodes:
-            if node.op == "x":
-                used.append(1)
-            else:
-                used.append(min(most, sum(used[k] for k in node.operands)))
-        ends: dict[int, int] = {}
-        for number, node in enumerate(f.nodes):
-            for k in node.operands:
-                ends[k] = number
-        for row in f.outputs:
-            for k in row:
-                ends[k] = len(f.nodes)
-        freed: dict[int, int] = {}
-        for k, number in ends.items():
-            freed[number] = freed.get(number, 0) + 1 + used[k]
-        held = alive = 0
-        for number, entries in enumerate(used):
-            held += 1 + entries
-            alive = max(alive, held)
-            held -= freed.get(number, 0) + (0 if number in ends else 1 + entries)
-        return cls(len(f.nodes), len(f.nodes) + sum(used), alive)
 
 
 def check_cells(grid: Grid, *, symmetric: bool, most: int) -> int:
@@ -228,5 +191,28 @@ def check_work(examined: Examined, limits: Limits) -> None:
     Raises:
         WorkLimitError: With the numbers.
     """
+<<<<<<< HEAD
     what = f"Examining {examined.cells:,} cells"
     limits.check(what, examined.seconds, examined.memory)
+=======
+    n, d = grid.seq_len, grid.d_model
+    N = n * d
+    numbers = sum(a.size for stage in weights.stages for a in stage.arrays.values())
+    held = weights.registers
+    prefix = held is not None and held.prefix is not None
+    if held is not None:
+        numbers += held.start.size + (0 if held.prefix is None else held.prefix.size)
+    anchors = 0 if held is None or held.prefix is None else len(held.prefix)
+    cells = max(count, anchors)
+    seconds = cells * PER_CELL + numbers * PER_WEIGHT
+    memory = 100.0 * numbers + 40.0 * cells * N
+    if size is not None:
+        chunk = min(cells, CHUNK)
+        parts = 0 if prefix else most_parts(size.slopes, -(-cells // CHUNK))
+        order = N if prefix else 1  # a partition needs second derivatives
+        slopes = size.lines + (size.slopes - size.lines) * order
+        boxes = cells + parts * -(-cells // CHUNK)  # cells may be bisected
+        seconds += slopes * (PER_LINE * -(-cells // CHUNK) + PER_LINE_AND_CELL * boxes)
+        memory += 16.0 * chunk * (size.alive * order + N * N * order)
+    limits.check(f"Examining {cells:,} cells", seconds, memory)
+>>>>>>> tight

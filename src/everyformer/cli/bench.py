@@ -15,6 +15,7 @@ from everyformer.bench import (
     hostile,
     mixers,
     sparse,
+    tightness,
     training,
     work,
 )
@@ -33,7 +34,11 @@ THEMES = {
     "sparse": sparse,
     "mixers": mixers,
     "hostile": hostile,
+<<<<<<< HEAD
     "work": work,
+=======
+    "tightness": tightness,
+>>>>>>> tight
 }
 
 PICTURES = {
