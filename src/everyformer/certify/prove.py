@@ -39,11 +39,7 @@ from everyformer.certify.registers import RegisterReading, read_registers
 from everyformer.certify.shards import Progress, map_shards, no_progress
 from everyformer.certify.undecided import OWN_STAGES, Obstacle, Undecided
 from everyformer.certify.weights import Weights
-<<<<<<< HEAD
-from everyformer.certify.work import Examined, Limits, ProgramSize, check_cells, check_work
-=======
-from everyformer.certify.work import Limits, check_cells, check_work
->>>>>>> tight
+from everyformer.certify.work import Examined, Limits, check_cells, check_work
 from everyformer.errors import CertificateError
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import power_up

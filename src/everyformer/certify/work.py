@@ -19,11 +19,7 @@ from everyformer.certify.refinement import most_parts
 from everyformer.certify.weights import Weights
 from everyformer.errors import WorkLimitError
 from everyformer.files.network_file import MAX_MEMORY
-<<<<<<< HEAD
-from everyformer.numerics.expression import Expression
 from everyformer.numerics.limits import check_limit
-=======
->>>>>>> tight
 from everyformer.targets.box import Grid
 
 MAX_WORK = 1800.0
@@ -172,7 +168,9 @@ class Examined:
             return fixed
         slopes = self.size.lines + (self.size.slopes - self.size.lines) * self.order
         chunks = -(-self.cells // CHUNK)
-        return fixed + slopes * (PER_LINE * chunks + PER_LINE_AND_CELL * self.cells)
+        parts = 0 if self.anchored else most_parts(self.size.slopes, chunks)
+        boxes = self.cells + parts * chunks  # cells may be bisected
+        return fixed + slopes * (PER_LINE * chunks + PER_LINE_AND_CELL * boxes)
 
     @property
     def memory(self) -> int | float:
@@ -191,28 +189,5 @@ def check_work(examined: Examined, limits: Limits) -> None:
     Raises:
         WorkLimitError: With the numbers.
     """
-<<<<<<< HEAD
     what = f"Examining {examined.cells:,} cells"
     limits.check(what, examined.seconds, examined.memory)
-=======
-    n, d = grid.seq_len, grid.d_model
-    N = n * d
-    numbers = sum(a.size for stage in weights.stages for a in stage.arrays.values())
-    held = weights.registers
-    prefix = held is not None and held.prefix is not None
-    if held is not None:
-        numbers += held.start.size + (0 if held.prefix is None else held.prefix.size)
-    anchors = 0 if held is None or held.prefix is None else len(held.prefix)
-    cells = max(count, anchors)
-    seconds = cells * PER_CELL + numbers * PER_WEIGHT
-    memory = 100.0 * numbers + 40.0 * cells * N
-    if size is not None:
-        chunk = min(cells, CHUNK)
-        parts = 0 if prefix else most_parts(size.slopes, -(-cells // CHUNK))
-        order = N if prefix else 1  # a partition needs second derivatives
-        slopes = size.lines + (size.slopes - size.lines) * order
-        boxes = cells + parts * -(-cells // CHUNK)  # cells may be bisected
-        seconds += slopes * (PER_LINE * -(-cells // CHUNK) + PER_LINE_AND_CELL * boxes)
-        memory += 16.0 * chunk * (size.alive * order + N * N * order)
-    limits.check(f"Examining {cells:,} cells", seconds, memory)
->>>>>>> tight

@@ -34,11 +34,8 @@ THEMES = {
     "sparse": sparse,
     "mixers": mixers,
     "hostile": hostile,
-<<<<<<< HEAD
     "work": work,
-=======
     "tightness": tightness,
->>>>>>> tight
 }
 
 PICTURES = {
