@@ -33,8 +33,12 @@ SUBJECTS: dict[str, Build] = {
     "averaging, equivariant": lambda: ef.construct(
         targets.centring(2, 1), grid=4, method=ef.Averaging(positional=False)
     ),
-    "partition": lambda: ef.construct(targets.soft_attention(2, 1), grid=4, method="partition"),
-    "partition, sup norm": lambda: ef.construct(targets.soft_attention(2, 1), grid=4, method="partition", p=math.inf),
+    "partition": lambda: ef.construct(
+        targets.soft_attention(2, 1), grid=4, method="partition"
+    ),
+    "partition, sup norm": lambda: ef.construct(
+        targets.soft_attention(2, 1), grid=4, method="partition", p=math.inf
+    ),
 }
 
 

@@ -37,7 +37,9 @@ def distances_sampled(network: Any, function: Function) -> list[float]:
 @pytest.mark.parametrize("p", [2, np.inf])
 def test_every_bound_is_above_the_error_and_near_it(name: str, p: float) -> None:
     function = FUNCTIONS[name]
-    built = ef.construct(ef.Target(function, 1, 1), grid=K, method=ef.Partition(decay=2, margin=2), p=p)
+    built = ef.construct(
+        ef.Target(function, 1, 1), grid=K, method=ef.Partition(decay=2, margin=2), p=p
+    )
     bound = built.certificate.bound
     assert bound is not None
     sampled = distances_sampled(built.network, function)[int(p != 2)]

@@ -8,7 +8,6 @@ from fractions import Fraction
 import flint
 import numpy as np
 import pytest
-from everyformer.construct.partition.choice import TracedBounds, field_or_clipped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.certify.partition_map import lattice, waves
@@ -29,6 +28,7 @@ from everyformer.certify.partition_direct import (
 )
 from everyformer.certify.partition_local import cell_bounds
 from everyformer.certify.partition_samples import Samples
+from everyformer.construct.partition.choice import TracedBounds, field_or_clipped
 from everyformer.targets.gallery import sort
 from everyformer.targets.target import Target
 

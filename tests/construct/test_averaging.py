@@ -205,7 +205,9 @@ def test_on_ramps_outputs_stay_in_the_range_of_the_table() -> None:
 
 
 def test_equal_columns_are_as_exact_as_others_and_permutations_follow() -> None:
-    built = ef.construct(Target(symmetric, 3, 1, equivariant=True), grid=8, method="averaging")
+    built = ef.construct(
+        Target(symmetric, 3, 1, equivariant=True), grid=8, method="averaging"
+    )
     grid = grid_plan(built.plan).shape
     columns = grid.all_sequences()
     x = grid.centres(columns)

@@ -139,12 +139,12 @@ OWN = {
     "averaging": ("Averaging", '"averaging"'),
     "partition": ("Partition", '"partition"'),
 }
-"""What each folder of a method calls its own."""
+"""What each folder of a method calls its own. Benchmarks name what they time."""
 
 
 @pytest.mark.parametrize("folder", OWN)
 def test_nothing_but_its_folder_and_the_registry_knows_a_method(folder: str) -> None:
-    ours = (SOURCE / "construct" / folder, SOURCE / "certify" / folder)
+    ours = (SOURCE / "construct" / folder, SOURCE / "certify" / folder, SOURCE / "bench")
     known = (SOURCE / "construct" / "registry.py", SOURCE / "__init__.py")
     names = re.compile("|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in OWN[folder]))
     for path in SOURCE.rglob("*.py"):

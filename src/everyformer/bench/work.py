@@ -60,8 +60,10 @@ NETWORKS: dict[str, Callable[[], Built]] = {
     "Theorem 2, centring(3), K = 32": lambda: construct(centring(3), grid=32),
     "Theorem 3, reverse(2), K = 64": lambda: construct(reverse(2), grid=64),
     "Theorem 3, sort(3), K = 8": lambda: construct(sort(3), grid=8),
-    "exact, reverse(2), K = 16": lambda: construct(reverse(2), grid=16, softened=False),
-    "URPE, reverse(2), K = 32": lambda: construct(reverse(2), grid=32, attention="urpe"),
+    "exact, reverse(2), K = 16": lambda: construct(
+        reverse(2), grid=16, method=SelectiveShifts(softened=False)
+    ),
+    "URPE, reverse(2), K = 32": lambda: construct(reverse(2), grid=32, method="urpe"),
     "sparse, prefix_mean(3), K = 4": lambda: construct(
         prefix_mean(3), grid=4, pattern=patterns.star(3)
     ),
@@ -72,10 +74,10 @@ NETWORKS: dict[str, Callable[[], Built]] = {
         soft_attention(3), grid=16, method="averaging"
     ),
     "narrow, reverse(2), K = 16": lambda: construct(
-        reverse(2), grid=16, method="averaging", variant="narrow"
+        reverse(2), grid=16, method=Averaging("narrow")
     ),
     "two-step, reverse(2), K = 32": lambda: construct(
-        reverse(2), grid=32, method="averaging", variant="two-step"
+        reverse(2), grid=32, method=Averaging("two-step")
     ),
     "partition, reverse(2), K = 16": lambda: construct(
         reverse(2), grid=16, method="partition"

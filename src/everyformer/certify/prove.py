@@ -17,13 +17,13 @@ import numpy as np
 
 from everyformer.certify.bound import Bound
 from everyformer.certify.cells import (
-    BALL_PRECISION,
     Cells,
     Declared,
     Examination,
     examine,
 )
 from everyformer.certify.certificate import current_versions
+from everyformer.certify.distances import BALL_PRECISION
 from everyformer.certify.hypotheses import (
     BOTH,
     EQUIVARIANCE,
@@ -33,12 +33,13 @@ from everyformer.certify.hypotheses import (
 )
 from everyformer.certify.overflow import LARGEST, check_reach, outside
 from everyformer.certify.partition_prove import Shards, prove_partition
+from everyformer.certify.program_size import ProgramSize
 from everyformer.certify.realise import Reading, read_network
 from everyformer.certify.registers import RegisterReading, read_registers
 from everyformer.certify.shards import Progress, map_shards, no_progress
 from everyformer.certify.undecided import OWN_STAGES, Obstacle, Undecided
 from everyformer.certify.weights import Weights
-from everyformer.certify.work import Examined, Limits, ProgramSize, check_cells, check_work
+from everyformer.certify.work import Examined, Limits, check_cells, check_work
 from everyformer.errors import CertificateError
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import power_up

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everyformer.certify.certificate import CERTIFICATE_FILE, VALUES_FILE
+from everyformer.certify.program_size import ProgramSize
+from everyformer.certify.refinement import most_parts
 from everyformer.certify.weights import Weights
 from everyformer.errors import WorkLimitError
 from everyformer.files.network_file import MAX_MEMORY
-from everyformer.numerics.expression import Expression
 from everyformer.numerics.limits import check_limit
 from everyformer.targets.box import Grid
 
@@ -99,48 +100,6 @@ def check_files(folder: Path, limits: Limits) -> None:
         limits.check(f"Reading {path} of {size:,} bytes", seconds, float(factor * size))
 
 
-@dataclass(frozen=True)
-class ProgramSize:
-    """How large a program is when it runs with its derivatives.
-
-    Attributes:
-        lines: How many.
-        slopes: Numbers of all lines with their slopes, at most.
-        alive: The most of these that are needed at the same time.
-    """
-
-    lines: int
-    slopes: int
-    alive: int
-
-    @classmethod
-    def of(cls, f: Expression) -> "ProgramSize":
-        """The sizes of a program: a line uses at most the entries its operands use."""
-        most = f.seq_len * f.d_model
-        used: list[int] = []
-        for node in f.nodes:
-            if node.op == "x":
-                used.append(1)
-            else:
-                used.append(min(most, sum(used[k] for k in node.operands)))
-        ends: dict[int, int] = {}
-        for number, node in enumerate(f.nodes):
-            for k in node.operands:
-                ends[k] = number
-        for row in f.outputs:
-            for k in row:
-                ends[k] = len(f.nodes)
-        freed: dict[int, int] = {}
-        for k, number in ends.items():
-            freed[number] = freed.get(number, 0) + 1 + used[k]
-        held = alive = 0
-        for number, entries in enumerate(used):
-            held += 1 + entries
-            alive = max(alive, held)
-            held -= freed.get(number, 0) + (0 if number in ends else 1 + entries)
-        return cls(len(f.nodes), len(f.nodes) + sum(used), alive)
-
-
 def check_cells(grid: Grid, *, symmetric: bool, most: int) -> int:
     """How many cells are to be examined.
 
@@ -209,7 +168,9 @@ class Examined:
             return fixed
         slopes = self.size.lines + (self.size.slopes - self.size.lines) * self.order
         chunks = -(-self.cells // CHUNK)
-        return fixed + slopes * (PER_LINE * chunks + PER_LINE_AND_CELL * self.cells)
+        parts = 0 if self.anchored else most_parts(self.size.slopes, chunks)
+        boxes = self.cells + parts * chunks  # cells may be bisected
+        return fixed + slopes * (PER_LINE * chunks + PER_LINE_AND_CELL * boxes)
 
     @property
     def memory(self) -> int | float:

@@ -15,6 +15,7 @@ from everyformer.bench import (
     hostile,
     mixers,
     sparse,
+    tightness,
     training,
     work,
 )
@@ -34,6 +35,7 @@ THEMES = {
     "mixers": mixers,
     "hostile": hostile,
     "work": work,
+    "tightness": tightness,
 }
 
 PICTURES = {

@@ -1,7 +1,7 @@
 """A function as data: a straight-line program over the entries of a sequence.
 
     x[j][i], rational constants, + - * /, integer powers, min, max,
-    neg, abs, sin, cos, exp, log, sqrt, tanh
+    neg, abs, sin, cos, exp, log, sqrt, tanh, xlogx: t log t, and 0 at t = 0
     where(c, a, b): a where c > 0, b where c <= 0
 
 The branch that is not taken need not be defined. One program serves float64, intervals and
@@ -22,7 +22,7 @@ import numpy as np
 from everyformer.errors import ExpressionError
 from everyformer.numerics.rationals import parse_rational
 
-UNARY = frozenset({"neg", "abs", "sin", "cos", "exp", "log", "sqrt", "tanh"})
+UNARY = frozenset({"neg", "abs", "sin", "cos", "exp", "log", "sqrt", "tanh", "xlogx"})
 BINARY = frozenset({"add", "sub", "mul", "div", "min", "max"})
 TERNARY = frozenset({"where"})
 OPERATIONS = {op: op for op in ("x", "pow", *UNARY, *BINARY, *TERNARY)}
@@ -262,6 +262,10 @@ class _Float64:
     @staticmethod
     def constant(value: Fraction) -> np.float64:
         return np.float64(float(value))
+
+    @staticmethod
+    def xlogx(a: Any) -> Any:
+        return np.where(a == 0, 0.0, a * np.log(a))
 
     @staticmethod
     def where(c: Any, a: Any, b: Any) -> Any:

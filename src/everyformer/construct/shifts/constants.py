@@ -4,6 +4,7 @@ Every id, threshold and shift of the construction is a multiple of delta (or of 
 all of them are integers here. The letters are the paper's: see docs/notation.md.
 """
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -21,6 +22,9 @@ RAMP_WIDTH = Fraction(1, 2**30)
 
 EDGE_GUARD = Fraction(1, 2**40)
 """By how much inputs are lifted, in box widths; far below a ramp, far above 2^-52."""
+
+WIDE_BITS = 16
+"""A box at least 2^16 wide is read in by steps; below, a rounding is far below a ramp."""
 
 FLOAT64_BITS = 53
 WINDOW_BITS = 2
@@ -200,6 +204,21 @@ class Constants(Sizes):
         """
         as_printed = self.positional and self.spacing == self.K and self.grid.box.is_unit
         return EDGE_GUARD if self.softened and not as_printed else Fraction(0)
+
+    @property
+    def divisions(self) -> tuple[int, ...]:
+        """How often each coordinate of a wide box is divided by 16 while it is read in.
+
+        A layer adds to its input, of the box's size w, and so rounds by 2^-53 w. If it maps
+        [0, w] to [0, 1] at once, that error stays as it is: 1e-4 for w = 1e12. A layer that
+        divides by 16 rounds by 2^-49 of its result, and divides all earlier errors too. So
+        a first layer maps [0, w] to [0, 16^h], 16^h <= w, and h layers divide.
+        """
+        widths = self.grid.box.widths
+        if not self.softened or self.grid.box.is_unit:
+            return (0,) * self.d
+        bits = (math.floor(width).bit_length() - 1 for width in widths)
+        return tuple(b // 4 if b >= WIDE_BITS else 0 for b in bits)
 
     @property
     def lifted_by_positions(self) -> Fraction:

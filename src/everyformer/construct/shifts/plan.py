@@ -231,7 +231,8 @@ def count_stages(c: Constants) -> Iterator[StageCount]:
         second = 1 + (2 * n - 1) + d if c.lifted_by_positions else 0
         yield StageCount("position layer", 1, True, 1 + (n - 1) + d + second, "positions")
     if not c.grid.box.is_unit:
-        yield StageCount("read in", d, False, layer(4, 1, 1, 4) + 1 if soft else 3)
+        layers = d + sum(c.divisions)
+        yield StageCount("read in", layers, False, layer(4, 1, 1, 4) + 1 if soft else 3)
     if not c.positional:
         yield StageCount("out of range", d, True, layer(4, 1, 1, 4) + 1 if soft else 2)
     cells = n * c.K if c.positional else c.K
