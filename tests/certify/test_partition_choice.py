@@ -104,7 +104,7 @@ def test_a_root_in_the_middle_is_bounded_by_its_range() -> None:
     assert root.expression is not None
     bounds = TracedBounds(root.expression, TWO)
     choice = choose(bounds, 1, UNIT, 0.05, choices=bounds.choices)
-    gaps = errors_sampled(root, choice.partition)
+    gaps = errors_sampled(root, choice.lattice)
     assert np.sqrt(np.square(gaps).mean()) <= choice.bound.value <= 0.05
 
 
@@ -122,8 +122,8 @@ def test_the_best_lattice_of_a_quick_look_has_the_bound_of_a_close_one() -> None
     lattices = [Partition(Grid(8, 2, target.domain), D, 2) for D in DECAYS]
     close = bounds(lattices)
     quick = bounds.choices(lattices)
-    assert {choice.partition.D for choice in quick} == set(DECAYS)
+    assert {choice.lattice.D for choice in quick} == set(DECAYS)
     for choice in quick:
-        assert choice.bound.value >= close[lattices.index(choice.partition)].value
+        assert choice.bound.value >= close[lattices.index(choice.lattice)].value
     best = min(quick, key=lambda choice: choice.bound.value)
     assert best.bound.value == min(bound.value for bound in close)

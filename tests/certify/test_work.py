@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.plans import grid_plan
 
 import everyformer as ef
 from everyformer import patterns
@@ -35,7 +36,7 @@ def expected(
 def test_the_benchmark_of_certificates(case: tuple[str, int, int, int, bool]) -> None:
     name, n, d, K, orbits = case
     target = GALLERY[name](n, d)
-    size = ef.plan(target, K).parameters
+    size = ef.plan(target, K).count().parameters
     found = expected(target, K, size, anchored=False, symmetric=orbits)
     check_work(found, Limits())
 
@@ -64,9 +65,9 @@ def test_the_demo_and_the_documentation() -> None:
         ef.plan(reverse(2, 1), 64, method="averaging"),
         ef.plan(reverse(4, 1), 2, method=ef.SparseShifts(patterns.star(4))),
     ):
-        n = planned.constants.n
+        n = grid_plan(planned).shape.seq_len
         target = demo if n == 3 else reverse(n, 1)
-        found = expected(target, planned.grid, planned.parameters, anchored=False)
+        found = expected(target, planned.cells, planned.count().parameters, anchored=False)
         check_work(found, Limits())
 
 

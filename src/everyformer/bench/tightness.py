@@ -199,7 +199,7 @@ def distance_measured(built: Built) -> float:
     """
     target, p = built.target, float(built.p or math.inf)
     n, d = target.seq_len, target.d_model
-    K = built.plan.grid
+    K = built.plan.cells
     per_cell = max(int(POINTS ** (1 / (n * d)) / K), 2)
     size = K * per_cell
     low, high = np.asarray(target.domain.lows), np.asarray(target.domain.highs)

@@ -16,6 +16,7 @@ from everyformer.bench.constructions import wave
 from everyformer.bench.hostile import untraceable
 from everyformer.bench.results import environment
 from everyformer.construct.pipeline import Built, construct
+from everyformer.construct.registry import Averaging, SelectiveShifts, SparseShifts
 from everyformer.errors import EveryformerError
 from everyformer.model.forward import Progress, no_progress
 from everyformer.targets import centring, prefix_mean, reverse, soft_attention, sort
@@ -65,7 +66,7 @@ NETWORKS: dict[str, Callable[[], Built]] = {
     ),
     "URPE, reverse(2), K = 32": lambda: construct(reverse(2), grid=32, method="urpe"),
     "sparse, prefix_mean(3), K = 4": lambda: construct(
-        prefix_mean(3), grid=4, pattern=patterns.star(3)
+        prefix_mean(3), grid=4, method=SparseShifts(patterns.star(3))
     ),
     "averaging, reverse(2), K = 128": lambda: construct(
         reverse(2), grid=128, method="averaging"

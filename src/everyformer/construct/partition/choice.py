@@ -317,7 +317,7 @@ class _Search:
         """Whether a wider margin would hardly change the constants of what was found."""
         if self.met is None:
             return False
-        lattice = self.met.partition
+        lattice = self.met.lattice
         own, ideal = lattice.constants, lattice_constants(lattice.D)
         return own.b <= ideal.b * ALIKE and own.m2 <= ideal.m2 * ALIKE
 
