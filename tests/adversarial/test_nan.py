@@ -12,15 +12,11 @@ import pytest
 from tests.adversarial.register_drafts import Draft, built
 
 from everyformer.certify.cells import Cells, Declared, sum_up
-from everyformer.certify.context import Ids, run_attention, to_real
 from everyformer.certify.distances import mean_distance
-from everyformer.certify.layers import Tokens, run_layer
-from everyformer.certify.lookup import look_up, read_windows
 from everyformer.certify.modulus import contradiction
 from everyformer.certify.moments import mean_of_line, mean_of_sizes, power, power_down
 from everyformer.certify.overflow import LIMIT, after_attention, after_feed_forward
-from everyformer.certify.partition_local import power_sum
-from everyformer.certify.piecewise import layer_function
+from everyformer.certify.partition.local import power_sum
 from everyformer.certify.register_stages import (
     Exact,
     Layer,
@@ -30,6 +26,10 @@ from everyformer.certify.register_stages import (
     read_stage,
 )
 from everyformer.certify.rounding import sums_exactly
+from everyformer.certify.shifts.context import Ids, run_attention, to_real
+from everyformer.certify.shifts.layers import Tokens, run_layer
+from everyformer.certify.shifts.lookup import look_up, read_windows
+from everyformer.certify.shifts.piecewise import layer_function
 from everyformer.certify.undecided import Undecided, require_finite
 from everyformer.certify.values import Mode, Values
 from everyformer.certify.weights import StageWeights

@@ -4,12 +4,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from everyformer.certify.lattice import Partition
+from everyformer.certify.partition.lattice import Lattice
 from everyformer.targets.box import Box, Grid
 from everyformer.targets.target import Target
 
 
-def average(target: Target, partition: Partition, points: np.ndarray) -> np.ndarray:
+def average(target: Target, partition: Lattice, points: np.ndarray) -> np.ndarray:
     """g(z) = sum_v f(v) e^(-beta |z-v|^2) / sum_v e^(-beta |z-v|^2), one axis at a time.
 
     Args:
@@ -52,16 +52,16 @@ def waves(n: int, d: int = 1, domain: tuple[float, float] = (0.0, 1.0)) -> Targe
     return Target(function, n, d, domain=[domain], name="waves")
 
 
-def lattice(target: Target, K: int, D: str | int, m: int) -> Partition:
-    return Partition(Grid(K, target.seq_len, target.domain), Fraction(D), m)
+def lattice(target: Target, K: int, D: str | int, m: int) -> Lattice:
+    return Lattice(Grid(K, target.seq_len, target.domain), Fraction(D), m)
 
 
-def unit_lattice(n: int, K: int, D: str | int, m: int) -> Partition:
-    return Partition(Grid(K, n, Box((0.0,), (1.0,))), Fraction(D), m)
+def unit_lattice(n: int, K: int, D: str | int, m: int) -> Lattice:
+    return Lattice(Grid(K, n, Box((0.0,), (1.0,))), Fraction(D), m)
 
 
 def errors_sampled(
-    target: Target, partition: Partition, count: int = 2000, seed: int = 0
+    target: Target, partition: Lattice, count: int = 2000, seed: int = 0
 ) -> np.ndarray:
     """|g - f| at random points of the domain, (count, N)."""
     rng = np.random.default_rng(seed)

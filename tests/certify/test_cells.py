@@ -27,7 +27,7 @@ from everyformer.certify.cells import (
     network_values,
 )
 from everyformer.certify.distances import cell_ends, float_down, float_up
-from everyformer.certify.realise import Reading, read_network, realise
+from everyformer.certify.shifts.reading import Reading, read_network, realise
 from everyformer.certify.weights import read_weights
 from everyformer.numerics.expression import Expression
 from everyformer.targets.box import Box, Grid

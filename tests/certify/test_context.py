@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import everyformer as ef
-from everyformer.certify.context import Ids, Mode, run_attention, to_real
-from everyformer.certify.realise import read_network
+from everyformer.certify.shifts.context import Ids, Mode, run_attention, to_real
+from everyformer.certify.shifts.reading import read_network
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import StageWeights, read_weights, to_fractions
 from everyformer.model.architecture import Normaliser

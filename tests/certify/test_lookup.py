@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from tests.plans import constants_of, table_of
 
 import everyformer as ef
-from everyformer.certify.context import Mode
-from everyformer.certify.layers import Tokens
-from everyformer.certify.lookup import Windows, follow_layers, look_up, read_windows
+from everyformer.certify.shifts.context import Mode
+from everyformer.certify.shifts.layers import Tokens
+from everyformer.certify.shifts.lookup import Windows, follow_layers, look_up, read_windows
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import StageWeights, read_weights, to_fractions
 from everyformer.construct.pipeline import Built

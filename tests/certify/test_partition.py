@@ -17,8 +17,7 @@ from tests.certify.partition_map import (
 )
 
 from everyformer.certify.bound import Bound
-from everyformer.certify.lattice import Partition, clipped
-from everyformer.certify.partition import (
+from everyformer.certify.partition.bounds import (
     distance,
     everywhere,
     first_order,
@@ -30,6 +29,7 @@ from everyformer.certify.partition import (
     rounding,
     second_order,
 )
+from everyformer.certify.partition.lattice import Lattice, clipped
 from everyformer.errors import CertificateError
 from everyformer.numerics.cancellation import without_cancelling_maxima
 from everyformer.numerics.curvature import Suprema, suprema
@@ -45,7 +45,7 @@ from everyformer.targets.gallery import (
 from everyformer.targets.target import Target
 
 
-def known(target: Target, partition: Partition) -> Suprema:
+def known(target: Target, partition: Lattice) -> Suprema:
     assert target.expression is not None
     expression = without_cancelling_maxima(target.expression)
     return suprema(expression, partition.lows, partition.highs, max_cells=1000)
@@ -128,7 +128,7 @@ def test_both_orders_are_above_what_is_sampled(
 
 def test_each_derivative_has_its_constant() -> None:
     box = Box((0.0, 0.0), (1.0, 4.0))
-    partition = Partition(Grid(8, 1, box), Fraction(2), 3)
+    partition = Lattice(Grid(8, 1, box), Fraction(2), 3)
     c, (h, w) = partition.constants, partition.steps
     assert (h, w) == (Fraction(1, 8), Fraction(1, 2))
     zero, one = np.zeros((2, 2)), np.array([[1.0, 0.0], [0.0, 1.0]])
@@ -230,12 +230,12 @@ def test_infinite_constants_are_refused() -> None:
 @pytest.mark.parametrize("p", [Fraction(1), Fraction(2), Fraction(5, 2)])
 def test_distance_over_a_box(p: Fraction) -> None:
     box = Box((-1.0, 0.0), (1.0, 0.5))
-    partition = Partition(Grid(8, 2, box), Fraction(1), 3)
+    partition = Lattice(Grid(8, 2, box), Fraction(1), 3)
     assert partition.volume == 1
     assert partition.steps == (Fraction(1, 4), Fraction(1, 16)) * 2
     assert partition.lows == (Fraction(-7, 4), Fraction(-3, 16)) * 2
     assert partition.highs == (Fraction(7, 4), Fraction(11, 16)) * 2
-    wide = Partition(Grid(8, 1, Box((0.0,), (3.0,))), Fraction(1), 3)
+    wide = Lattice(Grid(8, 1, Box((0.0,), (3.0,))), Fraction(1), 3)
     one = Bound(Fraction(1), "1 in every entry")
     assert float(distance(wide, [one], p).value) == pytest.approx(3 ** (1 / p))
     assert float(everywhere(wide, one, p).value) == pytest.approx(3 ** (1 / p))

@@ -8,8 +8,8 @@ import pytest
 from tests.certify.partition_map import errors_sampled, unit_lattice, waves
 
 from everyformer.certify.bound import Bound
-from everyformer.certify.lattice import Partition
-from everyformer.certify.partition import distance, from_lipschitz
+from everyformer.certify.partition.bounds import distance, from_lipschitz
+from everyformer.certify.partition.lattice import Lattice
 from everyformer.construct.partition.choice import (
     DECAYS,
     MARGINS,
@@ -37,11 +37,11 @@ def test_a_smooth_target() -> None:
     gaps = errors_sampled(target, choice.lattice)
     assert np.sqrt(np.square(gaps).sum(axis=1).mean()) <= choice.bound.value
     coarser = Grid(choice.lattice.grid.cells - 1, 2, target.domain)
-    lattices = [Partition(coarser, D, choice.lattice.margin) for D in DECAYS]
+    lattices = [Lattice(coarser, D, choice.lattice.margin) for D in DECAYS]
     assert all(bound > 0.05 for bound in prove(lattices))
 
 
-def closed_form(lattices: Sequence[Partition], boxes: int = 0) -> list[Bound]:
+def closed_form(lattices: Sequence[Lattice], boxes: int = 0) -> list[Bound]:
     """sort by its declared constant: no enclosures, so that all lattices can be tried."""
     return [
         distance(lattice, [from_lipschitz(lattice, Fraction(1))] * lattice.size, TWO)
@@ -55,7 +55,7 @@ def test_the_fewest_anchors_are_found(tol: float) -> None:
     assert choice.bound <= tol
     for m in MARGINS:
         for K in range(2, choice.lattice.grid.cells + 3):
-            tried = [Partition(Grid(K, 2, UNIT), D, m) for D in DECAYS]
+            tried = [Lattice(Grid(K, 2, UNIT), D, m) for D in DECAYS]
             if tried[0].anchors < choice.lattice.anchors:
                 assert all(bound > tol for bound in closed_form(tried))
 
@@ -119,7 +119,7 @@ def test_the_best_lattice_of_a_quick_look_has_the_bound_of_a_close_one() -> None
     target = waves(2)
     assert target.expression is not None
     bounds = TracedBounds(target.expression, TWO)
-    lattices = [Partition(Grid(8, 2, target.domain), D, 2) for D in DECAYS]
+    lattices = [Lattice(Grid(8, 2, target.domain), D, 2) for D in DECAYS]
     close = bounds(lattices)
     quick = bounds.choices(lattices)
     assert {choice.lattice.D for choice in quick} == set(DECAYS)

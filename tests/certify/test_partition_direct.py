@@ -12,11 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.certify.partition_map import lattice, waves
 
-from everyformer.certify import partition_direct
-from everyformer.certify.lattice import Partition
-from everyformer.certify.lattice_field import LatticeField, Slab, lattice_field
-from everyformer.certify.partition_average import Average
-from everyformer.certify.partition_direct import (
+from everyformer.certify.partition import direct as partition_direct
+from everyformer.certify.partition.average import Average
+from everyformer.certify.partition.direct import (
     Known,
     PartBounds,
     Shape,
@@ -26,8 +24,10 @@ from everyformer.certify.partition_direct import (
     part_bounds,
     refined,
 )
-from everyformer.certify.partition_local import cell_bounds
-from everyformer.certify.partition_samples import Samples
+from everyformer.certify.partition.lattice import Lattice
+from everyformer.certify.partition.lattice_field import LatticeField, Slab, lattice_field
+from everyformer.certify.partition.local import cell_bounds
+from everyformer.certify.partition.samples import Samples
 from everyformer.construct.partition.choice import TracedBounds, field_or_clipped
 from everyformer.targets.gallery import sort
 from everyformer.targets.target import Target
@@ -42,7 +42,7 @@ def samples_of(field: LatticeField) -> Samples:
 
 
 def errors_on_parts(
-    function: Function, partition: Partition, parts: int, points: np.ndarray
+    function: Function, partition: Lattice, parts: int, points: np.ndarray
 ) -> np.ndarray:
     """|g - f| at the same points of every part, from 0 to 1 in it: (parts.., points, N).
 
@@ -69,7 +69,7 @@ def errors_on_parts(
 
 
 def worst_on_parts(
-    function: Function, partition: Partition, parts: int, count: int = 5
+    function: Function, partition: Lattice, parts: int, count: int = 5
 ) -> np.ndarray:
     """The largest |g - f| found in each part, ends included: (K^N, parts^N, N)."""
     K, N = partition.grid.cells, partition.size
@@ -80,7 +80,7 @@ def worst_on_parts(
     return worst.transpose(order).reshape(K**N, parts**N, N)
 
 
-def distances_sampled(function: Function, partition: Partition) -> tuple[float, float]:
+def distances_sampled(function: Function, partition: Lattice) -> tuple[float, float]:
     """d_2 by a Gauss rule on parts of cells, and the largest |g - f| at its nodes."""
     parts = 8 if partition.size == 1 else 2
     nodes, weights = np.polynomial.legendre.leggauss(8 if partition.size == 1 else 5)
@@ -260,7 +260,7 @@ def test_each_way_is_the_formula_of_its_lemma() -> None:
         assert not np.isfinite(unknown).any()
 
 
-def bounds_of(target: Target, partition: Partition) -> tuple[PartBounds, np.ndarray]:
+def bounds_of(target: Target, partition: Lattice) -> tuple[PartBounds, np.ndarray]:
     assert target.expression is not None
     samples = samples_of(lattice_field(target.expression, partition, boxes=64))
     found = part_bounds(samples, partition, TWO)

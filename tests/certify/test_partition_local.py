@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.certify.partition_map import average, errors_sampled, lattice, waves
 
-from everyformer.certify.lattice import Partition, clipped
-from everyformer.certify.lattice_field import LatticeField, lattice_field
-from everyformer.certify.partition import first_order
-from everyformer.certify.partition_local import cell_bounds, distance_bound, sup_bound
+from everyformer.certify.partition.bounds import first_order
+from everyformer.certify.partition.lattice import Lattice, clipped
+from everyformer.certify.partition.lattice_field import LatticeField, lattice_field
+from everyformer.certify.partition.local import cell_bounds, distance_bound, sup_bound
 from everyformer.errors import CertificateError
 from everyformer.numerics.curvature import Curvature
 from everyformer.targets.gallery import (
@@ -28,12 +28,12 @@ from everyformer.targets.target import Target
 TWO = Fraction(2)
 
 
-def field_of(target: Target, partition: Partition, boxes: int = 4096) -> LatticeField:
+def field_of(target: Target, partition: Lattice, boxes: int = 4096) -> LatticeField:
     assert target.expression is not None
     return lattice_field(target.expression, partition, boxes=boxes)
 
 
-def largest_in_cells(target: Target, partition: Partition, count: int) -> np.ndarray:
+def largest_in_cells(target: Target, partition: Lattice, count: int) -> np.ndarray:
     """(K^N, N): the largest |g - f| found in each cell of the grid."""
     K, N = partition.grid.cells, partition.size
     rng = np.random.default_rng(0)

@@ -13,8 +13,8 @@ from tests.certify.partition_map import errors_sampled, lattice, waves
 from tests.plans import table_of
 
 import everyformer as ef
-from everyformer.certify import partition_prove
-from everyformer.certify.partition_reading import PartitionReading, read_partition
+from everyformer.certify.partition import prove as partition_prove
+from everyformer.certify.partition.reading import PartitionReading, read_partition
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import read_weights
 from everyformer.construct import certificates

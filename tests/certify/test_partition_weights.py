@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everyformer.certify.partition_weights import WindowWeights, reach_of, window_weights
+from everyformer.certify.partition.weights import WindowWeights, reach_of, window_weights
 
 DECAYS = ["1/4", "3/4", "1", "2", "3", "12"]
 

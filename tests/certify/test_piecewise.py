@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.plans import table_of
 
 import everyformer as ef
-from everyformer.certify.piecewise import (
+from everyformer.certify.shifts.piecewise import (
     LayerFunction,
     clamp_of,
     clamped_range,

@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import everyformer as ef
-from everyformer.certify.position_layer import (
+from everyformer.certify.shifts.position_layer import (
     Addition,
     additions,
     carried_rounding,
     constant_layer,
 )
-from everyformer.certify.quantiser import find_plateaus
+from everyformer.certify.shifts.quantiser import find_plateaus
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.verify import NETWORK_FILE
 from everyformer.certify.weights import StageWeights, Weights, read_weights, to_fractions

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import everyformer as ef
-from everyformer.certify.quantiser import (
+from everyformer.certify.shifts.quantiser import (
     Plateaus,
     coordinate_functions,
     exact_difference,

@@ -15,8 +15,8 @@ import pytest
 from tests.plans import table_of
 
 import everyformer as ef
-from everyformer.certify.lookup import read_windows
-from everyformer.certify.realise import (
+from everyformer.certify.shifts.lookup import read_windows
+from everyformer.certify.shifts.reading import (
     Reading,
     Values,
     clamp_rounding,

@@ -10,7 +10,7 @@ import pytest
 from tests.plans import grid_plan, table_of
 
 import everyformer as ef
-from everyformer.certify.registers import read_registers
+from everyformer.certify.averaging.reading import read_registers
 from everyformer.certify.weights import read_weights
 from everyformer.construct.averaging.layers import Variant
 from everyformer.construct.certificates import certify

@@ -14,8 +14,8 @@ from tests.plans import constants_of
 
 import everyformer as ef
 from everyformer import patterns
-from everyformer.certify.context import Ids, run_attention, to_real
-from everyformer.certify.position_layer import constant_layer
+from everyformer.certify.shifts.context import Ids, run_attention, to_real
+from everyformer.certify.shifts.position_layer import constant_layer
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.verify import NETWORK_FILE
 from everyformer.certify.weights import StageWeights, read_weights

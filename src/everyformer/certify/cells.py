@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from everyformer.certify.averaging.reading import RegisterReading
 from everyformer.certify.distances import distances, float_up
 from everyformer.certify.hypotheses import VALUES, Hypothesis, modulus
 from everyformer.certify.moments import (
@@ -23,8 +24,7 @@ from everyformer.certify.moments import (
     power,
     power_down,
 )
-from everyformer.certify.realise import Reading
-from everyformer.certify.registers import RegisterReading
+from everyformer.certify.shifts.reading import Reading
 from everyformer.certify.undecided import Undecided, require_finite
 from everyformer.certify.values import Mode, Values
 from everyformer.errors import CertificateError

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from everyformer.certify.averaging.reading import RegisterReading, read_registers
 from everyformer.certify.bound import Bound
 from everyformer.certify.cells import (
     Cells,
@@ -32,11 +33,10 @@ from everyformer.certify.hypotheses import (
     Hypothesis,
 )
 from everyformer.certify.overflow import LARGEST, check_reach, outside
-from everyformer.certify.partition_prove import Shards, prove_partition
+from everyformer.certify.partition.prove import Shards, prove_partition
 from everyformer.certify.program_size import ProgramSize
-from everyformer.certify.realise import Reading, read_network
-from everyformer.certify.registers import RegisterReading, read_registers
 from everyformer.certify.shards import Progress, map_shards, no_progress
+from everyformer.certify.shifts.reading import Reading, read_network
 from everyformer.certify.undecided import OWN_STAGES, Obstacle, Undecided
 from everyformer.certify.weights import Weights
 from everyformer.certify.work import Examined, Limits, check_cells, check_work

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from everyformer.certify.lattice import clipped
+from everyformer.certify.partition.lattice import clipped
 from everyformer.construct.partition.layers import Anchored
 from everyformer.construct.table import Table
 from everyformer.errors import TargetError

@@ -15,15 +15,7 @@ from typing import NoReturn
 import numpy as np
 
 from everyformer.certify.bound import Bound
-from everyformer.certify.lattice import Partition as Lattice
-from everyformer.certify.lattice import clipped
-from everyformer.certify.lattice_field import (
-    BOXES,
-    LatticeField,
-    lattice_field,
-    parts_of,
-)
-from everyformer.certify.partition import (
+from everyformer.certify.partition.bounds import (
     distance,
     everywhere,
     from_lipschitz,
@@ -32,11 +24,18 @@ from everyformer.certify.partition import (
     named,
     rounding,
 )
-from everyformer.certify.partition_direct import refined_distance
-from everyformer.certify.partition_estimate import distance_sampled
-from everyformer.certify.partition_local import all_cell_bounds, distance_bound
-from everyformer.certify.partition_samples import fine_parts
-from everyformer.certify.theta import lattice_constants
+from everyformer.certify.partition.direct import refined_distance
+from everyformer.certify.partition.lattice import Lattice, clipped
+from everyformer.certify.partition.lattice_field import (
+    BOXES,
+    LatticeField,
+    lattice_field,
+    parts_of,
+)
+from everyformer.certify.partition.local import all_cell_bounds, distance_bound
+from everyformer.certify.partition.samples import fine_parts
+from everyformer.certify.partition.theta import lattice_constants
+from everyformer.construct.partition.estimate import distance_sampled
 from everyformer.errors import CertificateError, ToleranceError
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import format_up

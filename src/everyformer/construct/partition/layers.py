@@ -26,7 +26,7 @@ from functools import cached_property
 
 import numpy as np
 
-from everyformer.certify.lattice import Partition as Lattice
+from everyformer.certify.partition.lattice import Lattice
 from everyformer.construct.staircase import Layout, Units
 from everyformer.model.registers import Registers
 from everyformer.model.stacks import AttentionStack, Stage

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from everyformer.certify.bound import Bound
-from everyformer.certify.lattice import Partition as Lattice
-from everyformer.certify.lattice_field import BOXES, MAX_CELLS
+from everyformer.certify.partition.lattice import Lattice
+from everyformer.certify.partition.lattice_field import BOXES, MAX_CELLS
 from everyformer.construct.grid_plan import GridPlan, StageCount
 from everyformer.construct.method import format_count
 from everyformer.construct.partition.anchors import anchor_table

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from everyformer.certify.theta import LatticeConstants, lattice_constants
+from everyformer.certify.partition.theta import LatticeConstants, lattice_constants
 from everyformer.numerics.expression import Expression, Node
 from everyformer.numerics.rationals import power_up
 from everyformer.targets.box import Box, Grid
@@ -16,7 +16,7 @@ HIDDEN = 800
 
 
 @dataclass(frozen=True)
-class Partition:
+class Lattice:
     """The lattice of anchors and the temperature.
 
     Attributes:
@@ -25,7 +25,7 @@ class Partition:
         margin: m, the steps that the lattice goes beyond the box.
 
     Example:
-        >>> partition = Partition(Grid(16, 2, Box((0.0,), (1.0,))), Fraction(1), 4)
+        >>> partition = Lattice(Grid(16, 2, Box((0.0,), (1.0,))), Fraction(1), 4)
         >>> partition.anchors, partition.size, partition.logit_size
         (625, 2, Fraction(800, 1))
     """

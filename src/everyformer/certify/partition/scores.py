@@ -12,11 +12,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from everyformer.certify.lattice import Partition
-from everyformer.certify.partition_affine import Affine
+from everyformer.certify.partition.affine import Affine
+from everyformer.certify.partition.lattice import Lattice
+from everyformer.certify.partition.theta import lattice_constants
 from everyformer.certify.register_stages import OUTWARD
 from everyformer.certify.rounding import UNIT_ROUNDOFF, gamma
-from everyformer.certify.theta import lattice_constants
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import StageWeights, to_fractions
 from everyformer.errors import CertificateError
@@ -168,7 +168,7 @@ class Scores:
             state.mapped(head.W_K, np.zeros(len(head.W_K))),
         )
 
-    def lattice(self, grid: Grid) -> tuple[Partition, np.ndarray]:
+    def lattice(self, grid: Grid) -> tuple[Lattice, np.ndarray]:
         """The lattice that the keys are near, and the prefix tokens in its order.
 
         Raises:
@@ -202,9 +202,9 @@ class Scores:
             lattice_constants(D, margin)
         except CertificateError as error:
             raise Undecided(self.stage, str(error)) from None
-        return Partition(grid, D, margin), order
+        return Lattice(grid, D, margin), order
 
-    def eta(self, partition: Partition, order: np.ndarray) -> Fraction:
+    def eta(self, partition: Lattice, order: np.ndarray) -> Fraction:
         """How far scores are from beta (2 u.v - |v|^2), for u in the unit cube."""
         K, m, N = partition.grid.cells, partition.margin, partition.size
         whole = np.indices((K + 1 + 2 * m,) * N).reshape(N, -1).T - m  # K v, integers

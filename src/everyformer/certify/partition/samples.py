@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from everyformer.certify.lattice import Partition
+from everyformer.certify.partition.lattice import Lattice
 from everyformer.numerics.curvature import (
     Curvature,
     enclose_curvature,
@@ -52,7 +52,7 @@ class Samples:
         balls: Whether to use Arb balls.
     """
 
-    partition: Partition
+    partition: Lattice
     coarse: int
     fine: int
     expression: Expression
@@ -117,7 +117,7 @@ def _arrays(found: Curvature) -> list[np.ndarray]:
     return [getattr(found, field.name) for field in fields(Curvature)]
 
 
-def fine_parts(partition: Partition, coarse: int, boxes: int) -> int:
+def fine_parts(partition: Lattice, coarse: int, boxes: int) -> int:
     """Fine parts of a cell along an axis, if so many boxes may be enclosed."""
     K, N = partition.grid.cells, partition.size
     fit = [s for s in range(coarse, FINEST + 1, coarse) if (K * s) ** N <= FINE * boxes]

@@ -28,10 +28,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from everyformer.certify.lattice import Partition
 from everyformer.certify.moments import UP
-from everyformer.certify.partition_samples import Ends
-from everyformer.certify.partition_weights import SLACK, WindowWeights
+from everyformer.certify.partition.lattice import Lattice
+from everyformer.certify.partition.samples import Ends
+from everyformer.certify.partition.weights import SLACK, WindowWeights
 from everyformer.numerics.curvature import pairs_of, round_up
 
 TINY = 2.0**-900
@@ -69,7 +69,7 @@ class Average:
 
 def average(
     ends: Ends,
-    partition: Partition,
+    partition: Lattice,
     weights: WindowWeights,
     parts: int,
     meant: tuple[int, int],
@@ -155,7 +155,7 @@ def _bends(
     middle: np.ndarray,
     radius: float,
     largest: float,
-    partition: Partition,
+    partition: Lattice,
     weights: WindowWeights,
     cells: slice,
 ) -> list[np.ndarray]:

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from everyformer.certify.lattice import Partition
-from everyformer.certify.partition_samples import Samples, fine_parts
+from everyformer.certify.partition.lattice import Lattice
+from everyformer.certify.partition.samples import Samples, fine_parts
 from everyformer.errors import CertificateError
 from everyformer.numerics.cancellation import without_cancelling_maxima
 from everyformer.numerics.curvature import (
@@ -105,7 +105,7 @@ class LatticeField:
         return Fraction(size)
 
 
-def parts_of(partition: Partition, boxes: int = BOXES) -> int:
+def parts_of(partition: Lattice, boxes: int = BOXES) -> int:
     """Into how many parts a cell is divided along an axis, for so many boxes in all."""
     cells, N = partition.grid.cells + 2 * partition.margin, partition.size
     fit = [s for s in range(1, MAX_PARTS + 1) if (cells * s) ** N <= boxes]
@@ -114,7 +114,7 @@ def parts_of(partition: Partition, boxes: int = BOXES) -> int:
 
 def lattice_field(
     expression: Expression,
-    partition: Partition,
+    partition: Lattice,
     *,
     boxes: int = BOXES,
     balls: bool = False,

@@ -11,10 +11,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from everyformer.certify.context import UP, Mode
 from everyformer.certify.overflow import UNDERFLOW
-from everyformer.certify.piecewise import LayerFunction
 from everyformer.certify.rounding import gamma, lowest_bits, sums_exactly
+from everyformer.certify.shifts.context import UP, Mode
+from everyformer.certify.shifts.piecewise import LayerFunction
 from everyformer.certify.undecided import Undecided
 
 

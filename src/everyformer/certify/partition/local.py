@@ -52,10 +52,10 @@ from functools import cached_property, reduce
 import numpy as np
 
 from everyformer.certify.bound import Bound
-from everyformer.certify.lattice import SOURCE, Partition
-from everyformer.certify.lattice_field import LatticeField
 from everyformer.certify.moments import UP, power
-from everyformer.certify.theta import RADII
+from everyformer.certify.partition.lattice import SOURCE, Lattice
+from everyformer.certify.partition.lattice_field import LatticeField
+from everyformer.certify.partition.theta import RADII
 from everyformer.certify.undecided import require_finite
 from everyformer.errors import CertificateError
 from everyformer.numerics.curvature import pairs_of, round_down, round_up
@@ -64,7 +64,7 @@ from everyformer.numerics.rationals import power_up
 Pairs = list[tuple[int, int]]
 
 
-def cell_bounds(field: LatticeField, partition: Partition) -> np.ndarray:
+def cell_bounds(field: LatticeField, partition: Lattice) -> np.ndarray:
     """Upper bounds of sup |g - f| on every cell of the grid and for every entry.
 
     Args:
@@ -77,9 +77,7 @@ def cell_bounds(field: LatticeField, partition: Partition) -> np.ndarray:
     return all_cell_bounds(field, [partition])[0]
 
 
-def all_cell_bounds(
-    field: LatticeField, partitions: Sequence[Partition]
-) -> list[np.ndarray]:
+def all_cell_bounds(field: LatticeField, partitions: Sequence[Lattice]) -> list[np.ndarray]:
     """`cell_bounds` of lattices that differ in D alone."""
     moments = [_Moments.of(partition) for partition in partitions]
     found: list[list[np.ndarray]] = [[] for _ in partitions]
@@ -91,7 +89,7 @@ def all_cell_bounds(
     return [np.stack(entries, axis=-1) * UP for entries in found]
 
 
-def distance_bound(bounds: np.ndarray, partition: Partition, p: Fraction | None) -> Bound:
+def distance_bound(bounds: np.ndarray, partition: Lattice, p: Fraction | None) -> Bound:
     """d_p(f, g): the sum over cells of their volume times the sum of p-th powers.
 
     For p = None, the supremum, the largest of them.
@@ -101,7 +99,7 @@ def distance_bound(bounds: np.ndarray, partition: Partition, p: Fraction | None)
     return combined([power_sum(powers, p)], partition, p)
 
 
-def sup_bound(bounds: np.ndarray, partition: Partition) -> Bound:
+def sup_bound(bounds: np.ndarray, partition: Lattice) -> Bound:
     """sup |g - f| over the box and all entries."""
     return distance_bound(bounds, partition, None)
 
@@ -116,7 +114,7 @@ def power_sum(powers: np.ndarray, p: Fraction | None) -> Fraction:
     return Fraction(math.nextafter(total, math.inf) if total else 0.0)
 
 
-def combined(sums: Sequence[Fraction], partition: Partition, p: Fraction | None) -> Bound:
+def combined(sums: Sequence[Fraction], partition: Lattice, p: Fraction | None) -> Bound:
     """d_p(f, g) from the `power_sum` of parts of the grid."""
     cells = partition.grid.sequences
     reason = f"|g - f| on {cells} cells, slopes and curves near each, D = {partition.D}"
@@ -155,7 +153,7 @@ class _Moments:
     products: list[float]
 
     @classmethod
-    def of(cls, partition: Partition) -> "_Moments":
+    def of(cls, partition: Lattice) -> "_Moments":
         N, known = partition.size, partition.constants
         m1, m2 = known.m1, known.m2
         sizes, squares, products = [m1], [m2], [m1 * m1]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from everyformer.certify.cells import Declared
-from everyformer.certify.lattice import Partition
+from everyformer.certify.partition.lattice import Lattice
 from everyformer.numerics.curvature import round_down, round_up
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.intervals import Interval, IntervalArithmetic
@@ -46,7 +46,7 @@ class Gaps:
 
 def traced_gaps(
     expression: Expression,
-    partition: Partition,
+    partition: Lattice,
     table: np.ndarray,
     first: int = 0,
     stop: int | None = None,
@@ -105,7 +105,7 @@ def _enclosed(
     )
 
 
-def declared_gaps(known: Declared, partition: Partition, table: np.ndarray) -> Gaps:
+def declared_gaps(known: Declared, partition: Lattice, table: np.ndarray) -> Gaps:
     """Compare with values of f at the lattice's points in the box, clipped on the margin.
 
     Args:

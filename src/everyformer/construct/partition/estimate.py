@@ -8,14 +8,14 @@ from fractions import Fraction
 
 import numpy as np
 
-from everyformer.certify.lattice import Partition
-from everyformer.certify.partition_samples import Samples
+from everyformer.certify.partition.lattice import Lattice
+from everyformer.certify.partition.samples import Samples
 
 MAX_WEIGHTS = 2**22
 """Weights of an axis, at most."""
 
 
-def distance_sampled(samples: Samples, partition: Partition, p: Fraction | None) -> float:
+def distance_sampled(samples: Samples, partition: Lattice, p: Fraction | None) -> float:
     """The p-th mean of |g - f| over the centres of all parts, the largest for p = None.
 
     Infinite where weights would be too many, or f is not known.

@@ -37,14 +37,14 @@ from fractions import Fraction
 import numpy as np
 
 from everyformer.certify.bound import Bound
-from everyformer.certify.lattice import SOURCE, Partition
+from everyformer.certify.partition.lattice import SOURCE, Lattice
 from everyformer.certify.rounding import UNIT_ROUNDOFF
 from everyformer.errors import CertificateError
 from everyformer.numerics.curvature import pairs_of
 from everyformer.numerics.rationals import power_up
 
 
-def first_order(partition: Partition, slopes: np.ndarray) -> list[Bound]:
+def first_order(partition: Lattice, slopes: np.ndarray) -> list[Bound]:
     """sup |g - f| for each entry, from Lipschitz constants for each coordinate.
 
     Args:
@@ -68,7 +68,7 @@ def first_order(partition: Partition, slopes: np.ndarray) -> list[Bound]:
 
 
 def second_order(
-    partition: Partition, slopes: np.ndarray, curves: np.ndarray, *, clipped: bool = False
+    partition: Lattice, slopes: np.ndarray, curves: np.ndarray, *, clipped: bool = False
 ) -> list[Bound]:
     """sup |g - f| for each entry, from suprema of first and second derivatives.
 
@@ -114,7 +114,7 @@ def second_order(
     return result
 
 
-def from_lipschitz(partition: Partition, lipschitz: Fraction) -> Bound:
+def from_lipschitz(partition: Lattice, lipschitz: Fraction) -> Bound:
     """sup |g - f| in every entry, for a declared constant L of the maximum norm."""
     mean = partition.constants.m1 * sum(partition.steps, start=Fraction(0))
     return Bound(
@@ -124,13 +124,13 @@ def from_lipschitz(partition: Partition, lipschitz: Fraction) -> Bound:
     )
 
 
-def from_modulus(partition: Partition, omega: Fraction, radius: Fraction) -> Bound:
+def from_modulus(partition: Lattice, omega: Fraction, radius: Fraction) -> Bound:
     """sup |g - f| in every entry, for a declared modulus, omega = omega(radius)."""
     reason = "sup |g - f|: modulus of continuity declared, clipped to the box"
     return Bound((1 + partition.radius / radius) * omega, reason, SOURCE)
 
 
-def leak(partition: Partition, largest: Fraction, suppression: Fraction) -> Bound:
+def leak(partition: Lattice, largest: Fraction, suppression: Fraction) -> Bound:
     """What the data tokens' share of the softmax moves g, at most.
 
     An anchor is within h/2 of the point in every coordinate, so the best logit is at least
@@ -166,7 +166,7 @@ def reweighting(eta: Fraction, largest: Fraction, why: str) -> Bound:
     return Bound(min(share, Fraction(2)) * largest, why, SOURCE)
 
 
-def logit_rounding(partition: Partition, unit: Fraction = UNIT_ROUNDOFF) -> Fraction:
+def logit_rounding(partition: Lattice, unit: Fraction = UNIT_ROUNDOFF) -> Fraction:
     """eta: how far a computed logit, less the computed maximum, is from the true one.
 
     With S = `logit_size` and u the unit roundoff. A logit is a sum of N + 1 products whose
@@ -189,7 +189,7 @@ def logit_rounding(partition: Partition, unit: Fraction = UNIT_ROUNDOFF) -> Frac
 
 
 def rounding(
-    partition: Partition, largest: Fraction, unit: Fraction = UNIT_ROUNDOFF
+    partition: Lattice, largest: Fraction, unit: Fraction = UNIT_ROUNDOFF
 ) -> Bound:
     """What a run in floating point adds to |g - f|, in every entry.
 
@@ -210,7 +210,7 @@ def rounding(
     return Bound.total(terms, "rounding, in every entry")
 
 
-def distance(partition: Partition, entries: Sequence[Bound], p: Fraction | None) -> Bound:
+def distance(partition: Lattice, entries: Sequence[Bound], p: Fraction | None) -> Bound:
     """d_p(f, g) from bounds of sup |g - f| for each entry; the largest, for p = infinity.
 
     The p-th power of an entry's distance is at most the box's volume times that of its sup.
@@ -223,7 +223,7 @@ def distance(partition: Partition, entries: Sequence[Bound], p: Fraction | None)
     return Bound.p_norm(parts, p, f"all entries, times volume^(1/{p})")
 
 
-def everywhere(partition: Partition, bound: Bound, p: Fraction | None) -> Bound:
+def everywhere(partition: Lattice, bound: Bound, p: Fraction | None) -> Bound:
     """The p-norm over the box of something that every entry has at most: (N vol)^(1/p)."""
     if p is None:
         return bound

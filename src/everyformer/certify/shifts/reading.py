@@ -10,17 +10,17 @@ from fractions import Fraction
 
 import numpy as np
 
-from everyformer.certify.context import UP, Ids, Mode, run_attention, to_real
-from everyformer.certify.layers import Tokens
-from everyformer.certify.lookup import (
+from everyformer.certify.shifts.context import UP, Ids, Mode, run_attention, to_real
+from everyformer.certify.shifts.layers import Tokens
+from everyformer.certify.shifts.lookup import (
     FEW_LAYERS,
     Windows,
     follow_layers,
     look_up,
     read_windows,
 )
-from everyformer.certify.piecewise import clamp_of, clamped_range, layer_function
-from everyformer.certify.quantiser import Plateaus, find_plateaus
+from everyformer.certify.shifts.piecewise import clamp_of, clamped_range, layer_function
+from everyformer.certify.shifts.quantiser import Plateaus, find_plateaus
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.values import Values as Values
 from everyformer.certify.weights import StageWeights, Weights

@@ -27,10 +27,8 @@ import numpy as np
 from everyformer.certify.bound import Bound
 from everyformer.certify.cells import Declared, float_up
 from everyformer.certify.hypotheses import EXP, FLOAT64, Hypothesis
-from everyformer.certify.lattice import SOURCE, Partition, clipped
-from everyformer.certify.lattice_field import BOXES, Slab, lattice_field, parts_of
 from everyformer.certify.moments import UP, power_down
-from everyformer.certify.partition import (
+from everyformer.certify.partition.bounds import (
     distance,
     everywhere,
     from_lipschitz,
@@ -39,12 +37,14 @@ from everyformer.certify.partition import (
     named,
     reweighting,
 )
-from everyformer.certify.partition_direct import refined
-from everyformer.certify.partition_local import cell_bounds, combined, power_sum
-from everyformer.certify.partition_reading import PartitionReading, read_partition
-from everyformer.certify.partition_values import Gaps, declared_gaps, traced_gaps
+from everyformer.certify.partition.direct import refined
+from everyformer.certify.partition.lattice import SOURCE, Lattice, clipped
+from everyformer.certify.partition.lattice_field import BOXES, Slab, lattice_field, parts_of
+from everyformer.certify.partition.local import cell_bounds, combined, power_sum
+from everyformer.certify.partition.reading import PartitionReading, read_partition
+from everyformer.certify.partition.theta import RADII
+from everyformer.certify.partition.values import Gaps, declared_gaps, traced_gaps
 from everyformer.certify.shards import Progress, map_shards
-from everyformer.certify.theta import RADII
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import Weights
 from everyformer.numerics.curvature import Curvature
@@ -326,7 +326,7 @@ def examine_cells(work: Examination, index: int) -> dict[str, Any]:
 
 
 def _lower(
-    partition: Partition, gaps: Gaps, sups: np.ndarray, rest: Fraction, p: Fraction | None
+    partition: Lattice, gaps: Gaps, sups: np.ndarray, rest: Fraction, p: Fraction | None
 ) -> Fraction:
     """A lower bound of d_p(f, g)^p, or of the supremum: F is off in the same direction."""
     least = gaps.certain * (2 - UP) - (sups.max(axis=0) + float_up(rest)) * UP

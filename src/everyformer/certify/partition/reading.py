@@ -18,16 +18,16 @@ from fractions import Fraction
 
 import numpy as np
 
-from everyformer.certify.lattice import Partition
 from everyformer.certify.overflow import outside
-from everyformer.certify.partition import leak, reweighting
-from everyformer.certify.partition_affine import (
+from everyformer.certify.partition.affine import (
     Affine,
     Range,
     check_prefix_unchanged,
     feed_forward,
 )
-from everyformer.certify.partition_scores import Head, Scores, product
+from everyformer.certify.partition.bounds import leak, reweighting
+from everyformer.certify.partition.lattice import Lattice
+from everyformer.certify.partition.scores import Head, Scores, product
 from everyformer.certify.register_stages import Mean, read_stage
 from everyformer.certify.rounding import gamma
 from everyformer.certify.undecided import Undecided
@@ -64,7 +64,7 @@ class PartitionReading:
         run: How far a float64 run may be from real arithmetic, in every entry.
     """
 
-    partition: Partition
+    partition: Lattice
     table: np.ndarray
     table_error: Fraction
     eta: Fraction
@@ -213,7 +213,7 @@ def _mean(
 
 
 def _run_error(
-    partition: Partition, largest: Fraction, moved: Fraction, hidden: Fraction, terms: int
+    partition: Lattice, largest: Fraction, moved: Fraction, hidden: Fraction, terms: int
 ) -> Fraction:
     """How far the average of a float64 run is from that in real arithmetic.
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from everyformer.certify.context import UP
-from everyformer.certify.layers import Tokens, residual, run_layer, seen
 from everyformer.certify.overflow import UNDERFLOW
-from everyformer.certify.piecewise import layer_function
 from everyformer.certify.rounding import gamma, lowest_bits, sums_exactly
+from everyformer.certify.shifts.context import UP
+from everyformer.certify.shifts.layers import Tokens, residual, run_layer, seen
+from everyformer.certify.shifts.piecewise import layer_function
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import StageWeights
 

@@ -26,7 +26,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from everyformer.certify.theta import margin_terms
+from everyformer.certify.partition.theta import margin_terms
 from everyformer.errors import CertificateError
 from everyformer.numerics.curvature import round_down, round_up
 from everyformer.numerics.intervals import Interval, IntervalArithmetic

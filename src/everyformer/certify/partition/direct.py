@@ -43,8 +43,6 @@ from fractions import Fraction
 import numpy as np
 
 from everyformer.certify.bound import Bound
-from everyformer.certify.lattice import Partition
-from everyformer.certify.lattice_field import LatticeField
 from everyformer.certify.moments import (
     UP,
     even_exponent,
@@ -52,10 +50,12 @@ from everyformer.certify.moments import (
     mean_of_sizes,
     power,
 )
-from everyformer.certify.partition_average import Average, average
-from everyformer.certify.partition_local import check_finite, combined, power_sum
-from everyformer.certify.partition_samples import Ends, Samples
-from everyformer.certify.partition_weights import window_weights
+from everyformer.certify.partition.average import Average, average
+from everyformer.certify.partition.lattice import Lattice
+from everyformer.certify.partition.lattice_field import LatticeField
+from everyformer.certify.partition.local import check_finite, combined, power_sum
+from everyformer.certify.partition.samples import Ends, Samples
+from everyformer.certify.partition.weights import window_weights
 from everyformer.numerics.curvature import pairs_of, round_up
 
 MAX_WORK = 2**23
@@ -85,7 +85,7 @@ class PartBounds:
 
 
 def part_bounds(
-    samples: Samples, partition: Partition, p: Fraction | None
+    samples: Samples, partition: Lattice, p: Fraction | None
 ) -> PartBounds | None:
     """Bounds on the parts of the grid's cells; None where they would be too much work.
 
@@ -291,7 +291,7 @@ def cell_sups(bounds: np.ndarray, parts: PartBounds | None) -> np.ndarray:
 
 
 def refined_distance(
-    bounds: np.ndarray, field: LatticeField, partition: Partition, p: Fraction | None
+    bounds: np.ndarray, field: LatticeField, partition: Lattice, p: Fraction | None
 ) -> Bound:
     """d_p(f, g) from `partition_local` and from this module, whichever is better on a cell.
 
@@ -310,7 +310,7 @@ def refined_distance(
 
 
 def refined(
-    bounds: np.ndarray, field: LatticeField, partition: Partition, p: Fraction | None
+    bounds: np.ndarray, field: LatticeField, partition: Lattice, p: Fraction | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Bounds of the mean p-th power, the sup for None, and of the sup, on all cells."""
     samples, parts = field.samples, None

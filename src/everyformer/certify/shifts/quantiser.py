@@ -17,9 +17,9 @@ from math import frexp
 import numpy as np
 
 from everyformer.certify.overflow import UNDERFLOW
-from everyformer.certify.piecewise import LayerFunction, layer_function
-from everyformer.certify.position_layer import Additions, additions, carried_rounding
 from everyformer.certify.rounding import PRECISION, gamma, lowest_bits, sums_exactly
+from everyformer.certify.shifts.piecewise import LayerFunction, layer_function
+from everyformer.certify.shifts.position_layer import Additions, additions, carried_rounding
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import StageWeights, Weights
 from everyformer.targets.box import Box

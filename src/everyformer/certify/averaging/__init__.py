@@ -1,0 +1,1 @@
+"""Networks with registers whose attention is a mean."""

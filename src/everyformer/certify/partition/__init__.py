@@ -1,0 +1,1 @@
+"""Networks whose softmax averages over anchors."""

@@ -1,0 +1,1 @@
+"""Networks of selective shifts: plateaus of the quantiser, ids, windows, the clamp."""
