@@ -3,7 +3,7 @@
 from everyformer import patterns, targets
 from everyformer.certify.bound import Bound
 from everyformer.certify.certificate import Certificate
-from everyformer.certify.prove import Computing
+from everyformer.certify.proof import Computing
 from everyformer.certify.verify import Verification, verify
 from everyformer.checks.contextual_mapping import ContextualMapping, contextual_mapping
 from everyformer.checks.report import Report, check

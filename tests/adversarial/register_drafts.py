@@ -10,7 +10,8 @@ import numpy as np
 from tests.plans import grid_plan
 
 import everyformer as ef
-from everyformer.certify.prove import Proof, cells_of, prove
+from everyformer.certify.proof import Proof
+from everyformer.certify.prove import cells_of, prove
 from everyformer.certify.weights import RegisterWeights as Held
 from everyformer.certify.weights import StageWeights, Weights
 from everyformer.construct.averaging.layers import Variant

@@ -15,8 +15,9 @@ from tests.adversarial.mutations import mutate
 
 import everyformer as ef
 from everyformer.bench import hostile
+from everyformer.certify.program_size import ProgramSize
 from everyformer.certify.verify import NETWORK_FILE
-from everyformer.certify.work import Limits, ProgramSize
+from everyformer.certify.work import Limits
 from everyformer.checks.patterns import check_pattern
 from everyformer.errors import (
     CertificateError,

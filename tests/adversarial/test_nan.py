@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from tests.adversarial.register_drafts import Draft, built
 
-from everyformer.certify.cells import Cells, Declared, sum_up
+from everyformer.certify.cells import Cells, sum_up
 from everyformer.certify.distances import mean_distance
+from everyformer.certify.known import Declared
 from everyformer.certify.modulus import contradiction
 from everyformer.certify.moments import mean_of_line, mean_of_sizes, power, power_down
 from everyformer.certify.overflow import LIMIT, after_attention, after_feed_forward

@@ -20,14 +20,14 @@ import everyformer as ef
 from everyformer.certify import cells as module
 from everyformer.certify.cells import (
     Cells,
-    Declared,
     Examination,
     examine,
     mean_slack,
     network_values,
 )
 from everyformer.certify.distances import cell_ends, float_down, float_up
-from everyformer.certify.shifts.reading import Reading, read_network, realise
+from everyformer.certify.known import Declared
+from everyformer.certify.shifts.reading import ShiftReading, read_network, realise
 from everyformer.certify.weights import read_weights
 from everyformer.numerics.expression import Expression
 from everyformer.targets.box import Box, Grid
@@ -53,7 +53,7 @@ TARGETS: dict[str, tuple[Callable[[], Target], int]] = {
 
 
 @cache
-def built(name: str, softened: bool = True) -> tuple[Target, Reading]:
+def built(name: str, softened: bool = True) -> tuple[Target, ShiftReading]:
     make, K = TARGETS[name]
     target = make()
     network = ef.construct(

@@ -15,7 +15,8 @@ from tests.plans import as_known
 
 import everyformer as ef
 from everyformer.certify import prove as prove_module
-from everyformer.certify.prove import Proof, cells_of, prove
+from everyformer.certify.proof import Proof
+from everyformer.certify.prove import cells_of, prove
 from everyformer.certify.verify import NETWORK_FILE
 from everyformer.certify.weights import read_weights
 from everyformer.errors import CertificateError

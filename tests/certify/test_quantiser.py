@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import everyformer as ef
+from everyformer.certify.cell_reading import Plateaus
 from everyformer.certify.shifts.quantiser import (
-    Plateaus,
     coordinate_functions,
     exact_difference,
     find_plateaus,

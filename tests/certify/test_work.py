@@ -10,8 +10,9 @@ import everyformer as ef
 from everyformer import patterns
 from everyformer.bench.certificates import CASES
 from everyformer.bench.constructions import ORDER_GRIDS, wave
+from everyformer.certify.program_size import ProgramSize
 from everyformer.certify.prove import MAX_REPRESENTATIVES
-from everyformer.certify.work import Examined, Limits, ProgramSize, check_cells, check_work
+from everyformer.certify.work import Examined, Limits, check_cells, check_work
 from everyformer.cli.demo import swap_mean
 from everyformer.errors import WorkLimitError
 from everyformer.targets.box import Grid

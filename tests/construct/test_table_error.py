@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import everyformer as ef
-from everyformer.certify.cells import Cells, Declared
+from everyformer.certify.cells import Cells
+from everyformer.certify.known import Declared
 from everyformer.construct.table_error import TableErrors, table_error
 from everyformer.errors import CertificateError
 from everyformer.targets.box import Box, Grid

@@ -11,7 +11,8 @@ from rich.table import Table
 
 from everyformer.bench.results import environment
 from everyformer.certify.cells import Cells
-from everyformer.certify.prove import Computing, prove
+from everyformer.certify.proof import Computing
+from everyformer.certify.prove import prove
 from everyformer.certify.weights import read_weights
 from everyformer.construct.certificates import distance_sampled
 from everyformer.construct.pipeline import construct

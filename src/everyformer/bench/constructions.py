@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from everyformer.bench.results import environment, seconds_of
-from everyformer.certify.prove import Computing
+from everyformer.certify.proof import Computing
 from everyformer.construct.comparison import Comparison, cheapest_first
 from everyformer.construct.pipeline import attempt, compare, construct
 from everyformer.construct.problem import Problem

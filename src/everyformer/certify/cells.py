@@ -8,7 +8,6 @@ by a declared modulus: |f - g| <= |f(c) - g| + omega(h). For a Lipschitz constan
     p-mean of L max|y_l| is L h (N / (N + p))^(1/p).
 """
 
-import hashlib
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,69 +15,22 @@ from typing import Any
 
 import numpy as np
 
-from everyformer.certify.averaging.reading import RegisterReading
+from everyformer.certify.cell_reading import CellReading
 from everyformer.certify.distances import distances, float_up
-from everyformer.certify.hypotheses import VALUES, Hypothesis, modulus
+from everyformer.certify.known import Declared, Known
 from everyformer.certify.moments import (
     UP,
     power,
     power_down,
 )
-from everyformer.certify.shifts.reading import Reading
 from everyformer.certify.undecided import Undecided, require_finite
 from everyformer.certify.values import Mode, Values
-from everyformer.errors import CertificateError
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import power_up
 from everyformer.targets.box import Grid
 
 SHARD = 8192
 """Representatives in a shard; never chosen by the number of workers."""
-
-
-@dataclass(frozen=True)
-class Declared:
-    """What is known of f by declaration.
-
-    Attributes:
-        values: f at the centre of every representative, as computed, (count, n, d).
-        omega: Bound on |f(x) - f(c)| on a cell.
-        lipschitz: The constant, if that is what was declared.
-        radius: Half a cell: omega = omega(radius).
-    """
-
-    values: np.ndarray
-    omega: Fraction
-    lipschitz: Fraction | None
-    radius: Fraction
-
-    @property
-    def hypotheses(self) -> tuple[Hypothesis, ...]:
-        """What a proof that uses it rests on."""
-        declared = modulus(self.omega, self.radius, lipschitz=self.lipschitz)
-        return (declared, VALUES)
-
-    def __post_init__(self) -> None:
-        """See that f has values.
-
-        Raises:
-            CertificateError: If one is not finite.
-        """
-        if not np.isfinite(self.values).all():
-            at = [int(k) for k in np.argwhere(~np.isfinite(self.values))[0]]
-            msg = (
-                f"f has the value {self.values[tuple(at)]} at the centre of cell {at[0]}: "
-                "nothing is proved of functions that are not finite. Restrict the domain."
-            )
-            raise CertificateError(msg)
-
-    @property
-    def sha256(self) -> str:
-        """A hash of all of it."""
-        digest = hashlib.sha256(np.ascontiguousarray(self.values).tobytes())
-        known = (self.values.shape, self.omega, self.lipschitz, self.radius)
-        digest.update(repr(known).encode())
-        return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -141,9 +93,9 @@ class Examination:
         balls: Enclose f in Arb balls alone, instead of float64 intervals first.
     """
 
-    reading: Reading | RegisterReading
+    reading: CellReading
     cells: Cells
-    known: Expression | Declared
+    known: Known
     p: Fraction
     run: bool
     balls: bool = False
@@ -213,9 +165,7 @@ def _check_finite(centre: np.ndarray, radius: np.ndarray) -> None:
         raise Undecided("weights", "numbers are too large to be followed")
 
 
-def network_values(
-    reading: Reading | RegisterReading, rows: np.ndarray, mode: Mode
-) -> Values:
+def network_values(reading: CellReading, rows: np.ndarray, mode: Mode) -> Values:
     """The network's values on cells given in any order of their tokens.
 
     Without positions the network is equivariant: cells are sorted, each sorted one is run

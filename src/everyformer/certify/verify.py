@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from everyformer.certify.bound import Bound
-from everyformer.certify.cells import Cells, Declared
+from everyformer.certify.cells import Cells
 from everyformer.certify.certificate import (
     Certificate,
     Statement,
@@ -29,13 +29,15 @@ from everyformer.certify.certificate import (
     read_certificate,
 )
 from everyformer.certify.hypotheses import Claim, Hypothesis, conditions, headline
+from everyformer.certify.known import Declared
 from everyformer.certify.modulus import (
     contradiction,
     half_cell,
     step_length,
     step_sizes,
 )
-from everyformer.certify.prove import Computing, Proof, cells_of, prove
+from everyformer.certify.proof import Computing, Proof
+from everyformer.certify.prove import cells_of, prove
 from everyformer.certify.undecided import quoted
 from everyformer.certify.weights import Weights, read_weights
 from everyformer.certify.work import MAX_WORK, Limits, check_files

@@ -10,7 +10,7 @@ import typer
 
 from everyformer.certify.certificate import Certificate
 from everyformer.certify.hypotheses import conditions
-from everyformer.certify.prove import Computing
+from everyformer.certify.proof import Computing
 from everyformer.cli import options, pictures, tables
 from everyformer.cli.loading import load_target
 from everyformer.cli.methods import read_method

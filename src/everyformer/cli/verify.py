@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from everyformer.certify.prove import Computing
+from everyformer.certify.proof import Computing
 from everyformer.certify.verify import EXIT_CODES
 from everyformer.certify.verify import verify as check
 from everyformer.certify.work import MAX_WORK

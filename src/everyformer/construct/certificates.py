@@ -11,7 +11,8 @@ from everyformer.certify.cells import Cells
 from everyformer.certify.certificate import Certificate, Statement, current_versions
 from everyformer.certify.hypotheses import BOTH, Claim
 from everyformer.certify.modulus import contradiction
-from everyformer.certify.prove import Computing, cells_of, prove
+from everyformer.certify.proof import Computing
+from everyformer.certify.prove import cells_of, prove
 from everyformer.certify.undecided import Obstacle
 from everyformer.certify.verify import NETWORK_FILE, declare, known_of
 from everyformer.certify.weights import Weights, read_weights

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from everyformer.certify.certificate import Certificate
-from everyformer.certify.prove import Computing
+from everyformer.certify.proof import Computing
 from everyformer.certify.verify import NETWORK_FILE
 from everyformer.construct.certificates import certify
 from everyformer.construct.comparison import Comparison, compare_methods

@@ -13,14 +13,9 @@ from typing import Any
 import numpy as np
 
 from everyformer.certify.bound import Bound
-from everyformer.certify.cells import (
-    SHARD,
-    Cells,
-    Declared,
-    mean_slack,
-    sum_up,
-)
+from everyformer.certify.cells import SHARD, Cells, mean_slack, sum_up
 from everyformer.certify.distances import distances, float_up
+from everyformer.certify.known import Declared
 from everyformer.certify.moments import UP, power
 from everyformer.certify.shards import Progress, map_shards, no_progress
 from everyformer.certify.verify import declare, known_of

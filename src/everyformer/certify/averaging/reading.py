@@ -21,6 +21,7 @@ from math import lcm
 import numpy as np
 
 from everyformer.certify.averaging.plateaus import PlateauSearch
+from everyformer.certify.cell_reading import Plateaus
 from everyformer.certify.overflow import LARGEST, UNDERFLOW
 from everyformer.certify.register_stages import (
     OUTWARD,
@@ -35,7 +36,6 @@ from everyformer.certify.register_stages import (
 )
 from everyformer.certify.ridge import SLACK, outward
 from everyformer.certify.rounding import gamma
-from everyformer.certify.shifts.quantiser import Plateaus
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.values import Mode, Values
 from everyformer.certify.weights import RegisterWeights, Weights, to_fractions

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from everyformer.certify.cells import Declared
+from everyformer.certify.known import Declared
 from everyformer.certify.partition.lattice import Lattice
 from everyformer.numerics.curvature import round_down, round_up
 from everyformer.numerics.expression import Expression

@@ -16,6 +16,7 @@ from math import frexp
 
 import numpy as np
 
+from everyformer.certify.cell_reading import Plateaus
 from everyformer.certify.overflow import UNDERFLOW
 from everyformer.certify.rounding import PRECISION, gamma, lowest_bits, sums_exactly
 from everyformer.certify.shifts.piecewise import LayerFunction, layer_function
@@ -61,27 +62,6 @@ class Piece:
         ends = sorted((float(self.at(self.start)), float(self.at(self.end))))
         margin = 2.0**-40 * (1 + max(abs(ends[0]), abs(ends[1])))
         return ends[0] - margin, ends[1] + margin
-
-
-@dataclass(frozen=True)
-class Plateaus:
-    """Where the first layers are constant.
-
-    Attributes:
-        values: The state on each cell's plateau, Fractions of shape (n, d, K).
-        ramps: Length of the cells that is no plateau, Fractions of shape (n, d).
-        ramps_run: The same for a float64 run, whose plateaus are a little shorter; None
-            where float64 is not known to reach the same states.
-        shortest: The least share of a cell that is plateau, over all cells and, as a
-            product, over all coordinates of all tokens.
-        stages: How many stages were examined.
-    """
-
-    values: np.ndarray
-    ramps: np.ndarray
-    ramps_run: np.ndarray | None
-    shortest: Fraction
-    stages: int
 
 
 def find_plateaus(weights: Weights, box: Box, cells: int) -> Plateaus:

@@ -10,6 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from everyformer.certify.cell_reading import Interval, Plateaus
 from everyformer.certify.shifts.context import UP, Ids, Mode, run_attention, to_real
 from everyformer.certify.shifts.layers import Tokens
 from everyformer.certify.shifts.lookup import (
@@ -20,18 +21,16 @@ from everyformer.certify.shifts.lookup import (
     read_windows,
 )
 from everyformer.certify.shifts.piecewise import clamp_of, clamped_range, layer_function
-from everyformer.certify.shifts.quantiser import Plateaus, find_plateaus
+from everyformer.certify.shifts.quantiser import find_plateaus
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.values import Values as Values
 from everyformer.certify.weights import StageWeights, Weights
 from everyformer.papers import YUN2020, Citation
 from everyformer.targets.box import Box, Grid
 
-Interval = tuple[Fraction | None, Fraction | None]
-
 
 @dataclass(frozen=True)
-class Reading:
+class ShiftReading:
     """A network as the prover reads it, ready to be asked about cells.
 
     Attributes:
@@ -111,7 +110,7 @@ def clamp_rounding(low: Fraction, high: Fraction) -> Fraction:
     return max(abs(low), abs(high)) / 2**48
 
 
-def read_network(weights: Weights, box: Box, cells: int) -> Reading:
+def read_network(weights: Weights, box: Box, cells: int) -> ShiftReading:
     """Examine the weights: plateaus of the quantiser, windows, and the clamp.
 
     Raises:
@@ -119,7 +118,7 @@ def read_network(weights: Weights, box: Box, cells: int) -> Reading:
     """
     plateaus = find_plateaus(weights, box, cells)
     later = weights.stages[plateaus.stages :]
-    return Reading(
+    return ShiftReading(
         grid=Grid(cells, weights.seq_len, box),
         plateaus=plateaus,
         stages=tuple((stage.name, _as_windows(stage)) for stage in later),
@@ -172,7 +171,7 @@ def _ranges(weights: Weights) -> tuple[Interval, ...]:
     return anywhere if ranges is None else tuple(ranges)
 
 
-def realise(reading: Reading, columns: np.ndarray, mode: Mode) -> Values:
+def realise(reading: ShiftReading, columns: np.ndarray, mode: Mode) -> Values:
     """The network's values on cells, and how far from them it may be.
 
     Args:
@@ -205,7 +204,7 @@ def realise(reading: Reading, columns: np.ndarray, mode: Mode) -> Values:
     return Values(state.centre.reshape(shape), radius.reshape(shape))
 
 
-def _start(reading: Reading, columns: np.ndarray, mode: Mode) -> Ids:
+def _start(reading: ShiftReading, columns: np.ndarray, mode: Mode) -> Ids:
     """The representatives after the quantiser, as integers over one denominator."""
     values = reading.plateaus.values  # [n, d, K]
     unit = math.lcm(*(v.denominator for v in values.flat))
@@ -222,7 +221,7 @@ def _start(reading: Reading, columns: np.ndarray, mode: Mode) -> Ids:
     return Ids(numbers, unit, first, np.zeros(numbers.shape), mode)
 
 
-def _as_tokens(stage: str, reading: Reading, ids: Ids) -> Tokens:
+def _as_tokens(stage: str, reading: ShiftReading, ids: Ids) -> Tokens:
     d = ids.numbers.shape[-1]
     numbers = ids.numbers.reshape(-1, d)
     error = to_real(ids.error).reshape(-1, d)
