@@ -149,7 +149,7 @@ INVALID: dict[str, Change] = {
     "width without registers": architecture(width=7, num_prefix=0),
     "a pattern for nobody": architecture(pattern={"name": "a", "parts": [], "path": None}),
     "a pattern that is text": architecture(pattern="star"),
-    "theorem": construction(theorem="Theorem 9"),
+    "theorem": construction(theorem=9),
     "grid text": construction(grid="4"),
     "lows of another width": construction(lows=[0.0] * 9),
     "lows null": construction(lows=None),

@@ -342,7 +342,7 @@ def test_saved_and_verified(tmp_path: Path, p: float) -> None:
 
 
 def test_a_declared_target(tmp_path: Path) -> None:
-    target = sort(2)
+    target = sort(2).untraced()
     own = ef.construct(target, tol=0.2, method="partition")
     own.save(tmp_path)
     assert own.certificate.is_conditional
