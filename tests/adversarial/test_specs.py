@@ -437,7 +437,7 @@ ATTACKS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-REFUSED = ("an index that changes", "a property instead of the gain")
+TURNING = ("an index that changes", "a property instead of the gain")
 ATTENTIVE_FAILS = (
     "scale 0", "scale nan", "scale inf", "scale 1e-320", "no query bias, by hand",
     "one head", "causal", "causal, set later", "T5 that says it has a query bias",
@@ -448,12 +448,13 @@ ATTENTIVE_FAILS = (
 @pytest.mark.usefixtures("nothing_followed")
 @pytest.mark.parametrize("name", ATTACKS)
 def test_nothing_false_is_proved(name: str) -> None:
-    """Some turn while they are checked, which is refused."""
-    if name in REFUSED:
-        with pytest.raises(InputError, match="changes the output of another"):
-            judged(ATTACKS[name]())
+    """Some turn after a few runs; where that is seen it is refused."""
+    try:
+        report = judged(ATTACKS[name]())
+    except InputError as error:
+        assert name in TURNING
+        assert "changes the output of another" in str(error)
         return
-    report = judged(ATTACKS[name]())
     assert report.verdict is not PROVED, str(report)
     assert report["EF005"].verdict is not PROVED or name in ATTENTIVE_FAILS, str(report)
 
