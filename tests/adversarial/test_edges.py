@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.plans import constants_of, grid_plan
+from tests.plans import grid_plan
 
 import everyformer as ef
 from everyformer import patterns

@@ -55,11 +55,11 @@ CONSTRUCT: list[tuple[list[str], str]] = [
     (["sort", "--grid", "1"], "must be an integer >= 2"),
     (["sort", "--grid", "four"], "Invalid value for '--grid'"),
     (["sort", "--grid", "4", "-n", "0"], "Invalid value for '--seq-len'"),
-    (["sort", "--grid", "4", "--no-positional"], "is not declared equivariant"),
-    (["sort", "--grid", "4", "--attention", "rpe"], "--attention rpe does not exist"),
+    (["sort", "--grid", "4", "--with", "positional=false"], "is not declared equivariant"),
+    (["sort", "--grid", "4", "--method", "rpe"], "--method rpe does not exist"),
     (
-        ["centring", "--grid", "4", "--attention", "urpe", "--no-positional"],
-        "makes positions, and without them nothing of URPE is left",
+        ["centring", "--grid", "4", "--method", "urpe", "--with", "positional=false"],
+        "method urpe has no such setting. It has softened, spacing.",
     ),
     (["sort", "--tol", "-1"], "is not a positive number"),
     (["sort", "--tol", "1e-9", "--max-memory", "0.0001"], "No grid that can be built"),
@@ -69,23 +69,11 @@ CONSTRUCT: list[tuple[list[str], str]] = [
     (["sort", "--grid", "4", "--max-memory", "inf"], "--max-memory inf is not a positive"),
     (["sort", "--grid", "4", "--colour"], "No such option"),
     (
-        ["sort", "--grid", "4", "--knowledge", "nonsense"],
-        "--knowledge nonsense does not exist. Choose one of auto, expression, modulus",
+        ["mine.py:target", "--tol", "0.5", "--no-trace"],
+        "identity, which declares neither lipschitz nor modulus, and cannot be traced",
     ),
     (
-        ["mine.py:target", "--grid", "2", "--knowledge", "modulus"],
-        "identity declares neither lipschitz nor modulus",
-    ),
-    (
-        ["mine.py:target", "--tol", "0.5", "--knowledge", "modulus"],
-        "identity declares neither lipschitz nor modulus",
-    ),
-    (
-        ["mine.py:branching", "--grid", "2", "--knowledge", "expression"],
-        "branching cannot be traced",
-    ),
-    (
-        ["mine.py:steep", "--grid", "2", "--knowledge", "modulus"],
+        ["mine.py:steep", "--grid", "2", "--no-trace"],
         "declares max|f(X) - f(Y)| <= 1 max|X - Y|, which is false: entry [0, 0] of f",
     ),
     (["sort", "--grid", "2", "--workers", "0"], "Invalid value for '--workers'"),
