@@ -68,13 +68,10 @@ def test_plan_of_averaging_attention(everyformer: Command) -> None:
     shown = json.loads(everyformer(*arguments, "--json").stdout)
     plan = ef.plan(ef.targets.reverse(2, 1), 16, method="averaging")
     assert shown == plan.to_json() | {"refusal": None}
-    assert (shown["blocks"], shown["attention_layers"], shown["method"]) == (
-        2,
-        1,
-        "averaging",
-    )
+    assert (shown["blocks"], shown["attention_layers"]) == (2, 1)
+    assert shown["construction"] == "averaging attention with positions, wide"
     narrow = json.loads(
-        everyformer(*arguments, "--with", "variant=narrow", "--json").stdout
+        everyformer(*arguments, "--json", "--with", "variant=narrow").stdout
     )
     assert narrow["blocks"] == 31 + 1 + 511
 

@@ -57,7 +57,8 @@ def test_a_seed_and_a_file(everyformer: Command) -> None:
     shown = json.loads(everyformer(*plan, *drawn).stdout)
     pattern = patterns.big_bird(6, random=1, seed=3)
     assert shown["connections"] == list(pattern.connections)
-    np.save("mine.npy", np.asarray(patterns.ring(6).masks()))
+    own = np.eye(6, dtype=bool)
+    np.save("mine.npy", own | np.roll(own, -1, axis=1))
     shown = json.loads(everyformer(*plan, *sparse("mine.npy")).stdout)
     assert shown["connections"] == [12]
 
@@ -73,7 +74,7 @@ def test_a_seed_and_a_file(everyformer: Command) -> None:
         (sparse("ring", "rows=2"), "no parameter rows"),
         (
             sparse("strided", "width=a"),
-            "--with width=a: write KEY=VALUE with a whole number",
+            "--with width=a: write KEY=VALUE with a whole",
         ),
         (sparse("ring", "gamma=a,b"), "--with gamma=a,b: write the tokens in order"),
         (sparse("axial", "rows=2", "columns=2"), "4 tokens"),
