@@ -62,7 +62,7 @@ CONSTRUCT: list[tuple[list[str], str]] = [
         "method urpe has no such setting. It has softened, spacing.",
     ),
     (["sort", "--tol", "-1"], "is not a positive number"),
-    (["sort", "--tol", "1e-9", "--max-memory", "0.0001"], "No grid that can be built"),
+    (["sort", "--tol", "1e-9", "--max-memory", "0.0001"], "No network that can be built"),
     (["sort", "--tol", "0.3", "-p", "0.5"], "is not a number >= 1"),
     (["sort", "--grid", "64", "--max-memory", "0.0001"], "more than the limit of"),
     (["sort", "--grid", "4", "--max-memory", "nan"], "--max-memory nan is not a positive"),

@@ -33,7 +33,8 @@ def plan(
         typer.Option(
             "--compare",
             help="Instead of --grid: all methods side by side, each on the coarsest grid "
-            "whose planned bound meets --tol. Writes a picture of bounds and parameters.",
+            "whose planned bound meets --tol, and --method sparse if it is given. Writes a "
+            "picture of bounds and parameters.",
         ),
     ] = False,
     tol: Annotated[
