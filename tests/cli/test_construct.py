@@ -211,6 +211,17 @@ def test_nothing_is_claimed_of_an_unknown_function(everyformer: Command) -> None
     assert names(Path("other")) == FILES
 
 
+def test_without_a_trace_only_declarations_count(everyformer: Command) -> None:
+    """f could be traced; without that, and without a declaration, nothing is claimed."""
+    Path("mine.py").write_text(
+        "import everyformer as ef\nplain = ef.Target(lambda x: x, 2, 1, name='plain')\n"
+    )
+    arguments = ("construct", "mine.py:plain", "--grid", 2)
+    assert "PROVED: d_2(plain, g)" in everyformer(*arguments, "-o", "traced").stdout
+    output = everyformer(*arguments, "--no-trace", "-o", "out").stdout
+    assert "UNKNOWN: nothing is claimed of d_2(plain, g)" in output
+
+
 def test_overwrite_replaces_a_folder_of_ours(
     everyformer: Command, swap_mean_4: Path
 ) -> None:

@@ -74,6 +74,22 @@ def test_the_list_is_made_from_the_fields(
     assert read_method("guess", ["dice=-1", "share=1e-3"], 2) == least
 
 
+@pytest.mark.parametrize("command", ["plan", "construct"])
+def test_a_method_without_plans_is_an_error_in_words(
+    command: str, everyformer: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where nothing meets the tolerance of --method auto."""
+    monkeypatch.setitem(METHODS, "guess", Guess)
+    arguments = (command, "sort", "--method", "guess", "--with", "dice=2")
+    more = ("-o", "out") if command == "construct" else ()
+    wrong = everyformer(*arguments, "--tol", 0.1, *more, code=2).stderr
+    assert wrong.startswith(
+        "Error: No network that can be built brings d_p(sort, g) to tol"
+    )
+    wrong = everyformer(*arguments, "--grid", 4, *more, code=2).stderr
+    assert wrong.startswith("Error: The method has no plan for sort at grid=4.")
+
+
 @pytest.mark.parametrize(
     ("name", "given", "method"),
     [

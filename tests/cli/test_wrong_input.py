@@ -70,7 +70,8 @@ CONSTRUCT: list[tuple[list[str], str]] = [
     (["sort", "--grid", "4", "--colour"], "No such option"),
     (
         ["mine.py:target", "--tol", "0.5", "--no-trace"],
-        "identity, which declares neither lipschitz nor modulus, and cannot be traced",
+        "identity, which declares neither lipschitz nor modulus, and cannot be traced: "
+        "trace=False (--no-trace) forbids it.",
     ),
     (
         ["mine.py:steep", "--grid", "2", "--no-trace"],
