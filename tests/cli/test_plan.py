@@ -131,6 +131,9 @@ def test_plan_for_a_tolerance_is_the_first_that_is_tried(everyformer: Command) -
     shown = json.loads(everyformer(*arguments).stdout)
     plan = ef.plan(ef.targets.reverse(2, 1), tol=0.05)
     assert (plan.grid, shown) == (2, plan.to_json() | {"refusal": None})
+    assert "The first plan that `construct --tol 0.05` tries" in told(
+        everyformer(*arguments[:-1]).stdout
+    )
     shown = json.loads(everyformer(*arguments, "--method", "partition", "-p", "inf").stdout)
     plan = ef.plan(ef.targets.reverse(2, 1), tol=0.05, p=math.inf, method="partition")
     assert shown == plan.to_json() | {"refusal": None}

@@ -290,4 +290,3 @@ def test_the_command_line(tmp_path: Path) -> None:
         invoke(*arguments, "--grid", 4, "--with", "decay=200", "--with", "margin=1").stdout
     )
     assert (fixed["decay"], fixed["margin"], fixed["prefix_tokens"]) == ("200", 1, 49)
-    invoke("plan", "reverse", "--tol", 0.05, code=2)

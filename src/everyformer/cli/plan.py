@@ -21,6 +21,11 @@ from everyformer.construct.registry import DEFAULT, Cheapest, all_methods
 from everyformer.errors import EveryformerError
 from everyformer.targets.target import Target
 
+FIRST = (
+    "The first plan that `construct --tol {0:g}` tries; where its certificate falls short, "
+    "finer ones follow. What every method needs: plan --compare --tol {0:g}."
+)
+
 
 def plan(
     target: options.TargetArgument,
@@ -102,6 +107,8 @@ def plan(
         typer.echo(json.dumps(planned.to_json() | {"refusal": refusal}, indent=2))
         return
     tables.show(plan_table(planned, loaded.name))
+    if tol is not None:
+        tables.show(FIRST.format(tol))
     if refusal is not None:
         tables.show(f"It would not be built: {refusal}")
 
