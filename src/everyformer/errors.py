@@ -6,7 +6,8 @@
     ├── AttentionError       no such attention, or not with these settings
     ├── PatternError         a sparse attention pattern is not one, or cannot do this
     ├── MemoryLimitError     the network would need more memory than allowed
-    ├── InputError           an array has the wrong shape or holds no finite real numbers
+    ├── InputError           an array has the wrong shape or holds no finite real numbers,
+    │                        or a limit is not a number
     ├── DomainError          an input lies where the theorem says nothing
     ├── NumberKindError      these weights cannot be run or stored in this kind of number
     ├── FileFormatError      a file is not what it should be
@@ -46,7 +47,7 @@ class MemoryLimitError(EveryformerError):
 
 
 class InputError(EveryformerError):
-    """An array has the wrong shape, or holds something else than finite real numbers."""
+    """An array has the wrong shape or holds no finite real numbers; a limit is none."""
 
 
 class DomainError(EveryformerError):

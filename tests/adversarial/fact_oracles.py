@@ -13,6 +13,7 @@ import torch
 from torch.export.graph_signature import InputKind
 
 from everyformer.checks.following.facts import Facts
+from everyformer.checks.following.mirror import Kinds
 from everyformer.checks.following.walk import Walk
 
 TOLERANCE, HUGE = 1e-7, 1e30
@@ -140,6 +141,44 @@ def check_facts(walk: Walk, seed: int) -> Checked:
                 claims += 1
                 if seen:
                     found.append(Violation(name, statement, seen))
+    return Checked(claims, tuple(found))
+
+
+def check_mirror(program: Any, seed: int) -> Checked:
+    """Compare what is said of the reversal of the tokens with numbers.
+
+    A tensor that moves along some dimensions is turned round along them; one that does not
+    depend on the tokens has equal entries where their kinds are equal.
+    """
+    walk = Walk(program, Kinds())
+    walk.run()
+    runs = Runs(walk, seed)
+    specs = walk.program.graph_signature.input_specs
+    names = [spec.arg.name for spec in specs if spec.kind == InputKind.USER_INPUT]
+    shape = walk.facts[names[0]].shape
+    source = torch.Generator().manual_seed(seed + 1)
+    x = torch.randn(shape, generator=source, dtype=torch.float64)
+    with torch.no_grad():
+        values, turned, nearby = (runs.on(y) for y in (x, x.flip(1), x * (1 + 1e-12)))
+    claims, found = 0, list[Violation]()
+    for name, fact in walk.facts.items():
+        if not isinstance(fact, Facts) or not isinstance(values[name], torch.Tensor):
+            continue
+        value = values[name]
+        if fact.kinds is not None:
+            claims += 1
+            first = {
+                int(kind): k for k, kind in reversed([*enumerate(fact.kinds.flatten())])
+            }
+            places = [first[int(kind)] for kind in fact.kinds.flatten()]
+            if bool(differs(value.flatten(), value.flatten()[places], 0.0).any()):
+                found.append(Violation(name, "kinds"))
+        steady = not bool(differs(value, nearby[name]).any())
+        if fact.depends and fact.moves is not None and steady:
+            claims += 1
+            wanted = value.flip(sorted(fact.moves))
+            if bool(differs(wanted, turned[name]).any()):
+                found.append(Violation(name, f"mirrored along {sorted(fact.moves)}"))
     return Checked(claims, tuple(found))
 
 

@@ -23,7 +23,7 @@ from torch.export import ExportedProgram
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.adversarial.fact_oracles import Violation, check_facts, differs
+from tests.adversarial.fact_oracles import Violation, check_facts, check_mirror, differs
 from tests.adversarial.random_modules import Program, draw_program, sizes, trimmed
 
 from everyformer.checks.following.walk import Followed, Walk, taken_apart
@@ -133,9 +133,12 @@ def compare(walk: Walk, programs: list[Program], seed: int) -> Tally:
     tally = Tally(len(programs), len(programs))
     found: list[Violation] = []
     for draw in range(2):
-        checked = check_facts(walk, seed + draw)
-        tally.claims += checked.claims
-        found += checked.violations
+        for check in (
+            check_facts(walk, seed + draw),
+            check_mirror(walk.program, seed + draw),
+        ):
+            tally.claims += check.claims
+            found += check.violations
     if found and len(programs) > 1:
         return _one_by_one(programs, seed)
     graph = walk.program.graph

@@ -25,6 +25,7 @@ from tests.plans import grid_plan
 import everyformer as ef
 from everyformer import patterns
 from everyformer.construct.averaging import layers as averaging
+from everyformer.construct.averaging.layers import Variant
 from everyformer.construct.pipeline import Built
 from everyformer.construct.shifts import constants
 from everyformer.model.network import Network
@@ -258,7 +259,7 @@ def test_edges_of_sparse_networks(
 
 
 @pytest.mark.parametrize("variant", ["wide", "narrow", "two-step"])
-def test_grids_that_are_not_dyadic_and_the_steepest_ramps(variant: str) -> None:
+def test_grids_that_are_not_dyadic_and_the_steepest_ramps(variant: Variant) -> None:
     for n, K, domain in ((2, 3, TENTHS), (3, 3, UNIT), (2, 7, WIDE), (2, 3, MIXED)):
         for p in (1, 3):
             settings = {"method": ef.Averaging(variant), "p": p}

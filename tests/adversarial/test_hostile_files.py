@@ -3,6 +3,8 @@
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,14 @@ import everyformer as ef
 from everyformer.bench import hostile
 from everyformer.certify.verify import NETWORK_FILE
 from everyformer.certify.work import Limits, ProgramSize
-from everyformer.errors import CertificateError, EveryformerError, WorkLimitError
+from everyformer.checks.patterns import check_pattern
+from everyformer.errors import (
+    CertificateError,
+    EveryformerError,
+    InputError,
+    WorkLimitError,
+)
+from everyformer.files.strict_json import read_json
 from everyformer.numerics.balls import BallArithmetic
 from everyformer.numerics.expression import Expression, Node
 from everyformer.targets.box import Box, Grid
@@ -136,6 +145,8 @@ def test_towers_have_no_ball() -> None:
 
 
 LONG = (
+    hostile.plain_lines,
+    hostile.four_million_plain_lines,
     hostile.lines_that_use_everything,
     hostile.lines_that_all_live,
     hostile.tower_of_powers,
@@ -151,6 +162,15 @@ def test_the_collection_ends_without_a_proof(case: Any, tmp_path: Path) -> None:
     change, base = case
     hostile.make(change, base, tmp_path)
     assert outcome(tmp_path) in {"UNKNOWN", "REFUTED", "refused"}
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux counts so")
+def test_the_memory_of_a_case_is_its_own() -> None:
+    """ru_maxrss of a new process is that of its parent, which holds 800 MB here."""
+    held = np.ones(10**8)
+    found = hostile.measure(None)
+    assert found["outcome"] == "nothing"
+    assert found["peak_bytes"] < 600e6 < held.nbytes
 
 
 def test_a_program_is_measured_by_its_slopes() -> None:
@@ -193,11 +213,71 @@ def test_texts_and_truth_values_are_not_numbers(method: Any) -> None:
     for tol in tolerances:
         with pytest.raises(EveryformerError):
             ef.construct(target, tol=tol, method=method)
-    wrong: list[dict[str, Any]] = [{"p": "2"}, {"p": True}, {"p": None}]
+    wrong: list[dict[str, Any]] = [{"p": "2"}, {"p": True}, {"p": 1j}]
     for given in (*wrong, {"grid": True}, {"grid": "4"}):
         arguments: dict[str, Any] = {"grid": 4, "method": method} | given
         with pytest.raises(EveryformerError):
             ef.construct(target, **arguments)
+
+
+NO_LIMITS: list[Any] = [
+    "1", "10 parsecs", b"1", None, True, np.True_, [1], 1j, 0, -1, 10**400, 10**5000,
+    float("nan"), np.float64("nan"), float("inf"), Fraction(1, 3),
+]  # fmt: skip
+
+
+@pytest.mark.unhooked
+@pytest.mark.parametrize("limit", NO_LIMITS, ids=type)
+def test_limits_that_are_none(limit: Any, place: Path) -> None:
+    """NaN was a limit that nothing exceeds; texts were a TypeError."""
+    target, folder = ef.targets.reverse(2), place / "limits"
+    if not folder.exists():
+        ef.construct(target, grid=2).save(folder)
+    pattern = ef.patterns.ring(30)
+    calls: list[Callable[[], object]] = [
+        lambda: ef.construct(target, grid=2, max_memory=limit),
+        lambda: ef.construct(target, tol=0.5, max_memory=limit),
+        lambda: ef.construct(target, tol=0.5, method="auto", max_memory=limit),
+        lambda: ef.compare(target, 0.5, max_memory=limit),
+        lambda: ef.verify(folder, max_memory=limit),
+        lambda: ef.verify(folder, max_work=limit),
+        lambda: ef.load(folder / NETWORK_FILE, max_memory=limit),
+    ]
+    if limit != 0 or isinstance(limit, bool):
+        calls.append(lambda: check_pattern(pattern, time_limit=limit))
+    for call in calls:
+        with pytest.raises(
+            InputError, match=r"(max_|time_)\w+=.* is not a .* finite number"
+        ):
+            call()
+
+
+@pytest.mark.unhooked
+def test_limits_that_are_numbers(tmp_path: Path) -> None:
+    for memory in (1e9, np.int64(10**9), np.float32(1e9), 10**300):
+        ef.construct(ef.targets.reverse(2), grid=2, max_memory=memory).save(tmp_path)  # pyright: ignore[reportArgumentType]
+        found = ef.verify(tmp_path, max_work=np.int64(9), max_memory=memory)  # pyright: ignore[reportArgumentType]
+        assert found.verdict is ef.Verdict.PROVED
+        ef.load(tmp_path / NETWORK_FILE, max_memory=memory)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.unhooked
+def test_numbers_that_python_does_not_write() -> None:
+    """repr of an integer with 4,300 digits is an error: messages ended in it."""
+    huge, target = 10**5000, ef.targets.reverse(2)
+    wrong: list[dict[str, Any]] = [
+        {"tol": huge}, {"tol": huge, "method": "auto"}, {"grid": huge}, {"grid": -huge},
+        {"grid": huge, "method": "averaging"}, {"grid": huge, "method": "partition"},
+        {"grid": 4, "p": huge}, {"grid": 4, "spacing": huge},
+        {"grid": 4, "method": "partition", "decay": huge},
+        {"grid": 4, "method": "partition", "margin": huge},
+    ]  # fmt: skip
+    for arguments in wrong:
+        with pytest.raises(EveryformerError, match="<a number of 16,610 bits>"):
+            ef.construct(target, **arguments)
+    for n, d in ((huge, 1), (2, huge)):
+        with pytest.raises(EveryformerError, match=r"more than 1,048,576"):
+            ef.Target(np.sin, n, d)
 
 
 @pytest.mark.unhooked
@@ -205,6 +285,13 @@ def test_numbers_of_numpy_are_numbers() -> None:
     for tol in (np.float64(0.5), np.float32(0.5), np.int64(1)):
         built = ef.construct(ef.targets.reverse(2), tol=tol, p=np.int64(2))  # pyright: ignore[reportArgumentType]
         assert built.certificate.eps == tol
+
+
+def test_a_key_twice_among_many() -> None:
+    """Looking for it took the square of their number: 21 s for 40,000 keys."""
+    keys = ",".join(f'"{k}":0' for k in range(300_000))
+    with pytest.raises(ValueError, match="the key '299999' occurs twice"):
+        read_json(f'{{{keys},"299999":1}}')
 
 
 def test_empty_folders(tmp_path: Path) -> None:

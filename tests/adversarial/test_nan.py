@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from tests.adversarial.register_drafts import Draft, built
 
-from everyformer.certify.cells import Cells, Declared, mean_distance, sum_up
+from everyformer.certify.cells import Cells, Declared, sum_up
 from everyformer.certify.context import Ids, run_attention, to_real
+from everyformer.certify.distances import mean_distance
 from everyformer.certify.layers import Tokens, run_layer
 from everyformer.certify.lookup import look_up, read_windows
 from everyformer.certify.modulus import contradiction
@@ -71,7 +72,6 @@ def test_means(broken: float) -> None:
 
 def test_the_mean_distance_uses_no_broken_enclosure() -> None:
     """With nan in one of its arrays the distance is that without it, or not finite."""
-    grid = Grid(4, 1, Box.per_coordinate([(0.0, 1.0)], 1))
     ends, slope = np.zeros((1, 1, 1)), np.ones((1, 1, 1, 1, 1))
     whole = Enclosure(ends, ends + 1, ends + 0.5, ends + 0.5, slope, slope)
     g = np.zeros((1, 1, 1))
@@ -79,7 +79,7 @@ def test_the_mean_distance_uses_no_broken_enclosure() -> None:
         nothing = np.full_like(getattr(whole, field.name), NAN)
         broken = replace(whole, **{field.name: nothing})
         with np.errstate(invalid="ignore"):
-            found = mean_distance(broken, grid, Fraction(2), g).item()
+            found = mean_distance(broken, ends + 0.125, Fraction(2), g)[0].item()
         assert found >= 1 or not math.isfinite(found), field.name
 
 

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from tests.adversarial.fact_oracles import check_facts
+from tests.adversarial.fact_oracles import check_facts, check_mirror
 from tests.adversarial.programs import (
     PROPERTIES,
     Tally,
@@ -18,7 +18,7 @@ from tests.adversarial.programs import (
 from tests.adversarial.random_modules import Program
 from torch.export import ExportedProgram
 
-from everyformer.checks.following import pointwise, products, shapes
+from everyformer.checks.following import mirror, pointwise, products, shapes
 from everyformer.checks.following.facts import Facts
 from everyformer.checks.following.registry import RULES, Rule
 
@@ -138,3 +138,14 @@ def test_a_wrong_table_is_found_out(names: str, monkeypatch: pytest.MonkeyPatch)
     more = frozenset(["exp", "cos", "sigmoid", "reciprocal", "log", "div"])
     monkeypatch.setattr(pointwise, names, getattr(pointwise, names) | more)
     assert is_found_out()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_wrong_mirror_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every tensor its own mirror image."""
+
+    def always(*_: object) -> bool:
+        return True
+
+    monkeypatch.setattr(mirror, "is_mirror_image", always)
+    assert any(check_mirror(program, SEED).violations for _, program in packs())

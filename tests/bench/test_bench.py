@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import everyformer as ef
-from everyformer.bench import building, contenders, execution, results
+from everyformer.bench import building, contenders, execution, results, tightness
 from everyformer.errors import EveryformerError
 from everyformer.model.executor import Executor
 from everyformer.targets import prefix_mean, soft_attention
 from everyformer.targets.box import Grid
 
 
-@pytest.mark.parametrize("theme", [building, execution])
+@pytest.mark.parametrize("theme", [building, execution, tightness])
 def test_quick_runs(theme: object, tmp_path: Path) -> None:
     report = theme.run(quick=True)  # type: ignore[attr-defined]
     path = results.write(tmp_path, report["theme"], report)
@@ -24,6 +24,8 @@ def test_quick_runs(theme: object, tmp_path: Path) -> None:
     for key in ("date", "commit", "cpu", "cores", "gpu", "python", "versions"):
         assert key in read["environment"]
     assert theme.table(report).row_count > 1  # type: ignore[attr-defined]
+    if theme is tightness:
+        assert all(1 <= row["ratio"] <= tightness.GOAL for row in read["rows"])
     if theme is execution:
         assert read["gate"]["folded_equals_literal"] == 1000
         assert read["all_cells"]["largest_table_gap"] <= 1e-9

@@ -22,13 +22,11 @@ from everyformer.certify.cells import (
     Cells,
     Declared,
     Examination,
-    cell_ends,
     examine,
-    float_down,
-    float_up,
     mean_slack,
     network_values,
 )
+from everyformer.certify.distances import cell_ends, float_down, float_up
 from everyformer.certify.realise import Reading, read_network, realise
 from everyformer.certify.weights import read_weights
 from everyformer.numerics.expression import Expression

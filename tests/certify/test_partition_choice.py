@@ -99,8 +99,31 @@ def test_a_declared_modulus() -> None:
     assert gaps.max() <= choice.bound.value
 
 
-def test_a_target_without_slopes_is_given_up_early() -> None:
+def test_a_root_in_the_middle_is_bounded_by_its_range() -> None:
     root = Target(lambda x: np.sqrt(np.abs(x - 0.5)), 1, 1)
     assert root.expression is not None
-    with pytest.raises(CertificateError, match="slopes"):
-        choose(TracedBounds(root.expression, TWO), 1, UNIT, 0.1)
+    bounds = TracedBounds(root.expression, TWO)
+    choice = choose(bounds, 1, UNIT, 0.05, choices=bounds.choices)
+    gaps = errors_sampled(root, choice.lattice)
+    assert np.sqrt(np.square(gaps).mean()) <= choice.bound.value <= 0.05
+
+
+def test_a_target_without_bounds_is_given_up_early() -> None:
+    pole = Target(lambda x: 1 / (x - 0.4), 1, 1)
+    assert pole.expression is not None
+    with pytest.raises(CertificateError, match="finite on the anchors"):
+        choose(TracedBounds(pole.expression, TWO), 1, UNIT, 0.1)
+
+
+def test_the_best_lattice_of_a_quick_look_has_the_bound_of_a_close_one() -> None:
+    target = waves(2)
+    assert target.expression is not None
+    bounds = TracedBounds(target.expression, TWO)
+    lattices = [Partition(Grid(8, 2, target.domain), D, 2) for D in DECAYS]
+    close = bounds(lattices)
+    quick = bounds.choices(lattices)
+    assert {choice.lattice.D for choice in quick} == set(DECAYS)
+    for choice in quick:
+        assert choice.bound.value >= close[lattices.index(choice.lattice)].value
+    best = min(quick, key=lambda choice: choice.bound.value)
+    assert best.bound.value == min(bound.value for bound in close)

@@ -99,6 +99,7 @@ def test_one_more_way_out_never_refutes(spec: AttentionSpec) -> None:
 VERDICTS = {
     "none": (REFUTED, REFUTED),
     "ape": (PROVED, UNKNOWN),
+    "alibi": (REFUTED, REFUTED),
     "shaw-values": (UNKNOWN, UNKNOWN),
     "urpe": (PROVED, UNKNOWN),
     "t5+urpe": (PROVED, UNKNOWN),

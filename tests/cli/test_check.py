@@ -135,6 +135,8 @@ def test_explain(everyformer: Command) -> None:
         (("m.py:leave",), "SystemExit: 1"),
         (("none+",), "is no layer of the library"),
         (("all", "--replay", "m.py"), "one counterexample on one subject"),
+        (("all", "--layout", "tokens_first"), "layers of the library take (batch, n, d)"),
+        (("--pattern", "star", "--layout", "batch_first"), "has no module to feed"),
         (("m.py:Shrinks",), "no map of sequences"),
         (("m.py:Dict",), "returned dict"),
         (("m.py:make", "--causal"), "Leave them out"),

@@ -151,7 +151,15 @@ def test_no_verdict_on_damaged_files(
 
 def test_no_verdict_without_a_folder(verifier: Path, tmp_path: Path) -> None:
     assert "There is no file" in run(verifier, tmp_path / "nowhere", code=2)
-    assert run(verifier, code=2).startswith("usage: everyformer-verify [-h] [--json] DIR")
+    told = " ".join(run(verifier, code=2).split())
+    assert told.startswith("usage: everyformer-verify [-h] [--json] [--max-work SECONDS]")
+    assert "required: DIR" in told
+
+
+def test_limits_can_be_set(verifier: Path, declared_4: Path) -> None:
+    told = run(verifier, declared_4, "--max-work", "1e-9", code=2)
+    assert "seconds on one core, more than the limit of 1e-09" in told
+    assert "max_work=nan is not" in run(verifier, declared_4, "--max-work", "nan", code=2)
 
 
 def test_an_error_of_its_own_is_no_verdict(verifier: Path, declared_4: Path) -> None:
@@ -160,7 +168,7 @@ def test_an_error_of_its_own_is_no_verdict(verifier: Path, declared_4: Path) -> 
     with zipfile.ZipFile(broken, "a") as archive, pytest.warns(UserWarning, match="Dup"):
         archive.writestr(
             "everyformer/certify/verify.py",
-            "EXIT_CODES = {}\n\ndef verify(folder):\n    1 / 0\n",
+            "EXIT_CODES = {}\n\ndef verify(folder, **limits):\n    1 / 0\n",
         )
     told = run(Path(broken).resolve(), declared_4, code=2)
     assert told == "Error: ZeroDivisionError('division by zero')\n"

@@ -219,14 +219,26 @@ def rooted(x: np.ndarray) -> np.ndarray:
     return np.sqrt(np.abs(x - 0.5))
 
 
-def test_without_slopes_a_declaration_is_enough() -> None:
+def test_a_root_needs_no_declaration() -> None:
     target = Target(rooted, 1, 1, modulus=math.sqrt)
+    built = ef.construct(target, tol=0.4, p=math.inf, method="partition")
+    assert lattice_of(built).traced
+    assert not built.certificate.is_conditional
+    assert built.certificate.verdict is ef.Verdict.PROVED
+
+
+def hardly_known(x: np.ndarray) -> np.ndarray:
+    return np.abs(x - 0.5) + np.sqrt(x - x * 1.0)  # intervals do not know that it is 0
+
+
+def test_without_a_range_a_declaration_is_enough() -> None:
+    target = Target(hardly_known, 1, 1, lipschitz=1)
     built = ef.construct(target, tol=0.4, p=math.inf, method="partition")
     assert not lattice_of(built).traced
     assert built.certificate.is_conditional
     assert built.certificate.verdict is ef.Verdict.PROVED
-    with pytest.raises(EveryformerError, match="slopes"):
-        ef.plan(Target(rooted, 1, 1), tol=0.4, method="partition")
+    with pytest.raises(EveryformerError, match="finite on the anchors"):
+        ef.plan(Target(hardly_known, 1, 1), tol=0.4, method="partition")
 
 
 def untraceable(x: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from everyformer.construct.shifts.contextual import contextual_ids
 from everyformer.construct.shifts.plan import plan_shifts
 from everyformer.construct.shifts.position_layer import position_gain, position_layer
 from everyformer.construct.shifts.quantise import positional_encoding
-from everyformer.errors import AttentionError, DomainError
+from everyformer.errors import DomainError
 from everyformer.model.forward import attention_layer
 from everyformer.model.stacks import AttentionStack, Stage, toeplitz
 from everyformer.numerics.kinds import EXACT, FLOAT64
@@ -305,10 +305,6 @@ def test_a_single_token_needs_no_positions() -> None:
     assert constants_of(urpe.plan).paper.key == "Yun et al. 2020"
 
 
-def test_settings_that_contradict_urpe_are_refused() -> None:
-    with pytest.raises(AttentionError, match=r"positional=False.*Leave positional out"):
-        ef.construct(centring(2, 1), grid=4, method="urpe")
-    with pytest.raises(AttentionError, match="makes positions"):
-        ef.construct(centring(2, 1), tol=0.5, method="urpe")
+def test_the_coarsest_grid_has_its_position_layer() -> None:
     same = ef.construct(centring(2, 1), grid=2, method="urpe")
     assert same.network.stages[0].name == "position layer"

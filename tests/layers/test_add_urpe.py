@@ -458,6 +458,39 @@ class TestTransformers:
         with pytest.raises(ValueError, match=f'{IMPLEMENTATION}"` is not supported'):
             library.GPT2LMHeadModel.from_pretrained(tmp_path)
 
+    @pytest.mark.parametrize("name", ["gpt2", "t5"])
+    @pytest.mark.parametrize("other", ["sdpa", "eager"])
+    def test_loading_with_another_implementation_is_refused(
+        self, name: str, other: str, library: Any, tmp_path: Path
+    ) -> None:
+        """It would run, without gains: only a report of transformers would tell."""
+        model: Any = add_urpe(build(name, library), max_len=16)
+        scramble(model)
+        model.save_pretrained(tmp_path)
+        with pytest.raises(InputError, match=f"attn_implementation='{other}' was given"):
+            type(model).from_pretrained(tmp_path, attn_implementation=other)
+        with pytest.raises(InputError, match=f"attn_implementation='{other}' was given"):
+            load_with_urpe(tmp_path, attn_implementation=other)
+        plain: Any = build(name, library)  # others are made, saved and loaded as ever
+        plain.save_pretrained(tmp_path / "plain")
+        type(plain).from_pretrained(tmp_path / "plain", attn_implementation=other)
+
+    def test_a_model_with_gains_on_a_part_is_not_saved(
+        self, library: Any, tmp_path: Path
+    ) -> None:
+        """Its configuration is that of the whole, and knows nothing of the part."""
+        model: Any = build("t5", library)
+        add_urpe(model.encoder, max_len=16)
+        with pytest.raises(InputError, match=r"encoder.* has one, its config.* no record"):
+            model.save_pretrained(tmp_path)
+        assert not list(tmp_path.iterdir())
+        model.encoder.save_pretrained(tmp_path)
+        assert hasattr(model.encoder.config, "everyformer_urpe")
+        inner: Any = build("gpt2", library)
+        add_urpe(inner.transformer, max_len=16, leave=["h.0.attn"])
+        with pytest.raises(InputError, match="Call add_urpe on the model that is saved"):
+            inner.save_pretrained(tmp_path)
+
     def test_files_without_gains_are_refused(self, library: Any, tmp_path: Path) -> None:
         model: Any = build("gpt2", library)
         model.save_pretrained(tmp_path)

@@ -2,12 +2,7 @@
 
 On a cell with centre c and half-widths h the network is a constant g, and f is known
 
-by an expression: f(c + y) = f(c) + sum_l s_l y_l with every s_l in the enclosure of a
-    slope, gamma_l +- rho_l. So, with u = y/h uniform on [-1, 1]^N, for p-means
-
-        ||f - g|| <= || |f(c) - g| + sum gamma_l h_l u_l || + || sum rho_l h_l |u_l| ||,
-
-    and never more than the largest |f - g| that the enclosure of f allows;
+by an expression: enclosed with its slopes, see `distances`;
 
 by a declared modulus: |f - g| <= |f(c) - g| + omega(h). For a Lipschitz constant L the
     p-mean of L max|y_l| is L h (N / (N + p))^(1/p).
@@ -15,19 +10,16 @@ by a declared modulus: |f - g| <= |f(c) - g| + omega(h). For a Lipschitz constan
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from everyformer.certify.distances import distances, float_up
 from everyformer.certify.hypotheses import VALUES, Hypothesis, modulus
 from everyformer.certify.moments import (
     UP,
-    even_exponent,
-    mean_of_line,
-    mean_of_sizes,
     power,
     power_down,
 )
@@ -36,19 +28,10 @@ from everyformer.certify.registers import RegisterReading
 from everyformer.certify.undecided import Undecided, require_finite
 from everyformer.certify.values import Mode, Values
 from everyformer.errors import CertificateError
-from everyformer.numerics.enclosure import Enclosure, enclose, enclose_with_balls
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import power_up
 from everyformer.targets.box import Grid
 
-SPLITTING_DEPTH = 8
-SPLITTING_BALLS = 2**18
-"""Operations on balls, for all boxes of a call, up to which boxes are split."""
-
-MOST_BALLS = 2**22
-"""Operations on balls up to which they are tried on boxes where float64 fails."""
-
-BALL_PRECISION = 64
 SHARD = 8192
 """Representatives in a shard; never chosen by the number of workers."""
 
@@ -185,8 +168,7 @@ def examine(work: Examination, index: int) -> dict[str, Any]:
         radius = radius + np.abs(centre) * 2.0**-52  # rationals as float64
     _check_finite(centre, radius)
     bounds = _bounds(work, index, rows, centre)
-    with np.errstate(over="ignore"):
-        powers = power(bounds.upper, work.p).sum(axis=(1, 2)) * UP
+    powers = bounds.powers
     least = power_down(np.maximum(bounds.lower - radius * UP, 0.0), work.p)
     least = np.minimum(least, 2.0**900)
     repeated = np.zeros(len(rows), dtype=bool)
@@ -276,9 +258,12 @@ def _sum_down(terms: np.ndarray) -> str:
 
 @dataclass(frozen=True)
 class _Bounds:
-    """|f - g| on cells: p-means from above, least values from below; and f's range."""
+    """|f - g| on cells, and the range of f.
 
-    upper: np.ndarray
+    Mean p-th powers, summed over the entries, from above; least values from below.
+    """
+
+    powers: np.ndarray
     lower: np.ndarray
     low: np.ndarray
     high: np.ndarray
@@ -299,7 +284,9 @@ def _declared(known: Declared, work: Examination, index: int, g: np.ndarray) -> 
     low = values.min(axis=(0, 1)) - omega * UP
     high = values.max(axis=(0, 1)) + omega * UP
     size = np.maximum(np.abs(low), np.abs(high)) * 2.0**-40
-    return _Bounds(upper, lower, low - size, high + size, 0)
+    with np.errstate(over="ignore"):
+        powers = power(upper, work.p).sum(axis=(1, 2)) * UP
+    return _Bounds(powers, lower, low - size, high + size, 0)
 
 
 def mean_slack(known: Declared, grid: Grid, p: Fraction) -> Fraction:
@@ -313,107 +300,18 @@ def mean_slack(known: Declared, grid: Grid, p: Fraction) -> Fraction:
 def _enclosed(
     expression: Expression, work: Examination, rows: np.ndarray, g: np.ndarray
 ) -> _Bounds:
+    weights = work.cells.weights(rows)
     grid = work.cells.grid
-    found, by_balls = enclose_cells(expression, grid, rows, balls=work.balls)
-    upper = mean_distance(found, grid, work.p, g)
-    lower = np.maximum(np.maximum(found.low - g, g - found.high), 0.0) * (2 - UP)
-    low, high = found.low.min(axis=(0, 1)), found.high.max(axis=(0, 1))
-    return _Bounds(upper, np.where(np.isfinite(lower), lower, 0.0), low, high, by_balls)
-
-
-def enclose_cells(
-    expression: Expression, grid: Grid, rows: np.ndarray, *, balls: bool = False
-) -> tuple[Enclosure, int]:
-    """f on cells, and on how many of them by Arb balls: all, or where float64 fails."""
-    ends = cell_ends(grid, rows)
-    if balls:
-        return _by_balls(expression, ends), len(rows)
-    found = enclose(expression, *ends)
-    finite = np.isfinite(found.low) & np.isfinite(found.high)
-    hard = ~np.asarray(finite.all(axis=(1, 2)))
-    if int(hard.sum()) * _ball_operations(expression) > MOST_BALLS:
-        return found, 0  # they stay undecided
-    if hard.any():
-        again = _by_balls(expression, tuple(end[hard] for end in ends))
-        _intersect(found, hard, again)
-    return found, int(hard.sum())
-
-
-def _by_balls(expression: Expression, ends: tuple[np.ndarray, ...]) -> Enclosure:
-    room = SPLITTING_BALLS // max(len(ends[0]) * _ball_operations(expression), 1)
-    depth = min(SPLITTING_DEPTH, max(room.bit_length() - 1, 0))
-    return enclose_with_balls(expression, *ends, precision=BALL_PRECISION, depth=depth)
-
-
-def _ball_operations(expression: Expression) -> int:
-    """About how many operations on balls one run takes; a power is several products."""
-    return sum(8 if node.op == "pow" else 1 for node in expression.nodes)
-
-
-def _intersect(found: Enclosure, where: np.ndarray, again: Enclosure) -> None:
-    """What both tiers say of some boxes."""
-    for low, high in (
-        ("low", "high"),
-        ("centre_low", "centre_high"),
-        ("slope_low", "slope_high"),
-    ):
-        lows, highs = getattr(found, low), getattr(found, high)
-        lows[where] = np.maximum(lows[where], getattr(again, low))
-        highs[where] = np.minimum(highs[where], getattr(again, high))
-
-
-def mean_distance(found: Enclosure, grid: Grid, p: Fraction, g: np.ndarray) -> np.ndarray:
-    """The p-mean of |f - g| over each cell, for each entry: (count, n, d)."""
-    count, n, d = g.shape
-    farthest = np.maximum(found.high - g, g - found.low) * UP
-    q = even_exponent(p)
-    if q is None:
-        return farthest
-    halves = np.array([float_up(w / (2 * grid.cells)) for w in grid.box.widths])
-    steps = np.broadcast_to(halves, (n, d)).reshape(-1)  # [N]
-    slope_low = found.slope_low.reshape(count, n, d, n * d)
-    slope_high = found.slope_high.reshape(count, n, d, n * d)
-    finite = np.isfinite(slope_low) & np.isfinite(slope_high)
-    known = np.asarray(finite.all(axis=-1))
-    with np.errstate(invalid="ignore", over="ignore"):
-        gamma = np.where(known[..., None], slope_low / 2 + slope_high / 2, 0.0)
-        rho = np.maximum(slope_high - gamma, gamma - slope_low) * UP
-        beta = np.maximum(found.centre_high - g, g - found.centre_low) * UP
-        mean = mean_of_line(np.abs(beta), gamma * steps, q) + mean_of_sizes(rho * steps, q)
-        mean = np.where(known & np.isfinite(beta), mean * UP, np.inf)
-    return np.minimum(farthest, np.where(np.isnan(mean), np.inf, mean))
-
-
-def cell_ends(grid: Grid, rows: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Lower and upper ends, and lower and upper bounds of the centre, rounded outward."""
-    digits = grid.digits(rows)  # [count, n, d]
-    ends: list[np.ndarray] = []
-    places: Sequence[tuple[int, Callable[[Fraction], float]]] = (
-        (0, float_down),
-        (2, float_up),
-        (1, float_down),
-        (1, float_up),
+    found = distances(
+        expression,
+        grid,
+        rows,
+        weights,
+        work.p,
+        g,
+        shards=work.cells.shards,
+        balls=work.balls,
     )
-    for halves, rounded in places:
-        table = np.array(
-            [
-                [
-                    rounded(Fraction(low) + (2 * k + halves) * width / (2 * grid.cells))
-                    for k in range(grid.cells)
-                ]
-                for low, width in zip(grid.box.lows, grid.box.widths, strict=True)
-            ]
-        )
-        ends.append(table[np.arange(grid.d_model), digits])
-    return tuple(ends)
-
-
-def float_up(value: Fraction) -> float:
-    """The least float64 number that is not below."""
-    near = float(value)
-    return near if Fraction(near) >= value else math.nextafter(near, math.inf)
-
-
-def float_down(value: Fraction) -> float:
-    """The largest float64 number that is not above."""
-    return -float_up(-value)
+    lower = np.maximum(np.maximum(found.low - g, g - found.high), 0.0) * (2 - UP)
+    lower = np.where(np.isfinite(lower), lower, 0.0)
+    return _Bounds(found.powers, lower, *found.ranges, found.by_balls)

@@ -405,16 +405,15 @@ def _statement(values: dict[str, Any], folder: Path) -> Statement:
         msg = f"{path} does not hold finite float64 values"
         raise ValueError(msg)
     omega = parse_rational(values["omega"])
+    if len(values["steps"]) > MAX_STEPS:
+        msg = f"the modulus is declared at more than {MAX_STEPS} distances"
+        raise ValueError(msg)
     steps = {int(k): parse_rational(v) for k, v in values["steps"].items()}
     sizes = [omega, *steps.values(), *steps]
     if lipschitz is not None:
         sizes.append(parse_rational(lipschitz))
-    if (
-        not all(0 <= size <= 2**1000 for size in sizes)
-        or max(steps, default=1) > MAX_SIZE
-        or len(steps) > MAX_STEPS
-    ):
-        msg = f"the declared modulus is negative, beyond float64, or has {len(steps)} steps"
+    if not all(0 <= size <= 2**1000 for size in sizes) or max(steps, default=1) > MAX_SIZE:
+        msg = "the declared modulus is negative, or beyond float64"
         raise ValueError(msg)
     return Statement(
         name,

@@ -1,12 +1,13 @@
 """f, its slopes and its curves on every cell of a lattice of anchors."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 
 import numpy as np
 
 from everyformer.certify.lattice import Partition
+from everyformer.certify.partition_samples import Samples, fine_parts
 from everyformer.errors import CertificateError
 from everyformer.numerics.cancellation import without_cancelling_maxima
 from everyformer.numerics.curvature import (
@@ -56,6 +57,7 @@ class LatticeField:
         found: The enclosures; entry 0 of the sequence slowest.
         slab: Which cells of the grid are meant; None for all.
         whole: With a slab: the hull over the whole lattice, as a single box.
+        samples: f on the parts of the cells that are meant, and at the anchors.
     """
 
     cells: int
@@ -63,6 +65,7 @@ class LatticeField:
     found: Curvature
     slab: Slab | None = None
     whole: Curvature | None = None
+    samples: Samples | None = None
 
     @property
     def rows(self) -> tuple[int, int, int, int]:
@@ -80,10 +83,10 @@ class LatticeField:
 
     @property
     def is_finite(self) -> bool:
-        """Whether f and its slopes are known to be finite on all of it."""
-        found = self.found
-        ends = (found.low, found.high, found.slope_low, found.slope_high)
-        return all(bool(np.isfinite(end).all()) for end in ends)
+        """Whether f is known to be finite on all of it."""
+        return all(
+            bool(np.isfinite(end).all()) for end in (self.found.low, self.found.high)
+        )
 
     @property
     def largest(self) -> Fraction:
@@ -161,7 +164,28 @@ def lattice_field(
         balls=balls,
     )
     shape = (rows[1] - rows[0], parts) + (cells, parts) * (N - 1)
-    return LatticeField(cells, partition.margin, joined(found, shape), slab, whole)
+    field = LatticeField(cells, partition.margin, joined(found, shape), slab, whole)
+    inner, meant = _inner(found, field, parts)
+    fine = fine_parts(partition, parts, boxes)
+    samples = Samples(partition, parts, fine, expression, smooth, inner, meant, balls)
+    return replace(field, samples=samples)
+
+
+def _inner(
+    found: Curvature, field: LatticeField, parts: int
+) -> tuple[Curvature, tuple[int, int]]:
+    """What was found on the parts of cells that are meant, and their rows in the grid."""
+    N, m = found.low.shape[1], field.margin
+    start, first, last, stop = field.rows
+    shape = ((stop - start) * parts, *(field.cells * parts,) * (N - 1))
+    across = slice(m * parts, (field.cells - m) * parts)
+    inside = (slice((first - start) * parts, (last - start) * parts), *(across,) * (N - 1))
+    shaped = (
+        values.reshape(*shape, *values.shape[1:])[inside]
+        for values in (getattr(found, one.name) for one in fields(Curvature))
+    )
+    inner = Curvature(*(values.reshape(-1, *values.shape[N:]) for values in shaped))
+    return inner, (first - m, last - m)
 
 
 def joined(found: Curvature, shape: tuple[int, ...]) -> Curvature:

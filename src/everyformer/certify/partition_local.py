@@ -97,7 +97,8 @@ def distance_bound(bounds: np.ndarray, partition: Partition, p: Fraction | None)
     For p = None, the supremum, the largest of them.
     """
     check_finite(bounds)
-    return combined([power_sum(bounds, p)], partition, p)
+    powers = bounds if p is None else power(bounds, p)
+    return combined([power_sum(powers, p)], partition, p)
 
 
 def sup_bound(bounds: np.ndarray, partition: Partition) -> Bound:
@@ -105,12 +106,12 @@ def sup_bound(bounds: np.ndarray, partition: Partition) -> Bound:
     return distance_bound(bounds, partition, None)
 
 
-def power_sum(bounds: np.ndarray, p: Fraction | None) -> Fraction:
+def power_sum(powers: np.ndarray, p: Fraction | None) -> Fraction:
     """The sum of p-th powers over cells and entries, rounded up; the largest for None."""
     if p is None:
-        require_finite("bound", "|g - f| on the cells", bounds)
-        return Fraction(float(bounds.max(initial=0.0)))
-    total = math.fsum((power(bounds, p) * UP).ravel().tolist())
+        require_finite("bound", "|g - f| on the cells", powers)
+        return Fraction(float(powers.max(initial=0.0)))
+    total = math.fsum((powers * UP).ravel().tolist())
     require_finite("bound", "a sum over cells", total)
     return Fraction(math.nextafter(total, math.inf) if total else 0.0)
 
@@ -133,8 +134,10 @@ def check_finite(bounds: np.ndarray) -> None:
     """
     if not np.isfinite(bounds).all():
         msg = (
-            "The slopes of the target are not known to be finite on the anchors' box. "
-            "Restrict the domain, clip the target, or declare lipschitz= or modulus=."
+            "The slopes of the target are not known to be finite on the anchors' box, and "
+            "its range on a cell is not known either, or there are too many cells to use "
+            "it. Restrict the domain, clip the target, take a coarser grid, or declare "
+            "lipschitz= or modulus=."
         )
         raise CertificateError(msg)
 

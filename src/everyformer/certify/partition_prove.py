@@ -3,7 +3,7 @@
 With F the table that the weights hold, Y the random anchor of the lattice, and for each
 entry and every x in the box
 
-    |g - f| <= |E f(Y) - f(x)|              the lattice: `partition_local`, `partition`
+    |g - f| <= |E f(Y) - f(x)|              the lattice: `partition_local`, `_direct`
                + max_v |F_v - f(v)|         the table: `partition_values`
                + (e^(2 eta) - 1) max|F|     keys and norms that are rounded
                + leak + offset              data tokens in the softmax, other ways out
@@ -39,6 +39,7 @@ from everyformer.certify.partition import (
     named,
     reweighting,
 )
+from everyformer.certify.partition_direct import refined
 from everyformer.certify.partition_local import cell_bounds, combined, power_sum
 from everyformer.certify.partition_reading import PartitionReading, read_partition
 from everyformer.certify.partition_values import Gaps, declared_gaps, traced_gaps
@@ -187,7 +188,7 @@ def _traced(
     """The extension of f whose values fit the table, enclosed on all cells.
 
     Raises:
-        Undecided: If there is none whose slopes are known to be finite.
+        Undecided: If there is none that is known to be bounded.
     """
     box = reading.partition.grid.box
     ways = [known, clipped(known, box)]
@@ -206,9 +207,9 @@ def _traced(
             sums = [Fraction(part["sum"]) for part in found]
             bound = combined(sums, reading.partition, p)
             sups = np.array([[float(v) for v in part["sup"]] for part in found])
-            method = "slopes and curves near each cell"
+            method = "f near each cell and at the anchors"
             return gaps[k], _Smooth(bound, method, k == 1), sups
-    why = "f or its slopes have no finite bound, neither on the margin nor clipped"
+    why = "f has no finite bound, or no slopes, neither on the margin nor clipped"
     raise Undecided("target", why)
 
 
@@ -315,12 +316,12 @@ def examine_cells(work: Examination, index: int) -> dict[str, Any]:
     field = lattice_field(
         work.expression, lattice, balls=work.balls, slab=slab, whole=work.whole
     )
-    bounds = cell_bounds(field, lattice)
-    finite = bool(np.isfinite(bounds).all())
+    powers, sups = refined(cell_bounds(field, lattice), field, lattice, work.p)
+    finite = bool(np.isfinite(powers).all())
     return {
         "finite": finite,
-        "sum": str(power_sum(bounds, work.p)) if finite else "0",
-        "sup": [str(v) for v in bounds.max(axis=0)],
+        "sum": str(power_sum(powers, work.p)) if finite else "0",
+        "sup": [str(v) for v in sups.max(axis=0)],
     }
 
 

@@ -17,13 +17,13 @@ import numpy as np
 
 from everyformer.certify.bound import Bound
 from everyformer.certify.cells import (
-    BALL_PRECISION,
     Cells,
     Declared,
     Examination,
     examine,
 )
 from everyformer.certify.certificate import current_versions
+from everyformer.certify.distances import BALL_PRECISION
 from everyformer.certify.hypotheses import (
     BOTH,
     EQUIVARIANCE,
@@ -33,12 +33,13 @@ from everyformer.certify.hypotheses import (
 )
 from everyformer.certify.overflow import LARGEST, check_reach, outside
 from everyformer.certify.partition_prove import Shards, prove_partition
+from everyformer.certify.program_size import ProgramSize
 from everyformer.certify.realise import Reading, read_network
 from everyformer.certify.registers import RegisterReading, read_registers
 from everyformer.certify.shards import Progress, map_shards, no_progress
 from everyformer.certify.undecided import OWN_STAGES, Obstacle, Undecided
 from everyformer.certify.weights import Weights
-from everyformer.certify.work import Limits, ProgramSize, check_cells, check_work
+from everyformer.certify.work import Examined, Limits, check_cells, check_work
 from everyformer.errors import CertificateError
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import power_up
@@ -113,14 +114,15 @@ def cells_of(
     """
     grid = Grid(cells, weights.seq_len, box)
     size = None if known is None else ProgramSize.of(known)
-    check_work(weights, grid, 1, size, limits)
-    same = equivariant if known is None else is_equivariant(known)
-    symmetric = not weights.positional and same
-    if weights.registers is not None and weights.registers.prefix is not None:
-        symmetric = False
-        grid = grid if known is not None else around_points(grid)
+    check_work(Examined.of(weights, grid, 1, size), limits)
+    prefix = weights.registers is not None and weights.registers.prefix is not None
+    if prefix and known is None:
+        grid = around_points(grid)
+    symmetric = not prefix and not weights.positional
+    if symmetric:
+        symmetric = equivariant if known is None else is_equivariant(known)
     count = check_cells(grid, symmetric=symmetric, most=MAX_REPRESENTATIVES)
-    check_work(weights, grid, count, size, limits)
+    check_work(Examined.of(weights, grid, count, size), limits)
     return Cells.of(grid, symmetric=symmetric)
 
 

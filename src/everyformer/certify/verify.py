@@ -171,7 +171,7 @@ def verify(
     *,
     balls: bool = False,
     max_work: int | float = MAX_WORK,
-    max_memory: int = MAX_MEMORY,
+    max_memory: int | float = MAX_MEMORY,
 ) -> Verification:
     """Check the certificate in a folder against the weights beside it.
 
@@ -188,6 +188,7 @@ def verify(
         WorkLimitError: If more work or memory would be needed: no verdict either.
         FileNotFoundError: If a file is missing.
         TargetError: If the target given contradicts what it declares of itself.
+        InputError: If a limit is not a positive number.
     """
     place, limits = Path(folder), Limits(max_work, max_memory)
     check_files(place, limits)

@@ -104,7 +104,7 @@ class Weights:
         return gains or starts or self.positions is not None
 
 
-def read_weights(path: Path, max_memory: int | None = None) -> Weights:
+def read_weights(path: Path, max_memory: int | float | None = None) -> Weights:
     """Read and check a file that `Network.save` wrote.
 
     Args:

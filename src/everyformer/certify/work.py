@@ -1,7 +1,8 @@
 """What a verification will cost, from the sizes in the files, before any of it is done.
 
-The estimates are rough, within a factor of about ten: they tell seconds from hours. They
-are made of sizes that the files state, so that they cost nothing themselves.
+The estimates are within a factor of about three for honest networks that take longer than
+half a second (docs/certificates.md). They are made of sizes that the files state, so that
+they cost nothing themselves.
 
     cells          K^(nd), or multisets of n out of K^d, where only orbits are examined
     lines of f     each with its slopes: one by every entry of x that it may use
@@ -13,10 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everyformer.certify.certificate import CERTIFICATE_FILE, VALUES_FILE
+from everyformer.certify.program_size import ProgramSize
+from everyformer.certify.refinement import most_parts
 from everyformer.certify.weights import Weights
 from everyformer.errors import WorkLimitError
 from everyformer.files.network_file import MAX_MEMORY
-from everyformer.numerics.expression import Expression
+from everyformer.numerics.limits import check_limit
 from everyformer.targets.box import Grid
 
 MAX_WORK = 1800.0
@@ -27,10 +30,13 @@ CHUNK = 8192
 
 PER_BYTE = 2e-7
 PER_CELL = 2e-5
-PER_LINE = 1e-4
+PER_LINE = 4e-5
 PER_LINE_AND_CELL = 5e-8
-PER_WEIGHT = 2e-6
-"""Seconds on one core: guesses of the order of magnitude, not calibrated."""
+PER_WEIGHT = 4e-6
+"""Seconds on one core, chosen by what `everyformer bench work` measured."""
+
+PER_OBJECT = 500.0
+"""Bytes of a line of f, as read from JSON and as an object."""
 
 MOST_CELLS = 2**62
 """Cells that can be numbered."""
@@ -48,6 +54,15 @@ class Limits:
     work: int | float = MAX_WORK
     memory: int | float = MAX_MEMORY
 
+    def __post_init__(self) -> None:
+        """Refuse what is not a limit.
+
+        Raises:
+            InputError: With what was given.
+        """
+        check_limit("max_work", self.work, "seconds")
+        check_limit("max_memory", self.memory, "bytes")
+
     def check(self, what: str, seconds: int | float, memory: int | float) -> None:
         """Refuse what is estimated to cost more.
 
@@ -57,15 +72,15 @@ class Limits:
         if not seconds <= self.work:
             msg = (
                 f"{what} would take about {seconds:.3g} seconds on one core, more than the "
-                f"limit of {self.work:g}. If you trust the files, allow more with max_work "
-                "(--max-work)."
+                f"limit of {float(self.work):g}. If you trust the files, allow more with "
+                "max_work (--max-work)."
             )
             raise WorkLimitError(msg)
         if not memory <= self.memory:
             msg = (
                 f"{what} would need about {memory:.3g} bytes, more than the limit of "
-                f"{self.memory:.3g}. If you trust the files, allow more with max_memory "
-                "(--max-memory)."
+                f"{float(self.memory):.3g}. If you trust the files, allow more with "
+                "max_memory (--max-memory)."
             )
             raise WorkLimitError(msg)
 
@@ -83,48 +98,6 @@ def check_files(folder: Path, limits: Limits) -> None:
         size = path.stat().st_size if path.is_file() else 0
         seconds = size * PER_BYTE if name == CERTIFICATE_FILE else 0.0
         limits.check(f"Reading {path} of {size:,} bytes", seconds, float(factor * size))
-
-
-@dataclass(frozen=True)
-class ProgramSize:
-    """How large a program is when it runs with its derivatives.
-
-    Attributes:
-        lines: How many.
-        slopes: Numbers of all lines with their slopes, at most.
-        alive: The most of these that are needed at the same time.
-    """
-
-    lines: int
-    slopes: int
-    alive: int
-
-    @classmethod
-    def of(cls, f: Expression) -> "ProgramSize":
-        """The sizes of a program: a line uses at most the entries its operands use."""
-        most = f.seq_len * f.d_model
-        used: list[int] = []
-        for node in f.nodes:
-            if node.op == "x":
-                used.append(1)
-            else:
-                used.append(min(most, sum(used[k] for k in node.operands)))
-        ends: dict[int, int] = {}
-        for number, node in enumerate(f.nodes):
-            for k in node.operands:
-                ends[k] = number
-        for row in f.outputs:
-            for k in row:
-                ends[k] = len(f.nodes)
-        freed: dict[int, int] = {}
-        for k, number in ends.items():
-            freed[number] = freed.get(number, 0) + 1 + used[k]
-        held = alive = 0
-        for number, entries in enumerate(used):
-            held += 1 + entries
-            alive = max(alive, held)
-            held -= freed.get(number, 0) + (0 if number in ends else 1 + entries)
-        return cls(len(f.nodes), len(f.nodes) + sum(used), alive)
 
 
 def check_cells(grid: Grid, *, symmetric: bool, most: int) -> int:
@@ -150,36 +123,71 @@ def check_cells(grid: Grid, *, symmetric: bool, most: int) -> int:
     raise WorkLimitError(msg)
 
 
-def check_work(
-    weights: Weights, grid: Grid, count: int, size: ProgramSize | None, limits: Limits
-) -> None:
-    """Refuse a verification that would cost more than is allowed.
+@dataclass(frozen=True)
+class Examined:
+    """What a verification examines, in numbers.
 
-    Args:
-        weights: The network.
-        grid: n, K and the box.
-        count: How many cells are to be examined.
+    Attributes:
+        cells: Cells or orbits of f; with prefix tokens not fewer than these.
+        entries: N = n d.
+        weights: Numbers of the network.
+        anchored: Whether there are prefix tokens, and so second derivatives of f.
         size: Of the program of f, or None where f is known by its values.
-        limits: What is allowed.
+    """
+
+    cells: int
+    entries: int
+    weights: int
+    anchored: bool
+    size: ProgramSize | None
+
+    @classmethod
+    def of(
+        cls, weights: Weights, grid: Grid, count: int, size: ProgramSize | None
+    ) -> "Examined":
+        """The numbers of a network, and of so many cells."""
+        held = weights.registers
+        prefix = None if held is None else held.prefix
+        numbers = sum(a.size for stage in weights.stages for a in stage.arrays.values())
+        if held is not None:
+            numbers += held.start.size + (0 if prefix is None else prefix.size)
+        cells = count if prefix is None else max(count, len(prefix))
+        N = grid.seq_len * grid.d_model
+        return cls(cells, N, numbers, prefix is not None, size)
+
+    @property
+    def order(self) -> int:
+        """How many numbers there are for each slope: second derivatives are N for one."""
+        return self.entries if self.anchored else 1
+
+    @property
+    def seconds(self) -> int | float:
+        """On one core."""
+        fixed = self.cells * PER_CELL + self.weights * PER_WEIGHT
+        if self.size is None:
+            return fixed
+        slopes = self.size.lines + (self.size.slopes - self.size.lines) * self.order
+        chunks = -(-self.cells // CHUNK)
+        parts = 0 if self.anchored else most_parts(self.size.slopes, chunks)
+        boxes = self.cells + parts * chunks  # cells may be bisected
+        return fixed + slopes * (PER_LINE * chunks + PER_LINE_AND_CELL * boxes)
+
+    @property
+    def memory(self) -> int | float:
+        """Bytes."""
+        fixed = 100.0 * self.weights + 40.0 * self.cells * self.entries
+        if self.size is None:
+            return fixed
+        chunk = min(self.cells, CHUNK)
+        held = self.size.alive * self.order + self.entries**2 * self.order
+        return fixed + PER_OBJECT * self.size.lines + 16.0 * chunk * held
+
+
+def check_work(examined: Examined, limits: Limits) -> None:
+    """Refuse a verification that would cost more than is allowed.
 
     Raises:
         WorkLimitError: With the numbers.
     """
-    n, d = grid.seq_len, grid.d_model
-    N = n * d
-    numbers = sum(a.size for stage in weights.stages for a in stage.arrays.values())
-    held = weights.registers
-    prefix = held is not None and held.prefix is not None
-    if held is not None:
-        numbers += held.start.size + (0 if held.prefix is None else held.prefix.size)
-    anchors = 0 if held is None or held.prefix is None else len(held.prefix)
-    cells = max(count, anchors)
-    seconds = cells * PER_CELL + numbers * PER_WEIGHT
-    memory = 100.0 * numbers + 40.0 * cells * N
-    if size is not None:
-        chunk = min(cells, CHUNK)
-        order = N if prefix else 1  # a partition needs second derivatives
-        slopes = size.lines + (size.slopes - size.lines) * order
-        seconds += slopes * (PER_LINE * -(-cells // CHUNK) + PER_LINE_AND_CELL * cells)
-        memory += 16.0 * chunk * (size.alive * order + N * N * order)
-    limits.check(f"Examining {cells:,} cells", seconds, memory)
+    what = f"Examining {examined.cells:,} cells"
+    limits.check(what, examined.seconds, examined.memory)

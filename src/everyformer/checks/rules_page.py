@@ -36,6 +36,13 @@ weights it came with and with others; `batch_first` of a module is tried first. 
 layout passes, check refuses with the numbers; `layout=` (`--layout`) says which one to
 take, and then runs one sequence at a time. A module is run in evaluation mode: dropout
 does nothing, and batch norms use their running statistics.
+
+**What is judged** is a copy of the module in float64, as a function of the numbers it is
+given. A module that gives different outputs for the same numbers (at random, where
+gradients are recorded, or with other strides) is refused. Its operations prove nothing if
+every run changes an attribute of it, if it reads numbers off its input (`float(x.max())`,
+`x.numpy()`), or if it calls operations that were not exported. What it does in float32
+alone, or by a state outside of it, is not seen.
 """
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from everyformer.checks.calling import call
+from everyformer.checks.calling import Layout, call
 from everyformer.checks.following.walk import Followed, follow
 from everyformer.checks.layouts import (
     BATCH_FIRST,
@@ -24,9 +24,14 @@ from everyformer.checks.layouts import (
 from everyformer.checks.mixing import mixing_matrices
 from everyformer.errors import InputError
 from everyformer.model.attention_spec import AttentionSpec, Description, described
+from everyformer.numerics.limits import shown
+from everyformer.targets.target import MAX_SIZE
 
 LARGEST_BATCH = 2**19
 """Pairs of tokens in all sequences that are run at once."""
+
+LARGEST_KEPT = 2**22
+"""Numbers of a tensor in a module that are compared one by one."""
 
 Known = dict[tuple[str, bytes], np.ndarray]
 
@@ -174,6 +179,10 @@ class Subject:
         if self.module is None:
             return Followed(None, obstacle="no module was given")
         x = torch.zeros(1, self.seq_len, self.d_model, dtype=torch.float64)
+        changed = changes_itself(self.module, x, self.reading.layout)
+        if changed:
+            why = f"every run changes its {changed}, so one run does not tell of others"
+            return Followed(None, obstacle=why)
         with _quiet():
             return follow(self.module, partial(call, layout=self.reading.layout), x)
 
@@ -230,8 +239,11 @@ def check_sizes(seq_len: int, d_model: int) -> None:
     """Refuse sizes that cannot be checked.
 
     Raises:
-        InputError: If n < 2 or d < 1.
+        InputError: If n < 2 or d < 1, or one of them is beyond 2^20.
     """
+    if max(seq_len, d_model) > MAX_SIZE:
+        sizes = f"n = {shown(seq_len)}, d = {shown(d_model)}"
+        raise InputError(f"{sizes}: at most {MAX_SIZE:,} can be checked. Use fewer.")
     if seq_len < 2 or d_model < 1:
         msg = (
             f"n = {seq_len}, d = {d_model}: one token has no order and no context, so "
@@ -253,16 +265,17 @@ def _described(module: nn.Module, own: nn.Module, seq_len: int) -> Description:
 
 
 def _refuse_randomness(module: nn.Module, n: int, d: int) -> None:
-    """Refuse a module that is no function.
+    """Refuse a module that is no function of the numbers it is given.
 
     Raises:
-        InputError: If two runs on one input differ.
+        InputError: If two runs on one input differ, be it with gradients, or with the
+            numbers laid out in memory in another way.
     """
-    probe = np.linspace(-1, 1, n * d).reshape(1, n, d)
+    probe = _batch(np.linspace(-1, 1, n * d).reshape(1, n, d))
     for layout in LAYOUTS:
         try:
             with torch.no_grad():
-                found, again = (call(module, _batch(probe), layout) for _ in range(2))
+                found, again = (call(module, probe.clone(), layout) for _ in range(2))
         except Exception:
             continue
         same = found.shape == again.shape
@@ -272,6 +285,84 @@ def _refuse_randomness(module: nn.Module, n: int, d: int) -> None:
                 "nothing can be said of it. Remove its randomness or its state."
             )
             raise InputError(msg)
+        for how, run in _ways(module, probe, layout):
+            try:
+                again = run()
+            except Exception:
+                continue
+            if not _is_close(found, again):
+                msg = (
+                    f"{type(module).__name__} gives another output for the same numbers "
+                    f"{how}, so nothing can be said of it. Let it go by its input alone."
+                )
+                raise InputError(msg)
+
+
+def _ways(
+    module: nn.Module, probe: torch.Tensor, layout: Layout
+) -> Iterator[tuple[str, Callable[[], torch.Tensor]]]:
+    """Other ways to give a module the same numbers."""
+
+    def recorded() -> torch.Tensor:
+        own = copy.deepcopy(module)  # it may keep what it computes, with its history
+        with torch.enable_grad():
+            return call(own, probe.clone().requires_grad_() * 1, layout).detach()
+
+    def strided() -> torch.Tensor:
+        with torch.no_grad():
+            return call(module, probe.mT.contiguous().mT, layout)
+
+    yield "where gradients are recorded", recorded
+    yield "with other strides", strided
+
+
+def _is_close(one: torch.Tensor, two: torch.Tensor) -> bool:
+    if one.shape != two.shape:
+        return False
+    size = float(one.nan_to_num().abs().max().clamp(min=1.0))
+    return torch.allclose(one, two, rtol=0, atol=ISOLATED * size, equal_nan=True)
+
+
+def changes_itself(module: nn.Module, x: torch.Tensor, layout: Layout) -> str:
+    """The attribute that every forward changes; "" if nothing does.
+
+    What is made in the first run and kept, such as a mask, is no state; nor is what is the
+    same after each run on the same input, such as weights that are kept to be looked at.
+    """
+    with torch.no_grad():
+        call(module, x.clone(), layout)
+        before = _fingerprint(module)
+        call(module, x.clone(), layout)
+        after = _fingerprint(module)
+    changed = [key for key in after if before.get(key) != after[key]]
+    return min(changed, default="")
+
+
+def _fingerprint(module: nn.Module) -> dict[str, object]:
+    """What the parts of a module hold: plain values and numbers; of others, which."""
+    found: dict[str, object] = {}
+    for name, part in module.named_modules():
+        held = {**vars(part), **vars(part)["_buffers"], **vars(part)["_parameters"]}
+        for key, value in held.items():
+            if key not in ("_buffers", "_parameters", "_modules"):
+                found[f"{name}.{key}".lstrip(".")] = _content(value, 3)
+    return found
+
+
+def _content(value: object, depth: int) -> object:
+    if value is None or isinstance(value, bool | int | float | str):
+        return repr(value)
+    if isinstance(value, torch.Tensor):
+        if isinstance(value, nn.Parameter) or value.numel() > LARGEST_KEPT:
+            return id(value), value._version  # pyright: ignore[reportPrivateUsage]
+        numbers = value.detach().cpu().reshape(-1).contiguous()
+        return value.shape, value.dtype, hash(numbers.view(torch.uint8).numpy().tobytes())
+    if depth and isinstance(value, list | tuple | set | frozenset):
+        return type(value), len(value), tuple(_content(one, depth - 1) for one in value)
+    if depth and isinstance(value, dict):
+        pairs = [(repr(key), _content(one, depth - 1)) for key, one in value.items()]
+        return type(value), tuple(pairs)
+    return id(value)
 
 
 def _not_a_module(given: object, n: int, d: int) -> str:

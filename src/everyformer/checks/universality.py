@@ -15,13 +15,14 @@ from everyformer.verdict import Verdict
 
 Findings = Mapping[str, Finding]
 
-PERMUTATIONS, EQUAL, ATTENTIVE, POSITION_AWARE, ZERO, APART = (
+PERMUTATIONS, EQUAL, ATTENTIVE, POSITION_AWARE, ZERO, APART, REVERSAL = (
     "EF001",
     "EF003",
     "EF004",
     "EF005",
     "EF007",
     "EF009",
+    "EF010",
 )
 WAYS_OUT = (
     "a gain after the softmax (URPE), relative terms in the values, absolute positions, a "
@@ -120,6 +121,9 @@ def in_lp(
     the mean over all permutations of P^-1 f(P X) is 1/n in each row, so the L^2 distance is
     at least sqrt((n-1)/n).
 
+    REFUTED where reversing the tokens reverses the output: the mean of f and its mirror
+    image is what comes nearest to both, at sqrt(1/2) (EF010).
+
     PROVED with absolute positions (Yun et al. 2020, Theorem 3), or where both conditions of
     Luo et al. 2022, Theorem 3, hold; feed-forward layers and values need biases.
 
@@ -141,6 +145,16 @@ def in_lp(
             "f(X) = (1, 0, .., 0)",
             ((n - 1) / n) ** 0.5,
             "positions, absolute or relative with a gain after the softmax",
+        )
+    if _proved(findings, REVERSAL):
+        return Universality(
+            "L^p",
+            Verdict.REFUTED,
+            "reversing the tokens reverses the output of every such network",
+            "docs/rules.md, EF010",
+            "f(X) = (1, 0, .., 0)",
+            0.5**0.5,
+            "entries of their own for offsets i - j and j - i, in the gain or the bias",
         )
     if spec is None and doubt:
         reason = f"its spec() proves nothing: {doubt}"
@@ -184,12 +198,14 @@ def in_sup(lp: Universality, findings: Findings, n: int) -> Universality:
 
     REFUTED where equal tokens stay equal: for the constant T with T_11 = a, else 0, and any
     y, ||T - 1 y^T||_F^2 >= a^2 (n-1)/n, by the mean over the rows of the first column. And
-    where zero goes to zero: the constant 1. And where L^p is refuted.
+    where zero goes to zero: the constant 1. And where L^p is refuted, unless the distance
+    at equal tokens is larger.
     """
     pair = findings[APART].pair
     if pair is not None:
         return never_hears("sup norm", pair)
-    if lp.verdict is Verdict.REFUTED:
+    at_equal_tokens = ((n - 1) / n) ** 0.5 if _proved(findings, EQUAL) else 0.0
+    if lp.verdict is Verdict.REFUTED and (lp.lower_bound or 0.0) >= at_equal_tokens:
         return Universality(
             "sup norm",
             Verdict.REFUTED,
@@ -199,14 +215,14 @@ def in_sup(lp: Universality, findings: Findings, n: int) -> Universality:
             lp.lower_bound,
             lp.way_out,
         )
-    if _proved(findings, EQUAL):
+    if at_equal_tokens:
         return Universality(
             "sup norm",
             Verdict.REFUTED,
             "equal tokens stay equal",
             str(Citation(LUO2022, "Theorem 2")),
             "f(X)_11 = 1, else 0, at equal tokens",
-            ((n - 1) / n) ** 0.5,
+            at_equal_tokens,
             WAYS_OUT,
         )
     if _proved(findings, ZERO):

@@ -1,7 +1,9 @@
 """The program `everyformer`: its commands, and how they fail."""
 
 import functools
+import io
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Generator
@@ -40,6 +42,8 @@ app = typer.Typer(
 def main() -> None:
     """Run the program; the exit code is 0, 2 for wrong input, or 130 after Ctrl-C.
 
+    It is 2 also where nothing can be written, and 141 where nobody reads.
+
     `verify` ends with 1 for REFUTED and with 3 for UNKNOWN.
     """
     app()
@@ -54,12 +58,18 @@ def _reporting(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def reporting(*args: Any, **kwargs: Any) -> None:
+        _write_any_text()
         try:
             with _signals_raise():
-                command(*args, **kwargs)
-        except BrokenPipeError:
-            raise
+                try:
+                    command(*args, **kwargs)
+                finally:
+                    sys.stdout.flush()  # what cannot be written is an error, not a result
+        except BrokenPipeError as error:  # 1, as click would have it, is REFUTED
+            sys.stdout = io.StringIO()
+            raise typer.Exit(128 + 13) from error
         except (EveryformerError, OSError, MemoryError) as error:
+            sys.stdout = sys.stdout if _writable() else io.StringIO()
             typer.echo(f"Error: {_in_words(error)}", err=True)
             raise typer.Exit(2) from error
         except KeyboardInterrupt as error:
@@ -70,11 +80,30 @@ def _reporting(command: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(error.args[0]) from error
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
-        except Exception as error:  # a bug; Python's exit code 1 would mean REFUTED
-            traceback.print_exc()
+        except Exception as error:
+            if "allocate memory" in str(error):  # as torch says it
+                typer.echo(f"Error: {_in_words(MemoryError())}", err=True)
+                raise typer.Exit(2) from error
+            traceback.print_exc()  # a bug; Python's exit code 1 would mean REFUTED
             raise typer.Exit(2) from error
 
     return reporting
+
+
+def _write_any_text() -> None:
+    """Names of files may hold bytes that are no text, and a terminal may know few signs."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _writable() -> bool:
+    """Whether stdout takes what it still holds."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager

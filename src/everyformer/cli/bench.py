@@ -15,7 +15,9 @@ from everyformer.bench import (
     hostile,
     mixers,
     sparse,
+    tightness,
     training,
+    work,
 )
 from everyformer.bench.results import write
 from everyformer.cli import tables
@@ -32,6 +34,8 @@ THEMES = {
     "sparse": sparse,
     "mixers": mixers,
     "hostile": hostile,
+    "work": work,
+    "tightness": tightness,
 }
 
 PICTURES = {

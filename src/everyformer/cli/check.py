@@ -197,6 +197,7 @@ def check(
         if subject is not None or causal or no_bias or special_token or replay is not None:
             msg = f"--pattern {pattern} is judged alone: leave out SUBJECT, --causal, "
             raise typer.BadParameter(f"{msg}--no-bias, --special-token and --replay.")
+        _refuse_layout(layout, f"--pattern {pattern} has no module to feed")
         judged_pattern = check_pattern.run(
             check_pattern.PatternOptions(
                 pattern, n, width, parameters or [], union, seed, rho, gamma, time_limit,
@@ -211,12 +212,16 @@ def check(
         raise typer.BadParameter(msg)
     n = DEFAULT_N if n is None else n
     check_sizes(n, d)
+    if heads > d:
+        msg = f"--heads {heads} is more than --d {d}: a head has at least one number."
+        raise typer.BadParameter(msg)
     if out is not None:
         check_new_folder(out, frozenset(), overwrite=False)
     flags = {"causal": causal, "bias": not no_bias, "special_token": special_token}
     if subject == "all":
         if replay is not None:
             raise typer.BadParameter("--replay runs one counterexample on one subject.")
+        _refuse_layout(layout, "all layers of the library take (batch, n, d)")
         _check_all(n, d, heads, flags, trials, seed, out, as_json)
         return
     with progress_bar() as progress, redirect_stdout(sys.stderr):
@@ -241,6 +246,12 @@ def check(
             tables.show(f"Wrote {out}.")
     if code:
         raise typer.Exit(code)
+
+
+def _refuse_layout(layout: str, why: str) -> None:
+    if layout != "auto":
+        msg = f"--layout {layout} says where a module of your own has its tokens, but {why}"
+        raise typer.BadParameter(f"{msg}. Leave --layout out.")
 
 
 def _heading(report: Report) -> str:

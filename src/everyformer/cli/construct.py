@@ -1,7 +1,6 @@
 """`everyformer construct`: build a network and write it to a folder."""
 
 import json
-import math
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -98,8 +97,8 @@ def construct(
     if (tol is None) == (grid is None):
         msg = "Give either --tol or --grid: the distance allowed, or the cells per axis."
         raise typer.BadParameter(msg)
-    if not (math.isfinite(max_memory) and max_memory > 0):
-        msg = f"--max-memory {max_memory:g} is not a positive number of GiB."
+    if not 2**-30 <= max_memory <= 2**60:
+        msg = f"--max-memory {max_memory:g} is not a positive number of GiB up to 2^60."
         raise typer.BadParameter(msg)
     check_new_folder(out, OWN_FILES, overwrite=overwrite)
     loaded = load_target(target, seq_len, d_model, trace=trace)

@@ -47,6 +47,11 @@ def demo(
     """
     target = Target(swap_mean, seq_len=3, d_model=1, lipschitz=1.5, equivariant=True)
     notes, x = demo_inputs()
+    if (out / NETWORK_FILE).exists() and not (out / INPUT_FILE).exists():
+        msg = (
+            f"{out} holds a network that is not of this demo. Give another folder (--out)."
+        )
+        raise FileExistsError(msg)
     with progress_bar() as progress, new_folder(out, OWN_FILES, overwrite=True) as folder:
         built = construct(target, grid=16, progress=progress)
         g = built.network(x, progress=progress)

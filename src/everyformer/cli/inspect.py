@@ -9,7 +9,7 @@ import typer
 from everyformer.cli import options, pictures, tables
 from everyformer.cli.loading import load_network, read_input
 from everyformer.cli.progress import progress_bar
-from everyformer.cli.saving import IDS_FILE, check_parent, new_file
+from everyformer.cli.saving import IDS_FILE, check_parent, new_file, resolved
 from everyformer.model.network import Network
 
 SHIFTS = ("selective shifts", "chain shifts")
@@ -43,7 +43,7 @@ def inspect(
     if drawing.suffix != ".png":
         msg = f"--picture {drawing} does not end in .png, the format that is written."
         raise typer.BadParameter(msg)
-    check_parent(drawing.resolve(), str(drawing))
+    check_parent(resolved(drawing), str(drawing))
     loaded = load_network(network)
     sequences = read_input(input_file, loaded)
     sequences = sequences.reshape(-1, *sequences.shape[-2:])

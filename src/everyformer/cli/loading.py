@@ -72,11 +72,13 @@ def import_file(path: Path) -> ModuleType:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        TargetError: If it fails.
+        TargetError: If it fails, or is not one of Python.
     """
     if not path.is_file():
         msg = f"There is no file {path}."
         raise FileNotFoundError(msg)
+    if path.suffix != ".py":
+        raise TargetError(f"{path} does not end in .py, as files of Python do.")
     name = f"target_file_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     assert spec is not None, "a path that ends in .py has a loader"  # noqa: S101

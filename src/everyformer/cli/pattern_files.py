@@ -123,7 +123,11 @@ def _masks(file: Path, n: int | None) -> Pattern:
     if masks.ndim not in (2, 3):
         msg = f"{file} has shape {masks.shape}: one mask (n, n) or several (p, n, n) are"
         raise FileFormatError(f"{msg} needed.")
-    return _sized(from_masks(masks, name=file.stem), n, str(file))
+    try:
+        pattern = from_masks(masks, name=file.stem)
+    except PatternError as error:
+        raise PatternError(f"{file}: {error}") from error
+    return _sized(pattern, n, str(file))
 
 
 def _sized(pattern: Pattern, n: int | None, name: str) -> Pattern:

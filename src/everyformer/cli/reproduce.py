@@ -23,6 +23,7 @@ from rich.table import Table
 from everyformer.cli import tables
 from everyformer.cli.options import JsonOption
 from everyformer.errors import TrainingError
+from everyformer.numerics.limits import check_limit
 
 SIZES = ("smoke", "small", "paper")
 
@@ -110,6 +111,8 @@ def reproduce(
     if size not in SIZES:
         msg = f"--size {size} does not exist. Choose one of {', '.join(SIZES)}."
         raise typer.BadParameter(msg)
+    if minutes is not None:
+        check_limit("--minutes", minutes, "minutes", zero=True)
     path = runner.results_path(out, experiment, size)
     if show:
         runner.show(experiment, path)

@@ -9,7 +9,7 @@ import typer
 from everyformer.cli import options, tables
 from everyformer.cli.loading import load_network, read_input
 from everyformer.cli.progress import progress_bar
-from everyformer.cli.saving import check_parent, new_file
+from everyformer.cli.saving import check_parent, new_file, resolved
 from everyformer.model.executor import NAMES, ExecutorName
 
 
@@ -46,7 +46,7 @@ def run(
     if output_file.exists() and output_file.samefile(input_file):
         msg = f"--output {output_file} is the input itself, which would be lost."
         raise typer.BadParameter(msg)
-    check_parent(output_file.resolve(), str(output_file))
+    check_parent(resolved(output_file), str(output_file))
     loaded = load_network(network)
     x = read_input(input_file, loaded)
     with progress_bar() as progress, new_file(output_file) as file:

@@ -30,7 +30,7 @@ def check_new_folder(folder: Path, own: frozenset[str], *, overwrite: bool) -> N
         FileExistsError: If something lies there.
         PermissionError: If nothing can be written there.
     """
-    place = folder.resolve()
+    place = resolved(folder)
     check_parent(place, str(folder))
     if not place.exists():
         return
@@ -52,6 +52,19 @@ def check_new_folder(folder: Path, own: frozenset[str], *, overwrite: bool) -> N
         raise FileExistsError(msg)
     msg = f"{folder} is not empty and is never replaced: {why}. Give another folder."
     raise FileExistsError(msg)
+
+
+def resolved(path: Path) -> Path:
+    """The path without links.
+
+    Raises:
+        OSError: If its links go round in circles.
+    """
+    try:
+        return path.resolve()
+    except RuntimeError as error:  # as Python says it, up to 3.12
+        msg = f"{path} is a link that leads back to itself. Give another path."
+        raise OSError(msg) from error
 
 
 def check_parent(path: Path, shown: str) -> None:
@@ -82,7 +95,7 @@ def new_folder(
         OSError: As `check_new_folder`.
     """
     check_new_folder(folder, own, overwrite=overwrite)
-    place = folder.resolve()
+    place = resolved(folder)
     work = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
     new, old = work / "new", work / "old"
     try:
@@ -103,8 +116,15 @@ def new_folder(
 
 @contextmanager
 def new_file(path: Path) -> Generator[IO[bytes], None, None]:
-    """A file to write into, which replaces `path` when the block ends well."""
-    place = path.resolve()
+    """A file to write into, which replaces `path` when the block ends well.
+
+    Raises:
+        OSError: If something else than a file lies there; a device would be lost.
+    """
+    place = resolved(path)
+    if place.exists() and not place.is_file():
+        msg = f"{path} is not a file that can be replaced. Give another name."
+        raise FileExistsError(msg)
     handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
     temporary = Path(name)
     try:

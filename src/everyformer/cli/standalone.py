@@ -28,7 +28,9 @@ import json
 import sys
 
 from everyformer.certify.verify import EXIT_CODES, verify
+from everyformer.certify.work import MAX_WORK
 from everyformer.errors import EveryformerError
+from everyformer.files.network_file import MAX_MEMORY
 
 
 def main():
@@ -40,9 +42,17 @@ def main():
     )
     parser.add_argument("folder", metavar="DIR", help="what `everyformer construct` wrote")
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    parser.add_argument(
+        "--max-work", type=float, default=MAX_WORK, metavar="SECONDS", help="refuse more"
+    )
+    parser.add_argument(
+        "--max-memory", type=int, default=MAX_MEMORY, metavar="BYTES", help="refuse more"
+    )
     given = parser.parse_args()
     try:
-        found = verify(given.folder)
+        found = verify(
+            given.folder, max_work=given.max_work, max_memory=given.max_memory
+        )
     except (EveryformerError, FileNotFoundError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 2

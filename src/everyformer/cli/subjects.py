@@ -34,7 +34,7 @@ def load_subject(
     base, plus, gain = name.partition("+")
     name = f"{ALIASES.get(base, base)}{plus}{gain}"
     file, colon, attribute = name.rpartition(":")
-    if not colon:
+    if not (colon and attribute and file.endswith(".py")):
         if name.partition("+")[0] not in LAYER_NAMES:
             msg = (
                 f"{name!r} is neither file.py:attribute nor a layer of the library. Write "

@@ -17,9 +17,17 @@ SHOWN_TOKENS = 6
 SHOWN_SHIFTS = 40
 
 
+class _Console(Console):
+    """A console that leaves a closed pipe to the program; rich would exit with 1."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise what was raised."""
+        raise
+
+
 def show(*items: RenderableType) -> None:
     """Print to stdout: text as it is, tables as wide as the terminal."""
-    console = Console(highlight=False, markup=False)
+    console = _Console(highlight=False, markup=False)
     for item in items:
         console.print(item, soft_wrap=isinstance(item, str))
 

@@ -64,7 +64,7 @@ def verify(
         int,
         typer.Option(
             metavar="BYTES",
-            min=0,
+            min=1,
             help="Refuse larger files, and what would need more memory by that estimate.",
         ),
     ] = MAX_MEMORY,
@@ -79,6 +79,9 @@ def verify(
     verdict, because a file is missing, damaged or not the one that is meant, or because it
     would take more work than allowed.
     """
+    if target is None and (seq_len is not None or d_model is not None):
+        msg = "--seq-len and --d-model choose the size of --target. Give it, or leave them"
+        raise typer.BadParameter(f"{msg} out.")
     loaded = None if target is None else load_target(target, seq_len, d_model)
     with redirect_stdout(sys.stderr), progress_bar() as progress:
         computing = Computing(scheduler, workers, work, progress)

@@ -190,7 +190,7 @@ class Method(Protocol):
         yield from ()
 
 
-def refusal(plan: Plan, max_memory: int) -> str | None:
+def refusal(plan: Plan, max_memory: int | float) -> str | None:
     """Why a plan cannot be built, all reasons at once; None if it can."""
     wrong = plan.objections()
     if wrong:
@@ -202,12 +202,12 @@ def refusal(plan: Plan, max_memory: int) -> str | None:
     return (
         f"{size} makes {format_count(count.blocks)} blocks and needs about "
         f"{format_bytes(count.peak_bytes)} to build, more than the limit of "
-        f"{format_bytes(max_memory)}. Use a coarser grid, or raise the limit "
+        f"{format_bytes(int(max_memory))}. Use a coarser grid, or raise the limit "
         "(max_memory in Python, --max-memory in the shell)."
     )
 
 
-def check_feasible(plan: Plan, max_memory: int) -> None:
+def check_feasible(plan: Plan, max_memory: int | float) -> None:
     """Refuse what cannot work.
 
     Raises:

@@ -31,6 +31,7 @@ from everyformer.errors import CertificateError, GridError, MemoryLimitError
 from everyformer.model.cost import Cost, count
 from everyformer.model.forward import Progress, no_progress
 from everyformer.model.network import Network
+from everyformer.numerics.limits import check_limit, shown
 from everyformer.papers import YUN2020, implements
 from everyformer.targets.target import Target
 from everyformer.verdict import Verdict
@@ -97,7 +98,7 @@ def construct(
     tol: int | float | None = None,
     p: int | float | Fraction | None = None,
     method: Method | str = DEFAULT,
-    max_memory: int = DEFAULT_MAX_MEMORY,
+    max_memory: int | float = DEFAULT_MAX_MEMORY,
     computing: Computing = Computing(),  # noqa: B008
     progress: Progress = no_progress,
 ) -> Built:
@@ -202,7 +203,7 @@ def compare(
     *,
     p: int | float | Fraction = 2,
     also: Sequence[Method] = (),
-    max_memory: int = DEFAULT_MAX_MEMORY,
+    max_memory: int | float = DEFAULT_MAX_MEMORY,
     workers: int | None = 1,
     progress: Progress = no_progress,
 ) -> Comparison:
@@ -231,7 +232,7 @@ def pose(
     p: Fraction | None,
     grid: int | None,
     tol: int | float | None,
-    max_memory: int = DEFAULT_MAX_MEMORY,
+    max_memory: int | float = DEFAULT_MAX_MEMORY,
     workers: int | None = 1,
     progress: Progress = no_progress,
 ) -> Problem:
@@ -240,8 +241,9 @@ def pose(
     Raises:
         EveryformerError: If the tolerance makes no sense, or nothing is known of f.
     """
+    check_limit("max_memory", max_memory, "bytes")
     if (grid is None) == (tol is None):
-        msg = f"Give either grid or tol; got grid={grid!r} and tol={tol!r}."
+        msg = f"Give either grid or tol; got grid={shown(grid)} and tol={shown(tol)}."
         raise GridError(msg)
     allowed = None if tol is None else check_tolerance(target, tol)
     return Problem(target, p, grid, allowed, max_memory, workers, progress)

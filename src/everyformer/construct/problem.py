@@ -3,12 +3,12 @@
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
-from numbers import Real
 
 import numpy as np
 
 from everyformer.errors import EveryformerError, GridError, TargetError, ToleranceError
 from everyformer.model.forward import Progress, no_progress
+from everyformer.numerics.limits import is_number, is_positive, shown
 from everyformer.targets.target import Target
 
 DEFAULT_MAX_MEMORY = 4 * 2**30
@@ -59,7 +59,7 @@ class Problem:
     p: Fraction | None
     grid: int | None = None
     tol: Fraction | None = None
-    max_memory: int = DEFAULT_MAX_MEMORY
+    max_memory: int | float = DEFAULT_MAX_MEMORY
     workers: int | None = 1
     progress: Progress = no_progress
     tried: list[Trial] = field(default_factory=list[Trial], compare=False)
@@ -80,14 +80,16 @@ def exponent(p: int | float | Fraction, *, supremum: bool) -> Fraction | None:
         found = Fraction(0)
     if found < 1:
         msg = (
-            f"p={p!r} is not a number >= 1. The theorems hold for 1 <= p < infinity; with "
-            "p = infinity the ramps between cells never vanish, and a bound needs a "
+            f"p={shown(p)} is not a number >= 1. The theorems hold for 1 <= p < infinity; "
+            "with p = infinity the ramps between cells never vanish, and a bound needs a "
             "network that varies continuously (docs/constructions/partition.md). Use for "
             "example p=2."
         )
         raise ToleranceError(msg)
     if found.denominator > 64 or found.numerator > 64 * 64:
-        msg = f"p={p!r} is not a ratio of small integers. Use for example p=2 or p=2.5."
+        msg = (
+            f"p={shown(p)} is not a ratio of small integers. Use for example p=2 or p=2.5."
+        )
         raise ToleranceError(msg)
     return found
 
@@ -99,8 +101,8 @@ def check_tolerance(target: Target, tol: int | float) -> Fraction:
         ToleranceError: If it is not a positive number.
         TargetError: If the target cannot be traced and declares no modulus of continuity.
     """
-    if not is_number(tol) or not (math.isfinite(tol) and tol > 0):
-        msg = f"tol={tol!r} is not a positive number. Give one such as tol=0.1."
+    if not is_positive(tol):
+        msg = f"tol={shown(tol)} is not a positive number. Give one such as tol=0.1."
         raise ToleranceError(msg)
     if target.modulus_of_continuity(Fraction(1)) is None and target.expression is None:
         msg = (
@@ -111,11 +113,6 @@ def check_tolerance(target: Target, tol: int | float) -> Fraction:
         )
         raise TargetError(msg)
     return Fraction(tol) if isinstance(tol, Fraction) else Fraction(str(tol))
-
-
-def is_number(value: object) -> bool:
-    """Whether this is a real number of Python or numpy; texts and truth values are not."""
-    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
 
 
 def out_of_reach(problem: Problem) -> EveryformerError:

@@ -17,12 +17,10 @@ from everyformer.certify.cells import (
     SHARD,
     Cells,
     Declared,
-    enclose_cells,
-    float_up,
-    mean_distance,
     mean_slack,
     sum_up,
 )
+from everyformer.certify.distances import distances, float_up
 from everyformer.certify.moments import UP, power
 from everyformer.certify.shards import Progress, map_shards, no_progress
 from everyformer.certify.verify import declare, known_of
@@ -212,20 +210,19 @@ def _one_shard(work: _Work, index: int) -> dict[str, Any]:
     """Sums over the cells of a shard, and f's range on them; exact numbers as strings."""
     grid = work.cells.grid
     rows = work.cells.rows(index * SHARD, (index + 1) * SHARD)
+    weights = work.cells.weights(rows)
     if isinstance(work.known, Declared):
         values = work.known.values[index * SHARD : (index + 1) * SHARD]
         slack = float_up(work.known.omega)
         upper = np.full(values.shape, float_up(mean_slack(work.known, grid, work.p)))
         low, high = values.min(axis=(0, 1)) - slack, values.max(axis=(0, 1)) + slack
+        with np.errstate(over="ignore"):
+            powers = power(upper, work.p).sum(axis=(1, 2)) * UP
     else:
-        found, _ = enclose_cells(work.known, grid, rows)
-        with np.errstate(invalid="ignore"):
-            centre = found.centre_low / 2 + found.centre_high / 2
-        centre = np.where(np.isfinite(centre), centre, 0.0)
-        upper = mean_distance(found, grid, work.p, centre)
-        low, high = found.low.min(axis=(0, 1)), found.high.max(axis=(0, 1))
-    with np.errstate(over="ignore"):
-        powers = power(upper, work.p).sum(axis=(1, 2)) * UP * work.cells.weights(rows)
+        shards = work.cells.shards
+        found = distances(work.known, grid, rows, weights, work.p, None, shards=shards)
+        powers, (low, high) = found.powers, found.ranges
+    powers = powers * UP * weights
     if not np.isfinite(powers).all():
         return {"undecided": rows[int(np.argmin(np.isfinite(powers)))].tolist()}
     ordered = np.sort(rows, axis=-1)

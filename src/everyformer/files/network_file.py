@@ -101,7 +101,7 @@ class NetworkFile:
     sha256: str
 
 
-def read_network_file(path: Path, max_memory: int | None = None) -> NetworkFile:
+def read_network_file(path: Path, max_memory: int | float | None = None) -> NetworkFile:
     """Read a network, and check everything that does not depend on what it computes.
 
     Args:
@@ -124,7 +124,7 @@ def read_network_file(path: Path, max_memory: int | None = None) -> NetworkFile:
     return found
 
 
-def read_arrays(path: Path, max_memory: int | None = None) -> NetworkFile:
+def read_arrays(path: Path, max_memory: int | float | None = None) -> NetworkFile:
     """Read the description and the arrays, whatever they are called.
 
     Raises:
@@ -218,7 +218,7 @@ def check_kinds(arrays: dict[str, np.ndarray]) -> None:
 
 
 def _with_rationals(
-    arrays: dict[str, np.ndarray], denominators: Any, max_memory: int | None
+    arrays: dict[str, np.ndarray], denominators: Any, max_memory: int | float | None
 ) -> dict[str, np.ndarray]:
     """The arrays, with digits made rationals.
 

@@ -42,7 +42,7 @@ class _Entry:
     stop: int
 
 
-def read_tensors(path: Path, max_bytes: int | None = None) -> Tensors:
+def read_tensors(path: Path, max_bytes: int | float | None = None) -> Tensors:
     """Read and hash a file; no byte of it is read if it is larger than `max_bytes`.
 
     The header is checked before the tensors are read, so that a file with a hole costs no

@@ -41,8 +41,11 @@ def add_urpe(
     layers (the encoder or decoder of torch, the innermost `PreTrainedModel`), or with
     `shared=False` in each attention module. To load a saved state dict, call `add_urpe` on
     a fresh model first. What `save_pretrained` of transformers has saved, `load_with_urpe`
-    loads; `from_pretrained` would drop the gains, and refuses. Call `add_urpe` on the model
-    that is saved, not on a part of it.
+    loads; `from_pretrained` would drop the gains, and refuses. (Where everyformer was never
+    used, transformers refuses the name of our attention function; if another
+    `attn_implementation` is asked for there, its report of unexpected weights is all that
+    tells.) Call `add_urpe` on the model that is saved: one of which only a part has gains
+    is not saved.
 
     Args:
         model: The model; changed in place.
@@ -126,6 +129,10 @@ def load_with_urpe(
     """
     library = import_module("transformers")
     hugging_face.register()
+    asked = options.setdefault("attn_implementation", hugging_face.IMPLEMENTATION)
+    if asked != hugging_face.IMPLEMENTATION:
+        msg = f"attn_implementation={asked!r} was given, which knows of no gains"
+        raise InputError(f"{msg}. Leave it out: everyformer's own function runs.")
     config: Any = library.AutoConfig.from_pretrained(folder)
     settings = getattr(config, hugging_face.RECORD, None)
     if settings is None:

@@ -7,6 +7,7 @@ only for models that come from it.
 
 import sys
 from collections.abc import Collection, Iterator
+from functools import wraps
 from importlib import import_module
 from typing import Any
 
@@ -140,6 +141,53 @@ def register() -> None:
     )
     # Bools, True for seen; None where all or exactly the past is seen.
     masking.AttentionMaskInterface.register(IMPLEMENTATION, masking.sdpa_mask)
+    _guard(import_module("transformers").PreTrainedModel)
+
+
+def _guard(base: Any) -> None:
+    """Let models of transformers refuse to be made or saved without their gains."""
+    made, saved = base.__init__, base.save_pretrained
+    if hasattr(saved, "everyformer"):
+        return
+
+    @wraps(made)
+    def init(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
+        made(self, config, *args, **kwargs)
+        used = getattr(self.config, "_attn_implementation", None)
+        if getattr(config, RECORD, None) is not None and used != IMPLEMENTATION:
+            msg = (
+                f"attn_implementation={used!r} was given for a {type(self).__name__} that "
+                "was saved with gains (add_urpe), which it knows nothing of. Load the "
+                "model with everyformer.layers.load_with_urpe(folder), without it."
+            )
+            raise InputError(msg)
+
+    @wraps(saved)
+    def save(self: Any, *args: Any, **kwargs: Any) -> Any:
+        why = _unrecorded(self)
+        if why:
+            msg = f"{type(self).__name__} cannot be saved with its gains: {why}"
+            raise InputError(f"{msg}. Call add_urpe on the model that is saved.")
+        return saved(self, *args, **kwargs)
+
+    vars(save)["everyformer"] = True
+    base.__init__, base.save_pretrained = init, save
+
+
+def _unrecorded(model: Any) -> str:
+    """What the configuration of a model does not say of its gains."""
+    gained = {
+        name
+        for name, part in model.named_modules()
+        if getattr(part, "urpe", None) is not None
+    }
+    settings = getattr(model.config, RECORD, None)
+    if not gained or settings is None:
+        return f"{min(gained)} has one, its configuration has no record" if gained else ""
+    names = {id(part): name for name, part in model.named_modules()}
+    leave = settings.get("leave", ())
+    bare = {names[id(part)] for _, part in attention_modules(model, leave)} - gained
+    return f"{min(bare)} has none, while its record says so" if bare else ""
 
 
 def _refuse_other_attention(

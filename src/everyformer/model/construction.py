@@ -2,16 +2,12 @@
 
 from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from everyformer.errors import DomainError
 from everyformer.papers import YUN2020
-
-Theorem = Literal["Theorem 1", "Theorem 2", "Theorem 3", "Averaging", "Memory", "Partition"]
-"""1: of Yun et al. 2020b. 2 and 3: of Yun et al. 2020 (3: Luo et al. 2022 too). The others
-are constructions of this project."""
 
 
 @dataclass(frozen=True)
@@ -19,10 +15,7 @@ class Construction:
     """The constants of a construction.
 
     Attributes:
-        theorem: "Theorem 2" (permutation equivariant), "Theorem 3" (with positions),
-            "Theorem 1" (with positions, sparse attention),
-            "Averaging" (averaging attention), "Memory" (of a finite set), or
-            "Partition" (softmax over prefix tokens).
+        theorem: What was constructed: a theorem of the paper, or a word for it.
         target: Name of the function that was approximated.
         grid: K = 1/delta, cells per axis.
         lows: Lower end of the domain, one number per coordinate.
@@ -36,7 +29,7 @@ class Construction:
         paper: Whose theorem it is.
     """
 
-    theorem: Theorem
+    theorem: str
     target: str
     grid: int
     lows: tuple[float, ...]
@@ -64,7 +57,7 @@ class Construction:
         box = " x ".join(
             f"[{a:g}, {b:g}]" for a, b in zip(self.lows, self.highs, strict=True)
         )
-        if self.theorem != "Theorem 2":
+        if self.reach == 0:
             known = "approximates on the domain alone and says nothing beyond it"
             made = self.theorem if self.theorem.startswith("Theorem") else "the network"
             why = f"{made} {known}"

@@ -242,7 +242,7 @@ class Executor:
         if c is not None:
             bits = int(c.id_high * c.grid).bit_length()
             why = f"ids need {bits} bits and its ramps are {float(c.ramp_width):.1g} wide"
-            if c.theorem == "Partition":
+            if not any(c.id_direction):
                 why = "scores are differences of large numbers"
             msg = (
                 f"This network's {why}; float32 has 24 bits, and every output "

@@ -27,6 +27,7 @@ from everyformer.model.onnx_export import save_onnx
 from everyformer.model.registers import Registers
 from everyformer.model.stacks import Stage
 from everyformer.model.storage import simplified, write_arrays
+from everyformer.numerics.limits import check_limit
 from everyformer.numerics.rationals import exact_array, to_float
 
 if TYPE_CHECKING:
@@ -386,7 +387,7 @@ def _is_tensor(x: Any) -> bool:
     return torch is not None and isinstance(x, torch.Tensor)
 
 
-def load(path: str | os.PathLike[str], *, max_memory: int = MAX_MEMORY) -> Network:
+def load(path: str | os.PathLike[str], *, max_memory: int | float = MAX_MEMORY) -> Network:
     """Read a network that `Network.save` wrote.
 
     Args:
@@ -397,7 +398,9 @@ def load(path: str | os.PathLike[str], *, max_memory: int = MAX_MEMORY) -> Netwo
         FileNotFoundError: If there is no such file.
         WorkLimitError: If it is larger than allowed.
         FileFormatError: If the file is not one, or was written by a newer version.
+        InputError: If the limit is not a positive number.
     """
+    check_limit("max_memory", max_memory, "bytes")
     path = Path(path)
     found = read_network_file(path, max_memory)
     description, arrays = found.description, simplified(found)

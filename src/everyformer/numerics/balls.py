@@ -185,6 +185,16 @@ class BallArithmetic:
         """The hyperbolic tangent."""
         return self._hull(a.lower().tanh(), a.upper().tanh())
 
+    def xlogx(self, a: Any) -> Any:
+        """a log a, which is 0 at 0; nan if a reaches below 0. Least at 1/e: -1/e."""
+        low, high = a.lower(), a.upper()
+        if not (a.is_finite() and low >= 0):
+            return self._flint.arb("nan")
+        left, right = (end if end.is_zero() else end * end.log() for end in (low, high))
+        both = self._hull(left, right)
+        least = self._flint.arb(-1).exp()
+        return both if low > least or high < least else self._hull(both, -least)
+
     @staticmethod
     def sin(a: Any) -> Any:
         """sin a."""

@@ -18,8 +18,11 @@ from fractions import Fraction
 
 from everyformer.numerics.expression import Expression, Node
 
-PARTIAL = frozenset({"div", "log", "sqrt"})
+PARTIAL = frozenset({"div", "log", "sqrt", "xlogx"})
 """Operations that are not defined for all numbers; so are negative powers."""
+
+MAX_WORK = 2**20
+"""Lines followed, for all minima and maxima together, before the rest are left alone."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,10 @@ def without_cancelling_maxima(expression: Expression) -> Expression:
     """
     nodes = list(expression.nodes)
     outputs = [k for row in expression.outputs for k in row]
-    for number in range(len(nodes) - 1, -1, -1):
-        if nodes[number].op in {"min", "max"} and _cancels(nodes, number, outputs):
+    candidates = [k for k, node in enumerate(nodes) if node.op in {"min", "max"}]
+    most = MAX_WORK // max(len(nodes), 1)
+    for number in candidates[::-1][:most]:
+        if _cancels(nodes, number, outputs):
             nodes[number] = Node("const", value=Fraction(0))
     return _pruned(expression, nodes)
 

@@ -5,7 +5,7 @@ A `Jet` holds an enclosure of f on a box and one of each partial derivative ther
     (a + b)' = a' + b'          (a b)' = a' b + a b'       (a / b)' = (a' - (a / b) b') / b
     (a^k)' = k a^(k-1) a'       exp(a)' = exp(a) a'        log(a)' = a' / a
     sin(a)' = cos(a) a'         cos(a)' = -sin(a) a'       sqrt(a)' = a' / (2 sqrt(a))
-    tanh(a)' = (1 - tanh(a)^2) a'
+    tanh(a)' = (1 - tanh(a)^2) a'                          (a log a)' = (1 + log(a)) a'
     |a|', min(a, b)', max(a, b)': the branch where the box decides it, else the hull of both
     where(c, a, b)': the branch where the box decides it, else nothing is known
 
@@ -182,6 +182,11 @@ class Differentiated:
     def log(self, a: Jet) -> Jet:
         """The natural logarithm."""
         return self._chain(self._on.log(a.value), self._on.div(self._one, a.value), a)
+
+    def xlogx(self, a: Jet) -> Jet:
+        """a log a."""
+        factor = self._on.add(self._one, self._on.log(a.value))
+        return self._chain(self._on.xlogx(a.value), factor, a)
 
     def sqrt(self, a: Jet) -> Jet:
         """The square root."""

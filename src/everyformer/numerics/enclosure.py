@@ -21,6 +21,7 @@ from everyformer.numerics.balls import BallArithmetic
 from everyformer.numerics.derivative import Differentiated, Jet
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.intervals import Interval, IntervalArithmetic
+from everyformer.numerics.sharp import SharpArithmetic
 
 CHUNK = 8192
 """Boxes at a time: enough to hide the cost of a call, few enough to save memory."""
@@ -64,6 +65,8 @@ def enclose(
     high: np.ndarray,
     centre_low: np.ndarray,
     centre_high: np.ndarray,
+    *,
+    sharp: bool = False,
 ) -> Enclosure:
     """Enclose f in float64 intervals.
 
@@ -73,6 +76,8 @@ def enclose(
         high: Their upper ends.
         centre_low: (count, n, d); the true centre, a point of the box, lies between this
         centre_high: and this.
+        sharp: With the intervals of `sharp`, for boxes where a hair's breadth decides
+            whether f has a value; several times slower.
 
     Returns:
         The enclosure.
@@ -96,7 +101,7 @@ def enclose(
     for start in range(0, count, CHUNK):
         here = slice(start, start + CHUNK)
         with np.errstate(all="ignore"):
-            _enclose_chunk(expression, [end[here] for end in ends], result, here)
+            _enclose_chunk(expression, [end[here] for end in ends], result, here, sharp)
     return result
 
 
@@ -120,10 +125,14 @@ def _checked(expression: Expression, *ends: np.ndarray) -> list[np.ndarray]:
 
 
 def _enclose_chunk(
-    expression: Expression, ends: list[np.ndarray], result: Enclosure, here: slice
+    expression: Expression,
+    ends: list[np.ndarray],
+    result: Enclosure,
+    here: slice,
+    sharp: bool,
 ) -> None:
     """Fill in the result for some boxes."""
-    intervals = IntervalArithmetic()
+    intervals = SharpArithmetic() if sharp else IntervalArithmetic()
     jets = Differentiated(intervals)
     # For each entry an array of shape (1, count), in contiguous memory.
     low, high, centre_low, centre_high = (

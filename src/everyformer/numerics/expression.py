@@ -1,7 +1,7 @@
 """A function as data: a straight-line program over the entries of a sequence.
 
     x[j][i], rational constants, + - * /, integer powers, min, max,
-    neg, abs, sin, cos, exp, log, sqrt, tanh
+    neg, abs, sin, cos, exp, log, sqrt, tanh, xlogx: t log t, and 0 at t = 0
     where(c, a, b): a where c > 0, b where c <= 0
 
 The branch that is not taken need not be defined. One program serves float64, intervals and
@@ -22,9 +22,12 @@ import numpy as np
 from everyformer.errors import ExpressionError
 from everyformer.numerics.rationals import parse_rational
 
-UNARY = frozenset({"neg", "abs", "sin", "cos", "exp", "log", "sqrt", "tanh"})
+UNARY = frozenset({"neg", "abs", "sin", "cos", "exp", "log", "sqrt", "tanh", "xlogx"})
 BINARY = frozenset({"add", "sub", "mul", "div", "min", "max"})
 TERNARY = frozenset({"where"})
+OPERATIONS = {op: op for op in ("x", "pow", *UNARY, *BINARY, *TERNARY)}
+"""One text for each: a parser of JSON makes one for each line."""
+
 MAX_POWER = 64
 """Integer powers up to this size, positive or negative."""
 
@@ -35,7 +38,7 @@ LARGEST = Fraction(float(np.finfo(np.float64).max))
 Number = TypeVar("Number")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Node:
     """One line of a program.
 
@@ -216,7 +219,7 @@ class Expression:
             msg = f"This is no expression ({error!r}). Trace the function again."
             raise ExpressionError(msg) from error
 
-    @property
+    @cached_property
     def sha256(self) -> str:
         """A hash of the program."""
         text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
@@ -235,7 +238,7 @@ def _node(op: Any, *args: Any) -> Node:
         except ValueError as error:
             msg = f"A constant cannot be read: {error}. Trace the function again."
             raise ExpressionError(msg) from error
-    return Node(str(op), args)
+    return Node(OPERATIONS.get(op, str(op)), args)
 
 
 class _Float64:
@@ -259,6 +262,10 @@ class _Float64:
     @staticmethod
     def constant(value: Fraction) -> np.float64:
         return np.float64(float(value))
+
+    @staticmethod
+    def xlogx(a: Any) -> Any:
+        return np.where(a == 0, 0.0, a * np.log(a))
 
     @staticmethod
     def where(c: Any, a: Any, b: Any) -> Any:

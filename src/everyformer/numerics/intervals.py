@@ -25,6 +25,9 @@ from everyformer.numerics.outward import extremes, lower_end, power, upper_end, 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+LEAST_PLACE = (0.36787944117144229, 0.36787944117144239)
+"""Around 1/e, where t log t has its least value, -1/e."""
+
 
 def _quiet(function: Callable[P, R]) -> Callable[P, R]:
     """Without numpy's warnings of overflow and NaN: here both have a meaning."""
@@ -49,6 +52,8 @@ class IntervalArithmetic:
         >>> arithmetic.log(x).low.tolist()
         [-inf, 0.0]
     """
+
+    power = staticmethod(power)
 
     @staticmethod
     def constant(value: Fraction) -> Interval:
@@ -139,12 +144,12 @@ class IntervalArithmetic:
             return Interval(np.ones_like(a.low), np.ones_like(a.low)).unless(a.undefined)
         if exponent % 2 == 0 or a.nonnegative:
             size = cls.abs(a)
-            low = power(size.low, exponent, up=False)
-            high = power(size.high, exponent, up=True)
+            low = cls.power(size.low, exponent, up=False)
+            high = cls.power(size.high, exponent, up=True)
             return Interval(low, high).unless(a.undefined)
         left, right = np.abs(a.low), np.abs(a.high)
-        low, low_far = (power(left, exponent, up=up) for up in (False, True))
-        high_near, high = (power(right, exponent, up=up) for up in (False, True))
+        low, low_far = (cls.power(left, exponent, up=up) for up in (False, True))
+        high_near, high = (cls.power(right, exponent, up=up) for up in (False, True))
         low = np.where(a.low < 0.0, -low_far, low)
         return Interval(low, np.where(a.high < 0.0, -high_near, high))
 
@@ -176,6 +181,19 @@ class IntervalArithmetic:
         """The hyperbolic tangent."""
         low, high = elementary.tanh_bounds(a.low)[0], elementary.tanh_bounds(a.high)[1]
         return Interval(low, high).unless(a.undefined)
+
+    @staticmethod
+    @_quiet
+    def xlogx(a: Interval) -> Interval:
+        """a log a, which is 0 at 0; [-inf, inf] where a < 0 is possible.
+
+        It decreases up to 1/e, where it is -1/e, and increases from there.
+        """
+        ends = [elementary.xlogx_bounds(end) for end in (a.low, a.high)]
+        least = (a.low <= LEAST_PLACE[1]) & (a.high >= LEAST_PLACE[0])
+        low = np.where(least, -LEAST_PLACE[1], np.minimum(ends[0][0], ends[1][0]))
+        high = np.maximum(ends[0][1], ends[1][1])
+        return Interval(low, high).unless(~(a.low >= 0.0)).unless(a.undefined)
 
     @staticmethod
     @_quiet

@@ -11,6 +11,8 @@ each second partial derivative (a curve). Slopes follow `derivative`; curves fol
         g'     k a^(k-1)          exp    1 / a     1 / (2 sqrt a)    1 - tanh^2     cos
         g''    k (k-1) a^(k-2)    exp    -1 / a^2  -g' / (2 a)       -2 tanh g'     -sin
 
+    and (a log a)' = 1 + log a, (a log a)'' = 1 / a
+
     |a|, min(a, b), max(a, b): the curves of the branch that the box decides *strictly*
     (a > 0, a < b, by 2^-1000 at least); else nothing is known of them.
     where(c, a, b): the curves of the branch that the box decides; else nothing is known.
@@ -218,6 +220,12 @@ class TwiceDifferentiated:
         inverse = self._on.div(self._one, a.value)
         first = self._jets.log(a.first)
         return self._chain(first, inverse, lambda: self._on.neg(self._square(inverse)), a)
+
+    def xlogx(self, a: SecondJet) -> SecondJet:
+        """a log a."""
+        factor = self._on.add(self._one, self._on.log(a.value))
+        inverse = self._on.div(self._one, a.value)
+        return self._chain(self._jets.xlogx(a.first), factor, lambda: inverse, a)
 
     def _square(self, a: Any) -> Any:
         return self._on.pow(a, 2)

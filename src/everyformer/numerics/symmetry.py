@@ -224,7 +224,7 @@ class _Forms:
         return self._form(("where", c, a, b), defined=defined)
 
     def _unary(self, op: str, a: int) -> int:
-        defined = self._defined[a] and op not in {"log", "sqrt"}
+        defined = self._defined[a] and op not in {"log", "sqrt", "xlogx"}
         if op not in {"abs", "cos", "sin", "tanh"}:
             return self._form((op, a), defined=defined)
         q, _ = self._monic(a)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from everyformer.errors import PatternError
+from everyformer.numerics.limits import check_limit
 from everyformer.papers import YUN2020B, implements
 from everyformer.patterns.no_path import obstacle
 from everyformer.patterns.part import whole_numbers
@@ -52,7 +53,9 @@ def hamiltonian_path(
 
     Raises:
         PatternError: If the path given is none, with its first broken edge.
+        InputError: If the limit is not a number of seconds.
     """
+    check_limit("time_limit", time_limit, "seconds", zero=True)
     n, rows = pattern.n, union_rows(pattern)
     if path is not None:
         given = whole_numbers("gamma", path)

@@ -16,26 +16,32 @@ import numpy as np
 from jaxtyping import Bool, Int32
 
 from everyformer.errors import PatternError
+from everyformer.numerics.limits import shown
 from everyformer.patterns.rows import Rows
+
+LARGEST = 2**31
+"""Tokens are numbered by int32."""
 
 MOST_MASK_ENTRIES = 2**28
 """Entries of a boolean mask that is still made: 256 MiB."""
 
 
 def check_whole(what: str, least: int, **sizes: int) -> None:
-    """Refuse sizes that are no whole numbers, or smaller than `least`.
+    """Refuse sizes that are no whole numbers, smaller than `least`, or beyond int32.
 
     Raises:
         PatternError: With all of them.
     """
     wrong = [
-        f"{name}={size!r}"
+        f"{name}={shown(size)}"
         for name, size in sizes.items()
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < least
+        if isinstance(size, bool)
+        or not isinstance(size, int | np.integer)
+        or not least <= size < LARGEST
     ]
     if wrong:
         msg = f"{what} with {', '.join(wrong)}: whole numbers"
-        raise PatternError(f"{msg} of at least {least} are needed.")
+        raise PatternError(f"{msg} of at least {least} and below 2^31 are needed.")
 
 
 def whole_numbers(what: str, tokens: Iterable[Any]) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
+from everyformer.numerics.limits import check_limit
 from everyformer.papers import YUN2020B, implements
 from everyformer.patterns.pattern import Pattern
 from everyformer.patterns.rows import Rows
@@ -53,7 +54,11 @@ def receptive_fields(pattern: Pattern, time_limit: float = 10.0) -> Fields:
         pattern: The patterns.
         time_limit: Seconds after which s is left open; whether it exists never is. Beyond
             n = 131,072 it is not counted: the sets would fill the memory.
+
+    Raises:
+        InputError: If the limit is not a number of seconds.
     """
+    check_limit("time_limit", time_limit, "seconds", zero=True)
     deadline = monotonic() + time_limit
     counted = pattern.n**2 <= MOST_BITS
     hops = count_hops(pattern, FEW, deadline) if counted else None

@@ -10,7 +10,11 @@ from math import comb
 import numpy as np
 
 from everyformer.errors import GridError, TargetError
+from everyformer.numerics.limits import shown
 from everyformer.numerics.rationals import is_power_of_two
+
+MAX_CELLS = 2**62
+"""Cells per axis that int64 can number."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +104,11 @@ class Grid:
         if isinstance(self.cells, np.integer):
             object.__setattr__(self, "cells", int(self.cells))
         K = self.cells
-        if isinstance(K, bool) or not isinstance(K, int) or K < 2:
+        if isinstance(K, bool) or not isinstance(K, int) or not 2 <= K <= MAX_CELLS:
             msg = (
-                f"grid={K!r} does not divide the domain into whole cells: it must be an "
-                "integer >= 2, the number K = 1/delta of cells per axis."
+                f"grid={shown(K)} does not divide the domain into whole cells: it must be "
+                "an integer >= 2, and at most 2^62, the number K = 1/delta of cells per "
+                "axis."
             )
             raise GridError(msg)
 

@@ -13,11 +13,15 @@ import numpy as np
 
 from everyformer.errors import TargetError
 from everyformer.numerics.expression import Expression
+from everyformer.numerics.limits import shown
 from everyformer.targets.box import Box
 from everyformer.targets.trace import trace as record
 
 EVALUATION_CHUNK = 1 << 16
 """Sequences handed to the user's function in one call."""
+
+MAX_SIZE = 2**20
+"""The most tokens, and the most numbers in one, that a file of a network may name."""
 
 
 @dataclass(frozen=True, init=False)
@@ -87,14 +91,16 @@ class Target:
         """
         wrong: list[str] = []
         for label, size in (("seq_len", seq_len), ("d_model", d_model)):
-            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-                wrong.append(f"{label}={size!r} is not an integer >= 1")
+            if type(size) is bool or not isinstance(size, int) or size < 1:
+                wrong.append(f"{label}={shown(size)} is not an integer >= 1")
+            elif size > MAX_SIZE:
+                wrong.append(f"{label}={shown(size)} is more than {MAX_SIZE:,}")
         if not callable(function):
             wrong.append(f"function={function!r} cannot be called")
         if lipschitz is not None and modulus is not None:
             wrong.append("lipschitz and modulus are both given; one of them is enough")
         if lipschitz is not None and not _is_size(lipschitz):
-            wrong.append(f"lipschitz={_shown(lipschitz)} is not a finite number >= 0")
+            wrong.append(f"lipschitz={shown(lipschitz)} is not a finite number >= 0")
         if modulus is not None and not callable(modulus):
             wrong.append(f"modulus={modulus!r} cannot be called")
         if wrong:
@@ -212,7 +218,7 @@ class Target:
             raise TargetError(msg) from error
         if not _is_size(value):
             msg = (
-                f"The modulus of {self.name} returned {_shown(value)} at radius "
+                f"The modulus of {self.name} returned {shown(value)} at radius "
                 f"{float(radius):g}. It must be a finite number >= 0."
             )
             raise TargetError(msg)
@@ -224,12 +230,3 @@ def _is_size(value: object) -> bool:
     if not isinstance(value, Real) or isinstance(value, bool):
         return False
     return bool(0 <= value <= sys.float_info.max)  # pyright: ignore[reportOperatorIssue]
-
-
-def _shown(value: object) -> str:
-    """A value in a message; Python refuses to write integers of thousands of digits."""
-    if isinstance(value, int | Fraction):
-        bits = max(value.numerator.bit_length(), value.denominator.bit_length())
-        if bits > 1100:
-            return f"<a number of {bits:,} bits>"
-    return repr(value)

@@ -39,6 +39,8 @@ class Facts:
         silent: True where an entry is 0 for certain; None where this is not known.
         least: A lower bound of all entries.
         value: The tensor itself, if it depends on neither x nor theta.
+        kinds: Numbers that are equal only where entries are, for all theta, if it does not
+            depend on x; None where this is not known, or not asked for (`mirror`).
     """
 
     shape: Shape
@@ -56,6 +58,7 @@ class Facts:
     least: float = -math.inf
     hidden: torch.Tensor | None = None
     silent: torch.Tensor | None = None
+    kinds: torch.Tensor | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """What follows from other fields.

@@ -20,8 +20,10 @@ from everyformer.checks.following.facts import (
     weight,
 )
 from everyformer.checks.following.hearing import receptive_fields
+from everyformer.checks.following.honesty import dishonesty
+from everyformer.checks.following.mirror import Kinds, with_mirror_images
 from everyformer.checks.following.operations import apply
-from everyformer.checks.following.registry import tensors_of
+from everyformer.checks.following.registry import by_position, tensors_of
 
 KEPT = (
     "scaled_dot_product_attention.default",
@@ -43,10 +45,12 @@ class Followed:
     Attributes:
         output: Facts of its output, or None if it could not be followed.
         obstacle: Why it could not be followed; "" if it could.
+        mirrored: Whether reversing the tokens reverses the output, for all weights.
     """
 
     output: Facts | None
     obstacle: str = ""
+    mirrored: bool = False
 
     @property
     def receptive_fields(self) -> torch.Tensor | None:
@@ -87,7 +91,9 @@ def follow(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch.export warns of its own workings
             program = _export(Calling(module, call), x)
-            return Walk(program).run()
+            found = Walk(program).run()
+            again = found.output and Walk(program, Kinds()).run().output
+            return replace(found, mirrored=bool(again and again.moves == frozenset({1})))
     except Exception as error:
         first = (str(error).strip().splitlines() or [""])[0]
         return Followed(None, obstacle=f"export: {type(error).__name__}: {first[:200]}")
@@ -108,6 +114,9 @@ def _export(module: nn.Module, x: torch.Tensor) -> ExportedProgram:
             found, wanted = again(probe.clone()), module(probe.clone())
         if not torch.allclose(found, wanted, rtol=1e-6, atol=1e-9, equal_nan=True):
             raise ValueError("the exported operations compute something else")
+    why = dishonesty(module, again, wave)
+    if why:
+        raise ValueError(why)
     return taken_apart(program)
 
 
@@ -121,11 +130,15 @@ def taken_apart(program: ExportedProgram) -> ExportedProgram:
 
 
 class Walk:
-    """Facts of every node of an exported program, in order."""
+    """Facts of every node of an exported program, in order.
 
-    def __init__(self, program: ExportedProgram) -> None:
+    With `kinds`, `moves` is about the reversal of the tokens instead of all permutations.
+    """
+
+    def __init__(self, program: ExportedProgram, kinds: Kinds | None = None) -> None:
         """Facts are found by `run`, under the names of the nodes."""
         self.program = program
+        self.kinds = kinds
         self.facts: dict[str, Any] = {}
 
     def run(self) -> Followed:
@@ -133,7 +146,8 @@ class Walk:
         inputs = {spec.arg.name: spec for spec in self.program.graph_signature.input_specs}
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
-                self.facts[node.name] = self._input(node, inputs[node.name])
+                found = self._input(node, inputs[node.name])
+                self.facts[node.name] = self._with_kinds(found, None, (), {})
             elif node.op == "call_function":
                 self.facts[node.name] = self._call(node)
             elif node.op == "output":
@@ -172,12 +186,27 @@ class Walk:
         shape = tuple(int(size) for size in result.shape)
         known = all(fact.value is not None for fact in inputs)
         if known and result.numel() <= LARGEST_CONSTANT and _is_function(node.target):
-            return constant(node.target(*_values(args), **_values(kwargs)))
+            found = constant(node.target(*_values(args), **_values(kwargs)))
+            return self._with_kinds(found, node.target, args, kwargs)
+        given, named = args, kwargs
+        if self.kinds is not None and getattr(node.target, "namespace", "") == "aten":
+            given, named = by_position(node.target, args, kwargs)
+            given = with_mirror_images(node.target, given, shape)
         try:
-            found = apply(node.target, args, kwargs, shape)
+            found = apply(node.target, given, named, shape)
         except TypeError:  # an overload with other arguments
             found = unknown(shape, inputs)
-        return _careful(found, result)
+        return self._with_kinds(_careful(found, result), node.target, args, kwargs)
+
+    def _with_kinds(self, fact: Any, op: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """The same facts, with the kinds of a tensor that does not depend on the tokens."""
+        if self.kinds is None or not isinstance(fact, Facts) or fact.depends:
+            return fact
+        if fact.value is not None:
+            return replace(fact, kinds=self.kinds.of_constant(fact.value))
+        if op is None:
+            return replace(fact, kinds=self.kinds.of_weight(fact.shape))
+        return replace(fact, kinds=self.kinds.of_result(op, args, kwargs, fact.shape))
 
     def _several(self, op: Any, args: Any, kwargs: Any, inputs: Any, result: Any) -> Any:
         if not isinstance(result, (list, tuple)):

@@ -8,6 +8,7 @@ from everyformer.checks.rules import (
     equal_tokens,
     permutations,
     position_aware,
+    reversal,
     right_stochastic,
     tokens_apart,
     zero_to_zero,
@@ -24,6 +25,7 @@ RULES: tuple[Rule, ...] = (
     zero_to_zero.RULE,
     contextual_gap.RULE,
     tokens_apart.RULE,
+    reversal.RULE,
 )
 
 

@@ -59,8 +59,10 @@ def least_distance(points: np.ndarray) -> float:
 
     Points are sorted by the coordinate that varies most; pairs s places apart differ in it
     by more and more as s grows, so the search ends when all do by more than the least
-    distance so far.
+    distance so far. Points that are not numbers are told apart from nothing: 0.
     """
+    if not np.isfinite(points).all():
+        return 0.0
     widest = int(np.argmax(np.ptp(points, axis=0)))
     points = points[np.argsort(points[:, widest], kind="stable")]
     least = np.inf

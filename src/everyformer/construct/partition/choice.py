@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NoReturn
 
+import numpy as np
+
 from everyformer.certify.bound import Bound
 from everyformer.certify.lattice import Partition as Lattice
 from everyformer.certify.lattice import clipped
@@ -30,7 +32,10 @@ from everyformer.certify.partition import (
     named,
     rounding,
 )
+from everyformer.certify.partition_direct import refined_distance
+from everyformer.certify.partition_estimate import distance_sampled
 from everyformer.certify.partition_local import all_cell_bounds, distance_bound
+from everyformer.certify.partition_samples import fine_parts
 from everyformer.certify.theta import lattice_constants
 from everyformer.errors import CertificateError, ToleranceError
 from everyformer.numerics.expression import Expression
@@ -77,8 +82,8 @@ class Choice:
 class TracedBounds:
     """Bounds of d_p(f, g) for a traced f, for one lattice after the other.
 
-    Where f or its slopes are not known to be finite out to the margin, f after clipping to
-    the box takes its place. The enclosures of f depend on K and m, not on D; those of the
+    Where f is not known to be finite out to the margin, f after clipping to the box takes
+    its place. The enclosures of f depend on K and m, not on D; those of the
     last lattice are kept.
 
     Args:
@@ -92,11 +97,12 @@ class TracedBounds:
     ) -> None:
         """Keep what was given."""
         self._expression, self._p, self._run = expression, p, run
-        self._last: tuple[tuple[Grid, int, int], tuple[LatticeField, bool]] | None = None
+        self._last: tuple[object, tuple[LatticeField, bool]] | None = None
 
     def field(self, lattice: Lattice, boxes: int = BOXES) -> tuple[LatticeField, bool]:
         """f, its slopes and curves on the cells of a lattice, and whether f is clipped."""
-        key = (lattice.grid, lattice.margin, parts_of(lattice, boxes))
+        parts = parts_of(lattice, boxes)
+        key = (lattice.grid, lattice.margin, parts, fine_parts(lattice, parts, boxes))
         if self._last is None or self._last[0] != key:
             self._last = key, field_or_clipped(self._expression, lattice, boxes)
         return self._last[1]
@@ -105,27 +111,45 @@ class TracedBounds:
         """The bounds, as trees.
 
         Raises:
-            CertificateError: If f or its slopes are not known to be finite.
+            CertificateError: If f is not known to be finite, or has no bound on a cell.
         """
         field, _ = self.field(lattices[0], boxes)
-        return [
-            planned_bound(
-                lattice,
-                distance_bound(bounds, lattice, self._p),
-                field.largest,
-                self._p,
-                run=self._run,
-            )
-            for lattice, bounds in zip(
-                lattices, all_cell_bounds(field, lattices), strict=True
-            )
-        ]
+        pairs = zip(lattices, all_cell_bounds(field, lattices), strict=True)
+        return [self._refined(field, lattice, bounds) for lattice, bounds in pairs]
+
+    def choices(self, lattices: Sequence[Lattice], boxes: int = BOXES) -> list["Choice"]:
+        """Bounds for lattices that have one, the sharpest for the one that seems best.
+
+        Which one that is, is sampled. The others have bounds by slopes and curves alone.
+
+        Raises:
+            CertificateError: If f is not known to be finite, or has no bound on a cell.
+        """
+        field, _ = self.field(lattices[0], boxes)
+        found = all_cell_bounds(field, lattices)
+        best = 0
+        if field.samples is not None and len(lattices) > 1:
+            sampled = [distance_sampled(field.samples, one, self._p) for one in lattices]
+            best = sampled.index(min(sampled))
+        result = [Choice(lattices[best], self._refined(field, lattices[best], found[best]))]
+        for lattice, bounds in zip(lattices, found, strict=True):
+            if lattice != lattices[best] and np.isfinite(bounds).all():
+                plain = distance_bound(bounds, lattice, self._p)
+                result.append(Choice(lattice, self._planned(field, lattice, plain)))
+        return result
+
+    def _refined(self, field: LatticeField, lattice: Lattice, bounds: np.ndarray) -> Bound:
+        real = refined_distance(bounds, field, lattice, self._p)
+        return self._planned(field, lattice, real)
+
+    def _planned(self, field: LatticeField, lattice: Lattice, real: Bound) -> Bound:
+        return planned_bound(lattice, real, field.largest, self._p, run=self._run)
 
 
 def field_or_clipped(
     expression: Expression, lattice: Lattice, boxes: int = BOXES
 ) -> tuple[LatticeField, bool]:
-    """f on the cells of a lattice; clipped to the box, if it is not finite on the margin.
+    """f on the cells of a lattice; clipped to the box, if not known to be finite there.
 
     Returns:
         The enclosures, and whether f was clipped.
@@ -165,6 +189,10 @@ class DeclaredBounds:
         """The bounds, as trees; nothing is enclosed."""
         return [self._bound(lattice) for lattice in lattices]
 
+    def choices(self, lattices: Sequence[Lattice], boxes: int = BOXES) -> list[Choice]:
+        """All of them."""
+        return [Choice(lattice, self._bound(lattice)) for lattice in lattices]
+
     def _bound(self, lattice: Lattice) -> Bound:
         if self._lipschitz is not None:
             sup = from_lipschitz(lattice, self._lipschitz)
@@ -197,6 +225,7 @@ def choose(
     box: Box,
     tol: int | float | Fraction,
     *,
+    choices: Callable[[Sequence[Lattice], int], list[Choice]] | None = None,
     decays: Sequence[Fraction] = DECAYS,
     margins: Sequence[int] = MARGINS,
     max_anchors: int = MAX_ANCHORS,
@@ -208,6 +237,7 @@ def choose(
         seq_len: n.
         box: The domain of a token.
         tol: Allowed for the bound.
+        choices: The same for some of the lattices, in less time, such as its `choices`.
         decays: Values of D to try.
         margins: Margins m to try.
         max_anchors: More are not allowed.
@@ -216,7 +246,12 @@ def choose(
         ToleranceError: If no lattice with so few anchors meets the tolerance.
         CertificateError: If the target has no bound at all.
     """
-    search = _Search(prove, seq_len, box, Fraction(tol), decays, max_anchors)
+
+    def proved(lattices: Sequence[Lattice], boxes: int) -> list[Choice]:
+        pairs = zip(lattices, prove(lattices, boxes), strict=True)
+        return [Choice(*pair) for pair in pairs]
+
+    search = _Search(choices or proved, seq_len, box, Fraction(tol), decays, max_anchors)
     found: tuple[int, int] | None = None
     widest = max(margins)
     for m in margins:
@@ -237,14 +272,15 @@ class _Search:
 
     def __init__(
         self,
-        prove: Prove,
+        choices: Callable[[Sequence[Lattice], int], list[Choice]],
         seq_len: int,
         box: Box,
         tol: Fraction,
         decays: Sequence[Fraction],
         max_anchors: int,
     ) -> None:
-        self.prove, self.seq_len, self.box, self.tol = prove, seq_len, box, tol
+        self.choices = choices
+        self.seq_len, self.box, self.tol = seq_len, box, tol
         self.decays, self.max_anchors = decays, max_anchors
         self.best: Choice | None = None
         self.met: Choice | None = None
@@ -286,7 +322,7 @@ class _Search:
         return own.b <= ideal.b * ALIKE and own.m2 <= ideal.m2 * ALIKE
 
     def tried(self, K: int, margin: int, boxes: int) -> list[Choice]:
-        """Every D for a grid and a margin."""
+        """Values of D for a grid and a margin."""
         grid = Grid(K, self.seq_len, self.box)
         usable = [D for D in self.decays if (margin + 1) ** 2 * D >= 1]
         if self.best is not None and grid.sequences > MANY_CELLS:
@@ -294,9 +330,7 @@ class _Search:
             usable = [E for E in usable if D / 2 <= E <= 3 * D / 2]
         if not usable:
             return []
-        lattices = [Lattice(grid, D, margin) for D in usable]
-        bounds = self.prove(lattices, boxes)
-        return [Choice(*pair) for pair in zip(lattices, bounds, strict=True)]
+        return self.choices([Lattice(grid, D, margin) for D in usable], boxes)
 
     def excess(self, K: int, margin: int) -> float:
         """The bound of the best D over the tolerance; infinite where there is none."""

@@ -28,7 +28,6 @@ from everyformer.construct.partition.layers import (
     partition_stages,
     read_in_out,
 )
-from everyformer.construct.problem import is_number
 from everyformer.construct.table import Table
 from everyformer.construct.table_error import TableErrors
 from everyformer.errors import CertificateError, GridError, TargetError
@@ -36,6 +35,7 @@ from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.construction import Construction
 from everyformer.model.forward import Progress, no_progress
 from everyformer.model.network import Network
+from everyformer.numerics.limits import is_positive, shown
 from everyformer.targets.box import Grid
 from everyformer.targets.target import Target
 
@@ -270,13 +270,15 @@ def _settings(decay: int | float | Fraction | None, margin: int | None) -> Setti
         GridError: If one of them is none.
     """
     if margin is not None and not (type(margin) is int and 1 <= margin <= 64):
-        msg = f"margin={margin!r} is no integer from 1 to 64. Use for example margin=2."
+        msg = (
+            f"margin={shown(margin)} is no integer from 1 to 64. Use for example margin=2."
+        )
         raise GridError(msg)
     margins = MARGINS if margin is None else (margin,)
     if decay is None:
         return DECAYS, margins
-    if not is_number(decay) or not (math.isfinite(decay) and 0 < decay <= 10**5):
-        msg = f"decay={decay!r} is no number in (0, 100000]. Use for example decay=2."
+    if not is_positive(decay) or decay > 10**5:
+        msg = f"decay={shown(decay)} is no number in (0, 100000]. Use for example decay=2."
         raise GridError(msg)
     D = Fraction(str(decay)) if isinstance(decay, float) else Fraction(decay)
     if (max(margins) + 1) ** 2 * D < 1:
@@ -342,6 +344,7 @@ def _chosen(
             target.seq_len,
             target.domain,
             tol * ROOM_TO_PROVE,
+            choices=prove.choices,
             decays=decays,
             margins=margins,
             max_anchors=max_anchors,
@@ -372,14 +375,13 @@ def _best(
     if prove is None:
         return _Found(lattices[len(lattices) // 2], None, True, traced)
     try:
-        bounds = prove(lattices, BOXES)
+        choices = prove.choices(lattices, BOXES)
     except CertificateError:
         if traced and target.modulus_of_continuity(Fraction(1)) is not None:
             return _best(target.untraced(), grid, p, settings)
         return _Found(lattices[len(lattices) // 2], None, True, traced)
-    pairs = zip(lattices, bounds, strict=True)
-    lattice, bound = min(pairs, key=lambda pair: pair[1].value)
-    return _found(prove, lattice, bound)
+    choice = min(choices, key=lambda choice: choice.bound.value)
+    return _found(prove, choice.lattice, choice.bound)
 
 
 def _found(prove: TracedBounds | DeclaredBounds, lattice: Lattice, bound: Bound) -> _Found:

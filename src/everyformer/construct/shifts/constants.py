@@ -4,20 +4,27 @@ Every id, threshold and shift of the construction is a multiple of delta (or of 
 all of them are integers here. The letters are the paper's: see docs/notation.md.
 """
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Literal
 
 from everyformer.construct.sizes import Sizes
 from everyformer.model.architecture import AttentionKind
-from everyformer.model.construction import Theorem
 from everyformer.papers import LUO2022, YUN2020, Paper, implements
+
+Theorem = Literal["Theorem 1", "Theorem 2", "Theorem 3"]
+"""1: of Yun et al. 2020b. 2 and 3: of Yun et al. 2020 (3: Luo et al. 2022 too)."""
 
 RAMP_WIDTH = Fraction(1, 2**30)
 """Width of the quantiser's ramps, in box widths."""
 
 EDGE_GUARD = Fraction(1, 2**40)
 """By how much inputs are lifted, in box widths; far below a ramp, far above 2^-52."""
+
+WIDE_BITS = 16
+"""A box at least 2^16 wide is read in by steps; below, a rounding is far below a ramp."""
 
 FLOAT64_BITS = 53
 WINDOW_BITS = 2
@@ -197,6 +204,21 @@ class Constants(Sizes):
         """
         as_printed = self.positional and self.spacing == self.K and self.grid.box.is_unit
         return EDGE_GUARD if self.softened and not as_printed else Fraction(0)
+
+    @property
+    def divisions(self) -> tuple[int, ...]:
+        """How often each coordinate of a wide box is divided by 16 while it is read in.
+
+        A layer adds to its input, of the box's size w, and so rounds by 2^-53 w. If it maps
+        [0, w] to [0, 1] at once, that error stays as it is: 1e-4 for w = 1e12. A layer that
+        divides by 16 rounds by 2^-49 of its result, and divides all earlier errors too. So
+        a first layer maps [0, w] to [0, 16^h], 16^h <= w, and h layers divide.
+        """
+        widths = self.grid.box.widths
+        if not self.softened or self.grid.box.is_unit:
+            return (0,) * self.d
+        bits = (math.floor(width).bit_length() - 1 for width in widths)
+        return tuple(b // 4 if b >= WIDE_BITS else 0 for b in bits)
 
     @property
     def lifted_by_positions(self) -> Fraction:

@@ -24,6 +24,7 @@ from everyformer.errors import GridError
 from everyformer.model.architecture import ArchitectureSpec, AttentionKind
 from everyformer.model.forward import Progress, no_progress
 from everyformer.model.network import Network
+from everyformer.numerics.limits import shown
 from everyformer.targets.box import Grid
 from everyformer.targets.target import Target
 
@@ -177,8 +178,8 @@ def plan_shifts(
         raise GridError(msg)
     if spacing not in (None, grid, grid + 1):
         msg = (
-            f"spacing={spacing!r} is not {grid} (the paper's positions) nor {grid + 1} "
-            "(with an empty cell between positions, the default)."
+            f"spacing={shown(spacing)} is not {grid} (the paper's positions) nor "
+            f"{grid + 1} (with an empty cell between positions, the default)."
         )
         raise GridError(msg)
     c = Constants(
@@ -225,7 +226,8 @@ def count_stages(c: Constants) -> Iterator[StageCount]:
         second = 1 + (2 * n - 1) + d if c.lifted_by_positions else 0
         yield StageCount("position layer", 1, True, 1 + (n - 1) + d + second, "positions")
     if not c.grid.box.is_unit:
-        yield StageCount("read in", d, False, layer(4, 1, 1, 4) + 1 if soft else 3)
+        layers = d + sum(c.divisions)
+        yield StageCount("read in", layers, False, layer(4, 1, 1, 4) + 1 if soft else 3)
     if not c.positional:
         yield StageCount("out of range", d, True, layer(4, 1, 1, 4) + 1 if soft else 2)
     cells = n * c.K if c.positional else c.K

@@ -28,24 +28,35 @@ def positional_encoding(c: Constants, kind: NumberKind) -> np.ndarray:
 def read_in(c: Constants, kind: NumberKind) -> Step:
     """Map the user's box to [0, 1]^d, one layer for each coordinate.
 
-        z_i += phi(z_i - low_i),   phi(t) = -low_i            for t < 0,
-                                   (1/w_i - 1) t - low_i      for t >= 0
+        z_i += phi(z_i - low_i),   phi(t) = -low_i                     for t < 0,
+                                   (16^h/w_i - 1) t - low_i    for t >= 0
+        z_i -= 15/16 ReLU(z_i),    h times, for wide boxes (see `Constants.divisions`)
 
     In Phi: the first piece is constant. A token below the box stays below 0. In float64 the
     result is lifted by the guard.
     """
     box = c.grid.box
-    lows = [Fraction(low) for low in box.lows]
-    slopes = [[[0, 1 / width - 1, 1 / width - 1]] for width in box.widths]
+    rows: list[int] = []
+    starts: list[Fraction] = []
+    slopes: list[Fraction] = []
+    lifts: list[Fraction] = []
+    for i, (end, width, h) in enumerate(
+        zip(box.lows, box.widths, c.divisions, strict=True)
+    ):
+        low = Fraction(end)
+        rows += [i] * (h + 1)
+        starts += [-low] + [Fraction(0)] * h
+        slopes += [16**h / width - 1] + [Fraction(-15, 16)] * h
+        lifts += [c.guard * 16**h - low] + [Fraction(0)] * h
+    layers = len(rows)
     phi = PiecewiseLinear(
-        breaks=np.broadcast_to(kind.array([0, 1]), (c.d, 1, 2)),
-        closed=np.zeros((c.d, 1, 2), dtype=bool),
-        slopes=kind.array(slopes),
-        intercepts=kind.array([[[c.guard - low] * 3] for low in lows]),
+        breaks=np.broadcast_to(kind.array([0, 1]), (layers, 1, 2)),
+        closed=np.zeros((layers, 1, 2), dtype=bool),
+        slopes=kind.array([[[0, slope, slope]] for slope in slopes]),
+        intercepts=kind.array([[[lift] * 3] for lift in lifts]),
     )
-    e = units(kind, c.d)
-    starts = kind.array([-low for low in lows])
-    stack = phi_layers(kind, W_1=e, b_1=starts, W_2=e, phi=phi)
+    e = units(kind, c.d)[rows]
+    stack = phi_layers(kind, W_1=e, b_1=kind.array(starts), W_2=e, phi=phi)
     return Step(Stage("read in", OWN, feed_forward=stack))
 
 

@@ -146,7 +146,7 @@ class SparseConstants(Constants):
     @property
     def blocks_before(self) -> int:
         """Blocks in front of the attention: the quantiser, and the read-in of a box."""
-        read_in = 0 if self.grid.box.is_unit else self.d
+        read_in = 0 if self.grid.box.is_unit else self.d + sum(self.divisions)
         return self.d * self.n * self.K + read_in
 
     @property

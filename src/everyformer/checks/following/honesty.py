@@ -1,0 +1,112 @@
+"""Whether a module does, when it is run, what it did when it was exported.
+
+An export sees one run on tensors without numbers. A module can ask whether it is exported,
+or catch the error of an export that it stops, and then do something else with numbers. So
+it is run once more with numbers: it may not read any off a tensor that depends on its input
+(what it does could depend on them), and must call the operations that were exported.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+READING = frozenset(
+    ["item", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index__",
+     "__complex__", "__array__", "__contains__", "data_ptr", "untyped_storage", "storage",
+     "__dlpack__", "equal", "allclose", "is_nonzero", "_local_scalar_dense"]
+)  # fmt: skip
+"""Methods and functions that make of a tensor something that Python can decide by."""
+
+SILENT = frozenset(
+    ["alias", "detach", "detach_", "clone", "lift_fresh", "lift_fresh_copy", "_to_copy",
+     "view", "_unsafe_view", "reshape", "expand", "t", "transpose", "permute", "unsqueeze",
+     "squeeze", "contiguous", "_assert_tensor_metadata", "_assert_async", "empty",
+     "empty_like", "arange", "scalar_tensor", "ones", "zeros", "full", "slice", "select"]
+)  # fmt: skip
+"""Operations that change no numbers, or make some of nothing."""
+
+
+class _Reading(TorchFunctionMode):
+    """Notes what is read off tensors that are made of an input."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        super().__init__()
+        self.made = {id(x): x}  # kept alive, so that their ids stay their own
+        self.read = ""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        held = [y for y in tree_leaves((args, kwargs)) if isinstance(y, torch.Tensor)]
+        made = any(id(y) in self.made for y in held)
+        name = getattr(func, "__name__", "")
+        if made and name in READING:
+            self.read = self.read or name
+        found = func(*args, **kwargs)
+        if made:
+            self.made |= {
+                id(y): y for y in tree_leaves(found) if isinstance(y, torch.Tensor)
+            }
+        return found
+
+
+class _Operations(TorchDispatchMode):
+    """Counts operations that change numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called = Counter[str]()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name = func.__name__.split(".")[0].rstrip("_")
+        if name not in SILENT:
+            self.called[name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def _without_fast_paths() -> Generator[None]:
+    """Modules of torch run fused kernels where no gradients are wanted; exports do not."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+Map = Callable[[torch.Tensor], torch.Tensor]
+
+
+def dishonesty(module: Map, exported: Map, x: torch.Tensor) -> str:
+    """Why an export is not to be believed; "" if nothing speaks against it.
+
+    Args:
+        module: What was exported.
+        exported: What came of it.
+        x: An input.
+    """
+    with _without_fast_paths(), torch.no_grad():
+        given = x.clone()
+        with _Reading(given) as reading:
+            module(given)
+        if reading.read:
+            return f"it reads numbers off its input ({reading.read}), and may go by them"
+        counts: list[Counter[str]] = []
+        for run in (module, exported):
+            with _Operations() as operations:
+                run(x.clone())
+            counts.append(operations.called)
+    more = counts[0] - counts[1]
+    if more:
+        return f"it calls {min(more)}, which was not exported"
+    return ""

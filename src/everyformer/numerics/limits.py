@@ -1,0 +1,74 @@
+"""Numbers that users set as limits: bytes, seconds."""
+
+import sys
+from fractions import Fraction
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from everyformer.errors import InputError
+
+
+def is_number(value: object) -> bool:
+    """Whether this is a real number of Python or numpy; texts and truth values are not."""
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+
+
+def is_positive(value: object) -> bool:
+    """Whether this is a number > 0 up to the largest of float64.
+
+    Example:
+        >>> is_positive(0.5), is_positive(np.float32(0.5)), is_positive(True)
+        (True, True, False)
+        >>> is_positive(float("nan")), is_positive(10**400)
+        (False, False)
+    """
+    number: Any = value.item() if isinstance(value, np.generic) else value
+    return is_number(number) and bool(0 < number <= sys.float_info.max)
+
+
+def check_limit(name: str, value: object, unit: str, *, zero: bool = False) -> None:
+    """Refuse what cannot be a limit; NaN would be one that nothing exceeds.
+
+    Args:
+        name: What the user calls it.
+        value: What was given.
+        unit: What it counts, "bytes" or "seconds".
+        zero: Whether 0 is one.
+
+    Raises:
+        InputError: If it is not a number, negative or not finite.
+
+    Example:
+        >>> check_limit("max_memory", 2**30, "bytes")
+        >>> check_limit("max_memory", "1", "bytes")
+        Traceback (most recent call last):
+        ...
+        everyformer.errors.InputError: max_memory='1' is not a positive, finite number of
+        bytes. Give one such as max_memory=1000000000.
+    """
+    number = value.item() if isinstance(value, np.generic) else value
+    if isinstance(number, int | float) and is_positive(number):
+        return
+    if zero and is_number(number) and number == 0:
+        return
+    kind = "non-negative" if zero else "positive"
+    example = 10**9 if unit == "bytes" else 60
+    msg = f"{name}={shown(value)} is not a {kind}, finite number of {unit}. Give one"
+    raise InputError(f"{msg} such as {name}={example}.")
+
+
+def shown(value: object) -> str:
+    """A value in a message; Python refuses to write integers of thousands of digits.
+
+    Example:
+        >>> shown(2.5), shown(10**5000)
+        ('2.5', '<a number of 16,610 bits>')
+    """
+    if isinstance(value, int | Fraction):
+        bits = max(value.numerator.bit_length(), value.denominator.bit_length())
+        if bits > 200:
+            return f"<a number of {bits:,} bits>"
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"
