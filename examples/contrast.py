@@ -5,8 +5,8 @@
 # diagonal, and yet every output depends on all pixels: Theorem 1 of Yun et al. 2020b. The
 # path through the pattern, 1 2 4 3, is found by itself. The same from the shell:
 #
-#     everyformer construct examples/contrast.py:target --grid 8 --pattern axial \
-#         --with rows=2 --with columns=2 -o out/
+#     everyformer construct examples/contrast.py:target --grid 8 --method sparse \
+#         --with pattern=axial --with rows=2 --with columns=2 -o out/
 
 # %%
 import numpy as np

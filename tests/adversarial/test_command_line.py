@@ -32,20 +32,32 @@ WRONG: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
         "--seq-len": NUMBERS,
         "--d-model": NUMBERS,
         "--method": NAMES,
-        "--pattern": NAMES,
-        "--gamma": NAMES,
         "-p": NUMBERS,
-        "--with": (*NAMES, "=", f"w={LONG}"),
+        "--with": (
+            *(*NAMES, "=", f"w={LONG}"),
+            *(f"{key}={value}" for key in ("softened", "spacing") for value in NUMBERS),
+        ),
     },
-    ("plan", "sort", "--grid", "2", "--method", "partition"): {
-        "--decay": NUMBERS,
-        "--margin": NUMBERS,
+    ("plan", *SMALL, "--method", "sparse"): {
+        "--with": tuple(f"pattern={name}" for name in (*NAMES, *FILES, "x.npy", ",")),
+    },
+    ("plan", *SMALL, "-n", "4", "--method", "sparse", "--with=pattern=bigbird"): {
+        "--with": tuple(
+            f"{key}={value}"
+            for key in ("gamma", "variant", "seed", "random", "a\nb", "")
+            for value in NUMBERS[:-2]
+        ),
+    },
+    ("plan", *SMALL, "--method", "partition"): {
+        "--with": tuple(
+            f"{key}={value}" for key in ("decay", "margin") for value in NUMBERS
+        ),
     },
     ("construct", *SMALL, "-o", "out", "--workers", "1"): {
         "TARGET": NAMES,
         "-o": ("latin.txt", "folder/x/y", "loop", "no/such/place", "x" * 300),
         "--max-memory": ("", "nan", "-1", "0", "1e400", "1e308", "1e-40", "10 parsecs"),
-        "--knowledge": NAMES[:2],
+        "--with": ("softened=", "softened=maybe", "positional=1", "\udcff=1"),
         "--work": ("latin.txt", "no/such/place", "loop"),
     },
     ("construct", "sort", "-o", "out", "--workers", "1"): {"--tol": NUMBERS[:-2]},
@@ -166,7 +178,8 @@ def test_wrong_input_is_refused_in_words(
         words = "".join(result.stderr.split())
         escaped = value.encode("unicode_escape").decode()
         parts = (value.strip(), value.partition(":")[0] or ":", escaped)
-        named = (*parts, option.lstrip("-"), option.lower())
+        setting = [part for part in (*value.split("=", 1), *escaped.split("=", 1)) if part]
+        named = (*parts, *setting, option.lstrip("-"), option.lower())
         short = {"".join(name.split())[:12] for name in named}
         assert any(name.replace("-", "_") in words.replace("-", "_") for name in short), (
             told

@@ -58,6 +58,7 @@ def test_the_files_hold_what_the_library_says(swap_mean_4: Path) -> None:
             "real": proved.bound.format_value(),
             "float64": proved.float64_bound.format_value(),
         },
+        "tried": [],
     }
     assert float(report["certificate"]["real"]) >= float(proved.bound.value)
 
@@ -85,13 +86,13 @@ def test_tolerance_chooses_the_grid_and_is_the_claim(everyformer: Command) -> No
 
 
 @pytest.mark.parametrize(
-    ("knowledge", "kind"),
-    [("auto", "expression"), ("expression", "expression"), ("modulus", "modulus")],
+    ("options", "kind"),
+    [((), "expression"), (("--trace",), "expression"), (("--no-trace",), "modulus")],
 )
-def test_knowledge_says_how_f_is_known(
-    knowledge: str, kind: str, everyformer: Command
+def test_trace_says_how_f_is_known(
+    options: tuple[str, ...], kind: str, everyformer: Command
 ) -> None:
-    arguments = ("construct", "sort", "--grid", 2, "--knowledge", knowledge)
+    arguments = ("construct", "sort", "--grid", 2, *options)
     output = everyformer(*arguments, "-o", "out").stdout
     assert read(Path("out/certificate.json"))["target"]["kind"] == kind
     conditional = kind == "modulus"
@@ -102,14 +103,22 @@ def test_knowledge_says_how_f_is_known(
     assert ("assumes: declared, not proved" in output) == conditional
 
 
-def test_knowledge_counts_with_a_tolerance_too(everyformer: Command) -> None:
-    arguments = ("construct", "reverse", "--tol", 0.22, "--json", "--knowledge")
-    grids = {
-        how: json.loads(everyformer(*arguments, how, "-o", how).stdout)["plan"]["grid"]
-        for how in ("expression", "modulus")
-    }
-    assert grids == {"expression": 2, "modulus": 4}
-    assert names(Path("modulus")) == DECLARED
+def test_a_trace_counts_with_a_tolerance_too(everyformer: Command) -> None:
+    arguments = ("construct", "reverse", "--tol", 0.22, "--json")
+    traced = json.loads(everyformer(*arguments, "-o", "traced").stdout)
+    declared = json.loads(everyformer(*arguments, "--no-trace", "-o", "declared").stdout)
+    assert (traced["plan"]["grid"], declared["plan"]["grid"]) == (2, 4)
+    assert (traced["tried"], len(declared["tried"])) == ([], 1)
+    assert "grid=2" in declared["tried"][0]
+    assert names(Path("declared")) == DECLARED
+
+
+def test_what_was_tried_in_vain_is_told(everyformer: Command) -> None:
+    arguments = ("construct", "reverse", "--tol", 0.22, "--no-trace", "-o", "out")
+    lines = everyformer(*arguments).stdout.splitlines()
+    assert lines[0] == "Tried before:"
+    assert lines[1].startswith("  Theorem 3 of Yun et al. 2020, grid=2, ")
+    assert read(Path("out/cost.json"))["tried"] == [lines[1].strip()]
 
 
 def test_no_certificate_is_made_where_none_is_asked_for(everyformer: Command) -> None:
@@ -163,7 +172,7 @@ def test_finished_shards_are_kept_and_used_again(
 
 
 def test_exact_network_of_a_grid_that_is_not_dyadic(everyformer: Command) -> None:
-    everyformer("construct", "sort", "--grid", 3, "--exact", "-o", "out")
+    everyformer("construct", "sort", "--grid", 3, "--with", "softened=false", "-o", "out")
     assert ef.load("out/network.safetensors").is_exact
 
 
@@ -200,6 +209,17 @@ def test_nothing_is_claimed_of_an_unknown_function(everyformer: Command) -> None
     assert "not proved: target: no modulus is declared, and no trace" in output
     assert "measured, not proved: d_2 about" in output
     assert names(Path("other")) == FILES
+
+
+def test_without_a_trace_only_declarations_count(everyformer: Command) -> None:
+    """f could be traced; without that, and without a declaration, nothing is claimed."""
+    Path("mine.py").write_text(
+        "import everyformer as ef\nplain = ef.Target(lambda x: x, 2, 1, name='plain')\n"
+    )
+    arguments = ("construct", "mine.py:plain", "--grid", 2)
+    assert "PROVED: d_2(plain, g)" in everyformer(*arguments, "-o", "traced").stdout
+    output = everyformer(*arguments, "--no-trace", "-o", "out").stdout
+    assert "UNKNOWN: nothing is claimed of d_2(plain, g)" in output
 
 
 def test_overwrite_replaces_a_folder_of_ours(
@@ -347,7 +367,7 @@ def test_a_signal_leaves_nothing(
     program = f"{heard}; from everyformer.cli.app import main; main()"
     command = [sys.executable, "-B", "-c", program, "construct", f"slow.py:{during}"]
     with subprocess.Popen(
-        [*command, "--grid", "2", "--knowledge", "modulus", "-o", "out"],
+        [*command, "--grid", "2", "--no-trace", "-o", "out"],
         cwd=tmp_path,
         env=os.environ | {"TMPDIR": str(tmp_path / "scratch")},
         stdout=subprocess.DEVNULL,
@@ -372,7 +392,7 @@ def test_a_signal_leaves_nothing(
 def test_a_urpe_network_through_all_commands(everyformer: Command) -> None:
     """construct, verify, run with every executor, inspect."""
     arguments = ("prefix_mean", "-n", 3, "--tol", 0.3, "--workers", 1)
-    output = everyformer("construct", *arguments, "--attention", "urpe", "-o", "out").stdout
+    output = everyformer("construct", *arguments, "--method", "urpe", "-o", "out").stdout
     assert "Omega_U^{2,1,4}" in output
     assert "PROVED" in output
     report = read(Path("out/cost.json"))
@@ -397,14 +417,14 @@ def test_a_urpe_network_through_all_commands(everyformer: Command) -> None:
 def test_urpe_was_asked_for_and_needs_no_excuse(everyformer: Command) -> None:
     """Who gets positions without having asked is told so; not with urpe."""
     arguments = ("centring", "-n", 3, "--tol", 0.6, "--workers", 1, "-o")
-    output = everyformer("construct", *arguments, "one", "--attention", "urpe").stdout
+    output = everyformer("construct", *arguments, "one", "--method", "urpe").stdout
     assert "Omega_U" in output
     assert "Positions were added" not in output
 
 
 @pytest.mark.parametrize("variant", ["wide", "narrow"])
 def test_averaging_attention(everyformer: Command, variant: str) -> None:
-    chosen = ("--method", "averaging", "--variant", variant)
+    chosen = ("--method", "averaging", "--with", f"variant={variant}")
     output = everyformer("construct", "reverse", "--grid", 8, "-o", "out", *chosen).stdout
     assert "PROVED: d_2(reverse, g)" in output
     assert names(Path("out")) == FILES

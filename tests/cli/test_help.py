@@ -15,6 +15,7 @@ COMMANDS = [
     "",
     "demo",
     "targets",
+    "methods",
     "plan",
     "construct",
     "run",

@@ -59,7 +59,7 @@ def test_inspect_of_equal_tokens_and_of_tokens_outside(
 
 
 def test_inspect_of_rationals_shows_fractions(everyformer: Command) -> None:
-    everyformer("construct", "sort", "--grid", 3, "--exact", "-o", "out")
+    everyformer("construct", "sort", "--grid", 3, "--with", "softened=false", "-o", "out")
     save([0.5, 0.5])
     output = everyformer("inspect", "out", "--input", "x.npy").stdout
     assert "1/3" in output

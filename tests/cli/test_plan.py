@@ -1,4 +1,5 @@
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,11 @@ import pytest
 import everyformer as ef
 
 Command = Callable[..., Any]
+
+
+def told(message: str) -> str:
+    """A message without the frame that breaks its lines."""
+    return " ".join(message.replace("│", " ").split())
 
 
 def test_plan_of_a_file(everyformer: Command, swap_mean: str) -> None:
@@ -33,24 +39,26 @@ def test_plan_sizes_have_defaults(everyformer: Command) -> None:
 
 def test_exact_and_positional_choose_the_network(everyformer: Command) -> None:
     arguments = ("plan", "centring", "--grid", 6, "--json")
-    shown = json.loads(everyformer(*arguments, "--exact", "--positional").stdout)
+    shown = json.loads(
+        everyformer(
+            *arguments, "--with", "softened=false", "--with", "positional=true"
+        ).stdout
+    )
     assert (shown["class"], shown["theorem"]) == ("modified T_P^{2,1,1}", "Theorem 3")
-    shown = json.loads(everyformer(*arguments, "--no-positional").stdout)
+    shown = json.loads(everyformer(*arguments, "--with", "positional=false").stdout)
     assert (shown["class"], shown["theorem"]) == ("T^{2,1,4}", "Theorem 2")
 
 
 def test_plan_of_urpe(everyformer: Command) -> None:
-    arguments = ("plan", "sort", "--grid", 4, "--attention", "urpe")
+    arguments = ("plan", "sort", "--grid", 4, "--method", "urpe")
     title = " ".join(everyformer(*arguments).stdout.split())
     assert title.startswith("sort: Theorem 3 of Luo et al. 2022, Omega_U^{2,1,4} n = 2")
     shown = json.loads(everyformer(*arguments, "--json").stdout)
     assert shown["stages"]["position layer"] == 1
     assert shown["refusal"] is None
     assert (shown["class"], shown["paper"]) == ("Omega_U^{2,1,4}", "Luo et al. 2022")
-    dense = json.loads(everyformer(*arguments[:-1], "dense", "--json").stdout)
+    dense = json.loads(everyformer(*arguments[:-2], "--json").stdout)
     assert (dense["class"], dense["paper"]) == ("T_P^{2,1,4}", "Yun et al. 2020")
-    wrong = everyformer(*arguments[:-1], "rpe", code=2).stderr
-    assert "--attention rpe does not exist. Choose one of dense, urpe." in wrong
 
 
 def test_plan_of_averaging_attention(everyformer: Command) -> None:
@@ -60,17 +68,12 @@ def test_plan_of_averaging_attention(everyformer: Command) -> None:
     shown = json.loads(everyformer(*arguments, "--json").stdout)
     plan = ef.plan(ef.targets.reverse(2, 1), 16, method="averaging")
     assert shown == plan.to_json() | {"refusal": None}
-    assert (shown["blocks"], shown["attention_layers"], shown["method"]) == (
-        2,
-        1,
-        "averaging",
+    assert (shown["blocks"], shown["attention_layers"]) == (2, 1)
+    assert shown["construction"] == "averaging attention with positions, wide"
+    narrow = json.loads(
+        everyformer(*arguments, "--json", "--with", "variant=narrow").stdout
     )
-    narrow = json.loads(everyformer(*arguments, "--variant", "narrow", "--json").stdout)
     assert narrow["blocks"] == 31 + 1 + 511
-    wrong = everyformer(*arguments, "--variant", "thin", code=2).stderr
-    assert "--variant thin does not exist. Choose one of wide, narrow, two-step, " in wrong
-    wrong = everyformer(*arguments[:-1], "other", code=2).stderr
-    assert "--method other does not exist" in wrong
 
 
 def test_plan_says_why_it_would_be_refused(everyformer: Command) -> None:
@@ -103,8 +106,44 @@ def test_all_methods_side_by_side(
     ]
     wrong = everyformer("plan", "reverse", "--compare", "--grid", 4, code=2).stderr
     assert "--compare needs --tol and no --grid" in wrong
-    assert (
-        "belong to --compare"
-        in everyformer("plan", "reverse", "--grid", 4, "--tol", 0.1, code=2).stderr
-    )
+    both = ("plan", "reverse", "--grid", 4, "--tol", 0.1)
+    assert "Give --grid K, or --tol EPS" in everyformer(*both, code=2).stderr
+    plotted = ("plan", "reverse", "--grid", 4, "--plot", "no.png")
+    assert "--plot belongs to --compare" in everyformer(*plotted, code=2).stderr
     assert "Give --grid K" in everyformer("plan", "reverse", code=2).stderr
+
+
+def test_a_comparison_takes_a_method_that_needs_more_input(everyformer: Command) -> None:
+    compare = ("plan", "reverse", "-n", 3, "--compare", "--tol", 0.3, "--json", "--method")
+    shown = json.loads(everyformer(*compare, "sparse", "--with", "pattern=star").stdout)
+    star = ef.SparseShifts(ef.patterns.star(3))
+    assert shown == ef.compare(ef.targets.reverse(3, 1), 0.3, also=[star]).to_json()
+    assert "sparse, star" in {one["name"] for one in shown["candidates"]}
+    plain = ef.compare(ef.targets.reverse(3, 1), 0.3).to_json()
+    assert json.loads(everyformer(*compare, "auto").stdout) == plain
+    assert json.loads(everyformer(*compare, "urpe").stdout) == plain
+    wrong = everyformer(*compare, "averaging", "--with", "variant=narrow", code=2).stderr
+    assert "--compare tries averaging with settings of its own" in told(wrong)
+
+
+def test_plan_for_a_tolerance_is_the_first_that_is_tried(everyformer: Command) -> None:
+    arguments = ("plan", "reverse", "--tol", 0.05, "--json")
+    shown = json.loads(everyformer(*arguments).stdout)
+    plan = ef.plan(ef.targets.reverse(2, 1), tol=0.05)
+    assert (plan.grid, shown) == (2, plan.to_json() | {"refusal": None})
+    assert "The first plan that `construct --tol 0.05` tries" in told(
+        everyformer(*arguments[:-1]).stdout
+    )
+    shown = json.loads(everyformer(*arguments, "--method", "partition", "-p", "inf").stdout)
+    plan = ef.plan(ef.targets.reverse(2, 1), tol=0.05, p=math.inf, method="partition")
+    assert shown == plan.to_json() | {"refusal": None}
+
+
+def test_plan_without_a_trace_knows_what_is_declared(everyformer: Command) -> None:
+    """A tolerance from the modulus alone needs a finer lattice."""
+    arguments = ("plan", "sort", "--tol", 0.1, "--method", "partition", "--json")
+    traced, declared = (
+        json.loads(everyformer(*arguments, *more).stdout)["grid"]
+        for more in ((), ("--no-trace",))
+    )
+    assert traced < declared

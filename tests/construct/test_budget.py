@@ -90,8 +90,10 @@ def test_without_a_modulus_and_a_trace_there_is_no_grid() -> None:
 
 def test_a_tolerance_out_of_reach_is_refused() -> None:
     message = (
-        r"(?s)to tol=0\.01\. Tried:\n.*Theorem 2, grid=\d+, .* parameters: bound .*\n"
-        r".*Theorem 3, grid=\d+, .* parameters: bound .*memory.*\nRaise tol"
+        r"(?s)to tol=0\.01\. Tried:\n"
+        r".*Theorem 2 of Yun et al\. 2020, grid=\d+, .* parameters: bound .*\n"
+        r".*Theorem 3 of Yun et al\. 2020, grid=\d+, .* parameters: bound .*memory.*\n"
+        r"Raise tol"
     )
     with pytest.raises(ToleranceError, match=message):
         ef.construct(centring(3, 2), tol=0.01, max_memory=1 << 22)
@@ -127,7 +129,9 @@ def test_where_theorem_2_loses_too_much_theorem_3_is_taken() -> None:
 
 
 def test_theorem_2_alone_may_not_be_enough() -> None:
-    with pytest.raises(ToleranceError, match=r"Theorem 2, grid=\d+, .*: bound "):
+    with pytest.raises(
+        ToleranceError, match=r"Theorem 2 of Yun et al. 2020, grid=\d+, .*: bound "
+    ):
         ef.construct(
             soft_attention(3, 1),
             tol=0.1,

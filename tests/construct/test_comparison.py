@@ -12,6 +12,7 @@ import everyformer as ef
 from everyformer.construct import pipeline, table_error
 from everyformer.construct.comparison import Candidate, Comparison
 from everyformer.construct.pipeline import compare
+from everyformer.construct.registry import all_methods
 from everyformer.errors import GridError, TargetError, ToleranceError
 
 
@@ -158,3 +159,14 @@ def test_a_pattern_adds_its_row() -> None:
     sparse = by_name(found)["sparse, star"].chosen
     assert sparse is not None
     assert grid_plan(sparse.plan).architecture.class_name == "ST^{2,1,4}"
+
+
+def test_only_plans_that_differ_in_size_have_the_same_label() -> None:
+    """Where one of a label cannot be proved, finer ones are not tried: no other method."""
+    target = ef.targets.centring(2, 1)
+    star = ef.patterns.star(2)
+    also = [ef.SparseShifts(star), ef.SparseShifts(star, variant="sweep")]
+    compared = [one for one in all_methods(target) if one != ef.Partition()]
+    methods = [*compared, *also]
+    labels = [ef.plan(target, 4, method=method).label for method in methods]
+    assert len(set(labels)) == len(labels)

@@ -299,7 +299,6 @@ def test_the_command_line(tmp_path: Path) -> None:
     same = ef.plan(reverse(2), tol=0.05, p=math.inf, method="partition").to_json()
     assert shown == same | {"refusal": None}
     fixed = json.loads(
-        invoke(*arguments, "--grid", 4, "--decay", 200, "--margin", 1).stdout
+        invoke(*arguments, "--grid", 4, "--with", "decay=200", "--with", "margin=1").stdout
     )
     assert (fixed["decay"], fixed["margin"], fixed["prefix_tokens"]) == ("200", 1, 49)
-    invoke("plan", "reverse", "--tol", 0.05, code=2)

@@ -104,7 +104,7 @@ def construct(
     loaded = load_target(target, seq_len, d_model, trace=trace)
     chosen = read_method(method, settings or (), loaded.seq_len)
     with (
-        redirect_stdout(sys.stderr),  # what the user's function prints is no result
+        redirect_stdout(sys.stderr),  # results alone go to stdout
         progress_bar() as progress,
         new_folder(out, OWN_FILES, overwrite=overwrite) as folder,
     ):

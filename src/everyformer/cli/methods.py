@@ -8,9 +8,10 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from everyformer.cli import tables
-from everyformer.cli.pattern_files import load_pattern, read_path
+from everyformer.cli.pattern_files import DRAWN, load_pattern, read_path
 from everyformer.construct.method import Method
 from everyformer.construct.registry import DEFAULT, METHODS
 from everyformer.patterns.pattern import Pattern
@@ -19,23 +20,41 @@ from everyformer.patterns.pattern import Pattern
 def methods() -> None:
     """List the methods of `construct` and `plan`, with their settings.
 
-    Settings are given as --with KEY=VALUE, once for each.
+    A method is chosen by --method NAME; each of its settings is given as --with KEY=VALUE.
     """
-    shown = Table(title="Methods", title_justify="left", box=None, pad_edge=False)
-    shown.add_column("--method", no_wrap=True)
-    shown.add_column("--with", no_wrap=True)
-    shown.add_column("what it is")
+    title = "Methods (--method NAME) and their settings (--with KEY=VALUE)"
+    shown = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    shown.show_header, shown.padding = False, (0, 2, 0, 0)
+    shown.add_column(no_wrap=True)
+    shown.add_column()
     for name, kind in METHODS.items():
         mark = " (default)" if name == DEFAULT else ""
         first = (kind.__doc__ or "").splitlines()[0]
-        shown.add_row(f"{name}{mark}", "", first)
+        shown.add_row(f"{name}{mark}", Text(first))
+        types_of = get_type_hints(kind)
         for one in _settings(kind):
-            default = "needed" if one.default is MISSING else f"default {one.default}"
-            shown.add_row("", one.name, f"{one.metadata['help']} [{default}]")
+            given = f"  {one.name}={_written(types_of[one.name])}"
+            shown.add_row(given, Text(one.metadata["help"] + _default(one)))
     tables.show(shown)
 
 
-def _settings(kind: Any) -> list["Field[Any]"]:
+def _written(kind: Any) -> str:
+    """How a value of a type is written, in few words."""
+    options = _options(kind)
+    if get_origin(options[0]) is Literal:
+        return "|".join(get_args(options[0]))
+    names = {bool: "true|false", Pattern: "NAME", Sequence[int]: "TOKENS"}
+    return names.get(options[0], "NUMBER" if Fraction in options else "INTEGER")
+
+
+def _default(one: "Field[Any]") -> str:
+    """What holds if a setting is not given, unless its help says so."""
+    if one.default is MISSING:
+        return " [needed]"
+    return "" if one.default is None else f" [default: {str(one.default).lower()}]"
+
+
+def _settings(kind: type[Any]) -> list["Field[Any]"]:
     """The fields that a user may set: those with a help text."""
     return [one for one in fields(kind) if "help" in one.metadata]
 
@@ -43,7 +62,7 @@ def _settings(kind: Any) -> list["Field[Any]"]:
 def read_method(name: str, given: Sequence[str], seq_len: int) -> Method:
     """The method of a name, with settings KEY=VALUE.
 
-    Where a setting is a pattern, keys that are no settings are its parameters.
+    Where a setting is a pattern, the keys of no setting are the pattern's parameters.
 
     Args:
         name: A name of the registry.
@@ -63,18 +82,14 @@ def read_method(name: str, given: Sequence[str], seq_len: int) -> Method:
     texts = _split(given)
     settings = {key: text for key, text in texts.items() if key in known}
     rest = {key: text for key, text in texts.items() if key not in known}
-    patterned = [key for key in known if types_of[key] is Pattern]
-    if rest and not (patterned and patterned[0] in settings):
-        has = f"It has {', '.join(known)}" if known else "It has no settings"
-        msg = f"--with {next(iter(rest))}=...: method {name} has no such setting. {has}."
-        raise typer.BadParameter(msg)
-    missing = [
-        one.name
-        for one in known.values()
-        if one.default is MISSING and one.name not in settings
-    ]
+    missing = [key for key, one in known.items() if one.default is MISSING]
+    missing = [key for key in missing if key not in settings]
     if missing:
         msg = f"--method {name} needs --with {missing[0]}=...: see `everyformer methods`."
+        raise typer.BadParameter(msg)
+    if rest and Pattern not in (types_of[key] for key in settings):
+        has = f"It has {', '.join(known)}" if known else "It has no settings"
+        msg = f"--with {next(iter(rest))}=...: method {name} has no such setting. {has}."
         raise typer.BadParameter(msg)
     values = {
         key: _value(key, text, types_of[key], seq_len, rest)
@@ -102,12 +117,11 @@ def _value(
     key: str, text: str, kind: Any, seq_len: int, parameters: Mapping[str, str]
 ) -> Any:
     """A setting as its type has it."""
-    options = [one for one in _options(kind) if one is not type(None)]
+    options = _options(kind)
     if options == [Pattern]:
-        sized = None if text == "axial" else seq_len  # it has rows and columns
-        return load_pattern(text, sized, [f"{k}={v}" for k, v in parameters.items()])
+        return _pattern(text, seq_len, parameters)
     if options == [Sequence[int]]:
-        return read_path(text, zero_based=False)
+        return read_path(text, zero_based=False, option=f"--with {key}=")
     if get_origin(options[0]) is Literal:
         names = get_args(options[0])
         if text not in names:
@@ -118,14 +132,30 @@ def _value(
         if text.lower() not in ("true", "false"):
             raise typer.BadParameter(f"--with {key}={text}: write true or false.")
         return text.lower() == "true"
+    return _number(key, text, Fraction if Fraction in options else int)
+
+
+def _number(key: str, text: str, kind: type[int | Fraction]) -> int | Fraction:
     try:
-        return int(text) if Fraction not in options else Fraction(text)
+        return kind(text)
     except (ValueError, ZeroDivisionError) as error:
-        what = "a number" if Fraction in options else "a whole number"
+        what = "a whole number" if kind is int else "a number"
         raise typer.BadParameter(f"--with {key}={text} is not {what}.") from error
 
 
-def _options(kind: Any) -> tuple[Any, ...]:
-    """The types that a union allows, or the one that there is."""
+def _pattern(name: str, seq_len: int, parameters: Mapping[str, str]) -> Pattern:
+    """A pattern for the target's tokens; axial ones have rows and columns instead."""
+    if "seed" in parameters and name not in DRAWN:
+        msg = f"--with seed={parameters['seed']}: {name} draws nothing. Leave it out."
+        raise typer.BadParameter(msg)
+    texts = [f"{key}={text}" for key, text in parameters.items() if key != "seed"]
+    seed = _number("seed", parameters.get("seed", "0"), int)
+    sized = None if name == "axial" else seq_len
+    return load_pattern(name, sized, texts, seed=int(seed))
+
+
+def _options(kind: Any) -> list[Any]:
+    """The types that a union allows, or the one that there is; without None."""
     union = get_origin(kind) in (Union, types.UnionType)
-    return get_args(kind) if union else (kind,)
+    found = get_args(kind) if union else (kind,)
+    return [one for one in found if one is not type(None)]

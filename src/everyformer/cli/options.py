@@ -58,8 +58,8 @@ MethodOption = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help=f"How: {', '.join(METHODS)}. `everyformer methods` says what they are, and "
-        "what they can be given.",
+        help=f"The construction: {', '.join(METHODS)}. `everyformer methods` says what "
+        "they are, and which settings they have.",
     ),
 ]
 
@@ -68,7 +68,8 @@ WithOption = Annotated[
     typer.Option(
         "--with",
         metavar="KEY=VALUE",
-        help="A setting of the method, such as positional=true; repeatable.",
+        help="A setting of the method, such as positional=true, variant=narrow, or "
+        "pattern=star of --method sparse; repeatable.",
         show_default=False,
     ),
 ]
@@ -77,7 +78,8 @@ TraceOption = Annotated[
     bool,
     typer.Option(
         "--trace/--no-trace",
-        help="Know f by its numpy operations, or only by what the target declares.",
+        help="Whether f may be known by its numpy operations, where they can be traced; "
+        "else by the Lipschitz constant or modulus that the target declares.",
     ),
 ]
 

@@ -16,8 +16,10 @@ from everyformer.patterns.user import from_edges, from_graph, from_masks
 DEFAULT_N = 16
 MASKS = ".npy"
 EDGES = (".txt", ".csv", ".edges")
-OPTIONS = {"n": "--n", "seed": "--seed"}
+OPTIONS = {"n": "-n", "seed": "--seed"}
 """Parameters that have an option of their own."""
+DRAWN = ("random", "bigbird", "bigbird-blocks")
+"""Patterns with a seed."""
 
 
 def load_pattern(
@@ -57,13 +59,13 @@ def load_pattern(
             raise PatternError(f"{msg}. Names are {', '.join(GENERATORS)}.")
         n = DEFAULT_N if n is None and name != "axial" else n
         chosen = {} if n is None else {"n": n}
-        chosen |= {"seed": seed} if name in ("random", "bigbird", "bigbird-blocks") else {}
+        chosen |= {"seed": seed} if name in DRAWN else {}
         if self_loops:
-            msg = f"--self-loops is for files of edges, but {name!r} is none. Leave it out."
+            msg = f"--self-loops is for files of edges. Leave it out with {name!r}."
             raise PatternError(msg)
         return by_name(name, **chosen, **_parameters(parameters, n, zero_based))
     if parameters:
-        msg = f"--width and --with make a pattern by name, but {name} is read from files"
+        msg = f"Parameters make a pattern by name, but {name} is read from files"
         raise PatternError(
             f"{msg}. Leave them out, or choose one of {', '.join(GENERATORS)}."
         )
@@ -131,8 +133,8 @@ def _masks(file: Path, n: int | None) -> Pattern:
 def _sized(pattern: Pattern, n: int | None, name: str) -> Pattern:
     """The pattern, if it is for n tokens."""
     if n is not None and n != pattern.n:
-        msg = f"{name} is for {pattern.n} tokens, but --n is {n}. Leave --n out, or give a"
-        raise PatternError(f"{msg} pattern for {n}.")
+        msg = f"{name} is for {pattern.n} tokens, not for n={n}. Give a pattern for {n}"
+        raise PatternError(f"{msg}, or another number of tokens.")
     return pattern
 
 
@@ -164,7 +166,7 @@ def _edges(file: Path, n: int | None, zero_based: bool, self_loops: bool) -> Pat
             j, k = (int(number) for number in numbers)
         except ValueError as error:
             msg = (
-                f"{file}, line {place}: {line.strip()!r} is no edge. Write two whole "
+                f"{file}, line {place}: {line.strip()!r} is not an edge. Write two whole "
                 "numbers j k: token k attends to token j; # begins a comment."
             )
             raise FileFormatError(msg) from error
@@ -173,7 +175,7 @@ def _edges(file: Path, n: int | None, zero_based: bool, self_loops: bool) -> Pat
     if n is None and edges:
         most = max(max(edge) for edge in edges) + 1 - first
         msg = (
-            f"{file} is a list of edges: give the number of tokens, for example --n {most}."
+            f"{file} is a list of edges: give the number of tokens, for example -n {most}."
         )
         raise PatternError(msg)
     return from_edges(
@@ -186,22 +188,22 @@ def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        msg = f"{file} is no text in UTF-8 ({error}). Save it as plain text."
+        msg = f"{file} is not text in UTF-8 ({error}). Save it as plain text."
         raise FileFormatError(msg) from error
 
 
-def read_path(text: str, zero_based: bool) -> tuple[int, ...]:
+def read_path(text: str, zero_based: bool, option: str = "--gamma ") -> tuple[int, ...]:
     """gamma from numbers with commas or spaces between, or from a file of them; 0-based.
 
     Raises:
-        PatternError: If these are no numbers.
-        FileFormatError: If the file is no text.
+        PatternError: If these are not numbers.
+        FileFormatError: If the file is not text.
     """
     file = Path(text)
     given = _text(file) if file.suffix == ".txt" else text
     try:
         numbers = [int(number) for number in given.replace(",", " ").split()]
     except ValueError as error:
-        msg = f"--gamma {text}: write the tokens in order, such as 2,1,3, or a .txt file"
+        msg = f"{option}{text}: write the tokens in order, such as 2,1,3, or a .txt file"
         raise PatternError(f"{msg} of them.") from error
     return tuple(number - (not zero_based) for number in numbers)

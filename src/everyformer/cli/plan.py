@@ -1,6 +1,7 @@
 """`everyformer plan`: what a network would cost."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,12 +13,18 @@ from everyformer.cli.methods import read_method
 from everyformer.cli.progress import progress_bar
 from everyformer.cli.saving import new_file
 from everyformer.construct.comparison import Comparison
-from everyformer.construct.method import check_feasible, plan_table
+from everyformer.construct.method import Method, check_feasible, plan_table
 from everyformer.construct.pipeline import compare as compare_methods
 from everyformer.construct.pipeline import plan as make_plan
 from everyformer.construct.problem import DEFAULT_MAX_MEMORY
-from everyformer.construct.registry import DEFAULT, all_methods
+from everyformer.construct.registry import DEFAULT, Cheapest, all_methods
 from everyformer.errors import EveryformerError
+from everyformer.targets.target import Target
+
+FIRST = (
+    "The first plan that `construct --tol {0:g}` tries; where its certificate falls short, "
+    "finer ones follow. What every method needs: plan --compare --tol {0:g}."
+)
 
 
 def plan(
@@ -31,7 +38,8 @@ def plan(
         typer.Option(
             "--compare",
             help="Instead of --grid: all methods side by side, each on the coarsest grid "
-            "whose planned bound meets --tol. Writes a picture of bounds and parameters.",
+            "whose planned bound meets --tol, and --method sparse if it is given. Writes a "
+            "picture of bounds and parameters.",
         ),
     ] = False,
     tol: Annotated[
@@ -70,13 +78,13 @@ def plan(
             msg = "--compare needs --tol and no --grid: every method gets its own grid."
             raise typer.BadParameter(msg)
         loaded = load_target(target, seq_len, d_model, trace=trace)
-        also = read_method(method, settings or (), loaded.seq_len)
+        also = _also(method, settings or (), loaded)
         with progress_bar() as progress:
             found = compare_methods(
                 loaded,
                 tol,
                 p=2 if p is None else p,
-                also=() if type(also) in map(type, all_methods(loaded)) else (also,),
+                also=also,
                 progress=progress,
             )
         _show_comparison(found, plot, as_json=as_json)
@@ -99,8 +107,29 @@ def plan(
         typer.echo(json.dumps(planned.to_json() | {"refusal": refusal}, indent=2))
         return
     tables.show(plan_table(planned, loaded.name))
+    if tol is not None:
+        tables.show(FIRST.format(tol))
     if refusal is not None:
         tables.show(f"It would not be built: {refusal}")
+
+
+def _also(name: str, settings: Sequence[str], target: Target) -> list[Method]:
+    """The method that is asked for, if it is not compared anyhow.
+
+    Raises:
+        typer.BadParameter: If it is, and settings are given.
+    """
+    given = read_method(name, settings, target.seq_len)
+    tried = {type(one) for one in all_methods(target)}
+    if type(given) not in tried and not isinstance(given, Cheapest):
+        return [given]
+    if settings:
+        msg = (
+            f"--compare tries {name} with settings of its own. Leave --with out, or plan "
+            f"it alone: --method {name} without --compare."
+        )
+        raise typer.BadParameter(msg)
+    return []
 
 
 def _show_comparison(found: Comparison, plot: Path | None, *, as_json: bool) -> None:

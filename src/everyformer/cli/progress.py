@@ -22,7 +22,7 @@ DELAY = 0.5
 
 @contextmanager
 def progress_bar(delay: float = DELAY) -> Generator[Progress, None, None]:
-    """A bar on stderr for work that lasts; nothing where stderr is no terminal.
+    """A bar on stderr for work that lasts; nothing where stderr is not a terminal.
 
     A timer starts the bar, so that it appears even while a step reports nothing.
     """

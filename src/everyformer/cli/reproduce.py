@@ -140,8 +140,8 @@ def _numbers(seeds: str) -> list[int]:
     except ValueError:
         numbers = []
     if not numbers or not all(0 <= number < 2**63 for number in numbers):
-        msg = f"--seeds {seeds} is no list of whole numbers from 0 to 2^63 - 1: give 0,1,2."
-        raise typer.BadParameter(msg)
+        msg = f"--seeds {seeds} is not a list of whole numbers from 0 to 2^63 - 1"
+        raise typer.BadParameter(f"{msg}: give 0,1,2.")
     return numbers
 
 
@@ -154,7 +154,7 @@ def _settings(changes: list[str]) -> dict[str, Any]:
             found[name] = json.loads(value)
         except ValueError as error:
             msg = (
-                f"--set {change} is no setting: give NAME=VALUE with a number, true, "
+                f"--set {change} is not a setting: give NAME=VALUE with a number, true, "
                 'false, null or a "word".'
             )
             raise typer.BadParameter(msg) from error

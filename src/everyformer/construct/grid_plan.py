@@ -179,6 +179,7 @@ class GridPlan(Plan, ABC):
         """A JSON object."""
         return {
             "target": self.target,
+            "construction": self.label,
             "class": self.architecture.class_name,
             "seq_len": self.shape.seq_len,
             "d_model": self.shape.d_model,

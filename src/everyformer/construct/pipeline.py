@@ -191,7 +191,10 @@ def plan(
     """
     chosen = method_of(method)
     norm = exponent(chosen.default_p if p is None else p, supremum=chosen.supremum)
-    return next(iter(chosen.plans(pose(target, norm, grid, tol))))
+    problem = pose(target, norm, grid, tol)
+    for first in chosen.plans(problem):
+        return first
+    raise out_of_reach(problem)
 
 
 def compare(

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from everyformer.errors import TargetError, ToleranceError
+from everyformer.errors import EveryformerError, GridError, TargetError, ToleranceError
 from everyformer.model.forward import Progress, no_progress
 from everyformer.numerics.limits import is_number, is_positive, shown
 from everyformer.targets.target import Target
@@ -98,7 +98,7 @@ def check_tolerance(target: Target, tol: int | float) -> Fraction:
     """A tolerance as a rational, 0.1 as a tenth.
 
     Raises:
-        ToleranceError: If it is no positive number.
+        ToleranceError: If it is not a positive number.
         TargetError: If the target cannot be traced and declares no modulus of continuity.
     """
     if not is_positive(tol):
@@ -115,9 +115,11 @@ def check_tolerance(target: Target, tol: int | float) -> Fraction:
     return Fraction(tol) if isinstance(tol, Fraction) else Fraction(str(tol))
 
 
-def out_of_reach(problem: Problem) -> ToleranceError:
+def out_of_reach(problem: Problem) -> EveryformerError:
     """No plan meets the tolerance: what was tried, and what to do."""
-    assert problem.tol is not None, "with a grid the first plan counts"  # noqa: S101
+    if problem.tol is None:
+        msg = f"The method has no plan for {problem.target.name} at grid={problem.grid}."
+        return GridError(f"{msg} Use another grid, or another method.")
     lines = [f"  {trial}" for trial in problem.tried]
     msg = (
         f"No network that can be built brings d_p({problem.target.name}, g) to "

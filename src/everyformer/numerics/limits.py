@@ -70,5 +70,5 @@ def shown(value: object) -> str:
         bits = max(value.numerator.bit_length(), value.denominator.bit_length())
         if bits > 200:
             return f"<a number of {bits:,} bits>"
-    text = repr(value)
+    text = str(value) if isinstance(value, Fraction) else repr(value)
     return text if len(text) <= 80 else f"{text[:80]}…"

@@ -191,7 +191,7 @@ class Target:
     def _traced(self) -> tuple[Expression | None, str | None]:
         box = self.domain
         if not self.trace:
-            return None, "trace=False."
+            return None, "trace=False (--no-trace) forbids it."
         try:
             found = record(self.function, self.seq_len, self.d_model, box.lows, box.highs)
         except Exception as error:  # whatever the user's function does

@@ -56,12 +56,7 @@ class AveragingPlan(CellPlan):
     def label(self) -> str:
         """The construction in few words."""
         kind = "with" if self.averaging.positional else "without"
-        return f"averaging attention {kind} positions"
-
-    @property
-    def source(self) -> str:
-        """Whose construction it is, in words."""
-        return f"{self.label}, {self.averaging.variant}"
+        return f"averaging attention {kind} positions, {self.averaging.variant}"
 
     @property
     def blocks(self) -> int:

@@ -270,15 +270,13 @@ def _settings(decay: int | float | Fraction | None, margin: int | None) -> Setti
         GridError: If one of them is none.
     """
     if margin is not None and not (type(margin) is int and 1 <= margin <= 64):
-        msg = (
-            f"margin={shown(margin)} is no integer from 1 to 64. Use for example margin=2."
-        )
+        msg = f"margin={shown(margin)} is not an integer from 1 to 64. Use for example 2."
         raise GridError(msg)
     margins = MARGINS if margin is None else (margin,)
     if decay is None:
         return DECAYS, margins
     if not is_positive(decay) or decay > 10**5:
-        msg = f"decay={shown(decay)} is no number in (0, 100000]. Use for example decay=2."
+        msg = f"decay={shown(decay)} is not a number in (0, 100000]. Use for example 2."
         raise GridError(msg)
     D = Fraction(str(decay)) if isinstance(decay, float) else Fraction(decay)
     if (max(margins) + 1) ** 2 * D < 1:

@@ -18,12 +18,12 @@ from everyformer.patterns.pattern import Pattern
 from everyformer.targets.target import Target
 
 SOFTENED = (
-    "The real network in T^{2,1,4} (softmax, four ReLUs, float64), or the modified one "
-    "(hardmax, Phi, exact rationals)."
+    "true: the real network (softmax, ReLU, float64); false: the modified one of the proof "
+    "(hardmax, three-piece activations, exact rationals), for any grid."
 )
 SPACING = (
-    "Distance of positions in units of delta: K + 1, with an empty cell between them; K "
-    "gives the paper's E."
+    "Distance of positions in units of delta. By default K + 1, with an empty cell between "
+    "them; K gives the paper's E."
 )
 
 

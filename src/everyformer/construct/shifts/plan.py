@@ -44,11 +44,6 @@ class ShiftPlan(CellPlan):
     @property
     def label(self) -> str:
         """The construction in few words."""
-        return self.constants.theorem
-
-    @property
-    def source(self) -> str:
-        """Whose construction it is, in words."""
         return f"{self.constants.theorem} of {self.constants.paper.key}"
 
     @property

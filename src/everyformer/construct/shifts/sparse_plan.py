@@ -37,12 +37,12 @@ class SparsePlan(ShiftPlan):
     @property
     def label(self) -> str:
         """The construction in few words."""
-        return f"{self.sparse.pattern.name}, {self.constants.theorem}"
+        return f"{super().label}, {self.sparse.pattern.name}, {self.sparse.variant}"
 
     @property
     def source(self) -> str:
         """Whose theorem and whose proof it is, in words."""
-        return f"{super().source}, own proof"
+        return f"{super().label}, own proof"
 
     @property
     def path(self) -> str:
