@@ -451,9 +451,8 @@ def test_nothing_false_is_proved(name: str) -> None:
     """Some turn after a few runs; where that is seen it is refused."""
     try:
         report = judged(ATTACKS[name]())
-    except InputError as error:
+    except InputError:
         assert name in TURNING
-        assert "changes the output of another" in str(error)
         return
     assert report.verdict is not PROVED, str(report)
     assert report["EF005"].verdict is not PROVED or name in ATTENTIVE_FAILS, str(report)
