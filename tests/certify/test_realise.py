@@ -17,7 +17,7 @@ from tests.plans import table_of
 import everyformer as ef
 from everyformer.certify.shifts.lookup import read_windows
 from everyformer.certify.shifts.reading import (
-    Reading,
+    ShiftReading,
     Values,
     clamp_rounding,
     read_network,
@@ -71,19 +71,19 @@ def stored(network: Network) -> Weights:
         return read_weights(Path(folder) / "n")
 
 
-def representatives(reading: Reading) -> np.ndarray:
+def representatives(reading: ShiftReading) -> np.ndarray:
     grid = reading.grid
     if reading.positional:
         return grid.all_sequences()
     return np.concatenate([grid.distinct_sets(), grid.repeated_multisets()])
 
 
-def reading_of(network: Network, target: Target, K: int) -> Reading:
+def reading_of(network: Network, target: Target, K: int) -> ShiftReading:
     return read_network(stored(network), target.domain, K)
 
 
 @cache
-def reading(name: str) -> Reading:
+def reading(name: str) -> ShiftReading:
     made, target = built(name)
     return reading_of(made.network, target, made.plan.cells)
 
