@@ -12,6 +12,7 @@ from everyformer.checks.patterns import PatternReport, check_pattern
 from everyformer.checks.rule import judge
 from everyformer.checks.rules import RULES
 from everyformer.checks.subject import Subject
+from everyformer.checks.threads import threads_for
 from everyformer.checks.universality import Universality, in_lp, in_sup, verdict_of
 from everyformer.errors import InputError
 from everyformer.model.forward import Progress, no_progress
@@ -141,7 +142,12 @@ def check(
         module = Subject.of(module, seq_len, d_model, layout=layout)
     if trials < 1:
         raise InputError(f"trials={trials}: at least one is needed. Leave it out for 4.")
-    subject = module
+    with threads_for(module):
+        return _checked(module, trials, seed, progress)
+
+
+def _checked(subject: Subject, trials: int, seed: int, progress: Progress) -> Report:
+    """All rules, and the rules again without what they found to be wrong."""
     findings = _findings(subject, trials, seed, progress)
     if any(finding.contradicts == "operations" for finding in findings):
         subject = subject.not_followed("a counterexample contradicts its operations")
