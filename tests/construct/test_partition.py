@@ -258,8 +258,8 @@ def test_a_target_of_which_nothing_is_known() -> None:
 @pytest.mark.parametrize(
     ("settings", "error", "text"),
     [
-        ({"grid": 8, "decay": 0}, GridError, "no number in"),
-        ({"grid": 8, "margin": 0}, GridError, "no integer from 1"),
+        ({"grid": 8, "decay": 0}, GridError, "not a number in"),
+        ({"grid": 8, "margin": 0}, GridError, "not an integer from 1"),
         ({"grid": 8, "decay": 0.01, "margin": 2}, GridError, "larger margin"),
         ({"grid": 1}, GridError, "integer >= 2"),
         ({}, GridError, "either grid or tol"),
