@@ -55,7 +55,7 @@ def test_an_interrupted_demo_leaves_nothing(
     def interrupted(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("everyformer.certify.prove.examine", interrupted)
+    monkeypatch.setattr("everyformer.certify.cell_proof.examine", interrupted)
     everyformer("demo", code=130)
     assert not list(Path().iterdir())
 
