@@ -4,14 +4,19 @@ An export sees one run on tensors without numbers. A module can ask whether it i
 or catch the error of an export that it stops, and then do something else with numbers. So
 it is run once more with numbers: it may not read any off a tensor that depends on its input
 (what it does could depend on them), and must call the operations that were exported.
+Python's profiler sees the calls of functions in C that torch's own hooks do not see.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._C import (
+    _is_torch_function_all_disabled,  # pyright: ignore[reportPrivateUsage]
+)
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -19,9 +24,15 @@ from torch.utils._pytree import tree_leaves
 READING = frozenset(
     ["item", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index__",
      "__complex__", "__array__", "__contains__", "data_ptr", "untyped_storage", "storage",
-     "__dlpack__", "equal", "allclose", "is_nonzero", "_local_scalar_dense"]
+     "__dlpack__", "equal", "allclose", "is_nonzero", "_local_scalar_dense", "__repr__",
+     "__str__", "__format__", "__reduce_ex__"]
 )  # fmt: skip
 """Methods and functions that make of a tensor something that Python can decide by."""
+
+UNSEEN = frozenset(
+    ["_to_dlpack", "_to_dlpack_versioned", "start_new_thread", "start_joinable_thread"]
+)
+"""Functions in C by which numbers go where hooks of torch do not see them."""
 
 SILENT = frozenset(
     ["alias", "detach", "detach_", "clone", "lift_fresh", "lift_fresh_copy", "_to_copy",
@@ -55,6 +66,31 @@ class _Reading(TorchFunctionMode):
                 id(y): y for y in tree_leaves(found) if isinstance(y, torch.Tensor)
             }
         return found
+
+
+class _Calls:
+    """Notes calls of functions in C that hide what is read, while it is entered."""
+
+    def __init__(self) -> None:
+        self.read = ""
+
+    def __enter__(self) -> "_Calls":
+        self._before = sys.getprofile()
+        sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if sys.getprofile() != self._note:
+            self.read = self.read or "sys.setprofile"
+        sys.setprofile(self._before)
+
+    def _note(self, _: Any, event: str, function: Any) -> None:
+        if event != "c_call":
+            return
+        name = getattr(function, "__name__", "")
+        hidden = name in READING and _is_torch_function_all_disabled()
+        if name in UNSEEN or hidden:
+            self.read = self.read or name
 
 
 class _Operations(TorchDispatchMode):
@@ -97,10 +133,11 @@ def dishonesty(module: Map, exported: Map, x: torch.Tensor) -> str:
     """
     with _without_fast_paths(), torch.no_grad():
         given = x.clone()
-        with _Reading(given) as reading:
+        with _Calls() as calls, _Reading(given) as reading:
             module(given)
-        if reading.read:
-            return f"it reads numbers off its input ({reading.read}), and may go by them"
+        read = reading.read or calls.read
+        if read:
+            return f"it reads numbers off its input ({read}), and may go by them"
         counts: list[Counter[str]] = []
         for run in (module, exported):
             with _Operations() as operations:
