@@ -33,6 +33,7 @@ NUMPY: dict[str, Callable[..., Any]] = {
     "log": np.log,
     "sqrt": np.sqrt,
     "tanh": np.tanh,
+    "xlogx": lambda t: np.where(t == 0, 0.0, t * np.log(t)),
 }
 
 
