@@ -13,7 +13,7 @@ import everyformer as ef
 from everyformer.certify.bound import Bound
 from everyformer.verdict import Verdict
 
-CASES, PARTS = 260, 10
+CASES, PARTS = 200, 10
 
 
 @pytest.fixture(scope="module")
