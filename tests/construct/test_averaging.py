@@ -20,7 +20,6 @@ from everyformer.construct.averaging.layers import (
 from everyformer.construct.averaging.plan import AveragingPlan, plan_averaging
 from everyformer.construct.table import Table
 from everyformer.errors import (
-    AttentionError,
     GridError,
     MemoryLimitError,
     NumberKindError,
@@ -266,10 +265,7 @@ def test_a_tolerance() -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"grid": 8, "p": float("inf")}, ToleranceError, "partition of unity"),
-    ({"grid": 8, "attention": "urpe"}, AttentionError, "positions are read in"),
-    ({"grid": 8, "softened": False}, GridError, r"network\.exact"),
-    ({"grid": 8, "spacing": 8}, GridError, "spacing=8"),
+    ({"grid": 8, "p": float("inf")}, ToleranceError, "varies continuously"),
     ({"grid": 8, "variant": "other"}, GridError, "variant='other' does not exist"),
     ({"grid": 8, "positional": False}, GridError, "not declared equivariant"),
     ({"grid": 2**27}, GridError, "54.0 bits"),
@@ -281,8 +277,10 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
 @pytest.mark.parametrize(("settings", "error", "text"), REFUSED)
 @pytest.mark.unhooked
 def test_refused(settings: dict[str, Any], error: type[Exception], text: str) -> None:
+    given = dict(settings)
+    own = {k: given.pop(k) for k in ("variant", "positional") if k in given}
     with pytest.raises(error, match=text):
-        ef.construct(reverse(2, 1), method="averaging", max_memory=2**28, **settings)
+        ef.construct(reverse(2, 1), method=ef.Averaging(**own), max_memory=2**28, **given)
 
 
 @pytest.mark.unhooked
