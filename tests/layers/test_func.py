@@ -1,7 +1,6 @@
 """`torch.func` on every layer: against the reference, or autograd where there is none."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -152,37 +151,3 @@ def test_gradients_of_every_sample(name: str) -> None:
         each.append(torch.autograd.grad(value, list(reference.parameters())))
     wanted = [torch.stack(column) for column in zip(*each, strict=True)]
     assert gap(list(found.values()), wanted) <= EXACT
-
-
-@pytest.mark.parametrize("name", LAYERS | MIXERS)
-def test_several_gradients_at_once(name: str) -> None:
-    """`is_grads_batched`, by the tokens and by the parameters."""
-    layer, reference = made(name)
-    n, width = (7, 16) if name in MIXERS else (N, WIDTH)
-    x, padded = tokens(3, n, width).requires_grad_(), some_padding(3, n)
-    found: list[Any] = []
-    for one in (layer, reference):
-        out = one(x, key_padding_mask=padded)
-        ups = torch.stack([out.detach().cos(), out.detach().sin()])
-        leaves = [x, *one.parameters()]
-        found.append(torch.autograd.grad(out, leaves, ups, is_grads_batched=True))
-    assert gap(*found) <= EXACT
-
-
-@pytest.mark.compile
-@pytest.mark.parametrize("backend", ["inductor", "aot_eager"])
-def test_compiled_transforms(backend: str) -> None:
-    """Gradients by the parameters; inductor takes its time."""
-    names = ["t5"] if backend == "inductor" else ["star", "torch", "light"]
-    for name in names:
-        torch.compiler.reset()
-        layer, reference = made(name)
-        x = tokens(2, 7, 16) if name in MIXERS else tokens(2, N, WIDTH)
-        given: dict[str, Tensor] = dict(layer.named_parameters())
-
-        def loss(given: dict[str, Tensor], x: Tensor, layer: nn.Module) -> Tensor:
-            return functional_call(layer, given, (x,)).square().sum()
-
-        found = torch.compile(grad(partial(loss, layer=layer)), backend=backend)(given, x)
-        wanted = grad(partial(loss, layer=reference))(given, x)
-        assert gap(list(found.values()), list(wanted.values())) <= EXACT, name

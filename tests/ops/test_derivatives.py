@@ -1,7 +1,6 @@
 """Derivatives of every order, in both modes, and `torch.func`, against the references."""
 
 from collections.abc import Callable
-from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -19,7 +18,6 @@ from tests.ops.operators import (
 )
 from torch import Tensor
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
-from torch.autograd.functional import hessian as plain_hessian
 from torch.func import grad, hessian, jacrev, jvp, vjp, vmap
 
 from everyformer import patterns
@@ -158,58 +156,6 @@ def test_torch_func(name: str, transform: str) -> None:
     case, change = OPERATORS[name], TRANSFORMS[transform]
     tensors = list(case.tensors)
     assert gap(change(case.fast, tensors), change(case.plain, tensors)) <= EXACT
-
-
-@pytest.mark.parametrize("name", OPERATORS)
-def test_several_gradients_at_once(name: str) -> None:
-    """`is_grads_batched`, twice: a vmap of autograd's own, not that of `torch.func`."""
-    case = OPERATORS[name]
-    found: list[Any] = []
-    for function in (case.fast, case.plain):
-        leaves = case.leaves()
-        out = function(*leaves)
-        ups = torch.stack([out.detach().cos(), out.detach().sin()])
-        rows = torch.autograd.grad(
-            out, leaves, ups, is_grads_batched=True, create_graph=True
-        )
-        curvature: Any = plain_hessian(number(function), tuple(leaves), vectorize=True)
-        once_more = torch.autograd.grad(
-            torch.stack([row.square().sum() for row in rows]).sum(),
-            leaves,
-            materialize_grads=True,
-        )
-        found.append((rows, curvature, once_more))
-    assert gap(*found) <= EXACT
-
-
-COMPILED = ("toeplitz, shared, padded", "sparse, padded", "convolution")
-
-
-def together(kind: str, *x: Tensor) -> Tensor:
-    """A number made of one operator of each kind, on the tensors of all of them."""
-    left = iter(x)
-    total = x[0].new_zeros(())
-    for name in COMPILED:
-        case = OPERATORS[name]
-        some = [next(left) for _ in case.tensors]
-        total = total + getattr(case, kind)(*some).sin().sum()
-    return total
-
-
-@pytest.mark.compile
-@pytest.mark.parametrize("backend", ["inductor", "aot_eager"])
-def test_compiled_transforms(backend: str) -> None:
-    """In one graph; the gradients of each sample without the time inductor takes."""
-    torch.compiler.reset()
-    x = tuple(y for name in COMPILED for y in OPERATORS[name].tensors)
-    places = tuple(range(len(x)))
-
-    def change(kind: str) -> Callable[..., Any]:
-        slope = grad(partial(together, kind), places)
-        return slope if backend == "inductor" else lambda *x: vmap(slope)(*copies(x))
-
-    compiled = torch.compile(change("fast"), fullgraph=True, backend=backend)
-    assert gap(compiled(*x), change("plain")(*x)) <= EXACT
 
 
 def test_paddings_of_their_own() -> None:

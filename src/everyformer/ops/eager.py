@@ -1,13 +1,8 @@
 """How an operator is called: what autocast asks for, and who records or transforms it."""
 
-from importlib import import_module
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
-
-_FUNCTORCH: Any = import_module("torch._C._functorch")  # it has no stubs
 
 
 def autocasted(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -31,29 +26,9 @@ def is_transformed() -> bool:
     return torch._C._are_functorch_transforms_active()  # pyright: ignore[reportPrivateUsage]
 
 
-def is_looped(x: Tensor) -> bool:
-    """Whether x stands for several gradients, as with `is_grads_batched` of autograd.
-
-    Such a tensor is not one of `torch.func`: custom ops run once for each gradient, most
-    other operations have no rule for it.
-    """
-    return _FUNCTORCH.is_legacy_batchedtensor(x)
-
-
 def is_forward_mode() -> bool:
     """Whether derivatives travel forward with the numbers, as in `torch.func.jvp`.
 
     Kernels do not carry them along, so plain torch has to run.
     """
     return forward_ad._current_level >= 0  # pyright: ignore[reportPrivateUsage]
-
-
-def needs_plain_torch(*tensors: Tensor) -> bool:
-    """Whether an operator has to be made of operations that torch knows.
-
-    Kernels carry no forward-mode derivatives along. And a custom op with a gradient of its
-    own does not run in `torch.func.grad` (torch says that it lacks `setup_context`), nor is
-    an `autograd.Function` with kernels traced there: so in a compiled function, transforms
-    of `torch.func` see plain torch.
-    """
-    return is_forward_mode() or (is_transformed() and not is_plain(*tensors))

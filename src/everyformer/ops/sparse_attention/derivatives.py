@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from everyformer.ops.eager import is_forward_mode, is_looped, is_transformed
+from everyformer.ops.eager import is_forward_mode, is_transformed
 from everyformer.ops.sparse_attention import paths, plain
-from everyformer.ops.sparse_attention.library import forward_op, gradients_op
-from everyformer.ops.sparse_attention.plans import Plan, plan_with
+from everyformer.ops.sparse_attention.plans import Plan
 
 Dims = tuple[int | None, ...]
 """The axis of each argument that `torch.func.vmap` runs over."""
@@ -32,9 +31,6 @@ class Direct(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """By the kernels; recorded where somebody differentiates once more."""
-        if is_looped(grad_out):
-            found = gradients_op(grad_out, *ctx.saved_tensors, ctx.plan.handle, ctx.scale)
-            return *found, None, None, None
         if torch.is_grad_enabled() or is_transformed() or is_forward_mode():
             return pull_back(ctx, grad_out)
         found = paths.gradients(grad_out, ctx.saved_tensors, ctx.plan, ctx.scale)
@@ -142,30 +138,3 @@ def _in_one_batch(function: Any, copies: int, in_dims: Dims, given: Any) -> tupl
     found: Any = function.apply(*map(joined, given, in_dims))
     apart = tuple(x.unflatten(0, (copies, -1)) for x in found)
     return apart, tuple(0 for _ in apart)
-
-
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, key_padding, ctx.handle, ctx.scale = inputs
-    out, lse = output
-    ctx.save_for_backward(q, k, v, key_padding, out, lse)
-    ctx.mark_non_differentiable(lse)
-
-
-def _pull_back_op(
-    ctx: Any, grad_out: Tensor, *_: Tensor | None
-) -> tuple[Tensor | None, ...]:
-    found = gradients_op(grad_out, *ctx.saved_tensors, ctx.handle, ctx.scale)
-    return *found, None, None, None
-
-
-def _keep_gradients(ctx: Any, inputs: tuple[Any, ...], output: object) -> None:
-    grad_out, q, k, v, key_padding, _, _, ctx.handle, ctx.scale = inputs
-    ctx.save_for_backward(grad_out, q, k, v, key_padding)
-
-
-def _pull_back_gradients_op(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-    return pull_back_gradients(ctx, plan_with(ctx.handle), upstream)
-
-
-forward_op.register_autograd(_pull_back_op, setup_context=_keep)
-gradients_op.register_autograd(_pull_back_gradients_op, setup_context=_keep_gradients)

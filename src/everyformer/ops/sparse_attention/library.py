@@ -1,12 +1,11 @@
-"""The operator as a custom op, for `torch.compile`, export and fake tensors.
+"""The operator as a custom op, for `torch.compile`, export and fake tensors."""
 
-`derivatives` says what autograd knows of it.
-"""
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from everyformer.ops.sparse_attention import paths, plain
+from everyformer.ops.sparse_attention import derivatives, paths
 from everyformer.ops.sparse_attention.plans import plan_with
 
 
@@ -48,12 +47,26 @@ def _gradients_fake(
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
-@torch.library.custom_op("everyformer::sparse_attention_hidden_pairs", mutates_args=())
-def mask_op(handle: int, n: int, device: torch.device) -> Tensor:
-    """True where a query does not attend to a key, (n, n)."""
-    return plain.hidden_pairs(plan_with(handle).groups, n).to(device)
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    q, k, v, key_padding, ctx.handle, ctx.scale = inputs
+    out, lse = output
+    ctx.save_for_backward(q, k, v, key_padding, out, lse)
+    ctx.mark_non_differentiable(lse)
 
 
-@mask_op.register_fake
-def _mask_fake(handle: int, n: int, device: torch.device) -> Tensor:
-    return torch.empty(n, n, dtype=torch.bool, device=device)
+def _pull_back(ctx: Any, grad_out: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
+    found = gradients_op(grad_out, *ctx.saved_tensors, ctx.handle, ctx.scale)
+    return *found, None, None, None
+
+
+def _keep_gradients(ctx: Any, inputs: tuple[Any, ...], output: object) -> None:
+    grad_out, q, k, v, key_padding, _, _, ctx.handle, ctx.scale = inputs
+    ctx.save_for_backward(grad_out, q, k, v, key_padding)
+
+
+def _pull_back_gradients(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+    return derivatives.pull_back_gradients(ctx, plan_with(ctx.handle), upstream)
+
+
+forward_op.register_autograd(_pull_back, setup_context=_keep)
+gradients_op.register_autograd(_pull_back_gradients, setup_context=_keep_gradients)

@@ -17,11 +17,10 @@ from everyformer.ops.eager import (
     is_forward_mode,
     is_plain,
     is_transformed,
-    needs_plain_torch,
 )
 from everyformer.ops.sparse_attention import plain
 from everyformer.ops.sparse_attention.derivatives import Direct, Transformed
-from everyformer.ops.sparse_attention.library import forward_op, mask_op
+from everyformer.ops.sparse_attention.library import forward_op
 from everyformer.ops.sparse_attention.paths import natural
 from everyformer.ops.sparse_attention.plans import plan_of, plan_with
 from everyformer.patterns import Part
@@ -121,10 +120,7 @@ def _with_lse(
     q: Tensor, k: Tensor, v: Tensor, key_padding: Tensor | None, handle: int, scale: float
 ) -> tuple[Tensor, Tensor]:
     """The output, and the LSE to base e."""
-    if needs_plain_torch(q, k, v):
-        if torch.compiler.is_compiling():
-            hidden = mask_op(handle, q.shape[2], q.device)
-            return plain.masked(q, k, v, hidden, scale, key_padding)
+    if is_forward_mode():
         groups = plan_with(handle).groups
         return plain.forward(q, k, v, groups, scale, key_padding)
     found: Any

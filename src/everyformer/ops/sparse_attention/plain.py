@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from everyformer.ops.sparse_attention.grouped import STEP_NUMBERS, Rectangles, rectangles
+from everyformer.ops.sparse_attention.grouped import STEP_NUMBERS, rectangles
 from everyformer.ops.sparse_attention.pieces import Masked, Piece
 
 
@@ -26,51 +26,14 @@ def forward(
     key_padding: Bool[Tensor, "b n"] | None,
 ) -> tuple[Float[Tensor, "b h n d"], Float[Tensor, "b h n"]]:
     """The output, and the natural-log LSE, which has no derivative."""
-    room = max(1, STEP_NUMBERS // (q.shape[0] * q.shape[1] * q.shape[3]))
-    found = list(rectangles(pieces, q.shape[2], room, q.device))
-    return _attended(q, k, v, found, scale, key_padding)
-
-
-def masked(
-    q: Float[Tensor, "b h n d"],
-    k: Float[Tensor, "b h n d"],
-    v: Float[Tensor, "b h n d"],
-    hidden: Bool[Tensor, "n n"],
-    scale: float,
-    key_padding: Bool[Tensor, "b n"] | None,
-) -> tuple[Float[Tensor, "b h n d"], Float[Tensor, "b h n"]]:
-    """The same with a mask of all pairs, which a compiler can trace: O(n^2) memory."""
-    everybody = torch.arange(q.shape[2], device=q.device)[None]
-    one = Rectangles(everybody, everybody, hidden[None])
-    return _attended(q, k, v, [one], scale, key_padding)
-
-
-def hidden_pairs(pieces: Sequence[Piece | Masked], n: int) -> Bool[Tensor, "{n} {n}"]:
-    """True where a query does not attend to a key."""
-    hidden = torch.ones(n + 1, n + 1, dtype=torch.bool)  # token n stands for nobody
-    for one in rectangles(pieces, n, STEP_NUMBERS, torch.device("cpu")):
-        pairs = torch.broadcast_tensors(one.queries[:, :, None], one.keys[:, None, :])
-        seen = torch.ones_like(pairs[0], dtype=torch.bool)
-        if one.hidden is not None:
-            seen = ~one.hidden.expand_as(seen)
-        hidden[pairs[0][seen], pairs[1][seen]] = False
-    return hidden[:n, :n].contiguous()
-
-
-def _attended(
-    q: Float[Tensor, "b h n d"],
-    k: Float[Tensor, "b h n d"],
-    v: Float[Tensor, "b h n d"],
-    found: Sequence[Rectangles],
-    scale: float,
-    key_padding: Bool[Tensor, "b n"] | None,
-) -> tuple[Float[Tensor, "b h n d"], Float[Tensor, "b h n"]]:
     dtype, n = torch.promote_types(q.dtype, torch.float32), q.shape[2]
     pad = torch.nn.functional.pad
     # Row n stands for nobody.
     q_, k_, v_ = (pad(x.to(dtype), (0, 0, 0, 1)) for x in (q, k, v))
     q_ = q_ * scale
     padded = None if key_padding is None else pad(key_padding, (0, 1), value=True)
+    room = max(1, STEP_NUMBERS // (q.shape[0] * q.shape[1] * q.shape[3]))
+    found = list(rectangles(pieces, n, room, q.device))
     logits: list[Tensor] = []
     for one in found:
         each = q_[:, :, one.queries] @ k_[:, :, one.keys].mT  # [b, h, g, r, c]

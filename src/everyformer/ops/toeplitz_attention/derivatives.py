@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from everyformer.ops.eager import is_forward_mode, is_looped, is_transformed
+from everyformer.ops.eager import is_forward_mode, is_transformed
 from everyformer.ops.toeplitz_attention import paths
-from everyformer.ops.toeplitz_attention.library import forward_op, gradients_op
 from everyformer.ops.toeplitz_attention.reference import toeplitz_attention_reference
 
 STEP_ENTRIES = 2**24
@@ -37,8 +36,6 @@ class Direct(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """By the kernels; recorded where somebody differentiates once more."""
-        if is_looped(grad_out):
-            return pull_back(ctx, grad_out, gradients_op)
         recorded = torch.is_grad_enabled() or is_transformed()
         return pull_back(ctx, grad_out, Gradients.apply if recorded else paths.gradients)
 
@@ -254,13 +251,3 @@ def _one_by_one(function: Any, copies: int, in_dims: Dims, given: Any) -> tuple[
     ]
     stacked = tuple(torch.stack(column) for column in zip(*results, strict=True))
     return stacked, tuple(0 for _ in stacked)
-
-
-def _pull_back_op(
-    ctx: Any, grad_out: Tensor, *_: Tensor | None
-) -> tuple[Tensor | None, ...]:
-    return pull_back(ctx, grad_out, gradients_op)
-
-
-forward_op.register_autograd(_pull_back_op, setup_context=keep)
-gradients_op.register_autograd(pull_back_gradients, setup_context=keep_gradients)

@@ -1,12 +1,11 @@
-"""The operator as a custom op, for `torch.compile`, export and fake tensors.
+"""The operator as a custom op, for `torch.compile`, export and fake tensors."""
 
-`derivatives` says what autograd knows of it.
-"""
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from everyformer.ops.toeplitz_attention import paths
+from everyformer.ops.toeplitz_attention import derivatives, paths
 
 PAD = 256
 """Zeros around the vectors; as in `kernels`, which cannot be imported without Triton."""
@@ -96,3 +95,13 @@ def _gradients_fake(
         bias.new_empty(bias.shape) if needs_bias and bias is not None else q.new_empty(0),
         gain.new_empty(gain.shape) if needs_gain and gain is not None else q.new_empty(0),
     )
+
+
+def _backward(ctx: Any, grad_out: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
+    return derivatives.pull_back(ctx, grad_out, gradients_op)
+
+
+forward_op.register_autograd(_backward, setup_context=derivatives.keep)
+gradients_op.register_autograd(
+    derivatives.pull_back_gradients, setup_context=derivatives.keep_gradients
+)

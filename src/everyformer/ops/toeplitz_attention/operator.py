@@ -14,9 +14,9 @@ from torch import Tensor
 from everyformer.errors import InputError
 from everyformer.ops.eager import (
     autocasted,
+    is_forward_mode,
     is_plain,
     is_transformed,
-    needs_plain_torch,
 )
 from everyformer.ops.toeplitz_attention.derivatives import Direct, Transformed
 from everyformer.ops.toeplitz_attention.library import forward_op
@@ -66,7 +66,7 @@ def toeplitz_attention(
     q, k, v = autocasted(q, k, v)
     factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
     given = (q, k, v, bias, gain, key_padding, causal, factor)
-    if needs_plain_torch(q, k, v):
+    if is_forward_mode():
         return toeplitz_attention_reference(
             *given[:5], causal=causal, scale=factor, key_padding=key_padding
         )
