@@ -269,9 +269,9 @@ def test_numbers_that_python_does_not_write() -> None:
     wrong: list[dict[str, Any]] = [
         {"tol": huge}, {"tol": huge, "method": "auto"}, {"grid": huge}, {"grid": -huge},
         {"grid": huge, "method": "averaging"}, {"grid": huge, "method": "partition"},
-        {"grid": 4, "p": huge}, {"grid": 4, "spacing": huge},
-        {"grid": 4, "method": "partition", "decay": huge},
-        {"grid": 4, "method": "partition", "margin": huge},
+        {"grid": 4, "p": huge}, {"grid": 4, "method": ef.SelectiveShifts(spacing=huge)},
+        {"grid": 4, "method": ef.Partition(decay=huge)},
+        {"grid": 4, "method": ef.Partition(margin=huge)},
     ]  # fmt: skip
     for arguments in wrong:
         with pytest.raises(EveryformerError, match="<a number of 16,610 bits>"):

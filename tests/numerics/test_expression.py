@@ -177,7 +177,7 @@ def tampered(*path: Any, value: Any) -> Any:
     [
         (tampered("nodes", 3, 0, value="__import__"), "is no operation"),
         (tampered("nodes", 3, 0, value="run"), "is no operation"),
-        (tampered("nodes", 3, 0, value=["mul"]), "is no operation"),
+        (tampered("nodes", 3, 0, value=["mul"]), "This is no expression"),
         (tampered("nodes", 3, value=["mul", 0, 3]), "uses a line that is not earlier"),
         (tampered("nodes", 3, value=["mul", 0, 4]), "uses a line that is not earlier"),
         (tampered("nodes", 3, value=["mul", 0, -1]), "uses a line that is not earlier"),
