@@ -18,6 +18,11 @@ from everyformer.numerics.expression import BINARY, MAX_POWER, UNARY, Expression
 X0, X1 = Node("x", (0, 0)), Node("x", (1, 0))
 THIRD = Node("const", value=Fraction(1, 3))
 
+
+def xlogx(t: np.ndarray) -> np.ndarray:
+    return np.where(t == 0, 0.0, t * np.log(t))
+
+
 NUMPY: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -33,7 +38,7 @@ NUMPY: dict[str, Callable[..., Any]] = {
     "log": np.log,
     "sqrt": np.sqrt,
     "tanh": np.tanh,
-    "xlogx": lambda t: np.where(t == 0, 0.0, t * np.log(t)),
+    "xlogx": xlogx,
 }
 
 
