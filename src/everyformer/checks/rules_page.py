@@ -41,8 +41,9 @@ does nothing, and batch norms use their running statistics.
 given. A module that gives different outputs for the same numbers (at random, where
 gradients are recorded, or with other strides) is refused. Its operations prove nothing if
 every run changes an attribute of it, if it reads numbers off its input (`float(x.max())`,
-`x.numpy()`), or if it calls operations that were not exported. What it does in float32
-alone, or by a state outside of it, is not seen.
+`x.numpy()`, `repr(x)`, a capsule of DLPack), starts a thread, or calls operations that were
+not exported. What it does in float32 alone, by a state outside of it, or in a thread that
+was there before, is not seen.
 """
 
 
