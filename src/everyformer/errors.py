@@ -3,7 +3,6 @@
     EveryformerError
     ├── TargetError          the function given cannot be used as a target
     ├── GridError            the grid cannot work (not an integer, ids beyond float64)
-    ├── AttentionError       no such attention, or not with these settings
     ├── PatternError         a sparse attention pattern is not one, or cannot do this
     ├── MemoryLimitError     the network would need more memory than allowed
     ├── InputError           an array has the wrong shape or holds no finite real numbers,
@@ -32,10 +31,6 @@ class TargetError(EveryformerError):
 
 class GridError(EveryformerError):
     """The grid cannot work."""
-
-
-class AttentionError(EveryformerError):
-    """There is no such attention, or it cannot be had with these settings."""
 
 
 class PatternError(EveryformerError):

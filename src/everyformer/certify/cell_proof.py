@@ -285,7 +285,7 @@ def _ramps(
     lengths: np.ndarray,
     ranges: Sequence[tuple[Fraction, Fraction]],
 ) -> list[Bound]:
-    """Measure of the ramps times the range of f and g; nothing, if there are none."""
+    """Measure of the ramps times the range of f and g; an empty list without ramps."""
     widths = reading.grid.box.widths
     n = reading.grid.seq_len
     share = sum(

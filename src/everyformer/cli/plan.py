@@ -17,7 +17,7 @@ from everyformer.construct.method import Method, check_feasible, plan_table
 from everyformer.construct.pipeline import compare as compare_methods
 from everyformer.construct.pipeline import plan as make_plan
 from everyformer.construct.problem import DEFAULT_MAX_MEMORY
-from everyformer.construct.registry import DEFAULT, Cheapest, all_methods
+from everyformer.construct.registry import DEFAULT, is_compared
 from everyformer.errors import EveryformerError
 from everyformer.targets.target import Target
 
@@ -120,8 +120,7 @@ def _also(name: str, settings: Sequence[str], target: Target) -> list[Method]:
         typer.BadParameter: If it is, and settings are given.
     """
     given = read_method(name, settings, target.seq_len)
-    tried = {type(one) for one in all_methods(target)}
-    if type(given) not in tried and not isinstance(given, Cheapest):
+    if not is_compared(given, target):
         return [given]
     if settings:
         msg = (

@@ -1,9 +1,10 @@
 """Plans of methods that divide the domain into K cells per axis; and their search."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from math import factorial
 from typing import Any, ClassVar, Literal
 
@@ -19,8 +20,10 @@ from everyformer.construct.method import (
 from everyformer.construct.problem import Problem
 from everyformer.construct.table import Table
 from everyformer.construct.table_error import TableErrors
+from everyformer.errors import GridError
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.forward import Progress, no_progress
+from everyformer.model.network import Network
 from everyformer.papers import YUN2020, implements
 from everyformer.targets.box import Grid
 from everyformer.targets.target import Target
@@ -162,6 +165,14 @@ class GridPlan(Plan, ABC):
     def tabulate(self, target: Target, progress: Progress = no_progress) -> Table:
         """The target at every point that the network tells apart."""
 
+    @abstractmethod
+    def network(self, table: Table, progress: Progress = no_progress) -> Network:
+        """The network that computes a table."""
+
+    def build(self, target: Target, progress: Progress = no_progress) -> Network:
+        """The network that computes the table of the target."""
+        return self.network(self.tabulate(target, progress), progress)
+
     def rows(self) -> Iterator[tuple[str, str]]:
         """The stages."""
         for stage in self.stages:
@@ -216,39 +227,67 @@ class CellPlan(GridPlan, ABC):
         )
 
 
-Choice = bool | None
-"""With positions, without, or as the target has it."""
+def over_grids(problem: Problem, make: Callable[[int], GridPlan]) -> Iterator[GridPlan]:
+    """The plan for the grid given; for a tolerance those of K = 2, 4, 8, ...
 
-
-def over_grids(
-    problem: Problem,
-    choices: Sequence[Choice],
-    make: Callable[[int, Choice], GridPlan],
-) -> Iterator[GridPlan]:
-    """The plan for the grid given; for a tolerance K = 2, 4, 8, ... of each choice in turn.
-
-    A choice ends with the first plan that cannot be built.
+    They end with the first that cannot be built.
     """
     if problem.grid is not None:
-        yield make(problem.grid, choices[-1] if len(choices) == 1 else None)
+        yield make(problem.grid)
         return
-    for choice in choices:
-        K = 2
-        while True:
-            plan = make(K, choice)
-            if not plan.is_vacuous:
-                yield plan
-                if refusal(plan, problem.max_memory) is not None:
-                    break
-            K *= 2
+    K = 2
+    while True:
+        plan = make(K)
+        if not plan.is_vacuous:
+            yield plan
+            if refusal(plan, problem.max_memory) is not None:
+                return
+        K *= 2
 
 
-def with_or_without_positions(target: Target, positional: Choice) -> tuple[Choice, ...]:
-    """With positions or without, in the order in which a tolerance tries them.
+def over_positions(
+    problem: Problem,
+    positional: bool | None,
+    make: Callable[[bool | None, int], GridPlan],
+    remark: str,
+) -> Iterator[GridPlan]:
+    """Grids with positions or without; for a tolerance both where that is left open.
 
-    An equivariant target gets none, unless they are asked for; where that is not good
-    enough within float64, and the choice is left open, positions are tried after that.
+    Args:
+        problem: What is asked for.
+        positional: With positions, without, or as the target has it.
+        make: The plan with positions, without, or as the target has it, of a grid.
+        remark: Why positions were added after all.
     """
-    if positional is None and target.equivariant and target.seq_len > 1:
-        return (False, True)
-    return (positional,)
+    ways = ways_to_place(problem.target)
+    if problem.grid is not None or positional is not None or len(ways) == 1:
+        yield from over_grids(problem, partial(make, positional))
+        return
+    for choice in ways:
+        for plan in over_grids(problem, partial(make, choice)):
+            yield replace(plan, remark=remark) if choice else plan
+
+
+def ways_to_place(target: Target) -> tuple[bool, ...]:
+    """Without positions and with, in the order in which a tolerance tries them.
+
+    An equivariant target gets none; where that is not good enough within float64, positions
+    are tried after that.
+    """
+    return (False, True) if target.equivariant and target.seq_len > 1 else (True,)
+
+
+def has_positions(target: Target, positional: bool | None) -> bool:
+    """What was asked for; by default positions, unless the target is equivariant.
+
+    Raises:
+        GridError: If the target needs positions, and none are wanted.
+    """
+    if positional is False and not target.equivariant and target.seq_len > 1:
+        msg = (
+            f"positional=False, but {target.name} is not declared equivariant: without "
+            "positions a Transformer is permutation equivariant (Claim 1) and cannot "
+            "approximate it. Leave positional out, or declare equivariant=True."
+        )
+        raise GridError(msg)
+    return not target.equivariant if positional is None else positional

@@ -114,7 +114,7 @@ class Plan(Protocol):
         return []
 
     def planned_bound(self, errors: TableErrors | None) -> Bound | None:
-        """A bound on d_p(f, g) of the network that is planned; None if there is none yet.
+        """A bound on d_p(f, g) of the network that is planned; None where nothing is known.
 
         Args:
             errors: How far f is from tables of its values, which all methods share; None
@@ -182,11 +182,6 @@ class Method(Protocol):
 
     def curve(self, problem: Problem, chosen: Plan) -> Iterator[Plan]:
         """Coarser plans than the one chosen for a tolerance, for a picture."""
-        yield from ()
-
-    @classmethod
-    def studied(cls) -> Iterator[tuple[str, "Method"]]:
-        """Settings whose order of convergence is measured, with a name."""
         yield from ()
 
 

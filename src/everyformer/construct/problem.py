@@ -23,7 +23,7 @@ class Trial:
         label: The construction in few words.
         grid: K, if it has one.
         parameters: Numbers in its weights.
-        outcome: The bound that was proved, or why there is none.
+        outcome: The bound that was proved, or what stopped it.
         final: Whether finer plans of this label are not worth trying.
     """
 

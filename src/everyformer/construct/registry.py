@@ -90,6 +90,11 @@ def names() -> str:
     return ", ".join(repr(name) for name in METHODS)
 
 
+def is_compared(method: Method, target: Target) -> bool:
+    """Whether a comparison tries the method anyhow; the cheapest is among those."""
+    return type(method) in (Cheapest, *map(type, all_methods(target)))
+
+
 def all_methods(target: Target) -> list[Method]:
     """What a comparison tries for a target: every method that needs no more input."""
     return [method for kind in METHODS.values() for method in kind.compared(target)]

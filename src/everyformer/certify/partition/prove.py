@@ -189,7 +189,7 @@ def _traced(
     """The extension of f whose values fit the table, enclosed on all cells.
 
     Raises:
-        Undecided: If there is none that is known to be bounded.
+        Undecided: If neither extension is known to be bounded.
     """
     box = reading.partition.grid.box
     ways = [known, clipped(known, box)]

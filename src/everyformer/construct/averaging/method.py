@@ -1,17 +1,12 @@
 """Averaging attention as a method: docs/constructions/averaging.md."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from everyformer.construct.averaging.layers import Variant
 from everyformer.construct.averaging.plan import plan_averaging
-from everyformer.construct.grid_plan import (
-    Choice,
-    GridPlan,
-    over_grids,
-    with_or_without_positions,
-)
+from everyformer.construct.grid_plan import GridPlan, over_positions, ways_to_place
 from everyformer.construct.method import Method
 from everyformer.construct.problem import Problem
 from everyformer.targets.target import Target
@@ -55,34 +50,23 @@ class Averaging(Method):
 
     def plans(self, problem: Problem) -> Iterator[GridPlan]:
         """K = 2, 4, 8, ...; without positions first where both apply."""
-        target, p = problem.target, problem.p
+        p = problem.p
         assert p is not None, "there is no bound for the supremum"  # noqa: S101
 
-        def planned(K: int, positional: Choice) -> GridPlan:
-            plan = plan_averaging(
-                target, K, p=p, positional=positional, variant=self.variant
+        def planned(positional: bool | None, K: int) -> GridPlan:
+            return plan_averaging(
+                problem.target, K, p=p, positional=positional, variant=self.variant
             )
-            if positional and self.positional is None:
-                return replace(plan, remark=WITH_POSITIONS)
-            return plan
 
-        choices = with_or_without_positions(target, self.positional)
-        return over_grids(problem, choices, planned)
+        return over_positions(problem, self.positional, planned, WITH_POSITIONS)
 
     @classmethod
     def compared(cls, target: Target) -> Iterator[Method]:
         """All variants; for equivariant targets with and without positions."""
-        choices = with_or_without_positions(target, None)
-        for choice in choices:
-            with_positions = choice is None or choice
-            yield cls("wide", with_positions)
-            yield cls("narrow", with_positions)
+        for choice in ways_to_place(target):
+            yield cls("wide", choice)
+            yield cls("narrow", choice)
         yield cls("two-step", positional=True)
-
-    @classmethod
-    def studied(cls) -> Iterator[tuple[str, Method]]:
-        """With positions, of first order."""
-        yield "averaging, wide", cls()
 
 
 WITH_POSITIONS = (

@@ -15,7 +15,7 @@ from everyformer.construct.averaging.layers import (
     averaging_stages,
     read_in_out,
 )
-from everyformer.construct.grid_plan import CellPlan, StageCount
+from everyformer.construct.grid_plan import CellPlan, StageCount, has_positions
 from everyformer.construct.table import Table, all_multisets, piecewise_constant
 from everyformer.errors import GridError
 from everyformer.model.architecture import ArchitectureSpec
@@ -114,10 +114,6 @@ class AveragingPlan(CellPlan):
         if self.positional:
             return piecewise_constant(self.shape, target, progress, positional=True)
         return all_multisets(self.shape, target, progress)
-
-    def build(self, target: Target, progress: Progress = no_progress) -> Network:
-        """The network that computes the table of the target."""
-        return self.network(self.tabulate(target, progress), progress)
 
     def network(self, table: Table, progress: Progress = no_progress) -> Network:
         """The network that computes a table."""
@@ -276,15 +272,7 @@ def plan_averaging(
         msg = f"variant={variant!r} does not exist. Choose one of {known}."
         raise GridError(msg)
     shape = Grid(grid, target.seq_len, target.domain)
-    if positional is None:
-        positional = not target.equivariant
-    if not positional and not target.equivariant and target.seq_len > 1:
-        msg = (
-            f"positional=False, but {target.name} is not declared equivariant: without "
-            "positions a Transformer is permutation equivariant and cannot approximate it. "
-            "Leave positional out, or declare equivariant=True."
-        )
-        raise GridError(msg)
+    positional = has_positions(target, positional)
     if variant == "two-step" and not positional:
         msg = (
             "variant='two-step' without positions does not exist: the equivariant "

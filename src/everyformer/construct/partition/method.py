@@ -10,9 +10,6 @@ from everyformer.construct.partition.plan import PartitionPlan, plan_partition
 from everyformer.construct.problem import Problem
 from everyformer.targets.target import Target
 
-SHARP = 200
-"""A decay D so large that softmax is nearly hardmax."""
-
 
 @dataclass(frozen=True)
 class Partition(Method):
@@ -67,9 +64,3 @@ class Partition(Method):
         while chosen.grid is not None and chosen.grid * 2 > K:
             yield from self.plans(replace(problem, grid=K, tol=None))
             K *= 2
-
-    @classmethod
-    def studied(cls) -> Iterator[tuple[str, Method]]:
-        """Of second order; sharp, of first."""
-        yield "partition of unity, D = 1", cls(decay=1, margin=4)
-        yield f"partition of unity, D = {SHARP}", cls(decay=SHARP, margin=1)

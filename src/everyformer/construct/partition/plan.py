@@ -165,10 +165,6 @@ class PartitionPlan(GridPlan):
         """The target at every anchor."""
         return anchor_table(Anchored(self.lattice), target, progress, clip=self.clipped)
 
-    def build(self, target: Target, progress: Progress = no_progress) -> Network:
-        """The network whose prefix tokens hold the target at the anchors."""
-        return self.network(self.tabulate(target, progress), progress)
-
     def network(self, table: Table, progress: Progress = no_progress) -> Network:
         """The network whose prefix tokens hold a table."""
         progress("build: softmax partition of unity", 0, len(self.stages))

@@ -1,13 +1,13 @@
 """Selective shifts as methods: Yun et al. 2020, Luo et al. 2022, Yun et al. 2020b."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from everyformer.construct.grid_plan import (
-    Choice,
     GridPlan,
     over_grids,
-    with_or_without_positions,
+    over_positions,
+    ways_to_place,
 )
 from everyformer.construct.method import Method
 from everyformer.construct.problem import Problem
@@ -61,33 +61,23 @@ class SelectiveShifts(Method):
 
     def plans(self, problem: Problem) -> Iterator[GridPlan]:
         """K = 2, 4, 8, ...; Theorem 2 before Theorem 3 where both apply."""
-        target = problem.target
 
-        def planned(K: int, positional: Choice) -> GridPlan:
-            plan = plan_shifts(
-                target,
+        def planned(positional: bool | None, K: int) -> GridPlan:
+            return plan_shifts(
+                problem.target,
                 K,
                 softened=self.softened,
                 positional=positional,
                 spacing=self.spacing,
             )
-            if positional and self.positional is None:
-                return replace(plan, remark=WITH_POSITIONS)
-            return plan
 
-        choices = with_or_without_positions(target, self.positional)
-        return over_grids(problem, choices, planned)
+        return over_positions(problem, self.positional, planned, WITH_POSITIONS)
 
     @classmethod
     def compared(cls, target: Target) -> Iterator[Method]:
         """Theorem 2 for equivariant targets, and Theorem 3."""
-        for choice in with_or_without_positions(target, None):
-            yield cls(positional=True if choice is None else choice)
-
-    @classmethod
-    def studied(cls) -> Iterator[tuple[str, Method]]:
-        """Theorem 3, of first order."""
-        yield "Yun et al., Theorem 3", cls()
+        for choice in ways_to_place(target):
+            yield cls(positional=choice)
 
 
 WITH_POSITIONS = (
@@ -116,7 +106,7 @@ class UrpeShifts(Method):
     def plans(self, problem: Problem) -> Iterator[GridPlan]:
         """K = 2, 4, 8, ..."""
 
-        def planned(K: int, positional: Choice) -> GridPlan:
+        def planned(K: int) -> GridPlan:
             return plan_shifts(
                 problem.target,
                 K,
@@ -125,7 +115,7 @@ class UrpeShifts(Method):
                 attention="urpe",
             )
 
-        return over_grids(problem, (None,), planned)
+        return over_grids(problem, planned)
 
     @classmethod
     def compared(cls, target: Target) -> Iterator[Method]:
@@ -177,7 +167,7 @@ class SparseShifts(Method):
     def plans(self, problem: Problem) -> Iterator[GridPlan]:
         """K = 2, 4, 8, ..."""
 
-        def planned(K: int, positional: Choice) -> GridPlan:
+        def planned(K: int) -> GridPlan:
             return plan_sparse(
                 problem.target,
                 K,
@@ -188,4 +178,4 @@ class SparseShifts(Method):
                 spacing=self.spacing,
             )
 
-        return over_grids(problem, (None,), planned)
+        return over_grids(problem, planned)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from everyformer.construct.grid_plan import CellPlan, StageCount
+from everyformer.construct.grid_plan import CellPlan, StageCount, has_positions
 from everyformer.construct.method import format_count
 from everyformer.construct.shifts.assembly import description, network_of, proof_steps
 from everyformer.construct.shifts.constants import (
@@ -125,10 +125,6 @@ class ShiftPlan(CellPlan):
         """The target at the centre of every cell that the network tells apart."""
         return piecewise_constant(self.shape, target, progress, positional=self.positional)
 
-    def build(self, target: Target, progress: Progress = no_progress) -> Network:
-        """The network that computes the table of the target (Lemma 8 is behind us)."""
-        return self.network(self.tabulate(target, progress), progress)
-
     def network(self, table: Table, progress: Progress = no_progress) -> Network:
         """The network that computes a table."""
         c, name = self.constants, self.target
@@ -166,16 +162,8 @@ def plan_shifts(
         GridError: If the grid is no integer >= 2, or the target needs positions.
     """
     shape = Grid(grid, target.seq_len, target.domain)
-    if positional is None:
-        positional = attention == "urpe" or not target.equivariant
-    positional = positional and target.seq_len > 1
-    if not positional and not target.equivariant and target.seq_len > 1:
-        msg = (
-            f"positional=False, but {target.name} is not declared equivariant: without "
-            "positions a Transformer is permutation equivariant (Claim 1) and cannot "
-            "approximate it. Leave positional out, or declare equivariant=True."
-        )
-        raise GridError(msg)
+    placed = attention == "urpe" or has_positions(target, positional)
+    positional = placed and target.seq_len > 1
     if spacing not in (None, grid, grid + 1):
         msg = (
             f"spacing={shown(spacing)} is not {grid} (the paper's positions) nor "
