@@ -1,0 +1,1 @@
+"""A numpy program becomes a Transformer, operation by operation."""

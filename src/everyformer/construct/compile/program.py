@@ -1,0 +1,293 @@
+"""The intermediate language: what each register of a token holds, step by step.
+
+A *step* is one number for each token: an entry of x, a constant, or what one gadget of
+docs/constructions/compile.md makes of earlier steps. A *form* is an affine combination of
+steps; linear operations cost nothing, since the next head or unit reads the form. A program
+is d forms, the coordinates of every token's result.
+
+    Input(i)                 x[j][i]
+    Constant(values)         values[j]
+    Mean(v)                  (1/n) sum_k v_k
+    Gather(v, tau)           v_tau(j)
+    Mix(v, A)                sum_k A_jk v_k
+    Unary(fn, v)             fn(v_j)
+    Product(a, b)            a_j b_j
+    Normalise(c, delta, i)   c_i / sqrt(mean of c^2 + delta), all of token j
+    Attend(q, k, v)          sum_k softmax_k(q_j . k_k) v_k
+    Maximum(a, b), Minimum(a, b), Absolute(a), Relu(a)
+    Exchange(v, tau, low)    min(v_j, v_tau(j)) where low[j], else max(v_j, v_tau(j))
+    Scale(v, c)              c_j v_j
+
+Steps are compared by identity: whoever makes them shares what is equal.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Literal
+
+from everyformer.targets.box import Box
+
+FunctionName = Literal["pow", "exp", "log", "sin", "cos", "tanh", "logistic"]
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of one number.
+
+    Attributes:
+        name: What it is called.
+        power: s of t^s for "pow": an integer >= 2 on all numbers, or any s with
+            2 s an integer where t > 0 (t >= 0 if s > 0). None for the others.
+    """
+
+    name: FunctionName
+    power: Fraction | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One number for each token.
+
+    Attributes:
+        origin: The line of the user's program that it computes, for people; "" if none.
+    """
+
+    origin: str = field(default="", kw_only=True)
+
+    @property
+    def reads(self) -> tuple["Form", ...]:
+        """The forms that it reads, in order."""
+        return ()
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """An affine combination of steps, with exact coefficients.
+
+    Attributes:
+        terms: Coefficients, not zero.
+        offset: A constant, the same for all tokens.
+    """
+
+    terms: Mapping[Step, Fraction]
+    offset: Fraction = Fraction(0)
+
+    @classmethod
+    def of(cls, step: Step, coefficient: Fraction | int = 1) -> "Form":
+        """A multiple of one step."""
+        value = Fraction(coefficient)
+        return cls({step: value} if value else {})
+
+    @classmethod
+    def constant(cls, value: Fraction | int) -> "Form":
+        """A number."""
+        return cls({}, Fraction(value))
+
+    def __add__(self, other: "Form") -> "Form":
+        """The sum."""
+        terms = dict(self.terms)
+        for step, coefficient in other.terms.items():
+            terms[step] = terms.get(step, Fraction(0)) + coefficient
+        kept = {step: value for step, value in terms.items() if value}
+        return Form(kept, self.offset + other.offset)
+
+    def __mul__(self, factor: Fraction | int) -> "Form":
+        """A multiple."""
+        value = Fraction(factor)
+        if not value:
+            return Form({})
+        return Form({s: value * c for s, c in self.terms.items()}, value * self.offset)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> "Form":
+        """The opposite."""
+        return self * -1
+
+    def __sub__(self, other: "Form") -> "Form":
+        """The difference."""
+        return self + other * -1
+
+    def __iter__(self) -> Iterator[Step]:
+        """The steps that take part."""
+        return iter(self.terms)
+
+
+@dataclass(frozen=True, eq=False)
+class Input(Step):
+    """x[j][channel]."""
+
+    channel: int
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(Step):
+    """values[j], for each token j."""
+
+    values: tuple[Fraction, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class OfOne(Step):
+    """A step that reads one form."""
+
+    value: Form
+
+    @property
+    def reads(self) -> tuple[Form, ...]:
+        """Its argument."""
+        return (self.value,)
+
+
+@dataclass(frozen=True, eq=False)
+class OfTwo(Step):
+    """A step that reads two forms."""
+
+    first: Form
+    second: Form
+
+    @property
+    def reads(self) -> tuple[Form, ...]:
+        """Its arguments."""
+        return (self.first, self.second)
+
+
+@dataclass(frozen=True, eq=False)
+class Mean(OfOne):
+    """(1/n) sum_k v_k, the same for all tokens."""
+
+
+@dataclass(frozen=True, eq=False)
+class Gather(OfOne):
+    """v_tau(j)."""
+
+    tau: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Mix(OfOne):
+    """sum_k A_jk v_k; any rationals, of any sign and any row sums."""
+
+    matrix: tuple[tuple[Fraction, ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Unary(OfOne):
+    """fn(v_j)."""
+
+    function: Function
+
+
+@dataclass(frozen=True, eq=False)
+class Product(OfTwo):
+    """a_j b_j."""
+
+
+@dataclass(frozen=True, eq=False)
+class Normalised:
+    """All c_i / sqrt(mean of c^2 + delta) of a token; they share squares and root.
+
+    Attributes:
+        parts: c_1, .., c_m.
+        delta: A number > 0.
+    """
+
+    parts: tuple[Form, ...]
+    delta: Fraction
+
+
+@dataclass(frozen=True, eq=False)
+class Normalise(Step):
+    """c_index / sqrt(mean of c^2 + delta)."""
+
+    group: Normalised
+    index: int
+
+    @property
+    def reads(self) -> tuple[Form, ...]:
+        """All parts."""
+        return self.group.parts
+
+
+@dataclass(frozen=True, eq=False)
+class Attend(Step):
+    """sum_k softmax_k(q_j . k_k) v_k over the n tokens of the sequence."""
+
+    queries: tuple[Form, ...]
+    keys: tuple[Form, ...]
+    value: Form
+
+    @property
+    def reads(self) -> tuple[Form, ...]:
+        """Queries, keys, value."""
+        return (*self.queries, *self.keys, self.value)
+
+
+@dataclass(frozen=True, eq=False)
+class Maximum(OfTwo):
+    """max(a_j, b_j)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Minimum(OfTwo):
+    """min(a_j, b_j)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Absolute(OfOne):
+    """|v_j|."""
+
+
+@dataclass(frozen=True, eq=False)
+class Relu(OfOne):
+    """max(v_j, 0)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Exchange(OfOne):
+    """Compare with a partner: the lower of both where low[j], else the higher.
+
+    Attributes:
+        tau: The partner of each token, tau(tau(j)) = j; j itself where it idles.
+        low: Whether token j keeps the lower value.
+    """
+
+    tau: tuple[int, ...]
+    low: tuple[bool, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Scale(OfOne):
+    """c_j v_j."""
+
+    factors: tuple[Fraction, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A function of sequences, in registers by tokens.
+
+    Attributes:
+        seq_len: n.
+        box: The domain, an interval for each of d coordinates.
+        outputs: The d coordinates of the result.
+    """
+
+    seq_len: int
+    box: Box
+    outputs: tuple[Form, ...]
+
+    def steps(self) -> list[Step]:
+        """All steps that the outputs need, each after what it reads."""
+        found: dict[Step, None] = {}
+        waiting = [step for form in reversed(self.outputs) for step in form]
+        while waiting:
+            step = waiting[-1]
+            missing = [s for form in step.reads for s in form if s not in found]
+            if missing and step not in found:
+                waiting += missing
+                continue
+            waiting.pop()
+            found.setdefault(step)
+        return list(found)
