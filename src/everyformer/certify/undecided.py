@@ -15,7 +15,9 @@ import numpy as np
 
 from everyformer.certify.hypotheses import BOTH, Claim, claims_among
 
-OWN_STAGES = frozenset({"bound", "registers", "stages", "target", "weights"})
+OWN_STAGES = frozenset(
+    {"bound", "program", "registers", "stages", "target", "unary", "weights"}
+)
 """Stages that the prover names; all others are names that the file gives."""
 
 LONGEST = 60

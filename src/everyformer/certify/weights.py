@@ -75,6 +75,7 @@ class Weights:
         exact: True when the weights are rationals, False for float64.
         sha256: Hash of the file.
         registers: The read-in and the read-out, or None.
+        program: What a compiled network says of itself: hints, as parsed JSON; or None.
     """
 
     seq_len: int
@@ -85,6 +86,7 @@ class Weights:
     exact: bool
     sha256: str
     registers: RegisterWeights | None = None
+    program: Any = None
 
     @property
     def blocks(self) -> int:
@@ -156,6 +158,7 @@ def _weights(
     if masked and registers is not None and registers.prefix is not None:
         msg = "masks are not followed beside prefix tokens"
         raise ValueError(msg)
+    said = description.get("program")
     return Weights(
         seq_len=spec["seq_len"],
         d_model=spec["d_model"],
@@ -165,6 +168,7 @@ def _weights(
         exact=exact,
         sha256=sha256,
         registers=registers,
+        program=None if said is None else said["claims"],
     )
 
 

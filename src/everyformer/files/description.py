@@ -79,6 +79,13 @@ CONSTRUCTION: dict[str, Callable[[Any], bool]] = {
     "sharpness": _is_rational,
     "reach": lambda value: type(value) is int and 0 <= value < MAX_REACH,
 }
+PROGRAM: dict[str, Callable[[Any], bool]] = {
+    "target": _is_text,
+    "lows": _are(_is_finite),
+    "highs": _are(_is_finite),
+    "claims": lambda value: isinstance(value, dict),
+    "listing": _are(_is_text),
+}
 
 
 NEEDED = ("version", "denominators", "architecture", "stages", "construction")
@@ -107,18 +114,23 @@ def check_description(description: Any) -> None:
     if construction is not None:
         paper = {"paper": _is_text}
         _check_keys("the construction", construction, CONSTRUCTION, paper)
+    if description.get("program") is not None:
+        _check_keys("the program", description["program"], PROGRAM, {})
 
 
 def check_lengths(description: dict[str, Any]) -> None:
-    """Refuse a construction of tokens of another width than the architecture's.
+    """Refuse a construction or a program of tokens of another width.
 
     Raises:
         ValueError: With the lengths.
     """
     construction, spec = description["construction"], description["architecture"]
+    d, program = spec["d_model"], description.get("program")
+    if program is not None and not len(program["lows"]) == len(program["highs"]) == d:
+        msg = f"the program has a domain of {len(program['lows'])} coordinates, not {d}"
+        raise ValueError(msg)
     if construction is None:
         return
-    d = spec["d_model"]
     lengths = {key: len(construction[key]) for key in ("lows", "highs", "id_direction")}
     expected = {"lows": d, "highs": d, "id_direction": spec.get("width", d)}
     if lengths != expected:

@@ -19,6 +19,7 @@ from everyformer.files.network_file import (
     read_network_file,
 )
 from everyformer.model.architecture import ArchitectureSpec
+from everyformer.model.compiled import CompiledProgram
 from everyformer.model.construction import Construction
 from everyformer.model.executor import Executor, ExecutorName
 from everyformer.model.forward import Progress, no_progress, run_blocks
@@ -63,6 +64,7 @@ class Network:
         construction: How to read the insides, if the network was constructed.
         registers: The read-in and the read-out of a network whose blocks are wider than its
             tokens, or None.
+        program: What its heads and units compute, if the network was compiled.
     """
 
     architecture: ArchitectureSpec
@@ -70,6 +72,7 @@ class Network:
     positions: np.ndarray | None = None
     construction: Construction | None = None
     registers: Registers | None = None
+    program: CompiledProgram | None = None
 
     def __post_init__(self) -> None:
         """Check that gains and masks are for n tokens, and that registers fit."""
@@ -234,6 +237,8 @@ class Network:
             if self.construction is None
             else self.construction.to_json(),
         }
+        if self.program is not None:
+            description["program"] = self.program.to_json()
         write_arrays(Path(path), dict(self.arrays()), description)
 
     def to_torch(
@@ -316,6 +321,7 @@ class Network:
             arrays.get("positions"),
             self.construction,
             Registers.from_arrays(arrays),
+            self.program,
         )
 
     def _run(self, tokens: np.ndarray, progress: Progress) -> Iterator[Step]:
@@ -368,6 +374,8 @@ class Network:
             raise InputError(msg)
         if self.construction is not None:
             self.construction.check_input(array)
+        if self.program is not None:
+            self.program.check_input(array)
         return array
 
     def _shaped(self, array: np.ndarray) -> np.ndarray:
@@ -409,7 +417,7 @@ def load(path: str | os.PathLike[str], *, max_memory: int | float = MAX_MEMORY) 
             Stage.from_arrays(name, source, _below(f"stages.{index}.", arrays))
             for index, (name, source) in enumerate(description["stages"])
         ]
-        construction = description["construction"]
+        construction, program = description["construction"], description.get("program")
         return Network(
             architecture=ArchitectureSpec.from_json(description["architecture"]),
             stages=tuple(stages),
@@ -418,6 +426,7 @@ def load(path: str | os.PathLike[str], *, max_memory: int | float = MAX_MEMORY) 
             if construction is None
             else Construction.from_json(construction),
             registers=Registers.from_arrays(arrays),
+            program=None if program is None else CompiledProgram.from_json(program),
         )
     except CONTENT_ERRORS as error:
         raise FileFormatError(damaged(path, error)) from error

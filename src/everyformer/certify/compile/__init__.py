@@ -1,0 +1,1 @@
+"""Networks that compute a program step by step, and the proof that it is f."""

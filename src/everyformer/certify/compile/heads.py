@@ -1,0 +1,263 @@
+"""Heads: mixtures that do not depend on x, and attention (G1 and G4).
+
+docs/constructions/compile.md has the proofs. Each head averages one value for each column
+it uses, and writes a multiple of the average to an empty register.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from everyformer.certify.compile.claims import Mixture
+from everyformer.certify.compile.rounded import SILENT, UNDERFLOW, down, up
+from everyformer.certify.compile.rows import BlockWeights, Entry
+from everyformer.certify.compile.values import Held, Row, State, Value
+from everyformer.certify.rounding import UNIT_ROUNDOFF, gamma
+from everyformer.numerics.intervals import Interval, IntervalArithmetic
+
+FARTHEST = Fraction(1, 10**6)
+"""Weights that are farther from the claimed mixture are refused."""
+
+Written = list[tuple[int, Held]]
+"""Registers with what they hold after a slot."""
+
+
+def scaled(value: Value, entry: Entry) -> Value:
+    """A value times what its column of W_O says, with what float64 loses by that."""
+    low, high = sorted((entry.ideal * value.low, entry.ideal * value.high))
+    factor = abs(Fraction(entry.stored))
+    e = factor * value.e + abs(Fraction(entry.stored) - entry.ideal) * value.size
+    r = factor * value.r + UNDERFLOW
+    if not entry.is_power_of_two:
+        r += UNIT_ROUNDOFF * factor * value.size
+    return Value(value.terms, down(low), up(high), up(e), up(r))
+
+
+def multiplied(state: State, terms: tuple[Any, ...], factor: Fraction) -> tuple[Any, ...]:
+    """Terms times a number."""
+    if factor == 1:
+        return terms
+    return tuple(state.algebra.affine([(factor, term)], Fraction(0)) for term in terms)
+
+
+def stored_in(state: State, entry: Entry, value: Value, said: Row) -> Held:
+    """The register after a head wrote to it.
+
+    On prefix tokens the head adds an average of what all tokens say.
+    """
+    held = state.held[entry.register]
+    largest = max(state.on_prefix(said), value.size) * (1 + gamma(2**21))
+    added = abs(Fraction(entry.stored)) * largest + UNDERFLOW
+    return held.written(scaled(value, entry), held.garbage + added)
+
+
+@dataclass(frozen=True)
+class Weighting:
+    """Attention weights that do not depend on x, beside those that are claimed.
+
+    Attributes:
+        gap: max_j sum_k |weight - claimed|, over the tokens of the sequence.
+        lost: What float64 loses, as a share of the largest value.
+        heard: Prefix tokens that are not silent.
+    """
+
+    gap: Fraction
+    lost: Fraction
+    heard: np.ndarray
+
+
+def mixture(block: BlockWeights, head: int, claim: Mixture, state: State) -> Written:
+    """A head with constant scores: row j of A mixes the values of all tokens.
+
+    |result - A v| <= e_v + gap |v|, and float64 loses `lost` |v| more; prefix tokens are
+    silent, or say exactly 0.
+    """
+    weighting = _weighting(block, head, claim, state)
+    complete = all(sum(row.values()) == 1 for row in claim.rows)
+    result: Written = []
+    for component, entry in block.writes(head):
+        said = block.value(head, component)
+        value = state.read(said)
+        if weighting.heard.any():
+            known = state.constants(said, prefix=True)
+            if known is None or known[weighting.heard].any():
+                raise block.undecided("prefix tokens are heard")
+        low, high = value.low, value.high
+        if not complete:
+            low, high = min(low, Fraction(0)), max(high, Fraction(0))
+        rows = {id(row): row for row in claim.rows}  # rows that are equal are one object
+        seen = {k: _mixed(state, row, value, entry.ideal) for k, row in rows.items()}
+        terms = tuple(seen[id(row)] for row in claim.rows)
+        e = value.e + weighting.gap * value.size + UNDERFLOW
+        r = value.r + weighting.lost * value.size + UNDERFLOW
+        mixed = Value(terms, low, high, up(e), up(r))
+        result.append((entry.register, stored_in(state, entry, mixed, said)))
+    return result
+
+
+def _mixed(state: State, row: Any, value: Value, factor: Fraction) -> Any:
+    parts = [(factor * weight, value.terms[k]) for k, weight in row.items()]
+    if len(parts) == 1 and parts[0][0] == 1:
+        return parts[0][1]
+    return state.algebra.affine(parts, Fraction(0))
+
+
+def _weighting(block: BlockWeights, head: int, claim: Mixture, state: State) -> Weighting:
+    """Enclose the softmax of constant scores, and compare it with the claim."""
+    n, P = state.seq_len, state.prefix_len
+    scores, error = np.zeros((n, P + n)), np.zeros((n, P + n))
+    products, whole = 0, True
+    for component in range(block.components):
+        query, key = block.query(head, component), block.key(head, component)
+        if query.is_zero or key.is_zero:
+            continue
+        asked = state.constants(query)
+        before = state.constants(key, prefix=True)
+        after = state.constants(key)
+        if asked is None or before is None or after is None:
+            raise block.undecided("scores are not constant")
+        products += 1
+        part = asked[:, None] * np.concatenate([before, after])[None, :]
+        scores += part
+        error += np.abs(part)
+        whole = whole and all((a == np.round(a)).all() for a in (asked, before, after))
+    # Integers below 2^52 are not rounded.
+    exact = whole and bool((error < 2.0**52).all())
+    share = 0.0 if exact else float(gamma(products + 4)) * 1.01
+    return _enclosed(block, claim, scores, share * error)
+
+
+def _enclosed(
+    block: BlockWeights, claim: Mixture, scores: np.ndarray, error: np.ndarray
+) -> Weighting:
+    """The weights of scores that are known up to an error."""
+    n = len(scores)
+    P = scores.shape[1] - n
+    top = scores.max(axis=1, keepdims=True)
+    below = scores - top
+    slack = (error + error.max(axis=1, keepdims=True)) * 1.01
+    slack += np.abs(below) * 2.0**-51
+    if not np.isfinite(below).all() or not np.isfinite(slack).all():
+        raise block.undecided("scores are too large to be followed")
+    audible = below + 2.0 * slack > -float(SILENT)
+    heard = audible[:, :P].any(axis=0)
+    spread = np.where(audible, np.abs(below) + slack, 0.0).max()
+    doubt = np.where(audible, slack, 0.0).max()
+    lost = Fraction(0)
+    if (audible.sum(axis=1) > 1).any():
+        lost = softmax_loss(n + P, Fraction(float(doubt)), Fraction(float(spread)))
+    arithmetic = IntervalArithmetic()
+    weights = arithmetic.exp(Interval(below - slack, below + slack))
+    lows = np.where(audible, np.maximum(weights.low, 0.0), 0.0)
+    highs = np.where(audible, weights.high, 0.0)
+    gap = Fraction(0)
+    for j, row in enumerate(claim.rows):
+        gap = max(gap, _row_gap(lows[j].tolist(), highs[j].tolist(), P, row))
+    gap = up(gap + UNDERFLOW)
+    if not gap <= FARTHEST:
+        why = f"weights are {float(gap):.2g} from the claimed mixture"
+        raise block.undecided(why)
+    return Weighting(gap, up(lost), heard)
+
+
+def _row_gap(lows: list[float], highs: list[float], P: int, row: Any) -> Fraction:
+    """sum_k |weight_k - A_jk|, at most, over the tokens after the prefix."""
+    least, most = sum(map(Fraction, lows)), sum(map(Fraction, highs))
+    if least <= 0:
+        return Fraction(1)
+    total = Fraction(0)
+    for k, (low, high) in enumerate(zip(lows[P:], highs[P:], strict=True)):
+        claimed = row.get(k, Fraction(0))
+        total += max(
+            abs(Fraction(high) / least - claimed), abs(Fraction(low) / most - claimed)
+        )
+    return up(total)
+
+
+def softmax_loss(tokens: int, doubt: Fraction, spread: Fraction) -> Fraction:
+    """What float64 loses in an average by softmax, as a share of the largest value.
+
+    Scores are off by at most `doubt`, and so is the difference from the largest by
+    eta = 2 doubt + u spread; exp is within 4 ulp, so a weight is off by the share
+    rho = e^eta (1 + 8u) - 1; then sums over all tokens, a quotient, a product, a sum.
+
+    Raises:
+        OverflowError: If eta is above 1/16.
+    """
+    eta = 2 * doubt + 2 * UNIT_ROUNDOFF * (spread + 2 * doubt)
+    if not eta <= Fraction(1, 16):
+        msg = f"scores are rounded by {float(eta):.2g}"
+        raise OverflowError(msg)
+    rho = (1 + eta + eta * eta) * (1 + 8 * UNIT_ROUNDOFF) - 1
+    return (1 + rho) / (1 - rho) * (1 + gamma(2 * tokens + 4)) - 1
+
+
+def attend(block: BlockWeights, head: int, state: State) -> Written:
+    """A head that attends by its scores: sum_k softmax_k(q_j . k_k) v_k.
+
+    If no score moves by more than t, an average of numbers in [low, high] moves by at most
+    tanh(t/2) (high - low) <= t/2 (high - low), and never by more than high - low.
+    """
+    asked, told = list[Value](), list[Value]()
+    silence, noise = None, Fraction(0)
+    n, P = state.seq_len, state.prefix_len
+    for component in range(block.components):
+        query, key = block.query(head, component), block.key(head, component)
+        if query.is_zero or key.is_zero:
+            continue
+        q = state.read(query)
+        fixed, before = state.constants(query), state.constants(key, prefix=True)
+        if P and fixed is not None and before is not None:
+            part = np.multiply.outer(fixed, before)
+            silence = part if silence is None else silence + part
+            noise += Fraction(float(np.abs(part).max())) * gamma(block.components + 4)
+        else:
+            noise += q.size * state.on_prefix(key)
+        after = state.constants(key)
+        if after is not None and not after.any():
+            continue
+        asked.append(q)
+        told.append(state.read(key))
+    largest = sum((q.size * k.size for q, k in zip(asked, told, strict=True)), Fraction(0))
+    if P:
+        loudest = noise + (Fraction(float(silence.max())) if silence is not None else 0)
+        loudest += gamma(2 * block.components + 6) * largest
+        if not loudest + SILENT <= -largest:
+            raise block.undecided("prefix tokens are heard")
+    moved = rounded = Fraction(0)
+    for q, k in zip(asked, told, strict=True):
+        moved += q.size * k.e + k.size * q.e
+        rounded += q.size * k.r + k.size * q.r
+    count = len(asked)
+    rounded += gamma(count + block.components + 6) * largest + 16 * UNIT_ROUNDOFF
+    algebra = state.algebra
+    scores = [
+        [
+            algebra.affine(
+                [
+                    (Fraction(1), algebra.mul(q.terms[j], k.terms[m]))
+                    for q, k in zip(asked, told, strict=True)
+                ],
+                Fraction(0),
+            )
+            for m in range(n)
+        ]
+        for j in range(n)
+    ]
+    result: Written = []
+    for component, entry in block.writes(head):
+        said = block.value(head, component)
+        v = state.read(said)
+        width = v.high - v.low + 2 * v.e
+        e = v.e + min(moved / 2, Fraction(1)) * width + UNDERFLOW
+        both = min((moved + rounded) / 2, Fraction(1)) * (width + 2 * v.r)
+        lost = gamma(2 * (n + P) + 24) * v.size + UNDERFLOW
+        r = v.e + v.r + both + lost - e + UNDERFLOW
+        terms = tuple(algebra.softmax_average(row, v.terms) for row in scores)
+        average = Value(
+            multiplied(state, terms, entry.ideal), v.low, v.high, up(e), up(max(r, v.r))
+        )
+        result.append((entry.register, stored_in(state, entry, average, said)))
+    return result
