@@ -1,0 +1,1 @@
+"""Proofs for networks that were compiled from a program."""
