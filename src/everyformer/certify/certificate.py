@@ -106,7 +106,7 @@ class Certificate:
         seq_len: n.
         d_model: d.
         box: The domain of a token.
-        grid: K.
+        grid: K; None for a network that is proved on the whole box at once.
         weights_sha256: Hash of the file of weights.
         dtype: "float64" or "rational".
         blocks: The depth.
@@ -128,7 +128,7 @@ class Certificate:
     seq_len: int
     d_model: int
     box: Box
-    grid: int
+    grid: int | None
     weights_sha256: str
     dtype: str
     blocks: int
@@ -321,7 +321,8 @@ def _from_json(values: dict[str, Any], folder: Path) -> Certificate:
     if eps is not None and not (eps == 0 or SMALLEST <= eps <= LARGEST):
         msg = "the distance claimed is negative, or beyond the numbers of float64"
         raise ValueError(msg)
-    if not all(type(size) is int and 1 <= size <= MAX_SIZE for size in (n, d, K)) or K < 2:
+    sizes = (n, d, 2 if K is None else K)
+    if not all(type(size) is int and 1 <= size <= MAX_SIZE for size in sizes) or K == 1:
         msg = f"n = {n!r}, d = {d!r}, grid = {K!r} are not sizes"
         raise ValueError(msg)
     domain = [(_float(low), _float(high)) for low, high in claim["domain"]]

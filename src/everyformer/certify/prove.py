@@ -1,14 +1,25 @@
-"""The bound on d_p(f, g), from given weights and what is known of f."""
+"""The bound on d_p(f, g), from given weights and what is known of f.
+
+A network is proved cell by cell, or, if it was compiled, on the whole box at once.
+"""
 
 from fractions import Fraction
 
 from everyformer.certify.cells import Cells
+from everyformer.certify.compile.prove import prove_program
 from everyformer.certify.forms import form_of
 from everyformer.certify.known import Known
 from everyformer.certify.program_size import ProgramSize
 from everyformer.certify.proof import Computing, Proof, Work
 from everyformer.certify.weights import Weights
-from everyformer.certify.work import Examined, Limits, check_cells, check_work
+from everyformer.certify.work import (
+    Examined,
+    Limits,
+    check_cells,
+    check_program,
+    check_work,
+)
+from everyformer.errors import CertificateError
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.symmetry import is_equivariant
 from everyformer.targets.box import Box, Grid
@@ -75,3 +86,46 @@ def prove(
     """
     work = Work(computing, balls, purpose)
     return form_of(weights).prove(grid or cells.grid, cells, known, p, work)
+
+
+def prove_everywhere(
+    weights: Weights,
+    box: Box,
+    f: Expression | None,
+    p: Fraction | None,
+    limits: Limits = Limits(),  # noqa: B008
+) -> Proof:
+    """Bound d_p(f, g) of a network that computes f's own program, step by step.
+
+    Args:
+        weights: The network.
+        box: The domain of a token.
+        f: The function; None if it has no expression.
+        p: The exponent; None for the supremum.
+        limits: What it may cost.
+
+    Raises:
+        WorkLimitError: If it would cost more.
+        CertificateError: If f is for another network, or not given.
+    """
+    if f is None:
+        msg = "The certificate has no grid: such a network is proved of an expression alone."
+        raise CertificateError(msg)
+    check_sizes(f, weights.seq_len, weights.d_model)
+    check_program(weights, f, limits)
+    return prove_program(weights, box, f, p)
+
+
+def check_sizes(f: Expression, seq_len: int, d_model: int) -> Expression:
+    """f, if it is for sequences of that size.
+
+    Raises:
+        CertificateError: If it is not.
+    """
+    if (f.seq_len, f.d_model) != (seq_len, d_model):
+        msg = (
+            f"The expression has n, d = {(f.seq_len, f.d_model)}, the network "
+            f"{(seq_len, d_model)}. They do not belong together."
+        )
+        raise CertificateError(msg)
+    return f

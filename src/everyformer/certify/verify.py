@@ -37,7 +37,7 @@ from everyformer.certify.modulus import (
     step_sizes,
 )
 from everyformer.certify.proof import Computing, Proof
-from everyformer.certify.prove import cells_of, prove
+from everyformer.certify.prove import cells_of, check_sizes, prove, prove_everywhere
 from everyformer.certify.undecided import quoted
 from everyformer.certify.weights import Weights, read_weights
 from everyformer.certify.work import MAX_WORK, Limits, check_files
@@ -224,6 +224,13 @@ def verify(
         if statement.kind == "nothing":
             why += ": f has neither an expression nor a declared modulus"
         return found(Verdict.UNKNOWN, [why])
+    name = "f" if target is None else target.name
+    if certificate.grid is None:
+        f = statement.expression
+        proof = prove_everywhere(weights, certificate.box, f, certificate.p, limits)
+        verdict, reasons = _judge(certificate, proof, name)
+        remarks += _compared(certificate, proof)
+        return found(verdict, reasons, proof)
     cells = cells_of(
         weights,
         certificate.box,
@@ -247,7 +254,6 @@ def verify(
         purpose="verify",
         grid=Grid(certificate.grid, certificate.seq_len, certificate.box),
     )
-    name = "f" if target is None else target.name
     verdict, reasons = _judge(certificate, proof, name)
     remarks += _compared(certificate, proof)
     return found(verdict, reasons, proof)
@@ -279,14 +285,7 @@ def known_of(statement: Statement, cells: Cells) -> Expression | Declared:
         CertificateError: If the values do not belong to the cells.
     """
     if statement.expression is not None:
-        e = statement.expression
-        if (e.seq_len, e.d_model) != (cells.grid.seq_len, cells.grid.d_model):
-            msg = (
-                f"The expression has n, d = {(e.seq_len, e.d_model)}, the network "
-                f"{(cells.grid.seq_len, cells.grid.d_model)}. They do not belong together."
-            )
-            raise CertificateError(msg)
-        return e
+        return check_sizes(statement.expression, cells.grid.seq_len, cells.grid.d_model)
     assert statement.omega is not None, "the kind is modulus"  # noqa: S101
     assert statement.values is not None, "the kind is modulus"  # noqa: S101
     expected = (cells.count, cells.grid.seq_len, cells.grid.d_model)
@@ -372,6 +371,9 @@ def _derived_again(
             f"the expression in the certificate {text} {target.name}; the latter counts"
         )
         return Statement(target.name, expression=target.expression), [remark]
+    if certificate.grid is None:
+        msg = "The certificate has no grid on which a declared function is known."
+        raise CertificateError(msg)
     check_declarations(target, certificate.grid)
     same = stated.equivariant and target.equivariant
     cells = cells_of(

@@ -19,6 +19,7 @@ from everyformer.certify.refinement import most_parts
 from everyformer.certify.weights import Weights
 from everyformer.errors import WorkLimitError
 from everyformer.files.network_file import MAX_MEMORY
+from everyformer.numerics.expression import Expression
 from everyformer.numerics.limits import check_limit
 from everyformer.targets.box import Grid
 
@@ -33,6 +34,8 @@ PER_CELL = 2e-5
 PER_LINE = 4e-5
 PER_LINE_AND_CELL = 5e-8
 PER_WEIGHT = 4e-6
+PER_PROGRAM_LINE = 2e-4
+PER_TERM = 1e-5
 """Seconds on one core, chosen by what `everyformer bench work` measured."""
 
 PER_OBJECT = 500.0
@@ -191,3 +194,27 @@ def check_work(examined: Examined, limits: Limits) -> None:
     """
     what = f"Examining {examined.cells:,} cells"
     limits.check(what, examined.seconds, examined.memory)
+
+
+def check_program(weights: Weights, f: Expression, limits: Limits) -> None:
+    """Refuse to follow a compiled network that would cost more than is allowed.
+
+    Every head and every unit has a term for each token, heads that attend one for each pair
+    of tokens and each component.
+
+    Raises:
+        WorkLimitError: With the numbers.
+    """
+    n, terms, numbers = weights.seq_len, 0, 0
+    for stage in weights.stages:
+        for name, array in stage.arrays.items():
+            numbers += array.size
+            if name == "W_Q":
+                terms += n * n * array.shape[1] * array.shape[2]
+            elif name == "W_1":
+                terms += n * array.shape[1]
+    seconds = (
+        len(f.nodes) * PER_PROGRAM_LINE + terms * PER_TERM + numbers * PER_WEIGHT
+    )
+    memory = PER_OBJECT * (4 * len(f.nodes) + terms) + 100.0 * numbers
+    limits.check(f"Following {weights.blocks:,} blocks", seconds, memory)

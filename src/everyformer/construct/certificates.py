@@ -12,7 +12,7 @@ from everyformer.certify.certificate import Certificate, Statement, current_vers
 from everyformer.certify.hypotheses import BOTH, Claim
 from everyformer.certify.modulus import contradiction
 from everyformer.certify.proof import Computing
-from everyformer.certify.prove import cells_of, prove
+from everyformer.certify.prove import cells_of, prove, prove_everywhere
 from everyformer.certify.undecided import Obstacle
 from everyformer.certify.verify import NETWORK_FILE, declare, known_of
 from everyformer.certify.weights import Weights, read_weights
@@ -28,7 +28,7 @@ SAMPLES = 4096
 def certify(
     network: Network,
     target: Target,
-    grid: int,
+    grid: int | None,
     p: Fraction | None,
     eps: Fraction | None = None,
     computing: Computing = Computing(),  # noqa: B008
@@ -38,7 +38,7 @@ def certify(
     Args:
         network: The network.
         target: f.
-        grid: K, cells per axis.
+        grid: K, cells per axis; None for a compiled network.
         p: The exponent; None for the supremum.
         eps: The distance to claim; by default the bound that is found, rounded up.
         computing: Where the work runs.
@@ -49,8 +49,10 @@ def certify(
     Raises:
         TargetError: If f's own values contradict what is declared of it.
     """
-    weights = _as_stored(network)
-    statement, cells = _known(weights, target, grid)
+    weights = as_stored(network)
+    statement, cells = Statement(target.name, expression=target.expression), None
+    if grid is not None:
+        statement, cells = _known(weights, target, grid)
     unproved = Certificate(
         eps=eps,
         p=p,
@@ -67,19 +69,17 @@ def certify(
         float64_bound=None,
         versions=current_versions(),
     )
-    if cells is None:
+    if cells is None and grid is not None:
         why = f"no modulus is declared, and no trace: {target.untraceable}"
         stopped = Obstacle(BOTH, "target", why, own=True)
         sampled = distance_sampled(network, target, float(p or np.inf))
         return replace(unproved, eps=None, obstacles=(stopped,), distance_sampled=sampled)
-    proof = prove(
-        weights,
-        cells,
-        known_of(statement, cells),
-        p,
-        computing,
-        grid=Grid(grid, weights.seq_len, target.domain),
-    )
+    if cells is None or grid is None:
+        proof = prove_everywhere(weights, target.domain, target.expression, p)
+    else:
+        whole = Grid(grid, weights.seq_len, target.domain)
+        known = known_of(statement, cells)
+        proof = prove(weights, cells, known, p, computing, grid=whole)
     claims: list[Claim] = []
     if proof.real is not None:
         claims.append("real")
@@ -104,7 +104,7 @@ def certify(
     )
 
 
-def _as_stored(network: Network) -> Weights:
+def as_stored(network: Network) -> Weights:
     """The weights, read from a file as anybody would read them."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / NETWORK_FILE

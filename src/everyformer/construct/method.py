@@ -96,8 +96,8 @@ class Plan(Protocol):
         return None
 
     @property
-    def cells(self) -> int:
-        """Cells per axis on which a proof looks at f."""
+    def cells(self) -> int | None:
+        """Cells per axis on which a proof looks at f; None if it looks at all at once."""
         return self.grid or PROOF_CELLS
 
     @property

@@ -4,7 +4,7 @@ Phi(t) = sum_k v_k e^(a_k t + b_k) / sum_k e^(a_k t + b_k), over the prefix toke
 what the query reads. `unary.py` proves |Phi - g| <= E on an interval.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import isqrt
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 
 from everyformer.certify.compile.claims import Column, Unary
 from everyformer.certify.compile.heads import Written, multiplied, stored_in
-from everyformer.certify.compile.rounded import SILENT, UNDERFLOW, down, up
+from everyformer.certify.compile.rounded import LARGEST, SILENT, UNDERFLOW, down, up
 from everyformer.certify.compile.rows import BlockWeights, Entry
 from everyformer.certify.compile.unary import HeadBound, Phi, Reference, bound_head
 from everyformer.certify.compile.values import Held, Row, State, Value
@@ -21,6 +21,8 @@ from everyformer.certify.rounding import gamma
 from everyformer.numerics.intervals import Interval, IntervalArithmetic
 
 SQUARE, ROOT = Fraction(2), Fraction(-1, 2)
+ANYTHING = Reference("pow", SQUARE, (Fraction(1), Fraction(0)))
+"""A function that is defined everywhere, where only the head itself is asked about."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,8 @@ def unary(
         found = _bounds(block, Phi(keys.a, keys.b, v), column, t)
         if not keys.data + SILENT <= found.least_score:
             raise block.undecided("data tokens are heard")
+        if not gamma(8) * found.score <= Fraction(1, 16):
+            raise block.undecided("the scores of a unary head are rounded too much")
         lost = 2 * gamma(8) * found.moment + UNDERFLOW
         lost += gamma(2 * (state.prefix_len + state.seq_len) + 24) * found.mean
         e = found.error + found.slope * t.e + UNDERFLOW
@@ -133,15 +137,8 @@ def _bounds(block: BlockWeights, phi: Phi, column: Column, t: Value) -> HeadBoun
     found = bound_head(phi, reference, *near)
     if near == wide:
         return found
-    around = bound_spread(phi, *wide)
-    return HeadBound(
-        error=found.error,
-        slope=around.slope,
-        moment=around.moment,
-        mean=around.mean,
-        score=around.score,
-        least_score=around.least_score,
-    )
+    around = bound_head(phi, ANYTHING, *wide, wanted=LARGEST)
+    return replace(around, error=found.error)
 
 
 def reach(t: Value) -> tuple[Fraction, Fraction]:

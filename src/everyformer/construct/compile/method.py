@@ -1,0 +1,51 @@
+"""Compiling as a method: docs/constructions/compile.md."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import ClassVar
+
+from everyformer.construct.compile.lift import lift
+from everyformer.construct.compile.plan import CompilePlan, plans_for
+from everyformer.construct.method import Method
+from everyformer.construct.problem import Problem
+from everyformer.errors import ExpressionError, GridError
+from everyformer.targets.target import Target
+
+
+@dataclass(frozen=True)
+class Compile(Method):
+    """f's own numpy program, operation by operation; no grid, bounds in the supremum."""
+
+    supremum: ClassVar[bool] = True
+    default_p: ClassVar[int | float] = inf
+
+    @property
+    def title(self) -> str:
+        """The method in few words."""
+        return "compiled program"
+
+    def plans(self, problem: Problem) -> Iterator[CompilePlan]:
+        """The coarsest gadgets that meet the tolerance.
+
+        Raises:
+            GridError: If a grid is given.
+            ExpressionError: If f is not known by its operations.
+            TargetError: If f does not fit into registers, or may not be defined.
+        """
+        if problem.tol is None:
+            raise GridError("method='compile' has no grid. Give tol.")
+        target = problem.target
+        if target.expression is None:
+            msg = (
+                f"method='compile' needs {target.name} as a program, and it cannot be "
+                f"traced: {target.untraceable}"
+            )
+            raise ExpressionError(msg)
+        yield from plans_for(lift(target), problem)
+
+    @classmethod
+    def compared(cls, target: Target) -> Iterator[Method]:
+        """As it is, for a function that is known by its operations."""
+        if target.expression is not None:
+            yield cls()

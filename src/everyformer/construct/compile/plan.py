@@ -1,0 +1,157 @@
+"""A compiled network at one accuracy: what it costs, and its bound."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+from everyformer.certify.bound import Bound
+from everyformer.certify.compile.prove import estimate
+from everyformer.certify.undecided import Undecided
+from everyformer.construct.certificates import as_stored
+from everyformer.construct.compile.emit import Compiled, emit
+from everyformer.construct.compile.program import Program
+from everyformer.construct.method import Count, Plan
+from everyformer.construct.problem import Problem
+from everyformer.construct.table_error import TableErrors
+from everyformer.model.compiled import CompiledProgram
+from everyformer.model.cost import count
+from everyformer.model.forward import Progress, no_progress
+from everyformer.model.network import Network
+from everyformer.numerics.rationals import format_up, power_up
+from everyformer.targets.target import Target
+
+FINEST = Fraction(1, 10**14)
+"""No gadget is asked for more than this."""
+
+
+@dataclass(frozen=True)
+class CompilePlan(Plan):
+    """The network of a program, all of whose gadgets have one accuracy.
+
+    Attributes:
+        target: Name of the target.
+        program: What is compiled.
+        accuracy: Wanted error of each function of one number.
+        compiled: The network.
+        errors: sup |f - g| in real arithmetic and as float64 runs it, if the program is f.
+        scale: (n d vol)^(1/p): d_p is at most that times the supremum; 1 for the supremum.
+        objection: Why it cannot be built.
+    """
+
+    target: str
+    program: Program
+    accuracy: Fraction
+    compiled: Compiled
+    errors: tuple[Fraction, Fraction]
+    scale: Fraction
+    objection: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The construction in few words."""
+        return "compiled program"
+
+    @property
+    def cells(self) -> None:
+        """f is looked at on the whole box at once."""
+        return
+
+    @cached_property
+    def _count(self) -> Count:
+        cost = count(self.compiled.network)
+        tokens = self.program.seq_len + self.compiled.network.architecture.num_prefix
+        return Count(
+            blocks=cost.blocks,
+            attention_layers=cost.attention_layers,
+            parameters=cost.parameters,
+            nonzeros_limit=cost.nonzeros,
+            multiply_adds=tokens * cost.parameters,
+            stored_bytes=8 * cost.parameters,
+            peak_bytes=64 * cost.parameters,
+        )
+
+    def count(self) -> Count:
+        """What the network costs."""
+        return self._count
+
+    def objections(self) -> list[str]:
+        """Why the tolerance is out of reach, if it is."""
+        return [] if self.objection is None else [self.objection]
+
+    def planned_bound(self, errors: TableErrors | None) -> Bound:
+        """The verifier's bound of this network, if its program is f."""
+        return Bound(max(self.errors) * self.scale, "every step", "compile")
+
+    def build(self, target: Target, progress: Progress = no_progress) -> Network:
+        """The network."""
+        return self.compiled.network
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """Sizes, the accuracy and the planned bounds."""
+        spec = self.compiled.network.architecture
+        yield "registers of a token", str(spec.width)
+        yield "prefix tokens", str(spec.num_prefix)
+        yield "heads, at most", str(spec.num_heads)
+        yield "hidden units, at most", str(spec.d_ff)
+        yield "accuracy of a function of one number", f"{float(self.accuracy):.1e}"
+        real, run = self.errors
+        yield "planned bound, real arithmetic", format_up(real)
+        yield "planned bound, float64", format_up(run)
+
+
+def plans_for(program: Program, problem: Problem) -> Iterator[CompilePlan]:
+    """The coarsest accuracy whose bound meets the tolerance; else one that says why not.
+
+    The error of the whole is about a multiple of the accuracy of its parts, and what
+    float64 loses: so each attempt tells how fine the next one must be.
+    """
+    assert problem.tol is not None, "a program is compiled for a tolerance"  # noqa: S101
+    scale = Fraction(1)
+    target = problem.target
+    if problem.p is not None:
+        entries = target.seq_len * target.d_model
+        volume = target.domain.volume(target.seq_len)
+        scale = power_up(entries * volume, 1 / problem.p)
+    wanted, best = problem.tol / scale, None
+    accuracy = min(wanted, Fraction(1, 100))
+    for attempt in range(8):
+        problem.progress("compile", attempt, 8)
+        plan = plan_at(program, target, accuracy, scale)
+        if best is None or max(plan.errors) < max(best.errors):
+            best = plan
+        if max(plan.errors) <= wanted:
+            yield plan
+            return
+        excess = max(plan.errors) / wanted
+        finer = max(accuracy / (2 * excess), FINEST)
+        if finer >= accuracy or plan.errors[0] == 0:
+            break
+        accuracy = finer
+    assert best is not None, "there was an attempt"  # noqa: S101
+    why = (
+        f"method='compile' proves {float(max(best.errors)):.1e} at best for {target.name}, "
+        f"more than {float(wanted):.3g} in the supremum. Raise tol, add to what is under "
+        "the root or divided by, or narrow the domain"
+    )
+    yield CompilePlan(
+        best.target, program, best.accuracy, best.compiled, best.errors, scale, why
+    )
+
+
+def plan_at(
+    program: Program, target: Target, accuracy: Fraction, scale: Fraction
+) -> CompilePlan:
+    """The plan at one accuracy.
+
+    Raises:
+        AssertionError: If the verifier cannot read what was emitted.
+    """
+    compiled = named(emit(program, accuracy), target)
+    try:
+        errors = estimate(as_stored(compiled.network), target.domain)
+    except (Undecided, OverflowError) as error:
+        errors = (Fraction(2**64), Fraction(2**64))
+        why = f"the verifier cannot follow the network ({error})"
+        return CompilePlan(target.name, program, accuracy, compiled, errors, scale, why)
+    return CompilePlan(target.name, program, accuracy, compiled, errors, scale)
