@@ -1,0 +1,1 @@
+"""The proof that a compiled network computes f."""
