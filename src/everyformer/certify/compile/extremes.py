@@ -1,0 +1,149 @@
+"""Maxima, minima, absolute values and choices: rule R5.
+
+    max and min   of flattened sets: max(max(a, b), c) = max{a, b, c}
+                  max{t_k + h} = max{t_k} + h, with h as in R4, if the set is short
+                  max{s t_k} = s max{t_k} for rational s > 0
+                  max{t, t + c} = t + c for rational c >= 0
+                  min{t, c} = t + c - max{t, c} for rational c
+    |t|           max{t, -t};  relu(t) = max{t, 0}
+    where(c, a, b)   a if c > 0, else b; b + k max{c, 0} if a - b = k c for a rational k
+
+So relu(-t) = relu(t) - t, |t| = 2 relu(t) - t and max{a, b} = a + relu(b - a) are seen, and
+a clip is relu(t) - relu(t - 1). All of these hold wherever all elements are defined; f
+computes all elements of a maximum. Of where(c, a, b) only the branch taken need be defined:
+if a - b = k c, then b and k c together have no other atoms than a and c have, and a and k c
+none but those of b and c, so b + k max{c, 0} is defined where the branch taken is.
+"""
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+from everyformer.certify.compile.quotients import Quotients
+from everyformer.certify.compile.terms import Term
+
+MAX_SHIFTED = 512
+"""What all elements have in common is taken out of sets of at most so many monomials."""
+
+
+class Extremes(Quotients):
+    """Quotients with maxima, minima and choices."""
+
+    def max(self, a: Term, b: Term) -> Term:
+        """The larger one."""
+        return self._extreme("max", (a, b))
+
+    def min(self, a: Term, b: Term) -> Term:
+        """The smaller one."""
+        return self._extreme("min", (a, b))
+
+    def maximum(self, terms: Sequence[Term]) -> Term:
+        """The largest one, of one or more."""
+        return self._extreme("max", terms)
+
+    def minimum(self, terms: Sequence[Term]) -> Term:
+        """The smallest one, of one or more."""
+        return self._extreme("min", terms)
+
+    def relu(self, a: Term) -> Term:
+        """max{a, 0}."""
+        return self._extreme("max", (a, self.zero))
+
+    def abs(self, a: Term) -> Term:
+        """max{a, -a}."""
+        return self._extreme("max", (a, self.neg(a)))
+
+    def where(self, c: Term, a: Term, b: Term) -> Term:
+        """A if c > 0, else b."""
+        if a is b:
+            return a
+        number = self.rational(c)
+        if number is not None:
+            return a if number > 0 else b
+        scalar, condition = self.primitive(c)
+        ratio, difference = self.primitive(self.sub(a, b))
+        if difference is condition:
+            return self.add(b, self.scaled(self.relu(c), ratio / scalar))
+        if scalar < 0:
+            condition = self.neg(condition)
+        return self.atom_term("where", (condition, a, b))
+
+    def _extreme(self, kind: str, terms: Sequence[Term]) -> Term:
+        found: dict[Term, None] = {}
+        for t in terms:
+            found.update(dict.fromkeys(self._leaves(kind, t)))
+        leaves = self._undominated(kind, list(found))
+        self.spend(len(leaves))
+        if len(leaves) == 1:
+            return leaves[0]
+        shift = self.zero
+        if sum(map(len, leaves)) <= MAX_SHIFTED:
+            shift = self.common(leaves)
+            if shift is not self.zero:
+                leaves = [self.sub(t, shift) for t in leaves]
+        scale = self._scale(leaves)
+        if scale != 1:
+            leaves = [self.scaled(t, 1 / scale) for t in leaves]
+        if kind == "min" and len(leaves) == 2:
+            a, b = leaves
+            if self.rational(a) is not None or self.rational(b) is not None:
+                smaller = self.sub(self.add(a, b), self.max(a, b))
+                return self.add(shift, self.scaled(smaller, scale))
+        leaves.sort(key=lambda t: t.serial)
+        atom = self.atom_term(kind, tuple(leaves))
+        return self.affine([(scale, atom), (Fraction(1), shift)], Fraction(0))
+
+    def _leaves(self, kind: str, t: Term) -> Sequence[Term]:
+        """The set of which t is the maximum: r + s e, for r + s max{e}, s > 0.
+
+        A term with several maxima, or a set that would become long, is one element.
+        """
+        places: list[tuple[int, tuple[Term, ...]]] = []
+        for m in t.numerators:
+            factors, exponent = self.parts(m)
+            if exponent is None and len(factors) == 1 and factors[0][1] == 1:
+                name, arguments = self.atom_parts(factors[0][0])
+                if name == kind:
+                    places.append((m, arguments))
+        if len(places) != 1:
+            return (t,)
+        ((m, arguments),) = places
+        scale = t.coefficient(m)
+        if scale == 1 and len(t) == 1:
+            return arguments
+        if scale < 0 or (len(t) + max(map(len, arguments))) * len(arguments) > MAX_SHIFTED:
+            return (t,)
+        numerators = {n: c for n, c in t.numerators.items() if n != m}
+        rest = self.term(numerators, t.denominator)
+        return [self.add(rest, self.scaled(e, scale)) for e in arguments]
+
+    def _undominated(self, kind: str, leaves: list[Term]) -> list[Term]:
+        """Of elements that differ by a number only the largest, or smallest."""
+        if not any(0 in t.numerators for t in leaves):
+            return leaves
+        best: dict[Term, Fraction] = {}
+        for t in leaves:
+            number = t.coefficient(0)
+            rest = self.sub(t, self.constant(number))
+            if rest in best:
+                choose = max if kind == "max" else min
+                number = choose(number, best[rest])
+            best[rest] = number
+        return [self.add(t, self.constant(number)) for t, number in best.items()]
+
+    @staticmethod
+    def _scale(leaves: list[Term]) -> Fraction:
+        """The largest s > 0 such that all coefficients are integer multiples of s."""
+        denominator = math.lcm(*(t.denominator for t in leaves))
+        numbers = (
+            c * (denominator // t.denominator)
+            for t in leaves
+            for c in t.numerators.values()
+        )
+        return Fraction(math.gcd(*numbers), denominator)
+
+    def rational(self, t: Term) -> Fraction | None:
+        """The number, if t is one."""
+        if t is self.zero:
+            return Fraction(0)
+        return t.coefficient(0) if len(t) == 1 and 0 in t.numerators else None

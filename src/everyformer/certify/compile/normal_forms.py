@@ -1,0 +1,128 @@
+"""Normal forms: f's own program and the network's ideal program, as terms to compare.
+
+    algebra = Algebra()
+    wanted = expression.run(algebra, algebra.entry)
+    wanted[j][i] is algebra.affine(...)
+
+Both sides are built with the same operations of the same `Algebra`. If they end in the same
+object, they are equal wherever both are defined (`terms`); if not, nothing is known. The
+rules stand at the head of `terms` (R1, R2), `quotients` (R3, R4), `extremes` (R5) and
+`sorting` (R6); the functions of one number are here.
+"""
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+from everyformer.certify.compile.extremes import Extremes
+from everyformer.certify.compile.terms import LIMIT, Term
+
+
+class Algebra(Extremes):
+    """The terms of one proof. Equal functions, as far as the rules see, are one object.
+
+    Args:
+        limit: Coefficients that may be written before a proof is given up.
+
+    Example:
+        >>> algebra = Algebra()
+        >>> x, y = algebra.entry(0, 0), algebra.entry(0, 1)
+        >>> both = algebra.pow(algebra.add(x, y), 2), algebra.pow(algebra.sub(x, y), 2)
+        >>> quarter = algebra.constant(Fraction(1, 4))
+        >>> algebra.mul(algebra.sub(*both), quarter) is algebra.mul(y, x)
+        True
+        >>> algebra.sqrt(algebra.pow(x, 2)) is algebra.abs(x)
+        False
+    """
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        """Begin with no terms but numbers."""
+        super().__init__(limit)
+        self._weights: dict[tuple[int, ...], list[Term]] = {}
+
+    def entry(self, token: int, coordinate: int) -> Term:
+        """x[token][coordinate]."""
+        return self.atom_term("x", (), token, coordinate)
+
+    def log(self, a: Term) -> Term:
+        """The logarithm. With R4's g it is g + log(a / exp(g)).
+
+        Both logarithms are defined where a > 0.
+        """
+        if a is self.zero:
+            return self.atom_term("log", (a,))
+        _, (_, g), _ = self.content(a)
+        if g is None:
+            return self.zero if a is self.one else self.atom_term("log", (a,))
+        rest = self.mul(a, self.exp(self.neg(g)))
+        logarithm = self.zero if rest is self.one else self.atom_term("log", (rest,))
+        return self.add(g, logarithm)
+
+    def sin(self, a: Term) -> Term:
+        """The sine, an odd function."""
+        if a is self.zero:
+            return a
+        scalar, _ = self.primitive(a)
+        if scalar < 0:
+            return self.neg(self.atom_term("sin", (self.neg(a),)))
+        return self.atom_term("sin", (a,))
+
+    def cos(self, a: Term) -> Term:
+        """The cosine, an even function."""
+        if a is self.zero:
+            return self.one
+        scalar, _ = self.primitive(a)
+        return self.atom_term("cos", (self.neg(a) if scalar < 0 else a,))
+
+    def tanh(self, a: Term) -> Term:
+        """The hyperbolic tangent, 1 - 2 / (1 + exp(2 a))."""
+        half = self.inverse(self.add(self.one, self.exp(self.scaled(a, Fraction(2)))))
+        return self.affine([(Fraction(-2), half)], Fraction(1))
+
+    def logistic(self, a: Term) -> Term:
+        """1 / (1 + exp(-a))."""
+        return self.inverse(self.add(self.one, self.exp(self.neg(a))))
+
+    def xlogx(self, a: Term) -> Term:
+        """A log a, and 0 at a = 0. Not the product a log a, which is not defined there."""
+        return self.atom_term("xlogx", (a,))
+
+    def sqrt(self, a: Term) -> Term:
+        """The root of a; a number if a is the square of one."""
+        number = self.rational(a)
+        if number is not None and number >= 0:
+            p, q = math.isqrt(number.numerator), math.isqrt(number.denominator)
+            if Fraction(p * p, q * q) == number:
+                return self.constant(Fraction(p, q))
+        return super().sqrt(a)
+
+    def power(self, a: Term, s: Fraction) -> Term:
+        """a^s for integers s; sqrt(a)^(2 s) if 2 s is an integer.
+
+        Raises:
+            ValueError: If 2 s is not an integer.
+        """
+        if s.denominator == 1:
+            return self.pow(a, s.numerator)
+        if s.denominator != 2:
+            msg = f"The power {s} has no term: give a multiple of 1/2."
+            raise ValueError(msg)
+        return self.pow(self.sqrt(a), s.numerator)
+
+    def softmax_average(self, scores: Sequence[Term], values: Sequence[Term]) -> Term:
+        """sum_k e^(s_k) v_k / sum_k e^(s_k).
+
+        The weights of the same scores are made once. Values that are all equal are the
+        average.
+        """
+        if all(value is values[0] for value in values):
+            return values[0]
+        key = tuple(score.serial for score in scores)
+        weights = self._weights.get(key)
+        if weights is None:
+            powers = [self.exp(score) for score in scores]
+            total = self.affine([(Fraction(1), power) for power in powers], Fraction(0))
+            weights = self._weights[key] = [self.div(power, total) for power in powers]
+        one = Fraction(1)
+        pairs = zip(weights, values, strict=True)
+        return self.affine([(one, self.mul(w, v)) for w, v in pairs], Fraction(0))
