@@ -109,7 +109,9 @@ def prove_everywhere(
         CertificateError: If f is for another network, or not given.
     """
     if f is None:
-        msg = "The certificate has no grid: such a network is proved of an expression alone."
+        msg = (
+            "The certificate has no grid: such a network is proved of an expression alone."
+        )
         raise CertificateError(msg)
     check_sizes(f, weights.seq_len, weights.d_model)
     check_program(weights, f, limits)

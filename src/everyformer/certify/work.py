@@ -213,8 +213,6 @@ def check_program(weights: Weights, f: Expression, limits: Limits) -> None:
                 terms += n * n * array.shape[1] * array.shape[2]
             elif name == "W_1":
                 terms += n * array.shape[1]
-    seconds = (
-        len(f.nodes) * PER_PROGRAM_LINE + terms * PER_TERM + numbers * PER_WEIGHT
-    )
+    seconds = len(f.nodes) * PER_PROGRAM_LINE + terms * PER_TERM + numbers * PER_WEIGHT
     memory = PER_OBJECT * (4 * len(f.nodes) + terms) + 100.0 * numbers
     limits.check(f"Following {weights.blocks:,} blocks", seconds, memory)

@@ -127,4 +127,3 @@ def _range(node: Node, ranges: list[Interval], arithmetic: Any, box: Box) -> Int
     if node.op == "pow":
         return arithmetic.pow(ranges[node.args[0]], node.args[1])
     return getattr(arithmetic, node.op)(*(ranges[k] for k in node.args))
-

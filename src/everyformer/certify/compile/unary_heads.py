@@ -171,7 +171,9 @@ def _made(
     F = h F' if W = h^2, and W F'^(-1/2) is F^(-1/2) with F = F' / W^2.
     """
     W, power = entry.ideal, column.power
-    if not (W > 0 and entry.is_power_of_two and Fraction(entry.stored) == W):
+    if power is None or not (
+        W > 0 and entry.is_power_of_two and Fraction(entry.stored) == W
+    ):
         return None
     if power == SQUARE:
         scale = Fraction(isqrt(W.numerator), isqrt(W.denominator))

@@ -23,43 +23,43 @@ from everyformer.certify.rounding import gamma, lowest_bits, sums_exactly
 class Terms(Protocol):
     """What is asked of an algebra of terms; equal terms are the same object."""
 
-    def constant(self, value: Fraction) -> Any:
+    def constant(self, value: Fraction, /) -> Any:
         """A number."""
         ...
 
-    def entry(self, j: int, i: int) -> Any:
+    def entry(self, j: int, i: int, /) -> Any:
         """x[j][i]."""
         ...
 
-    def affine(self, terms: Sequence[tuple[Fraction, Any]], offset: Fraction) -> Any:
+    def affine(self, terms: Sequence[tuple[Fraction, Any]], offset: Fraction, /) -> Any:
         """The sum of multiples, and a number."""
         ...
 
-    def mul(self, a: Any, b: Any) -> Any:
+    def mul(self, a: Any, b: Any, /) -> Any:
         """a b."""
         ...
 
-    def power(self, a: Any, s: Fraction) -> Any:
+    def power(self, a: Any, s: Fraction, /) -> Any:
         """a^s."""
         ...
 
-    def abs(self, a: Any) -> Any:
+    def abs(self, a: Any, /) -> Any:
         """|a|."""
         ...
 
-    def relu(self, a: Any) -> Any:
+    def relu(self, a: Any, /) -> Any:
         """max(a, 0)."""
         ...
 
-    def maximum(self, terms: Sequence[Any]) -> Any:
+    def maximum(self, terms: Sequence[Any], /) -> Any:
         """The largest."""
         ...
 
-    def minimum(self, terms: Sequence[Any]) -> Any:
+    def minimum(self, terms: Sequence[Any], /) -> Any:
         """The smallest."""
         ...
 
-    def softmax_average(self, scores: Sequence[Any], values: Sequence[Any]) -> Any:
+    def softmax_average(self, scores: Sequence[Any], values: Sequence[Any], /) -> Any:
         """sum_k e^(s_k) v_k / sum_k e^(s_k)."""
         ...
 

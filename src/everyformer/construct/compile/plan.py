@@ -1,7 +1,7 @@
 """A compiled network at one accuracy: what it costs, and its bound."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -137,6 +137,15 @@ def plans_for(program: Program, problem: Problem) -> Iterator[CompilePlan]:
     yield CompilePlan(
         best.target, program, best.accuracy, best.compiled, best.errors, scale, why
     )
+
+
+def named(compiled: Compiled, target: Target) -> Compiled:
+    """The network, with what it says of itself for the verifier and for people."""
+    box = target.domain
+    said = CompiledProgram(
+        target.name, box.lows, box.highs, compiled.claims, tuple(compiled.listing.splitlines())
+    )
+    return replace(compiled, network=replace(compiled.network, program=said))
 
 
 def plan_at(
