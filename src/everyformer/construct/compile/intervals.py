@@ -1,0 +1,245 @@
+"""Where the values of a program lie, and about how far off they will be.
+
+Natural interval arithmetic in rationals, rounded outward to 60 bits. Products have the
+product of the intervals, even powers are >= 0, normalised entries are at most sqrt(d). The
+errors are estimates: they say how much room the knots of a unary head should leave, and no
+proof rests on them.
+"""
+
+from collections.abc import Iterable
+from fractions import Fraction
+from math import ceil, floor, isfinite, sqrt
+
+from flint import arb, ctx, fmpq
+
+from everyformer.construct.compile import program as ir
+from everyformer.errors import ToleranceError
+from everyformer.targets.box import Box
+
+ZERO = Fraction(0)
+BITS = 60
+ROOM = Fraction(1, 2**20)
+"""Part of an interval's size that knots leave for errors of arguments."""
+
+
+class Range:
+    """An interval and an estimate of the error of what lies in it."""
+
+    __slots__ = ("error", "high", "low")
+
+    def __init__(self, low: Fraction, high: Fraction, error: Fraction = ZERO) -> None:
+        """[low, high]."""
+        self.low, self.high, self.error = low, high, error
+
+    @property
+    def size(self) -> Fraction:
+        """The largest absolute value, errors included."""
+        return max(abs(self.low), abs(self.high)) + self.error
+
+    @property
+    def wide(self) -> tuple[Fraction, Fraction]:
+        """The interval with room for errors of the argument."""
+        room = ROOM * self.size + 2 * self.error
+        return self.low - room, self.high + room
+
+    def __add__(self, other: "Range") -> "Range":
+        """The sum."""
+        return outward(
+            self.low + other.low, self.high + other.high, self.error + other.error
+        )
+
+    def __mul__(self, factor: Fraction | int) -> "Range":
+        """A multiple."""
+        ends = sorted((self.low * factor, self.high * factor))
+        return outward(ends[0], ends[1], self.error * abs(factor))
+
+    __rmul__ = __mul__
+
+    def times(self, other: "Range", error: Fraction) -> "Range":
+        """The product, off by `error` more than its factors make it."""
+        ends = [a * b for a in (self.low, self.high) for b in (other.low, other.high)]
+        spread = self.size * other.error + other.size * self.error
+        return outward(min(ends), max(ends), spread + error)
+
+
+def _rounded(value: Fraction, up: bool) -> Fraction:
+    if value.denominator.bit_length() <= BITS and value.numerator.bit_length() <= BITS:
+        return value
+    shift = value.denominator.bit_length() - value.numerator.bit_length() + BITS
+    scale = Fraction(2) ** shift
+    return Fraction((ceil if up else floor)(value * scale)) / scale
+
+
+def outward(low: Fraction, high: Fraction, error: Fraction) -> Range:
+    """An interval whose ends have about 60 bits."""
+    return Range(_rounded(low, False), _rounded(high, True), _rounded(error, True))
+
+
+def hull(ranges: Iterable[Range]) -> Range:
+    """The smallest interval around all."""
+    kept = list(ranges)
+    return Range(
+        min(r.low for r in kept), max(r.high for r in kept), max(r.error for r in kept)
+    )
+
+
+def power_of_two_above(value: Fraction) -> Fraction:
+    """The least power of two >= a positive number."""
+    exponent = value.numerator.bit_length() - value.denominator.bit_length() - 1
+    while Fraction(2) ** exponent < value:
+        exponent += 1
+    return Fraction(2) ** exponent
+
+
+class Ranges:
+    """The range of every step of a program, for gadgets of one accuracy."""
+
+    def __init__(self, box: Box, seq_len: int, accuracy: Fraction) -> None:
+        """The ranges of steps over a box."""
+        self._box, self._n, self._accuracy = box, seq_len, accuracy
+        self._known: dict[ir.Step, Range] = {}
+
+    def of(self, form: ir.Form) -> Range:
+        """The range of a form whose steps are known."""
+        total = outward(form.offset, form.offset, Fraction(0))
+        for step, coefficient in form.terms.items():
+            total = total + self._known[step] * coefficient
+        return total
+
+    def step(self, step: ir.Step) -> Range:
+        """The range of a step that was added."""
+        return self._known[step]
+
+    def add(self, step: ir.Step) -> Range:
+        """Find the range of a step from those of what it reads."""
+        self._known[step] = self._range(step)
+        return self._known[step]
+
+    def _range(self, step: ir.Step) -> Range:
+        match step:
+            case ir.Input(channel=i):
+                return Range(Fraction(self._box.lows[i]), Fraction(self._box.highs[i]))
+            case ir.Constant(values=values):
+                return outward(min(values), max(values), Fraction(0))
+            case ir.Mean(value=v) | ir.Gather(value=v) | ir.Exchange(value=v):
+                return self.of(v)
+            case ir.Attend():
+                scores = [
+                    self.of(q).times(self.of(k), Fraction(0))
+                    for q, k in zip(step.queries, step.keys, strict=True)
+                ]
+                v = self.of(step.value)
+                moved = min(Fraction(1), sum((s.error for s in scores), Fraction(0)))
+                return outward(v.low, v.high, v.error + moved * (v.high - v.low))
+            case ir.Mix(value=v, matrix=A):
+                return self._mixed(self.of(v), A)
+            case ir.Maximum(first=a, second=b):
+                one, two = self.of(a), self.of(b)
+                error = max(one.error, two.error)
+                return Range(max(one.low, two.low), max(one.high, two.high), error)
+            case ir.Minimum(first=a, second=b):
+                one, two = self.of(a), self.of(b)
+                error = max(one.error, two.error)
+                return Range(min(one.low, two.low), min(one.high, two.high), error)
+            case ir.Absolute(value=v):
+                t = self.of(v)
+                low = max(Fraction(0), t.low, -t.high)
+                return Range(low, max(-t.low, t.high), t.error)
+            case ir.Relu(value=v):
+                t = self.of(v)
+                return Range(max(t.low, Fraction(0)), max(t.high, Fraction(0)), t.error)
+            case ir.Scale(value=v, factors=factors):
+                t = self.of(v)
+                return hull(t * c for c in sorted(set(factors)))
+            case ir.Product(first=a, second=b):
+                return self.of(a).times(self.of(b), self._accuracy)
+            case ir.Normalise(group=group):
+                return self._normalised(group)
+            case ir.Unary(value=v, function=function):
+                return function_range(function, self.of(v), self._accuracy)
+            case _:
+                msg = f"{type(step).__name__} is not a step of a program."
+                raise TypeError(msg)
+
+    def _mixed(self, t: Range, A: tuple[tuple[Fraction, ...], ...]) -> Range:
+        total = Range(Fraction(0), Fraction(0))
+        for sign in (1, -1):
+            sums = [sum(max(sign * a, Fraction(0)) for a in row) for row in A]
+            total = total + sign * hull(t * Fraction(s) for s in (min(sums), max(sums)))
+        return total
+
+    def _normalised(self, group: ir.Normalised) -> Range:
+        d = len(group.parts)
+        spread = max(self.of(c).error for c in group.parts)
+        steep = Fraction(sqrt(d / float(group.delta)) * 1.001)
+        top = _rounded(Fraction(sqrt(d)) * (1 + Fraction(1, 2**50)), True)
+        return outward(-top, top, steep * spread + 3 * self._accuracy)
+
+
+def function_range(function: ir.Function, t: Range, accuracy: Fraction) -> Range:
+    """The range of fn(t), an error of t multiplied by the largest slope.
+
+    Raises:
+        ToleranceError: If the argument, errors included, may leave the domain of fn.
+    """
+    name, s = function.name, function.power
+    low, high = t.wide
+    if name in ("tanh", "sin", "cos", "logistic"):
+        bottom = Fraction(0 if name == "logistic" else -1)
+        return outward(bottom, Fraction(1), t.error + accuracy)
+    if name == "pow" and s is not None and s.denominator == 1 and s >= 0:
+        p = int(s)
+        ends = [t.low**p, t.high**p]
+        bottom = Fraction(0) if p % 2 == 0 and t.low < 0 < t.high else min(ends)
+        slope = p * t.size ** max(p - 1, 0)
+        return outward(bottom, max(ends), slope * t.error + accuracy)
+    ends = sorted([image(function, t.low, False), image(function, t.high, False)])
+    slope = Fraction(0)
+    if t.error:
+        if low <= 0 and name != "exp" and not (s is not None and s > 0):
+            msg = (
+                f"{name} of a number in [{float(t.low):g}, {float(t.high):g}] that is off "
+                f"by {float(t.error):.1e} may be asked for at 0. Ask for more accuracy, or "
+                "add a positive number to the argument."
+            )
+            raise ToleranceError(msg)
+        start = max(low, (accuracy / 4) ** 2)
+        slope = max(abs(_slope(function, start)), abs(_slope(function, high)))
+    rounding = max(map(abs, ends)) / 2**52
+    error = slope * t.error + accuracy
+    return outward(ends[0] - rounding, ends[1] + rounding, error)
+
+
+def _slope(function: ir.Function, t: Fraction) -> Fraction:
+    if function.name == "exp":
+        return image(function, t, True)
+    if function.name == "log":
+        return 1 / t
+    s = function.power or Fraction(0)
+    return s * image(ir.Function("pow", s - 1), t, True)
+
+
+def image(function: ir.Function, t: Fraction, up: bool) -> Fraction:
+    """fn(t) of exp, log or a power, to about 60 bits."""
+    saved, ctx.prec = ctx.prec, 100
+    try:
+        x = arb(fmpq(t.numerator, t.denominator))
+        if function.name == "exp":
+            ball = x.exp()
+        elif function.name == "log":
+            ball = x.log()
+        else:
+            s = function.power or Fraction(0)
+            if t == 0 and s > 0:
+                return Fraction(0)
+            ball = x ** arb(fmpq(s.numerator, s.denominator))
+        if not ball.is_finite() or not isfinite(float(ball.mid())):
+            msg = (
+                f"{function.name} at {float(t):g} is not a number that float64 holds. "
+                "Narrow the domain."
+            )
+            raise ToleranceError(msg)
+        mantissa, exponent = ball.mid().man_exp()
+    finally:
+        ctx.prec = saved
+    return _rounded(Fraction(int(mantissa)) * Fraction(2) ** int(exponent), up)

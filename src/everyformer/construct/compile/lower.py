@@ -1,0 +1,253 @@
+"""From steps of a program to heads and hidden units.
+
+Each step becomes a *reading*, an affine combination of cells. Most steps are one head or
+one group of units that writes one cell. Some need neither: a gather of each token by
+itself, a scaling with one factor. A product is two squares, read as (p - m)/4.
+"""
+
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Any
+
+from everyformer.construct.compile import program as ir
+from everyformer.construct.compile.constants import Constants
+from everyformer.construct.compile.gadgets import (
+    ONE,
+    ZERO,
+    Average,
+    Cell,
+    Head,
+    Reading,
+    Term,
+    Units,
+    Work,
+)
+from everyformer.construct.compile.intervals import Range, Ranges
+from everyformer.construct.compile.macros import NormaliseMacro, ProductMacro
+from everyformer.construct.compile.moves import (
+    Scores,
+    attend_scores,
+    gather_scores,
+    mean_scores,
+    mixture,
+    row_total,
+)
+
+Summand = ir.Scale | ir.Relu | ir.Absolute
+
+
+class Lowering:
+    """The heads and units of a program, in an order in which they can run.
+
+    Attributes:
+        constants: All cells.
+        works: Heads and units, each after those whose cells it reads.
+        outputs: What the coordinates of the result read.
+        macros: What is to be said about several cells together.
+        cell_ranges: Where the numbers in cells lie, as far as the steps say it.
+    """
+
+    def __init__(self, program: ir.Program, accuracy: Fraction) -> None:
+        """Lower all steps."""
+        steps = program.steps()
+        self.program, self.accuracy = program, accuracy
+        knots = any(isinstance(s, (ir.Unary, ir.Product, ir.Normalise)) for s in steps)
+        null = any(isinstance(s, ir.Mix) and _needs_null(s) for s in steps)
+        self.constants = Constants(
+            program.seq_len, has_prefix=knots or null, has_knots=knots
+        )
+        self.ranges = Ranges(program.box, program.seq_len, accuracy)
+        self.works: list[Work] = []
+        self.macros: list[ProductMacro | NormaliseMacro] = []
+        self.cell_ranges: dict[Cell, Range] = {}
+        self._readings: dict[ir.Step, Reading] = {}
+        self._forms: dict[ir.Form, Reading] = {}
+        self._quiet: dict[ir.Form, Reading] = {}
+        self._fused = _fused(steps, program.outputs)
+        alone = {s for group in self._fused.values() for s in group}
+        for step in steps:
+            self.ranges.add(step)
+            if step not in alone:
+                reading = self._lower(step)
+                self._readings[step] = reading
+                if reading.plain is not None:
+                    self.cell_ranges[reading.plain] = self.ranges.step(step)
+        self.outputs = [self.constants.bare(self.read(form)) for form in program.outputs]
+        self.constants.close_gates()
+
+    def read(self, form: ir.Form) -> Reading:
+        """What a form reads."""
+        if form not in self._forms:
+            group = self._fused.get(form, ())
+            total = Reading({}, form.offset)
+            for step, coefficient in form.terms.items():
+                if step not in group:
+                    total = total + self._readings[step] * coefficient
+            if group:
+                terms = [t for s in group for t in self._terms(s, form.terms[s])]
+                total = total + self._sum("sum", terms)
+            self._forms[form] = total
+        return self._forms[form]
+
+    def _lower(self, step: ir.Step) -> Reading:
+        constants = self.constants
+        match step:
+            case ir.Input(channel=i):
+                return Reading.of(constants.input(i))
+            case ir.Constant(values=values):
+                if len(set(values)) == 1:
+                    return Reading({}, values[0])
+                return Reading.of(constants.constant("given", values))
+            case ir.Mean(value=form):
+                if constants.n == 1:
+                    return self.read(form)
+                return self._move({"step": "mean"}, mean_scores(constants), form)
+            case ir.Gather(value=form, tau=tau):
+                return self.gather(form, tau)
+            case ir.Mix():
+                return self._mix(step)
+            case ir.Attend():
+                queries = [self.read(q) for q in step.queries]
+                keys = [self.read(k) for k in step.keys]
+                scores = attend_scores(constants, queries, keys)
+                return self._move({"step": "attend"}, scores, step.value)
+            case ir.Maximum(first=a, second=b):
+                return self._compare("max", a, b)
+            case ir.Minimum(first=a, second=b):
+                return self._compare("min", a, b)
+            case ir.Exchange():
+                return self._exchange(step)
+            case ir.Scale() | ir.Relu() | ir.Absolute():
+                if isinstance(step, ir.Scale) and len(set(step.factors)) == 1:
+                    return self.read(step.value) * step.factors[0]
+                terms = self._terms(step, ONE)
+                return self._sum(type(step).__name__.lower(), terms)
+            case _:
+                msg = f"{type(step).__name__} is not a step of a program."
+                raise TypeError(msg)
+
+    def gather(self, form: ir.Form, tau: tuple[int, ...]) -> Reading:
+        """v_tau(j)."""
+        if tau == tuple(range(len(tau))):
+            return self.read(form)
+        claim = {"step": "gather", "tau": list(tau)}
+        return self._move(claim, gather_scores(self.constants, tau), form)
+
+    def _move(self, claim: dict[str, Any], scores: Scores, form: ir.Form) -> Reading:
+        value = self.read(form)
+        return self.move(claim, scores, value, ONE, self.ranges.of(form).size)
+
+    def move(
+        self,
+        claim: dict[str, Any],
+        scores: Scores,
+        value: Reading,
+        scale: Fraction,
+        size: Fraction,
+    ) -> Reading:
+        """A head with one value, of this size on data tokens, written to a new cell."""
+        bare = self.constants.bare(value)
+        garbage = abs(scale) * max(bare.garbage, size)
+        target = self.constants.work(str(claim["step"]), garbage)
+        self.works.append(Head(claim, *scores, [Average(bare, scale, target)]))
+        return Reading.of(target)
+
+    def _mix(self, step: ir.Mix) -> Reading:
+        total = Reading({})
+        for sign in (1, -1):
+            A = [[max(sign * entry, ZERO) for entry in row] for row in step.matrix]
+            if not any(map(any, A)):
+                continue
+            mix = mixture(self.constants, A)
+            size = self.ranges.of(step.value).size
+            value = self._hushed(step.value) if mix.has_null else self.read(step.value)
+            moved = self.move(mix.claim, mix.scores, value, mix.total, size)
+            total = total + moved * sign
+        return total
+
+    def _hushed(self, form: ir.Form) -> Reading:
+        """What a form reads, or a copy, so that it is exactly 0 on prefix tokens."""
+        if form not in self._quiet:
+            value = self.constants.bare(self.read(form))
+            if not all(cell.is_zero_on_prefix for cell in value.terms):
+                size = self.ranges.of(form).size
+                gate = self.constants.gate([True] * self.constants.n, size, value.garbage)
+                value = self._sum("hushed copy", [Term("copy", value, ONE, gate)])
+                for cell in value.terms:
+                    cell.hushed, cell.garbage = True, ZERO
+            self._quiet[form] = value
+        return self._quiet[form]
+
+    def _terms(self, step: ir.Step, factor: Fraction) -> list[Term]:
+        """factor times a step, as part of a sum of units."""
+        assert isinstance(step, Summand)  # noqa: S101
+        value = self.read(step.value)
+        if isinstance(step, ir.Relu):
+            return [Term("relu", value, factor)]
+        if isinstance(step, ir.Absolute):
+            return [Term("abs", value, factor)]
+        size = self.ranges.of(step.value).size
+        distinct = sorted({c for c in step.factors if c})
+        masks = [[c == own for c in step.factors] for own in distinct]
+        gates = [self.constants.gate(mask, size, value.garbage) for mask in masks]
+        return [
+            Term("copy", value, factor * own, gate)
+            for own, gate in zip(distinct, gates, strict=True)
+        ]
+
+    def _sum(self, name: str, terms: list[Term]) -> Reading:
+        sizes = (2 * abs(t.factor) * t.value.garbage for t in terms)
+        target = self.constants.work(name, sum(sizes, ZERO))
+        self.works.append(Units("sum", target, tuple(terms)))
+        return Reading.of(target)
+
+    def _compare(self, step: str, a: ir.Form, b: ir.Form) -> Reading:
+        assert step in ("max", "min")  # noqa: S101
+        operands = self.read(a), self.read(b)
+        target = self.constants.work(step, max(o.garbage for o in operands))
+        self.works.append(Units("max" if step == "max" else "min", target, (), operands))
+        return Reading.of(target)
+
+    def _exchange(self, step: ir.Exchange) -> Reading:
+        here = self.read(step.value)
+        if step.tau == tuple(range(len(step.tau))):
+            return here
+        there = self.gather(step.value, step.tau)
+        low = [
+            None if partner == j else keeps
+            for j, (partner, keeps) in enumerate(zip(step.tau, step.low, strict=True))
+        ]
+        size = 2 * self.ranges.of(step.value).size
+        garbage = here.garbage + there.garbage
+        gates = self.constants.opposite_gates(low, size, garbage)
+        target = self.constants.work("exchange", here.garbage)  # both are closed there
+        self.works.append(Units("exchange", target, (), (here, there), gates))
+        return Reading.of(target)
+
+
+def _needs_null(step: ir.Mix) -> bool:
+    parts = [
+        [[max(sign * entry, ZERO) for entry in row] for row in step.matrix]
+        for sign in (1, -1)
+    ]
+    return any(row_total(A)[1] for A in parts if any(map(any, A)))
+
+
+def _fused(
+    steps: Iterable[ir.Step], outputs: Iterable[ir.Form]
+) -> dict[ir.Form, list[Summand]]:
+    """Scalings, ReLUs and absolute values that one form alone reads: one sum of units."""
+    forms: dict[ir.Form, None] = {}
+    for step in steps:
+        forms |= dict.fromkeys(step.reads)
+    forms |= dict.fromkeys(outputs)
+    readers: dict[ir.Step, list[ir.Form]] = {}
+    for form in forms:
+        for step in form:
+            readers.setdefault(step, []).append(form)
+    groups: dict[ir.Form, list[Summand]] = {}
+    for step, found in readers.items():
+        uniform = isinstance(step, ir.Scale) and len(set(step.factors)) == 1
+        if isinstance(step, Summand) and not uniform and len(found) == 1:
+            groups.setdefault(found[0], []).append(step)
+    return {form: group for form, group in groups.items() if len(group) > 1}

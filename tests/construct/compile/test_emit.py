@@ -1,0 +1,274 @@
+"""Programs and their networks: equal numbers, and arrays of the claimed form."""
+
+import json
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from everyformer.construct.compile import program as ir
+from everyformer.construct.compile.emit import Compiled, emit
+from everyformer.model.cost import count
+from everyformer.targets.box import Box
+
+F = Fraction
+PLAIN: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "exp": np.exp,
+    "log": np.log,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "logistic": lambda t: 1 / (1 + np.exp(-t)),
+}
+Maker = Callable[[int, int, Box], ir.Program]
+
+
+def run(program: ir.Program, x: np.ndarray) -> np.ndarray:
+    """The program in numpy; x has shape (batch, n, d)."""
+    known: dict[ir.Step, np.ndarray] = {}
+
+    def of(form: ir.Form) -> np.ndarray:
+        total = np.full(x.shape[:-1], float(form.offset))
+        for step, c in form.terms.items():
+            total = total + float(c) * known[step]
+        return total
+
+    for step in program.steps():
+        known[step] = _value(step, of, x)
+    return np.stack([of(form) for form in program.outputs], axis=-1)
+
+
+def _value(step: ir.Step, of: Callable[[ir.Form], np.ndarray], x: np.ndarray) -> np.ndarray:
+    match step:
+        case ir.Input(channel=i):
+            return x[..., i]
+        case ir.Constant(values=values):
+            return np.broadcast_to([float(v) for v in values], x.shape[:-1])
+        case ir.Mean(value=v):
+            return of(v).mean(-1, keepdims=True) + 0 * x[..., 0]
+        case ir.Gather(value=v, tau=tau):
+            return of(v)[..., list(tau)]
+        case ir.Mix(value=v, matrix=A):
+            return of(v) @ np.array([[float(a) for a in row] for row in A]).T
+        case ir.Unary(value=v, function=f):
+            t = of(v)
+            return t ** float(f.power) if f.power is not None else PLAIN[f.name](t)
+        case ir.Product(first=a, second=b):
+            return of(a) * of(b)
+        case ir.Normalise(group=g, index=i):
+            c = np.stack([of(part) for part in g.parts], axis=-1)
+            return c[..., i] / np.sqrt((c**2).mean(-1) + float(g.delta))
+        case ir.Attend():
+            q = np.stack([of(f) for f in step.queries], axis=-1)
+            k = np.stack([of(f) for f in step.keys], axis=-1)
+            s = q @ np.swapaxes(k, -1, -2)
+            e = np.exp(s - s.max(-1, keepdims=True))
+            return (e @ of(step.value)[..., None])[..., 0] / e.sum(-1)
+        case ir.Maximum(first=a, second=b):
+            return np.maximum(of(a), of(b))
+        case ir.Minimum(first=a, second=b):
+            return np.minimum(of(a), of(b))
+        case ir.Absolute(value=v):
+            return np.abs(of(v))
+        case ir.Relu(value=v):
+            return np.maximum(of(v), 0)
+        case ir.Exchange(value=v, tau=tau, low=low):
+            here, there = of(v), of(v)[..., list(tau)]
+            return np.where(low, np.minimum(here, there), np.maximum(here, there))
+        case ir.Scale(value=v, factors=factors):
+            return of(v) * np.array([float(c) for c in factors])
+        case _:
+            raise TypeError(type(step))
+
+
+def box(d: int, low: float = 0.0, high: float = 1.0) -> Box:
+    return Box((low,) * d, (high,) * d)
+
+
+def points(program: ir.Program, count: int = 40) -> np.ndarray:
+    """Random points, corners, and sequences of tokens that are close together."""
+    rng = np.random.default_rng(7)
+    n, d = program.seq_len, len(program.box.lows)
+    u = rng.random((count, n, d))
+    u[: count // 4] = u[: count // 4].round()
+    u[count // 4 : count // 2] = u[count // 4 : count // 2, :1] + 0.01 * (
+        u[count // 4 : count // 2] - u[count // 4 : count // 2, :1]
+    )
+    low, high = np.array(program.box.lows), np.array(program.box.highs)
+    return low + (high - low) * u
+
+
+def check(program: ir.Program, accuracy: float = 1e-6, within: float = 1e-12) -> Compiled:
+    """The network computes the program, and has the claimed form."""
+    made = emit(program, accuracy)
+    x = points(program)
+    np.testing.assert_allclose(made.network(x), run(program, x), rtol=0, atol=within)
+    check_form(made, x)
+    again = emit(program, accuracy)
+    for (name, one), (_, two) in zip(
+        made.network.arrays(), again.network.arrays(), strict=True
+    ):
+        assert one.tobytes() == two.tobytes(), name
+    assert made.claims == again.claims
+    return made
+
+
+def check_form(made: Compiled, x: np.ndarray) -> None:
+    """One claim for each head and unit, one entry a column, empty registers."""
+    claims = json.loads(json.dumps(made.claims))
+    assert claims == made.claims
+    network = made.network
+    assert network.registers is not None
+    P = network.registers.num_prefix
+    assert len(claims["blocks"]) == len(network.stages)
+    states = [step.state for step in network.trace(x)]
+    fixed = np.any(network.registers.start != 0, axis=0)
+    if network.registers.prefix is not None:
+        fixed = fixed | np.any(network.registers.prefix != 0, axis=0)
+    for stage, block, state in zip(network.stages, claims["blocks"], states, strict=False):
+        written: list[int] = []
+        if stage.attention is not None:
+            W_O = stage.attention.W_O[0]
+            assert len(block["heads"]) == len(W_O)
+            for head, claim in zip(W_O, block["heads"], strict=True):
+                columns = np.count_nonzero(head, axis=0)
+                assert (columns <= 1).all()
+                assert columns.any()
+                used = np.flatnonzero(columns)
+                written += [int(np.flatnonzero(head[:, c])[0]) for c in used]
+                if claim["step"] == "unary":
+                    assert [c is not None for c in claim["columns"]] == list(columns > 0)
+                if claim["step"] == "mix":
+                    A = [[F(a) for a in row] for row in claim["matrix"]]
+                    assert all(a >= 0 for row in A for a in row)
+                    assert all(sum(row) <= 1 for row in A)
+            assert not state[..., P:, written].any()
+            assert not np.asarray(fixed)[written].any()
+            assert len(set(written)) == len(written)
+        else:
+            assert not block["heads"]
+        if stage.feed_forward is None:
+            assert not block["units"]
+            continue
+        W_2 = stage.feed_forward.W_2[0]
+        assert (np.count_nonzero(W_2, axis=0) == 1).all()
+        seen: list[int] = []
+        targets: list[int] = []
+        for claim in block["units"]:
+            terms = claim.get("terms", [claim])
+            units = [unit for term in terms for unit in term["units"]]
+            seen += units
+            targets.append(claim["register"])
+            assert all(W_2[claim["register"], u] for u in units)
+            if claim["step"] == "sum":
+                assert claim["register"] not in written
+                assert not state[..., claim["register"]].any()
+        assert sorted(seen) == list(range(W_2.shape[1]))
+        assert len(set(targets)) == len(targets)
+
+
+def inputs(d: int) -> list[ir.Form]:
+    return [ir.Form.of(ir.Input(i)) for i in range(d)]
+
+
+def centring(n: int, d: int, b: Box) -> ir.Program:
+    return ir.Program(n, b, tuple(x - ir.Form.of(ir.Mean(x)) for x in inputs(d)))
+
+
+def shift(n: int, d: int, b: Box) -> ir.Program:
+    tau = tuple((j + 1) % n for j in range(n))
+    return ir.Program(n, b, tuple(ir.Form.of(ir.Gather(x, tau)) for x in inputs(d)))
+
+
+def prefix_mean(n: int, d: int, b: Box) -> ir.Program:
+    A = tuple(tuple(F(1, j + 1) if k <= j else F(0) for k in range(n)) for j in range(n))
+    return ir.Program(n, b, tuple(ir.Form.of(ir.Mix(x, A)) for x in inputs(d)))
+
+
+def cumsum(n: int, d: int, b: Box) -> ir.Program:
+    A = tuple(tuple(F(int(k <= j)) for k in range(n)) for j in range(n))
+    return ir.Program(n, b, tuple(ir.Form.of(ir.Mix(x, A)) for x in inputs(d)))
+
+
+def max_minus_x(n: int, d: int, b: Box) -> ir.Program:
+    outputs = []
+    for x in inputs(d):
+        top, hop = x, 1
+        while hop < n:
+            tau = tuple((j + hop) % n for j in range(n))
+            top = ir.Form.of(ir.Maximum(top, ir.Form.of(ir.Gather(top, tau))))
+            hop *= 2
+        outputs.append(top - x)
+    return ir.Program(n, b, tuple(outputs))
+
+
+def sort(n: int, d: int, b: Box) -> ir.Program:
+    outputs = []
+    for x in inputs(d):
+        for round_ in range(n):
+            tau, low = list(range(n)), [True] * n
+            for j in range(round_ % 2, n - 1, 2):
+                tau[j], tau[j + 1], low[j + 1] = j + 1, j, False
+            x = ir.Form.of(ir.Exchange(x, tuple(tau), tuple(low)))
+        outputs.append(x)
+    return ir.Program(n, b, tuple(outputs))
+
+
+def bits_and_pieces(n: int, d: int, b: Box) -> ir.Program:
+    """Every exact step, old values that are read again, offsets, gates, constants."""
+    xs = inputs(d)
+    x, y = xs[0], xs[-1]
+    place = ir.Form.of(ir.Constant(tuple(F(j, 3) for j in range(n))))
+    top = ir.Form.of(ir.Maximum(x + place, y * 2 - ir.Form.constant(F(1, 3))))
+    low = ir.Form.of(ir.Minimum(top, x))
+    both = ir.Form.of(ir.Minimum(ir.Form.of(ir.Maximum(x, ir.Form.constant(F(1, 4)))), y))
+    size = ir.Form.of(ir.Absolute(x - y + place))
+    part = ir.Form.of(ir.Relu(top - low * 3))
+    tau = tuple(n - 1 - j for j in range(n))
+    scaled = ir.Form.of(ir.Scale(size + top, tuple(F(j % 3 - 1, 7) for j in range(n))))
+    A = tuple(tuple(F((j * k) % 3 - 1, 5) for k in range(n)) for j in range(n))
+    mixed = ir.Form.of(ir.Mix(size + ir.Form.constant(2), A))
+    turned = ir.Form.of(ir.Gather(part + ir.Form.constant(1), tau))
+    scores = ir.Attend((x * 3, top), (y, mixed), turned + x)
+    answers = [ir.Form.of(scores) + top, both + low, mixed + turned, scaled - part]
+    answers += [ir.Form.of(ir.Mean(answers[k % 4])) + place for k in range(4)]
+    return ir.Program(n, b, tuple(answers[:d]))
+
+
+EXACT = [centring, shift, prefix_mean, cumsum, max_minus_x, sort, bits_and_pieces]
+
+
+@pytest.mark.parametrize("make", EXACT)
+@pytest.mark.parametrize(("n", "d"), [(1, 1), (2, 2), (5, 3), (8, 8)])
+def test_exact_programs_run_as_they_read(make: Maker, n: int, d: int) -> None:
+    check(make(n, d, box(d)))
+
+
+@pytest.mark.parametrize("make", EXACT)
+@pytest.mark.parametrize("ends", [(-2.0, 3.0), (100.0, 101.0)])
+def test_exact_programs_on_other_boxes(make: Maker, ends: tuple[float, float]) -> None:
+    check(make(4, 4, box(4, *ends)), within=1e-9)
+
+
+def test_long_sequences() -> None:
+    check(max_minus_x(64, 2, box(2)))
+    made = check(sort(64, 1, box(1)))
+    assert made.network.blocks == 64
+
+
+SIZES = [
+    (centring, 1, 102),
+    (shift, 1, 142),
+    (prefix_mean, 1, 633),
+    (max_minus_x, 3, 849),
+    (sort, 8, 2524),
+]
+
+
+@pytest.mark.parametrize(("make", "blocks", "parameters"), SIZES)
+def test_sizes_are_at_most_those_of_the_design(
+    make: Maker, blocks: int, parameters: int
+) -> None:
+    cost = count(emit(make(8, 2, box(2)), 1e-6).network)
+    assert (cost.blocks, cost.parameters <= parameters) == (blocks, True), cost
