@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from everyformer.certify.compile.claims import Mixture
+from everyformer.certify.compile.reference import balls
 from everyformer.certify.compile.rounded import SILENT, UNDERFLOW, down, up
 from everyformer.certify.compile.rows import BlockWeights, Entry
 from everyformer.certify.compile.values import Held, Row, State, Value
 from everyformer.certify.rounding import UNIT_ROUNDOFF, gamma
-from everyformer.numerics.intervals import Interval, IntervalArithmetic
 
 FARTHEST = Fraction(1, 10**6)
 """Weights that are farther from the claimed mixture are refused."""
@@ -148,10 +148,7 @@ def _enclosed(
     lost = Fraction(0)
     if (audible.sum(axis=1) > 1).any():
         lost = softmax_loss(n + P, Fraction(float(doubt)), Fraction(float(spread)))
-    arithmetic = IntervalArithmetic()
-    weights = arithmetic.exp(Interval(below - slack, below + slack))
-    lows = np.where(audible, np.maximum(weights.low, 0.0), 0.0)
-    highs = np.where(audible, weights.high, 0.0)
+    lows, highs = _exponentials(below - slack, below + slack, audible)
     gap = Fraction(0)
     for j, row in enumerate(claim.rows):
         gap = max(gap, _row_gap(lows[j].tolist(), highs[j].tolist(), P, row))
@@ -160,6 +157,22 @@ def _enclosed(
         why = f"weights are {float(gap):.2g} from the claimed mixture"
         raise block.undecided(why)
     return Weighting(gap, up(lost), heard)
+
+
+def _exponentials(
+    low: np.ndarray, high: np.ndarray, audible: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """e^low and e^high, rounded outward; 0 where nothing is heard."""
+    lows, highs = np.zeros(low.shape), np.zeros(low.shape)
+    known: dict[tuple[float, float], tuple[float, float]] = {(0.0, 0.0): (1.0, 1.0)}
+    arithmetic = balls()
+    with arithmetic.working():
+        for place in map(tuple, np.argwhere(audible).tolist()):
+            pair = (float(low[place]), float(high[place]))
+            if pair not in known:
+                known[pair] = arithmetic.ends(arithmetic.exp(arithmetic.box(*pair)))
+            lows[place], highs[place] = known[pair]
+    return np.maximum(lows, 0.0), highs
 
 
 def _row_gap(lows: list[float], highs: list[float], P: int, row: Any) -> Fraction:
