@@ -1,0 +1,263 @@
+"""Attention: sums of values with softmax weights over tokens.
+
+    y_j = sum_k E_jk v_k / D_j,   D_j = sum_k E_jk,   E_jk = exp(s_jk)
+
+as (sum_k E_jk v_k) / D_j, or with weights E_jk / D_j. What a lane's terms are multiplied
+with is the value of token k; parts of it that belong to token j come out of the sum. How the
+scores s_jk come from queries and keys: see `scores.py`. What depends on j alone cancels, the
+subtracted maximum among it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from everyformer.construct.compile.lines import ONE, Sum
+from everyformer.construct.compile.program import Form
+from everyformer.construct.compile.scores import Scores, bilinear
+
+if TYPE_CHECKING:
+    from everyformer.construct.compile.lift import Lift
+
+Values = dict[int, Sum]
+"""For each exponential of a sum the lines it is multiplied with; -1 stands for 1."""
+
+NUMBER = -1
+
+
+@dataclass(frozen=True)
+class Heads:
+    """For each token one softmax sum.
+
+    Attributes:
+        totals: The denominators D_j.
+        values: What each exponential is multiplied with.
+        lines: The atoms that it stands for.
+    """
+
+    totals: tuple[int, ...]
+    values: tuple[Values, ...]
+    lines: tuple[tuple[int, ...], ...]
+
+
+class Attention:
+    """Finds softmax sums in the lanes of a family."""
+
+    def __init__(self, lift: "Lift") -> None:
+        """Begin with no scores known."""
+        self._lift = lift
+        self._scores: dict[tuple[tuple[int | None, ...], ...], Scores | None] = {}
+        self._exponentials: dict[int, Sum | None] = {}
+
+    def extract(self, lanes: list[Sum]) -> tuple[Form, list[Sum]]:
+        """Take softmax sums out of lanes: their form, and what is left."""
+        total = Form.constant(0)
+        if self._lift.n == 1:
+            return total, lanes
+        found = [self._denominators(lane) for lane in lanes]
+        if not all(found) or len({len(row) for row in found}) != 1:
+            return total, lanes
+        rows = [sorted(row) for row in found]
+        for totals, _ in self._lift.match.align(rows):
+            values = tuple(found[j][D][0] for j, D in enumerate(totals))
+            lines = tuple(tuple(found[j][D][1]) for j, D in enumerate(totals))
+            form = self._lifted(Heads(totals, values, lines))
+            if form is not None:
+                total += form
+                for lane, done in zip(lanes, lines, strict=True):
+                    for line in done:
+                        del lane[line]
+        return total, lanes
+
+    def _denominators(self, lane: Sum) -> dict[int, tuple[Values, list[int]]]:
+        """The softmax sums of a lane, by their denominators."""
+        found: dict[int, tuple[Values, list[int]]] = {}
+        table = self._lift.table
+        for line, coefficient in lane.items():
+            if table.nodes[line].op not in {"mul", "div"}:
+                continue
+            factor, factors = table.monomial(line)
+            for D, power in factors.items():
+                weights = self._sum_of_exponentials(D) if power == -1 else None
+                if weights is None:
+                    continue
+                values = found[D][0] if D in found else {}
+                rest = {k: p for k, p in factors.items() if k != D}
+                if self._split(values, weights, rest, coefficient * factor):
+                    found.setdefault(D, (values, []))[1].append(line)
+                break
+        return found
+
+    def _sum_of_exponentials(self, line: int) -> Sum | None:
+        if line not in self._exponentials:
+            self._exponentials[line] = self._lift.table.exponentials(line)
+        return self._exponentials[line]
+
+    def _split(
+        self, values: Values, weights: Sum, factors: dict[int, Fraction], size: Fraction
+    ) -> bool:
+        """Add what the exponentials of D are multiplied with; False if it is not that."""
+        table = self._lift.table
+        own = [k for k, power in factors.items() if power == 1 and k in weights]
+        if len(own) == 1:
+            rest = {k: p for k, p in factors.items() if k != own[0]}
+            self._add(values, own[0], self._line(rest), size)
+            return True
+        if len(factors) != 1 or next(iter(factors.values())) != 1:
+            return False
+        (numerator,) = factors
+        if not table.is_linear(numerator):
+            return False
+        terms, offset = table.opened([(numerator, ONE)], ())
+        parts: list[tuple[int, int, Fraction]] = []
+        for line, coefficient in terms.items():
+            factor, inner = table.monomial(line)
+            own = [k for k, power in inner.items() if power == 1 and k in weights]
+            if len(own) != 1:
+                return False
+            rest = {k: p for k, p in inner.items() if k != own[0]}
+            parts.append((own[0], self._line(rest), size * factor * coefficient))
+        if offset:
+            return False
+        for E, line, coefficient in parts:
+            self._add(values, E, line, coefficient)
+        return True
+
+    def _line(self, factors: dict[int, Fraction]) -> int:
+        """A line for a product of factors."""
+        table = self._lift.table
+        made = NUMBER
+        for line, power in sorted(factors.items()):
+            part = line
+            if power.denominator == 2:
+                part, power = table.make("sqrt", line), power * 2
+            if power != 1:
+                part = table.make("pow", part, int(power))
+            made = part if made == NUMBER else table.make("mul", *sorted((made, part)))
+        return made
+
+    @staticmethod
+    def _add(values: Values, E: int, line: int, coefficient: Fraction) -> None:
+        row = values.setdefault(E, {})
+        row[line] = row.get(line, Fraction(0)) + coefficient
+
+    def _lifted(self, heads: Heads) -> Form | None:
+        """The form of softmax sums, one for each token; None if they are not attention."""
+        lift, n = self._lift, self._lift.n
+        weights = [self._sum_of_exponentials(D) for D in heads.totals]
+        assert all(row is not None for row in weights)
+        sums = [row for row in weights if row is not None]
+        if any(len(set(row.values())) != 1 or len(row) > n for row in sums):
+            return None
+        sizes = [next(iter(row.values())) for row in sums]
+        labels = self._labels(heads, [sorted(row) for row in sums])
+        if labels is None:
+            return None
+        found = self._values(heads, labels)
+        if found is None:
+            opened = tuple(map(self._opened, heads.values))
+            found = self._values(Heads(heads.totals, opened, heads.lines), labels)
+        if found is None:
+            return None
+        own, values = found
+        value = lift.sums(values)
+        pairs: list[list[int | None]] = [[None] * n for _ in range(n)]
+        for j, row in enumerate(labels):
+            for E, k in row.items():
+                pairs[j][k] = lift.table.nodes[E].args[0]
+        key = tuple(map(tuple, pairs))
+        if key not in self._scores:
+            self._scores[key] = bilinear(lift, pairs)
+        scores = self._scores[key]
+        if scores is None:
+            return None
+        lift.says(heads.totals)
+        made = scores.attend(lift.build, value)
+        made = lift.build.scale(made, [1 / size for size in sizes])
+        mine = lift.build.scale(lift.sums(own), [1 / size for size in sizes])
+        return lift.build.form(made + mine)
+
+    def _labels(
+        self, heads: Heads, rows: Sequence[list[int]]
+    ) -> list[dict[int, int]] | None:
+        """For each exponential of each token the token k whose weight it is.
+
+        Values tell it if each of them is read through one exponential of every token; else
+        the order of the lines does.
+        """
+        n = self._lift.n
+        longest = max(range(n), key=lambda j: len(rows[j]))
+        names: dict[int, int] = {}
+        for k, E in enumerate(self._at_home(heads.values[longest], rows[longest])):
+            for line in heads.values[longest].get(E, {}) if E >= 0 else ():
+                names[line] = -2 if line in names or line == NUMBER else k
+        found: list[dict[int, int]] = []
+        for j, row in enumerate(rows):
+            labels: dict[int, int] = {}
+            for E in row:
+                marks = {names.get(line, -2) for line in heads.values[j].get(E, {})} - {-2}
+                if len(marks) == 1:
+                    labels[E] = marks.pop()
+            if len(set(labels.values())) != len(row) or len(labels) != len(row):
+                labels = {E: k for k, E in enumerate(row)}
+            found.append(labels)
+        return found
+
+    def _opened(self, values: Values) -> Values:
+        """The same values, with their sums opened."""
+        found: Values = {}
+        for E, terms in values.items():
+            lines = [(line, c) for line, c in terms.items() if line != NUMBER]
+            found[E], offset = self._lift.table.opened(lines)
+            offset += terms.get(NUMBER, Fraction(0))
+            if offset:
+                found[E][NUMBER] = offset
+        return found
+
+    def _at_home(self, values: Values, row: list[int]) -> list[int]:
+        """The exponentials of a token, in the order of the homes of their values."""
+        n = self._lift.n
+        homes: dict[int, int] = {}
+        for E in row:
+            known = {
+                self._lift.match.home(line) for line in values.get(E, {}) if line != NUMBER
+            } - {None}
+            if len(known) == 1:
+                (home,) = known
+                assert home is not None
+                homes[home] = E
+        if len(homes) != len(row):
+            return row
+        return [homes.get(k, -1) for k in range(n)]
+
+    def _values(
+        self, heads: Heads, labels: list[dict[int, int]]
+    ) -> tuple[list[list[tuple[int, Fraction]]], list[list[tuple[int, Fraction]]]] | None:
+        """Lines that belong to token j, and the values of all tokens k."""
+        n = self._lift.n
+        own: list[list[tuple[int, Fraction]]] = []
+        values: list[Sum | None] = [None] * n
+        for j, row in enumerate(labels):
+            sums = [heads.values[j].get(E, {}) for E in row]
+            common = {
+                line: c
+                for line, c in sums[0].items()
+                if len(row) > 1 and all(other.get(line) == c for other in sums[1:])
+            }
+            own.append([(k, c) for k, c in common.items() if k != NUMBER])
+            constant = common.get(NUMBER)
+            if constant:
+                own[-1].append((self._lift.table.constant(constant), ONE))
+            for (_, k), terms in zip(row.items(), sums, strict=True):
+                left = {line: c for line, c in terms.items() if line not in common and c}
+                if values[k] is None:
+                    values[k] = left
+                elif values[k] != left:
+                    return None
+        one = self._lift.table.constant(ONE)
+        lists = [
+            [(one if line == NUMBER else line, c) for line, c in (terms or {}).items()]
+            for terms in values
+        ]
+        return own, lists

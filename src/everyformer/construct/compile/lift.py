@@ -1,0 +1,320 @@
+"""From the lines of f to steps by tokens.
+
+Begin with the outputs: coordinate i of all tokens is a family of n lines. The sums of its
+lanes are opened into atoms, the atoms are matched into families, and these are lifted in
+turn, each once. Whatever the matching, a family has one line for each token, so the program
+computes f; the verifier believes nothing of it.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from typing import NoReturn
+
+from everyformer.construct.compile.attention import Attention
+from everyformer.construct.compile.branches import branch
+from everyformer.construct.compile.builder import Builder
+from everyformer.construct.compile.extremes import extreme
+from everyformer.construct.compile.families import (
+    Families,
+    Family,
+    coefficient_key,
+    places,
+)
+from everyformer.construct.compile.lines import ONE, Sum, Table
+from everyformer.construct.compile.mixtures import mixture
+from everyformer.construct.compile.monomials import monomial
+from everyformer.construct.compile.program import Form, FunctionName, Program
+from everyformer.errors import ExpressionError, TargetError
+from everyformer.targets.box import Box
+from everyformer.targets.target import Target
+
+MOST_STEPS = 20_000
+"""Steps before a program is refused."""
+
+DEPTH = 200_000
+"""Families inside families."""
+
+UNARY: dict[str, FunctionName] = {
+    "exp": "exp",
+    "log": "log",
+    "sin": "sin",
+    "cos": "cos",
+    "tanh": "tanh",
+}
+
+
+def lift(target: Target) -> Program:
+    """Write a target as steps by tokens.
+
+    Raises:
+        ExpressionError: If f is not known as a program.
+        TargetError: If f is not continuous, may be undefined on its domain, or is too large.
+    """
+    expression = target.expression
+    if expression is None:
+        msg = (
+            "method='compile' needs f as a program, and f has none: "
+            f"{target.untraceable} Write it with operations that can be traced."
+        )
+        raise ExpressionError(msg)
+    table = Table(expression)
+    build = Builder(target.seq_len, target.domain)
+    with _deep():
+        lifted = Lift(table, build, target.name, target.domain)
+        columns = zip(*expression.outputs, strict=True)
+        outputs = tuple(lifted.family(column) for column in columns)
+    return Program(target.seq_len, target.domain, outputs)
+
+
+class Lift:
+    """Lifts families, each once.
+
+    Attributes:
+        table: The lines of f.
+        build: Makes the steps.
+        name: f's, for messages.
+        box: The domain.
+        match: Matches lines of tokens.
+    """
+
+    def __init__(self, table: Table, build: Builder, name: str, box: Box) -> None:
+        """Begin with the lines of f."""
+        self.table, self.build, self.name, self.box = table, build, name, box
+        self.match = Families(table, build.n)
+        self.attention = Attention(self)
+        self._known: dict[Family, Form] = {}
+        self._atoms: dict[Family, Form] = {}
+
+    @property
+    def n(self) -> int:
+        """The number of tokens."""
+        return self.build.n
+
+    def family(self, lines: Sequence[int]) -> Form:
+        """The form of a line for each token."""
+        key = tuple(lines)
+        known = self._known.get(key)
+        if known is None:
+            self.match.settle(key)
+            self._check_size(key)
+            if any(self.table.is_linear(line) for line in set(key)):
+                known = self.sums([[(line, ONE)] for line in key])
+            else:
+                known = self._of_one_kind(key)
+            self._known[key] = known
+        return known
+
+    def _of_one_kind(self, key: Family) -> Form:
+        """Lines that are no sums: one family of atoms if they do the same."""
+        kinds = {_kind(self.table, line) for line in key}
+        if (len(kinds) == 1 and not kinds & {"x", "const"}) or "extreme" in kinds:
+            return self.atoms(key)
+        return self.sums([[(line, ONE)] for line in key])
+
+    def sums(self, lanes: Sequence[Sequence[tuple[int, Fraction]]]) -> Form:
+        """The form of a sum of lines for each token."""
+        try:
+            opened = [self.table.opened(lane) for lane in lanes]
+        except OverflowError as error:
+            self.refuse_size(str(error))
+        offsets = [offset for _, offset in opened]
+        return self.build.form(
+            self.build.constants(offsets) + self.forms([terms for terms, _ in opened])
+        )
+
+    def forms(self, lanes: list[Sum]) -> Form:
+        """The form of a sum of atoms for each token."""
+        total, lanes = self.attention.extract([dict(lane) for lane in lanes])
+        users: dict[int, int] = {}
+        for lane in lanes:
+            for line in lane:
+                users[line] = users.get(line, 0) + 1
+        entries = [line for line in users if self.table.nodes[line].op == "x"]
+        total += self._entries(lanes, entries)
+        kinds: dict[str, list[int]] = {}
+        for line in users:
+            if self.table.nodes[line].op != "x":
+                kinds.setdefault(_kind(self.table, line), []).append(line)
+        for kind, lines in sorted(kinds.items()):
+            local = [line for line in lines if users[line] == 1]
+            shared = [line for line in lines if users[line] > 1]
+            if kind == "sum" and not self._is_even(lanes, local, shared):
+                return total + self._reopened(lanes, entries, set(lines))
+            if local:
+                total += self._local(lanes, set(local))
+            for family in self.match.gathered(shared):
+                total += self._shared(lanes, family, set(shared))
+        return self.build.form(total)
+
+    def _entries(self, lanes: Sequence[Sum], entries: list[int]) -> Form:
+        """Sums of entries of x, channel by channel."""
+        total = Form.constant(0)
+        channels = {line: self.table.nodes[line].args for line in entries}
+        weights: dict[int, dict[tuple[int, int], Fraction]] = {}
+        for j, lane in enumerate(lanes):
+            for line, c in lane.items():
+                if line in channels:
+                    k, i = channels[line]
+                    weights.setdefault(i, {})[j, k] = c
+        for i, places_of in sorted(weights.items()):
+            self.build.origin = f"sum of x{i}"
+            total += mixture(self.build, self.build.input(i), places_of)
+        return total
+
+    def _is_even(
+        self, lanes: Sequence[Sum], local: list[int], shared: list[int]
+    ) -> bool:
+        """Whether closed sums can be read as numbers: each token has its own, or all share."""
+        mine = set(local)
+        counts = {sum(line in mine for line in lane) for lane in lanes}
+        if len(counts) > 1:
+            return False
+        families = self.match.gathered(shared)
+        return all(
+            len(set(family)) == self.n or all(family[0] in lane for lane in lanes)
+            for family in families
+        )
+
+    def _reopened(
+        self, lanes: Sequence[Sum], entries: list[int], closed: set[int]
+    ) -> Form:
+        """The same sums, with some closed ones opened; entries of x are done already."""
+        done = set(entries)
+        rest = [[(k, c) for k, c in lane.items() if k not in done] for lane in lanes]
+        stop = {k for lane in rest for k, _ in lane} - closed
+        opened = [self.table.opened(lane, stop) for lane in rest]
+        offsets = self.build.constants([offset for _, offset in opened])
+        return self.build.form(offsets + self.forms([terms for terms, _ in opened]))
+
+    def _local(self, lanes: Sequence[Sum], lines: set[int]) -> Form:
+        """Atoms that one token alone uses."""
+        total = Form.constant(0)
+        rows = [[line for line in lane if line in lines] for lane in lanes]
+        for family, own in self.match.align(rows, coefficient_key(lanes)):
+            value = self.atoms(family)
+            factors = [
+                lanes[j][line] if own[j] else Fraction(0) for j, line in enumerate(family)
+            ]
+            total += self.build.scale(value, factors)
+        return total
+
+    def _shared(self, lanes: Sequence[Sum], family: Family, lines: set[int]) -> Form:
+        """Atoms that several tokens use, each from its home."""
+        value = self.atoms(family)
+        homes = {line: j for line, j in places(family).items() if line in lines}
+        lines -= set(homes)
+        if len(set(family)) == 1:
+            return self.build.scale(
+                value, [lane.get(family[0], Fraction(0)) for lane in lanes]
+            )
+        weights = {
+            (j, k): lane[line]
+            for j, lane in enumerate(lanes)
+            for line, k in homes.items()
+            if line in lane
+        }
+        return mixture(self.build, value, weights)
+
+    def atoms(self, family: Family) -> Form:
+        """The form of lines that are not sums and do the same."""
+        known = self._atoms.get(family)
+        if known is None:
+            self.match.settle(family)
+            known = self._atoms[family] = self.build.form(self._atom(family))
+        return known
+
+    def _atom(self, family: Family) -> Form:
+        nodes = [self.table.nodes[line] for line in family]
+        kinds = {_kind(self.table, line) for line in set(family)}
+        kind, op = "extreme" if "extreme" in kinds else min(kinds), nodes[0].op
+        if kind == "sum":
+            return self.family(family)
+        if kind.startswith("product"):
+            return monomial(self, family)
+        if kind == "extreme":
+            return extreme(self, family)
+        if kind == "where":
+            return branch(self, family)
+        argument = self.family([node.args[0] for node in nodes])
+        self.says(family)
+        if op == "abs":
+            return self.build.absolute(argument)
+        if op == "xlogx":
+            self.check_above(argument, family, "takes the logarithm of")
+            logarithm = self.build.unary("log", argument)
+            return self.build.product(argument, logarithm)
+        if op == "log":
+            self.check_above(argument, family, "takes the logarithm of")
+        return self.build.unary(UNARY[op], argument)
+
+    def says(self, family: Family) -> None:
+        """Name the lines that the next steps compute."""
+        op, first = self.table.nodes[family[0]].op, family[0]
+        many = ".." if len(set(family)) > 1 else ""
+        self.build.origin = f"{op} (line {first}{many})"
+
+    def check_above(
+        self, form: Form, family: Family, what: str, *, zero: bool = False
+    ) -> None:
+        """Refuse a number that may leave the domain of a function.
+
+        Raises:
+            TargetError: If the form may be <= 0, or < 0 where zero is allowed.
+        """
+        low, high = self.build.range(form)
+        if low > 0 or (zero and low >= 0):
+            return
+        self.refuse_domain(family, what, "0 or less" if not zero else "less than 0", low, high)
+
+    def refuse_domain(
+        self, family: Family, what: str, why: str, low: Fraction, high: Fraction
+    ) -> NoReturn:
+        """Refuse a number that may leave the domain of a function."""
+        msg = (
+            f"{self.name} {what} line {family[0]}, which may be {why} on the domain "
+            f"([{float(low):g}, {float(high):g}]). Add a positive number, or narrow the "
+            "domain."
+        )
+        raise TargetError(msg)
+
+    def refuse_size(self, why: str) -> NoReturn:
+        """Refuse a program that does not fit into registers by tokens."""
+        n, count = self.n, self.build.count
+        msg = (
+            f"{self.name} does not fit into registers by tokens ({why}); computed once for "
+            f"all tokens it needs {count:,} registers or more and as many steps on {n} "
+            "tokens. Take fewer tokens, or write it so that all tokens do the same."
+        )
+        raise TargetError(msg)
+
+    def _check_size(self, key: Family) -> None:
+        if self.build.count > MOST_STEPS:
+            op = self.table.nodes[key[0]].op
+            self.refuse_size(f"more than {MOST_STEPS:,} steps, at line {key[0]}, {op}")
+
+
+def _kind(table: Table, line: int) -> str:
+    """What has to agree in a family of atoms."""
+    op = table.nodes[line].op
+    if table.is_linear(line):
+        return "sum"
+    if op in {"min", "max"}:
+        return "extreme"
+    if op not in {"mul", "div", "pow", "sqrt"}:
+        return op
+    _, factors = table.monomial(line)
+    shape = sorted(p for k, p in factors.items() if table.nodes[k].op != "exp")
+    return "product " + " ".join(map(str, shape))
+
+
+@contextmanager
+def _deep() -> Iterator[None]:
+    """Families inside families are lifted by recursion; long programs are deep."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, DEPTH))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)

@@ -1,0 +1,361 @@
+"""The lines of f as a table that can be asked, and to which lines can be added.
+
+Linear lines (+, -, scaling) are opened into sums over *atoms*, products into monomials of
+*factors*. A sum that many lines read is closed: it is read as one number, so that layers are
+not multiplied out into each other.
+"""
+
+import heapq
+import math
+from collections.abc import Container, Iterable, Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from everyformer.numerics.expression import Expression, Node
+from everyformer.targets.box import Box
+from everyformer.targets.recorder import COMMUTATIVE
+
+PRIME = 2**61 - 1
+"""Colours are values in the field with so many elements."""
+
+MANY_USES = 3
+"""A sum with so many readers,"""
+MANY_ATOMS = 4
+"""and with so many atoms that are not entries of x, is closed."""
+
+MOST_TERMS = 1_000_000
+"""Terms of a sum that are opened before it is given up."""
+
+ONE = Fraction(1)
+HALF = Fraction(1, 2)
+_CODES = {
+    op: 7919 * k
+    for k, op in enumerate(
+        "x abs min max exp log sqrt sin cos tanh xlogx where pow div".split(), start=1
+    )
+}
+
+Sum = dict[int, Fraction]
+"""Coefficients of lines."""
+
+
+class Table:
+    """All lines, with who reads them, the tokens they depend on, and their colour.
+
+    A colour is the value of a line at one random point of a finite field, at which all tokens
+    are equal; functions that are no polynomials are hashes. Lines that do the same to other
+    tokens have one colour.
+
+    Attributes:
+        nodes: The lines.
+        uses: How often a line is read.
+        tokens: The tokens it depends on, as bits.
+        colours: See above.
+        size: A bound on the number of atoms of its sum, entries of x not counted.
+    """
+
+    def __init__(self, expression: Expression) -> None:
+        """Read the lines of an expression."""
+        self.nodes: list[Node] = []
+        self.uses: list[int] = []
+        self.tokens: list[int] = []
+        self.colours: list[int] = []
+        self.size: list[int] = []
+        self._numbers: dict[Node, int] = {}
+        self._exact: dict[Fraction, int] = {}
+        self._monomials: dict[int, tuple[Fraction, dict[int, Fraction]]] = {}
+        for node in expression.nodes:
+            self._append(node)
+        for row in expression.outputs:
+            for line in row:
+                self.uses[line] += 1
+
+    def _append(self, node: Node) -> int:
+        number = len(self.nodes)
+        self._numbers.setdefault(node, number)
+        self.nodes.append(node)
+        self.uses.append(0)
+        tokens, size = 0, 0
+        for k in node.operands:
+            self.uses[k] += 1
+            tokens |= self.tokens[k]
+            size += self.size[k]
+        if node.op == "x":
+            tokens = 1 << node.args[0]
+        self.tokens.append(tokens)
+        self.size.append(0)
+        self.colours.append(0)
+        linear = node.op == "const" or self.is_linear(number)
+        self.size[number] = size if linear else int(node.op != "x")
+        self.colours[number] = self._colour(node)
+        return number
+
+    def make(self, op: str, *args: int, value: Fraction | None = None) -> int:
+        """The line that says this; a new one if there is none."""
+        known = self._numbers.get(Node(op, args, value))
+        return self._append(Node(op, args, value)) if known is None else known
+
+    def find(self, node: Node) -> int | None:
+        """The line that says this, if there is one."""
+        return self._numbers.get(node)
+
+    def constant(self, value: Fraction) -> int:
+        """The line of a number."""
+        return self.make("const", value=value)
+
+    def value(self, line: int) -> Fraction | None:
+        """The number, if it is a constant."""
+        return self.nodes[line].value
+
+    def is_linear(self, line: int) -> bool:
+        """Whether a line adds or scales."""
+        node = self.nodes[line]
+        if node.op in {"add", "sub", "neg"}:
+            return True
+        if node.op == "mul":
+            return any(self.nodes[k].op == "const" for k in node.args)
+        if node.op == "div":
+            divisor = self.nodes[node.args[1]].value
+            return divisor is not None and divisor != 0
+        return False
+
+    def is_closed(self, line: int) -> bool:
+        """Whether a sum is read as one number."""
+        return (
+            self.size[line] >= MANY_ATOMS
+            and self.uses[line] >= MANY_USES
+            and self.is_linear(line)
+        )
+
+    def opened(
+        self, sums: Iterable[tuple[int, Fraction]], stop: Container[int] | None = None
+    ) -> tuple[Sum, Fraction]:
+        """A sum of lines over atoms, and its constant.
+
+        Args:
+            sums: Lines and their coefficients; these are opened.
+            stop: Lines that are not opened; None: those that are closed.
+        """
+        terms: Sum = {}
+        heap: list[int] = []
+        first = {line for line, _ in sums} if stop is None else set[int]()
+        found: Sum = {}
+        offset = Fraction(0)
+
+        def add(line: int, coefficient: Fraction) -> None:
+            old = terms.get(line)
+            if old is None:
+                heapq.heappush(heap, -line)
+                terms[line] = coefficient
+            else:
+                terms[line] = old + coefficient
+
+        for line, coefficient in sums:
+            add(line, coefficient)
+        while heap:
+            line = -heapq.heappop(heap)
+            coefficient = terms.pop(line)
+            if not coefficient:
+                continue
+            node = self.nodes[line]
+            if node.value is not None:
+                offset += coefficient * node.value
+                continue
+            closed = (
+                self.is_closed(line) and line not in first if stop is None else line in stop
+            )
+            if closed or not self.is_linear(line):
+                found[line] = coefficient
+                if len(found) > MOST_TERMS:
+                    msg = "a sum of more than a million terms"
+                    raise OverflowError(msg)
+                continue
+            op, args = node.op, node.args
+            if op == "add":
+                add(args[0], coefficient)
+                add(args[1], coefficient)
+            elif op == "sub":
+                add(args[0], coefficient)
+                add(args[1], -coefficient)
+            elif op == "neg":
+                add(args[0], -coefficient)
+            elif op == "div":
+                divisor = self.nodes[args[1]].value
+                assert divisor is not None
+                add(args[0], coefficient / divisor)
+            else:
+                factor, other = self.nodes[args[0]].value, args[1]
+                if factor is None:
+                    factor, other = self.nodes[args[1]].value, args[0]
+                assert factor is not None
+                add(other, coefficient * factor)
+        return found, offset
+
+    def sum_of(self, line: int) -> tuple[Sum, Fraction]:
+        """The sum that a line is; closed ones inside stay closed."""
+        return self.opened([(line, ONE)])
+
+    def open_shallow(self, line: int) -> tuple[Sum, Fraction]:
+        """The sum that a line is, where only lines with one reader are opened."""
+        if not self.is_linear(line):
+            return {line: ONE}, Fraction(0)
+        return self.opened([(line, ONE)], _Shared(self, line))
+
+    def exponentials(self, line: int) -> Sum | None:
+        """The terms of a sum of two or more exponentials and nothing else, or None."""
+        if not self.is_linear(line):
+            return None
+        terms, offset = self.opened([(line, ONE)], ())
+        if offset or len(terms) < 2 or any(self.nodes[k].op != "exp" for k in terms):
+            return None
+        return terms
+
+    def monomial(self, line: int) -> tuple[Fraction, dict[int, Fraction]]:
+        """A line as a number times powers of factors; exponents are multiples of 1/2."""
+        known = self._monomials.get(line)
+        if known is None:
+            known = self._monomials[line] = self._monomial(line)
+        return known
+
+    def _monomial(self, line: int) -> tuple[Fraction, dict[int, Fraction]]:
+        coefficient = ONE
+        factors: dict[int, Fraction] = {}
+        waiting = [(line, ONE, True)]
+        while waiting:
+            part, power, root = waiting.pop()
+            node = self.nodes[part]
+            single = root or self.uses[part] == 1
+            whole = power.denominator == 1
+            if node.value is not None and whole and (node.value or power > 0):
+                coefficient *= node.value**power
+            elif node.op == "neg" and whole:
+                coefficient *= -1 if power % 2 else 1
+                waiting.append((node.args[0], power, False))
+            elif node.op == "mul" and abs(power) == 1 and self._opens(node, single):
+                waiting += [(k, power, False) for k in node.args]
+            elif node.op == "div" and abs(power) == 1 and self._opens(node, single):
+                waiting += [(node.args[0], power, False), (node.args[1], -power, False)]
+            elif node.op == "pow" and whole and (abs(power) == 1 or single):
+                waiting.append((node.args[0], power * node.args[1], False))
+            elif node.op == "sqrt" and whole:
+                waiting.append((node.args[0], power / 2, False))
+            else:
+                factors[part] = factors.get(part, Fraction(0)) + power
+        kept = {k: power for k, power in factors.items() if power}
+        return coefficient, kept
+
+    def ancestors(self, lines: Iterable[int]) -> set[int]:
+        """These lines and all that they are made of."""
+        found: set[int] = set()
+        waiting = list(lines)
+        while waiting:
+            line = waiting.pop()
+            if line not in found:
+                found.add(line)
+                waiting += self.nodes[line].operands
+        return found
+
+    def replaced(self, root: int, old: int, new: int) -> int:
+        """A line with another one put in the place of one that it is made of."""
+        changed = {old: new}
+        for line in sorted(self.ancestors((root,))):
+            node = self.nodes[line]
+            parts = [changed.get(k, k) for k in node.operands]
+            if line == old or parts == list(node.operands):
+                continue
+            if node.op in COMMUTATIVE:
+                parts.sort()
+            rest = node.args[len(parts) :]
+            changed[line] = self.make(node.op, *parts, *rest, value=node.value)
+        return changed.get(root, root)
+
+    def evaluate(
+        self, lines: Sequence[int], box: Box, n: int, count: int, rng: np.random.Generator
+    ) -> list[np.ndarray]:
+        """Lines in float64 at random points of the box."""
+        x = rng.uniform(box.lows, box.highs, (count, n, len(box.lows)))
+        needed = sorted(self.ancestors(lines))
+        number = {line: k for k, line in enumerate(needed)}
+        nodes = [
+            Node(
+                node.op,
+                (*(number[k] for k in node.operands), *node.args[len(node.operands) :]),
+                node.value,
+            )
+            for node in (self.nodes[line] for line in needed)
+        ]
+        size = n, len(box.lows)
+        found: list[np.ndarray] = []
+        for line in lines:
+            rows = ((number[line],) * size[1],) * size[0]
+            found.append(Expression(*size, tuple(nodes), rows)(x)[:, 0, 0])
+        return found
+
+    def _opens(self, node: Node, single: bool) -> bool:
+        """Whether a product or quotient is opened inside another one."""
+        if single or any(self.nodes[k].op == "exp" for k in node.args):
+            return True
+        if node.op == "mul":
+            return any(
+                self.nodes[k].op == "div" and self.nodes[self.nodes[k].args[0]].value == 1
+                for k in node.args
+            )
+        return self.exponentials(node.args[1]) is not None
+
+    def _colour(self, node: Node) -> int:
+        if node.op == "x":
+            return _mixed(_CODES["x"], node.args[1])
+        if node.value is not None:
+            known = self._exact.get(node.value)
+            if known is None:
+                value = node.value
+                known = value.numerator * pow(value.denominator % PRIME, -1, PRIME) % PRIME
+                self._exact[value] = known
+            return known
+        parts = [self.colours[k] for k in node.operands]
+        match node.op:
+            case "add":
+                return (parts[0] + parts[1]) % PRIME
+            case "sub":
+                return (parts[0] - parts[1]) % PRIME
+            case "neg":
+                return -parts[0] % PRIME
+            case "mul":
+                return parts[0] * parts[1] % PRIME
+            case "div" if parts[1]:
+                return parts[0] * pow(parts[1], -1, PRIME) % PRIME
+            case "pow" if parts[0] or node.args[1] > 0:
+                return pow(parts[0], node.args[1], PRIME)
+            case "min" | "max":
+                return _mixed(_CODES[node.op], *sorted(parts))
+            case _:
+                return _mixed(_CODES[node.op], *parts)
+
+
+class _Shared:
+    """The lines with more than one reader, apart from one."""
+
+    def __init__(self, table: Table, root: int) -> None:
+        self._uses, self._root = table.uses, root
+
+    def __contains__(self, line: object) -> bool:
+        return line != self._root and self._uses[line] > 1  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+def _mixed(*values: int) -> int:
+    return hash(values) % PRIME
+
+
+def single_token(tokens: int) -> int | None:
+    """The token, if it is one."""
+    return tokens.bit_length() - 1 if tokens and not tokens & (tokens - 1) else None
+
+
+def rational_root(value: Fraction) -> Fraction | None:
+    """The square root of a rational, where it is rational."""
+    if value <= 0:
+        return None
+    top, bottom = math.isqrt(value.numerator), math.isqrt(value.denominator)
+    exact = top * top == value.numerator and bottom * bottom == value.denominator
+    return Fraction(top, bottom) if exact else None

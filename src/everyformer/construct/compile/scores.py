@@ -1,0 +1,323 @@
+"""Scores of attention as queries and keys.
+
+A score s_jk is a polynomial of degree two in lines of token j and lines of token k,
+
+    s_jk = r_j + b_jk + sum_c q_jc k_kc.
+
+Lines that all scores of token j share belong to j, lines that all scores for token k share
+belong to k. What multiplies one line of token j, as a vector over k, is a key; if all tokens
+have the same keys it is attention. r_j cancels in the softmax. The numbers b_jk (biases by
+position, masks) become queries and keys that are constants.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from everyformer.construct.compile.builder import Builder
+from everyformer.construct.compile.lines import ONE, Sum, Table
+from everyformer.construct.compile.program import Form
+
+if TYPE_CHECKING:
+    from everyformer.construct.compile.lift import Lift
+
+SILENT = Fraction(-(2**13))
+"""The score of tokens that are not attended to: e^-8192 is 0 in float64."""
+
+ZERO = Fraction(0)
+Monomial = tuple[int, ...]
+Polynomial = dict[Monomial, Fraction]
+Pairs = Sequence[Sequence[int | None]]
+"""The line of each score; None where there is no weight."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Queries and keys, as many of one as of the other."""
+
+    queries: tuple[Form, ...]
+    keys: tuple[Form, ...]
+
+    def attend(self, build: Builder, value: Form) -> Form:
+        """The softmax average of a value; the mean if all scores are equal."""
+        if not self.queries:
+            return build.mean(value)
+        return build.attend(self.queries, self.keys, value)
+
+
+def bilinear(lift: "Lift", pairs: Pairs) -> Scores | None:
+    """Queries and keys of these scores, or None if there are none."""
+    for deep in (False, True):
+        polynomials = [
+            [None if s is None else _polynomial(lift.table, s, deep=deep) for s in row]
+            for row in pairs
+        ]
+        found = _Split(lift, polynomials).scores()
+        if found is not None:
+            return found
+    return None
+
+
+def _polynomial(table: Table, line: int, *, deep: bool) -> Polynomial:
+    """A score over lines; squares of sums are multiplied out, if `deep` products too."""
+    terms, offset = table.opened([(line, ONE)])
+    found: Polynomial = {(): offset} if offset else {}
+    for atom, coefficient in terms.items():
+        factor, factors = ONE, {atom: ONE}
+        if table.nodes[atom].op in {"mul", "pow"}:
+            factor, factors = table.monomial(atom)
+        lines = [k for k, p in factors.items() if p.denominator == 1 for _ in range(int(p))]
+        whole = all(p.denominator == 1 and p > 0 for p in factors.values())
+        if not whole or len(lines) != 2:
+            factor, lines = ONE, [atom]
+        elif deep or lines[0] == lines[1]:
+            first, second = (_linear(table, k) for k in lines)
+            for a, c in first.items():
+                for b, e in second.items():
+                    _add(found, tuple(sorted(a + b)), coefficient * factor * c * e)
+            continue
+        _add(found, tuple(sorted(lines)), coefficient * factor)
+    return {key: c for key, c in found.items() if c}
+
+
+def _linear(table: Table, line: int) -> Polynomial:
+    terms, offset = table.open_shallow(line)
+    found: Polynomial = {(k,): c for k, c in terms.items()}
+    if offset:
+        found[()] = offset
+    return found
+
+
+def _add(polynomial: Polynomial, key: Monomial, value: Fraction) -> None:
+    polynomial[key] = polynomial.get(key, ZERO) + value
+
+
+class _Split:
+    """Scores over lines of token j and of token k."""
+
+    def __init__(self, lift: "Lift", scores: list[list[Polynomial | None]]) -> None:
+        self._lift, self._scores, self._n = lift, scores, lift.n
+        self._pairs = [
+            (j, k)
+            for j in range(self._n)
+            for k in range(self._n)
+            if scores[j][k] is not None
+        ]
+        count = [sum(p is not None for p in row) for row in scores]
+        self._beside = [(j, k) for j, k in self._pairs if j != k and count[j] > 1]
+        self._biases: dict[tuple[int, int], Fraction] = {}
+
+    def scores(self) -> Scores | None:
+        """Queries and keys, or None."""
+        rows = self._common(0)
+        columns = self._common(1)
+        tables: dict[tuple[int, int], dict[Monomial, Polynomial]] = {}
+        for j, k in self._beside:
+            split = self._split(j, k, rows[j], columns[k])
+            if split is None:
+                return None
+            tables[j, k] = split
+        channels = self._channels(tables)
+        if channels is None:
+            return None
+        queries, keys = channels
+        if not self._agree(tables, queries, keys):
+            return None
+        return self._made(queries, keys)
+
+    def _common(self, axis: int) -> list[set[int]]:
+        """The lines that all scores of a row, or a column, have."""
+        found: list[set[int] | None] = [None] * self._n
+        for place in self._beside:
+            polynomial = self._scores[place[0]][place[1]]
+            assert polynomial is not None
+            lines = {line for key in polynomial for line in key}
+            old = found[place[axis]]
+            found[place[axis]] = lines if old is None else old & lines
+        return [lines or set() for lines in found]
+
+    def _split(
+        self, j: int, k: int, row: set[int], column: set[int]
+    ) -> dict[Monomial, Polynomial] | None:
+        """For each product of lines of token j what it is multiplied with."""
+        found: dict[Monomial, Polynomial] = {}
+        polynomial = self._scores[j][k]
+        assert polynomial is not None
+        for key, coefficient in polynomial.items():
+            mine: list[int] = []
+            theirs: list[int] = []
+            for line in key:
+                is_mine, is_theirs = line in row, line in column
+                if is_mine and is_theirs:
+                    is_mine = self._lift.match.home(line) != k
+                if not is_mine and not is_theirs:
+                    return None
+                (mine if is_mine else theirs).append(line)
+            found.setdefault(tuple(mine), {})[tuple(theirs)] = coefficient
+        self._biases[j, k] = found.get((), {}).pop((), ZERO)
+        return {key: value for key, value in found.items() if value}
+
+    def _channels(
+        self, tables: dict[tuple[int, int], dict[Monomial, Polynomial]]
+    ) -> tuple[list[dict[int, Polynomial]], list[dict[int, Polynomial]]] | None:
+        """For each channel the queries by tokens, and the keys by tokens."""
+        n = self._n
+        named: dict[object, int] = {}
+        queries: list[dict[int, Polynomial]] = []
+        keys: list[dict[int, Polynomial]] = []
+        lanes: dict[int, list[int]] = {}
+        for j, k in self._beside:
+            lanes.setdefault(j, []).append(k)
+        order = sorted(lanes, key=lambda j: -len(lanes[j]))
+        for j in order:
+            vectors: dict[Monomial, dict[int, Polynomial]] = {}
+            for k in lanes[j]:
+                for mine, theirs in tables[j, k].items():
+                    vectors.setdefault(mine, {})[k] = theirs
+            mixed: dict[object, dict[Monomial, Fraction]] = {}
+            for mine, vector in sorted(vectors.items()):
+                if mine and _is_constant(vector, lanes[j]):
+                    continue
+                mixed.setdefault(_frozen(vector), {})[mine] = ONE
+            ours = [(dict(vectors[next(iter(q))]), q) for q in mixed.values()]
+            free = set(range(len(queries)))
+            for number, (vector, query) in enumerate(ours):
+                channel = self._channel(keys, vector, free)
+                if channel is None and queries and n == 2 and len(ours) == len(queries):
+                    channel = number if number in free else None
+                if channel is None:
+                    if j != order[0]:
+                        return None
+                    channel = len(queries)
+                    queries.append({})
+                    keys.append({})
+                free.discard(channel)
+                queries[channel][j] = dict(query)
+                for k, value in vector.items():
+                    keys[channel].setdefault(k, value)
+        del named
+        return queries, keys
+
+    @staticmethod
+    def _channel(
+        keys: list[dict[int, Polynomial]], vector: dict[int, Polynomial], free: set[int]
+    ) -> int | None:
+        """The channel whose keys agree with a vector where both are known."""
+        for channel in sorted(free):
+            known = keys[channel]
+            common = known.keys() & vector.keys()
+            if common and all(known[k] == vector[k] for k in common):
+                return channel
+        return None
+
+    def _agree(
+        self,
+        tables: dict[tuple[int, int], dict[Monomial, Polynomial]],
+        queries: list[dict[int, Polynomial]],
+        keys: list[dict[int, Polynomial]],
+    ) -> bool:
+        """Whether score minus queries times keys is a function of token j and a number."""
+        rests: dict[int, Polynomial] = {}
+        for j, k in [*self._beside, *((j, j) for j in range(self._n))]:
+            polynomial = self._scores[j][k]
+            if polynomial is None or (j, k) in self._pairs and j not in rests and j == k:
+                if polynomial is not None:
+                    self._biases[j, k] = ZERO  # its only weight is 1
+                continue
+            rest = dict(polynomial)
+            for query, key in zip(queries, keys, strict=True):
+                for mine, a in query.get(j, {}).items():
+                    for theirs, b in key.get(k, {}).items():
+                        _add(rest, tuple(sorted(mine + theirs)), -a * b)
+            self._biases[j, k] = rest.pop((), ZERO)
+            rest = {monomial: c for monomial, c in rest.items() if c}
+            if rests.setdefault(j, rest) != rest:
+                return False
+        return True
+
+    def _made(
+        self, queries: list[dict[int, Polynomial]], keys: list[dict[int, Polynomial]]
+    ) -> Scores:
+        """The forms: those of lines, then those of numbers."""
+        lift, build = self._lift, self._lift.build
+        made: list[tuple[Form, Form]] = []
+        plain = Form.constant(0)
+        for query, key in zip(queries, keys, strict=True):
+            k = lift.sums([self._lines(key.get(k, {})) for k in range(self._n)])
+            if any(set(q) == {()} for q in query.values()):
+                plain += k
+                continue
+            q = lift.sums([self._lines(query.get(j, {})) for j in range(self._n)])
+            made.append((q, k))
+        lift.build.origin = "positions"
+        row, factors = _factored(self._full_biases())
+        if any(row):
+            plain += build.constants(row)
+        if plain.terms:
+            made.append((Form.constant(1), plain))
+        made += [(build.constants(q), build.constants(k)) for q, k in factors]
+        return Scores(
+            tuple(build.form(q) for q, _ in made), tuple(build.form(k) for _, k in made)
+        )
+
+    def _lines(self, polynomial: Polynomial) -> list[tuple[int, Fraction]]:
+        """A polynomial as a sum of lines."""
+        table = self._lift.table
+        terms: Sum = {}
+        for monomial, c in polynomial.items():
+            if not monomial:
+                line = table.constant(ONE)
+            elif len(monomial) == 1:
+                (line,) = monomial
+            elif monomial[0] == monomial[1]:
+                line = table.make("pow", monomial[0], 2)
+            else:
+                line = table.make("mul", *monomial)
+            terms[line] = terms.get(line, ZERO) + c
+        return list(terms.items())
+
+    def _full_biases(self) -> list[list[Fraction]]:
+        n, present = self._n, set(self._pairs)
+        found: list[list[Fraction]] = []
+        for j in range(n):
+            row = [self._biases.get((j, k), ZERO) for k in range(n)]
+            own = [row[k] for k in range(n) if (j, k) in present]
+            silent = min(own) + SILENT
+            found.append([row[k] if (j, k) in present else silent for k in range(n)])
+        return found
+
+
+def _is_constant(vector: dict[int, Polynomial], columns: list[int]) -> bool:
+    """Whether it is the same number for all tokens k."""
+    values = {tuple(vector.get(k, {}).items()) for k in columns}
+    return len(values) == 1 and all(key == () for key, _ in next(iter(values)))
+
+
+def _frozen(vector: dict[int, Polynomial]) -> object:
+    return frozenset((k, frozenset(value.items())) for k, value in vector.items())
+
+
+Vector = list[Fraction]
+
+
+def _factored(matrix: list[Vector]) -> tuple[Vector, list[tuple[Vector, Vector]]]:
+    """b_jk = (a number of j) + w_k + sum_r u_jr v_kr: w, and the pairs (u_r, v_r)."""
+    n = len(matrix)
+    first = [[c - row[0] for c in row] for row in matrix]
+    base = min(first, key=lambda row: sum(abs(c) for c in row))
+    rest = [[c - b for c, b in zip(row, base, strict=True)] for row in first]
+    pairs: list[tuple[Vector, Vector]] = []
+    for _ in range(n):
+        place = next(((j, k) for j in range(n) for k in range(n) if rest[j][k]), None)
+        if place is None:
+            return base, pairs
+        j, k = place
+        u = [row[k] for row in rest]
+        v = [c / rest[j][k] for c in rest[j]]
+        rest = [
+            [c - a * b for c, b in zip(row, v, strict=True)]
+            for row, a in zip(rest, u, strict=True)
+        ]
+        pairs.append((u, v))
+    return base, pairs
