@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from everyformer.construct.averaging.method import Averaging
 from everyformer.construct.comparison import cheapest_first, compare_methods
+from everyformer.construct.compile.method import Compile
 from everyformer.construct.method import Method, Plan
 from everyformer.construct.partition.method import Partition
 from everyformer.construct.problem import Problem
@@ -54,6 +55,7 @@ METHODS: dict[str, type[Method]] = {
     "sparse": SparseShifts,
     "averaging": Averaging,
     "partition": Partition,
+    "compile": Compile,
     "auto": Cheapest,
 }
 """Adding a method means its folder, and a line here."""
