@@ -14,6 +14,7 @@ from everyformer.construct.pipeline import Built, compare, construct, plan
 from everyformer.construct.registry import (
     Averaging,
     Cheapest,
+    Compile,
     Partition,
     SelectiveShifts,
     SparseShifts,
@@ -34,6 +35,7 @@ __all__ = [
     "Certificate",
     "Cheapest",
     "Comparison",
+    "Compile",
     "Computing",
     "ContextualMapping",
     "Memory",

@@ -53,6 +53,10 @@ class TestPartition(ConstructionContract):
     method, target, tol = ef.Partition(), reverse(2, 1), 0.1
 
 
+class TestCompile(ConstructionContract):
+    method, target, tol = ef.Compile(), centring(2, 1), 1e-6
+
+
 @dataclass(frozen=True)
 class ConstantPlan(Plan):
     """The constant that f is at the centre of the box: no grid, no table."""

@@ -4,6 +4,7 @@ docs/constructions/compile.md has the proofs. Each head averages one value for e
 it uses, and writes a multiple of the average to an empty register.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -97,7 +98,9 @@ def mixture(block: BlockWeights, head: int, claim: Mixture, state: State) -> Wri
     return result
 
 
-def _mixed(state: State, row: Any, value: Value, factor: Fraction) -> Any:
+def _mixed(
+    state: State, row: Mapping[int, Fraction], value: Value, factor: Fraction
+) -> Any:
     parts = [(factor * weight, value.terms[k]) for k, weight in row.items()]
     if len(parts) == 1 and parts[0][0] == 1:
         return parts[0][1]
@@ -151,7 +154,7 @@ def _enclosed(
     lows, highs = _exponentials(below - slack, below + slack, audible)
     gap = Fraction(0)
     for j, row in enumerate(claim.rows):
-        gap = max(gap, _row_gap(lows[j].tolist(), highs[j].tolist(), P, row))
+        gap = max(gap, _row_gap(lows[j], highs[j], P, row))
     gap = up(gap + UNDERFLOW)
     if not gap <= FARTHEST:
         why = f"weights are {float(gap):.2g} from the claimed mixture"
@@ -175,16 +178,21 @@ def _exponentials(
     return np.maximum(lows, 0.0), highs
 
 
-def _row_gap(lows: list[float], highs: list[float], P: int, row: Any) -> Fraction:
+def _row_gap(
+    lows: np.ndarray, highs: np.ndarray, P: int, row: Mapping[int, Fraction]
+) -> Fraction:
     """sum_k |weight_k - A_jk|, at most, over the tokens after the prefix."""
-    least, most = sum(map(Fraction, lows)), sum(map(Fraction, highs))
+    heard = np.flatnonzero(highs).tolist()
+    low = {k - P: Fraction(float(lows[k])) for k in heard}
+    high = {k - P: Fraction(float(highs[k])) for k in heard}
+    least, most = sum(low.values()), sum(high.values())
     if least <= 0:
         return Fraction(1)
-    total = Fraction(0)
-    for k, (low, high) in enumerate(zip(lows[P:], highs[P:], strict=True)):
-        claimed = row.get(k, Fraction(0))
+    total, zero = Fraction(0), Fraction(0)
+    for k in {k for k in (*low, *row) if k >= 0}:
+        claimed = row.get(k, zero)
         total += max(
-            abs(Fraction(high) / least - claimed), abs(Fraction(low) / most - claimed)
+            abs(high.get(k, zero) / least - claimed), abs(low.get(k, zero) / most - claimed)
         )
     return up(total)
 

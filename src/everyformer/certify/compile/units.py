@@ -210,18 +210,16 @@ def _compared(
     return a, state.read(rest), rest
 
 
-def _chosen(state: State, a: Value, b: Value, *, larger: bool) -> Value:
-    """The larger or the smaller: it moves by at most what both move by.
+def _chosen(a: Value, b: Value, *, larger: bool) -> Value:
+    """The larger or the smaller, without its terms: it moves by at most what both move by.
 
     float64 computes b - a, and adds it: two roundings more.
     """
     pick = max if larger else min
-    choose = state.algebra.maximum if larger else state.algebra.minimum
-    terms = tuple(choose([x, y]) for x, y in zip(a.terms, b.terms, strict=True))
     e = max(a.e, b.e)
     run = max(a.e + a.r, b.e + b.r)
     lost = 8 * UNIT_ROUNDOFF * (a.size + b.size) + UNDERFLOW
-    return Value(terms, pick(a.low, b.low), pick(a.high, b.high), e, up(run - e + lost))
+    return Value((), pick(a.low, b.low), pick(a.high, b.high), e, up(run - e + lost))
 
 
 def _extreme(block: BlockWeights, claim: Extreme, state: State) -> Held:
@@ -231,7 +229,10 @@ def _extreme(block: BlockWeights, claim: Extreme, state: State) -> Held:
     a, b, rest = _compared(block, row, claim.register, sign, state)
     if _entry(block, claim.unit, claim.register).stored != float(sign):
         raise block.undecided("not a maximum" if claim.larger else "not a minimum")
-    value = _chosen(state, a, _rounded_beside(state, rest, b, a), larger=claim.larger)
+    choose = state.algebra.maximum if claim.larger else state.algebra.minimum
+    terms = tuple(choose([x, y]) for x, y in zip(a.terms, b.terms, strict=True))
+    value = _chosen(a, _rounded_beside(state, rest, b, a), larger=claim.larger)
+    value = replace(value, terms=terms)
     garbage = max(a.garbage, state.on_prefix(rest)) * (1 + gamma(2**20)) + UNDERFLOW
     return a.written(value, garbage)
 
@@ -271,11 +272,11 @@ def _exchange(block: BlockWeights, claim: Exchange, state: State) -> Held:
     if partners[0] != partners[1] or bool((low & up_).any()):
         raise block.undecided("not an exchange")
     b = _rounded_beside(state, partners[0], b, a)
-    smaller = _chosen(state, a, b, larger=False)
-    larger = _chosen(state, a, b, larger=True)
+    smaller, larger = _chosen(a, b, larger=False), _chosen(a, b, larger=True)
+    algebra = state.algebra
     terms = tuple(
-        smaller.terms[j] if low[j] else larger.terms[j] if up_[j] else a.terms[j]
-        for j in range(state.seq_len)
+        algebra.minimum([x, y]) if low[j] else algebra.maximum([x, y]) if up_[j] else x
+        for j, (x, y) in enumerate(zip(a.terms, b.terms, strict=True))
     )
     e, run = max(a.e, b.e), max(smaller.e + smaller.r, larger.e + larger.r)
     value = Value(

@@ -12,7 +12,7 @@ tokens its size is at most `garbage`; where nothing was written there it is know
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from everyformer.certify.compile.rounded import UNDERFLOW, bounded, down, up
 from everyformer.certify.rounding import gamma, lowest_bits, sums_exactly
 
 
+@runtime_checkable
 class Terms(Protocol):
     """What is asked of an algebra of terms; equal terms are the same object."""
 

@@ -172,9 +172,7 @@ class Builder:
         values = [form.offset] * self.n
         for step, coefficient in form.terms.items():
             assert isinstance(step, Constant)
-            values = [
-                v + coefficient * c for v, c in zip(values, step.values, strict=True)
-            ]
+            values = [v + coefficient * c for v, c in zip(values, step.values, strict=True)]
         return values
 
     def relu(self, value: Form) -> Form:
@@ -214,9 +212,7 @@ class Builder:
         """Compare with a partner."""
         plain, partners, lows = self.form(value), tuple(tau), tuple(low)
         key = ("exchange", self._key(plain), partners, lows)
-        return self._made(
-            key, lambda: Exchange(plain, partners, lows, origin=self.origin)
-        )
+        return self._made(key, lambda: Exchange(plain, partners, lows, origin=self.origin))
 
     def normalise(self, parts: Sequence[Form], delta: Fraction, index: int) -> Form:
         """c_index / sqrt(mean of c^2 + delta)."""
@@ -234,7 +230,11 @@ class Builder:
         q, k = tuple(map(self.form, queries)), tuple(map(self.form, keys))
         offset = Form.constant(value.offset)
         plain = self.form(value - offset)
-        key = ("attend", tuple(map(self._key, q)), tuple(map(self._key, k)), self._key(plain))
+        key = (
+            "attend",
+            tuple(map(self._key, q)),
+            tuple(map(self._key, k)),
+            self._key(plain),
+        )
         made = self._made(key, lambda: Attend(q, k, plain, origin=self.origin))
         return self.form(made + offset)
-

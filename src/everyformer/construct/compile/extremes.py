@@ -80,7 +80,9 @@ def _folded(lift: "Lift", family: Family, rows: list[list[int]], op: str) -> For
         if len(set(column)) == 1 and len(users[column[0]]) == n:
             found.append(value)
             continue
-        homes = {line: k for k, line in reversed(list(enumerate(column))) if line in pending}
+        homes = {
+            line: k for k, line in reversed(list(enumerate(column))) if line in pending
+        }
         pending -= set(homes)
         reads = [sorted(homes[line] for line in row if line in homes) for row in rows]
         if not all(reads):
@@ -108,7 +110,10 @@ def _over_tokens(lift: "Lift", value: Form, reads: list[list[int]], op: str) -> 
     """
     n, build = lift.n, lift.build
     wanted = [sum(1 << k for k in row) for row in reads]
-    tau = [j if j in row else min(row, key=lambda k, j=j: abs(k - j)) for j, row in enumerate(reads)]
+    tau = [
+        j if j in row else min(row, key=lambda k, j=j: abs(k - j))
+        for j, row in enumerate(reads)
+    ]
     known = [1 << k for k in tau]
     value = build.gather(value, tau)
     while known != wanted:

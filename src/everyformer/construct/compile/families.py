@@ -148,7 +148,9 @@ class Families:
         if len(members) == 1:
             return [(members[0],) * n]
         most = max(sizes)
-        columns = [{j: row[m] for j, row in enumerate(rows) if m < len(row)} for m in range(most)]
+        columns = [
+            {j: row[m] for j, row in enumerate(rows) if m < len(row)} for m in range(most)
+        ]
         return [self.filled(column)[0] for column in columns]
 
 

@@ -163,9 +163,7 @@ class Lift:
             total += mixture(self.build, self.build.input(i), places_of)
         return total
 
-    def _is_even(
-        self, lanes: Sequence[Sum], local: list[int], shared: list[int]
-    ) -> bool:
+    def _is_even(self, lanes: Sequence[Sum], local: list[int], shared: list[int]) -> bool:
         """Whether closed sums can be read as numbers: each token has its own, or all share."""
         mine = set(local)
         counts = {sum(line in mine for line in lane) for lane in lanes}
@@ -177,9 +175,7 @@ class Lift:
             for family in families
         )
 
-    def _reopened(
-        self, lanes: Sequence[Sum], entries: list[int], closed: set[int]
-    ) -> Form:
+    def _reopened(self, lanes: Sequence[Sum], entries: list[int], closed: set[int]) -> Form:
         """The same sums, with some closed ones opened; entries of x are done already."""
         done = set(entries)
         rest = [[(k, c) for k, c in lane.items() if k not in done] for lane in lanes]
@@ -266,7 +262,9 @@ class Lift:
         low, high = self.build.range(form)
         if low > 0 or (zero and low >= 0):
             return
-        self.refuse_domain(family, what, "0 or less" if not zero else "less than 0", low, high)
+        self.refuse_domain(
+            family, what, "0 or less" if not zero else "less than 0", low, high
+        )
 
     def refuse_domain(
         self, family: Family, what: str, why: str, low: Fraction, high: Fraction

@@ -43,8 +43,10 @@ def mixture(build: Builder, value: Form, weights: Weights) -> Form:
     others = {place: c for place, c in M.items() if place[0] != place[1]}
     if len(diagonal) == 1:
         (c,) = diagonal
-        if c and len({x > 0 for x in others.values()}) == 1 and (c > 0) != (
-            next(iter(others.values())) > 0
+        if (
+            c
+            and len({x > 0 for x in others.values()}) == 1
+            and (c > 0) != (next(iter(others.values())) > 0)
         ):
             return build.form(value * c + build.mix(value, _square(n, others)))
     return build.mix(value, _square(n, M))

@@ -1,10 +1,10 @@
 """Products, quotients and powers: a number times powers of factors, for each token.
 
-    e^a e^b       one exponential of a + b
-    1/(1 + e^a)   the logistic function of -a, and e^a/(1 + e^a) that of a
-    c_i v^(-1/2)  with v = delta + w sum_i c_i^2: c_i is normalised
-    v^s           a power, s = .., -1, -1/2, 1/2, 2, ..
-    the rest      products of two
+e^a e^b       one exponential of a + b
+1/(1 + e^a)   the logistic function of -a, and e^a/(1 + e^a) that of a
+c_i v^(-1/2)  with v = delta + w sum_i c_i^2: c_i is normalised
+v^s           a power, s = .., -1, -1/2, 1/2, 2, ..
+the rest      products of two
 """
 
 from fractions import Fraction

@@ -143,7 +143,11 @@ def named(compiled: Compiled, target: Target) -> Compiled:
     """The network, with what it says of itself for the verifier and for people."""
     box = target.domain
     said = CompiledProgram(
-        target.name, box.lows, box.highs, compiled.claims, tuple(compiled.listing.splitlines())
+        target.name,
+        box.lows,
+        box.highs,
+        compiled.claims,
+        tuple(compiled.listing.splitlines()),
     )
     return replace(compiled, network=replace(compiled.network, program=said))
 

@@ -38,7 +38,9 @@ class Ranges:
 
     def __init__(self, n: int, box: Box) -> None:
         """Begin with the ranges of entries of x."""
-        self._box = [(Fraction(a), Fraction(b)) for a, b in zip(box.lows, box.highs, strict=True)]
+        self._box = [
+            (Fraction(a), Fraction(b)) for a, b in zip(box.lows, box.highs, strict=True)
+        ]
         self._known: dict[Step, Range] = {}
         self._n = n
 
