@@ -18,6 +18,9 @@ from typing import Any
 from everyformer.certify.undecided import Undecided
 from everyformer.numerics.balls import BallArithmetic
 
+LARGEST = 2**256
+"""Rationals in size."""
+
 LARGEST_POWER = 256
 """Of t, in size."""
 
@@ -62,6 +65,8 @@ class Reference:
             raise Undecided("unary", f"no head is proved to compute {self.name[:40]!r}")
         if (self.power is not None) != (self.name == "pow"):
             raise Undecided("unary", f"{self.name} has the power {self.power}")
+        if not max(map(abs, (*self.inner, low, high))) <= LARGEST:
+            raise Undecided("unary", f"an interval or {self.name} beyond 2^256")
         ends = self._argument(low), self._argument(high)
         least, most = min(ends), max(ends)
         if self.name == "log" and not least > 0:

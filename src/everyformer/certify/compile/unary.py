@@ -17,11 +17,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from everyformer.certify.compile.reference import Reference, balls
-from everyformer.certify.compile.unary_cells import cut
-from everyformer.certify.compile.unary_series import Tokens, bound_error
+from everyformer.certify.compile.reference import LARGEST, Reference, balls
+from everyformer.certify.compile.unary_cells import bound_error, cut
+from everyformer.certify.compile.unary_series import Tokens
 from everyformer.certify.compile.unary_sizes import bound_sizes
 from everyformer.certify.undecided import Undecided, require_finite
+from everyformer.errors import InputError
 
 MOST_TOKENS = 4096
 """More are refused."""
@@ -44,14 +45,20 @@ class Phi:
     def __post_init__(self) -> None:
         """Copy the arrays, so that what was proved of them stays true."""
         for name in ("a", "b", "v"):
-            array = np.array(getattr(self, name), dtype=np.float64, copy=True)
+            array = np.array(getattr(self, name), copy=True)
+            if array.dtype != np.float64:
+                msg = (
+                    f"{name} has the type {array.dtype}. A head's numbers are float64: "
+                    "give those that the network runs with."
+                )
+                raise InputError(msg)
             array.setflags(write=False)
             object.__setattr__(self, name, array)
 
     @property
-    def key(self) -> tuple[bytes, ...]:
+    def key(self) -> tuple[tuple[tuple[int, ...], bytes], ...]:
         """What decides whether two heads are equal."""
-        return tuple(array.tobytes() for array in (self.a, self.b, self.v))
+        return tuple((array.shape, array.tobytes()) for array in (self.a, self.b, self.v))
 
     def __eq__(self, other: object) -> bool:
         """Equal bytes."""
@@ -146,6 +153,9 @@ def _require_sound(phi: Phi, low: Fraction, high: Fraction) -> None:
     if not 1 <= count <= MOST_TOKENS:
         raise Undecided("unary", f"a head with {count} tokens; 1 to {MOST_TOKENS} are read")
     require_finite("unary", "the head's numbers", phi.a, phi.b, phi.v)
+    largest = max(float(np.abs(array).max()) for array in (phi.a, phi.b, phi.v))
+    if not largest <= LARGEST:
+        raise Undecided("unary", f"a head has the number {largest:.3g}, beyond 2^256")
     if not low <= high:
         raise Undecided("unary", "the interval is empty")
 

@@ -1,4 +1,4 @@
-"""How far a softmax head is from a function, on an interval.
+"""How far a softmax head is from a function, on a small interval.
 
 A head with the tokens (a_k, b_k, v_k) computes
 
@@ -16,12 +16,8 @@ values for each s. So no error of Phi - g is magnified by more than what D varie
 
 On the grid s_i = i / GRID a polynomial f differs between two neighbours from the line
 through its values by at most sup |f''| / (8 GRID^2): hence bounds of F and D between them.
-
-The cell with the largest bound is halved until that bound is within 3 % of a value that is
-taken somewhere. Cells, grids and that value only decide how tight the bound is.
 """
 
-import heapq
 import importlib
 import math
 from dataclasses import dataclass
@@ -32,22 +28,12 @@ from typing import Any
 import numpy as np
 
 from everyformer.certify.compile.reference import Reference, around_zero, balls, exact
-from everyformer.certify.undecided import Undecided
 
 ORDER = 20
 """Of the Taylor polynomials."""
 
 GRID = 128
 """Points of a cell on either side of its centre."""
-
-WORK = 60_000
-"""Tokens times cells; then the bound is what has been proved so far."""
-
-TIGHT = 1.03
-"""The largest bound, over the largest value."""
-
-NEGLIGIBLE = 2.0**-66
-"""Of the size of values: no smaller error is worth a cell."""
 
 _UNHEARD, _UNHEARD_SCORE = Fraction(1, 2**110), -77
 """Tokens with less weight on a whole cell are added to its error: 2^-110, about e^-77."""
@@ -99,87 +85,21 @@ class Tokens:
         )
 
 
-@dataclass(frozen=True, order=True)
-class Cell:
-    """A part of the interval, with the bound there. Ordered by it, largest first.
-
-    Attributes:
-        order: -upper.
-        low: Its lower end.
-        high: Its upper end.
-        value: A value of |Phi - g| that is taken on the cell, about; or 0.
-        negligible: An error that is too small to matter there.
-    """
-
-    order: float
-    low: float
-    high: float
-    value: float
-    negligible: float
-
-    @property
-    def upper(self) -> float:
-        """Proved: |Phi - g| is at most this on the cell."""
-        return -self.order
-
-    def halves(self) -> list[tuple[float, float]]:
-        """Both halves; none if there is no float between the ends."""
-        middle = 0.5 * self.low + 0.5 * self.high
-        if not self.low < middle < self.high:
-            return []
-        return [(self.low, middle), (middle, self.high)]
-
-
-def bound_error(
-    tokens: Tokens,
-    reference: Reference | None,
-    cells: list[tuple[float, float]],
-    wanted: float | None = None,
-) -> tuple[float, list[tuple[float, float]]]:
-    """Bound |Phi - g|.
+def bound_cell(
+    tokens: Tokens, reference: Reference | None, low: float, high: float
+) -> tuple[float, float, float]:
+    """Bound |Phi - g| on [low, high]: by series, or by the range of the values.
 
     Args:
         tokens: Those of Phi.
         reference: g; None for 0.
-        cells: Ends of intervals that cover the interval.
-        wanted: Stop as soon as the bound is at most this.
+        low: The cell's lower end.
+        high: Its upper end.
 
     Returns:
-        The bound, and the cells of its proof.
-
-    Raises:
-        Undecided: If no finite bound was found.
+        The bound, or inf; a value that |Phi - g| takes there, or 0; about the size of the
+        values that are averaged, or 0. Only the first is needed for a proof.
     """
-    heap = [prove_cell(tokens, reference, *ends) for ends in cells]
-    heapq.heapify(heap)
-    done: list[Cell] = []
-    known = max(cell.value for cell in heap)
-    work = WORK // len(tokens.a) - len(heap)
-    while heap and work > 0:
-        worst = heap[0]
-        if worst.upper <= max(TIGHT * known, worst.negligible, wanted or 0.0):
-            break
-        heapq.heappop(heap)
-        halves = [prove_cell(tokens, reference, *ends) for ends in worst.halves()]
-        work -= 2
-        if not halves:
-            done.append(worst)
-        for cell in halves:
-            known = max(known, cell.value)
-            heapq.heappush(heap, cell)
-    done.extend(heap)
-    bound = max(cell.upper for cell in done)
-    if not bound < math.inf:
-        worst = min(done)
-        why = f"nothing bounds the head's error on [{worst.low:.6g}, {worst.high:.6g}]"
-        raise Undecided("unary", why)
-    return bound, sorted((cell.low, cell.high) for cell in done)
-
-
-def prove_cell(
-    tokens: Tokens, reference: Reference | None, low: float, high: float
-) -> Cell:
-    """Bound |Phi - g| on [low, high]: by series, or by the range of the values."""
     middle = Fraction(0.5 * low + 0.5 * high)
     radius = max(Fraction(high) - middle, middle - Fraction(low))
     zero = exact(Fraction(0))
@@ -196,7 +116,7 @@ def prove_cell(
         N, D, size = found
         by_series, value = _bound_quotient(_less_product(N, around, D), D)
         upper = by_series if by_series < upper else upper
-    return Cell(-upper, low, high, value, size * NEGLIGIBLE)
+    return upper, value, size
 
 
 def _largest(balls: list[Any]) -> Any:
