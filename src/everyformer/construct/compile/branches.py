@@ -10,6 +10,7 @@ not so the function jumps, and no network is near it in the sup norm. A line of 
 and b read, is replaced by its three values.
 """
 
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, NoReturn
 
@@ -40,11 +41,72 @@ def branch(lift: "Lift", family: Family) -> Form:
     return lift.family([replaced[line] for line in family])
 
 
+def has_choice(table: Table, factors: Mapping[int, Fraction]) -> bool:
+    """Whether a product has a factor that is a choice of 1 and 0."""
+    return any(p == 1 and _is_choice(table, k) for k, p in factors.items())
+
+
+def _is_choice(table: Table, line: int) -> bool:
+    node = table.nodes[line]
+    return node.op == "where" and {table.value(k) for k in node.args[1:]} == {0, 1}
+
+
+def parts_of(table: Table, line: int) -> tuple[int, int, int]:
+    """Condition and branches of a choice, or of a product with a choice of 1 and 0."""
+    if table.nodes[line].op == "where":
+        c, a, b = table.nodes[line].args
+    else:
+        coefficient, factors = table.monomial(line)
+        choice = next(k for k, p in factors.items() if p == 1 and _is_choice(table, k))
+        rest = table.product_of({k: p for k, p in factors.items() if k != choice})
+        zero, value = table.constant(Fraction(0)), table.sum_line([(rest, coefficient)])
+        c, *branches = table.nodes[choice].args
+        a, b = (value if table.value(k) else zero for k in branches)
+    c = condition(table, c)
+    if table.nodes[c].op == "neg":  # where(-c > 0, a, b) is where(c > 0, b, a) off c = 0
+        return table.nodes[c].args[0], b, a
+    return c, a, b
+
+
+def merged(lift: "Lift", lane: Sum) -> Sum:
+    """A sum in which choices with the same condition are one choice."""
+    table = lift.table
+    groups: dict[int, list[tuple[int, int, int]]] = {}
+    for line in lane:
+        node = table.nodes[line]
+        if node.op == "where" or (
+            node.op in {"mul", "div", "pow"} and has_choice(table, table.monomial(line)[1])
+        ):
+            c, a, b = parts_of(table, line)
+            groups.setdefault(c, []).append((line, a, b))
+    found = dict(lane)
+    for c, choices in groups.items():
+        if len(choices) > 1:
+            a = table.sum_line([(a, lane[line]) for line, a, _ in choices])
+            b = table.sum_line([(b, lane[line]) for line, _, b in choices])
+            for line, _, _ in choices:
+                del found[line]
+            whole = table.make("where", c, a, b)
+            found[whole] = found.get(whole, Fraction(0)) + 1
+    return found
+
+
+def _without_signs(table: Table, line: int, t: int) -> int:
+    """u^2 as |u|^2, where t is the line |u|."""
+    node = table.nodes[t]
+    if node.op != "abs":
+        return line
+    for k in sorted(table.ancestors((line,))):
+        inner = table.nodes[k]
+        if inner.op == "pow" and inner.args[0] == node.args[0] and inner.args[1] % 2 == 0:
+            line = table.replaced(line, k, table.make("pow", t, inner.args[1]))
+    return line
+
+
 def _continuous(lift: "Lift", line: int) -> int:
     """A line without the choice."""
     table = lift.table
-    c, a, b = table.nodes[line].args
-    c = condition(table, c)
+    c, a, b = parts_of(table, line)
     terms, offset = table.opened([(c, ONE)], ())
     difference, rest = table.opened([(a, ONE), (b, -ONE)], ())
     factor = _multiple(difference, rest, terms, offset)
@@ -53,10 +115,10 @@ def _continuous(lift: "Lift", line: int) -> int:
         above = table.make("max", *sorted((c, zero)))
         scaled = table.make("mul", *sorted((above, table.constant(factor))))
         return table.make("add", *sorted((b, scaled)))
+    for t in terms:
+        a, b = _without_signs(table, a, t), _without_signs(table, b, t)
     reads = table.ancestors((a, b))
-    for t in sorted(terms, reverse=True):
-        if t not in reads and len(terms) > 1:
-            continue
+    for t in sorted(reads & terms.keys(), reverse=True):
         values = _border(table, c, t, terms)
         pieces = [
             table.replaced(a, t, values[0]),

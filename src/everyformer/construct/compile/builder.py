@@ -148,6 +148,9 @@ class Builder:
         """fn(v_j)."""
         if power == 1:
             return value
+        known = None if value.terms else _exact(name, value.offset, power)
+        if known is not None:
+            return self.form(Form.constant(known))
         plain = self.form(value)
         key = ("unary", name, power, self._key(plain))
         return self._made(
@@ -238,3 +241,23 @@ class Builder:
         made = self._made(key, lambda: Attend(q, k, plain, origin=self.origin))
         return self.form(made + offset)
 
+
+def _exact(name: FunctionName, t: Fraction, power: Fraction | None) -> Fraction | None:
+    """The value of a function where it is rational and that is plain to see."""
+    if power is not None:
+        whole = power.denominator == 1
+        if t == 0 and power > 0:
+            return Fraction(0)
+        if t and whole:
+            return t ** int(power)
+        return Fraction(1) if t == 1 else None
+    at_zero: dict[FunctionName, Fraction] = {
+        "exp": Fraction(1),
+        "sin": Fraction(0),
+        "cos": Fraction(1),
+        "tanh": Fraction(0),
+        "logistic": Fraction(1, 2),
+    }
+    if t == 0:
+        return at_zero.get(name)
+    return Fraction(0) if name == "log" and t == 1 else None

@@ -7,7 +7,7 @@ not multiplied out into each other.
 
 import heapq
 import math
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -203,11 +203,11 @@ class Table:
         return self.opened([(line, ONE)], _Shared(self, line))
 
     def exponentials(self, line: int) -> Sum | None:
-        """The terms of a sum of two or more exponentials and nothing else, or None."""
+        """The terms of a sum of exponentials and nothing else, or None."""
         if not self.is_linear(line):
             return None
         terms, offset = self.opened([(line, ONE)], ())
-        if offset or len(terms) < 2 or any(self.nodes[k].op != "exp" for k in terms):
+        if offset or not terms or any(self.nodes[k].op != "exp" for k in terms):
             return None
         return terms
 
@@ -244,6 +244,38 @@ class Table:
                 factors[part] = factors.get(part, Fraction(0)) + power
         kept = {k: power for k, power in factors.items() if power}
         return coefficient, kept
+
+    def as_multiple(self, line: int) -> tuple[int, Fraction] | None:
+        """The line and the number of which a product is the product, if it is that."""
+        if self.nodes[line].op not in {"mul", "div", "pow", "sqrt"}:
+            return None
+        coefficient, factors = self.monomial(line)
+        if not factors or not coefficient:
+            return self.constant(ONE), coefficient
+        ((factor, power),) = factors.items() if len(factors) == 1 else ((0, HALF),)
+        return (factor, coefficient) if power == 1 else None
+
+    def product_of(self, factors: Mapping[int, Fraction]) -> int:
+        """A line for a product of powers."""
+        made: int | None = None
+        for line, power in sorted(factors.items()):
+            part, whole = line, power
+            if power.denominator == 2:
+                part, whole = self.make("sqrt", line), power * 2
+            if whole != 1:
+                part = self.make("pow", part, int(whole))
+            made = part if made is None else self.make("mul", *sorted((made, part)))
+        return self.constant(ONE) if made is None else made
+
+    def sum_line(self, terms: Iterable[tuple[int, Fraction]]) -> int:
+        """A line for a sum."""
+        made: int | None = None
+        for line, c in terms:
+            part = line
+            if c != 1:
+                part = self.make("mul", *sorted((line, self.constant(c))))
+            made = part if made is None else self.make("add", *sorted((made, part)))
+        return self.constant(Fraction(0)) if made is None else made
 
     def ancestors(self, lines: Iterable[int]) -> set[int]:
         """These lines and all that they are made of."""
