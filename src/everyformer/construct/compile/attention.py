@@ -3,18 +3,17 @@
     y_j = sum_k E_jk v_k / D_j,   D_j = sum_k E_jk,   E_jk = exp(s_jk)
 
 as (sum_k E_jk v_k) / D_j, or with weights E_jk / D_j. What a lane's terms are multiplied
-with is the value of token k; parts of it that belong to token j come out of the sum. How the
-scores s_jk come from queries and keys: see `scores.py`. What depends on j alone cancels, the
-subtracted maximum among it.
+with is the value of token k; parts of it that belong to token j come out of the sum. How
+the scores s_jk come from queries and keys: see `scores.py`. What depends on j alone
+cancels, the subtracted maximum among it.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from everyformer.construct.compile.lines import ONE, Sum
+from everyformer.construct.compile.lines import ONE, ZERO, Rational, Sum, ratio
 from everyformer.construct.compile.program import Form
 from everyformer.construct.compile.scores import Scores, bilinear
 
@@ -25,7 +24,6 @@ Values = dict[int, Sum]
 """For each exponential of a sum the lines it is multiplied with; -1 stands for 1."""
 
 NUMBER = -1
-ZERO = Fraction(0)
 
 
 @dataclass(frozen=True)
@@ -68,9 +66,12 @@ class Attention:
             for j in range(self._lift.n)
         ]
         for totals, _ in self._lift.match.align(rows):
-            values = tuple(row[D][0] if row else {} for D, row in zip(totals, found, strict=True))
+            values = tuple(
+                row[D][0] if row else {} for D, row in zip(totals, found, strict=True)
+            )
             lines = tuple(
-                tuple(row[D][1]) if row else () for D, row in zip(totals, found, strict=True)
+                tuple(row[D][1]) if row else ()
+                for D, row in zip(totals, found, strict=True)
             )
             made = self._lifted(Heads(totals, values, lines))
             if made is not None:
@@ -108,7 +109,7 @@ class Attention:
         return self._exponentials[line]
 
     def _split(
-        self, values: Values, weights: Sum, factors: dict[int, Fraction], size: Fraction
+        self, values: Values, weights: Sum, factors: dict[int, Rational], size: Rational
     ) -> bool:
         """Add what the exponentials of D are multiplied with; False if it is not that."""
         table = self._lift.table
@@ -123,7 +124,7 @@ class Attention:
         if not table.is_linear(numerator):
             return False
         terms, offset = table.opened([(numerator, ONE)], ())
-        parts: list[tuple[int, int, Fraction]] = []
+        parts: list[tuple[int, int, Rational]] = []
         for line, coefficient in terms.items():
             factor, inner = table.monomial(line)
             own = [k for k, power in inner.items() if power == 1 and k in weights]
@@ -137,12 +138,12 @@ class Attention:
             self._add(values, E, line, coefficient)
         return True
 
-    def _line(self, factors: dict[int, Fraction]) -> int:
+    def _line(self, factors: dict[int, Rational]) -> int:
         """A line for a product of factors."""
         return self._lift.table.product_of(factors) if factors else NUMBER
 
     @staticmethod
-    def _add(values: Values, E: int, line: int, coefficient: Fraction) -> None:
+    def _add(values: Values, E: int, line: int, coefficient: Rational) -> None:
         row = values.setdefault(E, {})
         row[line] = row.get(line, ZERO) + coefficient
 
@@ -184,8 +185,8 @@ class Attention:
             return None
         lift.says(heads.totals)
         made = scores.attend(lift.build, value)
-        made = lift.build.scale(made, [1 / size for size in sizes])
-        mine = lift.build.scale(lift.sums(own), [1 / size for size in sizes])
+        made = lift.build.scale(made, [ratio(1, size) for size in sizes])
+        mine = lift.build.scale(lift.sums(own), [ratio(1, size) for size in sizes])
         left = [lift.table.opened(terms, ()) for terms in values]
         if any(offset for _, offset in left) and alone:
             return None
@@ -233,23 +234,20 @@ class Attention:
         n = self._lift.n
         homes: dict[int, int] = {}
         for E in row:
-            known = {
-                self._lift.match.home(line) for line in values.get(E, {}) if line != NUMBER
-            } - {None}
+            lines = [line for line in values.get(E, {}) if line != NUMBER]
+            known = {h for line in lines if (h := self._lift.match.home(line)) is not None}
             if len(known) == 1:
-                (home,) = known
-                assert home is not None
-                homes[home] = E
+                homes[known.pop()] = E
         if len(homes) != len(row):
             return row
         return [homes.get(k, -1) for k in range(n)]
 
     def _values(
         self, heads: Heads, labels: list[dict[int, int]]
-    ) -> tuple[list[list[tuple[int, Fraction]]], list[list[tuple[int, Fraction]]]] | None:
+    ) -> tuple[list[list[tuple[int, Rational]]], list[list[tuple[int, Rational]]]] | None:
         """Lines that belong to token j, and the values of all tokens k."""
         n = self._lift.n
-        own: list[list[tuple[int, Fraction]]] = []
+        own: list[list[tuple[int, Rational]]] = []
         values: list[Sum | None] = [None] * n
         for j, row in enumerate(labels):
             sums = [heads.values[j].get(E, {}) for E in row]
@@ -274,7 +272,9 @@ class Attention:
     def _common(self, j: int, tokens: list[int], sums: list[Sum]) -> Sum:
         """What all values that token j reads have in common; its own may lack it."""
         found: Sum = {}
-        for line in {line for terms in sums for line in terms}:
+        uses = Counter(line for terms in sums for line in terms)
+        least = 1 if len(sums) == 2 else len(sums) - 1
+        for line in (line for line, count in uses.items() if count >= least):
             counts = Counter(terms.get(line, ZERO) for terms in sums)
             value, count = counts.most_common(1)[0]
             if len(sums) == 2 and j in tokens and self._lift.match.home(line) == j:

@@ -11,13 +11,12 @@ and b read, is replaced by its three values.
 """
 
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 from everyformer.construct.compile.families import Family
-from everyformer.construct.compile.lines import ONE, Sum, Table
+from everyformer.construct.compile.lines import ONE, ZERO, Rational, Sum, Table, ratio
 from everyformer.construct.compile.program import Form
 from everyformer.errors import TargetError
 
@@ -41,7 +40,7 @@ def branch(lift: "Lift", family: Family) -> Form:
     return lift.family([replaced[line] for line in family])
 
 
-def has_choice(table: Table, factors: Mapping[int, Fraction]) -> bool:
+def has_choice(table: Table, factors: Mapping[int, Rational]) -> bool:
     """Whether a product has a factor that is a choice of 1 and 0."""
     return any(p == 1 and _is_choice(table, k) for k, p in factors.items())
 
@@ -59,7 +58,7 @@ def parts_of(table: Table, line: int) -> tuple[int, int, int]:
         coefficient, factors = table.monomial(line)
         choice = next(k for k, p in factors.items() if p == 1 and _is_choice(table, k))
         rest = table.product_of({k: p for k, p in factors.items() if k != choice})
-        zero, value = table.constant(Fraction(0)), table.sum_line([(rest, coefficient)])
+        zero, value = table.constant(ZERO), table.sum_line([(rest, coefficient)])
         c, *branches = table.nodes[choice].args
         a, b = (value if table.value(k) else zero for k in branches)
     c = condition(table, c)
@@ -87,7 +86,7 @@ def merged(lift: "Lift", lane: Sum) -> Sum:
             for line, _, _ in choices:
                 del found[line]
             whole = table.make("where", c, a, b)
-            found[whole] = found.get(whole, Fraction(0)) + 1
+            found[whole] = found.get(whole, ZERO) + 1
     return found
 
 
@@ -110,7 +109,7 @@ def _continuous(lift: "Lift", line: int) -> int:
     terms, offset = table.opened([(c, ONE)], ())
     difference, rest = table.opened([(a, ONE), (b, -ONE)], ())
     factor = _multiple(difference, rest, terms, offset)
-    zero = table.constant(Fraction(0))
+    zero = table.constant(ZERO)
     if factor is not None:  # a - b = factor c
         above = table.make("max", *sorted((c, zero)))
         scaled = table.make("mul", *sorted((above, table.constant(factor))))
@@ -118,7 +117,8 @@ def _continuous(lift: "Lift", line: int) -> int:
     for t in terms:
         a, b = _without_signs(table, a, t), _without_signs(table, b, t)
     reads = table.ancestors((a, b))
-    for t in sorted(reads & terms.keys(), reverse=True):
+    t = max(reads & terms.keys(), default=None)
+    if t is not None:
         values = _border(table, c, t, terms)
         pieces = [
             table.replaced(a, t, values[0]),
@@ -126,29 +126,28 @@ def _continuous(lift: "Lift", line: int) -> int:
             table.replaced(a, t, values[2]),
             table.replaced(b, t, values[2]),
         ]
-        if not _meet(lift, pieces[2], pieces[3]):
-            refuse(lift, line)
-        both = table.make("add", *sorted(pieces[:2]))
-        return table.make("sub", both, pieces[2])
-    refuse(lift, line)
+        if _meet(lift, pieces[2], pieces[3]):
+            both = table.make("add", *sorted(pieces[:2]))
+            return table.make("sub", both, pieces[2])
+    return refuse(lift, line)
 
 
 def _multiple(
-    first: Sum, first_offset: Fraction, second: Sum, second_offset: Fraction
-) -> Fraction | None:
+    first: Sum, first_offset: Rational, second: Sum, second_offset: Rational
+) -> Rational | None:
     """The number by which one sum is the other, if there is one."""
     if first.keys() != second.keys() or not second:
         return None
     key = next(iter(second))
-    factor = first[key] / second[key]
+    factor = ratio(first[key], second[key])
     same = all(first[k] == factor * c for k, c in second.items())
     return factor if same and first_offset == factor * second_offset else None
 
 
 def _border(table: Table, c: int, t: int, terms: Sum) -> tuple[int, int, int]:
     """t + (max(c, 0) - c)/alpha, t + (min(c, 0) - c)/alpha, t - c/alpha."""
-    zero = table.constant(Fraction(0))
-    inverse = table.constant(1 / terms[t])
+    zero = table.constant(ZERO)
+    inverse = table.constant(ratio(1, terms[t]))
     found: list[int] = []
     for end in (
         table.make("max", *sorted((c, zero))),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Sequence
 from fractions import Fraction
 
+from everyformer.construct.compile.lines import Rational
 from everyformer.construct.compile.program import (
     Absolute,
     Attend,
@@ -28,7 +29,7 @@ from everyformer.construct.compile.program import (
 from everyformer.construct.compile.ranges import Range, Ranges
 from everyformer.targets.box import Box
 
-FormKey = tuple[frozenset[tuple[int, Fraction]], Fraction]
+FormKey = tuple[frozenset[tuple[int, Rational]], Fraction]
 
 
 class Builder:
@@ -75,7 +76,7 @@ class Builder:
         """x[j][channel]."""
         return self._made(("input", channel), lambda: Input(channel, origin=f"x{channel}"))
 
-    def constants(self, values: Sequence[Fraction]) -> Form:
+    def constants(self, values: Sequence[Rational]) -> Form:
         """A number for each token."""
         if len(set(values)) == 1:
             return self.form(Form.constant(values[0]))
@@ -130,7 +131,7 @@ class Builder:
         key = ("mix", self._key(plain), rows)
         return self._made(key, lambda: Mix(plain, rows, origin=self.origin))
 
-    def scale(self, value: Form, factors: Sequence[Fraction]) -> Form:
+    def scale(self, value: Form, factors: Sequence[Rational]) -> Form:
         """c_j v_j."""
         row = tuple(map(Fraction, factors))
         if len(set(row)) == 1:
@@ -144,7 +145,7 @@ class Builder:
         key = ("scale", self._key(plain), row)
         return self._made(key, lambda: Scale(plain, row, origin=self.origin))
 
-    def unary(self, name: FunctionName, value: Form, power: Fraction | None = None) -> Form:
+    def unary(self, name: FunctionName, value: Form, power: Rational | None = None) -> Form:
         """fn(v_j)."""
         if power == 1:
             return value
@@ -152,9 +153,10 @@ class Builder:
         if known is not None:
             return self.form(Form.constant(known))
         plain = self.form(value)
-        key = ("unary", name, power, self._key(plain))
+        exponent = None if power is None else Fraction(power)
+        key = ("unary", name, exponent, self._key(plain))
         return self._made(
-            key, lambda: Unary(plain, Function(name, power), origin=self.origin)
+            key, lambda: Unary(plain, Function(name, exponent), origin=self.origin)
         )
 
     def product(self, a: Form, b: Form) -> Form:
@@ -174,10 +176,8 @@ class Builder:
     def _values(self, form: Form) -> list[Fraction]:
         values = [form.offset] * self.n
         for step, coefficient in form.terms.items():
-            assert isinstance(step, Constant)
-            values = [
-                v + coefficient * c for v, c in zip(values, step.values, strict=True)
-            ]
+            row = step.values if isinstance(step, Constant) else ()
+            values = [v + coefficient * c for v, c in zip(values, row, strict=True)]
         return values
 
     def relu(self, value: Form) -> Form:
@@ -217,9 +217,7 @@ class Builder:
         """Compare with a partner."""
         plain, partners, lows = self.form(value), tuple(tau), tuple(low)
         key = ("exchange", self._key(plain), partners, lows)
-        return self._made(
-            key, lambda: Exchange(plain, partners, lows, origin=self.origin)
-        )
+        return self._made(key, lambda: Exchange(plain, partners, lows, origin=self.origin))
 
     def normalise(self, parts: Sequence[Form], delta: Fraction, index: int) -> Form:
         """c_index / sqrt(mean of c^2 + delta)."""
@@ -237,12 +235,17 @@ class Builder:
         q, k = tuple(map(self.form, queries)), tuple(map(self.form, keys))
         offset = Form.constant(value.offset)
         plain = self.form(value - offset)
-        key = ("attend", tuple(map(self._key, q)), tuple(map(self._key, k)), self._key(plain))
+        key = (
+            "attend",
+            tuple(map(self._key, q)),
+            tuple(map(self._key, k)),
+            self._key(plain),
+        )
         made = self._made(key, lambda: Attend(q, k, plain, origin=self.origin))
         return self.form(made + offset)
 
 
-def _exact(name: FunctionName, t: Fraction, power: Fraction | None) -> Fraction | None:
+def _exact(name: FunctionName, t: Fraction, power: Rational | None) -> Fraction | None:
     """The value of a function where it is rational and that is plain to see."""
     if power is not None:
         whole = power.denominator == 1

@@ -7,7 +7,7 @@ computes f; the verifier believes nothing of it.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from typing import NoReturn
@@ -22,7 +22,7 @@ from everyformer.construct.compile.families import (
     coefficient_key,
     places,
 )
-from everyformer.construct.compile.lines import ONE, Sum, Table
+from everyformer.construct.compile.lines import ONE, ZERO, Rational, Sum, Table
 from everyformer.construct.compile.mixtures import mixture
 from everyformer.construct.compile.monomials import monomial
 from everyformer.construct.compile.program import Form, FunctionName, Program
@@ -50,7 +50,7 @@ def lift(target: Target) -> Program:
 
     Raises:
         ExpressionError: If f is not known as a program.
-        TargetError: If f is not continuous, may be undefined on its domain, or is too large.
+        TargetError: If f is not continuous, may be undefined, or is too large.
     """
     expression = target.expression
     if expression is None:
@@ -114,7 +114,7 @@ class Lift:
             return self.atoms(key)
         return self.sums([[(line, ONE)] for line in key])
 
-    def sums(self, lanes: Sequence[Sequence[tuple[int, Fraction]]]) -> Form:
+    def sums(self, lanes: Sequence[Sequence[tuple[int, Rational]]]) -> Form:
         """The form of a sum of lines for each token."""
         try:
             opened = [self._opened(lane) for lane in lanes]
@@ -125,7 +125,7 @@ class Lift:
             self.build.constants(offsets) + self.forms([terms for terms, _ in opened])
         )
 
-    def _opened(self, lane: Sequence[tuple[int, Fraction]]) -> tuple[Sum, Fraction]:
+    def _opened(self, lane: Sequence[tuple[int, Rational]]) -> tuple[Sum, Rational]:
         """A sum over atoms; products that are a number times one factor are opened."""
         while True:
             terms, offset = self.table.opened(lane)
@@ -170,7 +170,7 @@ class Lift:
         """Sums of entries of x, channel by channel."""
         total = Form.constant(0)
         channels = {line: self.table.nodes[line].args for line in entries}
-        weights: dict[int, dict[tuple[int, int], Fraction]] = {}
+        weights: dict[int, dict[tuple[int, int], Rational]] = {}
         for j, lane in enumerate(lanes):
             for line, c in lane.items():
                 if line in channels:
@@ -186,10 +186,8 @@ class Lift:
         mine = set(local)
         return len({sum(line in mine for line in lane) for lane in lanes}) == 1
 
-    def _is_even(
-        self, lanes: Sequence[Sum], local: list[int], shared: list[int]
-    ) -> bool:
-        """Whether closed sums can be read as numbers: each token has its own, or all share."""
+    def _is_even(self, lanes: Sequence[Sum], local: list[int], shared: list[int]) -> bool:
+        """Whether closed sums are numbers of tokens: each has its own, or all share."""
         if not self._are_alike(lanes, local):
             return False
         families = self.match.gathered(shared)
@@ -198,9 +196,7 @@ class Lift:
             for family in families
         )
 
-    def _reopened(
-        self, lanes: Sequence[Sum], entries: list[int], closed: set[int]
-    ) -> Form:
+    def _reopened(self, lanes: Sequence[Sum], entries: list[int], closed: set[int]) -> Form:
         """The same sums, with some closed ones opened; entries of x are done already."""
         done = set(entries)
         rest = [[(k, c) for k, c in lane.items() if k not in done] for lane in lanes]
@@ -215,9 +211,7 @@ class Lift:
         rows = [[line for line in lane if line in lines] for lane in lanes]
         for family, own in self.match.align(rows, coefficient_key(lanes)):
             value = self.atoms(family)
-            factors = [
-                lanes[j][line] if own[j] else Fraction(0) for j, line in enumerate(family)
-            ]
+            factors = [lanes[j][line] if own[j] else ZERO for j, line in enumerate(family)]
             total += self.build.scale(value, factors)
         return total
 
@@ -227,9 +221,7 @@ class Lift:
         homes = {line: j for line, j in places(family).items() if line in lines}
         lines -= set(homes)
         if len(set(family)) == 1:
-            return self.build.scale(
-                value, [lane.get(family[0], Fraction(0)) for lane in lanes]
-            )
+            return self.build.scale(value, [lane.get(family[0], ZERO) for lane in lanes])
         weights = {
             (j, k): lane[line]
             for j, lane in enumerate(lanes)
@@ -287,7 +279,9 @@ class Lift:
         low, high = self.build.range(form)
         if low > 0 or (zero and low >= 0):
             return
-        self.refuse_domain(family, what, "0 or less" if not zero else "less than 0", low, high)
+        self.refuse_domain(
+            family, what, "0 or less" if not zero else "less than 0", low, high
+        )
 
     def refuse_domain(
         self, family: Family, what: str, why: str, low: Fraction, high: Fraction
@@ -333,7 +327,7 @@ def _kind(table: Table, line: int) -> str:
 
 
 @contextmanager
-def _deep() -> Iterator[None]:
+def _deep() -> Generator[None]:
     """Families inside families are lifted by recursion; long programs are deep."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, DEPTH))
