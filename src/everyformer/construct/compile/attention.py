@@ -3,17 +3,17 @@
     y_j = sum_k E_jk v_k / D_j,   D_j = sum_k E_jk,   E_jk = exp(s_jk)
 
 as (sum_k E_jk v_k) / D_j, or with weights E_jk / D_j. What a lane's terms are multiplied
-with is the value of token k; parts of it that belong to token j come out of the sum. How the
-scores s_jk come from queries and keys: see `scores.py`. What depends on j alone cancels, the
-subtracted maximum among it.
+with is the value of token k; parts of it that belong to token j come out of the sum. How
+the scores s_jk come from queries and keys: see `scores.py`. What depends on j alone
+cancels, the subtracted maximum among it.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from everyformer.construct.compile.lines import ONE, Sum
+from everyformer.construct.compile.lines import ONE, ZERO, Rational, Sum, ratio
 from everyformer.construct.compile.program import Form
 from everyformer.construct.compile.scores import Scores, bilinear
 
@@ -33,7 +33,8 @@ class Heads:
     Attributes:
         totals: The denominators D_j.
         values: What each exponential is multiplied with.
-        lines: The atoms that it stands for.
+        lines: The atoms that it stands for. A token without any attends to itself alone;
+            its value is taken from its sum.
     """
 
     totals: tuple[int, ...]
@@ -56,18 +57,31 @@ class Attention:
         if self._lift.n == 1:
             return total, lanes
         found = [self._denominators(lane) for lane in lanes]
-        if not all(found) or len({len(row) for row in found}) != 1:
+        count = {len(row) for row in found} - {0}
+        if len(count) != 1:
             return total, lanes
-        rows = [sorted(row) for row in found]
+        given = [j for j, row in enumerate(found) if row]
+        rows = [
+            sorted(found[min(given, key=lambda k, j=j: abs(k - j))])
+            for j in range(self._lift.n)
+        ]
         for totals, _ in self._lift.match.align(rows):
-            values = tuple(found[j][D][0] for j, D in enumerate(totals))
-            lines = tuple(tuple(found[j][D][1]) for j, D in enumerate(totals))
-            form = self._lifted(Heads(totals, values, lines))
-            if form is not None:
+            values = tuple(
+                row[D][0] if row else {} for D, row in zip(totals, found, strict=True)
+            )
+            lines = tuple(
+                tuple(row[D][1]) if row else ()
+                for D, row in zip(totals, found, strict=True)
+            )
+            made = self._lifted(Heads(totals, values, lines))
+            if made is not None:
+                form, left = made
                 total += form
-                for lane, done in zip(lanes, lines, strict=True):
+                for j, (lane, done) in enumerate(zip(lanes, lines, strict=True)):
                     for line in done:
                         del lane[line]
+                    if not found[j]:
+                        lanes[j] = _minus(lane, left[j])
         return total, lanes
 
     def _denominators(self, lane: Sum) -> dict[int, tuple[Values, list[int]]]:
@@ -95,7 +109,7 @@ class Attention:
         return self._exponentials[line]
 
     def _split(
-        self, values: Values, weights: Sum, factors: dict[int, Fraction], size: Fraction
+        self, values: Values, weights: Sum, factors: dict[int, Rational], size: Rational
     ) -> bool:
         """Add what the exponentials of D are multiplied with; False if it is not that."""
         table = self._lift.table
@@ -110,7 +124,7 @@ class Attention:
         if not table.is_linear(numerator):
             return False
         terms, offset = table.opened([(numerator, ONE)], ())
-        parts: list[tuple[int, int, Fraction]] = []
+        parts: list[tuple[int, int, Rational]] = []
         for line, coefficient in terms.items():
             factor, inner = table.monomial(line)
             own = [k for k, power in inner.items() if power == 1 and k in weights]
@@ -124,33 +138,28 @@ class Attention:
             self._add(values, E, line, coefficient)
         return True
 
-    def _line(self, factors: dict[int, Fraction]) -> int:
+    def _line(self, factors: dict[int, Rational]) -> int:
         """A line for a product of factors."""
-        table = self._lift.table
-        made = NUMBER
-        for line, power in sorted(factors.items()):
-            part = line
-            if power.denominator == 2:
-                part, power = table.make("sqrt", line), power * 2
-            if power != 1:
-                part = table.make("pow", part, int(power))
-            made = part if made == NUMBER else table.make("mul", *sorted((made, part)))
-        return made
+        return self._lift.table.product_of(factors) if factors else NUMBER
 
     @staticmethod
-    def _add(values: Values, E: int, line: int, coefficient: Fraction) -> None:
+    def _add(values: Values, E: int, line: int, coefficient: Rational) -> None:
         row = values.setdefault(E, {})
-        row[line] = row.get(line, Fraction(0)) + coefficient
+        row[line] = row.get(line, ZERO) + coefficient
 
-    def _lifted(self, heads: Heads) -> Form | None:
-        """The form of softmax sums, one for each token; None if they are not attention."""
+    def _lifted(self, heads: Heads) -> tuple[Form, list[Sum]] | None:
+        """The form of softmax sums, one for each token, and the values of tokens.
+
+        None if they are not attention.
+        """
         lift, n = self._lift, self._lift.n
-        weights = [self._sum_of_exponentials(D) for D in heads.totals]
-        assert all(row is not None for row in weights)
-        sums = [row for row in weights if row is not None]
+        sums = [self._sum_of_exponentials(D) or {} for D in heads.totals]
         if any(len(set(row.values())) != 1 or len(row) > n for row in sums):
             return None
         sizes = [next(iter(row.values())) for row in sums]
+        alone = [j for j in range(n) if not heads.lines[j]]
+        for j in alone:
+            sums[j], sizes[j] = {}, ONE
         labels = self._labels(heads, [sorted(row) for row in sums])
         if labels is None:
             return None
@@ -166,6 +175,8 @@ class Attention:
         for j, row in enumerate(labels):
             for E, k in row.items():
                 pairs[j][k] = lift.table.nodes[E].args[0]
+        for j in alone:
+            pairs[j][j] = lift.table.constant(ZERO)
         key = tuple(map(tuple, pairs))
         if key not in self._scores:
             self._scores[key] = bilinear(lift, pairs)
@@ -174,9 +185,12 @@ class Attention:
             return None
         lift.says(heads.totals)
         made = scores.attend(lift.build, value)
-        made = lift.build.scale(made, [1 / size for size in sizes])
-        mine = lift.build.scale(lift.sums(own), [1 / size for size in sizes])
-        return lift.build.form(made + mine)
+        made = lift.build.scale(made, [ratio(1, size) for size in sizes])
+        mine = lift.build.scale(lift.sums(own), [ratio(1, size) for size in sizes])
+        left = [lift.table.opened(terms, ()) for terms in values]
+        if any(offset for _, offset in left) and alone:
+            return None
+        return lift.build.form(made + mine), [terms for terms, _ in left]
 
     def _labels(
         self, heads: Heads, rows: Sequence[list[int]]
@@ -210,7 +224,7 @@ class Attention:
         for E, terms in values.items():
             lines = [(line, c) for line, c in terms.items() if line != NUMBER]
             found[E], offset = self._lift.table.opened(lines)
-            offset += terms.get(NUMBER, Fraction(0))
+            offset += terms.get(NUMBER, ZERO)
             if offset:
                 found[E][NUMBER] = offset
         return found
@@ -220,37 +234,30 @@ class Attention:
         n = self._lift.n
         homes: dict[int, int] = {}
         for E in row:
-            known = {
-                self._lift.match.home(line) for line in values.get(E, {}) if line != NUMBER
-            } - {None}
+            lines = [line for line in values.get(E, {}) if line != NUMBER]
+            known = {h for line in lines if (h := self._lift.match.home(line)) is not None}
             if len(known) == 1:
-                (home,) = known
-                assert home is not None
-                homes[home] = E
+                homes[known.pop()] = E
         if len(homes) != len(row):
             return row
         return [homes.get(k, -1) for k in range(n)]
 
     def _values(
         self, heads: Heads, labels: list[dict[int, int]]
-    ) -> tuple[list[list[tuple[int, Fraction]]], list[list[tuple[int, Fraction]]]] | None:
+    ) -> tuple[list[list[tuple[int, Rational]]], list[list[tuple[int, Rational]]]] | None:
         """Lines that belong to token j, and the values of all tokens k."""
         n = self._lift.n
-        own: list[list[tuple[int, Fraction]]] = []
+        own: list[list[tuple[int, Rational]]] = []
         values: list[Sum | None] = [None] * n
         for j, row in enumerate(labels):
             sums = [heads.values[j].get(E, {}) for E in row]
-            common = {
-                line: c
-                for line, c in sums[0].items()
-                if len(row) > 1 and all(other.get(line) == c for other in sums[1:])
-            }
+            common = self._common(j, list(row.values()), sums)
             own.append([(k, c) for k, c in common.items() if k != NUMBER])
             constant = common.get(NUMBER)
             if constant:
                 own[-1].append((self._lift.table.constant(constant), ONE))
             for (_, k), terms in zip(row.items(), sums, strict=True):
-                left = {line: c for line, c in terms.items() if line not in common and c}
+                left = _minus(terms, common)
                 if values[k] is None:
                     values[k] = left
                 elif values[k] != left:
@@ -261,3 +268,24 @@ class Attention:
             for terms in values
         ]
         return own, lists
+
+    def _common(self, j: int, tokens: list[int], sums: list[Sum]) -> Sum:
+        """What all values that token j reads have in common; its own may lack it."""
+        found: Sum = {}
+        uses = Counter(line for terms in sums for line in terms)
+        least = 1 if len(sums) == 2 else len(sums) - 1
+        for line in (line for line, count in uses.items() if count >= least):
+            counts = Counter(terms.get(line, ZERO) for terms in sums)
+            value, count = counts.most_common(1)[0]
+            if len(sums) == 2 and j in tokens and self._lift.match.home(line) == j:
+                value, count = sums[1 - tokens.index(j)].get(line, ZERO), 2
+            if value and count >= max(2, len(sums) - 1):
+                found[line] = value
+        return found
+
+
+def _minus(first: Sum, second: Sum) -> Sum:
+    found = dict(first)
+    for line, c in second.items():
+        found[line] = found.get(line, ZERO) - c
+    return {line: c for line, c in found.items() if c}

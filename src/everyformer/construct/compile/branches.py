@@ -10,13 +10,13 @@ not so the function jumps, and no network is near it in the sup norm. A line of 
 and b read, is replaced by its three values.
 """
 
-from fractions import Fraction
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 from everyformer.construct.compile.families import Family
-from everyformer.construct.compile.lines import ONE, Sum, Table
+from everyformer.construct.compile.lines import ONE, ZERO, Rational, Sum, Table, ratio
 from everyformer.construct.compile.program import Form
 from everyformer.errors import TargetError
 
@@ -40,23 +40,85 @@ def branch(lift: "Lift", family: Family) -> Form:
     return lift.family([replaced[line] for line in family])
 
 
+def has_choice(table: Table, factors: Mapping[int, Rational]) -> bool:
+    """Whether a product has a factor that is a choice of 1 and 0."""
+    return any(p == 1 and _is_choice(table, k) for k, p in factors.items())
+
+
+def _is_choice(table: Table, line: int) -> bool:
+    node = table.nodes[line]
+    return node.op == "where" and {table.value(k) for k in node.args[1:]} == {0, 1}
+
+
+def parts_of(table: Table, line: int) -> tuple[int, int, int]:
+    """Condition and branches of a choice, or of a product with a choice of 1 and 0."""
+    if table.nodes[line].op == "where":
+        c, a, b = table.nodes[line].args
+    else:
+        coefficient, factors = table.monomial(line)
+        choice = next(k for k, p in factors.items() if p == 1 and _is_choice(table, k))
+        rest = table.product_of({k: p for k, p in factors.items() if k != choice})
+        zero, value = table.constant(ZERO), table.sum_line([(rest, coefficient)])
+        c, *branches = table.nodes[choice].args
+        a, b = (value if table.value(k) else zero for k in branches)
+    c = condition(table, c)
+    if table.nodes[c].op == "neg":  # where(-c > 0, a, b) is where(c > 0, b, a) off c = 0
+        return table.nodes[c].args[0], b, a
+    return c, a, b
+
+
+def merged(lift: "Lift", lane: Sum) -> Sum:
+    """A sum in which choices with the same condition are one choice."""
+    table = lift.table
+    groups: dict[int, list[tuple[int, int, int]]] = {}
+    for line in lane:
+        node = table.nodes[line]
+        if node.op == "where" or (
+            node.op in {"mul", "div", "pow"} and has_choice(table, table.monomial(line)[1])
+        ):
+            c, a, b = parts_of(table, line)
+            groups.setdefault(c, []).append((line, a, b))
+    found = dict(lane)
+    for c, choices in groups.items():
+        if len(choices) > 1:
+            a = table.sum_line([(a, lane[line]) for line, a, _ in choices])
+            b = table.sum_line([(b, lane[line]) for line, _, b in choices])
+            for line, _, _ in choices:
+                del found[line]
+            whole = table.make("where", c, a, b)
+            found[whole] = found.get(whole, ZERO) + 1
+    return found
+
+
+def _without_signs(table: Table, line: int, t: int) -> int:
+    """u^2 as |u|^2, where t is the line |u|."""
+    node = table.nodes[t]
+    if node.op != "abs":
+        return line
+    for k in sorted(table.ancestors((line,))):
+        inner = table.nodes[k]
+        if inner.op == "pow" and inner.args[0] == node.args[0] and inner.args[1] % 2 == 0:
+            line = table.replaced(line, k, table.make("pow", t, inner.args[1]))
+    return line
+
+
 def _continuous(lift: "Lift", line: int) -> int:
     """A line without the choice."""
     table = lift.table
-    c, a, b = table.nodes[line].args
-    c = condition(table, c)
+    c, a, b = parts_of(table, line)
     terms, offset = table.opened([(c, ONE)], ())
     difference, rest = table.opened([(a, ONE), (b, -ONE)], ())
     factor = _multiple(difference, rest, terms, offset)
-    zero = table.constant(Fraction(0))
+    zero = table.constant(ZERO)
     if factor is not None:  # a - b = factor c
         above = table.make("max", *sorted((c, zero)))
         scaled = table.make("mul", *sorted((above, table.constant(factor))))
         return table.make("add", *sorted((b, scaled)))
+    for t in terms:
+        a, b = _without_signs(table, a, t), _without_signs(table, b, t)
     reads = table.ancestors((a, b))
-    for t in sorted(terms, reverse=True):
-        if t not in reads and len(terms) > 1:
-            continue
+    t = max(reads & terms.keys(), default=None)
+    if t is not None:
         values = _border(table, c, t, terms)
         pieces = [
             table.replaced(a, t, values[0]),
@@ -64,29 +126,28 @@ def _continuous(lift: "Lift", line: int) -> int:
             table.replaced(a, t, values[2]),
             table.replaced(b, t, values[2]),
         ]
-        if not _meet(lift, pieces[2], pieces[3]):
-            refuse(lift, line)
-        both = table.make("add", *sorted(pieces[:2]))
-        return table.make("sub", both, pieces[2])
-    refuse(lift, line)
+        if _meet(lift, pieces[2], pieces[3]):
+            both = table.make("add", *sorted(pieces[:2]))
+            return table.make("sub", both, pieces[2])
+    return refuse(lift, line)
 
 
 def _multiple(
-    first: Sum, first_offset: Fraction, second: Sum, second_offset: Fraction
-) -> Fraction | None:
+    first: Sum, first_offset: Rational, second: Sum, second_offset: Rational
+) -> Rational | None:
     """The number by which one sum is the other, if there is one."""
     if first.keys() != second.keys() or not second:
         return None
     key = next(iter(second))
-    factor = first[key] / second[key]
+    factor = ratio(first[key], second[key])
     same = all(first[k] == factor * c for k, c in second.items())
     return factor if same and first_offset == factor * second_offset else None
 
 
 def _border(table: Table, c: int, t: int, terms: Sum) -> tuple[int, int, int]:
     """t + (max(c, 0) - c)/alpha, t + (min(c, 0) - c)/alpha, t - c/alpha."""
-    zero = table.constant(Fraction(0))
-    inverse = table.constant(1 / terms[t])
+    zero = table.constant(ZERO)
+    inverse = table.constant(ratio(1, terms[t]))
     found: list[int] = []
     for end in (
         table.make("max", *sorted((c, zero))),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Sequence
 from fractions import Fraction
 
+from everyformer.construct.compile.lines import Rational
 from everyformer.construct.compile.program import (
     Absolute,
     Attend,
@@ -28,7 +29,7 @@ from everyformer.construct.compile.program import (
 from everyformer.construct.compile.ranges import Range, Ranges
 from everyformer.targets.box import Box
 
-FormKey = tuple[frozenset[tuple[int, Fraction]], Fraction]
+FormKey = tuple[frozenset[tuple[int, Rational]], Fraction]
 
 
 class Builder:
@@ -75,7 +76,7 @@ class Builder:
         """x[j][channel]."""
         return self._made(("input", channel), lambda: Input(channel, origin=f"x{channel}"))
 
-    def constants(self, values: Sequence[Fraction]) -> Form:
+    def constants(self, values: Sequence[Rational]) -> Form:
         """A number for each token."""
         if len(set(values)) == 1:
             return self.form(Form.constant(values[0]))
@@ -130,7 +131,7 @@ class Builder:
         key = ("mix", self._key(plain), rows)
         return self._made(key, lambda: Mix(plain, rows, origin=self.origin))
 
-    def scale(self, value: Form, factors: Sequence[Fraction]) -> Form:
+    def scale(self, value: Form, factors: Sequence[Rational]) -> Form:
         """c_j v_j."""
         row = tuple(map(Fraction, factors))
         if len(set(row)) == 1:
@@ -144,14 +145,18 @@ class Builder:
         key = ("scale", self._key(plain), row)
         return self._made(key, lambda: Scale(plain, row, origin=self.origin))
 
-    def unary(self, name: FunctionName, value: Form, power: Fraction | None = None) -> Form:
+    def unary(self, name: FunctionName, value: Form, power: Rational | None = None) -> Form:
         """fn(v_j)."""
         if power == 1:
             return value
+        known = None if value.terms else _exact(name, value.offset, power)
+        if known is not None:
+            return self.form(Form.constant(known))
         plain = self.form(value)
-        key = ("unary", name, power, self._key(plain))
+        exponent = None if power is None else Fraction(power)
+        key = ("unary", name, exponent, self._key(plain))
         return self._made(
-            key, lambda: Unary(plain, Function(name, power), origin=self.origin)
+            key, lambda: Unary(plain, Function(name, exponent), origin=self.origin)
         )
 
     def product(self, a: Form, b: Form) -> Form:
@@ -171,8 +176,8 @@ class Builder:
     def _values(self, form: Form) -> list[Fraction]:
         values = [form.offset] * self.n
         for step, coefficient in form.terms.items():
-            assert isinstance(step, Constant)
-            values = [v + coefficient * c for v, c in zip(values, step.values, strict=True)]
+            row = step.values if isinstance(step, Constant) else ()
+            values = [v + coefficient * c for v, c in zip(values, row, strict=True)]
         return values
 
     def relu(self, value: Form) -> Form:
@@ -238,3 +243,24 @@ class Builder:
         )
         made = self._made(key, lambda: Attend(q, k, plain, origin=self.origin))
         return self.form(made + offset)
+
+
+def _exact(name: FunctionName, t: Fraction, power: Rational | None) -> Fraction | None:
+    """The value of a function where it is rational and that is plain to see."""
+    if power is not None:
+        whole = power.denominator == 1
+        if t == 0 and power > 0:
+            return Fraction(0)
+        if t and whole:
+            return t ** int(power)
+        return Fraction(1) if t == 1 else None
+    at_zero: dict[FunctionName, Fraction] = {
+        "exp": Fraction(1),
+        "sin": Fraction(0),
+        "cos": Fraction(1),
+        "tanh": Fraction(0),
+        "logistic": Fraction(1, 2),
+    }
+    if t == 0:
+        return at_zero.get(name)
+    return Fraction(0) if name == "log" and t == 1 else None

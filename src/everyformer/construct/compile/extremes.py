@@ -1,8 +1,9 @@
 """Maxima and minima: of a token's own numbers, over tokens, and sorting.
 
-Over all n tokens the maximum needs log2 n rounds: after round i a token knows the maximum of
-2^i tokens up to itself. A sorting network is recognised by running odd-even transposition
-on its leaves: if the lines of its last round are there, n rounds of exchanges do the same.
+Over all n tokens the maximum needs log2 n rounds: after round i a token knows the maximum
+of 2^i tokens up to itself. A sorting network is recognised by running odd-even
+transposition on its leaves: if the lines of its last round are there, n rounds of exchanges
+do the same.
 """
 
 from fractions import Fraction
@@ -40,7 +41,7 @@ def _is_long(rows: list[list[int]]) -> bool:
 
 
 def _leaves(table: Table, line: int, op: str, *, shared: bool) -> list[int]:
-    """What the extreme is taken of; inner ones with other readers are opened if `shared`."""
+    """What the extreme is taken of; inner ones with other readers too if `shared`."""
     found: dict[int, None] = {}
     waiting = [line]
     while waiting:
@@ -70,9 +71,7 @@ def _folded(lift: "Lift", family: Family, rows: list[list[int]], op: str) -> For
         mine = set()
     shared = [line for line in users if line not in mine]
     constants = [line for line in shared if lift.table.value(line) is not None]
-    for line in constants:
-        if len(users[line]) == n:
-            found.append(lift.family((line,) * n))
+    found += [lift.family((line,) * n) for line in constants if len(users[line]) == n]
     pending = {k for k in shared if k not in constants or len(users[k]) < n}
     for column in lift.match.gathered(pending):
         value = lift.family(column)
@@ -230,7 +229,9 @@ def _oriented(lift: "Lift", a: int, b: int) -> tuple[int, int]:
     """Which of two lines stood at the earlier token, as far as one can tell."""
     ops = lift.table.nodes[a].op, lift.table.nodes[b].op
     homes = lift.match.home(a), lift.match.home(b)
-    if ops == ("min", "max") or (None not in homes and homes[0] > homes[1]):  # pyright: ignore[reportOptionalOperand]
+    if ops == ("min", "max") or (
+        homes[0] is not None and homes[1] is not None and homes[0] > homes[1]
+    ):
         return b, a
     return a, b
 

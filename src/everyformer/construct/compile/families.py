@@ -2,13 +2,13 @@
 
 A *family* is a line for each token. Lines that are used by one token alone are matched with
 those of the other tokens; lines that several tokens use are matched with their homes. Every
-matching is right, since each line stands in a place of its own; a good one needs fewer steps.
+matching is right, since each line stands in a place of its own; a good one needs fewer
+steps.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from fractions import Fraction
 
-from everyformer.construct.compile.lines import Table, single_token
+from everyformer.construct.compile.lines import Rational, Table, single_token
 
 Family = tuple[int, ...]
 Key = Callable[[int, int], Hashable]
@@ -129,17 +129,18 @@ class Families:
         return found + (families or [(line,) * self.n for line in rest])
 
     def _at_home(self, members: list[int], *, even: bool) -> list[Family] | None:
-        """Families by homes; None if a line has none or, for even ones, if tokens differ."""
+        """Families by homes; None if a line has none, or `even` and tokens differ."""
         n = self.n
-        homes = [self.home(line) for line in members]
-        if len(members) == n and all(home is None for home in homes):
-            return [tuple(members)]
-        if any(home is None for home in homes):
-            return None
         rows: list[list[int]] = [[] for _ in range(n)]
-        for line, home in zip(members, homes, strict=True):
-            assert home is not None
-            rows[home].append(line)
+        for line in members:
+            home = self.home(line)
+            if home is not None:
+                rows[home].append(line)
+        settled = sum(map(len, rows))
+        if settled == 0 and len(members) == n:
+            return [tuple(members)]
+        if settled < len(members):
+            return None
         sizes = {len(row) for row in rows}
         if len(sizes) == 1:
             return list(zip(*rows, strict=True))
@@ -162,6 +163,6 @@ def places(family: Family) -> dict[int, int]:
     return found
 
 
-def coefficient_key(lanes: Sequence[dict[int, Fraction]]) -> Key:
+def coefficient_key(lanes: Sequence[dict[int, Rational]]) -> Key:
     """Lines agree in their coefficient at their token."""
     return lambda line, j: lanes[j].get(line)

@@ -7,13 +7,13 @@ computes f; the verifier believes nothing of it.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from typing import NoReturn
 
 from everyformer.construct.compile.attention import Attention
-from everyformer.construct.compile.branches import branch
+from everyformer.construct.compile.branches import branch, has_choice, merged
 from everyformer.construct.compile.builder import Builder
 from everyformer.construct.compile.extremes import extreme
 from everyformer.construct.compile.families import (
@@ -22,7 +22,7 @@ from everyformer.construct.compile.families import (
     coefficient_key,
     places,
 )
-from everyformer.construct.compile.lines import ONE, Sum, Table
+from everyformer.construct.compile.lines import ONE, ZERO, Rational, Sum, Table
 from everyformer.construct.compile.mixtures import mixture
 from everyformer.construct.compile.monomials import monomial
 from everyformer.construct.compile.program import Form, FunctionName, Program
@@ -50,7 +50,7 @@ def lift(target: Target) -> Program:
 
     Raises:
         ExpressionError: If f is not known as a program.
-        TargetError: If f is not continuous, may be undefined on its domain, or is too large.
+        TargetError: If f is not continuous, may be undefined, or is too large.
     """
     expression = target.expression
     if expression is None:
@@ -109,14 +109,15 @@ class Lift:
     def _of_one_kind(self, key: Family) -> Form:
         """Lines that are no sums: one family of atoms if they do the same."""
         kinds = {_kind(self.table, line) for line in key}
-        if (len(kinds) == 1 and not kinds & {"x", "const"}) or "extreme" in kinds:
+        single = len(kinds) == 1 and not kinds & {"x", "const"}
+        if "extreme" in kinds or (single and not min(kinds).startswith("product")):
             return self.atoms(key)
         return self.sums([[(line, ONE)] for line in key])
 
-    def sums(self, lanes: Sequence[Sequence[tuple[int, Fraction]]]) -> Form:
+    def sums(self, lanes: Sequence[Sequence[tuple[int, Rational]]]) -> Form:
         """The form of a sum of lines for each token."""
         try:
-            opened = [self.table.opened(lane) for lane in lanes]
+            opened = [self._opened(lane) for lane in lanes]
         except OverflowError as error:
             self.refuse_size(str(error))
         offsets = [offset for _, offset in opened]
@@ -124,9 +125,22 @@ class Lift:
             self.build.constants(offsets) + self.forms([terms for terms, _ in opened])
         )
 
+    def _opened(self, lane: Sequence[tuple[int, Rational]]) -> tuple[Sum, Rational]:
+        """A sum over atoms; products that are a number times one factor are opened."""
+        while True:
+            terms, offset = self.table.opened(lane)
+            plain = {k: m for k in terms if (m := self.table.as_multiple(k)) is not None}
+            if not plain:
+                return terms, offset
+            one = self.table.constant(ONE)
+            rest = [(k, c) for k, c in terms.items() if k not in plain]
+            lane = [*rest, (one, offset)]
+            lane += [(line, terms[k] * c) for k, (line, c) in plain.items()]
+
     def forms(self, lanes: list[Sum]) -> Form:
         """The form of a sum of atoms for each token."""
         total, lanes = self.attention.extract([dict(lane) for lane in lanes])
+        lanes = [merged(self, lane) for lane in lanes]
         users: dict[int, int] = {}
         for lane in lanes:
             for line in lane:
@@ -142,6 +156,10 @@ class Lift:
             shared = [line for line in lines if users[line] > 1]
             if kind == "sum" and not self._is_even(lanes, local, shared):
                 return total + self._reopened(lanes, entries, set(lines))
+            if not self._are_alike(lanes, local) and all(
+                self.match.home(line) is not None for line in lines
+            ):
+                local, shared = [], lines
             if local:
                 total += self._local(lanes, set(local))
             for family in self.match.gathered(shared):
@@ -152,7 +170,7 @@ class Lift:
         """Sums of entries of x, channel by channel."""
         total = Form.constant(0)
         channels = {line: self.table.nodes[line].args for line in entries}
-        weights: dict[int, dict[tuple[int, int], Fraction]] = {}
+        weights: dict[int, dict[tuple[int, int], Rational]] = {}
         for j, lane in enumerate(lanes):
             for line, c in lane.items():
                 if line in channels:
@@ -163,11 +181,14 @@ class Lift:
             total += mixture(self.build, self.build.input(i), places_of)
         return total
 
-    def _is_even(self, lanes: Sequence[Sum], local: list[int], shared: list[int]) -> bool:
-        """Whether closed sums can be read as numbers: each token has its own, or all share."""
+    def _are_alike(self, lanes: Sequence[Sum], local: list[int]) -> bool:
+        """Whether all tokens have as many of these atoms."""
         mine = set(local)
-        counts = {sum(line in mine for line in lane) for lane in lanes}
-        if len(counts) > 1:
+        return len({sum(line in mine for line in lane) for lane in lanes}) == 1
+
+    def _is_even(self, lanes: Sequence[Sum], local: list[int], shared: list[int]) -> bool:
+        """Whether closed sums are numbers of tokens: each has its own, or all share."""
+        if not self._are_alike(lanes, local):
             return False
         families = self.match.gathered(shared)
         return all(
@@ -190,9 +211,7 @@ class Lift:
         rows = [[line for line in lane if line in lines] for lane in lanes]
         for family, own in self.match.align(rows, coefficient_key(lanes)):
             value = self.atoms(family)
-            factors = [
-                lanes[j][line] if own[j] else Fraction(0) for j, line in enumerate(family)
-            ]
+            factors = [lanes[j][line] if own[j] else ZERO for j, line in enumerate(family)]
             total += self.build.scale(value, factors)
         return total
 
@@ -202,9 +221,7 @@ class Lift:
         homes = {line: j for line, j in places(family).items() if line in lines}
         lines -= set(homes)
         if len(set(family)) == 1:
-            return self.build.scale(
-                value, [lane.get(family[0], Fraction(0)) for lane in lanes]
-            )
+            return self.build.scale(value, [lane.get(family[0], ZERO) for lane in lanes])
         weights = {
             (j, k): lane[line]
             for j, lane in enumerate(lanes)
@@ -303,12 +320,14 @@ def _kind(table: Table, line: int) -> str:
     if op not in {"mul", "div", "pow", "sqrt"}:
         return op
     _, factors = table.monomial(line)
+    if has_choice(table, factors):
+        return "where"
     shape = sorted(p for k, p in factors.items() if table.nodes[k].op != "exp")
     return "product " + " ".join(map(str, shape))
 
 
 @contextmanager
-def _deep() -> Iterator[None]:
+def _deep() -> Generator[None]:
     """Families inside families are lifted by recursion; long programs are deep."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, DEPTH))

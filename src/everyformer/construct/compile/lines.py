@@ -1,13 +1,13 @@
 """The lines of f as a table that can be asked, and to which lines can be added.
 
 Linear lines (+, -, scaling) are opened into sums over *atoms*, products into monomials of
-*factors*. A sum that many lines read is closed: it is read as one number, so that layers are
-not multiplied out into each other.
+*factors*. A sum that many lines read is closed: it is read as one number, so that layers
+are not multiplied out into each other.
 """
 
 import heapq
 import math
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -27,25 +27,45 @@ MANY_ATOMS = 4
 MOST_TERMS = 1_000_000
 """Terms of a sum that are opened before it is given up."""
 
-ONE = Fraction(1)
+Rational = int | Fraction
+"""Whole numbers are int where that is known: most are, and they are much faster."""
+
+ZERO: Rational = 0
+ONE: Rational = 1
 HALF = Fraction(1, 2)
 _CODES = {
     op: 7919 * k
     for k, op in enumerate(
-        "x abs min max exp log sqrt sin cos tanh xlogx where pow div".split(), start=1
+        [
+            "x",
+            "abs",
+            "min",
+            "max",
+            "exp",
+            "log",
+            "sqrt",
+            "sin",
+            "cos",
+            "tanh",
+            "xlogx",
+            "where",
+            "pow",
+            "div",
+        ],
+        start=1,
     )
 }
 
-Sum = dict[int, Fraction]
+Sum = dict[int, Rational]
 """Coefficients of lines."""
 
 
 class Table:
     """All lines, with who reads them, the tokens they depend on, and their colour.
 
-    A colour is the value of a line at one random point of a finite field, at which all tokens
-    are equal; functions that are no polynomials are hashes. Lines that do the same to other
-    tokens have one colour.
+    A colour is the value of a line at one random point of a finite field, at which all
+    tokens are equal; functions that are not polynomials are hashes. Lines that do the same
+    to other tokens have one colour.
 
     Attributes:
         nodes: The lines.
@@ -64,7 +84,8 @@ class Table:
         self.size: list[int] = []
         self._numbers: dict[Node, int] = {}
         self._exact: dict[Fraction, int] = {}
-        self._monomials: dict[int, tuple[Fraction, dict[int, Fraction]]] = {}
+        self._twins: dict[tuple[int, int], int] = {}
+        self._monomials: dict[int, tuple[Rational, dict[int, Rational]]] = {}
         for node in expression.nodes:
             self._append(node)
         for row in expression.outputs:
@@ -100,9 +121,9 @@ class Table:
         """The line that says this, if there is one."""
         return self._numbers.get(node)
 
-    def constant(self, value: Fraction) -> int:
+    def constant(self, value: Rational) -> int:
         """The line of a number."""
-        return self.make("const", value=value)
+        return self.make("const", value=Fraction(value))
 
     def value(self, line: int) -> Fraction | None:
         """The number, if it is a constant."""
@@ -129,8 +150,8 @@ class Table:
         )
 
     def opened(
-        self, sums: Iterable[tuple[int, Fraction]], stop: Container[int] | None = None
-    ) -> tuple[Sum, Fraction]:
+        self, sums: Iterable[tuple[int, Rational]], stop: Container[int] | None = None
+    ) -> tuple[Sum, Rational]:
         """A sum of lines over atoms, and its constant.
 
         Args:
@@ -141,9 +162,9 @@ class Table:
         heap: list[int] = []
         first = {line for line, _ in sums} if stop is None else set[int]()
         found: Sum = {}
-        offset = Fraction(0)
+        offset = ZERO
 
-        def add(line: int, coefficient: Fraction) -> None:
+        def add(line: int, coefficient: Rational) -> None:
             old = terms.get(line)
             if old is None:
                 heapq.heappush(heap, -line)
@@ -160,7 +181,7 @@ class Table:
                 continue
             node = self.nodes[line]
             if node.value is not None:
-                offset += coefficient * node.value
+                offset += coefficient * plain(node.value)
                 continue
             closed = (
                 self.is_closed(line) and line not in first if stop is None else line in stop
@@ -180,47 +201,49 @@ class Table:
                 add(args[1], -coefficient)
             elif op == "neg":
                 add(args[0], -coefficient)
-            elif op == "div":
-                divisor = self.nodes[args[1]].value
-                assert divisor is not None
-                add(args[0], coefficient / divisor)
             else:
-                factor, other = self.nodes[args[0]].value, args[1]
-                if factor is None:
-                    factor, other = self.nodes[args[1]].value, args[0]
-                assert factor is not None
+                factor, other = self._scaling(node)
                 add(other, coefficient * factor)
         return found, offset
 
-    def sum_of(self, line: int) -> tuple[Sum, Fraction]:
+    def _scaling(self, node: Node) -> tuple[Rational, int]:
+        """The number and the line of which a line is the product."""
+        first, second = (self.nodes[k].value for k in node.args)
+        if node.op == "div":
+            return ratio(1, second or 1), node.args[0]
+        if first is not None:
+            return plain(first), node.args[1]
+        return plain(second or Fraction(0)), node.args[0]
+
+    def sum_of(self, line: int) -> tuple[Sum, Rational]:
         """The sum that a line is; closed ones inside stay closed."""
         return self.opened([(line, ONE)])
 
-    def open_shallow(self, line: int) -> tuple[Sum, Fraction]:
+    def open_shallow(self, line: int) -> tuple[Sum, Rational]:
         """The sum that a line is, where only lines with one reader are opened."""
         if not self.is_linear(line):
-            return {line: ONE}, Fraction(0)
+            return {line: ONE}, ZERO
         return self.opened([(line, ONE)], _Shared(self, line))
 
     def exponentials(self, line: int) -> Sum | None:
-        """The terms of a sum of two or more exponentials and nothing else, or None."""
+        """The terms of a sum of exponentials and nothing else, or None."""
         if not self.is_linear(line):
             return None
         terms, offset = self.opened([(line, ONE)], ())
-        if offset or len(terms) < 2 or any(self.nodes[k].op != "exp" for k in terms):
+        if offset or not terms or any(self.nodes[k].op != "exp" for k in terms):
             return None
         return terms
 
-    def monomial(self, line: int) -> tuple[Fraction, dict[int, Fraction]]:
+    def monomial(self, line: int) -> tuple[Rational, dict[int, Rational]]:
         """A line as a number times powers of factors; exponents are multiples of 1/2."""
         known = self._monomials.get(line)
         if known is None:
             known = self._monomials[line] = self._monomial(line)
         return known
 
-    def _monomial(self, line: int) -> tuple[Fraction, dict[int, Fraction]]:
+    def _monomial(self, line: int) -> tuple[Rational, dict[int, Rational]]:
         coefficient = ONE
-        factors: dict[int, Fraction] = {}
+        factors: dict[int, Rational] = {}
         waiting = [(line, ONE, True)]
         while waiting:
             part, power, root = waiting.pop()
@@ -228,7 +251,7 @@ class Table:
             single = root or self.uses[part] == 1
             whole = power.denominator == 1
             if node.value is not None and whole and (node.value or power > 0):
-                coefficient *= node.value**power
+                coefficient *= plain(node.value ** int(power))
             elif node.op == "neg" and whole:
                 coefficient *= -1 if power % 2 else 1
                 waiting.append((node.args[0], power, False))
@@ -239,11 +262,58 @@ class Table:
             elif node.op == "pow" and whole and (abs(power) == 1 or single):
                 waiting.append((node.args[0], power * node.args[1], False))
             elif node.op == "sqrt" and whole:
-                waiting.append((node.args[0], power / 2, False))
+                waiting.append((node.args[0], ratio(power, 2), False))
             else:
-                factors[part] = factors.get(part, Fraction(0)) + power
+                factors[part] = factors.get(part, ZERO) + power
         kept = {k: power for k, power in factors.items() if power}
         return coefficient, kept
+
+    def as_multiple(self, line: int) -> tuple[int, Rational] | None:
+        """The line and the number of which a product is the product, if it is that."""
+        if self.nodes[line].op not in {"mul", "div", "pow", "sqrt"}:
+            return None
+        coefficient, factors = self.monomial(line)
+        if not factors or not coefficient:
+            return self.constant(ONE), coefficient
+        ((factor, power),) = factors.items() if len(factors) == 1 else ((0, HALF),)
+        return (factor, coefficient) if power == 1 else None
+
+    def product_of(self, factors: Mapping[int, Rational]) -> int:
+        """A line for a product of powers."""
+        made: int | None = None
+        for line, power in sorted(factors.items()):
+            part, whole = line, power
+            if power.denominator == 2:
+                part, whole = self.make("sqrt", line), power * 2
+            if whole != 1:
+                part = self.make("pow", part, int(whole))
+            made = part if made is None else self.make("mul", *sorted((made, part)))
+        return self.constant(ONE) if made is None else made
+
+    def sum_line(self, terms: Iterable[tuple[int, Rational]]) -> int:
+        """A line for a sum."""
+        made: int | None = None
+        for line, c in terms:
+            part = line
+            if c != 1:
+                part = self.make("mul", *sorted((line, self.constant(c))))
+            made = part if made is None else self.make("add", *sorted((made, part)))
+        return self.constant(ZERO) if made is None else made
+
+    def twin(self, line: int, token: int) -> int | None:
+        """A line of one token that does the same as another one does to its token."""
+        node = self.nodes[line]
+        if node.op == "x":
+            return self.make("x", token, node.args[1])
+        wanted = (self.colours[line], 1 << token)
+        if not self._twins:
+            self._twins = {
+                (colour, tokens): k
+                for k, (colour, tokens) in enumerate(
+                    zip(self.colours, self.tokens, strict=True)
+                )
+            }
+        return self._twins.get(wanted)
 
     def ancestors(self, lines: Iterable[int]) -> set[int]:
         """These lines and all that they are made of."""
@@ -352,7 +422,17 @@ def single_token(tokens: int) -> int | None:
     return tokens.bit_length() - 1 if tokens and not tokens & (tokens - 1) else None
 
 
-def rational_root(value: Fraction) -> Fraction | None:
+def plain(value: Fraction) -> Rational:
+    """A whole number as int."""
+    return value.numerator if value.denominator == 1 else value
+
+
+def ratio(a: Rational, b: Rational) -> Rational:
+    """a / b."""
+    return plain(Fraction(a) / b)
+
+
+def rational_root(value: Rational) -> Fraction | None:
     """The square root of a rational, where it is rational."""
     if value <= 0:
         return None

@@ -11,17 +11,19 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from everyformer.construct.compile.builder import Builder
+from everyformer.construct.compile.lines import Rational
 from everyformer.construct.compile.program import Form
 
 ZERO = Fraction(0)
-Weights = Mapping[tuple[int, int], Fraction]
+Weights = Mapping[tuple[int, int], Rational]
 """M_jk, where it is not 0."""
+Exact = Mapping[tuple[int, int], Fraction]
 
 
 def mixture(build: Builder, value: Form, weights: Weights) -> Form:
     """The form with the numbers sum_k M_jk v_k."""
     n = build.n
-    M = {place: Fraction(c) for place, c in weights.items() if c}
+    M: dict[tuple[int, int], Fraction] = {p: Fraction(c) for p, c in weights.items() if c}
     if not M:
         return build.form(Form.constant(0))
     if n == 1 or not value.terms or build.is_uniform(value):
@@ -52,7 +54,7 @@ def mixture(build: Builder, value: Form, weights: Weights) -> Form:
     return build.mix(value, _square(n, M))
 
 
-def _common(n: int, M: Weights) -> Fraction:
+def _common(n: int, M: Exact) -> Fraction:
     """The weight that most places beside the diagonal have."""
     counts = Counter(c for (j, k), c in M.items() if j != k)
     if not counts:
@@ -61,7 +63,7 @@ def _common(n: int, M: Weights) -> Fraction:
     return value if count > n * (n - 1) - count - n else ZERO
 
 
-def _off(M: Weights) -> dict[int, list[int]]:
+def _off(M: Exact) -> dict[int, list[int]]:
     """For each token, the others that it reads."""
     rows: dict[int, list[int]] = {}
     for j, k in M:
@@ -70,12 +72,12 @@ def _off(M: Weights) -> dict[int, list[int]]:
     return rows
 
 
-def _is_simple(n: int, M: Weights) -> bool:
+def _is_simple(n: int, M: Exact) -> bool:
     """Whether it is a diagonal and at most one other token for each."""
     return all(len(row) == 1 for row in _off(M).values())
 
 
-def _simple(build: Builder, value: Form, M: Weights) -> Form:
+def _simple(build: Builder, value: Form, M: Exact) -> Form:
     n = build.n
     off = _off(M)
     diagonal = [M.get((j, j), ZERO) for j in range(n)]
@@ -91,7 +93,7 @@ def _simple(build: Builder, value: Form, M: Weights) -> Form:
             coefficients[j], diagonal[j] = usual, ZERO
     tau = [off[j][0] if j in off else j for j in range(n)]
     missing = [j for j in range(n) if coefficients[j] is None]
-    if missing and len(set(given)) == 1 and len(set(tau[j] for j in off)) == 1:
+    if missing and len(set(given)) == 1 and len({tau[j] for j in off}) == 1:
         for j in missing:
             tau[j] = tau[next(iter(off))]
     gathered = build.gather(value, tau)
@@ -99,5 +101,5 @@ def _simple(build: Builder, value: Form, M: Weights) -> Form:
     return build.form(moved + build.scale(value, diagonal))
 
 
-def _square(n: int, M: Weights) -> list[list[Fraction]]:
+def _square(n: int, M: Exact) -> list[list[Fraction]]:
     return [[M.get((j, k), ZERO) for k in range(n)] for j in range(n)]

@@ -12,14 +12,13 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from everyformer.construct.compile.families import Family
-from everyformer.construct.compile.lines import ONE, rational_root
+from everyformer.construct.compile.lines import ONE, ZERO, Rational, ratio, rational_root
 from everyformer.construct.compile.program import Form
 
 if TYPE_CHECKING:
     from everyformer.construct.compile.lift import Lift
 
-ZERO = Fraction(0)
-Factors = dict[int, Fraction]
+Factors = dict[int, Rational]
 """Lines and their exponents."""
 
 
@@ -63,7 +62,7 @@ def _product(lift: "Lift", found: list[Form]) -> Form:
     return reduce(lift.build.product, found, Form.constant(1))
 
 
-def raised(lift: "Lift", value: Form, power: Fraction, lines: Family) -> Form:
+def raised(lift: "Lift", value: Form, power: Rational, lines: Family) -> Form:
     """value^power, after a look at where the value lies.
 
     Raises:
@@ -95,9 +94,9 @@ def _take_exponentials(lift: "Lift", lane: Factors) -> Factors:
 
 
 def _logistic(lift: "Lift", column: Family, exponentials: list[Factors]) -> Form | None:
-    """1/(a + a e^s), or e^t/(a e^t + a e^s), as (1/a) logistic, and None if it is neither."""
-    arguments: list[list[tuple[int, Fraction]]] = []
-    sizes: list[Fraction] = []
+    """1/(a + a e^s), or e^t/(a e^t + a e^s), as (1/a) logistic; None if it is neither."""
+    arguments: list[list[tuple[int, Rational]]] = []
+    sizes: list[Rational] = []
     taken: list[int | None] = []
     for line, factors in zip(column, exponentials, strict=True):
         terms, offset = lift.table.sum_of(line)
@@ -125,7 +124,7 @@ def _logistic(lift: "Lift", column: Family, exponentials: list[Factors]) -> Form
     argument = lift.sums(arguments)
     lift.says(column)
     value = lift.build.unary("logistic", argument)
-    return lift.build.scale(value, [1 / size for size in sizes])
+    return lift.build.scale(value, [ratio(1, size) for size in sizes])
 
 
 def _normalised(lift: "Lift", lanes: list[Factors]) -> list[Form]:
@@ -136,7 +135,7 @@ def _normalised(lift: "Lift", lanes: list[Factors]) -> list[Form]:
         return []
     table = lift.table
     rows: list[list[int]] = []
-    numbers: set[tuple[Fraction, Fraction]] = set()
+    numbers: set[tuple[Rational, Rational]] = set()
     for (root,) in roots:
         terms, delta = table.opened([(root, ONE)], ())
         squares = [table.nodes[k] for k in terms]
@@ -166,12 +165,12 @@ def _normalised(lift: "Lift", lanes: list[Factors]) -> list[Form]:
     lift.says(tuple(row[0] for row in roots))
     for lane, (root,), line in zip(lanes, roots, columns[index], strict=True):
         del lane[root], lane[line]
-    unit = lift.build.normalise(parts, delta / (weight * count), index)
+    unit = lift.build.normalise(parts, Fraction(delta) / (weight * count), index)
     return [lift.build.form(unit * (1 / size))]
 
 
 def _over_tokens(lift: "Lift", family: Family, factors: Factors) -> Form | None:
-    """The same product for all tokens, with a factor from each; None if there is no such."""
+    """A product that all tokens have, with a factor from each; None if there is none."""
     n, build = lift.n, lift.build
     local: list[Form] = []
     uniform: Factors = dict(factors)

@@ -127,8 +127,7 @@ def _size(low: Fraction, high: Fraction) -> Range:
 def _image(function: Function, low: Fraction, high: Fraction) -> Range:
     match function.name:
         case "pow":
-            assert function.power is not None
-            return _power(function.power, low, high)
+            return _power(function.power or Fraction(1), low, high)
         case "sin" | "cos":
             return Fraction(-1), Fraction(1)
         case "exp":

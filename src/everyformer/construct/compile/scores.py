@@ -5,9 +5,9 @@ A score s_jk is a polynomial of degree two in lines of token j and lines of toke
     s_jk = r_j + b_jk + sum_c q_jc k_kc.
 
 Lines that all scores of token j share belong to j, lines that all scores for token k share
-belong to k. What multiplies one line of token j, as a vector over k, is a key; if all tokens
-have the same keys it is attention. r_j cancels in the softmax. The numbers b_jk (biases by
-position, masks) become queries and keys that are constants.
+belong to k. What multiplies one line of token j, as a vector over k, is a key; if all
+tokens have the same keys it is attention. r_j cancels in the softmax. The numbers b_jk
+(biases by position, masks) become queries and keys that are constants.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from everyformer.construct.compile.builder import Builder
-from everyformer.construct.compile.lines import ONE, Sum, Table
+from everyformer.construct.compile.lines import ONE, ZERO, Rational, Sum, Table, ratio
 from everyformer.construct.compile.program import Form
 
 if TYPE_CHECKING:
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 SILENT = Fraction(-(2**13))
 """The score of tokens that are not attended to: e^-8192 is 0 in float64."""
 
-ZERO = Fraction(0)
 Monomial = tuple[int, ...]
-Polynomial = dict[Monomial, Fraction]
+Polynomial = dict[Monomial, Rational]
+Channels = list[dict[int, Polynomial]]
+"""For each channel, for each token, its query or its key."""
 Pairs = Sequence[Sequence[int | None]]
 """The line of each score; None where there is no weight."""
 
@@ -89,7 +90,7 @@ def _linear(table: Table, line: int) -> Polynomial:
     return found
 
 
-def _add(polynomial: Polynomial, key: Monomial, value: Fraction) -> None:
+def _add(polynomial: Polynomial, key: Monomial, value: Rational) -> None:
     polynomial[key] = polynomial.get(key, ZERO) + value
 
 
@@ -106,7 +107,7 @@ class _Split:
         ]
         count = [sum(p is not None for p in row) for row in scores]
         self._beside = [(j, k) for j, k in self._pairs if j != k and count[j] > 1]
-        self._biases: dict[tuple[int, int], Fraction] = {}
+        self._biases: dict[tuple[int, int], Rational] = {}
 
     def scores(self) -> Scores | None:
         """Queries and keys, or None."""
@@ -122,16 +123,20 @@ class _Split:
         if channels is None:
             return None
         queries, keys = channels
-        if not self._agree(tables, queries, keys):
+        for k in range(self._n):
+            if self._scores[k][k] is not None and all(k not in key for key in keys):
+                self._complete(k, queries, keys)
+        if not self._agree(queries, keys):
             return None
+        for query in queries:
+            self._extend(query)
         return self._made(queries, keys)
 
     def _common(self, axis: int) -> list[set[int]]:
         """The lines that all scores of a row, or a column, have."""
         found: list[set[int] | None] = [None] * self._n
         for place in self._beside:
-            polynomial = self._scores[place[0]][place[1]]
-            assert polynomial is not None
+            polynomial = self._scores[place[0]][place[1]] or {}
             lines = {line for key in polynomial for line in key}
             old = found[place[axis]]
             found[place[axis]] = lines if old is None else old & lines
@@ -142,9 +147,7 @@ class _Split:
     ) -> dict[Monomial, Polynomial] | None:
         """For each product of lines of token j what it is multiplied with."""
         found: dict[Monomial, Polynomial] = {}
-        polynomial = self._scores[j][k]
-        assert polynomial is not None
-        for key, coefficient in polynomial.items():
+        for key, coefficient in (self._scores[j][k] or {}).items():
             mine: list[int] = []
             theirs: list[int] = []
             for line in key:
@@ -160,12 +163,11 @@ class _Split:
 
     def _channels(
         self, tables: dict[tuple[int, int], dict[Monomial, Polynomial]]
-    ) -> tuple[list[dict[int, Polynomial]], list[dict[int, Polynomial]]] | None:
+    ) -> tuple[Channels, Channels] | None:
         """For each channel the queries by tokens, and the keys by tokens."""
         n = self._n
-        named: dict[object, int] = {}
-        queries: list[dict[int, Polynomial]] = []
-        keys: list[dict[int, Polynomial]] = []
+        queries: Channels = []
+        keys: Channels = []
         lanes: dict[int, list[int]] = {}
         for j, k in self._beside:
             lanes.setdefault(j, []).append(k)
@@ -175,7 +177,7 @@ class _Split:
             for k in lanes[j]:
                 for mine, theirs in tables[j, k].items():
                     vectors.setdefault(mine, {})[k] = theirs
-            mixed: dict[object, dict[Monomial, Fraction]] = {}
+            mixed: dict[object, dict[Monomial, Rational]] = {}
             for mine, vector in sorted(vectors.items()):
                 if mine and _is_constant(vector, lanes[j]):
                     continue
@@ -196,12 +198,11 @@ class _Split:
                 queries[channel][j] = dict(query)
                 for k, value in vector.items():
                     keys[channel].setdefault(k, value)
-        del named
         return queries, keys
 
     @staticmethod
     def _channel(
-        keys: list[dict[int, Polynomial]], vector: dict[int, Polynomial], free: set[int]
+        keys: Channels, vector: dict[int, Polynomial], free: set[int]
     ) -> int | None:
         """The channel whose keys agree with a vector where both are known."""
         for channel in sorted(free):
@@ -211,34 +212,62 @@ class _Split:
                 return channel
         return None
 
-    def _agree(
-        self,
-        tables: dict[tuple[int, int], dict[Monomial, Polynomial]],
-        queries: list[dict[int, Polynomial]],
-        keys: list[dict[int, Polynomial]],
-    ) -> bool:
+    def _rest(self, j: int, k: int, queries: Channels, keys: Channels) -> Polynomial:
+        """A score without queries times keys."""
+        rest = dict(self._scores[j][k] or {})
+        for query, key in zip(queries, keys, strict=True):
+            for mine, a in query.get(j, {}).items():
+                for theirs, b in key.get(k, {}).items():
+                    _add(rest, tuple(sorted(mine + theirs)), -a * b)
+        return {monomial: c for monomial, c in rest.items() if c}
+
+    def _complete(self, k: int, queries: Channels, keys: Channels) -> None:
+        """The keys of a token that it alone attends to: what its own queries multiply."""
+        other = next((place for place in self._beside if place[0] == k), None)
+        if other is None:
+            return
+        common = self._rest(*other, queries, keys)
+        for monomial, c in self._rest(k, k, queries, keys).items():
+            if not monomial or common.get(monomial) == c:
+                continue
+            for query, key in zip(queries, keys, strict=True):
+                mine = next(iter(query.get(k, {})), None)
+                theirs = None if mine is None else _without(monomial, mine)
+                if theirs is not None and self._resembles(theirs, key):
+                    _add(key.setdefault(k, {}), theirs, c)
+                    break
+
+    def _extend(self, query: dict[int, Polynomial]) -> None:
+        """Queries of tokens with one weight, which is 1 whatever they are: as the others."""
+        given = sorted(query)
+        for j in range(self._n):
+            if j in query or not given:
+                continue
+            near = query[min(given, key=lambda k: abs(k - j))]
+            twins: Polynomial = {}
+            for monomial, c in near.items():
+                lines = [self._lift.table.twin(line, j) for line in monomial]
+                twins[tuple(sorted(line for line in lines if line is not None))] = c
+            if [len(m) for m in twins] == [len(m) for m in near]:
+                query[j] = twins
+
+    def _resembles(self, theirs: Monomial, key: dict[int, Polynomial]) -> bool:
+        """Whether other tokens have keys of as many lines."""
+        return any(len(m) == len(theirs) for value in key.values() for m in value)
+
+    def _agree(self, queries: Channels, keys: Channels) -> bool:
         """Whether score minus queries times keys is a function of token j and a number."""
         rests: dict[int, Polynomial] = {}
         for j, k in [*self._beside, *((j, j) for j in range(self._n))]:
-            polynomial = self._scores[j][k]
-            if polynomial is None or (j, k) in self._pairs and j not in rests and j == k:
-                if polynomial is not None:
-                    self._biases[j, k] = ZERO  # its only weight is 1
+            if self._scores[j][k] is None:
                 continue
-            rest = dict(polynomial)
-            for query, key in zip(queries, keys, strict=True):
-                for mine, a in query.get(j, {}).items():
-                    for theirs, b in key.get(k, {}).items():
-                        _add(rest, tuple(sorted(mine + theirs)), -a * b)
+            rest = self._rest(j, k, queries, keys)
             self._biases[j, k] = rest.pop((), ZERO)
-            rest = {monomial: c for monomial, c in rest.items() if c}
             if rests.setdefault(j, rest) != rest:
                 return False
         return True
 
-    def _made(
-        self, queries: list[dict[int, Polynomial]], keys: list[dict[int, Polynomial]]
-    ) -> Scores:
+    def _made(self, queries: Channels, keys: Channels) -> Scores:
         """The forms: those of lines, then those of numbers."""
         lift, build = self._lift, self._lift.build
         made: list[tuple[Form, Form]] = []
@@ -261,7 +290,7 @@ class _Split:
             tuple(build.form(q) for q, _ in made), tuple(build.form(k) for _, k in made)
         )
 
-    def _lines(self, polynomial: Polynomial) -> list[tuple[int, Fraction]]:
+    def _lines(self, polynomial: Polynomial) -> list[tuple[int, Rational]]:
         """A polynomial as a sum of lines."""
         table = self._lift.table
         terms: Sum = {}
@@ -277,15 +306,25 @@ class _Split:
             terms[line] = terms.get(line, ZERO) + c
         return list(terms.items())
 
-    def _full_biases(self) -> list[list[Fraction]]:
+    def _full_biases(self) -> list[list[Rational]]:
         n, present = self._n, set(self._pairs)
-        found: list[list[Fraction]] = []
+        found: list[list[Rational]] = []
         for j in range(n):
             row = [self._biases.get((j, k), ZERO) for k in range(n)]
             own = [row[k] for k in range(n) if (j, k) in present]
             silent = min(own) + SILENT
             found.append([row[k] if (j, k) in present else silent for k in range(n)])
         return found
+
+
+def _without(whole: Monomial, part: Monomial) -> Monomial | None:
+    """What is left of a product without some of its factors, or None."""
+    rest = list(whole)
+    for line in part:
+        if line not in rest:
+            return None
+        rest.remove(line)
+    return tuple(rest)
 
 
 def _is_constant(vector: dict[int, Polynomial], columns: list[int]) -> bool:
@@ -298,7 +337,7 @@ def _frozen(vector: dict[int, Polynomial]) -> object:
     return frozenset((k, frozenset(value.items())) for k, value in vector.items())
 
 
-Vector = list[Fraction]
+Vector = list[Rational]
 
 
 def _factored(matrix: list[Vector]) -> tuple[Vector, list[tuple[Vector, Vector]]]:
@@ -314,7 +353,7 @@ def _factored(matrix: list[Vector]) -> tuple[Vector, list[tuple[Vector, Vector]]
             return base, pairs
         j, k = place
         u = [row[k] for row in rest]
-        v = [c / rest[j][k] for c in rest[j]]
+        v = [ratio(c, rest[j][k]) for c in rest[j]]
         rest = [
             [c - a * b for c, b in zip(row, v, strict=True)]
             for row, a in zip(rest, u, strict=True)
