@@ -138,9 +138,10 @@ def _enclosed(
     """The weights of scores that are known up to an error."""
     n = len(scores)
     P = scores.shape[1] - n
-    top = scores.max(axis=1, keepdims=True)
-    below = scores - top
-    slack = (error + error.max(axis=1, keepdims=True)) * 1.01
+    best = scores.argmax(axis=1)[:, None]
+    below = scores - np.take_along_axis(scores, best, axis=1)
+    slack = (error + np.take_along_axis(error, best, axis=1)) * 1.01
+    np.put_along_axis(slack, best, 0.0, axis=1)
     slack += np.abs(below) * 2.0**-51
     if not np.isfinite(below).all() or not np.isfinite(slack).all():
         raise block.undecided("scores are too large to be followed")
