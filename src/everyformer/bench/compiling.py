@@ -1,0 +1,287 @@
+"""Compiled programs: sizes, proved and measured errors, seconds to build and to verify.
+
+f is evaluated in extended precision (64 bits) at random points: a quarter each uniform,
+rounded to corners, near the lower ends, and with all tokens close to each other. Bounds of
+exact programs are below what float64 itself loses on f.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from everyformer.bench.results import environment
+from everyformer.certify.verify import verify
+from everyformer.construct.pipeline import construct
+from everyformer.errors import EveryformerError
+from everyformer.model.forward import Progress, no_progress
+from everyformer.numerics.expression import Expression
+from everyformer.targets import gallery
+from everyformer.targets.target import Target
+
+POINTS, LARGE_POINTS = 20_000, 1000
+"""At n <= 8, and above."""
+
+CHUNK = 500_000
+"""Numbers of a line of f that are held at once."""
+
+Function = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A function at one size, and the tolerances it is compiled for."""
+
+    name: str
+    function: Function
+    n: int
+    d: int
+    tols: tuple[float, ...] = (1e-6,)
+
+    @property
+    def target(self) -> Target:
+        """The function as a target."""
+        return Target(self.function, self.n, self.d, name=self.name)
+
+
+def centring(x: np.ndarray) -> np.ndarray:
+    """Without the mean of all tokens."""
+    return x - x.mean(axis=-2, keepdims=True)
+
+
+def shift(x: np.ndarray) -> np.ndarray:
+    """Every token becomes the one before it."""
+    return np.roll(x, 1, axis=-2)
+
+
+def prefix_mean(x: np.ndarray) -> np.ndarray:
+    """The mean of all tokens so far."""
+    count = np.arange(1, x.shape[-2] + 1)[:, None]
+    return np.cumsum(x, axis=-2) / count
+
+
+def below_maximum(x: np.ndarray) -> np.ndarray:
+    """How far below the largest."""
+    return x.max(axis=-2, keepdims=True) - x
+
+
+def ordered(x: np.ndarray) -> np.ndarray:
+    """Every coordinate sorted over the tokens."""
+    return np.sort(x, axis=-2)
+
+
+def mlp(x: np.ndarray) -> np.ndarray:
+    """Eight hidden units with tanh, and the mean of all tokens."""
+    d = x.shape[-1]
+    first = np.arange(d * 8).reshape(d, 8) % 7 / 8 - 0.375
+    second = np.arange(8 * d).reshape(8, d) % 5 / 8 - 0.25
+    return np.tanh(x @ first) @ second + x.mean(axis=-2, keepdims=True)
+
+
+def product(x: np.ndarray) -> np.ndarray:
+    """x1 x2 + x3, x2, x3."""
+    a, b, c = (x[..., i] for i in range(3))
+    return np.stack([a * b + c, b, c], axis=-1)
+
+
+def soft_attention(x: np.ndarray) -> np.ndarray:
+    """Attention by distance."""
+    gaps = x[..., :, None, :] - x[..., None, :, :]
+    weights = np.exp(-(gaps**2).sum(axis=-1))
+    return (weights / weights.sum(axis=-1, keepdims=True)) @ x
+
+
+def dot_attention(x: np.ndarray) -> np.ndarray:
+    """Attention by inner products, scaled, with the maximum subtracted."""
+    scores = x @ np.swapaxes(x, -1, -2) / 2
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return (weights / weights.sum(axis=-1, keepdims=True)) @ x
+
+
+def normalise(x: np.ndarray) -> np.ndarray:
+    """Mean 0 and variance 1 over the coordinates, with 1/128 under the root."""
+    centred = x - x.mean(axis=-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1 / 128)
+
+
+def transformer_block(x: np.ndarray) -> np.ndarray:
+    """A pre-LN block: norm, attention with four keys, norm, tanh MLP of 16, skips."""
+    d = x.shape[-1]
+    rng = np.random.default_rng(0)
+
+    def weights(rows: int, columns: int) -> np.ndarray:
+        return np.round(rng.uniform(-1, 1, (rows, columns)) * 8) / 16
+
+    query, key, value = weights(d, 4), weights(d, 4), weights(d, d)
+    first, second = weights(d, 16), weights(16, d)
+    z = normalise(x)
+    scores = np.exp((z @ query) @ np.swapaxes(z @ key, -1, -2) / 2)
+    x = x + (scores / scores.sum(axis=-1, keepdims=True)) @ (z @ value)
+    return x + np.tanh(normalise(x) @ first) @ second
+
+
+LADDER = (1e-2, 1e-4, 1e-6)
+CASES = (
+    Case("centring", centring, 8, 2),
+    Case("shift", shift, 8, 2),
+    Case("prefix mean", prefix_mean, 8, 2),
+    Case("max - x", below_maximum, 8, 2),
+    Case("sort", ordered, 8, 2),
+    Case("tanh MLP + mean", mlp, 8, 4),
+    Case("x1 x2 + x3", product, 8, 3, (*LADDER, 1e-10)),
+    Case("soft attention", soft_attention, 8, 1, (*LADDER, 1e-10)),
+    Case("dot attention", dot_attention, 8, 4),
+    Case("normalise", normalise, 8, 4, LADDER),
+    Case("pre-LN block", transformer_block, 5, 8, (1e-2, 1e-4)),
+    Case("centring", centring, 64, 8),
+    Case("prefix mean", prefix_mean, 64, 8),
+    Case("max - x", below_maximum, 64, 8),
+    Case("sort", ordered, 64, 8),
+    Case("soft attention", soft_attention, 64, 8, LADDER),
+    Case("dot attention", dot_attention, 64, 8),
+    Case("normalise", normalise, 64, 8, LADDER),
+    Case("pre-LN block", transformer_block, 64, 8, (1e-4,)),
+)
+QUICK_CASES = (CASES[0], CASES[6])
+GALLERY = (
+    "centring", "soft_attention", "distance_to_maximum", "smooth_rank", "smooth_bump",
+    "sort", "reverse", "first_token", "prefix_mean", "shift",
+)  # fmt: skip
+
+
+def run(*, quick: bool = False, progress: Progress = no_progress) -> dict[str, Any]:
+    """Compile, verify and measure every case, and the targets of the gallery."""
+    cases = [(case, tol) for case in (QUICK_CASES if quick else CASES) for tol in case.tols]
+    rows: list[dict[str, Any]] = []
+    for done, (case, tol) in enumerate(cases):
+        progress(f"compile: {case.name}", done, len(cases))
+        rows.append(row_of(case.target, tol))
+    for done, name in enumerate(() if quick else GALLERY):
+        progress(f"compile: {name}", done, len(GALLERY))
+        rows.append(row_of(getattr(gallery, name)(4, 2), 1e-6))
+    return {"theme": "compile", "environment": environment(), "rows": rows}
+
+
+def row_of(target: Target, tol: float) -> dict[str, Any]:
+    """One function at one tolerance."""
+    n, d = target.seq_len, target.d_model
+    row: dict[str, Any] = {"case": target.name, "n": n, "d": d, "tol": tol}
+    started = time.perf_counter()
+    f = target.expression
+    if f is None:
+        return row | {"outcome": f"not traced: {target.untraceable}"}
+    row |= {"lines": len(f.nodes), "trace_s": time.perf_counter() - started}
+    started = time.perf_counter()
+    try:
+        built = construct(target, tol=tol, method="compile")
+    except EveryformerError as error:
+        return row | {"outcome": f"refused: {error}"}
+    row["construct_s"] = time.perf_counter() - started
+    spec, cost, said = built.network.architecture, built.cost, built.certificate
+    row |= {"blocks": cost.blocks, "width": spec.width, "prefix": spec.num_prefix}
+    row |= {"parameters": cost.parameters, "outcome": said.verdict.name}
+    for name, bound in (("proved", said.bound), ("proved_float64", said.float64_bound)):
+        row[name] = None if bound is None else float(bound.value)
+    with tempfile.TemporaryDirectory() as folder:
+        built.save(folder)
+        started = time.perf_counter()
+        row["verified"] = verify(folder).verdict.name
+        row["verify_s"] = time.perf_counter() - started
+    points = POINTS if n <= 8 else LARGE_POINTS
+    row |= {"points": points, "measured": largest_gap(f, built.network, target, points)}
+    return row
+
+
+def largest_gap(f: Expression, network: Function, target: Target, points: int) -> float:
+    """The largest |f - g| of a float64 run of g, at random points of four kinds."""
+    most, chunk = 0.0, max(1, CHUNK // len(f.nodes))
+    low, high = np.asarray(target.domain.lows), np.asarray(target.domain.highs)
+    for x in random_points(points, target.seq_len, target.d_model, chunk):
+        inside = np.clip(low + (high - low) * x, low, high)
+        gap = np.abs(extended(f, inside) - network(inside))
+        most = max(most, float(gap.max()))
+    return most
+
+
+def random_points(count: int, n: int, d: int, chunk: int) -> Iterator[np.ndarray]:
+    """Points of the unit cube: uniform, corners, near 0, tokens close to each other."""
+    rng = np.random.default_rng(0)
+    for start in range(0, count, chunk):
+        x = rng.random((min(chunk, count - start), n, d))
+        kind = rng.integers(0, 4, len(x))
+        x[kind == 1] = np.round(x[kind == 1])
+        x[kind == 2] **= 8
+        close = x[kind == 3]
+        x[kind == 3] = np.clip(close[:, :1] + 0.01 * (close - 0.5), 0.0, 1.0)
+        yield x
+
+
+def extended(f: Expression, x: np.ndarray) -> np.ndarray:
+    """f in numpy's longest numbers, constants included."""
+    with np.errstate(all="ignore"):
+        rows = f.run(_Extended(), lambda j, i: x[..., j, i].astype(np.longdouble))
+    batch = x.shape[:-2]
+    return np.stack(
+        [np.stack([np.broadcast_to(v, batch) for v in row], axis=-1) for row in rows],
+        axis=-2,
+    )
+
+
+class _Extended:
+    """The operations of expressions in extended precision."""
+
+    neg, abs, sqrt = staticmethod(np.negative), staticmethod(np.abs), staticmethod(np.sqrt)
+    sin, cos, exp = staticmethod(np.sin), staticmethod(np.cos), staticmethod(np.exp)
+    log, tanh = staticmethod(np.log), staticmethod(np.tanh)
+    add, sub = staticmethod(np.add), staticmethod(np.subtract)
+    mul, div = staticmethod(np.multiply), staticmethod(np.divide)
+    min, max = staticmethod(np.minimum), staticmethod(np.maximum)
+
+    @staticmethod
+    def constant(value: Any) -> np.longdouble:
+        return np.longdouble(value.numerator) / np.longdouble(value.denominator)
+
+    @staticmethod
+    def xlogx(a: Any) -> Any:
+        return np.where(a == 0, 0, a * np.log(a))
+
+    @staticmethod
+    def where(c: Any, a: Any, b: Any) -> Any:
+        return np.where(c > 0, a, b)
+
+    @staticmethod
+    def pow(base: Any, exponent: int) -> Any:
+        return np.power(base, np.longdouble(exponent))
+
+
+def table(report: dict[str, Any]) -> Table:
+    """The report for the terminal."""
+    shown = Table(title="Compiled programs, in the supremum; measured <= proved (float64)")
+    shown.add_column("f")
+    for name in (
+        "n, d", "tol", "lines", "blocks", "width", "prefix", "parameters", "proved",
+        "float64", "measured", "build s", "verify s",
+    ):  # fmt: skip
+        shown.add_column(name, justify="right")
+    for row in report["rows"]:
+        sizes = f"{row['n']}, {row['d']}"
+        if "proved" not in row:
+            shown.add_row(row["case"], sizes, f"{row['tol']:g}", row["outcome"][:60])
+            continue
+        shown.add_row(
+            row["case"],
+            sizes,
+            f"{row['tol']:g}",
+            *(
+                f"{row[key]:,}"
+                for key in ("lines", "blocks", "width", "prefix", "parameters")
+            ),
+            *(f"{row[key]:.2g}" for key in ("proved", "proved_float64", "measured")),
+            f"{row['trace_s'] + row['construct_s']:.1f}",
+            f"{row['verify_s']:.1f}",
+        )
+    return shown
