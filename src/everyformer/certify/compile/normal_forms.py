@@ -88,13 +88,21 @@ class Algebra(Extremes):
         return self.atom_term("xlogx", (a,))
 
     def sqrt(self, a: Term) -> Term:
-        """The root of a; a number if a is the square of one."""
-        number = self.rational(a)
-        if number is not None and number >= 0:
-            p, q = math.isqrt(number.numerator), math.isqrt(number.denominator)
-            if Fraction(p * p, q * q) == number:
-                return self.constant(Fraction(p, q))
-        return super().sqrt(a)
+        """The root of a = c p, c > 0 rational: sqrt(c) sqrt(p), p with coprime integers.
+
+        Both sides are defined where p >= 0. The squares of small primes in c, and c itself
+        if it is a square, become a number.
+        """
+        if a is self.zero:
+            return a
+        number, p = self.primitive(a)
+        if number < 0:
+            number, p = -number, self.neg(p)
+        whole, rest = _square_part(number)
+        root = super().sqrt(p)
+        if rest != 1:
+            root = self.mul(super().sqrt(self.constant(rest)), root)
+        return self.scaled(root, whole)
 
     def power(self, a: Term, s: Fraction) -> Term:
         """a^s for integers s; sqrt(a)^(2 s) if 2 s is an integer.
@@ -126,3 +134,25 @@ class Algebra(Extremes):
         one = Fraction(1)
         pairs = zip(weights, values, strict=True)
         return self.affine([(one, self.mul(w, v)) for w, v in pairs], Fraction(0))
+
+
+def _square_part(value: Fraction) -> tuple[Fraction, Fraction]:
+    """The parts q, r of q^2 r = value > 0; r is an integer, and 1 if value is a square.
+
+    Example:
+        >>> _square_part(Fraction(8, 9)), _square_part(Fraction(1, 2))
+        ((Fraction(2, 3), Fraction(2, 1)), (Fraction(1, 2), Fraction(2, 1)))
+    """
+    parts: list[tuple[int, int]] = []
+    for number in (value.numerator, value.denominator):
+        root = math.isqrt(number)
+        if root * root == number:
+            parts.append((root, 1))
+            continue
+        outside, inside = 1, number
+        for prime in (2, 3, 5, 7):
+            while inside % (prime * prime) == 0:
+                outside, inside = outside * prime, inside // (prime * prime)
+        parts.append((outside, inside))
+    (top, over), (bottom, under) = parts
+    return Fraction(top, bottom * under), Fraction(over * under)
