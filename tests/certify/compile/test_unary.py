@@ -22,6 +22,7 @@ from tests.certify.compile.heads import (
     value_of,
 )
 
+from everyformer.certify.compile import unary_cells, unary_series, unary_sizes
 from everyformer.certify.compile.unary import Phi, bound_head
 from everyformer.certify.undecided import Undecided
 from everyformer.errors import InputError
@@ -122,6 +123,35 @@ def test_small_errors(name: str) -> None:
     assert largest <= bound.error <= max(1.2 * largest, 1e-19)
     assert bound.error < 2e-10
     assert all(holds_at(bound, case, t) == [] for t in points[::10])
+
+
+ROUGH = {
+    "order 1": {"ORDER": 1, "REACH": 0.3},
+    "order 3": {"ORDER": 3, "REACH": 1.0, "NEAR": 0.5},
+    "wide cells": {"ORDER": 7, "REACH": 4.0, "NEAR": 0.9},
+    "three points": {"GRID": 1, "REACH": 1.0},
+    "many unheard": {"_UNHEARD": Fraction(1, 50), "_UNHEARD_SCORE": -2, "REACH": 0.2},
+    "whispers": {"_FAINTEST": -3, "REACH": 0.3},
+    "one piece": {"PARTS": 1, "REACH": 1.0},
+}
+
+
+@pytest.mark.parametrize("name", ROUGH)
+def test_bounds_are_true_however_rough(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left out of a series, a grid or a sum is in its error."""
+    monkeypatch.setattr(unary_cells, "TIGHT", math.inf)
+    for setting, value in ROUGH[name].items():
+        for module in (unary_cells, unary_series, unary_sizes):
+            if hasattr(module, setting):
+                monkeypatch.setattr(module, setting, value)
+    heads = [CASES[key] for key in ("t^2 1e-6", "sin 1e-6", "t^-1/2 1e-6")]
+    # Against 0 the series of the head itself must bend as the head does.
+    zero = reference("pow", "1", (0, 0))
+    heads += [dataclasses.replace(case, reference=zero) for case in heads]
+    for case in heads:
+        bound = bound_head.__wrapped__(case.phi, case.reference, case.low, case.high)
+        for t, values in in_float64(case, 1000).values():
+            assert holds_at(bound, case, Fraction(float(t[values.argmax()]))) == []
 
 
 def second_opinion(case: Case, cells: int) -> float:

@@ -114,7 +114,8 @@ def bound_cell(
     found = _head_series(tokens, u, exact(middle), exact(radius))
     if found is not None:
         N, D, size = found
-        by_series, value = _bound_quotient(_less_product(N, around, D), D)
+        with np.errstate(all="ignore"):
+            by_series, value = _bound_quotient(_less_product(N, around, D), D)
         upper = by_series if by_series < upper else upper
     return upper, value, size
 
@@ -195,13 +196,10 @@ def _head_series(
 
 
 @cache
-def _grid() -> np.ndarray:
-    """s_i^j, rounded once."""
-    points = np.arange(-GRID, GRID + 1).astype(object)
-    powers = [
-        [float(Fraction(int(i) ** j, GRID**j)) for j in range(ORDER + 2)] for i in points
-    ]
-    return np.array(powers)
+def _grid(points: int, degree: int) -> np.ndarray:
+    """(i / points)^j for |i| <= points, j <= degree, rounded once."""
+    numbers = [Fraction(i, points) for i in range(-points, points + 1)]
+    return np.array([[float(s**j) for j in range(degree + 1)] for s in numbers])
 
 
 def _bound_quotient(F: list[Any], D: list[Any]) -> tuple[float, float]:
@@ -239,7 +237,7 @@ def _on_grid(series: list[Any]) -> tuple[np.ndarray, float, float]:
     degree = np.arange(len(kept))
     error = float(radius.sum() + rest + size.sum() * 2.0**-46) + 2.0**-1000
     bend = float((size * (degree * (degree - 1))).sum()) / (8.0 * GRID * GRID)
-    values = _grid()[:, : len(kept)] @ middle
+    values = _grid(GRID, ORDER + 1)[:, : len(kept)] @ middle
     return values, error * (1.0 + 2.0**-40), bend * (1.0 + 2.0**-40)
 
 
