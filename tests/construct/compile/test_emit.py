@@ -272,3 +272,53 @@ def test_sizes_are_at_most_those_of_the_design(
 ) -> None:
     cost = count(emit(make(8, 2, box(2)), 1e-6).network)
     assert (cost.blocks, cost.parameters <= parameters) == (blocks, True), cost
+
+
+def product(n: int, d: int, b: Box) -> ir.Program:
+    xs = inputs(d)
+    first = ir.Form.of(ir.Product(xs[0], xs[1])) + xs[-1]
+    return ir.Program(n, b, (first, *xs[1:]))
+
+
+def soft_attention(n: int, d: int, b: Box) -> ir.Program:
+    """softmax_k(-|x_j - x_k|^2) x_k."""
+    xs = inputs(d)
+    square = ir.Function("pow", F(2))
+    norm = ir.Form({})
+    for x in xs:
+        norm = norm + ir.Form.of(ir.Unary(x, square))
+    queries = (*(2 * x for x in xs), ir.Form.constant(-1))
+    keys = (*xs, norm)
+    return ir.Program(n, b, tuple(ir.Form.of(ir.Attend(queries, keys, x)) for x in xs))
+
+
+def normalise(n: int, d: int, b: Box) -> ir.Program:
+    xs = inputs(d)
+    mean = ir.Form({})
+    for x in xs:
+        mean = mean + x * F(1, d)
+    group = ir.Normalised(tuple(x - mean for x in xs), F(1, 128))
+    return ir.Program(n, b, tuple(ir.Form.of(ir.Normalise(group, i)) for i in range(d)))
+
+
+def tanh_mlp(n: int, d: int, b: Box) -> ir.Program:
+    xs = inputs(d)
+    total = ir.Form({})
+    for k in range(8):
+        form = ir.Form.constant(F(k - 4, 4))
+        for i, x in enumerate(xs):
+            form = form + x * F((k * i) % 5 - 2, 4)
+        total = total + ir.Form.of(ir.Unary(form, ir.Function("tanh"))) * F(k - 3, 8)
+    return ir.Program(
+        n, b, tuple(total * (i + 1) + ir.Form.of(ir.Mean(x)) for i, x in enumerate(xs))
+    )
+
+
+SMOOTH = [product, soft_attention, normalise, tanh_mlp]
+
+
+@pytest.mark.parametrize("make", SMOOTH)
+@pytest.mark.parametrize(("n", "d"), [(1, 2), (5, 3), (8, 8)])
+@pytest.mark.parametrize("accuracy", [1e-4, 1e-9])
+def test_smooth_programs(make: Maker, n: int, d: int, accuracy: float) -> None:
+    check(make(n, d, box(d)), accuracy, within=8 * accuracy)

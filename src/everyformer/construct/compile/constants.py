@@ -169,10 +169,14 @@ class Constants:
                 return gate
         return self._new_gate()
 
-    def _new_gate(self) -> Gate:
-        name = f"gate{len(self.gates) + 1}"
+    def later(self, name: str) -> Cell:
+        """A constant that gets its numbers later."""
         cell = Cell(len(self.cells), name, data=tuple([ZERO] * self.n))
         self.cells.append(cell)
+        return cell
+
+    def _new_gate(self) -> Gate:
+        cell = self.later(f"gate{len(self.gates) + 1}")
         self.gates.append(Gate(cell, [None] * self.n))
         return self.gates[-1]
 

@@ -110,6 +110,10 @@ class Ranges:
         """The range of a step that was added."""
         return self._known[step]
 
+    def know(self, step: ir.Step, known: Range) -> None:
+        """Take the range of a step as given."""
+        self._known[step] = known
+
     def add(self, step: ir.Step) -> Range:
         """Find the range of a step from those of what it reads."""
         self._known[step] = self._range(step)

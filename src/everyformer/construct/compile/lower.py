@@ -6,6 +6,7 @@ itself, a scaling with one factor. A product is two squares, read as (p - m)/4.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -22,7 +23,7 @@ from everyformer.construct.compile.gadgets import (
     Units,
     Work,
 )
-from everyformer.construct.compile.intervals import Range, Ranges
+from everyformer.construct.compile.intervals import Range, Ranges, function_range
 from everyformer.construct.compile.macros import NormaliseMacro, ProductMacro
 from everyformer.construct.compile.moves import (
     Scores,
@@ -32,8 +33,16 @@ from everyformer.construct.compile.moves import (
     mixture,
     row_total,
 )
+from everyformer.construct.compile.unary import UnaryHeads, is_gauss
 
+SQUARE = ir.Function("pow", Fraction(2))
+ROOT = ir.Function("pow", Fraction(-1, 2))
 Summand = ir.Scale | ir.Relu | ir.Absolute
+
+
+@dataclass(frozen=True, eq=False)
+class _Known(ir.Step):
+    """A step whose reading and range are given."""
 
 
 class Lowering:
@@ -58,11 +67,15 @@ class Lowering:
         )
         self.ranges = Ranges(program.box, program.seq_len, accuracy)
         self.works: list[Work] = []
+        gauss = [s for s in steps if isinstance(s, ir.Product | ir.Normalise)]
+        smooth = [s for s in steps if isinstance(s, ir.Unary) and is_gauss(s.function)]
+        self.unary = UnaryHeads(self.constants, shares_gauss=bool(gauss or smooth))
         self.macros: list[ProductMacro | NormaliseMacro] = []
         self.cell_ranges: dict[Cell, Range] = {}
         self._readings: dict[ir.Step, Reading] = {}
         self._forms: dict[ir.Form, Reading] = {}
         self._quiet: dict[ir.Form, Reading] = {}
+        self._groups: dict[ir.Normalised, list[Reading]] = {}
         self._fused = _fused(steps, program.outputs)
         alone = {s for group in self._fused.values() for s in group}
         for step in steps:
@@ -74,6 +87,7 @@ class Lowering:
                     self.cell_ranges[reading.plain] = self.ranges.step(step)
         self.outputs = [self.constants.bare(self.read(form)) for form in program.outputs]
         self.constants.close_gates()
+        self.unary.finish()
 
     def read(self, form: ir.Form) -> Reading:
         """What a form reads."""
@@ -111,6 +125,12 @@ class Lowering:
                 keys = [self.read(k) for k in step.keys]
                 scores = attend_scores(constants, queries, keys)
                 return self._move({"step": "attend"}, scores, step.value)
+            case ir.Unary():
+                return self._unary(step)
+            case ir.Product(first=a, second=b):
+                return self._product(a, b, self.accuracy)
+            case ir.Normalise(group=group, index=i):
+                return self._normalised(group)[i]
             case ir.Maximum(first=a, second=b):
                 return self._compare("max", a, b)
             case ir.Minimum(first=a, second=b):
@@ -151,6 +171,76 @@ class Lowering:
         target = self.constants.work(str(claim["step"]), garbage)
         self.works.append(Head(claim, *scores, [Average(bare, scale, target)]))
         return Reading.of(target)
+
+    def _unary(self, step: ir.Unary) -> Reading:
+        value, power = self.read(step.value), step.function.power
+        if power == 0:
+            return Reading({}, ONE)
+        if power == 1:
+            return value
+        known = self.ranges.of(step.value)
+        return Reading.of(self._function(step.function, value, known, self.accuracy))
+
+    def _function(
+        self, function: ir.Function, value: Reading, known: Range, accuracy: Fraction
+    ) -> Cell:
+        head = self.unary.head(function, value, known, accuracy)
+        self.works.append(head)
+        return head.targets[0]
+
+    def _square(self, value: Reading, known: Range, accuracy: Fraction) -> Cell:
+        cell = self._function(SQUARE, value, known, accuracy)
+        self.cell_ranges[cell] = function_range(SQUARE, known, accuracy)
+        return cell
+
+    def _product(self, a: ir.Form, b: ir.Form, accuracy: Fraction) -> Reading:
+        """a b = ((l a + b/l)^2 - (l a - b/l)^2)/4, l a power of two that balances sizes."""
+        one, two = self.read(a), self.read(b)
+        for constant, other in ((one, two), (two, one)):
+            if not constant.terms:
+                return other * constant.offset
+        if one.signature == two.signature:
+            return Reading.of(self._square(one, self.ranges.of(a), accuracy))
+        balance = _balance(self.ranges.of(a).size, self.ranges.of(b).size)
+        squares: list[Cell] = []
+        for share in (1 / balance, -1 / balance):
+            value = one * balance + two * share
+            known = self.ranges.of(a * balance + b * share)
+            squares.append(self._square(value, known, 2 * accuracy))
+        plus, minus = squares
+        self.macros.append(ProductMacro(plus, minus, balance))
+        return Reading.of(plus, Fraction(1, 4)) - Reading.of(minus, Fraction(1, 4))
+
+    def _normalised(self, group: ir.Normalised) -> list[Reading]:
+        """c_i (delta + mean of c^2)^(-1/2): squares, one root, products; three blocks."""
+        if group not in self._groups:
+            self._groups[group] = self._normalise(group)
+        return self._groups[group]
+
+    def _normalise(self, group: ir.Normalised) -> list[Reading]:
+        d, delta = len(group.parts), group.delta
+        fine = self.accuracy * delta
+        squares = [
+            self._square(self.read(part), self.ranges.of(part), fine)
+            for part in group.parts
+        ]
+        mean, known = Reading({}, delta), Range(delta, delta)
+        for cell in squares:
+            mean = mean + Reading.of(cell, Fraction(1, d))
+            known = known + self.cell_ranges[cell] * Fraction(1, d)
+        size = max(self.ranges.of(part).size for part in group.parts)
+        small = self.accuracy / max(size, ONE)
+        root = self._function(ROOT, mean, known, small)
+        self.cell_ranges[root] = function_range(ROOT, known, small)
+        step = _Known()
+        self.ranges.know(step, self.cell_ranges[root])
+        self._readings[step] = Reading.of(root)
+        first = len(self.macros)
+        factor = ir.Form.of(step)
+        found = [self._product(part, factor, self.accuracy) for part in group.parts]
+        products = [m for m in self.macros[first:] if isinstance(m, ProductMacro)]
+        self.macros.append(NormaliseMacro(squares, root, products, delta))
+        return found
 
     def _mix(self, step: ir.Mix) -> Reading:
         total = Reading({})
@@ -223,6 +313,15 @@ class Lowering:
         target = self.constants.work("exchange", here.garbage)  # both are closed there
         self.works.append(Units("exchange", target, (), (here, there), gates))
         return Reading.of(target)
+
+
+def _balance(a: Fraction, b: Fraction) -> Fraction:
+    """2^round(log2(b/a)/2)."""
+    if not a or not b:
+        return ONE
+    ratio = b / a
+    exponent = ratio.numerator.bit_length() - ratio.denominator.bit_length()
+    return Fraction(2) ** round(exponent / 2)
 
 
 def _needs_null(step: ir.Mix) -> bool:
