@@ -76,14 +76,7 @@ class Extremes(Quotients):
         self.spend(len(leaves))
         if len(leaves) == 1:
             return leaves[0]
-        shift = self.zero
-        if sum(map(len, leaves)) <= MAX_SHIFTED:
-            shift = self.common(leaves)
-            if shift is not self.zero:
-                leaves = [self.sub(t, shift) for t in leaves]
-        scale = self._scale(leaves)
-        if scale != 1:
-            leaves = [self.scaled(t, 1 / scale) for t in leaves]
+        shift, scale, leaves = self.without_common(leaves)
         if kind == "min" and len(leaves) == 2:
             a, b = leaves
             if self.rational(a) is not None or self.rational(b) is not None:
@@ -92,6 +85,18 @@ class Extremes(Quotients):
         leaves.sort(key=lambda t: t.serial)
         atom = self.atom_term(kind, tuple(leaves))
         return self.affine([(scale, atom), (Fraction(1), shift)], Fraction(0))
+
+    def without_common(self, leaves: list[Term]) -> tuple[Term, Fraction, list[Term]]:
+        """The parts h, s and t_k of terms h + s t_k, s > 0; h = 0 for long lists."""
+        shift = self.zero
+        if sum(map(len, leaves)) <= MAX_SHIFTED:
+            shift = self.common(leaves)
+            if shift is not self.zero:
+                leaves = [self.sub(t, shift) for t in leaves]
+        scale = self._scale(leaves)
+        if scale != 1:
+            leaves = [self.scaled(t, 1 / scale) for t in leaves]
+        return shift, scale, leaves
 
     def _leaves(self, kind: str, t: Term) -> Sequence[Term]:
         """The set of which t is the maximum: r + s e, for r + s max{e}, s > 0.
@@ -140,7 +145,7 @@ class Extremes(Quotients):
             for t in leaves
             for c in t.numerators.values()
         )
-        return Fraction(math.gcd(*numbers), denominator)
+        return Fraction(math.gcd(*numbers) or denominator, denominator)
 
     def rational(self, t: Term) -> Fraction | None:
         """The number, if t is one."""

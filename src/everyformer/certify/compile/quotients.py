@@ -160,7 +160,7 @@ class Quotients(Polynomials):
         """A monomial to the power of any integer, opened where rules apply."""
         factors, exponent = monomial
         if any(abs(e * k) > MAX_EXPONENT for _, e in factors):
-            self.refuse_size("an exponent of more than 20 bits")
+            self.refuse_size(f"an exponent beyond {MAX_EXPONENT}")
         factors = tuple((atom, e * k) for atom, e in factors) if k else ()
         if exponent is not None:
             exponent = self.scaled(exponent, Fraction(k)) if k else None
@@ -197,8 +197,8 @@ class Quotients(Polynomials):
 
         m has every atom's least exponent, where atoms that a monomial lacks have 0, and
         R4's exp(g); D has coprime integers, the first one positive. Divisors inside of a
-        that are short are multiplied out: the least exponent of inv(E) is its negative power.
-        a = s m D wherever a is defined: negative exponents are a's own.
+        that are short are multiplied out: the least exponent of inv(E) is its negative
+        power. a = s m D wherever a is defined: negative exponents are a's own.
         """
         scalar, rest = self.primitive(a)
         factors: Factors = ()

@@ -6,7 +6,8 @@
 
 Terms, monomials and atoms are hash-consed. A term is found by its coefficients, a monomial
 by its factors and exponent, an atom by its name and the terms in it: what is written
-equally is the same object. A term that nobody holds is forgotten; atoms and monomials are kept.
+equally is the same object. A term that nobody holds is forgotten, atoms and monomials are
+kept.
 
 Every rule keeps this invariant: *the term is defined wherever the expression it was made
 from is defined, and has the same value there.* So two expressions with the same term are
@@ -27,7 +28,7 @@ LIMIT = 60_000_000
 MAX_BITS = 1 << 15
 """Bits of a coefficient, or of a common denominator."""
 
-MAX_EXPONENT = 1 << 20
+MAX_EXPONENT = 4096
 """Size of the exponent of an atom."""
 
 MAX_EXPANDED = 200
@@ -325,5 +326,5 @@ def merged(a: Factors, b: Factors) -> Factors:
     for atom, k in b:
         total[atom] = total.get(atom, 0) + k
         if abs(total[atom]) > MAX_EXPONENT:
-            Polynomials.refuse_size("an exponent of more than 20 bits")
+            Polynomials.refuse_size(f"an exponent beyond {MAX_EXPONENT}")
     return tuple(sorted((atom, k) for atom, k in total.items() if k))
