@@ -401,3 +401,15 @@ def test_deep_nests_end_without_recursion(op: str) -> None:
     algebra = Algebra()
     rows = tower(*lines).run(algebra, algebra.entry)
     assert algebra.pow(rows[0][0], 2) is algebra.mul(*rows[0], *rows[0])
+
+
+def test_a_divisor_that_is_0_everywhere_does_not_crash() -> None:
+    algebra = Algebra()
+    ((x, y),) = entries(algebra, 1, 2)
+    divisor = algebra.affine([(ONE, x), (ONE, y)], ONE)
+    nothing = algebra.sub(algebra.mul(divisor, algebra.inverse(divisor)), algebra.one)
+    assert algebra.div(x, nothing) is not algebra.div(y, nothing)
+    assert algebra.log(nothing) is not algebra.log(algebra.zero)
+    for zero in (algebra.zero, algebra.sub(x, x)):
+        assert algebra.div(x, zero) is not algebra.div(y, zero)
+        assert algebra.power(zero, Fraction(-1, 2)) is not zero

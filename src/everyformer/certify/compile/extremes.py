@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from everyformer.certify.compile.quotients import Quotients
-from everyformer.certify.compile.terms import Term
+from everyformer.certify.compile.terms import Term, common_denominator
 
 MAX_SHIFTED = 512
 """What all elements have in common is taken out of sets of at most so many monomials."""
@@ -139,7 +139,7 @@ class Extremes(Quotients):
     @staticmethod
     def _scale(leaves: list[Term]) -> Fraction:
         """The largest s > 0 such that all coefficients are integer multiples of s."""
-        denominator = math.lcm(*(t.denominator for t in leaves))
+        denominator = common_denominator(t.denominator for t in leaves)
         numbers = (
             c * (denominator // t.denominator)
             for t in leaves
