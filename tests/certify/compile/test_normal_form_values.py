@@ -3,6 +3,7 @@
 from fractions import Fraction
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +11,8 @@ from everyformer.certify.compile.normal_forms import Algebra
 from everyformer.certify.compile.terms import Term
 from everyformer.numerics.balls import BallArithmetic
 from everyformer.numerics.expression import Expression, Node
+
+pytestmark = pytest.mark.unhooked  # a check of types for each call takes minutes
 
 D = 3
 BALLS = BallArithmetic(200)
