@@ -14,11 +14,11 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from everyformer.certify.compile.extremes import Extremes
+from everyformer.certify.compile.sorting import Sorting
 from everyformer.certify.compile.terms import LIMIT, Term
 
 
-class Algebra(Extremes):
+class Algebra(Sorting):
     """The terms of one proof. Equal functions, as far as the rules see, are one object.
 
     Args:
@@ -40,15 +40,8 @@ class Algebra(Extremes):
         super().__init__(limit)
         self._weights: dict[tuple[int, ...], list[Term]] = {}
 
-    def entry(self, token: int, coordinate: int) -> Term:
-        """x[token][coordinate]."""
-        return self.atom_term("x", (), token, coordinate)
-
     def log(self, a: Term) -> Term:
-        """The logarithm. With R4's g it is g + log(a / exp(g)).
-
-        Both logarithms are defined where a > 0.
-        """
+        """The logarithm, of exp(g) b with R4's g: g + log b. b > 0 where a > 0."""
         if a is self.zero:
             return self.atom_term("log", (a,))
         _, (_, g), _ = self.content(a)
