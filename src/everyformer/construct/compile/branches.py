@@ -107,6 +107,8 @@ def _continuous(lift: "Lift", line: int) -> int:
     table = lift.table
     c, a, b = parts_of(table, line)
     terms, offset = table.opened([(c, ONE)], ())
+    if not terms:
+        return a if offset > 0 else b
     difference, rest = table.opened([(a, ONE), (b, -ONE)], ())
     factor = _multiple(difference, rest, terms, offset)
     zero = table.constant(ZERO)
