@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 
 from everyformer.certify.undecided import Undecided
 
-LIMIT = 60_000_000
+LIMIT = 120_000_000
 """Coefficients that one proof may write. Long numbers count more than once."""
 
 KEPT = 8
