@@ -445,7 +445,7 @@ def test_random_exact_programs(data: st.DataObject, n: int, d: int) -> None:
     check_form(made, x)
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=8, deadline=None, derandomize=True)
 @given(st.data(), st.integers(1, 4), st.integers(1, 3))
 def test_random_smooth_programs(data: st.DataObject, n: int, d: int) -> None:
     program = Drawn(data, n, d, EXACT_KINDS + SMOOTH_KINDS).program
