@@ -10,11 +10,13 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from types import FunctionType
 from typing import Annotated, Any, ForwardRef, Literal, TypeVar, get_args, get_origin
 
 import jaxtyping
+import pytest
 
 wrapped_for_shapes: Callable[..., Any] = jaxtyping.jaxtyped
 
@@ -66,3 +68,18 @@ def jaxtyped(checked: Any = None, *, typechecker: Callable[..., Any]) -> Any:
 
 
 jaxtyping.jaxtyped = jaxtyped
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests of the second call say so where `make test` looks for them."""
+    for mark in ("compile", "unhooked"):
+        if item.get_closest_marker(mark) and not _names_a_mark(item.path):
+            msg = (
+                f"{item.path} has tests marked {mark!r} without writing pytest.mark.{mark}"
+            )
+            raise pytest.UsageError(f"{msg}: `make test` would not find them.")
+
+
+@cache
+def _names_a_mark(path: Path) -> bool:
+    return re.search(r"mark\.(compile|unhooked)", path.read_text()) is not None
