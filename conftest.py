@@ -17,8 +17,12 @@ from typing import Annotated, Any, ForwardRef, Literal, TypeVar, get_args, get_o
 
 import jaxtyping
 import pytest
+from beartype import BeartypeConf
 
 wrapped_for_shapes: Callable[..., Any] = jaxtyping.jaxtyped
+
+AS_JAXTYPING = BeartypeConf(violation_type=jaxtyping.TypeCheckError)
+"""A wrong type is a TypeError, as it is for Python; beartype's own errors are not."""
 
 
 def names_an_array(annotation: Any, names: Mapping[str, object]) -> bool:
@@ -63,7 +67,7 @@ def jaxtyped(checked: Any = None, *, typechecker: Callable[..., Any]) -> Any:
             checked.__init__ = jaxtyped(init, typechecker=typechecker)
         return checked
     if isinstance(checked, FunctionType) and not has_shapes(checked):
-        return typechecker(checked)
+        return typechecker(checked, conf=AS_JAXTYPING)
     return wrapped_for_shapes(checked, typechecker=typechecker)
 
 
