@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from everyformer.construct.registry import METHODS
+from everyformer.cli.defaults import METHODS
 
 TargetArgument = Annotated[
     str,
