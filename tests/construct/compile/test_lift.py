@@ -308,34 +308,34 @@ def test_a_wrong_lift_is_seen() -> None:
     assert error(right, target) <= 1e-12 < error(wrong, target)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda x: np.where(x > 0.5, x, 0),
-        lambda x: np.where(x > 0.5, 1.0, 0.0) + x,
-        lambda x: x * (x > x.mean(-2, keepdims=True)),
-        lambda x: np.sign(x - 0.5),
-        lambda x: np.where((x > 0.25) & (x < 0.75), 1.0, 0.0),
-    ],
-)
+JUMPS: list[Function] = [
+    lambda x: np.where(x > 0.5, x, 0),
+    lambda x: np.where(x > 0.5, 1.0, 0.0) + x,
+    lambda x: x * (x > x.mean(-2, keepdims=True)),
+    lambda x: np.sign(x - 0.5),
+    lambda x: np.where((x > 0.25) & (x < 0.75), 1.0, 0.0),
+]
+
+
+@pytest.mark.parametrize("function", JUMPS)
 def test_a_function_that_jumps_is_refused(function: Function) -> None:
     with pytest.raises(TargetError, match="not continuous there, and no network is near"):
         lift(recorded(function, 3, 2))
 
 
-@pytest.mark.parametrize(
-    ("function", "text"),
-    [
-        (lambda x: 1 / x, r"divides by line 0, which may be 0 on the domain \(\[0, 1\]\)"),
-        (lambda x: 1 / (x - 0.5), r"divides by line \d+, which may be 0"),
-        (lambda x: np.log(x), r"takes the logarithm of line \d+, which may be 0 or less"),
-        (
-            lambda x: 1 / np.sqrt(x),
-            r"divides by the root of line 0, which may be 0 or less",
-        ),
-        (lambda x: x / np.sqrt(x.mean(-2, keepdims=True)), "divides by the root of line"),
-    ],
-)
+UNDEFINED: list[tuple[Function, str]] = [
+    (lambda x: 1 / x, r"divides by line 0, which may be 0 on the domain \(\[0, 1\]\)"),
+    (lambda x: 1 / (x - 0.5), r"divides by line \d+, which may be 0"),
+    (lambda x: np.log(x), r"takes the logarithm of line \d+, which may be 0 or less"),
+    (
+        lambda x: 1 / np.sqrt(x),
+        r"divides by the root of line 0, which may be 0 or less",
+    ),
+    (lambda x: x / np.sqrt(x.mean(-2, keepdims=True)), "divides by the root of line"),
+]
+
+
+@pytest.mark.parametrize(("function", "text"), UNDEFINED)
 def test_a_function_that_may_be_undefined_is_refused(function: Function, text: str) -> None:
     with pytest.raises(TargetError, match=text):
         lift(recorded(function, 3, 2))
