@@ -15,7 +15,6 @@ from everyformer.certify.work import MAX_WORK
 from everyformer.checks.report import DEFAULT_TRIALS
 from everyformer.cli import defaults
 from everyformer.cli.commands import COMMANDS, load
-from everyformer.construct.registry import DEFAULT, METHODS
 from everyformer.files.network_file import MAX_MEMORY
 from everyformer.model.executor import NAMES
 from everyformer.patterns.assumption_1 import TIME_LIMIT
@@ -108,8 +107,6 @@ def test_the_table_of_commands_is_what_they_say(name: str) -> None:
 
 
 def test_the_options_say_what_the_library_assumes() -> None:
-    assert tuple(METHODS) == defaults.METHODS
-    assert defaults.METHOD == DEFAULT
     assert tuple(THEMES) == defaults.THEMES
     assert NAMES == defaults.EXECUTORS
     assert defaults.TRIALS == DEFAULT_TRIALS

@@ -12,10 +12,24 @@ from types import FrameType
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from everyformer.cli.commands import COMMANDS, load
 from everyformer.errors import EveryformerError
+
+
+class _Command(TyperCommand):
+    """A command; the methods that its help names are looked up when it is asked for."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        for parameter in self.params:
+            told: str = getattr(parameter, "help", None) or ""
+            if isinstance(parameter, TyperOption) and "{methods}" in told:
+                from everyformer.construct.registry import DEFAULT, METHODS
+
+                parameter.help = told.format(methods=", ".join(METHODS), default=DEFAULT)
+        super().format_help(ctx, formatter)
 
 
 class _Commands(TyperGroup):
@@ -161,7 +175,7 @@ def _command(name: str) -> Any:
         add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
     )
     example = f"Example: {COMMANDS[name].example}"
-    alone.command(name, epilog=example)(_reporting(load(name)))
+    alone.command(name, cls=_Command, epilog=example)(_reporting(load(name)))
     return typer.main.get_command(alone)
 
 

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from everyformer.cli import options
-from everyformer.cli.defaults import METHOD
 
 
 def construct(
@@ -42,7 +41,7 @@ def construct(
         ),
     ] = None,
     p: options.ExponentOption = None,
-    method: options.MethodOption = METHOD,
+    method: options.MethodOption = None,
     settings: options.WithOption = None,
     trace: options.TraceOption = True,
     seq_len: options.SeqLenOption = None,
@@ -95,10 +94,11 @@ def construct(
     )
     from everyformer.construct.method import plan_table
     from everyformer.construct.pipeline import construct as build
+    from everyformer.construct.registry import DEFAULT
 
     check_new_folder(out, OWN_FILES, overwrite=overwrite)
     loaded = load_target(target, seq_len, d_model, trace=trace)
-    chosen = read_method(method, settings or (), loaded.seq_len)
+    chosen = read_method(method or DEFAULT, settings or (), loaded.seq_len)
     with (
         redirect_stdout(sys.stderr),  # results alone go to stdout
         progress_bar() as progress,

@@ -4,9 +4,6 @@ The library says the same elsewhere, and a test compares: help texts and usage e
 not load what a command runs.
 """
 
-METHODS = ("selective-shift", "urpe", "sparse", "averaging", "partition", "auto")
-METHOD = "selective-shift"
-
 EXECUTORS = ("auto", "reference", "literal", "prefix", "folded", "exact")
 
 THEMES = (

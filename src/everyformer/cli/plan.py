@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from everyformer.cli import options
-from everyformer.cli.defaults import METHOD
 from everyformer.errors import EveryformerError
 
 FIRST = (
@@ -49,7 +48,7 @@ def plan(
             show_default=False,
         ),
     ] = None,
-    method: options.MethodOption = METHOD,
+    method: options.MethodOption = None,
     settings: options.WithOption = None,
     trace: options.TraceOption = True,
     p: options.ExponentOption = None,
@@ -70,9 +69,10 @@ def plan(
         from everyformer.cli.loading import load_target
         from everyformer.cli.progress import progress_bar
         from everyformer.construct.pipeline import compare as compare_methods
+        from everyformer.construct.registry import DEFAULT
 
         loaded = load_target(target, seq_len, d_model, trace=trace)
-        also = also_compared(method, settings or (), loaded)
+        also = also_compared(method or DEFAULT, settings or (), loaded)
         with progress_bar() as progress:
             found = compare_methods(
                 loaded,
@@ -95,9 +95,10 @@ def plan(
     from everyformer.construct.method import check_feasible, plan_table
     from everyformer.construct.pipeline import plan as make_plan
     from everyformer.construct.problem import DEFAULT_MAX_MEMORY
+    from everyformer.construct.registry import DEFAULT
 
     loaded = load_target(target, seq_len, d_model, trace=trace)
-    chosen = read_method(method, settings or (), loaded.seq_len)
+    chosen = read_method(method or DEFAULT, settings or (), loaded.seq_len)
     planned = make_plan(loaded, grid, tol=tol, p=p, method=chosen)
     refusal = None
     try:
