@@ -4,6 +4,7 @@ from everyformer.bench import (
     attention,
     building,
     certificates,
+    compiling,
     constructions,
     execution,
     hostile,
@@ -26,6 +27,7 @@ THEMES = {
     "hostile": hostile,
     "work": work,
     "tightness": tightness,
+    "compile": compiling,
 }
 
 PICTURES = {

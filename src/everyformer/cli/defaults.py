@@ -18,6 +18,7 @@ THEMES = (
     "hostile",
     "work",
     "tightness",
+    "compile",
 )
 
 TRIALS = 4

@@ -146,7 +146,7 @@ def _enclosed(
     if not np.isfinite(below).all() or not np.isfinite(slack).all():
         raise block.undecided("scores are too large to be followed")
     audible = below + 2.0 * slack > -float(SILENT)
-    heard = audible[:, :P].any(axis=0)
+    heard = np.asarray(audible[:, :P].any(axis=0))
     spread = np.where(audible, np.abs(below) + slack, 0.0).max()
     doubt = np.where(audible, slack, 0.0).max()
     lost = Fraction(0)
@@ -300,9 +300,10 @@ def _scores(block: BlockWeights, head: int, state: State) -> Scores:
         else:
             live += q.size * k.size
     slack = gamma(2 * block.components + 6) * largest
-    loudest = Fraction(float(before_scores.max(initial=0.0))) + noise + slack
-    if P and not loudest + SILENT <= -largest:
-        raise block.undecided("prefix tokens are heard")
+    if P:
+        loudest = Fraction(float(before_scores.max())) + noise + slack
+        if not loudest + SILENT <= -largest:
+            raise block.undecided("prefix tokens are heard")
     moved = rounded = Fraction(0)
     for q, k in zip(asked, told, strict=True):
         moved += q.size * k.e + k.size * q.e

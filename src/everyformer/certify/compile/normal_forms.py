@@ -81,7 +81,7 @@ class Algebra(Sorting):
         return self.atom_term("xlogx", (a,))
 
     def sqrt(self, a: Term) -> Term:
-        """The root of a. If a = c p with c > 0 rational, it is sqrt(c) times sqrt(p).
+        """The root; rational factors stand outside of it.
 
         Both sides are defined where p >= 0. The squares of small primes in c, and c itself
         if it is a square, become a number.

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import ClassVar
 
 from everyformer.certify.bound import Bound
 from everyformer.certify.compile.prove import estimate
@@ -48,15 +49,13 @@ class CompilePlan(Plan):
     scale: Fraction
     objection: str | None = None
 
+    room: ClassVar[Fraction] = Fraction(1)
+    whole: ClassVar[bool] = True
+
     @property
     def label(self) -> str:
         """The construction in few words."""
         return "compiled program"
-
-    @property
-    def cells(self) -> None:
-        """f is looked at on the whole box at once."""
-        return
 
     @cached_property
     def _count(self) -> Count:
