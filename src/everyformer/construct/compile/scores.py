@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import product
 from typing import TYPE_CHECKING
 
 from everyformer.construct.compile.builder import Builder
@@ -50,9 +51,9 @@ class Scores:
 
 def bilinear(lift: "Lift", pairs: Pairs) -> Scores | None:
     """Queries and keys of these scores, or None if there are none."""
-    for depth in range(3):
+    for whole, depth in product((False, True), range(3)):
         polynomials = [
-            [None if s is None else _polynomial(lift.table, s, depth) for s in row]
+            [None if s is None else _polynomial(lift.table, s, depth, whole) for s in row]
             for row in pairs
         ]
         found = _Split(lift, polynomials).scores()
@@ -61,21 +62,22 @@ def bilinear(lift: "Lift", pairs: Pairs) -> Scores | None:
     return None
 
 
-def _polynomial(table: Table, line: int, depth: int) -> Polynomial:
+def _polynomial(table: Table, line: int, depth: int, whole: bool) -> Polynomial:
     """A score over lines.
 
     Multiplied out are squares of sums that nothing else reads, from depth 1 on all squares,
-    from depth 2 on all products.
+    from depth 2 on all products. If it is opened as a whole, so are sums that are read
+    elsewhere too, as scores are whose maximum is subtracted.
     """
-    terms, offset = table.opened([(line, ONE)])
+    terms, offset = table.opened([(line, ONE)], () if whole else None)
     found: Polynomial = {(): offset} if offset else {}
     for atom, coefficient in terms.items():
         factor, factors = ONE, {atom: ONE}
         if table.nodes[atom].op in {"mul", "pow"}:
             factor, factors = table.monomial(atom)
         lines = [k for k, p in factors.items() if p.denominator == 1 for _ in range(int(p))]
-        whole = all(p.denominator == 1 and p > 0 for p in factors.values())
-        if not whole or len(lines) != 2:
+        plain = all(p.denominator == 1 and p > 0 for p in factors.values())
+        if not plain or len(lines) != 2:
             factor, lines = ONE, [atom]
         elif depth == 2 or (
             lines[0] == lines[1] and (depth == 1 or table.uses[lines[0]] == 1)

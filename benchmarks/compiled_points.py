@@ -1,0 +1,119 @@
+"""Compiled networks at many points on a GPU: measured errors beside proved bounds.
+
+    python benchmarks/compiled_points.py FOLDER .. --points 100000 --out results.json
+
+Each folder was written by `everyformer construct --method compile -o FOLDER`. The network
+runs as a PyTorch module in float64. f runs in float64 too, line by line, so a gap may hold
+about 1e-15 of f's own rounding; points whose gap comes within a hundredth of the bound are
+evaluated again in extended precision.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import everyformer as ef
+from everyformer.bench.compiling import extended, random_points
+from everyformer.bench.results import environment
+from everyformer.certify.certificate import read_certificate
+from everyformer.cli import tables
+
+CHUNK = 5000
+
+
+class OnTensors:
+    """The operations of expressions on tensors."""
+
+    neg, abs, sqrt = (
+        staticmethod(torch.neg),
+        staticmethod(torch.abs),
+        staticmethod(torch.sqrt),
+    )
+    sin, cos, exp = (
+        staticmethod(torch.sin),
+        staticmethod(torch.cos),
+        staticmethod(torch.exp),
+    )
+    log, tanh = staticmethod(torch.log), staticmethod(torch.tanh)
+    add, sub = staticmethod(torch.add), staticmethod(torch.sub)
+    mul, div = staticmethod(torch.mul), staticmethod(torch.div)
+    min, max = staticmethod(torch.minimum), staticmethod(torch.maximum)
+
+    def __init__(self, device: str) -> None:
+        """Where constants live."""
+        self.device = device
+
+    def constant(self, value: Any) -> torch.Tensor:
+        """A number."""
+        return torch.tensor(float(value), dtype=torch.float64, device=self.device)
+
+    @staticmethod
+    def pow(base: torch.Tensor, exponent: int) -> torch.Tensor:
+        """An integer power."""
+        return base**exponent
+
+    @staticmethod
+    def where(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        """A choice."""
+        return torch.where(c > 0, a, b)
+
+
+def measure(folder: Path, points: int, device: str) -> dict[str, Any]:
+    """The largest gap of one network."""
+    said = read_certificate(folder)
+    f, bound = said.statement.expression, said.float64_bound
+    if f is None or bound is None:
+        raise SystemExit(f"{folder} does not hold a compiled network with its proof.")
+    network = ef.load(folder / "network.safetensors")
+    module = network.to_torch().to(device)
+    n, d = said.seq_len, said.d_model
+    low, high = np.asarray(said.box.lows), np.asarray(said.box.highs)
+    most, worst, started = 0.0, None, time.perf_counter()
+    for unit in random_points(points, n, d, CHUNK):
+        x = np.clip(low + (high - low) * unit, low, high)
+        on = torch.from_numpy(x).to(device)
+        rows = f.run(OnTensors(device), lambda j, i, on=on: on[:, j, i])
+        with torch.no_grad():
+            run = module(on)
+        for j, row in enumerate(rows):
+            wanted = torch.stack([torch.broadcast_to(v, (len(x),)) for v in row], dim=-1)
+            gap = (run[:, j] - wanted).abs().amax(dim=-1)
+            k = int(gap.argmax())
+            if float(gap[k]) > most:
+                most, worst = float(gap[k]), (x[k], run[k].cpu().numpy())
+    again = 0.0
+    if worst is not None:
+        again = float(np.abs(extended(f, worst[0][None]) - worst[1]).max())
+    return {
+        "folder": folder.name, "n": n, "d": d, "lines": len(f.nodes), "points": points,
+        "proved_float64": float(bound.value), "measured": most, "worst_again": again,
+        "holds": again <= float(bound.value), "seconds": time.perf_counter() - started,
+    }  # fmt: skip
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("--points", type=int, default=100_000)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    for folder in given.folders:
+        rows.append(measure(folder, given.points, given.device))
+        tables.show(json.dumps(rows[-1]))
+        if given.out is not None:
+            report = {"theme": "compile", "environment": environment(), "rows": rows}
+            given.out.write_text(json.dumps(report, indent=1) + "\n")
+    if not all(row["holds"] for row in rows):
+        raise SystemExit("A measured error exceeds its bound.")
+
+
+if __name__ == "__main__":
+    main()

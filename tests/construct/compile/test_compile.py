@@ -1,0 +1,224 @@
+"""Numpy programs from end to end: built, proved, saved, verified, run everywhere."""
+
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import everyformer as ef
+from everyformer.bench.compiling import (
+    dot_attention,
+    extended,
+    mlp,
+    normalise,
+    ordered,
+    product,
+    random_points,
+    soft_attention,
+    transformer_block,
+)
+from everyformer.errors import (
+    DomainError,
+    ExpressionError,
+    GridError,
+    TargetError,
+    ToleranceError,
+)
+from everyformer.targets import gallery
+
+Function = Callable[[np.ndarray], np.ndarray]
+
+GALLERY = (
+    "centring", "soft_attention", "distance_to_maximum", "smooth_rank", "smooth_bump",
+    "sort", "reverse", "first_token", "prefix_mean", "shift",
+)  # fmt: skip
+
+
+def stable_softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def causal(x: np.ndarray) -> np.ndarray:
+    n = x.shape[-2]
+    w = np.exp(x @ np.swapaxes(x, -1, -2)) * np.tril(np.ones((n, n)))
+    return (w / w.sum(axis=-1, keepdims=True)) @ x
+
+
+def leaky(x: np.ndarray) -> np.ndarray:
+    return np.where(x > 0.5, x - 0.5, 0.125 * (x - 0.5))
+
+
+def gated(x: np.ndarray) -> np.ndarray:
+    return x / (1 + np.exp(-4 * x)) + x.mean(axis=-2, keepdims=True) ** 2
+
+
+def looped(x: np.ndarray) -> np.ndarray:
+    y = np.zeros_like(x)
+    for j in range(x.shape[-2]):
+        y[..., j, :] = x[..., : j + 1, :].sum(axis=-2) / (j + 1)
+    return y
+
+
+def named(x: np.ndarray) -> np.ndarray:
+    return np.einsum("...nd,de->...ne", x, np.array([[0.1, -0.7], [1 / 3, 0.2]]))
+
+
+CASES: list[tuple[Function, int, int, float]] = [
+    (dot_attention, 4, 4, 1e-9),
+    (soft_attention, 3, 2, 1e-6),
+    (soft_attention, 3, 2, 1e-10),
+    (normalise, 3, 4, 1e-6),
+    (product, 3, 3, 1e-8),
+    (mlp, 3, 2, 1e-9),
+    (ordered, 5, 1, 1e-9),
+    (stable_softmax, 2, 3, 1e-5),
+    (causal, 4, 2, 1e-8),
+    (leaky, 3, 2, 1e-9),
+    (gated, 3, 2, 1e-6),
+    (looped, 4, 2, 1e-9),
+    (named, 3, 2, 1e-9),
+    (transformer_block, 3, 4, 1e-2),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0].__name__}-{case[3]:g}")
+def test_programs_are_proved_and_hold(case: tuple[Function, int, int, float]) -> None:
+    function, n, d, tol = case
+    target = ef.Target(function, n, d)
+    built = ef.construct(target, tol=tol, method="compile")
+    said = built.certificate
+    assert said.verdict is ef.Verdict.PROVED
+    assert said.p is None
+    assert said.float64_bound is not None
+    assert target.expression is not None
+    for x in random_points(400, n, d, 400):
+        gap = np.abs(
+            built.network(x, executor="reference") - extended(target.expression, x)
+        )
+        assert float(gap.max()) <= float(said.float64_bound.value)
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_the_gallery_is_compiled(name: str) -> None:
+    target = getattr(gallery, name)(3, 2)
+    built = ef.construct(target, tol=1e-6, method="compile")
+    assert built.certificate.verdict is ef.Verdict.PROVED
+
+
+def test_finite_p_follows_from_the_supremum() -> None:
+    target = ef.Target(soft_attention, 3, 1, domain=[(-1, 1)])
+    built = ef.construct(target, tol=1e-4, p=2, method="compile")
+    sup = ef.construct(target, tol=1e-4, p=math.inf, method="compile")
+    assert built.certificate.verdict is ef.Verdict.PROVED
+    assert built.certificate.p == 2
+    assert built.certificate.bound is not None
+    assert sup.certificate.bound is not None
+    # (n d vol)^(1/p) = (3 * 8)^(1/2), for the network of this tolerance.
+    again = built.certify(eps=Fraction(1, 10**4)).bound
+    assert again == built.certificate.bound
+    assert built.certificate.bound.value > sup.certificate.bound.value / 10**4
+
+
+@pytest.fixture(scope="module")
+def attention(tmp_path_factory: pytest.TempPathFactory) -> tuple[ef.Built, Path]:
+    built = ef.construct(ef.Target(soft_attention, 3, 2), tol=1e-6, method="compile")
+    place = tmp_path_factory.mktemp("attention")
+    built.save(place)
+    return built, place
+
+
+def test_executors_agree_within_the_bound(attention: tuple[ef.Built, Path]) -> None:
+    built, place = attention
+    torch = pytest.importorskip("torch")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    x = np.random.default_rng(1).random((50, 3, 2))
+    network = built.network
+    runs = {name: network(x, executor=name) for name in ("reference", "literal")}
+    with torch.no_grad():
+        runs["torch"] = network.to_torch()(torch.from_numpy(x)).numpy()
+    network.to_onnx(place / "network.onnx")
+    session = onnxruntime.InferenceSession(place / "network.onnx")
+    (runs["onnx"],) = session.run(None, {session.get_inputs()[0].name: x})
+    assert built.certificate.float64_bound is not None
+    bound = float(built.certificate.float64_bound.value)
+    wanted = built.target(x)
+    for name, run in runs.items():
+        assert np.abs(run - wanted).max() <= bound + 1e-15, name
+        assert np.abs(run - runs["reference"]).max() <= 1e-9, name
+
+
+def test_prefix_tokens_that_hear_nothing_run_once() -> None:
+    built = ef.construct(ef.Target(mlp, 3, 2), tol=1e-9, method="compile")
+    x = np.random.default_rng(1).random((50, 3, 2))
+    assert built.certificate.float64_bound is not None
+    bound = float(built.certificate.float64_bound.value)
+    for name in ("prefix", "literal"):
+        assert np.abs(built.network(x, executor=name) - mlp(x)).max() <= bound + 1e-15
+
+
+def test_another_process_verifies_the_files(attention: tuple[ef.Built, Path]) -> None:
+    _, place = attention
+    code = (
+        "import sys, everyformer as ef\n"
+        "found = ef.verify(sys.argv[1])\n"
+        "loaded = ef.load(sys.argv[1] + '/network.safetensors')\n"
+        "sys.stdout.write(f'{found.verdict.name} {len(loaded.program.listing)}')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(place)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.startswith("PROVED "), done.stderr
+    assert int(done.stdout.split()[1]) > 5
+
+
+def test_the_domain_is_part_of_the_network(attention: tuple[ef.Built, Path]) -> None:
+    _, place = attention
+    loaded = ef.load(place / "network.safetensors")
+    with pytest.raises(DomainError, match="proved on its domain alone"):
+        loaded(np.full((1, 3, 2), 1.5))
+
+
+def test_it_is_the_cheapest_where_it_is() -> None:
+    target = gallery.soft_attention(2, 1)
+    chosen = ef.construct(target, tol=0.01, method="auto")
+    assert chosen.plan.label == "compiled program"
+    assert chosen.cost.parameters < 100
+
+
+def jump(x: np.ndarray) -> np.ndarray:
+    return np.where(x > 0.5, 1.0, 0.0)
+
+
+REFUSALS: list[tuple[Function, dict[str, object], type[Exception], str]] = [
+    (lambda x: 1 / x, {"tol": 1e-3}, TargetError, "may be 0 on the domain"),
+    (lambda x: np.log(x), {"tol": 1e-3}, TargetError, "logarithm"),
+    (lambda x: np.sqrt(x - x**2), {"tol": 1e-3}, TargetError, "root"),
+    (jump, {"tol": 1e-3}, TargetError, "not continuous"),
+    (soft_attention, {"grid": 4}, GridError, r"has no grid\. Give tol\."),
+    (soft_attention, {"tol": 1e-300}, ToleranceError, "at best"),
+    (soft_attention, {"tol": -1}, ToleranceError, "positive"),
+]
+
+
+@pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case[3][:12])
+def test_what_cannot_be_compiled_is_refused(
+    case: tuple[Function, dict[str, object], type[Exception], str],
+) -> None:
+    function, arguments, kind, text = case
+    with pytest.raises(kind, match=text):
+        ef.construct(ef.Target(function, 3, 2), method="compile", **arguments)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_declared_function_has_no_program() -> None:
+    target = ef.Target(lambda x: np.interp(x, [0, 1], [0, 1]), 2, 1, lipschitz=1)
+    with pytest.raises(ExpressionError, match=r"needs .* as a program"):
+        ef.construct(target, tol=1e-3, method="compile")
