@@ -17,6 +17,7 @@ from everyformer.construct.compile.allocate import (
     block_sizes,
 )
 from everyformer.construct.compile.gadgets import Cell, Head, Reading, Units
+from everyformer.construct.compile.knots import LARGEST_MEAN
 from everyformer.construct.compile.listing import Line, listing
 from everyformer.construct.compile.lower import Lowering
 from everyformer.construct.compile.program import Program
@@ -60,18 +61,21 @@ class _Writer:
             self.coefficients.setdefault(name, []).append([*at, str(value)])
 
 
-def emit(program: Program, accuracy: Fraction | float) -> Compiled:
+def emit(
+    program: Program, accuracy: Fraction | float, steady: float = LARGEST_MEAN
+) -> Compiled:
     """The network of a program.
 
     Args:
         program: The steps.
         accuracy: The wanted error of each gadget that is not exact.
+        steady: Most that its knots may magnify what float64 rounds.
 
     Raises:
         ToleranceError: If a function is asked for outside its domain, or cannot be
             approximated so well in float64.
     """
-    lowering = Lowering(program, Fraction(accuracy))
+    lowering = Lowering(program, Fraction(accuracy), steady)
     outputs = lowering.outputs
     plan = schedule(lowering.works, outputs, lowering.constants)
     lowering.constants.close_gates()

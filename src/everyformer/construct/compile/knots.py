@@ -40,7 +40,7 @@ SAMPLES = 257
 
 MOST_KNOTS = 96
 LARGEST_MEAN = 2.0**12
-"""Most that rounding of the weights may be magnified, where there are many knots."""
+"""Most that rounding of the weights may be magnified, unless steadier knots are wanted."""
 
 LARGEST_VALUE = 2.0**22
 """Largest value of a prefix token, over the largest value of the function."""
@@ -117,20 +117,20 @@ def exp_knots(c: int) -> Knots:
 
 
 @lru_cache(maxsize=256)
-def gauss_knots(columns: tuple[Column, ...]) -> Knots:
+def gauss_knots(columns: tuple[Column, ...], steady: float = LARGEST_MEAN) -> Knots:
     """One grid for several functions on [-1, 1]."""
-    return _search(columns, _gauss_grids, _chebyshev)
+    return _search(columns, _gauss_grids, _chebyshev, steady)
 
 
 @lru_cache(maxsize=256)
-def gamma_knots(columns: tuple[Column, ...]) -> Knots:
+def gamma_knots(columns: tuple[Column, ...], steady: float = LARGEST_MEAN) -> Knots:
     """One grid for several functions on intervals of positive numbers."""
     low, high = min(c.low for c in columns), max(c.high for c in columns)
 
     def grids(P: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         return _gamma_grids(P, low, high)
 
-    return _search(columns, grids, _geometric)
+    return _search(columns, grids, _geometric, steady)
 
 
 Grid = tuple[np.ndarray, np.ndarray]
@@ -139,7 +139,7 @@ Grid = tuple[np.ndarray, np.ndarray]
 def _gauss_grids(P: int) -> Iterator[Grid]:
     x = np.arange(P) - (P - 1) / 2
     few = P <= 10
-    kappas = (0.1, 0.2, 0.5, 1.0) if few else (0.1, 0.15, 0.2, 0.3)
+    kappas = (0.1, 0.2, 0.5, 1.0) if few else (0.1, 0.15, 0.2, 0.3, 0.5)
     exponents = np.arange(-10.0, 3.0, 1.0) if few else np.arange(-2.0, 4.0, 0.5)
     for kappa in kappas:
         for delta in 2.0**exponents:
@@ -171,13 +171,12 @@ def _weights(grid: Grid, t: np.ndarray) -> np.ndarray:
     return weights / weights.sum(axis=1, keepdims=True)
 
 
+Nodes = Callable[[float, float, int], np.ndarray]
 Fit = tuple[float, np.ndarray]
 """What the values of a column miss, over what is wanted; the values."""
 
 
-def _fit(
-    column: Column, grid: Grid, nodes: Callable[[float, float, int], np.ndarray]
-) -> Fit:
+def _fit(column: Column, grid: Grid, nodes: Nodes, steady: float) -> Fit:
     """Least squares at Chebyshev nodes; error and rounding are sampled in between."""
     P = len(grid[0])
     t = nodes(column.low, column.high, 3 * P + 20)
@@ -196,8 +195,9 @@ def _fit(
     accuracy = max(column.accuracy, 3e-14 * scale)
     error = float(np.abs(phi - wanted).max())
     badness = max(error / (0.9 * accuracy), rounding / max(0.2 * accuracy, 1e-12 * scale))
-    steady = P <= 4 or mean.max() <= LARGEST_MEAN * scale
-    if not steady or np.abs(v).max() > LARGEST_VALUE * scale:
+    free = P <= 4 and steady >= LARGEST_MEAN
+    large = not free and mean.max() > steady * scale
+    if large or np.abs(v).max() > LARGEST_VALUE * scale:
         badness = np.inf
     return badness, v
 
@@ -205,7 +205,8 @@ def _fit(
 def _search(
     columns: tuple[Column, ...],
     grids: Callable[[int], Iterator[Grid]],
-    nodes: Callable[[float, float, int], np.ndarray],
+    nodes: Nodes,
+    steady: float,
 ) -> Knots:
     """The fewest knots that serve all columns, and the best such grid."""
 
@@ -213,7 +214,7 @@ def _search(
         found: tuple[float, Grid, list[Fit]] | None = None
         for grid in grids(P):
             limit = np.inf if found is None else found[0]
-            fits = _fits(columns, grid, nodes, limit)
+            fits = _fits(columns, grid, nodes, limit, steady)
             if fits and (found is None or max(badness for badness, _ in fits) < found[0]):
                 found = max(badness for badness, _ in fits), grid, fits
         return found or (np.inf, (np.zeros(P), np.zeros(P)), [])
@@ -250,13 +251,14 @@ def _search(
 def _fits(
     columns: Sequence[Column],
     grid: Grid,
-    nodes: Callable[[float, float, int], np.ndarray],
+    nodes: Nodes,
     limit: float,
+    steady: float,
 ) -> list[Fit]:
     """The fits of all columns; none if one of them is not better than the limit."""
     fits: list[Fit] = []
     for column in columns:
-        fit = _fit(column, grid, nodes)
+        fit = _fit(column, grid, nodes, steady)
         if not fit[0] < limit:
             return []
         fits.append(fit)

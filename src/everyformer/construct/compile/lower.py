@@ -56,7 +56,7 @@ class Lowering:
         cell_ranges: Where the numbers in cells lie, as far as the steps say it.
     """
 
-    def __init__(self, program: ir.Program, accuracy: Fraction) -> None:
+    def __init__(self, program: ir.Program, accuracy: Fraction, steady: float) -> None:
         """Lower all steps."""
         steps = program.steps()
         self.program, self.accuracy = program, accuracy
@@ -69,7 +69,9 @@ class Lowering:
         self.works: list[Work] = []
         gauss = [s for s in steps if isinstance(s, ir.Product | ir.Normalise)]
         smooth = [s for s in steps if isinstance(s, ir.Unary) and is_gauss(s.function)]
-        self.unary = UnaryHeads(self.constants, shares_gauss=bool(gauss or smooth))
+        self.unary = UnaryHeads(
+            self.constants, shares_gauss=bool(gauss or smooth), steady=steady
+        )
         self.macros: list[ProductMacro | NormaliseMacro] = []
         self.cell_ranges: dict[Cell, Range] = {}
         self._readings: dict[ir.Step, Reading] = {}

@@ -11,6 +11,7 @@ from everyformer.certify.compile.prove import estimate
 from everyformer.certify.undecided import Undecided
 from everyformer.construct.certificates import as_stored
 from everyformer.construct.compile.emit import Compiled, emit
+from everyformer.construct.compile.knots import LARGEST_MEAN
 from everyformer.construct.compile.program import Program
 from everyformer.construct.method import Count, Plan
 from everyformer.construct.problem import Problem
@@ -25,6 +26,11 @@ from everyformer.targets.target import Target
 
 FINEST = Fraction(1, 10**14)
 """No gadget is asked for more than this."""
+
+STEADIEST = 1.0
+"""Knots whose values are no larger than the function: rounding is not magnified at all."""
+
+ATTEMPTS = 16
 
 
 @dataclass(frozen=True)
@@ -114,11 +120,11 @@ def plans_for(program: Program, problem: Problem) -> Iterator[CompilePlan]:
         volume = target.domain.volume(target.seq_len)
         scale = power_up(entries * volume, 1 / problem.p)
     wanted, best = problem.tol / scale, None
-    accuracy, refused = min(wanted, Fraction(1, 100)), ""
-    for attempt in range(12):
-        problem.progress("compile", attempt, 12)
+    accuracy, steady, refused = min(wanted, Fraction(1, 100)), LARGEST_MEAN, ""
+    for attempt in range(ATTEMPTS):
+        problem.progress("compile", attempt, ATTEMPTS)
         try:
-            plan = plan_at(program, target, accuracy, scale)
+            plan = plan_at(program, target, accuracy, scale, steady)
         except ToleranceError as error:  # a gadget needs more accuracy to be defined
             refused, excess = str(error), Fraction(50)
         else:
@@ -127,8 +133,12 @@ def plans_for(program: Program, problem: Problem) -> Iterator[CompilePlan]:
             if max(plan.errors) <= wanted:
                 yield plan
                 return
-            excess = max(plan.errors) / wanted
-        finer = max(accuracy / (2 * min(excess, 10**6)), FINEST)
+            real, run = plan.errors
+            if real <= wanted / 2 and steady > STEADIEST:
+                steady = STEADIEST  # rounding is what is too large
+                continue
+            excess = (real if steady <= STEADIEST else run) / wanted
+        finer = max(accuracy / (2 * min(max(excess, 1), 10**6)), FINEST)
         if finer >= accuracy or (best is not None and best.errors[0] == 0):
             break
         accuracy = finer
@@ -156,14 +166,18 @@ def named(compiled: Compiled, target: Target) -> Compiled:
 
 
 def plan_at(
-    program: Program, target: Target, accuracy: Fraction, scale: Fraction
+    program: Program,
+    target: Target,
+    accuracy: Fraction,
+    scale: Fraction,
+    steady: float = LARGEST_MEAN,
 ) -> CompilePlan:
     """The plan at one accuracy.
 
     Raises:
         AssertionError: If the verifier cannot read what was emitted.
     """
-    compiled = named(emit(program, accuracy), target)
+    compiled = named(emit(program, accuracy, steady), target)
     try:
         errors = estimate(as_stored(compiled.network), target.domain)
     except (Undecided, OverflowError) as error:

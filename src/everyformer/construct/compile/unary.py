@@ -61,14 +61,15 @@ def is_gauss(function: Function) -> bool:
 class UnaryHeads:
     """The grids and columns of a program."""
 
-    def __init__(self, constants: Constants, *, shares_gauss: bool) -> None:
+    def __init__(self, constants: Constants, *, shares_gauss: bool, steady: float) -> None:
         """No columns yet.
 
         Args:
             constants: The program's cells.
             shares_gauss: Whether exp may use a Gauss grid that is there anyway.
+            steady: Most that knots may magnify rounding.
         """
-        self._constants = constants
+        self._constants, self._steady = constants, steady
         self._shares_gauss = shares_gauss
         self._columns: dict[str, dict[tuple[Any, ...], Column]] = {"gauss": {}, "gamma": {}}
         self._cells: dict[tuple[Any, ...], Cell] = {}
@@ -136,7 +137,7 @@ class UnaryHeads:
             if not columns:
                 continue
             search = gauss_knots if grid == "gauss" else gamma_knots
-            knots = search(tuple(columns.values()))
+            knots = search(tuple(columns.values()), self._steady)
             self._set((grid, "a"), knots.a, ZERO)
             self._set((grid, "b"), knots.b, QUIET)
             for key, values in zip(columns, knots.values, strict=True):
