@@ -35,7 +35,8 @@ def inspect(
     """Show how the tokens of one sequence move through a network.
 
     The id of every token before and after each selective shift that moved one (Lemma 6),
-    the tokens after each stage of the proof, and a picture of the ids.
+    the tokens after each stage of the proof, and a picture of the ids. Of a compiled
+    network its program: what each register holds, step by step.
     """
     from everyformer.cli import pictures, tables
     from everyformer.cli.loading import load_network, read_input
@@ -63,6 +64,9 @@ def inspect(
         names = [stage.name for stage in loaded.stages if stage.name in SHIFTS]
         known = loaded.construction is not None and names
         shifts = loaded.trace_blocks(x, names[0]) if known else ()
+    if loaded.program is not None:
+        tables.show(*loaded.program.listing, tables.stage_states(stages))
+        return
     if not shifts:
         tables.show(tables.stage_states(stages), _why_no_shifts(loaded))
         return

@@ -62,6 +62,12 @@ class Built:
         """What it costs, counted from the weights."""
         return count(self.network)
 
+    @property
+    def program(self) -> str:
+        """What each register of a compiled network holds, step by step; "" of others."""
+        said = self.network.program
+        return "" if said is None else "\n".join(said.listing)
+
     @cached_property
     def certificate(self) -> Certificate:
         """What is proved of d_p(f, g); made when first asked for."""
