@@ -1,11 +1,11 @@
 """How far a compiled network really is from f: every run that the hypotheses allow.
 
 A float64 run may add in any order and use any exp within 4 ulp; `rough_run` takes orders
-and errors at random. `real_run` is the network in real arithmetic, in Arb balls. f is
+and errors at random. `Real` is the network in real arithmetic, in Arb balls. f is
 computed in balls at the worst points, so that a distance is certain to the last digit.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import everyformer as ef
+from everyformer.model.stacks import AttentionStack, FeedForwardStack
 from everyformer.numerics.balls import BallArithmetic
 from everyformer.numerics.expression import Expression
 from everyformer.targets.box import Box
@@ -96,76 +97,79 @@ def rough_run(network: ef.Network, x: np.ndarray, rng: np.random.Generator) -> n
     return _product(state[:, P:], held.W_out, rng)
 
 
-def real_run(network: ef.Network, x: np.ndarray) -> list[list[Any]]:
-    """One sequence in real arithmetic, as balls."""
-    arithmetic = BallArithmetic(PRECISION)
-    held = network.registers
-    assert held is not None
-    with arithmetic.working():
+class Real:
+    """A network in real arithmetic, as balls, one sequence at a time."""
 
-        def ball(value: float) -> Any:
-            return arithmetic.constant(Fraction(value))
+    def __init__(self, network: ef.Network) -> None:
+        assert network.registers is not None
+        self.network, self.held = network, network.registers
+        self.arithmetic = BallArithmetic(PRECISION)
 
-        def product(row: list[Any], W: np.ndarray) -> list[Any]:
-            zero = ball(0.0)
-            return [
-                sum((row[k] * ball(float(line[k])) for k in np.flatnonzero(line)), zero)
-                for line in W
+    def ball(self, value: float) -> Any:
+        return self.arithmetic.constant(Fraction(value))
+
+    def sum(self, balls: Iterable[Any]) -> Any:
+        return sum(balls, self.ball(0.0))
+
+    def plus(self, row: list[Any], more: Iterable[Any]) -> list[Any]:
+        return [a + b for a, b in zip(row, more, strict=True)]
+
+    def product(self, row: list[Any], W: np.ndarray) -> list[Any]:
+        return [
+            self.sum(row[k] * self.ball(float(line[k])) for k in np.flatnonzero(line))
+            for line in W
+        ]
+
+    def __call__(self, x: np.ndarray) -> list[list[Any]]:
+        held = self.held
+        with self.arithmetic.working():
+            tokens = [[self.ball(v) for v in row] for row in x.tolist()]
+            start = [[self.ball(v) for v in row] for row in held.start.tolist()]
+            state = [
+                self.plus(own, self.product(token, held.W_in))
+                for own, token in zip(start, tokens, strict=True)
             ]
-
-        start = np.asarray(held.start)
-        state = [
-            [a + ball(float(b)) for a, b in zip(product([*map(ball, token.tolist())], held.W_in), own, strict=True)]
-            for token, own in zip(x, start, strict=True)
-        ]  # fmt: skip
-        P = 0 if held.prefix is None else len(held.prefix)
-        if held.prefix is not None:
-            state = [[ball(v) for v in row] for row in held.prefix.tolist()] + state
-        for stage in network.stages:
-            own = stage.attention
-            if own is not None:
-                updates = [[ball(0.0)] * len(state[0]) for _ in state]
-                for h in range(own.W_Q.shape[1]):
-                    queries = [
-                        [a - ball(b) for a, b in zip(product(z, own.W_Q[0, h]), own.b_Q[0, h].tolist(), strict=True)]
-                        for z in state
-                    ]  # fmt: skip
-                    keys = [product(z, own.W_K[0, h]) for z in state]
-                    values = [product(z, own.W_V[0, h]) for z in state]
-                    for j, q in enumerate(queries):
-                        scores = [
-                            sum((a * b for a, b in zip(q, k, strict=True)), ball(0.0))
-                            for k in keys
-                        ]
-                        top = max(scores, key=lambda s: float(s.mid()))
-                        weights = [(s - top).exp() for s in scores]
-                        total = sum(weights, ball(0.0))
-                        mixed = [
-                            sum((w * v[c] for w, v in zip(weights, values, strict=True)), ball(0.0)) / total
-                            for c in range(own.W_V.shape[2])
-                        ]  # fmt: skip
-                        added = product(mixed, own.W_O[0, h])
-                        updates[j] = [a + b for a, b in zip(updates[j], added, strict=True)]
+            P = 0 if held.prefix is None else len(held.prefix)
+            if held.prefix is not None:
                 state = [
-                    [a + b for a, b in zip(z, update, strict=True)]
-                    for z, update in zip(state, updates, strict=True)
+                    [self.ball(v) for v in row] for row in held.prefix.tolist()
+                ] + state
+            for stage in self.network.stages:
+                if stage.attention is not None:
+                    state = self.attend(stage.attention, state)
+                if stage.feed_forward is not None:
+                    state = [self.feed(stage.feed_forward, row) for row in state]
+            return [self.product(row, held.W_out) for row in state[P:]]
+
+    def attend(self, own: AttentionStack, state: list[list[Any]]) -> list[list[Any]]:
+        after = [list(row) for row in state]
+        for h in range(own.W_Q.shape[1]):
+            shift = [self.ball(-v) for v in own.b_Q[0, h].tolist()]
+            keys = [self.product(row, own.W_K[0, h]) for row in state]
+            values = [self.product(row, own.W_V[0, h]) for row in state]
+            for j, row in enumerate(state):
+                query = self.plus(self.product(row, own.W_Q[0, h]), shift)
+                scores = [
+                    self.sum(a * b for a, b in zip(query, key, strict=True)) for key in keys
                 ]
-            units = stage.feed_forward
-            if units is not None:
-                zero = ball(0.0)
-                after: list[list[Any]] = []
-                for z in state:
-                    hidden = [
-                        (a + ball(b)).max(zero)
-                        for a, b in zip(product(z, units.W_1[0]), units.b_1[0].tolist(), strict=True)
-                    ]  # fmt: skip
-                    added = product(hidden, units.W_2[0])
-                    b_2 = units.b_2[0].tolist()
-                    after.append(
-                        [a + u + ball(b) for a, u, b in zip(z, added, b_2, strict=True)]
-                    )
-                state = after
-        return [product(z, held.W_out) for z in state[P:]]
+                top = max(scores, key=lambda s: float(s.mid()))
+                weights = [(s - top).exp() for s in scores]
+                total = self.sum(weights)
+                mixed = [
+                    self.sum(w * v[c] for w, v in zip(weights, values, strict=True)) / total
+                    for c in range(own.W_V.shape[2])
+                ]
+                after[j] = self.plus(after[j], self.product(mixed, own.W_O[0, h]))
+        return after
+
+    def feed(self, own: FeedForwardStack, row: list[Any]) -> list[Any]:
+        shift = [self.ball(v) for v in own.b_1[0].tolist()]
+        reads = self.plus(self.product(row, own.W_1[0]), shift)
+        hidden = [one.max(self.ball(0.0)) for one in reads]
+        added = self.plus(
+            self.product(hidden, own.W_2[0]), map(self.ball, own.b_2[0].tolist())
+        )
+        return self.plus(row, added)
 
 
 def exactly(f: Expression, x: np.ndarray) -> list[list[Any]]:
@@ -239,22 +243,22 @@ def measure(
     with np.errstate(all="ignore"):
         x = _points(box, n, POINTS, rng)
         for name, run in runs_of(network, rng):
-            at, far = _ascent(f, run, x, low, high)
+            at = _ascent(f, run, x, low, high)
             distance = gap(f, at, as_balls(run(at[None])[0]))
             if name == "rough":  # another order at the same point
                 distance = max(distance, gap(f, at, as_balls(run(at[None])[0])))
             worst_points.append(at)
             if distance >= best:
                 best, way = distance, name
-        real = 0.0
+        real, exact = 0.0, Real(network)
         for at in [*worst_points, x[0]][:REAL_POINTS]:
-            real = max(real, gap(f, at, real_run(network, at)))
+            real = max(real, gap(f, at, exact(at)))
     return Distances(real, best, way)
 
 
 def _ascent(
     f: Expression, run: Run, x: np.ndarray, low: np.ndarray, high: np.ndarray
-) -> tuple[np.ndarray, float]:
+) -> np.ndarray:
     """The worst of all points, and what single steps from there make of it."""
 
     def distances(points: np.ndarray) -> np.ndarray:
@@ -274,4 +278,4 @@ def _ascent(
         found = distances(moves)
         if found.max() > far:
             at, far = moves[int(found.argmax())], float(found.max())
-    return at, far
+    return at

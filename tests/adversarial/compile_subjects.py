@@ -1,6 +1,7 @@
 """Small compiled networks of every kind of step, as folders to tamper with."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,7 @@ SUBJECTS: dict[str, tuple[Function, int, int, float]] = {
 """The function, n, d, tol. Tolerances are mild, so that prefixes are short."""
 
 
+@cache
 def build(name: str) -> ef.Built:
     function, n, d, tol = SUBJECTS[name]
     return ef.construct(ef.Target(function, n, d), tol=tol, method="compile")

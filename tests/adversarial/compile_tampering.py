@@ -66,9 +66,8 @@ def used_entry(draft: Draft, rng: np.random.Generator) -> None:
     array = draft.arrays[name] = draft.arrays[name].copy()
     at = tuple(rng.permutation(np.argwhere(array))[0])
     value = array[at]
-    array[at] = [
-        value * (1 + scale_of(rng)), np.nextafter(value, 9e9), value / 2, value * 2, -value, 0.0
-    ][int(rng.integers(0, 6))]  # fmt: skip
+    moved = value * (1 + scale_of(rng)), np.nextafter(value, 9e9)
+    array[at] = (*moved, value / 2, value * 2, -value, 0.0)[int(rng.integers(0, 6))]
 
 
 def nudge_and_claim(draft: Draft, rng: np.random.Generator) -> None:
@@ -99,10 +98,9 @@ def false_rational(draft: Draft, rng: np.random.Generator) -> None:
     if texts and rng.random() < 0.7:
         *path, last = texts[int(rng.integers(0, len(texts)))]
         old = Fraction(inside(claims, tuple(path))[last])
-        moved = [
-            old * (1 + Fraction(scale_of(rng))), -old, old + 1, old / 2, Fraction(0), 1 / (old or 1)
-        ][int(rng.integers(0, 6))]  # fmt: skip
-        inside(claims, tuple(path))[last] = str(moved)
+        near = old * (1 + Fraction(scale_of(rng)))
+        others = (near, -old, old + 1, old / 2, Fraction(0), 1 / (old or 1))
+        inside(claims, tuple(path))[last] = str(others[int(rng.integers(0, 6))])
         return
     b = int(rng.integers(0, len(claims["blocks"])))
     key = str(rng.choice([f"{b}.{name}" for name in CLAIMED[:-2]] + list(CLAIMED[-2:])))
@@ -254,7 +252,7 @@ CHANGES: tuple[Change, ...] = (
 
 
 def tamper(source: Path, place: Path, rng: np.random.Generator) -> tuple[str, ...]:
-    """Write a changed copy of a folder; half of the claims are so mild that truth is open."""
+    """Write a changed copy of a folder; half of the claims are so mild that all is open."""
     draft = Draft.read(source)
     if rng.random() < 0.5:
         draft.certificate["claim"]["eps"] = "1000"

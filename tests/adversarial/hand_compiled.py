@@ -121,7 +121,8 @@ class Hand:
             num_heads=max((h for h, _ in sizes), default=1),
             d_head=max((m for _, m in sizes), default=1),
             d_ff=max(hidden, default=1),
-            normaliser="softmax", activation="relu", positional=False, width=w, num_prefix=P,
+            normaliser="softmax", activation="relu", positional=False,
+            width=w, num_prefix=P,
         )  # fmt: skip
         claims = {
             "blocks": [
