@@ -1,63 +1,105 @@
 """Turns a function into Transformer weights; the theory of expressivity, executable."""
 
-from everyformer import patterns, targets
-from everyformer.certify.bound import Bound
-from everyformer.certify.certificate import Certificate
-from everyformer.certify.proof import Computing
-from everyformer.certify.verify import Verification, verify
-from everyformer.checks.contextual_mapping import ContextualMapping, contextual_mapping
-from everyformer.checks.report import Report, check
-from everyformer.construct.comparison import Comparison
-from everyformer.construct.memory import Memory, memorise
-from everyformer.construct.method import Method, Plan
-from everyformer.construct.pipeline import Built, compare, construct, plan
-from everyformer.construct.registry import (
-    Averaging,
-    Cheapest,
-    Compile,
-    Partition,
-    SelectiveShifts,
-    SparseShifts,
-    UrpeShifts,
-)
-from everyformer.model.architecture import ArchitectureSpec
-from everyformer.model.attention_spec import AttentionSpec
-from everyformer.model.network import Network, load
-from everyformer.targets.target import Target
-from everyformer.verdict import Verdict
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "ArchitectureSpec",
-    "AttentionSpec",
-    "Averaging",
-    "Bound",
-    "Built",
-    "Certificate",
-    "Cheapest",
-    "Comparison",
-    "Compile",
-    "Computing",
-    "ContextualMapping",
-    "Memory",
-    "Method",
-    "Network",
-    "Partition",
-    "Plan",
-    "Report",
-    "SelectiveShifts",
-    "SparseShifts",
-    "Target",
-    "UrpeShifts",
-    "Verdict",
-    "Verification",
-    "check",
-    "compare",
-    "construct",
-    "contextual_mapping",
-    "load",
-    "memorise",
-    "patterns",
-    "plan",
-    "targets",
-    "verify",
-]
+if TYPE_CHECKING:
+    from everyformer import patterns as patterns
+    from everyformer import targets as targets
+    from everyformer.certify.bound import Bound as Bound
+    from everyformer.certify.certificate import Certificate as Certificate
+    from everyformer.certify.proof import Computing as Computing
+    from everyformer.certify.verify import Verification as Verification
+    from everyformer.certify.verify import verify as verify
+    from everyformer.checks.contextual_mapping import ContextualMapping as ContextualMapping
+    from everyformer.checks.contextual_mapping import (
+        contextual_mapping as contextual_mapping,
+    )
+    from everyformer.checks.report import Report as Report
+    from everyformer.checks.report import check as check
+    from everyformer.construct.comparison import Comparison as Comparison
+    from everyformer.construct.memory import Memory as Memory
+    from everyformer.construct.memory import memorise as memorise
+    from everyformer.construct.method import Method as Method
+    from everyformer.construct.method import Plan as Plan
+    from everyformer.construct.pipeline import Built as Built
+    from everyformer.construct.pipeline import compare as compare
+    from everyformer.construct.pipeline import construct as construct
+    from everyformer.construct.pipeline import plan as plan
+    from everyformer.construct.registry import Averaging as Averaging
+    from everyformer.construct.registry import Cheapest as Cheapest
+    from everyformer.construct.registry import Compile as Compile
+    from everyformer.construct.registry import Partition as Partition
+    from everyformer.construct.registry import SelectiveShifts as SelectiveShifts
+    from everyformer.construct.registry import SparseShifts as SparseShifts
+    from everyformer.construct.registry import UrpeShifts as UrpeShifts
+    from everyformer.model.architecture import ArchitectureSpec as ArchitectureSpec
+    from everyformer.model.attention_spec import AttentionSpec as AttentionSpec
+    from everyformer.model.network import Network as Network
+    from everyformer.model.network import load as load
+    from everyformer.targets.target import Target as Target
+    from everyformer.verdict import Verdict as Verdict
+
+_PLACES = {
+    "ArchitectureSpec": "model.architecture",
+    "AttentionSpec": "model.attention_spec",
+    "Averaging": "construct.registry",
+    "Bound": "certify.bound",
+    "Built": "construct.pipeline",
+    "Certificate": "certify.certificate",
+    "Cheapest": "construct.registry",
+    "Comparison": "construct.comparison",
+    "Compile": "construct.registry",
+    "Computing": "certify.proof",
+    "ContextualMapping": "checks.contextual_mapping",
+    "Memory": "construct.memory",
+    "Method": "construct.method",
+    "Network": "model.network",
+    "Partition": "construct.registry",
+    "Plan": "construct.method",
+    "Report": "checks.report",
+    "SelectiveShifts": "construct.registry",
+    "SparseShifts": "construct.registry",
+    "Target": "targets.target",
+    "UrpeShifts": "construct.registry",
+    "Verdict": "verdict",
+    "Verification": "certify.verify",
+    "check": "checks.report",
+    "compare": "construct.pipeline",
+    "construct": "construct.pipeline",
+    "contextual_mapping": "checks.contextual_mapping",
+    "load": "model.network",
+    "memorise": "construct.memory",
+    "plan": "construct.pipeline",
+    "verify": "certify.verify",
+}
+"""Where each public name comes from; it is imported when it is first used."""
+
+__all__ = [*_PLACES, "patterns", "targets"]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+class _Package(ModuleType):
+    """The package; its folder `construct` does not take the name of the function."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _PLACES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("patterns", "targets"):
+        return import_module(f"{__name__}.{name}")
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+sys.modules[__name__].__class__ = _Package

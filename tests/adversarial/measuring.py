@@ -38,7 +38,7 @@ def measure(
     """Compare a network with the program of f that a certificate holds."""
     f = certificate.statement.expression
     assert f is not None, "the attack keeps to traced functions"
-    n, d, K = certificate.seq_len, certificate.d_model, certificate.grid
+    n, d, K = certificate.seq_len, certificate.d_model, certificate.grid or 4
     points = EXACT_POINTS if network.is_exact else POINTS
     cells = K ** (n * d)
     if cells > points:

@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from transformers import BertConfig, DebertaV2Config, GPT2Config, T5Config
+from transformers.models.bert.configuration_bert import BertConfig
 from transformers.models.bert.modeling_bert import BertLayer, BertModel
+from transformers.models.deberta_v2.configuration_deberta_v2 import DebertaV2Config
 from transformers.models.deberta_v2.modeling_deberta_v2 import DebertaV2Layer
+from transformers.models.gpt2.configuration_gpt2 import GPT2Config
 from transformers.models.gpt2.modeling_gpt2 import GPT2Block
+from transformers.models.t5.configuration_t5 import T5Config
 from transformers.models.t5.modeling_t5 import T5Block
 
 from everyformer import patterns

@@ -14,6 +14,7 @@ import pytest
 from tests.programs import GUARD
 
 import everyformer as ef
+from everyformer.construct import pipeline
 
 Command = Callable[..., Any]
 FILES = {"network.safetensors", "certificate.json", "cost.json", "plot.png"}
@@ -142,7 +143,7 @@ def test_where_to_compute_reaches_the_library(
         seen.append(computing)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("everyformer.cli.construct.build", build)
+    monkeypatch.setattr(pipeline, "construct", build)
     arguments = ("construct", "sort", "--grid", 2, "-o", "out")
     everyformer(*arguments, "--workers", 3, "--work", "kept", code=130)
     everyformer(*arguments, "--scheduler", "tcp://host:8786", code=130)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 import everyformer as ef
-from everyformer.cli.methods import read_method
+from everyformer.cli.method_settings import read_method
 from everyformer.construct.method import Method, Plan
 from everyformer.construct.problem import Problem
 from everyformer.construct.registry import METHODS

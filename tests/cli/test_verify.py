@@ -251,7 +251,7 @@ def test_where_to_compute_reaches_the_library(
         seen.append((*places, more["balls"], more["max_work"], more["max_memory"]))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("everyformer.cli.verify.check", check)
+    monkeypatch.setattr("everyformer.certify.verify.verify", check)
     arguments = ("--workers", 3, "--work", "kept", "--balls")
     limits = ("--max-work", 7, "--max-memory", 2**30)
     everyformer("verify", swap_mean_4, *arguments, *limits, code=130)

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from everyformer.construct import pipeline
+
 Command = Callable[..., Any]
 
 MINE = """
@@ -184,6 +186,6 @@ def test_no_memory_is_said_in_words(
     def full(*args: object, **kwargs: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("everyformer.cli.construct.build", full)
+    monkeypatch.setattr(pipeline, "construct", full)
     result = everyformer("construct", "sort", "--grid", 4, "-o", "out", code=2)
     assert result.stderr.startswith("Error: Not enough memory.")

@@ -7,7 +7,6 @@ read the weights once from memory is measured beside them.
 """
 
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -199,8 +198,10 @@ def _exponent(times: dict[int, float]) -> float:
 
 def _gpu(network: Network, repeats: int) -> dict[str, Any]:
     """A million blocks on the GPU against the CPU of the same machine, in one run."""
-    torch = import_module("torch")
-    cuda = import_module("everyformer.model.execute.cuda")
+    import torch
+
+    from everyformer.model.execute import cuda
+
     deep = Network(network.architecture, network.stages * GPU_COPIES, network.positions)
     packed = deep.executor.packed
     x = _inputs(network, GPU_BATCH)

@@ -253,8 +253,8 @@ def describe_bounds(bound: Bound | None, float64_bound: Bound | None) -> list[st
     lines = [] if bound is None else str(bound).splitlines()
     if float64_bound is not None:
         # Its parts are those of the first tree, but for the last line.
-        head, *_, last = str(float64_bound).splitlines()
-        lines += [head, last]
+        head, *rest = str(float64_bound).splitlines()
+        lines += [head, *rest[-1:]]
     return lines
 
 

@@ -12,22 +12,47 @@ from types import FrameType
 from typing import Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from everyformer.cli.bench import bench
-from everyformer.cli.check import check
-from everyformer.cli.construct import construct
-from everyformer.cli.demo import demo
-from everyformer.cli.inspect import inspect
-from everyformer.cli.methods import methods
-from everyformer.cli.plan import plan
-from everyformer.cli.reproduce import reproduce
-from everyformer.cli.run import run
-from everyformer.cli.targets import targets
-from everyformer.cli.verify import verify
+from everyformer.cli.commands import COMMANDS, load
 from everyformer.errors import EveryformerError
+
+
+class _Command(TyperCommand):
+    """A command; the methods that its help names are looked up when it is asked for."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        for parameter in self.params:
+            told: str = getattr(parameter, "help", None) or ""
+            if isinstance(parameter, TyperOption) and "{methods}" in told:
+                from everyformer.construct.registry import DEFAULT, METHODS
+
+                parameter.help = told.format(methods=", ".join(METHODS), default=DEFAULT)
+        super().format_help(ctx, formatter)
+
+
+class _Commands(TyperGroup):
+    """The commands; each is imported when it is run, or asked for its help."""
+
+    def __init__(self, **settings: Any) -> None:
+        """With names and first lines, which need no import."""
+        super().__init__(**settings)
+        for name, one in COMMANDS.items():
+            self.add_command(TyperCommand(name, help=one.help))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a name, or None."""
+        return _command(cmd_name) if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The names with their first lines."""
+        TyperGroup(commands=dict(self.commands)).format_commands(ctx, formatter)
+
 
 app = typer.Typer(
     name="everyformer",
+    cls=_Commands,
     help="Turn a function into the weights of a Transformer, by the proofs of Yun et al. "
     "2020 (Theorems 2 and 3).",
     epilog="Begin with: everyformer demo",
@@ -138,20 +163,20 @@ def _in_words(error: BaseException) -> str:
     return str(error)
 
 
-for _command, _example in (
-    (demo, "everyformer demo"),
-    (targets, "everyformer targets"),
-    (methods, "everyformer methods"),
-    (plan, "everyformer plan sort --grid 16 -n 2"),
-    (construct, "everyformer construct sort --grid 16 -o out/"),
-    (run, "everyformer run out/ --input x.npy --output y.npy"),
-    (verify, "everyformer verify out/"),
-    (inspect, "everyformer inspect out/ --input x.npy"),
-    (check, "everyformer check urpe (or: check --pattern strided -n 64 --width 8)"),
-    (bench, "everyformer bench execution --quick"),
-    (reproduce, "everyformer reproduce urpe-synthetic --size smoke"),
-):
-    app.command(epilog=f"Example: {_example}")(_reporting(_command))
+@app.callback()
+def _everyformer() -> None:
+    """Nothing happens before the command."""
+
+
+@functools.cache
+def _command(name: str) -> Any:
+    """A command of the table, as typer has it."""
+    alone = typer.Typer(
+        add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+    )
+    example = f"Example: {COMMANDS[name].example}"
+    alone.command(name, cls=_Command, epilog=example)(_reporting(load(name)))
+    return typer.main.get_command(alone)
 
 
 if __name__ == "__main__":

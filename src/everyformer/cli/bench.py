@@ -6,46 +6,8 @@ from typing import Annotated
 
 import typer
 
-from everyformer.bench import (
-    attention,
-    building,
-    certificates,
-    constructions,
-    execution,
-    hostile,
-    mixers,
-    sparse,
-    tightness,
-    training,
-    work,
-)
-from everyformer.bench.results import write
-from everyformer.cli import tables
+from everyformer.cli.defaults import THEMES
 from everyformer.cli.options import JsonOption
-from everyformer.cli.progress import progress_bar
-
-THEMES = {
-    "building": building,
-    "execution": execution,
-    "certificates": certificates,
-    "constructions": constructions,
-    "attention": attention,
-    "training": training,
-    "sparse": sparse,
-    "mixers": mixers,
-    "hostile": hostile,
-    "work": work,
-    "tightness": tightness,
-}
-
-PICTURES = {
-    "constructions": constructions.picture,
-    "execution": execution.picture,
-    "attention": attention.picture,
-    "training": training.picture,
-    "sparse": sparse.picture,
-    "mixers": mixers.picture,
-}
 
 
 def bench(
@@ -73,12 +35,18 @@ def bench(
     if theme not in THEMES:
         msg = f"{theme!r} is not a theme. Choose {' or '.join(THEMES)}."
         raise typer.BadParameter(msg)
+    from everyformer.bench.results import write
+    from everyformer.bench.themes import PICTURES
+    from everyformer.bench.themes import THEMES as RUNS
+    from everyformer.cli import tables
+    from everyformer.cli.progress import progress_bar
+
     with progress_bar() as progress:
-        report = THEMES[theme].run(quick=quick, progress=progress)
+        report = RUNS[theme].run(quick=quick, progress=progress)
     path = write(out, f"{theme}-quick" if quick else theme, report)
     if theme in PICTURES:
         PICTURES[theme](report, path.with_suffix(".png"))
     if as_json:
         typer.echo(json.dumps(report, indent=2))
         return
-    tables.show(THEMES[theme].table(report), f"Wrote {path}.")
+    tables.show(RUNS[theme].table(report), f"Wrote {path}.")

@@ -1,33 +1,12 @@
 """`everyformer check`: is this attention universal?"""
 
-import json
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from everyformer.certify.verify import EXIT_CODES
-from everyformer.checks.finding import Counterexample
-from everyformer.checks.patterns import ASSUMPTIONS
-from everyformer.checks.replay import Replayed
-from everyformer.checks.replay import replay as run_again
-from everyformer.checks.report import DEFAULT_TRIALS, Report
-from everyformer.checks.report import check as judge
-from everyformer.checks.rules import RULES, rule_of
-from everyformer.checks.subject import Subject, check_sizes
-from everyformer.cli import attention_pictures, check_pattern, options, tables
-from everyformer.cli.pattern_files import DEFAULT_N
-from everyformer.cli.progress import progress_bar
-from everyformer.cli.report_texts import answers, findings_table
-from everyformer.cli.saving import check_new_folder, new_file, new_folder
-from everyformer.cli.subjects import load_subject
-from everyformer.layers.by_name import LAYER_NAMES
-from everyformer.patterns.assumption_1 import TIME_LIMIT
-
-ENDING = "`everyformer check --explain CODE` tells what a rule means."
+from everyformer.cli import options
+from everyformer.cli.defaults import SEARCH_SECONDS, TRIALS
 
 
 def check(
@@ -63,7 +42,7 @@ def check(
     trials: Annotated[
         int,
         typer.Option(min=1, help="Draws of the weights to look for counterexamples in."),
-    ] = DEFAULT_TRIALS,
+    ] = TRIALS,
     seed: Annotated[
         int, typer.Option(min=0, max=2**31, help="What they are drawn from.")
     ] = 0,
@@ -131,7 +110,7 @@ def check(
             metavar="SECONDS",
             help="For --pattern: for the search of gamma, and for the count of s.",
         ),
-    ] = TIME_LIMIT,
+    ] = SEARCH_SECONDS,
     zero_based: Annotated[
         bool,
         typer.Option(
@@ -190,60 +169,44 @@ def check(
     and never called proved. Exit code 0: PROVED. 1: REFUTED. 3: UNKNOWN. 2: wrong input.
     """
     if explain is not None:
-        text = ASSUMPTIONS.get(explain.upper()) or rule_of(explain).text
-        tables.show((text or "").rstrip())
+        from everyformer.cli.checking import explain_rule
+
+        explain_rule(explain)
         return
     if pattern is not None:
         if subject is not None or causal or no_bias or special_token or replay is not None:
             msg = f"--pattern {pattern} is judged alone: leave out SUBJECT, --causal, "
             raise typer.BadParameter(f"{msg}--no-bias, --special-token and --replay.")
         _refuse_layout(layout, f"--pattern {pattern} has no module to feed")
-        judged_pattern = check_pattern.run(
-            check_pattern.PatternOptions(
+        from everyformer.cli.check_pattern import PatternOptions, exit_code
+
+        code = exit_code(
+            PatternOptions(
                 pattern, n, width, parameters or [], union, seed, rho, gamma, time_limit,
                 zero_based, self_loops, picture, out, as_json,
             )
         )  # fmt: skip
-        if EXIT_CODES[judged_pattern.verdict]:
-            raise typer.Exit(EXIT_CODES[judged_pattern.verdict])
+        if code:
+            raise typer.Exit(code)
         return
     if subject is None:
         msg = "Name a layer, file.py:attribute, --pattern NAME or --explain CODE."
         raise typer.BadParameter(msg)
-    n = DEFAULT_N if n is None else n
-    check_sizes(n, d)
-    if heads > d:
+    if heads > d > 0:
         msg = f"--heads {heads} is more than --d {d}: a head has at least one number."
         raise typer.BadParameter(msg)
-    if out is not None:
-        check_new_folder(out, frozenset(), overwrite=False)
-    flags = {"causal": causal, "bias": not no_bias, "special_token": special_token}
     if subject == "all":
         if replay is not None:
             raise typer.BadParameter("--replay runs one counterexample on one subject.")
         _refuse_layout(layout, "all layers of the library take (batch, n, d)")
-        _check_all(n, d, heads, flags, trials, seed, out, as_json)
+    from everyformer.cli.checking import Choice, check_all, check_one
+
+    flags = {"causal": causal, "bias": not no_bias, "special_token": special_token}
+    choice = Choice(n, d, heads, flags, trials, seed, layout, out, as_json)
+    if subject == "all":
+        check_all(choice)
         return
-    with progress_bar() as progress, redirect_stdout(sys.stderr):
-        progress(f"check {subject}", 0, len(RULES))
-        module = load_subject(subject, n, d, heads, **flags)
-        judged = Subject.of(module, n, d, subject, layout)
-        if replay is None:
-            report = judge(judged, trials=trials, seed=seed, progress=progress)
-            code = EXIT_CODES[report.verdict]
-            if out is not None:
-                _save(report, judged, out)
-        else:
-            report = run_again(judged, Counterexample.load(replay))
-            code = int(report.still_violates)
-    if as_json:
-        typer.echo(json.dumps(report.to_json(), indent=2))
-    elif isinstance(report, Replayed):
-        tables.show(str(report))
-    else:
-        tables.show(_heading(report), findings_table(report.findings), ENDING)
-        if out is not None:
-            tables.show(f"Wrote {out}.")
+    code = check_one(subject, replay, choice)
     if code:
         raise typer.Exit(code)
 
@@ -252,67 +215,3 @@ def _refuse_layout(layout: str, why: str) -> None:
     if layout != "auto":
         msg = f"--layout {layout} says where a module of your own has its tokens, but {why}"
         raise typer.BadParameter(f"{msg}. Leave --layout out.")
-
-
-def _heading(report: Report) -> str:
-    sizes = f"n = {report.seq_len}, d = {report.d_model}"
-    heading = f"{report.verdict}: is {report.subject} universal? ({sizes})"
-    return answers(heading, report.lp, report.sup)
-
-
-def _save(report: Report, subject: Subject, out: Path) -> None:
-    """Write the report, the counterexamples and the pictures."""
-    with new_folder(out, frozenset(), overwrite=False) as place:
-        for found in report.findings:
-            if found.counterexample is not None:
-                found.counterexample.save(place, report.subject)
-        text = json.dumps(report.to_json(), indent=2) + "\n"
-        (place / "report.json").write_text(text)
-        for name, figure in attention_pictures.of_subject(subject).items():
-            with new_file(place / name) as file:
-                attention_pictures.save(figure, file)
-
-
-def _check_all(
-    n: int,
-    d: int,
-    heads: int,
-    flags: dict[str, bool],
-    trials: int,
-    seed: int,
-    out: Path | None,
-    as_json: bool,
-) -> None:
-    """A line for each layer of the library, alone and with URPE."""
-    names = [*LAYER_NAMES[:-1], *(f"{name}+urpe" for name in LAYER_NAMES[:-1])]
-    reports: list[Report] = []
-    with progress_bar() as progress, redirect_stdout(sys.stderr):
-        for k, name in enumerate(names):
-            progress("check all layers", k, len(names))
-            module = load_subject(name, n, d, heads, **flags)
-            reports.append(judge(Subject.of(module, n, d, name), trials=trials, seed=seed))
-    if out is not None:
-        figure = attention_pictures.spreads(reports)
-        with (
-            new_folder(out, frozenset(), overwrite=False) as place,
-            new_file(place / "spreads.png") as file,
-        ):
-            attention_pictures.save(figure, file)
-    if as_json:
-        typer.echo(json.dumps([report.to_json() for report in reports], indent=2))
-        return
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("layer", "universal?", "in L^p", "in the sup norm", "equal tokens"):
-        table.add_column(heading, no_wrap=True)
-    for report in reports:
-        spread = report["EF003"].violation_sampled
-        table.add_row(
-            report.subject,
-            str(report.verdict),
-            str(report.lp.verdict),
-            str(report.sup.verdict),
-            "" if spread is None else f"spread {spread:.1e}",
-        )
-    tables.show(table)
-    if out is not None:
-        tables.show(f"Wrote {out / 'spreads.png'}.")

@@ -3,19 +3,20 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import typer
 from rich.table import Table
 
+from everyformer.certify.verify import EXIT_CODES
 from everyformer.checks.patterns import PatternReport, check_pattern
 from everyformer.cli import tables
 from everyformer.cli.loading import import_file
 from everyformer.cli.pattern_files import load_pattern, read_path
-from everyformer.cli.pictures import save
 from everyformer.cli.report_texts import answers, findings_table
 from everyformer.cli.saving import check_new_folder, check_parent, new_file, new_folder
 from everyformer.errors import InputError
+from everyformer.patterns.pattern import Pattern
 from everyformer.patterns.probability_maps import rho_by_name
 
 DRAWING = 80
@@ -58,6 +59,11 @@ class PatternOptions:
     as_json: bool
 
 
+def exit_code(options: PatternOptions) -> int:
+    """Judge a pattern, print and draw it; 0 PROVED, 1 REFUTED, 3 UNKNOWN."""
+    return EXIT_CODES[run(options).verdict]
+
+
 def run(options: PatternOptions) -> PatternReport:
     """Judge a pattern, print and draw it."""
     if options.out is not None:
@@ -82,7 +88,7 @@ def run(options: PatternOptions) -> PatternReport:
     report = check_pattern(pattern, rho, path=path, time_limit=options.time_limit)
     if options.picture is not None:
         with new_file(options.picture) as file:
-            save(pattern.picture(), file)
+            _draw(pattern, file)
     if options.out is not None:
         _save(report, options.out)
     if options.as_json:
@@ -137,4 +143,10 @@ def _save(report: PatternReport, out: Path) -> None:
         text = json.dumps(report.to_json(), indent=2) + "\n"
         (place / "report.json").write_text(text)
         with new_file(place / "pattern.png") as file:
-            save(report.pattern.picture(), file)
+            _draw(report.pattern, file)
+
+
+def _draw(pattern: Pattern, file: IO[bytes]) -> None:
+    from everyformer.cli.pictures import save  # slow to import
+
+    save(pattern.picture(), file)

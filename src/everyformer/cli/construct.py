@@ -4,33 +4,11 @@ import json
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from everyformer.certify.certificate import Certificate
-from everyformer.certify.hypotheses import conditions
-from everyformer.certify.proof import Computing
-from everyformer.cli import options, pictures, tables
-from everyformer.cli.loading import load_target
-from everyformer.cli.methods import read_method
-from everyformer.cli.progress import progress_bar
-from everyformer.cli.saving import (
-    CERTIFICATE_FILES,
-    COST_FILE,
-    IDS_FILE,
-    NETWORK_FILE,
-    PLOT_FILE,
-    check_new_folder,
-    new_folder,
-)
-from everyformer.construct.method import plan_table
-from everyformer.construct.pipeline import Built
-from everyformer.construct.pipeline import construct as build
-from everyformer.construct.registry import DEFAULT
-
-OWN_FILES = CERTIFICATE_FILES | {NETWORK_FILE, COST_FILE, PLOT_FILE, IDS_FILE}
-"""What --overwrite may delete: our files, and the picture that `inspect` adds."""
+from everyformer.cli import options
 
 
 def construct(
@@ -63,7 +41,7 @@ def construct(
         ),
     ] = None,
     p: options.ExponentOption = None,
-    method: options.MethodOption = DEFAULT,
+    method: options.MethodOption = None,
     settings: options.WithOption = None,
     trace: options.TraceOption = True,
     seq_len: options.SeqLenOption = None,
@@ -100,9 +78,27 @@ def construct(
     if not 2**-30 <= max_memory <= 2**60:
         msg = f"--max-memory {max_memory:g} is not a positive number of GiB up to 2^60."
         raise typer.BadParameter(msg)
+    from everyformer.certify.proof import Computing
+    from everyformer.cli import pictures, tables
+    from everyformer.cli.cost import certificate_text, cost_report
+    from everyformer.cli.loading import load_target
+    from everyformer.cli.method_settings import read_method
+    from everyformer.cli.progress import progress_bar
+    from everyformer.cli.saving import (
+        COST_FILE,
+        NETWORK_FILE,
+        OWN_FILES,
+        PLOT_FILE,
+        check_new_folder,
+        new_folder,
+    )
+    from everyformer.construct.method import plan_table
+    from everyformer.construct.pipeline import construct as build
+    from everyformer.construct.registry import DEFAULT
+
     check_new_folder(out, OWN_FILES, overwrite=overwrite)
     loaded = load_target(target, seq_len, d_model, trace=trace)
-    chosen = read_method(method, settings or (), loaded.seq_len)
+    chosen = read_method(method or DEFAULT, settings or (), loaded.seq_len)
     with (
         redirect_stdout(sys.stderr),  # results alone go to stdout
         progress_bar() as progress,
@@ -140,30 +136,3 @@ def construct(
     if built.plan.note is not None:
         tables.show(built.plan.note, "")
     tables.show(f"Wrote {', '.join(written)} to {out}.")
-
-
-def cost_report(built: Built, proved: Certificate | None) -> dict[str, Any]:
-    """What cost.json holds: the plan, the sizes, and the bounds rounded up."""
-    certified = None
-    if proved is not None:
-        bounds = {"real": proved.bound, "float64": proved.float64_bound}
-        certified = {
-            "verdict": str(proved.verdict),
-            "conditional_on": list(conditions(proved.hypotheses)),
-            "text": str(proved),
-            **{
-                name: None if bound is None else bound.format_value()
-                for name, bound in bounds.items()
-            },
-        }
-    return {
-        "plan": built.plan.to_json(),
-        "cost": built.cost.to_json(),
-        "certificate": certified,
-        "tried": [str(trial) for trial in built.tried],
-    }
-
-
-def certificate_text(proved: Certificate | None) -> str:
-    """The certificate, or that there is none."""
-    return "No certificate was asked for." if proved is None else str(proved)

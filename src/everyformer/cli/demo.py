@@ -7,21 +7,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from everyformer.cli import pictures, tables
-from everyformer.cli.progress import progress_bar
-from everyformer.cli.saving import (
-    CERTIFICATE_FILES,
-    IDS_FILE,
-    NETWORK_FILE,
-    PLOT_FILE,
-    new_folder,
-)
-from everyformer.construct.method import plan_table
-from everyformer.construct.pipeline import construct
-from everyformer.targets.target import Target
-
 INPUT_FILE = "x.npy"
-OWN_FILES = CERTIFICATE_FILES | {NETWORK_FILE, PLOT_FILE, INPUT_FILE, IDS_FILE}
 SEED = 2029
 EXPLANATION = (
     "The network is constant on cells, and right at their centres. It returns 0\n"
@@ -45,6 +31,20 @@ def demo(
     three tokens on a grid of sixteen cells. Prints what the network costs, the function
     beside the network at some inputs, and the bound.
     """
+    from everyformer.cli import pictures, tables
+    from everyformer.cli.progress import progress_bar
+    from everyformer.cli.saving import (
+        CERTIFICATE_FILES,
+        IDS_FILE,
+        NETWORK_FILE,
+        PLOT_FILE,
+        new_folder,
+    )
+    from everyformer.construct.method import plan_table
+    from everyformer.construct.pipeline import construct
+    from everyformer.targets.target import Target
+
+    own = CERTIFICATE_FILES | {NETWORK_FILE, PLOT_FILE, INPUT_FILE, IDS_FILE}
     target = Target(swap_mean, seq_len=3, d_model=1, lipschitz=1.5, equivariant=True)
     notes, x = demo_inputs()
     if (out / NETWORK_FILE).exists() and not (out / INPUT_FILE).exists():
@@ -52,7 +52,7 @@ def demo(
             f"{out} holds a network that is not of this demo. Give another folder (--out)."
         )
         raise FileExistsError(msg)
-    with progress_bar() as progress, new_folder(out, OWN_FILES, overwrite=True) as folder:
+    with progress_bar() as progress, new_folder(out, own, overwrite=True) as folder:
         built = construct(target, grid=16, progress=progress)
         g = built.network(x, progress=progress)
         built.save(folder)

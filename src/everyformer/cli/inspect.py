@@ -2,15 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from everyformer.cli import options, pictures, tables
-from everyformer.cli.loading import load_network, read_input
-from everyformer.cli.progress import progress_bar
-from everyformer.cli.saving import IDS_FILE, check_parent, new_file, resolved
-from everyformer.model.network import Network
+from everyformer.cli import options
+
+if TYPE_CHECKING:
+    from everyformer.model.network import Network
 
 SHIFTS = ("selective shifts", "chain shifts")
 """The stage that is drawn: of a dense network, and of a sparse one."""
@@ -38,6 +37,11 @@ def inspect(
     The id of every token before and after each selective shift that moved one (Lemma 6),
     the tokens after each stage of the proof, and a picture of the ids.
     """
+    from everyformer.cli import pictures, tables
+    from everyformer.cli.loading import load_network, read_input
+    from everyformer.cli.progress import progress_bar
+    from everyformer.cli.saving import IDS_FILE, check_parent, new_file, resolved
+
     folder = network if network.is_dir() else network.parent
     drawing = folder / IDS_FILE if picture is None else picture
     if drawing.suffix != ".png":
@@ -68,7 +72,7 @@ def inspect(
     tables.show(f"Drew the ids in {drawing}.")
 
 
-def _why_no_shifts(network: Network) -> str:
+def _why_no_shifts(network: "Network") -> str:
     if network.registers is not None:
         return "A network with registers has no selective shifts, so no ids are drawn."
     if network.architecture.seq_len == 1:

@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-from everyformer.construct.registry import METHODS
-
 TargetArgument = Annotated[
     str,
     typer.Argument(
@@ -55,11 +53,12 @@ ExponentOption = Annotated[
 ]
 
 MethodOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="NAME",
-        help=f"The construction: {', '.join(METHODS)}. `everyformer methods` says what "
-        "they are, and which settings they have.",
+        help="The construction: {methods}. `everyformer methods` says what they are, and "
+        "which settings they have.  [default: {default}]",
+        show_default=False,
     ),
 ]
 

@@ -1,25 +1,13 @@
 """`everyformer plan`: what a network would cost."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from everyformer.cli import options, pictures, tables
-from everyformer.cli.loading import load_target
-from everyformer.cli.methods import read_method
-from everyformer.cli.progress import progress_bar
-from everyformer.cli.saving import new_file
-from everyformer.construct.comparison import Comparison
-from everyformer.construct.method import Method, check_feasible, plan_table
-from everyformer.construct.pipeline import compare as compare_methods
-from everyformer.construct.pipeline import plan as make_plan
-from everyformer.construct.problem import DEFAULT_MAX_MEMORY
-from everyformer.construct.registry import DEFAULT, is_compared
+from everyformer.cli import options
 from everyformer.errors import EveryformerError
-from everyformer.targets.target import Target
 
 FIRST = (
     "The first plan that `construct --tol {0:g}` tries; where its certificate falls short, "
@@ -60,7 +48,7 @@ def plan(
             show_default=False,
         ),
     ] = None,
-    method: options.MethodOption = DEFAULT,
+    method: options.MethodOption = None,
     settings: options.WithOption = None,
     trace: options.TraceOption = True,
     p: options.ExponentOption = None,
@@ -77,8 +65,14 @@ def plan(
         if tol is None or grid is not None:
             msg = "--compare needs --tol and no --grid: every method gets its own grid."
             raise typer.BadParameter(msg)
+        from everyformer.cli.comparing import also_compared, show_comparison
+        from everyformer.cli.loading import load_target
+        from everyformer.cli.progress import progress_bar
+        from everyformer.construct.pipeline import compare as compare_methods
+        from everyformer.construct.registry import DEFAULT
+
         loaded = load_target(target, seq_len, d_model, trace=trace)
-        also = _also(method, settings or (), loaded)
+        also = also_compared(method or DEFAULT, settings or (), loaded)
         with progress_bar() as progress:
             found = compare_methods(
                 loaded,
@@ -87,7 +81,7 @@ def plan(
                 also=also,
                 progress=progress,
             )
-        _show_comparison(found, plot, as_json=as_json)
+        show_comparison(found, plot, as_json=as_json)
         return
     if (grid is None) == (tol is None):
         msg = "Give --grid K, or --tol EPS; or --compare --tol EPS for all side by side."
@@ -95,8 +89,16 @@ def plan(
     if plot is not None:
         msg = "--plot belongs to --compare. Leave it out, or add --compare."
         raise typer.BadParameter(msg)
+    from everyformer.cli import tables
+    from everyformer.cli.loading import load_target
+    from everyformer.cli.method_settings import read_method
+    from everyformer.construct.method import check_feasible, plan_table
+    from everyformer.construct.pipeline import plan as make_plan
+    from everyformer.construct.problem import DEFAULT_MAX_MEMORY
+    from everyformer.construct.registry import DEFAULT
+
     loaded = load_target(target, seq_len, d_model, trace=trace)
-    chosen = read_method(method, settings or (), loaded.seq_len)
+    chosen = read_method(method or DEFAULT, settings or (), loaded.seq_len)
     planned = make_plan(loaded, grid, tol=tol, p=p, method=chosen)
     refusal = None
     try:
@@ -111,33 +113,3 @@ def plan(
         tables.show(FIRST.format(tol))
     if refusal is not None:
         tables.show(f"It would not be built: {refusal}")
-
-
-def _also(name: str, settings: Sequence[str], target: Target) -> list[Method]:
-    """The method that is asked for, if it is not compared anyhow.
-
-    Raises:
-        typer.BadParameter: If it is, and settings are given.
-    """
-    given = read_method(name, settings, target.seq_len)
-    if not is_compared(given, target):
-        return [given]
-    if settings:
-        msg = (
-            f"--compare tries {name} with settings of its own. Leave --with out, or plan "
-            f"it alone: --method {name} without --compare."
-        )
-        raise typer.BadParameter(msg)
-    return []
-
-
-def _show_comparison(found: Comparison, plot: Path | None, *, as_json: bool) -> None:
-    if plot is None and not as_json:
-        plot = Path(f"{found.target}-comparison.png")
-    if plot is not None:
-        with new_file(plot) as file:
-            pictures.save(pictures.comparison(found), file)
-    if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
-        return
-    tables.show(found.table(), *found.remarks(), f"Wrote {plot}.")

@@ -3,29 +3,19 @@
 import json
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
 
-from everyformer.cli import tables
 from everyformer.cli.options import JsonOption
 from everyformer.errors import TrainingError
-from everyformer.numerics.limits import check_limit
 
-SIZES = ("smoke", "small", "paper")
+if TYPE_CHECKING:
+    from rich.table import Table
+
+SIZES: tuple[Literal["smoke", "small", "paper"], ...] = ("smoke", "small", "paper")
 
 
 def reproduce(
@@ -96,21 +86,24 @@ def reproduce(
     Results are written cell by cell, with the settings, the curves, the machine, the
     commit and the date. Also runs under `torchrun` and `accelerate launch`.
     """
+    if size not in SIZES:
+        msg = f"--size {size} does not exist. Choose one of {', '.join(SIZES)}."
+        raise typer.BadParameter(msg)
     if find_spec("accelerate") is None:
         msg = (
             "`everyformer reproduce` trains with Hugging Face Accelerate, which is not "
             "installed. Install it: pip install 'everyformer[train]'."
         )
         raise TrainingError(msg)
-    registry: Any = import_module("everyformer.experiments.registry")
-    runner: Any = import_module("everyformer.experiments.reproduce")
+    from everyformer.cli import tables
+    from everyformer.experiments import registry
+    from everyformer.experiments import reproduce as runner
+    from everyformer.numerics.limits import check_limit
+
     if listing or name is None:
         tables.show(_experiments(registry.EXPERIMENTS))
         return
     experiment = registry.experiment_by_name(name)
-    if size not in SIZES:
-        msg = f"--size {size} does not exist. Choose one of {', '.join(SIZES)}."
-        raise typer.BadParameter(msg)
     if minutes is not None:
         check_limit("--minutes", minutes, "minutes", zero=True)
     path = runner.results_path(out, experiment, size)
@@ -161,8 +154,10 @@ def _settings(changes: list[str]) -> dict[str, Any]:
     return found
 
 
-def _experiments(found: Mapping[str, Any]) -> Table:
+def _experiments(found: Mapping[str, Any]) -> "Table":
     """Names, and what each is."""
+    from rich.table import Table
+
     shown = Table(title="Experiments", title_justify="left")
     for heading in ("name", "what"):
         shown.add_column(heading)
@@ -174,6 +169,16 @@ def _experiments(found: Mapping[str, Any]) -> Table:
 @contextmanager
 def _screen() -> Generator[Any, None, None]:
     """A bar with the time left on a terminal; elsewhere a line for each evaluation."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     console = Console(stderr=True, highlight=False)
     bar = Progress(
         TextColumn("{task.description}", markup=False),

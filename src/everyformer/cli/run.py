@@ -1,16 +1,12 @@
 """`everyformer run`: evaluate a network on sequences from a file."""
 
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
-import numpy as np
 import typer
 
-from everyformer.cli import options, tables
-from everyformer.cli.loading import load_network, read_input
-from everyformer.cli.progress import progress_bar
-from everyformer.cli.saving import check_parent, new_file, resolved
-from everyformer.model.executor import NAMES, ExecutorName
+from everyformer.cli import options
+from everyformer.cli.defaults import EXECUTORS
 
 
 def run(
@@ -37,8 +33,9 @@ def run(
     ] = "auto",
 ) -> None:
     """Evaluate a network on sequences from a .npy file."""
-    if executor not in NAMES:
-        msg = f"--executor {executor} does not exist. Choose one of {', '.join(NAMES)}."
+    if executor not in EXECUTORS:
+        names = ", ".join(EXECUTORS)
+        msg = f"--executor {executor} does not exist. Choose one of {names}."
         raise typer.BadParameter(msg)
     if output_file.suffix != ".npy":
         msg = f"--output {output_file} does not end in .npy, the format that is written."
@@ -46,11 +43,18 @@ def run(
     if output_file.exists() and output_file.samefile(input_file):
         msg = f"--output {output_file} is the input itself, which would be lost."
         raise typer.BadParameter(msg)
+    import numpy as np
+
+    from everyformer.cli import tables
+    from everyformer.cli.loading import load_network, read_input
+    from everyformer.cli.progress import progress_bar
+    from everyformer.cli.saving import check_parent, new_file, resolved
+
     check_parent(resolved(output_file), str(output_file))
     loaded = load_network(network)
     x = read_input(input_file, loaded)
     with progress_bar() as progress, new_file(output_file) as file:
-        y: np.ndarray = loaded(x, progress, executor=cast("ExecutorName", executor))
+        y: np.ndarray = loaded(x, progress, executor=executor)
         np.save(file, y)
     how = loaded.executor.choose(executor, "cpu")[0]
     tables.show(f"Wrote {output_file}: shape {y.shape}, {y.dtype}, {how} executor.")

@@ -15,6 +15,8 @@ COST_FILE = "cost.json"
 PLOT_FILE = "plot.png"
 IDS_FILE = "ids.png"
 CERTIFICATE_FILES = frozenset({CERTIFICATE_FILE, VALUES_FILE})
+OWN_FILES = CERTIFICATE_FILES | {NETWORK_FILE, COST_FILE, PLOT_FILE, IDS_FILE}
+"""What --overwrite may delete: our files, and the picture that `inspect` adds."""
 
 
 def check_new_folder(folder: Path, own: frozenset[str], *, overwrite: bool) -> None:

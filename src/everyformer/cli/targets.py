@@ -1,8 +1,8 @@
 """`everyformer targets`: the gallery."""
 
-from everyformer.cli import tables
-
 
 def targets() -> None:
     """List the targets that come with everyformer."""
+    from everyformer.cli import tables
+
     tables.show(tables.gallery())

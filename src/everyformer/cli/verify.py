@@ -8,14 +8,8 @@ from typing import Annotated
 
 import typer
 
-from everyformer.certify.proof import Computing
-from everyformer.certify.verify import EXIT_CODES
-from everyformer.certify.verify import verify as check
-from everyformer.certify.work import MAX_WORK
-from everyformer.cli import options, tables
-from everyformer.cli.loading import load_target
-from everyformer.cli.progress import progress_bar
-from everyformer.files.network_file import MAX_MEMORY
+from everyformer.cli import options
+from everyformer.cli.defaults import MAX_MEMORY, MAX_WORK
 
 
 def verify(
@@ -82,6 +76,13 @@ def verify(
     if target is None and (seq_len is not None or d_model is not None):
         msg = "--seq-len and --d-model choose the size of --target. Give it, or leave them"
         raise typer.BadParameter(f"{msg} out.")
+    from everyformer.certify.proof import Computing
+    from everyformer.certify.verify import EXIT_CODES
+    from everyformer.certify.verify import verify as check
+    from everyformer.cli import tables
+    from everyformer.cli.loading import load_target
+    from everyformer.cli.progress import progress_bar
+
     loaded = None if target is None else load_target(target, seq_len, d_model)
     with redirect_stdout(sys.stderr), progress_bar() as progress:
         computing = Computing(scheduler, workers, work, progress)

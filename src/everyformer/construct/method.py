@@ -71,9 +71,11 @@ class Plan(Protocol):
     Attributes:
         room: Share of a tolerance that the planned bound may use; the rest is for what it
             leaves out, softmax and rounding.
+        whole: Whether its network is proved on the whole box at once, without cells.
     """
 
     room: ClassVar[Fraction] = 1 - Fraction(1, 128)
+    whole: ClassVar[bool] = False
 
     @property
     def label(self) -> str:
@@ -96,8 +98,8 @@ class Plan(Protocol):
         return None
 
     @property
-    def cells(self) -> int | None:
-        """Cells per axis on which a proof looks at f; None if it looks at all at once."""
+    def cells(self) -> int:
+        """Cells per axis on which a proof looks at f."""
         return self.grid or PROOF_CELLS
 
     @property

@@ -79,7 +79,8 @@ class Built:
             eps: The distance to claim; by default the bound found, rounded up.
             computing: Where the work runs.
         """
-        known, cells = self.plan.known(self.target), self.plan.cells
+        known = self.plan.known(self.target)
+        cells = None if self.plan.whole else self.plan.cells
         return certify(self.network, known, cells, self.p, eps, computing)
 
     def save(self, folder: str | os.PathLike[str]) -> None:

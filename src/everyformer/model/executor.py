@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -161,7 +160,8 @@ class Executor:
         elif chosen == "folded":
             state = self._fold(progress)(x, threads)
         elif device == "cpu":
-            cpu = import_module("everyformer.model.execute.cpu")
+            from everyformer.model.execute import cpu
+
             state = cpu.run(
                 self.packed,
                 self.enter(x),
@@ -171,8 +171,10 @@ class Executor:
             )
             state = self.leave(state)
         else:
-            torch = import_module("torch")
-            cuda = import_module("everyformer.model.execute.cuda")
+            import torch
+
+            from everyformer.model.execute import cuda
+
             on_device = torch.from_numpy(self.enter(x)).to(device)
             state = self.leave(cuda.run(self.packed, on_device, dtype=dtype).cpu().numpy())
         return state.astype(np.float64).reshape(shape)
@@ -205,8 +207,9 @@ class Executor:
         self, state: np.ndarray, progress: Progress = no_progress
     ) -> Iterator[tuple[Stage, np.ndarray]]:
         """The state after each stage, by the literal executor."""
-        cpu = import_module("everyformer.model.execute.cpu")
-        pack = import_module("everyformer.model.execute.pack").pack
+        from everyformer.model.execute import cpu
+        from everyformer.model.execute.pack import pack
+
         shape = state.shape
         x = state.reshape(-1, *shape[-2:])
         for stage in self.stages:
@@ -255,7 +258,8 @@ class Executor:
     @cached_property
     def packed(self) -> Any:
         """The weights as rows, one for each layer; see `execute.pack`."""
-        pack = import_module("everyformer.model.execute.pack").pack
+        from everyformer.model.execute.pack import pack
+
         return pack(self.stages, self.architecture)
 
     def _fold(self, progress: Progress) -> Any:
@@ -267,7 +271,8 @@ class Executor:
                     "Yun et al. 2020, and it has registers. Use executor='literal'."
                 )
                 raise NumberKindError(msg)
-            fold = import_module("everyformer.model.execute.folded").fold
+            from everyformer.model.execute.folded import fold
+
             parts = (self.architecture, self.stages, self.positions, self.construction)
             self._made.append(fold(*parts, progress))
         return self._made[0]

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -164,7 +163,9 @@ class Network:
         )
         if not tensor:
             return result
-        return import_module("torch").from_numpy(result).to(x.device)
+        import torch
+
+        return torch.from_numpy(result).to(x.device)
 
     def explain(self, executor: ExecutorName = "auto", device: str = "cpu") -> str:
         """Which executor a call would use, and why, in words."""
@@ -252,8 +253,9 @@ class Network:
         """
         network = self.in_float64(allow_rounding=allow_rounding)
         # PyTorch takes a second or two to import: only those wait who need it.
-        module = import_module("everyformer.model.torch_module")
-        return module.TransformerModule(
+        from everyformer.model.torch_module import TransformerModule
+
+        return TransformerModule(
             network.architecture,
             network.stages,
             network.positions,

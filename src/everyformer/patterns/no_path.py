@@ -2,13 +2,14 @@
 
 from collections import Counter
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components, maximum_bipartite_matching
 
 from everyformer.patterns.rows import Rows
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 SHOWN = 6
 
@@ -30,6 +31,8 @@ def incomparable(followers: Rows) -> str | None:
     """
     n = followers.n
     j, k = followers.listeners(), followers.indices
+    from scipy.sparse.csgraph import connected_components  # slow to import
+
     components, label = connected_components(_matrix(followers), connection="strong")
     if components == 1:
         return None
@@ -63,6 +66,8 @@ def too_few_followers(followers: Rows) -> str | None:
     there, U, have at most |U| - 2 followers in all.
     """
     matrix = _matrix(followers)
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
     follower_of = maximum_bipartite_matching(matrix, perm_type="column")
     left_out = np.flatnonzero(follower_of < 0)
     if len(left_out) < 2:
@@ -107,9 +112,11 @@ def falls_apart(followers: Rows) -> str | None:
     )
 
 
-def _matrix(followers: Rows) -> csr_array:
+def _matrix(followers: Rows) -> "csr_array":
     ones = np.ones(len(followers.indices), dtype=np.int8)
     size = (followers.n, followers.n)
+    from scipy.sparse import csr_array
+
     return csr_array((ones, followers.indices, followers.indptr), shape=size)
 
 

@@ -1,7 +1,6 @@
 """A family of patterns A^1, .., A^p, which the blocks of a sparse Transformer cycle."""
 
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 
 from everyformer.errors import PatternError
@@ -86,8 +85,9 @@ class Pattern:
 
     def picture(self) -> Any:
         """The parts as pictures, side by side: a matplotlib figure."""
-        pictures = import_module("everyformer.patterns.picture")  # slow to import
-        return pictures.picture(self.name, self.parts)
+        from everyformer.patterns.picture import picture  # slow to import
+
+        return picture(self.name, self.parts)
 
     def __str__(self) -> str:
         """Name, sizes and connections."""

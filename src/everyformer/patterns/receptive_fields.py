@@ -7,17 +7,18 @@ s depends on which pattern is numbered 1. It is counted, never looked up.
 """
 
 from dataclasses import dataclass
-from importlib import import_module
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from everyformer.numerics.limits import check_limit
 from everyformer.papers import YUN2020B, implements
 from everyformer.patterns.pattern import Pattern
 from everyformer.patterns.rows import Rows
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 FEW = 8
 """Layers that are tried before anything else."""
@@ -73,7 +74,8 @@ def receptive_fields(pattern: Pattern, time_limit: float = 10.0) -> Fields:
 
 def count_hops(pattern: Pattern, most: int, deadline: float) -> int | None:
     """s, by iteration; None after so many layers, or at the deadline."""
-    bitsets = import_module("everyformer.patterns.bitsets")  # numba is slow to import
+    from everyformer.patterns import bitsets  # numba is slow to import
+
     n, p, rows = pattern.n, pattern.p, [part.rows() for part in pattern.parts]
     old = bitsets.sets_of(rows[0].indptr, rows[0].indices)
     new = np.empty_like(old)
@@ -87,12 +89,14 @@ def count_hops(pattern: Pattern, most: int, deadline: float) -> int | None:
     return None
 
 
-def never_meet(heard: csr_array) -> tuple[int, int] | None:
+def never_meet(heard: "csr_array") -> tuple[int, int] | None:
     """Tokens (k, j), 0-based, such that k never hears j; None if all hear all.
 
     Row k of `heard` has ones at the tokens that k attends to. j is a token of a component
     that nobody outside listens to, k one outside.
     """
+    from scipy.sparse.csgraph import connected_components  # slow to import
+
     components, label = connected_components(heard, connection="strong")
     if components == 1:
         return None
@@ -105,10 +109,12 @@ def never_meet(heard: csr_array) -> tuple[int, int] | None:
     return int(np.argmax(label != label[token])), token
 
 
-def union_matrix(pattern: Pattern) -> csr_array:
+def union_matrix(pattern: Pattern) -> "csr_array":
     """The union over all parts: row k has ones at the tokens that k attends to."""
     rows = union_rows(pattern)
     ones = np.ones(len(rows.indices), dtype=np.int8)
+    from scipy.sparse import csr_array
+
     return csr_array((ones, rows.indices, rows.indptr), shape=(pattern.n, pattern.n))
 
 

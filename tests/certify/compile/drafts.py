@@ -2,7 +2,6 @@
 
 import copy
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -86,7 +85,8 @@ class Draft:
         n, d = self.target.seq_len, self.target.d_model
         cube = rng.random((points, n, d))
         cube[: points // 4] = np.round(cube[: points // 4])
-        low, high = (np.asarray(end) for end in (self.target.domain.lows, self.target.domain.highs))
+        box = self.target.domain
+        low, high = np.asarray(box.lows), np.asarray(box.highs)
         x = low + (high - low) * cube
         return float(np.abs(self.run()(x) - self.f(x)).max())
 
@@ -125,7 +125,3 @@ def unit_claims(draft: Draft, step: str) -> list[tuple[int, dict[str, Any]]]:
         for claim in block["units"]
         if claim["step"] == step
     ]
-
-
-def third(value: float) -> str:
-    return str(Fraction(value).limit_denominator(1000))

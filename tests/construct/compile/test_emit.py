@@ -3,13 +3,18 @@
 import json
 from collections.abc import Callable
 from fractions import Fraction
+from math import ceil
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from everyformer.construct.compile import program as ir
 from everyformer.construct.compile.emit import Compiled, emit
+from everyformer.construct.compile.intervals import Ranges
 from everyformer.model.cost import count
+from everyformer.model.forward import run_stages
 from everyformer.targets.box import Box
 
 F = Fraction
@@ -99,11 +104,16 @@ def points(program: ir.Program, count: int = 40) -> np.ndarray:
     return low + (high - low) * u
 
 
+def reference(made: Compiled, x: np.ndarray) -> np.ndarray:
+    """The network in plain numpy; the fast executor would compile kernels for each."""
+    return made.network(x, executor="reference")
+
+
 def check(program: ir.Program, accuracy: float = 1e-6, within: float = 1e-12) -> Compiled:
     """The network computes the program, and has the claimed form."""
     made = emit(program, accuracy)
     x = points(program)
-    np.testing.assert_allclose(made.network(x), run(program, x), rtol=0, atol=within)
+    np.testing.assert_allclose(reference(made, x), run(program, x), rtol=0, atol=within)
     check_form(made, x)
     again = emit(program, accuracy)
     for (name, one), (_, two) in zip(
@@ -122,7 +132,8 @@ def check_form(made: Compiled, x: np.ndarray) -> None:
     assert network.registers is not None
     P = network.registers.num_prefix
     assert len(claims["blocks"]) == len(network.stages)
-    states = [step.state for step in network.trace(x)]
+    states = [network.registers.read_in(x)]
+    states += [state for _, state in run_stages(network.stages, states[0], "softmax")]
     fixed = np.any(network.registers.start != 0, axis=0)
     if network.registers.prefix is not None:
         fixed = fixed | np.any(network.registers.prefix != 0, axis=0)
@@ -318,7 +329,127 @@ SMOOTH = [product, soft_attention, normalise, tanh_mlp]
 
 
 @pytest.mark.parametrize("make", SMOOTH)
-@pytest.mark.parametrize(("n", "d"), [(1, 2), (5, 3), (8, 8)])
-@pytest.mark.parametrize("accuracy", [1e-4, 1e-9])
+@pytest.mark.parametrize(("n", "d", "accuracy"), [(1, 2, 1e-4), (5, 3, 1e-6), (8, 8, 1e-9)])
 def test_smooth_programs(make: Maker, n: int, d: int, accuracy: float) -> None:
     check(make(n, d, box(d)), accuracy, within=8 * accuracy)
+
+
+SMOOTH_SIZES = [
+    (product, 3, 1, 380),
+    (soft_attention, 1, 2, 320),
+    (normalise, 4, 3, 3752),
+    (tanh_mlp, 4, 1, 3438),
+]
+
+
+@pytest.mark.parametrize(("make", "d", "blocks", "parameters"), SMOOTH_SIZES)
+def test_smooth_programs_are_small(
+    make: Maker, d: int, blocks: int, parameters: int
+) -> None:
+    cost = count(emit(make(8, d, box(d)), 1e-6).network)
+    assert (cost.blocks, cost.parameters <= parameters) == (blocks, True), cost
+
+
+EXACT_KINDS = (
+    *("mean", "gather", "mix", "attend", "max"),
+    *("min", "abs", "relu", "exchange", "scale"),
+)
+SMOOTH_KINDS = (
+    *("product", "normalise", "pow", "exp", "sin"),
+    *("tanh", "logistic", "root", "log"),
+)
+
+
+class Drawn:
+    """A random program, whose forms are scaled to size 2 at most."""
+
+    def __init__(self, data: st.DataObject, n: int, d: int, kinds: tuple[str, ...]) -> None:
+        self.data, self.n, self.d = data, n, d
+        self.box = box(d, -1.0, 2.0)
+        self.ranges = Ranges(self.box, n, F(1, 10**9))
+        self.steps: list[ir.Step] = []
+        for i in range(d):
+            self.add(ir.Input(i))
+        for _ in range(data.draw(st.integers(1, 12))):
+            self.add(self.step(data.draw(st.sampled_from(kinds))))
+        outputs = tuple(self.form() for _ in range(d))
+        self.program = ir.Program(n, self.box, outputs)
+
+    def add(self, step: ir.Step) -> ir.Step:
+        self.ranges.add(step)
+        self.steps.append(step)
+        return step
+
+    def rational(self) -> Fraction:
+        above = self.data.draw(st.integers(-4, 4))
+        return F(above, self.data.draw(st.sampled_from([1, 2, 3])))
+
+    def form(self) -> ir.Form:
+        total = ir.Form.constant(self.rational() if self.data.draw(st.booleans()) else 0)
+        for _ in range(self.data.draw(st.integers(1, 3))):
+            step = self.data.draw(st.sampled_from(self.steps[-5:]))
+            total = total + ir.Form.of(step, self.rational() or 1)
+        size = self.ranges.of(total).size
+        return total if size <= 2 else total * (2 / F(ceil(size)))
+
+    def taus(self) -> tuple[int, ...]:
+        return tuple(self.data.draw(st.integers(0, self.n - 1)) for _ in range(self.n))
+
+    def numbers(self) -> tuple[Fraction, ...]:
+        return tuple(self.rational() for _ in range(self.n))
+
+    def step(self, kind: str) -> ir.Step:
+        a, b = self.form(), self.form()
+        if kind == "exchange":
+            first = self.data.draw(st.integers(0, 1))
+            tau, low = list(range(self.n)), [True] * self.n
+            for j in range(first, self.n - 1, 2):
+                tau[j], tau[j + 1], low[j + 1] = j + 1, j, False
+            return ir.Exchange(a, tuple(tau), tuple(low))
+        if kind in ("root", "log"):
+            above = ir.Form.of(self.add(ir.Absolute(a))) + ir.Form.constant(F(1, 2))
+            if kind == "log":
+                return ir.Unary(above, ir.Function("log"))
+            s = self.data.draw(st.sampled_from([F(-1, 2), F(1, 2), F(-1)]))
+            return ir.Unary(above, ir.Function("pow", s))
+        if kind == "pow":
+            return ir.Unary(a, ir.Function("pow", F(self.data.draw(st.integers(2, 4)))))
+        if kind == "normalise":
+            return ir.Normalise(ir.Normalised((a, b), F(1, 8)), 1)
+        made: dict[str, Callable[[], ir.Step]] = {
+            "mean": lambda: ir.Mean(a),
+            "gather": lambda: ir.Gather(a, self.taus()),
+            "mix": lambda: ir.Mix(a, tuple(self.numbers() for _ in range(self.n))),
+            "attend": lambda: ir.Attend((a, b), (b, self.form()), self.form()),
+            "max": lambda: ir.Maximum(a, b),
+            "min": lambda: ir.Minimum(a, b),
+            "abs": lambda: ir.Absolute(a),
+            "relu": lambda: ir.Relu(a),
+            "scale": lambda: ir.Scale(a, self.numbers()),
+            "product": lambda: ir.Product(a, b),
+            "exp": lambda: ir.Unary(a, ir.Function("exp")),
+            "sin": lambda: ir.Unary(a, ir.Function("sin")),
+            "tanh": lambda: ir.Unary(a, ir.Function("tanh")),
+            "logistic": lambda: ir.Unary(a, ir.Function("logistic")),
+        }
+        return made[kind]()
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.data(), st.integers(1, 4), st.integers(1, 3))
+def test_random_exact_programs(data: st.DataObject, n: int, d: int) -> None:
+    program = Drawn(data, n, d, EXACT_KINDS).program
+    made = emit(program, 1e-9)
+    x = points(program, 12)
+    np.testing.assert_allclose(reference(made, x), run(program, x), rtol=0, atol=1e-10)
+    check_form(made, x)
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(st.data(), st.integers(1, 4), st.integers(1, 3))
+def test_random_smooth_programs(data: st.DataObject, n: int, d: int) -> None:
+    program = Drawn(data, n, d, EXACT_KINDS + SMOOTH_KINDS).program
+    made = emit(program, 1e-9)
+    x = points(program, 12)
+    np.testing.assert_allclose(reference(made, x), run(program, x), rtol=0, atol=1e-6)
+    check_form(made, x)

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from everyformer.certify.compile.quotients import Quotients
-from everyformer.certify.compile.terms import Term
+from everyformer.certify.compile.terms import Term, common_denominator
 
 MAX_SHIFTED = 512
 """What all elements have in common is taken out of sets of at most so many monomials."""
@@ -76,14 +76,7 @@ class Extremes(Quotients):
         self.spend(len(leaves))
         if len(leaves) == 1:
             return leaves[0]
-        shift = self.zero
-        if sum(map(len, leaves)) <= MAX_SHIFTED:
-            shift = self.common(leaves)
-            if shift is not self.zero:
-                leaves = [self.sub(t, shift) for t in leaves]
-        scale = self._scale(leaves)
-        if scale != 1:
-            leaves = [self.scaled(t, 1 / scale) for t in leaves]
+        shift, scale, leaves = self.without_common(leaves)
         if kind == "min" and len(leaves) == 2:
             a, b = leaves
             if self.rational(a) is not None or self.rational(b) is not None:
@@ -92,6 +85,18 @@ class Extremes(Quotients):
         leaves.sort(key=lambda t: t.serial)
         atom = self.atom_term(kind, tuple(leaves))
         return self.affine([(scale, atom), (Fraction(1), shift)], Fraction(0))
+
+    def without_common(self, leaves: list[Term]) -> tuple[Term, Fraction, list[Term]]:
+        """The parts h, s and t_k of terms h + s t_k, s > 0; h = 0 for long lists."""
+        shift = self.zero
+        if sum(map(len, leaves)) <= MAX_SHIFTED:
+            shift = self.common(leaves)
+            if shift is not self.zero:
+                leaves = [self.sub(t, shift) for t in leaves]
+        scale = self._scale(leaves)
+        if scale != 1:
+            leaves = [self.scaled(t, 1 / scale) for t in leaves]
+        return shift, scale, leaves
 
     def _leaves(self, kind: str, t: Term) -> Sequence[Term]:
         """The set of which t is the maximum: r + s e, for r + s max{e}, s > 0.
@@ -134,13 +139,13 @@ class Extremes(Quotients):
     @staticmethod
     def _scale(leaves: list[Term]) -> Fraction:
         """The largest s > 0 such that all coefficients are integer multiples of s."""
-        denominator = math.lcm(*(t.denominator for t in leaves))
+        denominator = common_denominator(t.denominator for t in leaves)
         numbers = (
             c * (denominator // t.denominator)
             for t in leaves
             for c in t.numerators.values()
         )
-        return Fraction(math.gcd(*numbers), denominator)
+        return Fraction(math.gcd(*numbers) or denominator, denominator)
 
     def rational(self, t: Term) -> Fraction | None:
         """The number, if t is one."""

@@ -146,7 +146,7 @@ def _enclosed(
     if not np.isfinite(below).all() or not np.isfinite(slack).all():
         raise block.undecided("scores are too large to be followed")
     audible = below + 2.0 * slack > -float(SILENT)
-    heard = audible[:, :P].any(axis=0)
+    heard = np.asarray(audible[:, :P].any(axis=0))
     spread = np.where(audible, np.abs(below) + slack, 0.0).max()
     doubt = np.where(audible, slack, 0.0).max()
     lost = Fraction(0)
@@ -220,54 +220,13 @@ def attend(block: BlockWeights, head: int, state: State) -> Written:
     """A head that attends by its scores: sum_k softmax_k(q_j . k_k) v_k.
 
     If no score moves by more than t, an average of numbers in [low, high] moves by at most
-    tanh(t/2) (high - low) <= t/2 (high - low), and never by more than high - low.
+    tanh(t/2) (high - low) <= t/2 (high - low), and never by more than high - low. Tokens
+    that constant parts of the scores silence are not heard.
     """
-    asked, told = list[Value](), list[Value]()
-    silence, noise = None, Fraction(0)
+    found = _scores(block, head, state)
+    moved, rounded = found.moved, found.rounded
     n, P = state.seq_len, state.prefix_len
-    for component in range(block.components):
-        query, key = block.query(head, component), block.key(head, component)
-        if query.is_zero or key.is_zero:
-            continue
-        q = state.read(query)
-        fixed, before = state.constants(query), state.constants(key, prefix=True)
-        if P and fixed is not None and before is not None:
-            part = np.multiply.outer(fixed, before)
-            silence = part if silence is None else silence + part
-            noise += Fraction(float(np.abs(part).max())) * gamma(block.components + 4)
-        else:
-            noise += q.size * state.on_prefix(key)
-        after = state.constants(key)
-        if after is not None and not after.any():
-            continue
-        asked.append(q)
-        told.append(state.read(key))
-    largest = sum((q.size * k.size for q, k in zip(asked, told, strict=True)), Fraction(0))
-    if P:
-        loudest = noise + (Fraction(float(silence.max())) if silence is not None else 0)
-        loudest += gamma(2 * block.components + 6) * largest
-        if not loudest + SILENT <= -largest:
-            raise block.undecided("prefix tokens are heard")
-    moved = rounded = Fraction(0)
-    for q, k in zip(asked, told, strict=True):
-        moved += q.size * k.e + k.size * q.e
-        rounded += q.size * k.r + k.size * q.r
-    count = len(asked)
-    rounded += gamma(count + block.components + 6) * largest + 16 * UNIT_ROUNDOFF
-    algebra = state.algebra
-    scores = [
-        [
-            algebra.affine(
-                [
-                    (Fraction(1), algebra.mul(q.terms[j], k.terms[m]))
-                    for q, k in zip(asked, told, strict=True)
-                ],
-                Fraction(0),
-            )
-            for m in range(n)
-        ]
-        for j in range(n)
-    ]
+    terms_of_scores = [_heard_scores(state, found, j) for j in range(n)]
     result: Written = []
     for component, entry in block.writes(head):
         said = block.value(head, component)
@@ -277,9 +236,96 @@ def attend(block: BlockWeights, head: int, state: State) -> Written:
         both = min((moved + rounded) / 2, Fraction(1)) * (width + 2 * v.r)
         lost = gamma(2 * (n + P) + 24) * v.size + UNDERFLOW
         r = v.e + v.r + both + lost - e + UNDERFLOW
-        terms = tuple(algebra.softmax_average(row, v.terms) for row in scores)
+        terms = tuple(
+            state.algebra.softmax_average(scores, [v.terms[k] for k in heard])
+            for heard, scores in terms_of_scores
+        )
         average = Value(
             multiplied(state, terms, entry.ideal), v.low, v.high, up(e), up(max(r, v.r))
         )
         result.append((entry.register, stored_in(state, entry, average, said)))
     return result
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The scores of a head, as inner products of what rows read.
+
+    Attributes:
+        asked: Queries, by component.
+        told: Keys, by component.
+        moved: How far a score of real arithmetic may be from the ideal one.
+        rounded: How much farther one of a float64 run may be.
+        silent: Pairs (j, k): whether token j certainly does not hear token k.
+    """
+
+    asked: list[Value]
+    told: list[Value]
+    moved: Fraction
+    rounded: Fraction
+    silent: np.ndarray
+
+
+def _scores(block: BlockWeights, head: int, state: State) -> Scores:
+    """Read queries and keys; prefix tokens must be silent.
+
+    Raises:
+        Undecided: If they may be heard.
+    """
+    asked, told = list[Value](), list[Value]()
+    n, P = state.seq_len, state.prefix_len
+    before_scores, fixed_scores = np.zeros((n, P)), np.zeros((n, n))
+    noise = largest = live = Fraction(0)
+    for component in range(block.components):
+        query, key = block.query(head, component), block.key(head, component)
+        if query.is_zero or key.is_zero:
+            continue
+        q = state.read(query)
+        fixed = state.constants(query)
+        before, after = state.constants(key, prefix=True), state.constants(key)
+        if P and fixed is not None and before is not None:
+            part = np.multiply.outer(fixed, before)
+            before_scores += part
+            noise += Fraction(float(np.abs(part).max())) * gamma(block.components + 4)
+        else:
+            noise += q.size * state.on_prefix(key)
+        if after is not None and not after.any():
+            continue
+        k = state.read(key)
+        asked.append(q)
+        told.append(k)
+        largest += q.size * k.size
+        if fixed is not None and after is not None:
+            fixed_scores += np.multiply.outer(fixed, after)
+        else:
+            live += q.size * k.size
+    slack = gamma(2 * block.components + 6) * largest
+    if P:
+        loudest = Fraction(float(before_scores.max())) + noise + slack
+        if not loudest + SILENT <= -largest:
+            raise block.undecided("prefix tokens are heard")
+    moved = rounded = Fraction(0)
+    for q, k in zip(asked, told, strict=True):
+        moved += q.size * k.e + k.size * q.e
+        rounded += q.size * k.r + k.size * q.r
+    rounded += gamma(len(asked) + block.components + 6) * largest + 16 * UNIT_ROUNDOFF
+    needed = float(up(2 * live + 4 * slack + SILENT)) * 1.01
+    below = fixed_scores - fixed_scores.max(axis=1, keepdims=True)
+    return Scores(asked, told, moved, rounded, below < -needed)
+
+
+def _heard_scores(state: State, found: Scores, j: int) -> tuple[list[int], list[Any]]:
+    """The tokens that token j may hear, and the ideal scores."""
+    heard = np.flatnonzero(~found.silent[j]).tolist()
+    algebra, one = state.algebra, Fraction(1)
+    scores = [
+        algebra.affine(
+            [
+                (one, algebra.mul(q.terms[j], k.terms[m]))
+                for q, k in zip(found.asked, found.told, strict=True)
+            ],
+            Fraction(0),
+        )
+        for m in heard
+    ]
+    return heard, scores

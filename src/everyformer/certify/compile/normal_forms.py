@@ -14,11 +14,11 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from everyformer.certify.compile.extremes import Extremes
+from everyformer.certify.compile.sorting import Sorting
 from everyformer.certify.compile.terms import LIMIT, Term
 
 
-class Algebra(Extremes):
+class Algebra(Sorting):
     """The terms of one proof. Equal functions, as far as the rules see, are one object.
 
     Args:
@@ -40,15 +40,8 @@ class Algebra(Extremes):
         super().__init__(limit)
         self._weights: dict[tuple[int, ...], list[Term]] = {}
 
-    def entry(self, token: int, coordinate: int) -> Term:
-        """x[token][coordinate]."""
-        return self.atom_term("x", (), token, coordinate)
-
     def log(self, a: Term) -> Term:
-        """The logarithm. With R4's g it is g + log(a / exp(g)).
-
-        Both logarithms are defined where a > 0.
-        """
+        """The logarithm, of exp(g) b with R4's g: g + log b. b > 0 where a > 0."""
         if a is self.zero:
             return self.atom_term("log", (a,))
         _, (_, g), _ = self.content(a)
@@ -88,7 +81,7 @@ class Algebra(Extremes):
         return self.atom_term("xlogx", (a,))
 
     def sqrt(self, a: Term) -> Term:
-        """The root of a = c p, c > 0 rational: sqrt(c) sqrt(p), p with coprime integers.
+        """The root; rational factors stand outside of it.
 
         Both sides are defined where p >= 0. The squares of small primes in c, and c itself
         if it is a square, become a number.

@@ -108,10 +108,11 @@ def normalised(
 ) -> Multiplied:
     """A product c_i * root, with the error of u_i = c_i / sqrt(v), v = mean c^2 + delta.
 
-    Let c^ be the c of a run, off by at most e_c; the root reads v(c^) + eta. Then
+    Let c^ be the c of a run, off by at most e_c; the root reads v(c^) + eta, s = eta/delta.
+    Then
 
         |u_i(c^) - u_i(c)| <= .5444 (1 + sqrt m) delta^(-1/2) e_c,
-        |c^_i| |(v + eta)^(-1/2) - v^(-1/2)| <= (sqrt m / 2) s (1 - s)^(-3/2), s = eta/delta,
+        |c^_i| |(v + eta)^(-1/2) - v^(-1/2)| <= (sqrt m / 2) s (1 - s)^(-3/2),
 
     since |c_i| <= sqrt(m v): the row sums of the Jacobian of u are at most
     v^(-1/2) + sqrt(m) (v - delta) v^(-3/2), largest at v = 3 sqrt(m) delta / (1 + sqrt m).

@@ -19,7 +19,6 @@ With the last one 1/(1 + e^-t), e^t/(1 + e^t), 1 - 1/(1 + e^t) and (1 + tanh(t/2
 sqrt(p^2) is an atom: it is neither p nor |p| here.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -27,11 +26,13 @@ from fractions import Fraction
 from itertools import chain
 
 from everyformer.certify.compile.terms import (
+    MAX_BITS,
     MAX_EXPANDED,
     MAX_EXPONENT,
     Factors,
     Polynomials,
     Term,
+    common_denominator,
     merged,
 )
 
@@ -160,7 +161,7 @@ class Quotients(Polynomials):
         """A monomial to the power of any integer, opened where rules apply."""
         factors, exponent = monomial
         if any(abs(e * k) > MAX_EXPONENT for _, e in factors):
-            self.refuse_size("an exponent of more than 20 bits")
+            self.refuse_size(f"an exponent beyond {MAX_EXPONENT}")
         factors = tuple((atom, e * k) for atom, e in factors) if k else ()
         if exponent is not None:
             exponent = self.scaled(exponent, Fraction(k)) if k else None
@@ -176,7 +177,7 @@ class Quotients(Polynomials):
         present = [t for t in terms if t is not None]
         self.spend(sum(map(len, present)))
         occurrences = Counter(chain.from_iterable(t.numerators for t in present))
-        denominator = math.lcm(*(t.denominator for t in present))
+        denominator = common_denominator(t.denominator for t in present)
         chosen: dict[int, int] = {}
         for m, occurs in occurrences.items():
             absent = len(terms) - occurs
@@ -197,8 +198,8 @@ class Quotients(Polynomials):
 
         m has every atom's least exponent, where atoms that a monomial lacks have 0, and
         R4's exp(g); D has coprime integers, the first one positive. Divisors inside of a
-        that are short are multiplied out: the least exponent of inv(E) is its negative power.
-        a = s m D wherever a is defined: negative exponents are a's own.
+        that are short are multiplied out: the least exponent of inv(E) is its negative
+        power. a = s m D wherever a is defined: negative exponents are a's own.
         """
         scalar, rest = self.primitive(a)
         factors: Factors = ()
@@ -213,6 +214,8 @@ class Quotients(Polynomials):
                 if not more and under is None:
                     break
                 cleared = self.mul(rest, self._power((more, under), -1))
+                if cleared is self.zero:  # a is 0 everywhere
+                    break
                 s, rest = self.primitive(cleared)
                 scalar *= s
             factors = merged(factors, more)
@@ -286,6 +289,8 @@ class Quotients(Polynomials):
                 return self.monomial(factors, exponent)
             self.spend(16)
             product = waiting.pop()
+            if product[0].denominator.bit_length() > MAX_BITS:
+                self.refuse_size("a product of long numbers")
             opened = self._opened(product)
             if opened is not None:
                 waiting.extend(opened)

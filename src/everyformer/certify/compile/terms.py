@@ -6,7 +6,8 @@
 
 Terms, monomials and atoms are hash-consed. A term is found by its coefficients, a monomial
 by its factors and exponent, an atom by its name and the terms in it: what is written
-equally is the same object. A term that nobody holds is forgotten; atoms and monomials are kept.
+equally is the same object. A term that nobody holds is forgotten, atoms and monomials are
+kept.
 
 Every rule keeps this invariant: *the term is defined wherever the expression it was made
 from is defined, and has the same value there.* So two expressions with the same term are
@@ -21,13 +22,16 @@ from weakref import WeakValueDictionary
 
 from everyformer.certify.undecided import Undecided
 
-LIMIT = 60_000_000
+LIMIT = 400_000_000
 """Coefficients that one proof may write. Long numbers count more than once."""
+
+KEPT = 8
+"""What a coefficient counts in addition where an atom or a monomial keeps its term."""
 
 MAX_BITS = 1 << 15
 """Bits of a coefficient, or of a common denominator."""
 
-MAX_EXPONENT = 1 << 20
+MAX_EXPONENT = 4096
 """Size of the exponent of an atom."""
 
 MAX_EXPANDED = 200
@@ -156,7 +160,7 @@ class Polynomials:
         key = (name, *numbers, *(argument.serial for argument in arguments))
         found = self._atom_numbers.get(key)
         if found is None:
-            self.spend(4 + len(arguments))
+            self.spend(4 + sum(KEPT * len(argument) for argument in arguments))
             found = self._atom_numbers[key] = len(self._atoms)
             self._atoms.append((name, arguments))
         return found
@@ -175,7 +179,7 @@ class Polynomials:
         key = (factors, 0 if exponent is None else exponent.serial)
         found = self._monomials.get(key)
         if found is None:
-            self.spend(2 + len(factors))
+            self.spend(2 + len(factors) + (KEPT * len(exponent) if exponent else 0))
             found = self._monomials[key] = len(self._factors)
             self._factors.append(factors)
             self._exponents.append(exponent)
@@ -223,11 +227,8 @@ class Polynomials:
     def affine(self, terms: Iterable[tuple[Fraction, Term]], offset: Fraction) -> Term:
         """The sum of rational multiples of terms, and a number."""
         parts = [(c, t) for c, t in terms if c]
-        denominator = math.lcm(
-            offset.denominator, *(c.denominator * t.denominator for c, t in parts)
-        )
-        if denominator.bit_length() > 4 * MAX_BITS:
-            self.refuse_size(f"a denominator of {denominator.bit_length()} bits")
+        denominators = (c.denominator * t.denominator for c, t in parts)
+        denominator = common_denominator((offset.denominator, *denominators))
         total = {0: offset.numerator * (denominator // offset.denominator)}
         for c, t in parts:
             self.spend(1 + len(t.numerators))
@@ -311,6 +312,20 @@ class Polynomials:
         return self.monomial(factors, exponent)
 
 
+def common_denominator(denominators: Iterable[int]) -> int:
+    """The least common multiple.
+
+    Raises:
+        Undecided: If it is too long.
+    """
+    total = 1
+    for denominator in denominators:
+        total = math.lcm(total, denominator)
+        if total.bit_length() > 4 * MAX_BITS:
+            Polynomials.refuse_size(f"a denominator of {total.bit_length()} bits")
+    return total
+
+
 def merged(a: Factors, b: Factors) -> Factors:
     """The product of two lists of factors.
 
@@ -325,5 +340,5 @@ def merged(a: Factors, b: Factors) -> Factors:
     for atom, k in b:
         total[atom] = total.get(atom, 0) + k
         if abs(total[atom]) > MAX_EXPONENT:
-            Polynomials.refuse_size("an exponent of more than 20 bits")
+            Polynomials.refuse_size(f"an exponent beyond {MAX_EXPONENT}")
     return tuple(sorted((atom, k) for atom, k in total.items() if k))

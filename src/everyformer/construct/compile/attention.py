@@ -170,6 +170,8 @@ class Attention:
         if found is None:
             return None
         own, values = found
+        if all(len(row) == 1 for row in values):
+            lift.match.settle(tuple(row[0][0] for row in values))
         value = lift.sums(values)
         pairs: list[list[int | None]] = [[None] * n for _ in range(n)]
         for j, row in enumerate(labels):

@@ -107,6 +107,8 @@ def _continuous(lift: "Lift", line: int) -> int:
     table = lift.table
     c, a, b = parts_of(table, line)
     terms, offset = table.opened([(c, ONE)], ())
+    if not terms:
+        return a if offset > 0 else b
     difference, rest = table.opened([(a, ONE), (b, -ONE)], ())
     factor = _multiple(difference, rest, terms, offset)
     zero = table.constant(ZERO)
@@ -129,6 +131,9 @@ def _continuous(lift: "Lift", line: int) -> int:
         if _meet(lift, pieces[2], pieces[3]):
             both = table.make("add", *sorted(pieces[:2]))
             return table.make("sub", both, pieces[2])
+        return refuse(lift, line)
+    if difference:
+        return refuse_unknown(lift, line)
     return refuse(lift, line)
 
 
@@ -183,6 +188,20 @@ def _meet(lift: "Lift", a: int, b: int) -> bool:
     rng = np.random.default_rng(0)
     first, second = lift.table.evaluate((a, b), lift.box, lift.n, POINTS, rng)
     return bool(np.allclose(first, second, rtol=NEAR, atol=NEAR))
+
+
+def refuse_unknown(lift: "Lift", line: int) -> NoReturn:
+    """Say that nothing is known about the border.
+
+    Raises:
+        TargetError: Always.
+    """
+    msg = (
+        f"{lift.name} chooses between two branches at line {line}, and they could not be "
+        "shown to be equal on the border. Write the condition with a number that the "
+        "branches use, or with np.maximum, np.minimum, np.clip or np.abs."
+    )
+    raise TargetError(msg)
 
 
 def refuse(lift: "Lift", line: int) -> NoReturn:

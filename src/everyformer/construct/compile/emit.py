@@ -91,6 +91,9 @@ def emit(program: Program, accuracy: Fraction | float) -> Compiled:
         feed_forward, unit_claims = _feed_forward(units, clears, places, block, writer)
         stages.append(Stage(f"block {block}", SOURCE, attention, feed_forward))
         blocks.append({"heads": head_claims, "units": unit_claims})
+    if not stages:  # an affine function of each token: a network has a block nevertheless
+        stages.append(Stage("block 0", SOURCE, feed_forward=_idle(places.width)))
+        blocks.append({"heads": [], "units": []})
     sizes = block_sizes(plan, places)
     spec = ArchitectureSpec(
         seq_len=n,
@@ -111,6 +114,14 @@ def emit(program: Program, accuracy: Fraction | float) -> Compiled:
         "coefficients": writer.coefficients,
     }
     return Compiled(network, claims, _listing(lowering, plan, places))
+
+
+def _idle(width: int) -> FeedForwardStack:
+    """One hidden unit that writes nothing."""
+    return FeedForwardStack(
+        np.zeros((1, 1, width)), np.zeros((1, 1)), np.zeros((1, width, 1)),
+        np.zeros((1, width)),
+    )  # fmt: skip
 
 
 def _prefix_tokens(plan: Schedule, outputs: list[Reading], *, has_prefix: bool) -> int:

@@ -114,11 +114,17 @@ def _over_tokens(lift: "Lift", value: Form, reads: list[list[int]], op: str) -> 
         for j, row in enumerate(reads)
     ]
     known = [1 << k for k in tau]
-    value = build.gather(value, tau)
+    base, value = value, build.gather(value, tau)
     while known != wanted:
         tau = [_teacher(j, known, wanted[j]) for j in range(n)]
-        value = build.extreme(op, value, build.gather(value, tau))
-        known = [known[j] | known[k] for j, k in enumerate(tau)]
+        if all(k != j or known[j] == wanted[j] for j, k in enumerate(tau)):
+            value = build.extreme(op, value, build.gather(value, tau))
+            known = [known[j] | known[k] for j, k in enumerate(tau)]
+        else:  # nobody knows only what a token wants: the number itself
+            new = [wanted[j] & ~known[j] or wanted[j] for j in range(n)]
+            tau = [bits.bit_length() - 1 for bits in new]
+            value = build.extreme(op, value, build.gather(base, tau))
+            known = [known[j] | 1 << k for j, k in enumerate(tau)]
     return value
 
 

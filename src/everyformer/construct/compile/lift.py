@@ -7,7 +7,8 @@ computes f; the verifier believes nothing of it.
 """
 
 import sys
-from collections.abc import Generator, Sequence
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from typing import NoReturn
@@ -139,23 +140,21 @@ class Lift:
 
     def forms(self, lanes: list[Sum]) -> Form:
         """The form of a sum of atoms for each token."""
+        users = Counter(line for lane in lanes for line in lane)
+        closed = [line for line in users if self.table.is_linear(line)]
+        if closed and not self._is_even(lanes, closed, users):
+            return self._reopened(lanes, set(closed))
         total, lanes = self.attention.extract([dict(lane) for lane in lanes])
         lanes = [merged(self, lane) for lane in lanes]
-        users: dict[int, int] = {}
-        for lane in lanes:
-            for line in lane:
-                users[line] = users.get(line, 0) + 1
-        entries = [line for line in users if self.table.nodes[line].op == "x"]
-        total += self._entries(lanes, entries)
+        users = Counter(line for lane in lanes for line in lane)
+        total += self._entries(lanes, [k for k in users if self.table.nodes[k].op == "x"])
         kinds: dict[str, list[int]] = {}
         for line in users:
             if self.table.nodes[line].op != "x":
                 kinds.setdefault(_kind(self.table, line), []).append(line)
-        for kind, lines in sorted(kinds.items()):
+        for _, lines in sorted(kinds.items()):
             local = [line for line in lines if users[line] == 1]
             shared = [line for line in lines if users[line] > 1]
-            if kind == "sum" and not self._is_even(lanes, local, shared):
-                return total + self._reopened(lanes, entries, set(lines))
             if not self._are_alike(lanes, local) and all(
                 self.match.home(line) is not None for line in lines
             ):
@@ -186,22 +185,22 @@ class Lift:
         mine = set(local)
         return len({sum(line in mine for line in lane) for lane in lanes}) == 1
 
-    def _is_even(self, lanes: Sequence[Sum], local: list[int], shared: list[int]) -> bool:
+    def _is_even(
+        self, lanes: Sequence[Sum], closed: list[int], users: Mapping[int, int]
+    ) -> bool:
         """Whether closed sums are numbers of tokens: each has its own, or all share."""
-        if not self._are_alike(lanes, local):
+        if not self._are_alike(lanes, [line for line in closed if users[line] == 1]):
             return False
-        families = self.match.gathered(shared)
+        families = self.match.gathered([line for line in closed if users[line] > 1])
         return all(
             len(set(family)) == self.n or all(family[0] in lane for lane in lanes)
             for family in families
         )
 
-    def _reopened(self, lanes: Sequence[Sum], entries: list[int], closed: set[int]) -> Form:
-        """The same sums, with some closed ones opened; entries of x are done already."""
-        done = set(entries)
-        rest = [[(k, c) for k, c in lane.items() if k not in done] for lane in lanes]
-        stop = {k for lane in rest for k, _ in lane} - closed
-        opened = [self.table.opened(lane, stop) for lane in rest]
+    def _reopened(self, lanes: Sequence[Sum], closed: set[int]) -> Form:
+        """The same sums, with closed ones opened."""
+        stop = {k for lane in lanes for k in lane} - closed
+        opened = [self.table.opened(list(lane.items()), stop) for lane in lanes]
         offsets = self.build.constants([offset for _, offset in opened])
         return self.build.form(offsets + self.forms([terms for terms, _ in opened]))
 

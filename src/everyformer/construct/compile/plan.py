@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import ClassVar
 
 from everyformer.certify.bound import Bound
 from everyformer.certify.compile.prove import estimate
@@ -14,6 +15,7 @@ from everyformer.construct.compile.program import Program
 from everyformer.construct.method import Count, Plan
 from everyformer.construct.problem import Problem
 from everyformer.construct.table_error import TableErrors
+from everyformer.errors import ToleranceError
 from everyformer.model.compiled import CompiledProgram
 from everyformer.model.cost import count
 from everyformer.model.forward import Progress, no_progress
@@ -47,15 +49,13 @@ class CompilePlan(Plan):
     scale: Fraction
     objection: str | None = None
 
+    room: ClassVar[Fraction] = Fraction(1)
+    whole: ClassVar[bool] = True
+
     @property
     def label(self) -> str:
         """The construction in few words."""
         return "compiled program"
-
-    @property
-    def cells(self) -> None:
-        """f is looked at on the whole box at once."""
-        return
 
     @cached_property
     def _count(self) -> Count:
@@ -114,29 +114,32 @@ def plans_for(program: Program, problem: Problem) -> Iterator[CompilePlan]:
         volume = target.domain.volume(target.seq_len)
         scale = power_up(entries * volume, 1 / problem.p)
     wanted, best = problem.tol / scale, None
-    accuracy = min(wanted, Fraction(1, 100))
-    for attempt in range(8):
-        problem.progress("compile", attempt, 8)
-        plan = plan_at(program, target, accuracy, scale)
-        if best is None or max(plan.errors) < max(best.errors):
-            best = plan
-        if max(plan.errors) <= wanted:
-            yield plan
-            return
-        excess = max(plan.errors) / wanted
-        finer = max(accuracy / (2 * excess), FINEST)
-        if finer >= accuracy or plan.errors[0] == 0:
+    accuracy, refused = min(wanted, Fraction(1, 100)), ""
+    for attempt in range(12):
+        problem.progress("compile", attempt, 12)
+        try:
+            plan = plan_at(program, target, accuracy, scale)
+        except ToleranceError as error:  # a gadget needs more accuracy to be defined
+            refused, excess = str(error), Fraction(50)
+        else:
+            if best is None or max(plan.errors) < max(best.errors):
+                best = plan
+            if max(plan.errors) <= wanted:
+                yield plan
+                return
+            excess = max(plan.errors) / wanted
+        finer = max(accuracy / (2 * min(excess, 10**6)), FINEST)
+        if finer >= accuracy or (best is not None and best.errors[0] == 0):
             break
         accuracy = finer
-    assert best is not None, "there was an attempt"  # noqa: S101
+    if best is None:
+        raise ToleranceError(refused)
     why = (
         f"method='compile' proves {float(max(best.errors)):.1e} at best for {target.name}, "
         f"more than {float(wanted):.3g} in the supremum. Raise tol, add to what is under "
         "the root or divided by, or narrow the domain"
     )
-    yield CompilePlan(
-        best.target, program, best.accuracy, best.compiled, best.errors, scale, why
-    )
+    yield replace(best, objection=best.objection or why)
 
 
 def named(compiled: Compiled, target: Target) -> Compiled:

@@ -10,6 +10,7 @@ tokens have the same keys it is attention. r_j cancels in the softmax. The numbe
 (biases by position, masks) become queries and keys that are constants.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -49,9 +50,9 @@ class Scores:
 
 def bilinear(lift: "Lift", pairs: Pairs) -> Scores | None:
     """Queries and keys of these scores, or None if there are none."""
-    for deep in (False, True):
+    for depth in range(3):
         polynomials = [
-            [None if s is None else _polynomial(lift.table, s, deep=deep) for s in row]
+            [None if s is None else _polynomial(lift.table, s, depth) for s in row]
             for row in pairs
         ]
         found = _Split(lift, polynomials).scores()
@@ -60,8 +61,12 @@ def bilinear(lift: "Lift", pairs: Pairs) -> Scores | None:
     return None
 
 
-def _polynomial(table: Table, line: int, *, deep: bool) -> Polynomial:
-    """A score over lines; squares of sums are multiplied out, if `deep` products too."""
+def _polynomial(table: Table, line: int, depth: int) -> Polynomial:
+    """A score over lines.
+
+    Multiplied out are squares of sums that nothing else reads, from depth 1 on all squares,
+    from depth 2 on all products.
+    """
     terms, offset = table.opened([(line, ONE)])
     found: Polynomial = {(): offset} if offset else {}
     for atom, coefficient in terms.items():
@@ -72,7 +77,9 @@ def _polynomial(table: Table, line: int, *, deep: bool) -> Polynomial:
         whole = all(p.denominator == 1 and p > 0 for p in factors.values())
         if not whole or len(lines) != 2:
             factor, lines = ONE, [atom]
-        elif deep or lines[0] == lines[1]:
+        elif depth == 2 or (
+            lines[0] == lines[1] and (depth == 1 or table.uses[lines[0]] == 1)
+        ):
             first, second = (_linear(table, k) for k in lines)
             for a, c in first.items():
                 for b, e in second.items():
@@ -108,6 +115,7 @@ class _Split:
         count = [sum(p is not None for p in row) for row in scores]
         self._beside = [(j, k) for j, k in self._pairs if j != k and count[j] > 1]
         self._biases: dict[tuple[int, int], Rational] = {}
+        self._support = [Counter(place[axis] for place in self._beside) for axis in (0, 1)]
 
     def scores(self) -> Scores | None:
         """Queries and keys, or None."""
@@ -128,8 +136,8 @@ class _Split:
                 self._complete(k, queries, keys)
         if not self._agree(queries, keys):
             return None
-        for query in queries:
-            self._extend(query)
+        for query, key in zip(queries, keys, strict=True):
+            self._extend(query, key)
         return self._made(queries, keys)
 
     def _common(self, axis: int) -> list[set[int]]:
@@ -153,7 +161,9 @@ class _Split:
             for line in key:
                 is_mine, is_theirs = line in row, line in column
                 if is_mine and is_theirs:
-                    is_mine = self._lift.match.home(line) != k
+                    home = self._lift.match.home(line)
+                    weaker = self._support[0][j] < self._support[1][k]
+                    is_mine = home == j or (home != k and not weaker)
                 if not is_mine and not is_theirs:
                     return None
                 (mine if is_mine else theirs).append(line)
@@ -237,19 +247,28 @@ class _Split:
                     _add(key.setdefault(k, {}), theirs, c)
                     break
 
-    def _extend(self, query: dict[int, Polynomial]) -> None:
-        """Queries of tokens with one weight, which is 1 whatever they are: as the others."""
+    def _extend(self, query: dict[int, Polynomial], key: dict[int, Polynomial]) -> None:
+        """Queries of tokens with one weight, which is 1 whatever they are: like others."""
         given = sorted(query)
         for j in range(self._n):
             if j in query or not given:
                 continue
             near = query[min(given, key=lambda k: abs(k - j))]
-            twins: Polynomial = {}
-            for monomial, c in near.items():
+            twins = self._own(j, key, len(next(iter(near))))
+            for monomial, c in near.items() if not twins else ():
                 lines = [self._lift.table.twin(line, j) for line in monomial]
                 twins[tuple(sorted(line for line in lines if line is not None))] = c
             if [len(m) for m in twins] == [len(m) for m in near]:
                 query[j] = twins
+
+    def _own(self, j: int, key: dict[int, Polynomial], size: int) -> Polynomial:
+        """What multiplies the key of a token in its score for itself."""
+        for monomial in self._scores[j][j] or {}:
+            for theirs in key.get(j, {}):
+                mine = _without(monomial, theirs)
+                if mine is not None and len(mine) == size:
+                    return {mine: ONE}
+        return {}
 
     def _resembles(self, theirs: Monomial, key: dict[int, Polynomial]) -> bool:
         """Whether other tokens have keys of as many lines."""

@@ -1,6 +1,5 @@
 """Which code runs: Triton kernels, the blocked path, or `F.conv1d` for small groups."""
 
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -23,7 +22,9 @@ def _path(x: Tensor, count: int) -> Any:
     if by_torch(x, count):
         return reference
     if x.is_cuda:  # Triton is imported where there is a GPU and only there
-        return import_module("everyformer.ops.light_convolution.launch")
+        from everyformer.ops.light_convolution import launch
+
+        return launch
     return blocked
 
 

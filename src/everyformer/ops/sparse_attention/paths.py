@@ -1,7 +1,6 @@
 """Which code runs: the Triton kernels on a CUDA device, elsewhere `grouped`."""
 
 import math
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -23,7 +22,9 @@ def _by_kernels(q: Tensor) -> bool:
 
 def _launch() -> Any:
     """The Triton kernels, imported where there is a GPU and only there."""
-    return import_module("everyformer.ops.sparse_attention.launch")
+    from everyformer.ops.sparse_attention import launch
+
+    return launch
 
 
 def forward(

@@ -3,7 +3,6 @@
 import weakref
 from dataclasses import fields, is_dataclass
 from hashlib import blake2b
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,8 @@ class Plan:
     def walks(self, device: torch.device) -> Any:
         """The walks on a device with Triton."""
         if device not in self._walks:
-            launch = import_module("everyformer.ops.sparse_attention.launch")
+            from everyformer.ops.sparse_attention import launch
+
             self._walks[device] = launch.Walks(self.pieces, self.n, device)
         return self._walks[device]
 

@@ -1,6 +1,5 @@
 """Which code runs: the Triton kernels on a CUDA device, elsewhere the chunked path."""
 
-from importlib import import_module
 from typing import Any
 
 from torch import Tensor
@@ -14,7 +13,9 @@ def _by_kernels(q: Tensor) -> bool:
 
 def _launch() -> Any:
     """The Triton kernels, imported where there is a GPU and only there."""
-    return import_module("everyformer.ops.toeplitz_attention.launch")
+    from everyformer.ops.toeplitz_attention import launch
+
+    return launch
 
 
 def forward(

@@ -1,0 +1,89 @@
+"""Shapes are checked where there are shapes, and types everywhere.
+
+The import hook of jaxtyping wraps each function in two others and binds its arguments
+anew at each call, which costs ten times what the check itself does. A function whose
+annotations name no array needs none of that: beartype alone checks it.
+"""
+
+import builtins
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from pathlib import Path
+from types import FunctionType
+from typing import Annotated, Any, ForwardRef, Literal, TypeVar, get_args, get_origin
+
+import jaxtyping
+import pytest
+from beartype import BeartypeConf
+
+wrapped_for_shapes: Callable[..., Any] = jaxtyping.jaxtyped
+
+AS_JAXTYPING = BeartypeConf(violation_type=jaxtyping.TypeCheckError)
+"""A wrong type is a TypeError, as it is for Python; beartype's own errors are not."""
+
+
+def names_an_array(annotation: Any, names: Mapping[str, object]) -> bool:
+    """Whether an annotation holds an array of jaxtyping, or a name that is not known."""
+    if isinstance(annotation, ForwardRef):
+        return names_an_array(annotation.__forward_arg__, names)
+    if isinstance(annotation, str):
+        used = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", annotation))
+        others = {name: names[name] for name in names.keys() - used}
+        return not used <= names.keys() or any(
+            names_an_array(names[name], others) for name in used
+        )
+    if isinstance(annotation, TypeVar):
+        parts = (annotation.__bound__, *annotation.__constraints__)
+    elif isinstance(annotation, list | tuple):  # the arguments of a Callable
+        parts = tuple(annotation)
+    elif get_origin(annotation) is Literal:
+        parts = ()
+    elif get_origin(annotation) is Annotated:
+        parts = get_args(annotation)[:1]
+    elif inspect.isclass(annotation) and issubclass(annotation, jaxtyping.AbstractArray):
+        return True
+    else:
+        parts = get_args(annotation)
+    return any(names_an_array(part, names) for part in parts)
+
+
+def has_shapes(function: FunctionType) -> bool:
+    """Whether a function needs more than its types checked."""
+    classes_around = dict.fromkeys(function.__qualname__.split(".")[:-1])
+    names = {**vars(builtins), **function.__globals__, **classes_around}
+    return any(names_an_array(one, names) for one in function.__annotations__.values())
+
+
+def jaxtyped(checked: Any = None, *, typechecker: Callable[..., Any]) -> Any:
+    """What the import hook puts on every function and class."""
+    if checked is None:
+        return partial(jaxtyped, typechecker=typechecker)
+    if inspect.isclass(checked):
+        if dataclasses.is_dataclass(checked) and "__init__" in vars(checked):
+            init = vars(checked)["__init__"]
+            checked.__init__ = jaxtyped(init, typechecker=typechecker)
+        return checked
+    if isinstance(checked, FunctionType) and not has_shapes(checked):
+        return typechecker(checked, conf=AS_JAXTYPING)
+    return wrapped_for_shapes(checked, typechecker=typechecker)
+
+
+jaxtyping.jaxtyped = jaxtyped
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests of the second call say so where `make test` looks for them."""
+    for mark in ("compile", "unhooked"):
+        if item.get_closest_marker(mark) and not _names_a_mark(item.path):
+            msg = (
+                f"{item.path} has tests marked {mark!r} without writing pytest.mark.{mark}"
+            )
+            raise pytest.UsageError(f"{msg}: `make test` would not find them.")
+
+
+@cache
+def _names_a_mark(path: Path) -> bool:
+    return re.search(r"mark\.(compile|unhooked)", path.read_text()) is not None

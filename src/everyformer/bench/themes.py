@@ -1,0 +1,40 @@
+"""All benchmarks, by name."""
+
+from everyformer.bench import (
+    attention,
+    building,
+    certificates,
+    compiling,
+    constructions,
+    execution,
+    hostile,
+    mixers,
+    sparse,
+    tightness,
+    training,
+    work,
+)
+
+THEMES = {
+    "building": building,
+    "execution": execution,
+    "certificates": certificates,
+    "constructions": constructions,
+    "attention": attention,
+    "training": training,
+    "sparse": sparse,
+    "mixers": mixers,
+    "hostile": hostile,
+    "work": work,
+    "tightness": tightness,
+    "compile": compiling,
+}
+
+PICTURES = {
+    "constructions": constructions.picture,
+    "execution": execution.picture,
+    "attention": attention.picture,
+    "training": training.picture,
+    "sparse": sparse.picture,
+    "mixers": mixers.picture,
+}

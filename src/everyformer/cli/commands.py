@@ -1,0 +1,120 @@
+"""The commands of the program: name, what each does, an example."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is known of a command before it is imported.
+
+    Attributes:
+        help: The first line of its docstring.
+        example: How it is called.
+    """
+
+    help: str
+    example: str
+
+
+COMMANDS = {
+    "demo": Command(
+        "Build, run and draw a small network, as an example.",
+        "everyformer demo",
+    ),
+    "targets": Command(
+        "List the targets that come with everyformer.",
+        "everyformer targets",
+    ),
+    "methods": Command(
+        "List the methods of `construct` and `plan`, with their settings.",
+        "everyformer methods",
+    ),
+    "plan": Command(
+        "Show what a network would cost, without building it.",
+        "everyformer plan sort --grid 16 -n 2",
+    ),
+    "construct": Command(
+        "Build the network of a target and write it to a folder.",
+        "everyformer construct sort --grid 16 -o out/",
+    ),
+    "run": Command(
+        "Evaluate a network on sequences from a .npy file.",
+        "everyformer run out/ --input x.npy --output y.npy",
+    ),
+    "verify": Command(
+        "Check a certificate from the weights and itself alone.",
+        "everyformer verify out/",
+    ),
+    "inspect": Command(
+        "Show how the tokens of one sequence move through a network.",
+        "everyformer inspect out/ --input x.npy",
+    ),
+    "check": Command(
+        "Judge whether an attention layer, or a sparse pattern, can be universal.",
+        "everyformer check urpe (or: check --pattern strided -n 64 --width 8)",
+    ),
+    "bench": Command(
+        "Time one part of everyformer, after checking that its results are right.",
+        "everyformer bench execution --quick",
+    ),
+    "reproduce": Command(
+        "Run an experiment of a paper, and print a table: paper, ours, verdict.",
+        "everyformer reproduce urpe-synthetic --size smoke",
+    ),
+}
+
+
+def load(name: str) -> Callable[..., None]:
+    """The function of a command, imported now.
+
+    Raises:
+        KeyError: If there is no such command.
+    """
+    match name:
+        case "demo":
+            from everyformer.cli.demo import demo
+
+            return demo
+        case "targets":
+            from everyformer.cli.targets import targets
+
+            return targets
+        case "methods":
+            from everyformer.cli.methods import methods
+
+            return methods
+        case "plan":
+            from everyformer.cli.plan import plan
+
+            return plan
+        case "construct":
+            from everyformer.cli.construct import construct
+
+            return construct
+        case "run":
+            from everyformer.cli.run import run
+
+            return run
+        case "verify":
+            from everyformer.cli.verify import verify
+
+            return verify
+        case "inspect":
+            from everyformer.cli.inspect import inspect
+
+            return inspect
+        case "check":
+            from everyformer.cli.check import check
+
+            return check
+        case "bench":
+            from everyformer.cli.bench import bench
+
+            return bench
+        case "reproduce":
+            from everyformer.cli.reproduce import reproduce
+
+            return reproduce
+        case _:
+            raise KeyError(name)

@@ -1,0 +1,46 @@
+"""`everyformer plan --compare`: all methods side by side."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from everyformer.cli import pictures, tables
+from everyformer.cli.method_settings import read_method
+from everyformer.cli.saving import new_file
+from everyformer.construct.comparison import Comparison
+from everyformer.construct.method import Method
+from everyformer.construct.registry import is_compared
+from everyformer.targets.target import Target
+
+
+def also_compared(name: str, settings: Sequence[str], target: Target) -> list[Method]:
+    """The method that is asked for, if it is not compared anyhow.
+
+    Raises:
+        typer.BadParameter: If it is, and settings are given.
+    """
+    given = read_method(name, settings, target.seq_len)
+    if not is_compared(given, target):
+        return [given]
+    if settings:
+        msg = (
+            f"--compare tries {name} with settings of its own. Leave --with out, or plan "
+            f"it alone: --method {name} without --compare."
+        )
+        raise typer.BadParameter(msg)
+    return []
+
+
+def show_comparison(found: Comparison, plot: Path | None, *, as_json: bool) -> None:
+    """Print the table, and draw it."""
+    if plot is None and not as_json:
+        plot = Path(f"{found.target}-comparison.png")
+    if plot is not None:
+        with new_file(plot) as file:
+            pictures.save(pictures.comparison(found), file)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=2))
+        return
+    tables.show(found.table(), *found.remarks(), f"Wrote {plot}.")

@@ -1,0 +1,27 @@
+"""What the options of the commands name and assume; light to import.
+
+The library says the same elsewhere, and a test compares: help texts and usage errors need
+not load what a command runs.
+"""
+
+EXECUTORS = ("auto", "reference", "literal", "prefix", "folded", "exact")
+
+THEMES = (
+    "building",
+    "execution",
+    "certificates",
+    "constructions",
+    "attention",
+    "training",
+    "sparse",
+    "mixers",
+    "hostile",
+    "work",
+    "tightness",
+    "compile",
+)
+
+TRIALS = 4
+SEARCH_SECONDS = 10.0
+MAX_WORK = 1800.0
+MAX_MEMORY = 2**33

@@ -1,0 +1,184 @@
+"""The invariant of normal forms: a term has the value of its expression."""
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from everyformer.certify.compile.normal_forms import Algebra
+from everyformer.certify.compile.terms import Term
+from everyformer.numerics.balls import BallArithmetic
+from everyformer.numerics.expression import Expression, Node
+
+pytestmark = pytest.mark.unhooked  # a check of types for each call takes minutes
+
+D = 3
+BALLS = BallArithmetic(200)
+TOUCHES_ZERO = {"where", "sqrt", "log", "xlogx"}
+"""Operations that balls cannot do at the end of their domain."""
+
+
+class Values:
+    """The value of terms at a point, in balls, from what atoms and monomials say."""
+
+    def __init__(self, algebra: Algebra, x: list[Any]) -> None:
+        self.algebra = algebra
+        self.x = x
+        self.inputs = {algebra.entry(0, i): x[i] for i in range(D)}
+        self.known: dict[int, Any] = {}
+
+    def of(self, term: Term) -> Any:
+        if term in self.inputs:
+            return self.inputs[term]
+        if term.serial not in self.known:
+            value = BALLS.constant(Fraction(0))
+            for monomial in term.numerators:
+                factor = BALLS.constant(term.coefficient(monomial))
+                value = value + factor * self._monomial(monomial)
+            self.known[term.serial] = value
+        return self.known[term.serial]
+
+    def _monomial(self, monomial: int) -> Any:
+        factors, exponent = self.algebra.parts(monomial)
+        value = BALLS.constant(Fraction(1))
+        for atom, k in factors:
+            base = self._atom(atom)
+            power = base if abs(k) == 1 else BALLS.pow(base, abs(k))
+            value = value * power if k > 0 else value / power
+        return value if exponent is None else value * self.of(exponent).exp()
+
+    def _atom(self, atom: int) -> Any:
+        name, arguments = self.algebra.atom_parts(atom)
+        if name == "x":
+            (i,) = [
+                i
+                for i in range(D)
+                if self.algebra.parts(*self.algebra.entry(0, i).numerators)[0]
+                == ((atom, 1),)
+            ]
+            return self.x[i]
+        values = [self.of(argument) for argument in arguments]
+        if name in {"div", "pow"}:  # by the number 0
+            return BALLS.div(BALLS.constant(Fraction(1)), BALLS.constant(Fraction(0)))
+        if name == "sum":
+            return values[0]
+        if name in {"max", "min"}:
+            result = values[0]
+            for value in values[1:]:
+                result = getattr(BALLS, name)(result, value)
+            return result
+        return getattr(BALLS, name)(*values)
+
+
+NUMBERS = [Fraction(n) for n in (0, 1, 2, -1, -2, 3)] + [Fraction(1, 2), Fraction(-3, 7)]
+UNARY = ("neg", "abs", "exp", "log", "sqrt", "sin", "cos", "tanh", "xlogx")
+BINARY = ("add", "sub", "mul", "div", "min", "max", "add", "mul", "div")
+
+
+Line = tuple[str, float, float, float, int]
+"""A kind of operation, three numbers in [0, 1) that choose earlier lines, and a choice."""
+
+
+def lines() -> st.SearchStrategy[list[Line]]:
+    """Random operations, as plain data."""
+    kinds = st.sampled_from(["unary", "binary", "binary", "binary", "pow", "where"])
+    share = st.floats(0, 1, exclude_max=True)
+    line = st.tuples(kinds, share, share, share, st.integers(0, 10**6))
+    return st.lists(line, min_size=1, max_size=14)
+
+
+def expression_of(numbers: list[Fraction], chosen: list[Line]) -> Expression:
+    """A program of the entries, some numbers and the operations."""
+    nodes = [Node("x", (0, i)) for i in range(D)]
+    nodes += [Node("const", value=q) for q in numbers]
+    for kind, *shares, choice in chosen:
+        a, b, c = (int(share * len(nodes)) for share in shares)
+        if kind == "unary":
+            nodes.append(Node(UNARY[choice % len(UNARY)], (a,)))
+        elif kind == "binary":
+            nodes.append(Node(BINARY[choice % len(BINARY)], (a, b)))
+        elif kind == "pow":
+            nodes.append(Node("pow", (a, choice % 9 - 4)))
+        else:
+            nodes.append(Node("where", (a, b, c)))
+    last = len(nodes) - 1
+    return Expression(1, D, tuple(nodes), ((last, last - 1, last - 2),))
+
+
+def points() -> st.SearchStrategy[list[Fraction]]:
+    numbers = st.fractions(-3, 3, max_denominator=64)
+    return st.lists(numbers, min_size=D, max_size=D)
+
+
+NUMBER_LISTS = st.lists(st.sampled_from(NUMBERS), min_size=2, max_size=3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(NUMBER_LISTS, lines(), st.lists(points(), min_size=1, max_size=3))
+def test_a_term_is_defined_where_the_expression_is_and_has_its_value(
+    numbers: list[Fraction], chosen: list[Line], places: list[list[Fraction]]
+) -> None:
+    expression = expression_of(numbers, chosen)
+    operations = {node.op for node in expression.nodes}
+    algebra = Algebra()
+    terms = expression.run(algebra, algebra.entry)[0]
+    with BALLS.working():
+        for place in places:
+            x = [BALLS.constant(q) for q in place]
+            expected = expression.run(BALLS, lambda _, i, x=x: x[i])[0]
+            found = Values(algebra, x)
+            for term, value in zip(terms, expected, strict=True):
+                if value.is_finite() and value.rad() < 2.0**-60:
+                    assert found.of(term).overlaps(value)
+                    if not operations & TOUCHES_ZERO:
+                        assert found.of(term).is_finite()
+
+
+@settings(max_examples=40, deadline=None)
+@given(NUMBER_LISTS, st.lists(lines(), min_size=6, max_size=6), points())
+def test_equal_terms_have_equal_values(
+    numbers: list[Fraction], programs: list[list[Line]], place: list[Fraction]
+) -> None:
+    algebra = Algebra()
+    seen: dict[Term, Any] = {}
+    with BALLS.working():
+        x = [BALLS.constant(q) for q in place]
+        for chosen in programs:
+            expression = expression_of(numbers, chosen[:4])
+            terms = expression.run(algebra, algebra.entry)[0]
+            values = expression.run(BALLS, lambda _, i: x[i])[0]
+            for term, value in zip(terms, values, strict=True):
+                if value.is_finite():
+                    assert seen.setdefault(term, value).overlaps(value)
+
+
+def identities(a: Term, b: Term, c: Term, f: Algebra) -> list[tuple[Term, Term]]:
+    """Pairs that are equal wherever both are defined."""
+    two = f.constant(Fraction(2))
+    return [
+        (f.mul(a, f.add(b, c)), f.add(f.mul(a, b), f.mul(a, c))),
+        (f.div(f.mul(a, b), c), f.mul(a, f.div(b, c))),
+        (f.pow(f.sub(a, b), 2), f.pow(f.sub(b, a), 2)),
+        (f.exp(f.sub(a, b)), f.div(f.exp(a), f.exp(b))),
+        (f.max(a, f.max(b, c)), f.max(f.max(c, a), b)),
+        (f.abs(f.sub(a, b)), f.sub(f.mul(two, f.max(a, b)), f.add(a, b))),
+        (f.logistic(a), f.sub(f.one, f.logistic(f.neg(a)))),
+        (f.where(a, f.add(b, a), b), f.add(b, f.relu(a))),
+        (f.sqrt(f.pow(f.sqrt(a), 2)), f.sqrt(a)),
+        (f.softmax_average([a, b], [c, a]), f.softmax_average([b, a], [a, c])),
+    ]
+
+
+@settings(max_examples=40, deadline=None)
+@given(NUMBER_LISTS, lines(), st.integers(0, 9))
+def test_true_identities_do_not_crash_and_small_ones_are_seen(
+    numbers: list[Fraction], chosen: list[Line], which: int
+) -> None:
+    algebra = Algebra()
+    a, b, c = expression_of(numbers, chosen).run(algebra, algebra.entry)[0]
+    identities(a, b, c, algebra)
+    x, y, z = (algebra.entry(0, i) for i in range(D))
+    left, right = identities(x, y, z, algebra)[which]
+    assert left is right
