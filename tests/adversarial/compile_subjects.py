@@ -41,6 +41,11 @@ def attended(x: np.ndarray) -> np.ndarray:
     return weights / weights.sum(axis=-1, keepdims=True) @ x
 
 
+def looking_back(x: np.ndarray) -> np.ndarray:
+    weights = np.exp(x @ np.swapaxes(x, -1, -2)) * np.tri(x.shape[-2])
+    return weights / weights.sum(axis=-1, keepdims=True) @ x
+
+
 def multiplied(x: np.ndarray) -> np.ndarray:
     return np.concatenate([x[..., :1] * x[..., 1:], x[..., :1] + x[..., 1:] / 3], -1)
 
@@ -80,6 +85,7 @@ SUBJECTS: dict[str, tuple[Function, int, int, float]] = {
     "cumsum / 4": (running, 3, 1, 1e-6),
     "abs, relu, gates": (bent, 3, 1, 1e-6),
     "attention": (attended, 2, 2, 1e-6),
+    "causal attention": (looking_back, 3, 1, 1e-6),
     "x1 x2": (multiplied, 2, 2, 1e-4),
     "soft attention": (softly, 2, 1, 1e-4),
     "normalise": (normalised, 2, 2, 1e-2),

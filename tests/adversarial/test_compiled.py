@@ -243,6 +243,26 @@ def test_large_scores_that_cancel_are_not_believed() -> None:
         assert scored(large, [1, 1]).refused()
 
 
+def shouted_down(gap: float, live: float) -> Hand:
+    """Attention in which token 2 is `gap` below token 1, but for x_j x_k up to `live`."""
+    hand = Hand(lambda x: x[..., [0, 0], :], 2, 1, 4)
+    hand.start = {1: [1.0, 1.0], 2: [0.0, -gap]}
+    queries = [({0: live}, 0.0), ({1: 1.0}, 0.0)]
+    keys = [{0: 1.0}, {2: 1.0}]
+    hand.block([Head({"step": "attend"}, queries, keys, [{0: 1.0}], [(3, 1.0)])])
+    hand.out = [{3: 1.0}]
+    return hand
+
+
+@pytest.mark.parametrize("live", [0.0, 1.0, 400.0, 1e6, 1e15])
+def test_a_token_is_silent_only_if_no_input_makes_it_heard(live: float) -> None:
+    assert shouted_down(live + 1.0, live).refused()
+    assert shouted_down(700.0 + live, live).refused()
+    loud = shouted_down(3 * live + 900.0, live)
+    assert not loud.refused()
+    assert loud.is_honest()
+
+
 def test_in_place_steps_of_one_slot_do_not_hear_each_other() -> None:
     """r1 = max(r1, r0) and r0 = min(r0, r1) at once: a sorted pair, by the old values."""
     hand = Hand(lambda x: np.stack([x.min(-1), x.max(-1)], -1), 1, 2, 2)
