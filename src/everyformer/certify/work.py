@@ -36,6 +36,7 @@ PER_LINE_AND_CELL = 5e-8
 PER_WEIGHT = 4e-6
 PER_PROGRAM_LINE = 2e-4
 PER_TERM = 1e-5
+PER_COLUMN = 1.0
 """Seconds on one core, chosen by what `everyformer bench work` measured."""
 
 PER_OBJECT = 500.0
@@ -196,11 +197,12 @@ def check_work(examined: Examined, limits: Limits) -> None:
     limits.check(what, examined.seconds, examined.memory)
 
 
-def check_program(weights: Weights, f: Expression, limits: Limits) -> None:
+def check_program(weights: Weights, f: Expression, columns: int, limits: Limits) -> None:
     """Refuse to follow a compiled network that would cost more than is allowed.
 
     Every head and every unit has a term for each token, heads that attend one for each pair
-    of tokens and each component.
+    of tokens and each component. A function of one number is a proof of its own, which
+    takes up to a second.
 
     Raises:
         WorkLimitError: With the numbers.
@@ -214,5 +216,6 @@ def check_program(weights: Weights, f: Expression, limits: Limits) -> None:
             elif name == "W_1":
                 terms += n * array.shape[1]
     seconds = len(f.nodes) * PER_PROGRAM_LINE + terms * PER_TERM + numbers * PER_WEIGHT
+    seconds += columns * PER_COLUMN
     memory = PER_OBJECT * (4 * len(f.nodes) + terms) + 100.0 * numbers
     limits.check(f"Following {weights.blocks:,} blocks", seconds, memory)

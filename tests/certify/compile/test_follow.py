@@ -245,10 +245,9 @@ def test_a_changed_program_is_never_a_crash_and_never_false(draft: Draft) -> Non
 
 def test_what_may_not_be_defined_is_not_proved() -> None:
     draft = Draft.of(ef.Target(lambda x: x + 0.5, 2, 1))
-    x, half = Node("x", (0, 0)), Node("const", value=draft.f.nodes[1].value)
-    assert half.value is not None
+    half = next(node for node in draft.f.nodes if node.op == "const")
     nodes = (
-        x, Node("x", (1, 0)), Node("const", value=half.value),
+        Node("x", (0, 0)), Node("x", (1, 0)), half,
         Node("mul", (0, 0)), Node("div", (3, 0)), Node("add", (4, 2)), Node("add", (1, 2)),
     )  # fmt: skip
     undefined = Expression(2, 1, nodes, ((5,), (6,)))

@@ -171,15 +171,15 @@ class Claims:
 
     Attributes:
         blocks: A block for each stage.
-        products: Products, by the block that wrote their squares.
-        normalised: Groups of normalised values.
+        products: Products, by the block that wrote their squares and by first register.
+        normalised: Groups of normalised values, by the block and registers of a product.
         coefficients: For the name of an array, "3.W_V" or "W_out", the rationals that
             entries stand for.
     """
 
     blocks: tuple[Block, ...]
-    products: Mapping[int, tuple[Product, ...]]
-    normalised: tuple[Normalise, ...]
+    products: Mapping[int, Mapping[int, Product]]
+    normalised: Mapping[tuple[int, int, int], Normalise]
     coefficients: Mapping[str, Mapping[tuple[int, ...], Fraction]]
 
 
@@ -197,12 +197,7 @@ def read_claims(values: Any, seq_len: int, width: int) -> Claims:
     try:
         blocks = tuple(_block(one, seq_len, width) for one in _list(values["blocks"]))
         macros = [_macro(one, len(blocks), width) for one in _list(values["macros"])]
-        products: dict[int, tuple[Product, ...]] = {}
-        for found in macros:
-            if not isinstance(found, Normalise):
-                block, product = found
-                products[block] = (*products.get(block, ()), product)
-        normalised = tuple(one for one in macros if isinstance(one, Normalise))
+        products, normalised = _by_place(macros)
         coefficients = dict(_coefficients(values["coefficients"]))
     except Undecided:
         raise
@@ -214,6 +209,41 @@ def read_claims(values: Any, seq_len: int, width: int) -> Claims:
         msg = f"the program beside the weights cannot be read ({said})"
         raise refuse(msg) from error
     return Claims(blocks, products, normalised, coefficients)
+
+
+def unary_columns(values: Any) -> int:
+    """How many functions of one number parsed JSON claims, whatever else it is."""
+
+    def under(key: str, one: Any) -> list[Any]:
+        found = one.get(key) if isinstance(one, dict) else None
+        return found if isinstance(found, list) else []
+
+    heads = (head for block in under("blocks", values) for head in under("heads", block))
+    return sum(len(under("columns", head)) for head in heads)
+
+
+def _by_place(
+    macros: list[tuple[int, Product] | Normalise],
+) -> tuple[dict[int, dict[int, Product]], dict[tuple[int, int, int], Normalise]]:
+    """Products by block and first register, groups by the products in them: one for each.
+
+    Raises:
+        Undecided: If there are two for the same place.
+    """
+    products: dict[int, dict[int, Product]] = {}
+    normalised: dict[tuple[int, int, int], Normalise] = {}
+    for found in macros:
+        if isinstance(found, Normalise):
+            if not normalised.keys().isdisjoint(found.products):
+                raise refuse("a product belongs to two groups of normalised values")
+            normalised.update(dict.fromkeys(found.products, found))
+            continue
+        block, product = found
+        own = products.setdefault(block, {})
+        if product.registers[0] in own:
+            raise refuse(f"register {product.registers[0]} has two products")
+        own[product.registers[0]] = product
+    return products, normalised
 
 
 def _block(values: Any, n: int, width: int) -> Block:

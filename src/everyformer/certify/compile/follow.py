@@ -155,7 +155,7 @@ def _attention(block: BlockWeights, claims: Claims, state: State, found: Followe
             after.write(register, held)
     for register, one in made.items():
         found.made[block.number, register] = one
-    for claim in claims.products.get(block.number, ()):
+    for claim in claims.products.get(block.number, {}).values():
         product = multiply(block, claim, made, state)
         product = _normalised(block, claims, found, product, state)
         after.pairs[product.plus] = product.pair
@@ -166,11 +166,10 @@ def _normalised(
     block: BlockWeights, claims: Claims, found: Followed, product: Multiplied, before: State
 ) -> Multiplied:
     """The product, with a sharper error where it is part of a group."""
-    place = (block.number, product.plus, product.minus)
-    for claim in claims.normalised:
-        if place in claim.products:
-            return normalised(block, claim, found.made, product, before)
-    return product
+    claim = claims.normalised.get((block.number, product.plus, product.minus))
+    if claim is None:
+        return product
+    return normalised(block, claim, found.made, product, before)
 
 
 def _feed_forward(block: BlockWeights, claims: Claims, state: State) -> State:
