@@ -23,7 +23,7 @@ from everyformer.bench.results import environment
 from everyformer.certify.certificate import read_certificate
 from everyformer.cli import tables
 
-CHUNK = 5000
+CHUNK = 20_000
 
 
 class OnTensors:
