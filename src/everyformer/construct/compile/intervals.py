@@ -10,8 +10,6 @@ from collections.abc import Iterable
 from fractions import Fraction
 from math import ceil, floor, isfinite, sqrt
 
-from flint import arb, ctx, fmpq
-
 from everyformer.construct.compile import program as ir
 from everyformer.errors import ToleranceError
 from everyformer.targets.box import Box
@@ -225,6 +223,8 @@ def _slope(function: ir.Function, t: Fraction) -> Fraction:
 
 def image(function: ir.Function, t: Fraction, up: bool) -> Fraction:
     """fn(t) of exp, log or a power, to about 60 bits."""
+    from flint import arb, ctx, fmpq
+
     saved, ctx.prec = ctx.prec, 100
     try:
         x = arb(fmpq(t.numerator, t.denominator))
