@@ -14,6 +14,7 @@ from everyformer.bench import (
     execution,
     hostile,
     mixers,
+    peers,
     sparse,
     tightness,
     training,
@@ -36,6 +37,7 @@ THEMES = {
     "hostile": hostile,
     "work": work,
     "tightness": tightness,
+    "peers": peers,
 }
 
 PICTURES = {
