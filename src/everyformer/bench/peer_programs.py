@@ -92,7 +92,7 @@ def balanced_word(rng: np.random.Generator, n: int, pairs: int) -> np.ndarray:
         may_open, may_close = left > depth.sum(), depth.any()
         if left <= 0:
             word[i] = rng.integers(0, 2 * pairs)
-        elif may_open and (not may_close or rng.random() < 0.5):  # noqa: PLR2004
+        elif may_open and (not may_close or rng.random() < 0.5):
             pair = rng.integers(0, pairs)
             word[i], depth[pair] = 2 * pair, depth[pair] + 1
         else:

@@ -93,9 +93,7 @@ def exactness(program: Program, built: Built) -> dict[str, Any]:
 
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal."""
-    shown = Table(
-        title="Programs on tokens 0 .. V - 1; exact: results nearest to the truth"
-    )
+    shown = Table(title="Programs on tokens 0 .. V - 1, run on integers")
     shown.add_column("program")
     for name in (
         "n", "V", "blocks", "width", "parameters", "proved (float64)", "exact", "s",
