@@ -1,4 +1,4 @@
-"""Compile Tracr's stock programs with its defaults and run them on integer tokens.
+"""Compile Tracr's stock programs and run them on integer tokens.
 
     python benchmarks/peers/tracr_run.py CHECKOUT [-o FILE] [--sizes 5 8] [--programs sort]
 
@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)
     parser.add_argument("--programs", nargs="*")
     parser.add_argument("--commit", help="of the checkout, where git cannot say it")
+    parser.add_argument("--exactness", type=int, default=100, help="mlp_exactness")
     chosen = parser.parse_args()
     sys.path.insert(0, str(chosen.checkout))
     peers = programs_module()
@@ -46,7 +47,8 @@ def main() -> None:
     names = chosen.programs or [k for k in peers.PROGRAMS if k != "histogram, by value"]
     rows: list[dict[str, Any]] = []
     for n, name in itertools.product(chosen.sizes, names):
-        rows.append(row_of(name, peers.PROGRAMS[name](n, peers.vocabulary_of(name, n))))
+        program = peers.PROGRAMS[name](n, peers.vocabulary_of(name, n))
+        rows.append(row_of(name, program, chosen.exactness))
         sys.stdout.write(json.dumps(rows[-1]) + "\n")
         sys.stdout.flush()
         if chosen.out:
@@ -98,7 +100,7 @@ def rasp_program(name: str, n: int) -> Any:
     return makers[name]()
 
 
-def row_of(name: str, program: Any) -> dict[str, Any]:
+def row_of(name: str, program: Any, exactness: int = 100) -> dict[str, Any]:
     """One program at one size: tokens 1 .. V, or brackets, after a BOS token."""
     import jax
     from tracr.compiler import compiling
@@ -107,10 +109,15 @@ def row_of(name: str, program: Any) -> dict[str, Any]:
     brackets = "Dyck" in name
     letters = list(BRACKETS[:vocabulary]) if brackets else list(range(1, vocabulary + 1))
     row: dict[str, Any] = {"case": name, "n": n, "V": vocabulary}
+    row["mlp_exactness"] = exactness
     started = time.perf_counter()
     try:
         model = compiling.compile_rasp_to_model(
-            rasp_program(name, n), set(letters), n, compiler_bos=BOS
+            rasp_program(name, n),
+            set(letters),
+            n,
+            compiler_bos=BOS,
+            mlp_exactness=exactness,
         )
     except Exception as error:  # whatever a peer raises is its result
         return row | {"outcome": f"refused: {type(error).__name__}: {error}"}
