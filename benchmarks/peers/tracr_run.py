@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--programs", nargs="*")
     parser.add_argument("--commit", help="of the checkout, where git cannot say it")
     parser.add_argument("--exactness", type=int, default=100, help="mlp_exactness")
+    parser.add_argument("--inputs", type=int, help="only so many of the inputs")
     chosen = parser.parse_args()
     sys.path.insert(0, str(chosen.checkout))
     peers = programs_module()
@@ -48,7 +49,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for n, name in itertools.product(chosen.sizes, names):
         program = peers.PROGRAMS[name](n, peers.vocabulary_of(name, n))
-        rows.append(row_of(name, program, chosen.exactness))
+        rows.append(row_of(name, program, chosen.exactness, chosen.inputs))
         sys.stdout.write(json.dumps(rows[-1]) + "\n")
         sys.stdout.flush()
         if chosen.out:
@@ -100,7 +101,9 @@ def rasp_program(name: str, n: int) -> Any:
     return makers[name]()
 
 
-def row_of(name: str, program: Any, exactness: int = 100) -> dict[str, Any]:
+def row_of(
+    name: str, program: Any, exactness: int = 100, inputs: int | None = None
+) -> dict[str, Any]:
     """One program at one size: tokens 1 .. V, or brackets, after a BOS token."""
     import jax
     from tracr.compiler import compiling
@@ -128,7 +131,7 @@ def row_of(name: str, program: Any, exactness: int = 100) -> dict[str, Any]:
     arrays = jax.tree_util.tree_leaves(model.params)
     row["parameters"] = sum(int(a.size) for a in arrays)
     row["nonzeros"] = sum(int(np.count_nonzero(a)) for a in arrays)
-    words = program.inputs()
+    words = program.inputs()[:inputs]
     started = time.perf_counter()
     results = decoded(model, words, letters)
     if name in {"reverse", "sort", "sort unique"}:
