@@ -22,7 +22,7 @@ TOL = 1e-6
 SIZES = (5, 8, 12, 16, 32)
 
 LONGEST = {"sort unique": 16}
-"""Larger ones take more than two minutes: sort unique holds n numbers for each token."""
+"""Larger ones take more than two minutes: sort unique needs about 2 n^2 registers."""
 
 MOST_WORK = 3e10
 """Multiplications on integer inputs, about; fewer inputs are run on large networks."""
