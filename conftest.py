@@ -17,12 +17,19 @@ from typing import Annotated, Any, ForwardRef, Literal, TypeVar, get_args, get_o
 
 import jaxtyping
 import pytest
-from beartype import BeartypeConf
 
 wrapped_for_shapes: Callable[..., Any] = jaxtyping.jaxtyped
 
-AS_JAXTYPING = BeartypeConf(violation_type=jaxtyping.TypeCheckError)
-"""A wrong type is a TypeError, as it is for Python; beartype's own errors are not."""
+
+@cache
+def as_jaxtyping() -> Any:
+    """A wrong type is a TypeError, as it is for Python; beartype's own errors are not.
+
+    Without the hook (tests on a GPU) beartype need not be installed.
+    """
+    from beartype import BeartypeConf
+
+    return BeartypeConf(violation_type=jaxtyping.TypeCheckError)
 
 
 def names_an_array(annotation: Any, names: Mapping[str, object]) -> bool:
@@ -67,7 +74,7 @@ def jaxtyped(checked: Any = None, *, typechecker: Callable[..., Any]) -> Any:
             checked.__init__ = jaxtyped(init, typechecker=typechecker)
         return checked
     if isinstance(checked, FunctionType) and not has_shapes(checked):
-        return typechecker(checked, conf=AS_JAXTYPING)
+        return typechecker(checked, conf=as_jaxtyping())
     return wrapped_for_shapes(checked, typechecker=typechecker)
 
 

@@ -9,6 +9,7 @@ from everyformer.bench import (
     execution,
     hostile,
     mixers,
+    peers,
     sparse,
     tightness,
     training,
@@ -28,6 +29,7 @@ THEMES = {
     "work": work,
     "tightness": tightness,
     "compile": compiling,
+    "peers": peers,
 }
 
 PICTURES = {

@@ -19,6 +19,7 @@ THEMES = (
     "work",
     "tightness",
     "compile",
+    "peers",
 )
 
 TRIALS = 4

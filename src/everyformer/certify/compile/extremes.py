@@ -22,6 +22,9 @@ from fractions import Fraction
 from everyformer.certify.compile.quotients import Quotients
 from everyformer.certify.compile.terms import Term, common_denominator
 
+MAX_DEPTH = 4
+"""How often a set is flattened anew after what all elements have in common was taken out."""
+
 MAX_SHIFTED = 512
 """What all elements have in common is taken out of sets of at most so many monomials."""
 
@@ -68,7 +71,7 @@ class Extremes(Quotients):
             condition = self.neg(condition)
         return self.atom_term("where", (condition, a, b))
 
-    def _extreme(self, kind: str, terms: Sequence[Term]) -> Term:
+    def _extreme(self, kind: str, terms: Sequence[Term], depth: int = 0) -> Term:
         found: dict[Term, None] = {}
         for t in terms:
             found.update(dict.fromkeys(self._leaves(kind, t)))
@@ -77,6 +80,9 @@ class Extremes(Quotients):
         if len(leaves) == 1:
             return leaves[0]
         shift, scale, leaves = self.without_common(leaves)
+        if depth < MAX_DEPTH and any(len(self._leaves(kind, t)) > 1 for t in leaves):
+            rest = self._extreme(kind, leaves, depth + 1)  # what was taken out hid a max
+            return self.affine([(scale, rest), (Fraction(1), shift)], Fraction(0))
         if kind == "min" and len(leaves) == 2:
             a, b = leaves
             if self.rational(a) is not None or self.rational(b) is not None:
