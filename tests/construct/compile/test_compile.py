@@ -65,6 +65,13 @@ def looped(x: np.ndarray) -> np.ndarray:
     return y
 
 
+def clipped(x: np.ndarray) -> np.ndarray:
+    """The second bound never binds, the first sometimes does."""
+    return np.clip(x - x.mean(axis=-2, keepdims=True), -0.25, 0.5) + np.clip(
+        2 * x - 1, 0, 1
+    )
+
+
 def named(x: np.ndarray) -> np.ndarray:
     return np.einsum("...nd,de->...ne", x, np.array([[0.1, -0.7], [1 / 3, 0.2]]))
 
@@ -82,6 +89,7 @@ CASES: list[tuple[Function, int, int, float]] = [
     (leaky, 3, 2, 1e-9),
     (gated, 3, 2, 1e-6),
     (looped, 4, 2, 1e-9),
+    (clipped, 3, 2, 1e-9),
     (named, 3, 2, 1e-9),
     (transformer_block, 3, 4, 1e-2),
 ]

@@ -23,7 +23,7 @@ from everyformer.certify.compile.quotients import Quotients
 from everyformer.certify.compile.terms import Term, common_denominator
 
 MAX_DEPTH = 4
-"""How often a set is flattened anew after what all elements have in common was taken out."""
+"""How often a set is flattened anew after what its elements have in common was removed."""
 
 MAX_SHIFTED = 512
 """What all elements have in common is taken out of sets of at most so many monomials."""
@@ -79,6 +79,10 @@ class Extremes(Quotients):
         self.spend(len(leaves))
         if len(leaves) == 1:
             return leaves[0]
+        if kind == "min" and len(leaves) == 2:
+            a, b = leaves
+            if self.rational(a) is not None or self.rational(b) is not None:
+                return self.sub(self.add(a, b), self.max(a, b))
         shift, scale, leaves = self.without_common(leaves)
         if depth < MAX_DEPTH and any(len(self._leaves(kind, t)) > 1 for t in leaves):
             rest = self._extreme(kind, leaves, depth + 1)  # what was taken out hid a max

@@ -181,11 +181,10 @@ class Builder:
         return values
 
     def relu(self, value: Form) -> Form:
-        """max(v_j, 0)."""
-        low, high = self.range(value)
-        if low >= 0 or high <= 0:
-            return value if low >= 0 else self.form(Form.constant(0))
+        """max(v_j, 0), also where the range decides: the verifier compares with f."""
         plain = self.form(value)
+        if not plain.terms:
+            return self.form(Form.constant(max(plain.offset, Fraction(0))))
         return self._made(
             ("relu", self._key(plain)), lambda: Relu(plain, origin=self.origin)
         )
