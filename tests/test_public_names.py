@@ -13,6 +13,7 @@ def test_public_names() -> None:
         "Certificate",
         "Cheapest",
         "Comparison",
+        "Compile",
         "Computing",
         "ContextualMapping",
         "Memory",

@@ -95,7 +95,7 @@ def test_all_methods_side_by_side(
     monkeypatch.chdir(tmp_path)
     arguments = ("plan", "reverse", "--compare", "--tol", 0.1)
     output = everyformer(*arguments).stdout
-    for name in ("partition of", "averaging, wide", "Yun et al.,"):
+    for name in ("compiled", "partition of", "averaging,", "Yun et al.,"):
         assert name in output
     assert (tmp_path / "reverse-comparison.png").stat().st_size > 1000
     shown = json.loads(everyformer(*arguments, "--json", "--plot", "other.png").stdout)

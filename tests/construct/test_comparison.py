@@ -97,15 +97,15 @@ def test_too_many_cells_are_said_and_not_examined(
     monkeypatch.setattr(table_error, "MAX_CELLS", 1000)
     found = compare(ef.targets.reverse(3, 1), 1e-3)
     assert all("grid=16 has 4,096 cells" in line for line in found.remarks())
-    assert [one.method for one, _ in found.by_cost()] == [ef.Partition()]
+    assert [one.method for one, _ in found.by_cost()] == [ef.Compile(), ef.Partition()]
     assert all("best bound" in line for line in found.remarks())
 
 
 def test_auto_builds_the_cheapest_and_proves_it() -> None:
     built = ef.construct(ef.targets.reverse(2, 1), tol=0.05, method="auto")
     candidate, point = compare(ef.targets.reverse(2, 1), 0.05).by_cost()[0]
-    assert candidate.method == ef.Partition()
-    assert built.plan == point.plan
+    assert candidate.method == ef.Compile()
+    assert built.plan.to_json() == point.plan.to_json()
     assert built.plan.count().parameters == built.cost.parameters
     assert built.certificate.verdict is ef.Verdict.PROVED
     assert built.certificate.eps == Fraction(1, 20)
@@ -114,9 +114,9 @@ def test_auto_builds_the_cheapest_and_proves_it() -> None:
         assert bound <= 0.05
 
 
-def test_the_supremum_leaves_one_method() -> None:
+def test_the_supremum_leaves_two_methods() -> None:
     found = compare(ef.targets.reverse(2, 1), 0.05, p=math.inf)
-    assert [one.method for one in found.candidates] == [ef.Partition()]
+    assert [one.method for one in found.candidates] == [ef.Partition(), ef.Compile()]
     assert "d_inf(f, g) <= 0.05" in str(found)
 
 
@@ -132,14 +132,16 @@ def test_a_plan_whose_network_falls_short_is_passed_over(
 
     def fail_first(network: ef.Network, *given: Any, **more: Any) -> ef.Certificate:
         proved = proper(network, *given, **more)
-        wrong = network.architecture.num_prefix > 0 or len(fails) > 1
+        early = network.architecture.num_prefix > 0 or network.program is not None
+        wrong = early or len(fails) > 1
         return (
             replace(proved, claims=(), bound=None, float64_bound=None) if wrong else proved
         )
 
     monkeypatch.setattr(pipeline, "certify", fail_first)
     built = ef.construct(target, tol=0.1, method="auto")
-    assert "softmax partition of unity" in str(built.tried[0])
+    assert "compiled program" in str(built.tried[0])
+    assert "softmax partition of unity" in str(built.tried[1])
     assert built.plan.source == "averaging attention with positions, wide"
     fails += order[1:]
     with pytest.raises(ToleranceError, match="No network that can be built") as error:
@@ -166,7 +168,9 @@ def test_only_plans_that_differ_in_size_have_the_same_label() -> None:
     target = ef.targets.centring(2, 1)
     star = ef.patterns.star(2)
     also = [ef.SparseShifts(star), ef.SparseShifts(star, variant="sweep")]
-    compared = [one for one in all_methods(target) if one != ef.Partition()]
+    others = (ef.Partition(), ef.Compile())
+    compared = [one for one in all_methods(target) if one not in others]
     methods = [*compared, *also]
     labels = [ef.plan(target, 4, method=method).label for method in methods]
+    labels.append(ef.plan(target, tol=0.1, method=ef.Compile()).label)
     assert len(set(labels)) == len(labels)

@@ -98,7 +98,9 @@ def construct(
 
     check_new_folder(out, OWN_FILES, overwrite=overwrite)
     loaded = load_target(target, seq_len, d_model, trace=trace)
-    chosen = read_method(method or DEFAULT, settings or (), loaded.seq_len)
+    chosen = read_method(
+        DEFAULT if method is None else method, settings or (), loaded.seq_len
+    )
     with (
         redirect_stdout(sys.stderr),  # results alone go to stdout
         progress_bar() as progress,

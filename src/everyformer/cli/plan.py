@@ -72,7 +72,7 @@ def plan(
         from everyformer.construct.registry import DEFAULT
 
         loaded = load_target(target, seq_len, d_model, trace=trace)
-        also = also_compared(method or DEFAULT, settings or (), loaded)
+        also = also_compared(DEFAULT if method is None else method, settings or (), loaded)
         with progress_bar() as progress:
             found = compare_methods(
                 loaded,
@@ -98,7 +98,9 @@ def plan(
     from everyformer.construct.registry import DEFAULT
 
     loaded = load_target(target, seq_len, d_model, trace=trace)
-    chosen = read_method(method or DEFAULT, settings or (), loaded.seq_len)
+    chosen = read_method(
+        DEFAULT if method is None else method, settings or (), loaded.seq_len
+    )
     planned = make_plan(loaded, grid, tol=tol, p=p, method=chosen)
     refusal = None
     try:
