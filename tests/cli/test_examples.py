@@ -5,7 +5,7 @@ import pytest
 import torch
 
 FOLDER = Path(__file__).parents[2] / "examples"
-OTHERS = {"add_urpe", "equal_tokens", "my_attention"}
+OTHERS = {"add_urpe", "compiled_block", "equal_tokens", "my_attention"}
 CONSTRUCTIONS = sorted(path for path in FOLDER.glob("*.py") if path.stem not in OTHERS)
 
 
@@ -20,6 +20,15 @@ def test_examples_run_and_agree(example: Path, capsys: pytest.CaptureFixture[str
     }
     assert values["f"] == pytest.approx(values["g"], abs=1 / 16)
     assert any(line.startswith(f"PROVED: d_2({example.stem}, g) <= ") for line in lines)
+
+
+def test_a_compiled_block(capsys: pytest.CaptureFixture[str]) -> None:
+    """Proved, measured below the bound, and not proved with a weight that was moved."""
+    runpy.run_path(str(FOLDER / "compiled_block.py"), run_name="__main__")
+    *_, proved, measured, spoiled = capsys.readouterr().out.splitlines()
+    assert proved.startswith("PROVED: sup|block - g| <= 0.01")
+    assert float(measured.split()[-1]) < 1e-2
+    assert spoiled.startswith("UNKNOWN")
 
 
 def test_urpe_on_bert(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,8 +26,8 @@ from everyformer.targets.target import Target
 POINTS, LARGE_POINTS = 20_000, 1000
 """At n <= 8, and above."""
 
-CHUNK = 500_000
-"""Numbers of a line of f that are held at once."""
+CHUNK = 20_000_000
+"""Numbers of all lines of f that may be held at once."""
 
 Function = Callable[[np.ndarray], np.ndarray]
 
