@@ -406,9 +406,10 @@ def _judge(certificate: Certificate, proof: Proof, name: str) -> tuple[Verdict, 
             stopped = proof.obstacles_to(claim)
             reasons += [str(one) for one in stopped] or ["bound: none was found"]
         elif found > eps:
+            cure = "a finer grid" if certificate.grid is not None else "more accuracy"
             reasons.append(
-                f"bound: {found.format_value()} ({claim}) exceeds {format_decimal(eps)}; a "
-                "finer grid, or a larger eps, would help"
+                f"bound: {found.format_value()} ({claim}) exceeds {format_decimal(eps)}; "
+                f"{cure}, or a larger eps, would help"
             )
     if "real" in certificate.claims and proof.lower > (power_up(eps, p) if p else eps):
         low = _root_in_words(proof.lower, p)
