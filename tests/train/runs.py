@@ -3,6 +3,8 @@
 import argparse
 import atexit
 import os
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +51,10 @@ def losses(lines: list[dict[str, Any]]) -> dict[int, float]:
     return {line["step"]: line["loss"] for line in lines if "loss" in line}
 
 
-def _tell_who_left(folder: Path) -> None:
-    if not torch.distributed.is_initialized():
+def _tell_who_left(folder: Path, groups: list[Callable[[], object]]) -> None:
+    """Whoever left the group, and whose group is gone with its threads."""
+    gone = all(group() is None for group in groups)
+    if gone and not torch.distributed.is_initialized():
         (folder / f"left-{os.environ.get('RANK', 0)}").touch()
 
 
@@ -62,10 +66,13 @@ if __name__ == "__main__":
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--steps", type=int, default=30)
     given = parser.parse_args()
-    atexit.register(_tell_who_left, given.folder)  # runs after those that train registers
+    groups: list[Callable[[], object]] = []
+    atexit.register(_tell_who_left, given.folder, groups)  # after what train registers
     done = tiny_run(
         given.folder, dropout=given.dropout, resume=given.resume, steps=given.steps
     )
+    if torch.distributed.is_initialized():
+        groups.append(weakref.ref(torch.distributed.group.WORLD))
     (given.folder / f"processes-{done.processes}").touch()
     rank = process_state().process_index
     (given.folder / f"agreed-{rank}-{agreed(rank == 1)}").touch()

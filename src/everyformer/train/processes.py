@@ -1,6 +1,7 @@
 """The processes of a run, whoever started them."""
 
 import atexit
+import gc
 from functools import cache
 
 import torch
@@ -35,5 +36,11 @@ def _leave_at_exit() -> None:
 
 
 def _leave() -> None:
+    """Leave the group, and let its threads end while the interpreter still runs.
+
+    A wrapped model is part of a cycle and holds the group: without a collection the group
+    and its threads are there until the very end, where an abort is a matter of luck.
+    """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+        gc.collect()
