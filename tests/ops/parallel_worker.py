@@ -1,5 +1,6 @@
 """Trains one layer on this process's share of fixed batches; torchrun starts it."""
 
+import gc
 import json
 import os
 import sys
@@ -47,6 +48,7 @@ def main(folder: Path) -> None:
     found = {"losses": losses, "parameters": parameters}
     (folder / f"{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
+    gc.collect()  # the wrapped layer, which holds the group and its threads
 
 
 if __name__ == "__main__":
