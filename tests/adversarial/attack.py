@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -38,6 +38,9 @@ SLACK = 1e-9
 
 REFUSED, NOT_RUN = "refused", "not run"
 BAD = ("false PROVED", "false REFUTED", "crash")
+
+Case = Callable[..., "Outcome"]
+"""case(number, seed, folders, keep): tamper, verify, measure."""
 
 
 @dataclass(frozen=True)
@@ -123,10 +126,10 @@ def run_case(
 
 
 def attack(
-    cases: Iterable[int], seed: int, folders: dict[str, Path], workers: int = 1
+    case: Case, cases: Iterable[int], seed: int, folders: dict[str, Path], workers: int
 ) -> Iterator[Outcome]:
     """The outcomes of cases, in order."""
-    work = partial(run_case, seed=seed, folders=folders)
+    work = partial(case, seed=seed, folders=folders)
     if workers == 1:
         yield from map(work, cases)
         return
@@ -158,9 +161,15 @@ def table(outcomes: list[Outcome]) -> Table:
     return shown
 
 
-def main() -> int:
-    """The command."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def command(what: str, case: Case, subjects: Callable[[Path], dict[str, Path]]) -> int:
+    """Attack from the shell.
+
+    Args:
+        what: What is done, in one line.
+        case: Runs the case of a number.
+        subjects: Writes the networks to tamper with.
+    """
+    parser = argparse.ArgumentParser(description=what)
     parser.add_argument("--cases", type=int, default=300, help="how many (300)")
     parser.add_argument("--seed", type=int, default=0, help="of all random choices (0)")
     parser.add_argument("--only", type=int, help="one case, by its number")
@@ -171,15 +180,15 @@ def main() -> int:
         parser.error("--cases and --workers count from 1")
     if given.keep is not None and given.only is None:
         parser.error("--keep goes with --only")
-    console = Console(width=110)
+    console = Console(width=120)
     with tempfile.TemporaryDirectory() as folder:
-        folders = write_subjects(Path(folder))
+        folders = subjects(Path(folder))
         if given.only is not None:
-            one = run_case(given.only, given.seed, folders, given.keep)
+            one = case(given.only, given.seed, folders, given.keep)
             console.print(one)
             return int(bool(one.wrong))
         cases = range(given.cases)
-        running = attack(cases, given.seed, folders, given.workers)
+        running = attack(case, cases, given.seed, folders, given.workers)
         outcomes = list(track(running, "tampering", total=given.cases, console=console))
     console.print(table(outcomes))
     bad = [one for one in outcomes if one.wrong]
@@ -190,4 +199,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command((__doc__ or "").splitlines()[0], run_case, write_subjects))

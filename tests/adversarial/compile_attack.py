@@ -8,21 +8,16 @@ network is run in every way that the hypotheses allow, and in real arithmetic. A
 above a bound is a false proof; there is no slack. Exit code 0: none was found.
 """
 
-import argparse
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.progress import track
-from tests.adversarial.attack import REFUSED, Outcome, table
+from tests.adversarial.attack import REFUSED, Outcome, command
 from tests.adversarial.compile_measuring import measure
 from tests.adversarial.compile_subjects import write_subjects
 from tests.adversarial.compile_tampering import tamper
@@ -91,18 +86,6 @@ def run_case(
             shutil.rmtree(place, ignore_errors=True)
 
 
-def attack(
-    cases: Iterable[int], seed: int, folders: dict[str, Path], workers: int = 1
-) -> Iterator[Outcome]:
-    """The outcomes of cases, in order."""
-    work = partial(run_case, seed=seed, folders=folders)
-    if workers == 1:
-        yield from map(work, cases)
-        return
-    with ProcessPoolExecutor(workers) as pool:
-        yield from pool.map(work, cases, chunksize=16)
-
-
 def smaller(found: ef.Verification, share: int) -> ef.Verification:
     """What a verifier would say whose bounds are too small."""
 
@@ -115,36 +98,5 @@ def smaller(found: ef.Verification, share: int) -> ef.Verification:
     return replace(found, proof=proof)
 
 
-def main() -> int:
-    """The command."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--cases", type=int, default=300, help="how many (300)")
-    parser.add_argument("--seed", type=int, default=0, help="of all random choices (0)")
-    parser.add_argument("--only", type=int, help="one case, by its number")
-    parser.add_argument("--keep", type=Path, help="with --only: write the case there")
-    parser.add_argument("--workers", type=int, default=2, help="processes (2)")
-    given = parser.parse_args()
-    if given.cases < 1 or given.workers < 1:
-        parser.error("--cases and --workers count from 1")
-    if given.keep is not None and given.only is None:
-        parser.error("--keep goes with --only")
-    console = Console(width=120)
-    with tempfile.TemporaryDirectory() as folder:
-        folders = write_subjects(Path(folder))
-        if given.only is not None:
-            one = run_case(given.only, given.seed, folders, given.keep)
-            console.print(one)
-            return int(bool(one.wrong))
-        cases = range(given.cases)
-        running = attack(cases, given.seed, folders, given.workers)
-        outcomes = list(track(running, "tampering", total=given.cases, console=console))
-    console.print(table(outcomes))
-    bad = [one for one in outcomes if one.wrong]
-    for one in bad:
-        told = f"case {one.number} ({one.subject}; {', '.join(one.changes)})"
-        console.print(f"{one.wrong.upper()}: {told}: {one.note}", markup=False)
-    return int(bool(bad))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command((__doc__ or "").splitlines()[0], run_case, write_subjects))

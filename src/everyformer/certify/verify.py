@@ -224,36 +224,34 @@ def verify(
         if statement.kind == "nothing":
             why += ": f has neither an expression nor a declared modulus"
         return found(Verdict.UNKNOWN, [why])
-    name = "f" if target is None else target.name
+    box, p = certificate.box, certificate.p
     if certificate.grid is None:
-        f = statement.expression
-        proof = prove_everywhere(weights, certificate.box, f, certificate.p, limits)
-        verdict, reasons = _judge(certificate, proof, name)
-        remarks += _compared(certificate, proof)
-        return found(verdict, reasons, proof)
-    cells = cells_of(
-        weights,
-        certificate.box,
-        certificate.grid,
-        statement.expression,
-        equivariant=statement.equivariant,
-        limits=limits,
-    )
-    known = known_of(statement, cells)
-    if isinstance(known, Declared):
-        false = _false_declaration(statement, cells, known)
-        if false:
-            return found(Verdict.REFUTED, [f"target: {false}"], contradicted=True)
-    proof = prove(
-        weights,
-        cells,
-        known,
-        certificate.p,
-        computing,
-        balls=balls,
-        purpose="verify",
-        grid=Grid(certificate.grid, certificate.seq_len, certificate.box),
-    )
+        proof = prove_everywhere(weights, box, statement.expression, p, limits)
+    else:
+        cells = cells_of(
+            weights,
+            box,
+            certificate.grid,
+            statement.expression,
+            equivariant=statement.equivariant,
+            limits=limits,
+        )
+        known = known_of(statement, cells)
+        if isinstance(known, Declared):
+            false = _false_declaration(statement, cells, known)
+            if false:
+                return found(Verdict.REFUTED, [f"target: {false}"], contradicted=True)
+        proof = prove(
+            weights,
+            cells,
+            known,
+            p,
+            computing,
+            balls=balls,
+            purpose="verify",
+            grid=Grid(certificate.grid, certificate.seq_len, box),
+        )
+    name = "f" if target is None else target.name
     verdict, reasons = _judge(certificate, proof, name)
     remarks += _compared(certificate, proof)
     return found(verdict, reasons, proof)

@@ -69,13 +69,13 @@ def certify(
         float64_bound=None,
         versions=current_versions(),
     )
-    if cells is None and grid is not None:
+    if grid is None:
+        proof = prove_everywhere(weights, target.domain, target.expression, p)
+    elif cells is None:
         why = f"no modulus is declared, and no trace: {target.untraceable}"
         stopped = Obstacle(BOTH, "target", why, own=True)
         sampled = distance_sampled(network, target, float(p or np.inf))
         return replace(unproved, eps=None, obstacles=(stopped,), distance_sampled=sampled)
-    if cells is None or grid is None:
-        proof = prove_everywhere(weights, target.domain, target.expression, p)
     else:
         whole = Grid(grid, weights.seq_len, target.domain)
         known = known_of(statement, cells)

@@ -7,40 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.adversarial.compile_subjects import (
+    attended,
+    bent,
+    centred,
+    falling,
+    ordered,
+    running,
+    shifted,
+)
 from tests.certify.compile.drafts import Draft, head_claims, unit_claims
 
 import everyformer as ef
 from everyformer.numerics.expression import Expression, Node
-
-
-def centred(x: np.ndarray) -> np.ndarray:
-    return x - x.mean(axis=-2, keepdims=True)
-
-
-def shifted(x: np.ndarray) -> np.ndarray:
-    return np.roll(x, 1, axis=-2)
-
-
-def falling(x: np.ndarray) -> np.ndarray:
-    return x.max(axis=-2, keepdims=True) - x
-
-
-def ordered(x: np.ndarray) -> np.ndarray:
-    return np.sort(x, axis=-2)
-
-
-def running(x: np.ndarray) -> np.ndarray:
-    return np.cumsum(x, axis=-2) / 4
-
-
-def bent(x: np.ndarray) -> np.ndarray:
-    return np.abs(x - 0.25) + 3 * np.maximum(x - 0.5, 0) + x * np.array([[0.5], [1], [0]])
-
-
-def attended(x: np.ndarray) -> np.ndarray:
-    weights = np.exp(x @ np.swapaxes(x, -1, -2))
-    return weights / weights.sum(axis=-1, keepdims=True) @ x
-
 
 EXACT: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     function.__name__: function

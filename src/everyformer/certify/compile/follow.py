@@ -9,7 +9,7 @@
 All steps of a slot read the state before the slot.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -37,13 +37,11 @@ class Followed:
 
     Attributes:
         results: The coordinates of the results.
-        states: The state before each slot and after the last, for reports.
         made: Squares and roots, by block and register.
     """
 
     results: list[Value] = field(default_factory=list[Value])
     made: dict[tuple[int, int], Made] = field(default_factory=dict[tuple[int, int], Made])
-    last: State | None = None
 
 
 def follow(weights: Weights, claims: Claims, box: Box, algebra: Terms) -> Followed:
@@ -64,7 +62,6 @@ def follow(weights: Weights, claims: Claims, box: Box, algebra: Terms) -> Follow
     for block in blocks:
         state = _attention(block, claims, state, found)
         state = _feed_forward(block, claims, state)
-    found.last = state
     ideals = claims.coefficients.get("W_out", {})
     for i in range(weights.d_model):
         found.results.append(state.read(row_of(held.W_out[i], ideals, (i,))))
@@ -78,18 +75,19 @@ def _blocks(weights: Weights, claims: Claims) -> Iterator[BlockWeights]:
         if stage.layers != 1 or not set(stage.arrays) <= ALLOWED:
             raise Undecided(stage.name, "a block of a compiled network has plain layers")
         own = stage.layer(0)
-        for array in own.values():
-            if (
-                not np.isfinite(array).all()
-                or float(np.abs(array).max(initial=0.0)) > LARGEST
-            ):
-                raise Undecided(stage.name, "a weight is larger than 2^200")
+        _check_sizes(stage.name, own.values())
         if stage.same_block:
             found[-1][1].update(own)
         else:
             found.append((stage.name, dict(own)))
     for number, (name, arrays) in enumerate(found):
         yield BlockWeights(name, number, arrays, claims.coefficients)
+
+
+def _check_sizes(stage: str, arrays: Iterable[np.ndarray]) -> None:
+    for array in arrays:
+        if not np.isfinite(array).all() or float(np.abs(array).max(initial=0.0)) > LARGEST:
+            raise Undecided(stage, "a number is larger than 2^200")
 
 
 def _start(
@@ -99,9 +97,7 @@ def _start(
     n = weights.seq_len
     P = 0 if held.prefix is None else len(held.prefix)
     around = [held.W_in, held.start, held.W_out]
-    for array in around if held.prefix is None else [*around, held.prefix]:
-        if not np.isfinite(array).all() or float(np.abs(array).max(initial=0.0)) > LARGEST:
-            raise Undecided("registers", "a number is larger than 2^200")
+    _check_sizes("registers", around if held.prefix is None else [*around, held.prefix])
     ideals = claims.coefficients.get("start", {})
     registers: list[Held] = []
     for k, row in enumerate(held.W_in):
@@ -177,7 +173,7 @@ def _feed_forward(block: BlockWeights, claims: Claims, state: State) -> State:
     own = claims.blocks[block.number].units
     if block.units == 0:
         if own:
-            raise block.undecided("units are claimed where there are none")
+            raise block.undecided("units are claimed in a block without any")
         return state
     if block.arrays["b_2"].any():
         raise block.undecided("b_2 writes to registers")
@@ -189,9 +185,8 @@ def _feed_forward(block: BlockWeights, claims: Claims, state: State) -> State:
         raise block.undecided("a claim names a unit that does not exist")
     after, written = state.copy(), set[int]()
     for claim in own:
-        for register, held in follow_units(block, claim, state):
-            if register in written:
-                raise block.undecided(f"register {register} is written twice")
-            written.add(register)
-            after.write(register, held)
+        if claim.register in written:
+            raise block.undecided(f"register {claim.register} is written twice")
+        written.add(claim.register)
+        after.write(claim.register, follow_units(block, claim, state))
     return after

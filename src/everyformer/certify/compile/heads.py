@@ -88,7 +88,7 @@ def mixture(block: BlockWeights, head: int, claim: Mixture, state: State) -> Wri
         low, high = value.low, value.high
         if not complete:
             low, high = min(low, Fraction(0)), max(high, Fraction(0))
-        rows = {id(row): row for row in claim.rows}  # rows that are equal are one object
+        rows = {id(row): row for row in claim.rows}  # the rows of a mean are one object
         seen = {k: _mixed(state, row, value, entry.ideal) for k, row in rows.items()}
         terms = tuple(seen[id(row)] for row in claim.rows)
         e = value.e + weighting.gap * value.size + UNDERFLOW

@@ -1,6 +1,7 @@
 """Bounds as short rationals: exact arithmetic, rounded outward where numbers grow long."""
 
 from fractions import Fraction
+from math import frexp
 
 from everyformer.certify.undecided import Undecided
 
@@ -42,6 +43,16 @@ def up(value: Fraction) -> Fraction:
 def down(value: Fraction) -> Fraction:
     """The number, or a shorter one that is a little smaller."""
     return -up(-value)
+
+
+def scales_exactly(factor: float) -> bool:
+    """Whether float64 multiplies with it without rounding: +-2^k.
+
+    Example:
+        >>> scales_exactly(-0.25), scales_exactly(3.0)
+        (True, False)
+    """
+    return abs(frexp(factor)[0]) == 0.5
 
 
 def bounded(value: Fraction, what: str) -> Fraction:

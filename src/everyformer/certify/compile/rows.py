@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from everyformer.certify.compile.rounded import scales_exactly
 from everyformer.certify.compile.values import Row
 from everyformer.certify.undecided import Undecided
 
@@ -30,7 +31,7 @@ class Entry:
     @property
     def is_power_of_two(self) -> bool:
         """Whether multiplying with it is exact."""
-        return float(np.frexp(abs(self.stored))[0]) == 0.5
+        return scales_exactly(self.stored)
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,7 @@ class Polynomials:
         return self.term({0: number} if number else {}, denominator)
 
     def atom(self, name: str, arguments: tuple[Term, ...], *numbers: object) -> int:
-        """The number of an atom, made where there is none yet."""
+        """The number of an atom, made when it is first asked for."""
         key = (name, *numbers, *(argument.serial for argument in arguments))
         found = self._atom_numbers.get(key)
         if found is None:
@@ -175,7 +175,7 @@ class Polynomials:
         return self.term({self.monomial(((atom, 1),), None): 1}, 1)
 
     def monomial(self, factors: Factors, exponent: Term | None) -> int:
-        """The number of a monomial, made where there is none yet."""
+        """The number of a monomial, made when it is first asked for."""
         key = (factors, 0 if exponent is None else exponent.serial)
         found = self._monomials.get(key)
         if found is None:

@@ -17,7 +17,6 @@ from everyformer.certify.compile.claims import (
     Term,
     UnitClaim,
 )
-from everyformer.certify.compile.heads import Written
 from everyformer.certify.compile.rounded import UNDERFLOW, up
 from everyformer.certify.compile.rows import BlockWeights, Entry
 from everyformer.certify.compile.values import Held, Row, State, Value
@@ -33,15 +32,15 @@ def units_of(claim: UnitClaim) -> tuple[int, ...]:
     return (claim.unit,) if isinstance(claim, Extreme) else claim.units
 
 
-def follow_units(block: BlockWeights, claim: UnitClaim, state: State) -> Written:
-    """What a register holds after its units."""
+def follow_units(block: BlockWeights, claim: UnitClaim, state: State) -> Held:
+    """What the claim's register holds after its units."""
     if isinstance(claim, Sum):
-        return [(claim.register, _sum(block, claim, state))]
+        return _sum(block, claim, state)
     if isinstance(claim, Clear):
-        return [(claim.register, _clear(block, claim, state))]
+        return _clear(block, claim, state)
     if isinstance(claim, Extreme):
-        return [(claim.register, _extreme(block, claim, state))]
-    return [(claim.register, _exchange(block, claim, state))]
+        return _extreme(block, claim, state)
+    return _exchange(block, claim, state)
 
 
 def _entry(block: BlockWeights, unit: int, register: int) -> Entry:
@@ -87,7 +86,7 @@ def _open(
         raise block.undecided(f"register {gate} is not a gate")
     opened = held.constant == 0.0
     closed = held.constant[~opened]
-    if len(closed) and not Fraction(float(closed.min())) >= 2 * _sizes(state, row):
+    if len(closed) and not Fraction(float(closed.min())) >= 2 * state.sizes(row):
         raise block.undecided("a gate is neither open nor closed")
     shut = held.prefix is not None and (
         state.prefix_len == 0
@@ -242,14 +241,7 @@ def _rounded_beside(state: State, rest: Row, b: Value, a: Value) -> Value:
     terms = len(rest.stored) + 1
     if terms <= 2 and rest.offset == 0.0:
         return b
-    return replace(b, r=up(b.r + gamma(terms + 4) * (a.size + _sizes(state, rest))))
-
-
-def _sizes(state: State, row: Row) -> Fraction:
-    total = abs(Fraction(row.offset))
-    for register, c in row.stored.items():
-        total += abs(Fraction(c)) * state.held[register].size
-    return total
+    return replace(b, r=up(b.r + gamma(terms + 4) * (a.size + state.sizes(rest))))
 
 
 def _exchange(block: BlockWeights, claim: Exchange, state: State) -> Held:

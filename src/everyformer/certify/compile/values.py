@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from everyformer.certify.compile.rounded import UNDERFLOW, bounded, down, up
+from everyformer.certify.compile.rounded import UNDERFLOW, bounded, down, scales_exactly, up
 from everyformer.certify.rounding import gamma, lowest_bits, sums_exactly
 
 
@@ -259,19 +259,23 @@ class State:
     def rounding(self, row: Row) -> Fraction:
         """How far float64 may be from the stored row, at the numbers it is given.
 
-        It adds k products with an error of at most gamma_(k+2) sum |c| |value|, in any
-        order; one product with +-2^k is exact, but for underflow.
+        It adds k products and the offset with an error of at most gamma_(k+3) times the
+        sum of their sizes, in any order; one product with +-2^k is exact, but for underflow.
         """
         if row.offset == 0.0 and len(row.stored) <= 1:
             if not row.stored:
                 return Fraction(0)
             (c,) = row.stored.values()
-            if np.frexp(abs(c))[0] == 0.5:
+            if scales_exactly(c):
                 return UNDERFLOW if abs(c) < 1 else Fraction(0)
+        return up(gamma(len(row.stored) + 3) * self.sizes(row) + UNDERFLOW)
+
+    def sizes(self, row: Row) -> Fraction:
+        """The sizes of all that a row adds up, in any run, without cancellation."""
         total = abs(Fraction(row.offset))
         for register, c in row.stored.items():
             total += abs(Fraction(c)) * self.held[register].size
-        return up(gamma(len(row.stored) + 3) * total + UNDERFLOW)
+        return total
 
     def on_prefix(self, row: Row) -> Fraction:
         """The largest number that a row reads on a prefix token, in any run."""

@@ -9,7 +9,7 @@ from everyformer.construct.compile.lift import lift
 from everyformer.construct.compile.plan import CompilePlan, plans_for
 from everyformer.construct.method import Method
 from everyformer.construct.problem import Problem
-from everyformer.errors import ExpressionError, GridError
+from everyformer.errors import GridError
 from everyformer.targets.target import Target
 
 
@@ -35,14 +35,7 @@ class Compile(Method):
         """
         if problem.tol is None:
             raise GridError("method='compile' has no grid. Give tol.")
-        target = problem.target
-        if target.expression is None:
-            msg = (
-                f"method='compile' needs {target.name} as a program, and it cannot be "
-                f"traced: {target.untraceable}"
-            )
-            raise ExpressionError(msg)
-        yield from plans_for(lift(target), problem)
+        yield from plans_for(lift(problem.target), problem)
 
     @classmethod
     def compared(cls, target: Target) -> Iterator[Method]:

@@ -172,11 +172,7 @@ def plan_at(
     scale: Fraction,
     steady: float = LARGEST_MEAN,
 ) -> CompilePlan:
-    """The plan at one accuracy.
-
-    Raises:
-        AssertionError: If the verifier cannot read what was emitted.
-    """
+    """The plan at one accuracy; with an objection, if the verifier cannot follow it."""
     compiled = named(emit(program, accuracy, steady), target)
     try:
         errors = estimate(as_stored(compiled.network), target.domain)
