@@ -7,7 +7,7 @@ import pytest
 import torch
 from tests.train.runs import losses, tiny_run
 
-from everyformer.train.randomness import random_integers
+from everyformer.data.randomness import random_integers
 
 pytestmark = pytest.mark.gpu
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from everyformer.train.randomness import Split
+from everyformer.data.randomness import Split
 
 IGNORED = -100
 """The label of a token that is not scored."""

@@ -20,7 +20,7 @@ from everyformer.errors import TrainingError
 from everyformer.layers.decay import parameter_groups
 from everyformer.train.config import TrainConfig
 from everyformer.train.objective import Objective
-from everyformer.train.randomness import Split, mixed_key
+from everyformer.data.randomness import Split, mixed_key
 from everyformer.train.recorded import Recorded
 from everyformer.train.schedule import learning_rate
 from everyformer.train.task import Task, share

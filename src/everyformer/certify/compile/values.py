@@ -260,7 +260,7 @@ class State:
         """How far float64 may be from the stored row, at the numbers it is given.
 
         It adds k products and the offset with an error of at most gamma_(k+3) times the
-        sum of their sizes, in any order; one product with +-2^k is exact, but for underflow.
+        sum of their sizes, in any order; one product with +-2^k is exact but for underflow.
         """
         if row.offset == 0.0 and len(row.stored) <= 1:
             if not row.stored:

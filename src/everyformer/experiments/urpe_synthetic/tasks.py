@@ -17,7 +17,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from everyformer.errors import TrainingError
-from everyformer.train.randomness import Split, random_integers
+from everyformer.data.randomness import Split, random_integers
 from everyformer.train.task import IGNORED
 
 

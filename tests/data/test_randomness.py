@@ -3,7 +3,7 @@
 import torch
 
 from everyformer.experiments.urpe_synthetic.tasks import Synthetic
-from everyformer.train.randomness import SPLITS, mixed_key, random_integers
+from everyformer.data.randomness import SPLITS, mixed_key, random_integers
 
 
 def test_known_values_never_change() -> None:

@@ -1,0 +1,43 @@
+"""What a model is given: a draw names examples, a batch holds their tensors."""
+
+from typing import NamedTuple
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+FILLING = -1
+"""The number of an example that only fills a batch: its weights are 0."""
+
+
+class Draw(NamedTuple):
+    """The examples of one part of an update or of an evaluation.
+
+    Attributes:
+        numbers: Of the examples in their split, on the device; `FILLING` for none.
+        length: Tokens of every sequence, n: with it all shapes are known.
+    """
+
+    numbers: Int[Tensor, " b"]
+    length: int
+
+
+class Batch(NamedTuple):
+    """Tensors on one device; None where a task has no use for them.
+
+    Attributes:
+        tokens: Token ids.
+        labels: What is to be said, one row for each example.
+        weights: How much each label counts; 0 for filling and for what is not scored.
+        segments: Segment ids.
+        padding: True for tokens that nobody sees.
+        places: Positions of the tokens that the labels belong to, if not all have one.
+        next_labels: Whether B follows A, for pairs of texts with a second label: 0 or 1.
+    """
+
+    tokens: Int[Tensor, "b n"]
+    labels: Int[Tensor, "b *m"]
+    weights: Float[Tensor, "b *m"]
+    segments: Int[Tensor, "b n"] | None = None
+    padding: Bool[Tensor, "b n"] | None = None
+    places: Int[Tensor, "b m"] | None = None
+    next_labels: Int[Tensor, " b"] | None = None
