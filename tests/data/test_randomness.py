@@ -2,8 +2,8 @@
 
 import torch
 
-from everyformer.experiments.urpe_synthetic.tasks import Synthetic
 from everyformer.data.randomness import SPLITS, mixed_key, random_integers
+from everyformer.experiments.urpe_synthetic.tasks import Synthetic
 
 
 def test_known_values_never_change() -> None:

@@ -35,8 +35,8 @@ class Batch(NamedTuple):
     """
 
     tokens: Int[Tensor, "b n"]
-    labels: Int[Tensor, "b *m"]
-    weights: Float[Tensor, "b *m"]
+    labels: Int[Tensor, "b ..."]
+    weights: Float[Tensor, "b ..."]
     segments: Int[Tensor, "b n"] | None = None
     padding: Bool[Tensor, "b n"] | None = None
     places: Int[Tensor, "b m"] | None = None

@@ -16,11 +16,11 @@ from accelerate import Accelerator
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from everyformer.data.randomness import Split, mixed_key
 from everyformer.errors import TrainingError
 from everyformer.layers.decay import parameter_groups
 from everyformer.train.config import TrainConfig
 from everyformer.train.objective import Objective
-from everyformer.data.randomness import Split, mixed_key
 from everyformer.train.recorded import Recorded
 from everyformer.train.schedule import learning_rate
 from everyformer.train.task import Task, share

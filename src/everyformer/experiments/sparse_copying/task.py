@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from everyformer.errors import TrainingError
 from everyformer.data.randomness import Split, random_integers
+from everyformer.errors import TrainingError
 from everyformer.train.task import IGNORED
 
 
