@@ -18,6 +18,22 @@ from typing import Annotated, Any, ForwardRef, Literal, TypeVar, get_args, get_o
 import jaxtyping
 import pytest
 
+SOURCES = Path(__file__).parent / "src"
+MODULES_WITHOUT_HOOK = {
+    # numba compiles their functions
+    "everyformer.model.execute",
+    "everyformer.patterns.bitsets",
+    # their own refusals of wrong types and shapes are tested
+    "everyformer.layers.encoder_config",
+    "everyformer.layers.sparse_attention",
+    "everyformer.ops.light_convolution.operator",
+    "everyformer.ops.sparse_attention.operator",
+    "everyformer.ops.toeplitz_attention.operator",
+    "everyformer.train.config",
+    # torch.export gives it symbols for whole numbers
+    "everyformer.ops.toeplitz_attention.reference",
+}
+
 wrapped_for_shapes: Callable[..., Any] = jaxtyping.jaxtyped
 
 
@@ -29,7 +45,7 @@ def as_jaxtyping() -> Any:
     """
     from beartype import BeartypeConf
 
-    return BeartypeConf(violation_type=jaxtyping.TypeCheckError)
+    return BeartypeConf(violation_type=jaxtyping.TypeCheckError, is_pep484_tower=True)
 
 
 def names_an_array(annotation: Any, names: Mapping[str, object]) -> bool:
@@ -79,6 +95,23 @@ def jaxtyped(checked: Any = None, *, typechecker: Callable[..., Any]) -> Any:
 
 
 jaxtyping.jaxtyped = jaxtyped
+
+
+def hooked_modules() -> list[str]:
+    """All modules but those of `MODULES_WITHOUT_HOOK`, with what is inside them."""
+    found: list[str] = []
+    for path in sorted(SOURCES.rglob("*.py")):
+        name = ".".join(path.relative_to(SOURCES).with_suffix("").parts)
+        inside = {name[: dot.start()] for dot in re.finditer(r"\.|$", name)}
+        if path.name != "__init__.py" and not inside & MODULES_WITHOUT_HOOK:
+            found.append(name)
+    return found
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hook the modules, before any is imported; not for tests that give wrong types."""
+    if "not unhooked" in config.option.markexpr:
+        jaxtyping.install_import_hook(hooked_modules(), "beartype.beartype")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -211,6 +211,7 @@ def test_inputs_that_do_not_fit() -> None:
         wrong(torch.ones(9, 8))
 
 
+@pytest.mark.compile
 @pytest.mark.parametrize("strict", [False, True])
 def test_an_exported_layer_needs_no_pattern(strict: bool) -> None:
     layer = SparseAttention(8, 2, patterns.strided(9, 3), configuration="multihead").eval()

@@ -75,6 +75,7 @@ def test_toeplitz_attention(layout: str) -> None:
     check(toeplitz.gradients_op, given, layout)
 
 
+@pytest.mark.compile
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_sparse_attention(layout: str) -> None:
     for part in (patterns.Star(5, 1), patterns.Window(300, 1, 1)):

@@ -129,6 +129,7 @@ def test_gradients_to_second_order() -> None:
     assert torch.autograd.gradgradcheck(light_convolution, leaves, fast_mode=True)
 
 
+@pytest.mark.compile
 def test_opcheck() -> None:
     x, filters, grad = made((2, 9, 16, 2, 4))
     for args in (

@@ -70,7 +70,7 @@ class Gradients(torch.autograd.Function):
     def forward(*given: Any) -> tuple[Tensor, Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The gradients of q, k and v."""
         grad_out, *saved, plan, scale = given
-        found: Any = saved
+        found: Any = tuple(saved)
         return paths.apart(paths.gradients(grad_out, found, plan, scale))
 
     @staticmethod

@@ -13,7 +13,7 @@ from jaxtyping import Int
 
 from everyformer.patterns import Rows, Star
 
-Tokens = Int[np.ndarray, " tokens"]
+Tokens = Int[np.ndarray, " _"]
 
 
 @dataclass(frozen=True)

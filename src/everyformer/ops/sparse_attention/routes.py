@@ -16,6 +16,7 @@
 from itertools import chain
 
 import numpy as np
+from jaxtyping import Bool
 
 from everyformer.errors import InputError
 from everyformer.ops.sparse_attention.pieces import (
@@ -204,7 +205,7 @@ def _left_over(part: Part, outside: Outside) -> Piece:
             raise AssertionError(msg)
 
 
-def _attends(part: Part, query: Tokens, key: Tokens) -> Tokens:
+def _attends(part: Part, query: Tokens, key: Tokens) -> Bool[np.ndarray, " _"]:
     """Whether each pair is in the part."""
     match part:
         case Window(left=left, right=right):
