@@ -257,7 +257,7 @@ def _as_int64(stage: Stage) -> Stage | None:
         if any(type(v) is not int or abs(v) >= INT64_LIMIT for v in array.flat):
             return None
         arrays[name] = array.astype(np.int64)
-    return Stage.from_arrays(stage.name, stage.source, arrays)
+    return Stage.from_arrays(stage.name, stage.source, arrays, stage.kind)
 
 
 def _growth(stage: Stage, n: int) -> list[tuple[int, int]]:

@@ -184,13 +184,7 @@ class PartitionPlan(GridPlan):
             grid=self.grid,
             lows=box.lows,
             highs=box.highs,
-            id_direction=(0,) * self.architecture.inner_width,  # there are no ids
-            id_low=Fraction(0),
-            id_high=Fraction(1),
-            ramp_width=Fraction(0),
             sharpness=self.lattice.D * self.grid**2,
-            reach=0,
-            paper="everyformer",
         )
 
     def rows(self) -> Iterator[tuple[str, str]]:

@@ -93,7 +93,7 @@ def chain_shifts(c: SparseConstants, kind: NumberKind) -> Step:
         outputs[layer] = [c.c, -c.c]
     mask = masks(c, 0, layers)
     stack = id_heads(c, kind, kind.quotient(biases, 2 * c.K), outputs, mask)
-    return Step(Stage("chain shifts", OURS, attention=stack))
+    return Step(Stage.of("chain shifts", OURS, attention=stack))
 
 
 @implements(YUN2020B, "Theorem 1")
@@ -105,7 +105,7 @@ def max_shifts(c: SparseConstants, kind: NumberKind) -> Step:
     """
     biases = kind.quotient(np.zeros((c.s, 2), dtype=object))
     stack = id_heads(c, kind, biases, [[c.C, 0]], masks(c, 0, c.s))
-    return Step(Stage("max shifts", OURS, attention=stack))
+    return Step(Stage.of("max shifts", OURS, attention=stack))
 
 
 def sparse_shifts(c: SparseConstants, kind: NumberKind) -> Iterator[Step]:
