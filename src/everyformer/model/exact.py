@@ -19,15 +19,10 @@ from typing import Any
 import numpy as np
 
 from everyformer.model.activation import PiecewiseLinear
-from everyformer.model.forward import (
-    Progress,
-    attention_layer,
-    feed_forward_layer,
-    no_progress,
-    only_heard,
-)
+from everyformer.model.forward import attention_layer, feed_forward_layer, only_heard
 from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage
 from everyformer.numerics.rationals import common_denominator, exact_array
+from everyformer.progress import Progress, no_progress
 
 INT64_LIMIT = 2**62
 

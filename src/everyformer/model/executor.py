@@ -9,10 +9,11 @@ import numpy as np
 
 from everyformer.errors import NumberKindError
 from everyformer.model.exact import Cache, run_exact
-from everyformer.model.forward import Progress, no_progress, run_stages
+from everyformer.model.forward import run_stages
 from everyformer.model.prefix import is_deaf, run_beside_prefix
 from everyformer.model.stacks import Stage
 from everyformer.numerics.rationals import exact_array
+from everyformer.progress import Progress, no_progress
 
 if TYPE_CHECKING:
     from everyformer.model.network import Network

@@ -22,7 +22,7 @@ from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.compiled import CompiledProgram
 from everyformer.model.construction import Construction
 from everyformer.model.executor import Executor, ExecutorName
-from everyformer.model.forward import Progress, no_progress, run_blocks
+from everyformer.model.forward import run_blocks
 from everyformer.model.masks import check_masks
 from everyformer.model.onnx_export import save_onnx
 from everyformer.model.registers import Registers
@@ -30,6 +30,7 @@ from everyformer.model.stacks import Stage
 from everyformer.model.storage import simplified, write_arrays
 from everyformer.numerics.limits import check_limit
 from everyformer.numerics.rationals import exact_array, to_float
+from everyformer.progress import Progress, no_progress
 
 if TYPE_CHECKING:
     from everyformer.model.torch_module import TransformerModule

@@ -20,8 +20,8 @@ from everyformer.construct.table import Table, all_multisets, piecewise_constant
 from everyformer.errors import GridError
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.construction import Construction, Ids
-from everyformer.model.forward import Progress, no_progress
 from everyformer.model.network import Network
+from everyformer.progress import Progress, no_progress
 from everyformer.targets.box import Grid
 from everyformer.targets.target import Target
 

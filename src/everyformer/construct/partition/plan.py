@@ -33,9 +33,9 @@ from everyformer.construct.table_error import TableErrors
 from everyformer.errors import CertificateError, GridError, TargetError
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.construction import Construction
-from everyformer.model.forward import Progress, no_progress
 from everyformer.model.network import Network
 from everyformer.numerics.limits import is_positive, shown
+from everyformer.progress import Progress, no_progress
 from everyformer.targets.box import Grid
 from everyformer.targets.target import Target
 

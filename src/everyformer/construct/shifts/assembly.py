@@ -28,11 +28,11 @@ from everyformer.construct.shifts.value import (
 from everyformer.construct.table import Table
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.construction import Construction, Ids
-from everyformer.model.forward import Progress, no_progress
 from everyformer.model.network import Network
 from everyformer.model.stacks import Stage
 from everyformer.numerics.kinds import EXACT, FLOAT64, NumberKind
 from everyformer.papers import YUN2020, implements
+from everyformer.progress import Progress, no_progress
 
 C = TypeVar("C", bound=Constants)
 

@@ -21,8 +21,8 @@ from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.construction import Construction
 from everyformer.model.execute import cpu
 from everyformer.model.execute.pack import PackedLayers, pack
-from everyformer.model.forward import Progress, no_progress
 from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage
+from everyformer.progress import Progress, no_progress
 
 if TYPE_CHECKING:
     from everyformer.model.network import Network
