@@ -15,24 +15,23 @@ from tests.certify.partition_map import (
     unit_lattice,
     waves,
 )
+from tests.certify.whole_box import first_order, second_order
+from tests.numerics.suprema import Suprema, suprema
 
 from everyformer.certify.bound import Bound
 from everyformer.certify.partition.bounds import (
     distance,
     everywhere,
-    first_order,
     from_lipschitz,
     from_modulus,
     leak,
     logit_rounding,
     reweighting,
     rounding,
-    second_order,
 )
 from everyformer.certify.partition.lattice import Lattice, clipped
 from everyformer.errors import CertificateError
 from everyformer.numerics.cancellation import without_cancelling_maxima
-from everyformer.numerics.curvature import Suprema, suprema
 from everyformer.targets.box import Box, Grid
 from everyformer.targets.gallery import (
     centring,

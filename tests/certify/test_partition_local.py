@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.certify.partition_map import average, errors_sampled, lattice, waves
+from tests.certify.whole_box import first_order
 
-from everyformer.certify.partition.bounds import first_order
 from everyformer.certify.partition.lattice import Lattice, clipped
 from everyformer.certify.partition.lattice_field import LatticeField, lattice_field
-from everyformer.certify.partition.local import cell_bounds, distance_bound, sup_bound
+from everyformer.certify.partition.local import cell_bounds, distance_bound
 from everyformer.errors import CertificateError
 from everyformer.numerics.curvature import Curvature
 from everyformer.targets.gallery import (
@@ -95,7 +95,7 @@ def test_the_distance_is_not_far_above_what_is_sampled(
     sampled = float(np.sqrt(np.square(gaps).sum(axis=1).mean() * float(partition.volume)))
     bound = distance_bound(bounds, partition, TWO)
     record_property("bound over sampled", float(bound.value) / sampled)
-    assert gaps.max() <= sup_bound(bounds, partition).value
+    assert gaps.max() <= distance_bound(bounds, partition, None).value
     assert sampled <= float(bound.value) <= ratio * sampled
 
 
@@ -104,7 +104,7 @@ def test_the_bound_tends_to_the_error_itself() -> None:
     partition = lattice(target, 96, 1, 4)
     bounds = cell_bounds(field_of(target, partition, 1), partition)
     sampled = errors_sampled(target, partition, 4000).max()
-    assert sampled <= sup_bound(bounds, partition).value <= 1.15 * sampled
+    assert sampled <= distance_bound(bounds, partition, None).value <= 1.15 * sampled
 
 
 def test_it_beats_the_first_order_bound_for_a_target_with_kinks() -> None:
@@ -113,9 +113,10 @@ def test_it_beats_the_first_order_bound_for_a_target_with_kinks() -> None:
     field = field_of(target, partition, 1)
     assert np.isposinf(field.found.curve_high).any()
     bounds = cell_bounds(field, partition)
-    first = first_order(partition, field.found.slope_sizes.max(axis=0))
+    sizes = np.maximum(field.found.slope_high, -field.found.slope_low)
+    first = first_order(partition, sizes.max(axis=0))
     worst = max(bound.value for bound in first)
-    assert sup_bound(bounds, partition).value < worst
+    assert distance_bound(bounds, partition, None).value < worst
     assert distance_bound(bounds, partition, TWO).value < worst / 2
     # Far from the diagonal sort is linear: only b is left, and the tails.
     K = partition.grid.cells
@@ -197,11 +198,11 @@ def test_a_target_that_is_unknown_on_the_margin_is_refused() -> None:
     with pytest.raises(CertificateError, match="anchors' box"):
         _ = field.largest
     with pytest.raises(CertificateError, match="slopes of the target"):
-        sup_bound(cell_bounds(field, partition), partition)
+        distance_bound(cell_bounds(field, partition), partition, None)
     # With a finer grid the margin ends before the root does.
     fine = lattice(target, 64, 1, 4)
     bounds = cell_bounds(field_of(target, fine), fine)
-    assert errors_sampled(target, fine).max() <= sup_bound(bounds, fine).value
+    assert errors_sampled(target, fine).max() <= distance_bound(bounds, fine, None).value
 
 
 def test_too_many_cells_are_refused() -> None:

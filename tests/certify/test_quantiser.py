@@ -331,7 +331,7 @@ def test_what_is_no_quantiser(name: str, change: Any, words: str) -> None:
 def test_other_stages_first() -> None:
     weights = stored(built("Theorem 2")[0])
     box, K = built("Theorem 2")[1:]
-    renamed = tuple(replace(stage, name="x") for stage in weights.stages)
+    renamed = tuple(replace(stage, kind=None) for stage in weights.stages)
     with pytest.raises(Undecided, match="no stage 'quantise'"):
         find_plateaus(replace(weights, stages=renamed), box, K)
     attention = next(s for s in weights.stages if s.half == "attention")
@@ -389,7 +389,7 @@ def single(layers: list[tuple[Any, Any, Any]]) -> Weights:
     parts = [np.array(part, dtype=np.float64) for part in zip(*layers, strict=True)]
     arrays = {"W_1": parts[0][..., None], "b_1": parts[1], "W_2": parts[2][:, None]}
     arrays["b_2"] = np.zeros((len(layers), 1))
-    stage = StageWeights("quantise", "feed_forward", arrays)
+    stage = StageWeights("quantise", "feed_forward", arrays, kind="quantise")
     return Weights(1, 1, True, None, (stage,), False, "")
 
 

@@ -1,8 +1,8 @@
 """BigBird's star in exact integers: ids never collide, f_0 sometimes does."""
 
 import pytest
+from tests.construct.star_ids import all_star_ids, star_ids, starting_scalars
 
-from everyformer.construct.big_bird import all_star_ids, star_ids, starting_scalars
 from everyformer.errors import GridError
 
 SIZES = [

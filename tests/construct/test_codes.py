@@ -1,5 +1,6 @@
 """Bose-Chowla sets: sums name multisets; other codes are caught."""
 
+from itertools import combinations_with_replacement
 from math import comb
 
 import numpy as np
@@ -7,8 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everyformer.construct.averaging.codes import bose_chowla, find_collision, prime_from
+from everyformer.construct.averaging.codes import bose_chowla, prime_from
 from everyformer.errors import GridError
+
+
+def find_collision(
+    code: np.ndarray, n: int
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Two different multisets of n symbols with the same sum, or None for a B_n set."""
+    seen: dict[int, tuple[int, ...]] = {}
+    values = [int(value) for value in code]
+    for symbols in combinations_with_replacement(range(len(values)), n):
+        total = sum(values[s] for s in symbols)
+        if total in seen:
+            return seen[total], symbols
+        seen[total] = symbols
+    return None
 
 
 @pytest.mark.parametrize(("V", "n", "bits"), [(23, 4, 20.2), (32, 3, 17.3), (16, 2, 10)])

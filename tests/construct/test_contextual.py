@@ -17,7 +17,7 @@ from everyformer.construct.shifts.contextual import (
 )
 from everyformer.construct.shifts.plan import plan_shifts
 from everyformer.model.architecture import ArchitectureSpec
-from everyformer.model.construction import Construction
+from everyformer.model.construction import Construction, Ids
 from everyformer.model.network import Network
 from everyformer.model.stacks import AttentionStack, Stage
 from everyformer.numerics.kinds import EXACT
@@ -55,12 +55,7 @@ def network_of(c: Constants, *stages: Stage) -> Network:
         grid=c.K,
         lows=c.grid.box.lows,
         highs=c.grid.box.highs,
-        id_direction=c.u,
-        id_low=Fraction(c.t_l, c.K),
-        id_high=Fraction(c.t_r, c.K),
-        ramp_width=Fraction(0),
-        sharpness=Fraction(0),
-        reach=0,
+        ids=Ids(c.u, Fraction(c.t_l, c.K), Fraction(c.t_r, c.K)),
     )
     return Network(spec, (idle, *stages), None, construction)
 
@@ -68,7 +63,7 @@ def network_of(c: Constants, *stages: Stage) -> Network:
 def make_idle(c: Constants) -> Stage:
     stack = global_shift(c, EXACT).stage.attention
     assert stack is not None
-    return Stage("quantise", "test", attention=replace(stack, W_O=stack.W_O * 0))
+    return Stage.of("quantise", "test", attention=replace(stack, W_O=stack.W_O * 0))
 
 
 def contextual_network(c: Constants) -> Network:
@@ -170,7 +165,7 @@ def sabotage(c: Constants, how: str) -> Network:
         stack = replace(stack, W_O=exact_array(stack.W_O * Fraction(1, c.V)))
     elif how == "no last layer":
         idle = make_idle(c)
-        last = [replace(idle, name="global shift")]
+        last = [replace(idle, kind="global shift")]
     broken = replace(shifts, attention=AttentionStack(**vars(stack)))
     return network_of(c, broken, *last)
 

@@ -239,8 +239,10 @@ def test_values_larger_than_ids_are_scaled(
     )
     columns, values = cells(built)
     names = [stage.name for stage in built.network.stages]
-    assert built.network.construction is not None
-    ids_start = float(built.network.construction.id_low)
+    made = built.network.construction
+    assert made is not None
+    assert made.ids is not None
+    ids_start = float(made.ids.low)
     assert ("scale up" in names) == (np.abs(values).max() > ids_start)
     y = built.network(plateau_points(built, columns))
     assert np.abs(y - values).max() <= 1e-9 * scale

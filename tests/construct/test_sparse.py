@@ -1,6 +1,6 @@
 """Sparse Transformers as networks: exact values, the overwrite gap, and float64."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -11,7 +11,7 @@ import everyformer as ef
 from everyformer import patterns
 from everyformer.construct.shifts.assembly import proof_steps
 from everyformer.construct.shifts.quantise import positional_encoding
-from everyformer.construct.shifts.sparse import overwritten, sparse_ids, sparse_shifts
+from everyformer.construct.shifts.sparse import sparse_ids, sparse_shifts
 from everyformer.construct.shifts.sparse_constants import (
     SparseConstants,
     least_coefficient,
@@ -72,6 +72,51 @@ def all_cells(c: SparseConstants) -> np.ndarray:
 
 def table_of(c: SparseConstants, values: np.ndarray) -> Table:
     return Table(c.grid.all_sequences(), values)
+
+
+@dataclass(frozen=True)
+class Overwrite:
+    """A written value that lies in the window of a later layer of the value map.
+
+    Attributes:
+        columns: The cell whose value is lost.
+        token: Its token, 0-based.
+        projection: u^T of the value, as text.
+        id: The id whose window it lies in, in units of delta.
+    """
+
+    columns: tuple[int, ...]
+    token: int
+    projection: str
+    id: int
+
+    def __str__(self) -> str:
+        """The overwrite in words."""
+        return (
+            f"token {self.token + 1} of cell {list(self.columns)} becomes a value with "
+            f"u^T y = {self.projection}, which lies in the window of a later layer, of the "
+            f"id {self.id} delta, and is overwritten there. A larger C lifts the ids."
+        )
+
+
+def overwritten(c: SparseConstants, table: Table, ids: np.ndarray) -> Overwrite | None:
+    """The first value that one pass of the value map would lose, or None (Section 5.5).
+
+    Ids decrease from layer to layer, so a token that holds y is hit again by the window of
+    an id below its own with |u^T y - id| < delta/2.
+    """
+    u = exact_array(np.array(c.u))
+    held = (exact_array(table.values) @ u) * (2 * c.K)  # in half cells
+    windows = {int(number) for number in ids.reshape(-1)}
+    for row, token in np.argwhere(np.asarray(held > 2 * int(ids.min()) - 2, dtype=bool)):
+        below = held[row, token]
+        nearest = int((below + 1) // 2)
+        hit = nearest in windows and below != 2 * nearest - 1  # windows are open
+        if hit and nearest < ids[row, token]:
+            columns = tuple(int(m) for m in table.columns[row])
+            shown = str(below / (2 * c.K))
+            return Overwrite(columns, int(token), shown, nearest)
+    return None
 
 
 @pytest.mark.parametrize("name", ["ring", "star", "dense", "strided", "axial"])

@@ -21,10 +21,10 @@ from everyformer.construct.method import Count, Method, Plan
 from everyformer.construct.problem import Problem
 from everyformer.construct.table_error import TableErrors
 from everyformer.model.architecture import ArchitectureSpec
-from everyformer.model.forward import Progress, no_progress
 from everyformer.model.network import Network
 from everyformer.model.registers import Registers
 from everyformer.model.stacks import FeedForwardStack, Stage
+from everyformer.progress import Progress, no_progress
 from everyformer.targets import centring, reverse
 from everyformer.targets.target import Target
 

@@ -129,8 +129,10 @@ def test_the_description_of_a_dense_network_is_what_it_was(
     assert made is not None
     new = {"attention", "width", "num_prefix", "pattern"}
     assert set(spec.to_json()) == {f.name for f in fields(spec)} - new
-    assert set(made.to_json()) == {f.name for f in fields(made)} - {"paper"}
-    assert Construction.from_json(made.to_json()) == made
+    ids = {"id_direction", "id_low", "id_high"}
+    written = made.to_json(spec.inner_width)
+    assert set(written) == {f.name for f in fields(made)} - {"paper", "ids"} | ids
+    assert Construction.from_json(written) == made
     assert urpe.network.architecture.to_json()["attention"] == "urpe"
 
 

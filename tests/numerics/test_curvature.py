@@ -6,9 +6,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from tests.numerics.suprema import suprema
 
 from everyformer.errors import InputError
-from everyformer.numerics.curvature import enclose_curvature, pairs_of, suprema
+from everyformer.numerics.curvature import enclose_curvature, pairs_of
 from everyformer.numerics.expression import Expression
 from everyformer.targets.trace import trace
 

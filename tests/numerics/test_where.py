@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.numerics.suprema import suprema
 
 from everyformer.errors import ExpressionError
 from everyformer.numerics.cancellation import without_cancelling_maxima
-from everyformer.numerics.curvature import enclose_curvature, suprema
+from everyformer.numerics.curvature import enclose_curvature
 from everyformer.numerics.enclosure import Enclosure, enclose, enclose_with_balls
 from everyformer.numerics.expression import Expression, Node
 from everyformer.numerics.symmetry import is_equivariant

@@ -20,9 +20,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from everyformer.bench.results import environment
 from everyformer.errors import EveryformerError
-from everyformer.model.forward import Progress, no_progress
 from everyformer.ops import toeplitz_attention
 from everyformer.ops.toeplitz_attention.reference import toeplitz
+from everyformer.progress import Progress, no_progress
 
 HEADS, SIZE = 12, 64
 GPU_SHAPES = ((32, 512), (8, 2048), (2, 8192))

@@ -12,8 +12,8 @@ from rich.table import Table
 from everyformer.bench.results import environment, median_seconds
 from everyformer.construct.pipeline import Built, construct
 from everyformer.errors import EveryformerError
-from everyformer.model.forward import Progress, no_progress
 from everyformer.model.network import load
+from everyformer.progress import Progress, no_progress
 from everyformer.targets import soft_attention
 from everyformer.targets.box import Grid
 

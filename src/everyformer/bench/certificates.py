@@ -17,7 +17,7 @@ from everyformer.certify.weights import read_weights
 from everyformer.construct.certificates import distance_sampled
 from everyformer.construct.pipeline import construct
 from everyformer.errors import EveryformerError
-from everyformer.model.forward import Progress, no_progress
+from everyformer.progress import Progress, no_progress
 from everyformer.targets.box import Grid
 from everyformer.targets.gallery import GALLERY
 

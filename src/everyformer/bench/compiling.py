@@ -18,8 +18,8 @@ from everyformer.bench.results import environment
 from everyformer.certify.verify import verify
 from everyformer.construct.pipeline import construct
 from everyformer.errors import EveryformerError
-from everyformer.model.forward import Progress, no_progress
 from everyformer.numerics.expression import Expression
+from everyformer.progress import Progress, no_progress
 from everyformer.targets import gallery
 from everyformer.targets.target import Target
 

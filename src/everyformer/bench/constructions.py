@@ -18,7 +18,7 @@ from everyformer.construct.pipeline import attempt, compare, construct
 from everyformer.construct.problem import Problem
 from everyformer.construct.registry import Averaging, Partition, SelectiveShifts
 from everyformer.errors import EveryformerError
-from everyformer.model.forward import Progress, no_progress
+from everyformer.progress import Progress, no_progress
 from everyformer.targets.gallery import GALLERY
 from everyformer.targets.target import Target
 

@@ -25,8 +25,8 @@ from everyformer.bench.results import (
 )
 from everyformer.construct.pipeline import Built, construct
 from everyformer.errors import EveryformerError
-from everyformer.model.forward import Progress, no_progress
 from everyformer.model.network import Network
+from everyformer.progress import Progress, no_progress
 from everyformer.targets import soft_attention
 from everyformer.targets.box import Grid
 

@@ -25,7 +25,7 @@ from everyformer.certify.verify import NETWORK_FILE
 from everyformer.construct.pipeline import construct
 from everyformer.files.network_file import FORMAT
 from everyformer.files.tensors import read_tensors
-from everyformer.model.forward import Progress, no_progress
+from everyformer.progress import Progress, no_progress
 from everyformer.targets import centring, reverse
 from everyformer.targets.target import Target
 

@@ -17,8 +17,8 @@ from torch.nn import functional
 from everyformer.bench.results import environment, interleaved_medians
 from everyformer.bench.timing import gpu_bytes, gpu_milliseconds, wall_milliseconds
 from everyformer.errors import EveryformerError
-from everyformer.model.forward import Progress, no_progress
 from everyformer.ops import light_convolution
+from everyformer.progress import Progress, no_progress
 
 DIM, FILTERS = 768, 16
 GATE_DIM = 256

@@ -15,7 +15,7 @@ from everyformer.bench.peer_programs import PROGRAMS, Program, vocabulary_of
 from everyformer.bench.results import environment
 from everyformer.construct.pipeline import Built, construct
 from everyformer.errors import EveryformerError
-from everyformer.model.forward import Progress, no_progress
+from everyformer.progress import Progress, no_progress
 from everyformer.targets.target import Target
 
 TOL = 1e-6

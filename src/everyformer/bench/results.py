@@ -1,17 +1,16 @@
 """Result files that say where and when they were made."""
 
-import importlib.metadata
 import json
 import os
 import platform
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from everyformer.provenance import commit, cpu_name, gpu_name, versions
 
 
 def median_seconds(work: Callable[[], object], repeats: int) -> float:
@@ -43,55 +42,15 @@ def seconds_of(work: Callable[[], object]) -> float:
 def environment() -> dict[str, Any]:
     """Machine, versions, commit and date."""
     names = ("everyformer", "numpy", "numba", "torch", "triton", "jax", "cupy-cuda13x")
-    versions: dict[str, str] = {}
-    for name in names:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
-        "cpu": _cpu(),
+        "commit": commit(),
+        "cpu": cpu_name(),
         "cores": os.cpu_count(),
         "gpu": gpu_name(),
         "python": platform.python_version(),
-        "versions": versions,
+        "versions": versions(*names),
     }
-
-
-def gpu_name() -> str | None:
-    """The name of the first CUDA device, or None."""
-    torch = import_module("torch")
-    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
-
-
-def _commit() -> str | None:
-    """The commit of this checkout; EVERYFORMER_COMMIT says it where git cannot."""
-    if os.environ.get("EVERYFORMER_COMMIT"):
-        return os.environ["EVERYFORMER_COMMIT"]
-    try:
-        found = subprocess.run(
-            ["git", "rev-parse", "--verify", "--quiet", "HEAD"],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=Path(__file__).parent,
-        )
-    except OSError:
-        return None
-    return found.stdout.strip() or None
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
 
 
 def write(folder: Path, theme: str, report: dict[str, Any]) -> Path:

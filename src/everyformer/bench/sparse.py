@@ -30,10 +30,10 @@ from everyformer.bench.timing import (
     wall_milliseconds,
 )
 from everyformer.errors import EveryformerError
-from everyformer.model.forward import Progress, no_progress
 from everyformer.ops import sparse_attention
 from everyformer.ops.sparse_attention.reference import sparse_attention_reference
 from everyformer.patterns import Part, Pattern
+from everyformer.progress import Progress, no_progress
 
 SIZE = 64
 GPU_HEADS, CPU_HEADS = 12, 4

@@ -18,7 +18,7 @@ from everyformer.bench.results import environment
 from everyformer.construct.pipeline import Built, construct
 from everyformer.construct.registry import DEFAULT
 from everyformer.errors import EveryformerError
-from everyformer.model.forward import Progress, no_progress
+from everyformer.progress import Progress, no_progress
 from everyformer.targets.gallery import GALLERY
 from everyformer.targets.target import Target
 

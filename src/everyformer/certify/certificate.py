@@ -10,7 +10,6 @@ import json
 import os
 from dataclasses import dataclass, field
 from fractions import Fraction
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +22,7 @@ from everyformer.errors import CertificateError, ExpressionError
 from everyformer.files.strict_json import read_json
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import format_up, parse_rational
+from everyformer.provenance import versions
 from everyformer.targets.box import Box
 from everyformer.verdict import Verdict
 
@@ -428,10 +428,5 @@ def _statement(values: dict[str, Any], folder: Path) -> Statement:
 
 def current_versions() -> dict[str, str]:
     """Versions of everything that a certificate rests on."""
-    found: dict[str, str] = {}
-    for package in ("everyformer", "numpy", "python-flint"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+    packages = ("everyformer", "numpy", "python-flint")
+    return dict.fromkeys(packages, "not installed") | versions(*packages)

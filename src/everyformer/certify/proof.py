@@ -7,9 +7,9 @@ from typing import Any
 
 from everyformer.certify.bound import Bound
 from everyformer.certify.hypotheses import BOTH, Claim, Hypothesis
-from everyformer.certify.shards import Progress, no_progress
 from everyformer.certify.undecided import OWN_STAGES, Obstacle, Undecided
 from everyformer.certify.weights import Weights
+from everyformer.progress import Progress, no_progress
 
 
 @dataclass(frozen=True)

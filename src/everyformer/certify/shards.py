@@ -21,18 +21,12 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
 from everyformer.errors import CertificateError
+from everyformer.progress import Progress, no_progress
 
 Task = Callable[[Any, int], dict[str, Any]]
 """Called as task(shared, index); must not change `shared`."""
 
-Progress = Callable[[str, int, int], None]
-"""Called as progress(what, done, total) now and then during long work."""
-
 _CONNECT_SECONDS = 10
-
-
-def no_progress(what: str, done: int, total: int) -> None:
-    """Report nothing."""
 
 
 def map_shards(

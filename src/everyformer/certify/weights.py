@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from everyformer.errors import CertificateError, FileFormatError
+from everyformer.files.description import StageKind, kind_of
 from everyformer.files.network_file import read_network_file
 from everyformer.files.shapes import AROUND, PHI, PREFIX, stages_of
 
@@ -22,18 +23,20 @@ class StageWeights:
     """A run of blocks: either attention layers or feed-forward layers, stacked.
 
     Attributes:
-        name: What the file calls it. Names choose how a stage is examined,
-            and prove nothing.
+        name: What the file calls it; for people.
         half: "attention" or "feed_forward"; the other half of each block is the identity.
         arrays: Stacked weights by their short names; float64, or object arrays of
             Fractions.
         same_block: Whether it is the other half of the block of the stage before it.
+        kind: Which step of a construction the file says it is. A hint: it chooses how the
+            stage is examined, and proves nothing.
     """
 
     name: str
     half: Literal["attention", "feed_forward"]
     arrays: dict[str, np.ndarray]
     same_block: bool = False
+    kind: StageKind | None = None
 
     @property
     def layers(self) -> int:
@@ -173,15 +176,16 @@ def _weights(
 
 
 def _stages(
-    names: list[list[str]], arrays: dict[str, np.ndarray]
+    listed: list[list[str | None]], arrays: dict[str, np.ndarray]
 ) -> Iterator[StageWeights]:
-    for (name, _), halves in zip(names, stages_of(len(names), arrays), strict=True):
+    for entry, halves in zip(listed, stages_of(len(listed), arrays), strict=True):
+        name, kind = str(entry[0]), kind_of(entry)
         one_block = all(len(a) == 1 for own in halves.values() for a in own.values())
         if len(halves) > 1 and not one_block:
             msg = f"the stage {name!r} has {list(halves)}, not one half of each block"
             raise ValueError(msg)
         for number, (half, own) in enumerate(halves.items()):
-            yield StageWeights(name, half, own, number > 0)  # pyright: ignore[reportArgumentType]
+            yield StageWeights(name, half, own, number > 0, kind)  # pyright: ignore[reportArgumentType]
 
 
 def to_fractions(array: np.ndarray) -> np.ndarray:

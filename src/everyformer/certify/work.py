@@ -42,9 +42,6 @@ PER_COLUMN = 1.0
 PER_OBJECT = 500.0
 """Bytes of a line of f, as read from JSON and as an object."""
 
-MOST_CELLS = 2**62
-"""Cells that can be numbered."""
-
 
 @dataclass(frozen=True)
 class Limits:

@@ -187,15 +187,16 @@ def _read_off(
     if equivariant is None:
         equivariant = construction.theorem == "Theorem 2"
     if interval is None and construction.theorem == "Theorem 2":
-        interval = (construction.id_low, construction.id_high)
+        assert construction.ids is not None, "selective shifts have ids"  # noqa: S101
+        interval = (construction.ids.low, construction.ids.high)
     return equivariant, interval
 
 
 def _network_ids(network: Network, states: np.ndarray) -> np.ndarray:
     """Ids after the contextual map, from states that are quantised already."""
-    names = [stage.name for stage in network.stages]
-    first = names.index("quantise") + 1
-    last = max(names.index(name) for name in CONTEXT_STAGES if name in names)
+    kinds = [stage.kind for stage in network.stages]
+    first = kinds.index("quantise") + 1
+    last = max(kinds.index(kind) for kind in CONTEXT_STAGES if kind in kinds)
     # A part of a sparse network: its blocks keep their masks, whatever their number is.
     architecture = replace(network.architecture, pattern=None)
     context = Network(architecture, network.stages[first : last + 1])
@@ -207,8 +208,9 @@ def _network_ids(network: Network, states: np.ndarray) -> np.ndarray:
             msg = "A softmax network runs in float64, which cannot hold these sequences."
             raise NumberKindError(msg)
         result = exact_array(context(floats))
-    assert network.construction is not None, "checked in _read_off"  # noqa: S101
-    return result @ np.array(network.construction.id_direction, dtype=object)
+    ids = network.ids(result)
+    assert ids is not None, "checked in _read_off"  # noqa: S101
+    return ids
 
 
 def _key(state: np.ndarray, equivariant: bool) -> tuple[Any, ...]:

@@ -61,7 +61,7 @@ def inspect(
         stages = [
             replace(step, state=step.state[prefix:]) for step in loaded.trace(x, progress)
         ]
-        names = [stage.name for stage in loaded.stages if stage.name in SHIFTS]
+        names = [stage.name for stage in loaded.stages if stage.kind in SHIFTS]
         known = loaded.construction is not None and names
         shifts = loaded.trace_blocks(x, names[0]) if known else ()
     if loaded.program is not None:

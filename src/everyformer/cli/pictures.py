@@ -11,8 +11,8 @@ from matplotlib.ticker import MaxNLocator
 
 from everyformer.cli.tables import number
 from everyformer.construct.comparison import Comparison
-from everyformer.model.forward import Progress, no_progress
 from everyformer.model.network import Network, Step
+from everyformer.progress import Progress, no_progress
 from everyformer.targets.target import Target
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")

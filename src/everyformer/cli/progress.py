@@ -14,7 +14,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bar
 
-from everyformer.model.forward import Progress
+from everyformer.progress import Progress
 
 DELAY = 0.5
 """Seconds that work must last before a bar appears."""

@@ -22,9 +22,9 @@ from everyformer.construct.table import Table
 from everyformer.construct.table_error import TableErrors
 from everyformer.errors import GridError
 from everyformer.model.architecture import ArchitectureSpec
-from everyformer.model.forward import Progress, no_progress
 from everyformer.model.network import Network
 from everyformer.papers import YUN2020, implements
+from everyformer.progress import Progress, no_progress
 from everyformer.targets.box import Grid
 from everyformer.targets.target import Target
 

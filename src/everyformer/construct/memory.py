@@ -28,7 +28,7 @@ from everyformer.construct.averaging.layers import averaging_sum
 from everyformer.construct.staircase import Layout, Units, lookup, staircase
 from everyformer.errors import TargetError
 from everyformer.model.architecture import ArchitectureSpec
-from everyformer.model.construction import Construction
+from everyformer.model.construction import Construction, Ids
 from everyformer.model.cost import Cost, count
 from everyformer.model.network import Network
 from everyformer.model.registers import Registers
@@ -408,17 +408,13 @@ def exact_lookup(
 
 
 def _description(x: np.ndarray, data: _Data, layout: Layout) -> Construction:
+    direction = tuple(int(v) for v in layout.vector(C=1))
     return Construction(
         theorem="Memory",
         target=f"memory of {len(data.tokens):,} sequences",
         grid=max(len(values) for values in data.values),
         lows=tuple(float(v) for v in x.min(axis=(0, 1))),
         highs=tuple(float(v) for v in x.max(axis=(0, 1))),
-        id_direction=tuple(int(v) for v in layout.vector(C=1)),
-        id_low=Fraction(0),
-        id_high=Fraction(2**52),
+        ids=Ids(direction, Fraction(0), Fraction(2**52)),
         ramp_width=RAMP,
-        sharpness=Fraction(0),
-        reach=0,
-        paper="everyformer",
     )

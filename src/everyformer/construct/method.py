@@ -21,8 +21,8 @@ from everyformer.certify.bound import Bound
 from everyformer.construct.problem import Problem
 from everyformer.construct.table_error import TableErrors
 from everyformer.errors import GridError, MemoryLimitError
-from everyformer.model.forward import Progress, no_progress
 from everyformer.model.network import Network
+from everyformer.progress import Progress, no_progress
 from everyformer.targets.target import Target
 
 PROOF_CELLS = 16

@@ -29,10 +29,10 @@ from everyformer.construct.problem import (
 from everyformer.construct.registry import DEFAULT, all_methods, method_of
 from everyformer.errors import CertificateError, GridError, MemoryLimitError
 from everyformer.model.cost import Cost, count
-from everyformer.model.forward import Progress, no_progress
 from everyformer.model.network import Network
 from everyformer.numerics.limits import check_limit, shown
 from everyformer.papers import YUN2020, implements
+from everyformer.progress import Progress, no_progress
 from everyformer.targets.target import Target
 from everyformer.verdict import Verdict
 

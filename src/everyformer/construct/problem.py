@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 
 from everyformer.errors import EveryformerError, GridError, TargetError, ToleranceError
-from everyformer.model.forward import Progress, no_progress
 from everyformer.numerics.limits import is_number, is_positive, shown
+from everyformer.progress import Progress, no_progress
 from everyformer.targets.target import Target
 
 DEFAULT_MAX_MEMORY = 4 * 2**30

@@ -6,8 +6,8 @@ from itertools import permutations
 import numpy as np
 
 from everyformer.errors import TargetError
-from everyformer.model.forward import Progress, no_progress
 from everyformer.papers import YUN2020, implements
+from everyformer.progress import Progress, no_progress
 from everyformer.targets.box import Grid
 from everyformer.targets.target import Target
 

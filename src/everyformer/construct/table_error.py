@@ -17,13 +17,14 @@ from everyformer.certify.cells import SHARD, Cells, mean_slack, sum_up
 from everyformer.certify.distances import distances, float_up
 from everyformer.certify.known import Declared
 from everyformer.certify.moments import UP, power
-from everyformer.certify.shards import Progress, map_shards, no_progress
+from everyformer.certify.shards import map_shards
 from everyformer.certify.verify import declare, known_of
 from everyformer.errors import CertificateError, ToleranceError
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import power_up
 from everyformer.numerics.symmetry import is_equivariant
 from everyformer.papers import YUN2020, Citation, implements
+from everyformer.progress import Progress, no_progress
 from everyformer.targets.box import Grid
 from everyformer.targets.target import Target
 

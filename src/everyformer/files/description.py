@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal, cast, get_args
 
 from everyformer.numerics.rationals import parse_rational
 
@@ -88,6 +88,48 @@ PROGRAM: dict[str, Callable[[Any], bool]] = {
 }
 
 
+StageKind = Literal[
+    "position layer",
+    "read in",
+    "out of range",
+    "quantise",
+    "selective shifts",
+    "global shift",
+    "lift",
+    "chain shifts",
+    "max shifts",
+    "ids to codes",
+    "value map",
+]
+"""What a stage does, for programs; its name is for people. A hint, like all of these."""
+
+
+def stage_entry(name: str, source: str, kind: StageKind | None) -> list[str | None]:
+    """A stage as the description lists it: name, source and kind; see `kind_of`."""
+    short = name if name in get_args(StageKind) else None
+    return [name, source] if kind == short else [name, source, kind]
+
+
+def kind_of(entry: list[str | None]) -> StageKind | None:
+    """The kind of a listed stage. It is left out where it is the name.
+
+    Example:
+        >>> kind_of(["quantise", "Lemma 5"]), kind_of(["rounding", "Lemma 5", "quantise"])
+        ('quantise', 'quantise')
+        >>> kind_of(["quantise", "Lemma 5", None]), kind_of(["block 1", "here"])
+        (None, None)
+    """
+    kind = entry[2] if len(entry) > 2 else entry[0]
+    return cast(StageKind, kind) if kind in get_args(StageKind) else None
+
+
+def _is_stage(entry: Any) -> bool:
+    if not isinstance(entry, list) or len(entry) not in (2, 3):
+        return False
+    kinds = (None, *get_args(StageKind))
+    return all(map(_is_text, entry[:2])) and all(kind in kinds for kind in entry[2:])
+
+
 NEEDED = ("version", "denominators", "architecture", "stages", "construction")
 
 
@@ -104,11 +146,8 @@ def check_description(description: Any) -> None:
         msg = "the architecture states one of width and num_prefix, not both"
         raise ValueError(msg)
     stages = description["stages"]
-    if not isinstance(stages, list) or not all(
-        isinstance(stage, list) and len(stage) == 2 and all(map(_is_text, stage))
-        for stage in stages
-    ):
-        msg = "the stages are not a list of pairs of texts, name and source"
+    if not _are(_is_stage)(stages):
+        msg = "the stages are not a list of texts, name and source, perhaps with a kind"
         raise ValueError(msg)
     construction = description["construction"]
     if construction is not None:

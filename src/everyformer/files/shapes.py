@@ -37,7 +37,7 @@ def check_shapes(description: dict[str, Any], arrays: Arrays) -> None:
     if positions is not None and "width" in spec:
         msg = "there are both positions and registers, whose start has them"
         raise ValueError(msg)
-    names = [name for name, _ in description["stages"]]
+    names = [name for name, *_ in description["stages"]]
     if not names:
         msg = "there are no stages"
         raise ValueError(msg)

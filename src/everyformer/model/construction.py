@@ -1,6 +1,6 @@
 """What is known of a constructed network besides its weights: how to read its insides."""
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -8,6 +8,21 @@ import numpy as np
 
 from everyformer.errors import DomainError
 from everyformer.papers import YUN2020
+
+
+@dataclass(frozen=True)
+class Ids:
+    """The numbers by which a constructed network tells its tokens apart.
+
+    Attributes:
+        direction: u; the id of a token z (of its registers) is u^T z.
+        low: Smallest id that the value map knows (t_l of Lemma 6 in Theorem 2).
+        high: No id that the value map knows is as large (t_r of Lemma 6).
+    """
+
+    direction: tuple[int, ...]
+    low: Fraction
+    high: Fraction
 
 
 @dataclass(frozen=True)
@@ -20,10 +35,9 @@ class Construction:
         grid: K = 1/delta, cells per axis.
         lows: Lower end of the domain, one number per coordinate.
         highs: Upper end of the domain, one number per coordinate.
-        id_direction: u; the id of a token z (of its registers) is u^T z.
-        id_low: Smallest id that the value map knows (t_l of Lemma 6 in Theorem 2).
-        id_high: No id that the value map knows is as large (t_r of Lemma 6).
-        ramp_width: Width of the quantiser's ramps in cells of the unit cube, 0 if none.
+        ids: How to read the ids, where the network has them.
+        ramp_width: Width of the quantiser's ramps in cells of the unit cube, 0 if there
+            are no ramps.
         sharpness: lambda of Lemma 9, 0 for hardmax.
         reach: How many box widths outside the domain an input may lie (0: not at all).
         paper: Whose theorem it is.
@@ -34,13 +48,11 @@ class Construction:
     grid: int
     lows: tuple[float, ...]
     highs: tuple[float, ...]
-    id_direction: tuple[int, ...]
-    id_low: Fraction
-    id_high: Fraction
-    ramp_width: Fraction
-    sharpness: Fraction
-    reach: int
-    paper: str = YUN2020.key
+    ids: Ids | None = None
+    ramp_width: Fraction = Fraction(0)
+    sharpness: Fraction = Fraction(0)
+    reach: int = 0
+    paper: str = "everyformer"
 
     def check_input(self, x: np.ndarray) -> None:
         """Refuse inputs about which the theorem, or float64, says nothing.
@@ -71,30 +83,45 @@ class Construction:
         msg = f"x{list(index)} = {x[index]!r} lies outside {box}: {why}. {cure}"
         raise DomainError(msg)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, width: int) -> dict[str, Any]:
         """A JSON object; rationals are written as strings.
 
-        Without the paper, if it is the one of files written before there were two.
+        Without the paper, if it is the one of files written before there were two. Files
+        always state ids: where there are none, the direction is 0.
+
+        Args:
+            width: Numbers in a token inside the blocks.
         """
-        values = asdict(self)
-        if self.paper == YUN2020.key:
-            del values["paper"]
-        return {
-            name: str(value) if isinstance(value, Fraction) else value
-            for name, value in values.items()
+        ids = self.ids or Ids((0,) * width, Fraction(0), Fraction(1))
+        values: dict[str, Any] = {
+            "theorem": self.theorem,
+            "target": self.target,
+            "grid": self.grid,
+            "lows": self.lows,
+            "highs": self.highs,
+            "id_direction": ids.direction,
+            "id_low": str(ids.low),
+            "id_high": str(ids.high),
+            "ramp_width": str(self.ramp_width),
+            "sharpness": str(self.sharpness),
+            "reach": self.reach,
         }
+        return values if self.paper == YUN2020.key else values | {"paper": self.paper}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Construction":
         """The inverse of `to_json`."""
-        read: dict[str, Any] = {}
-        for field in fields(cls):
-            if field.name == "paper" and "paper" not in values:
-                continue
-            value = values[field.name]
-            if field.type is Fraction:
-                value = Fraction(value)
-            elif isinstance(value, list):
-                value = tuple(value)
-            read[field.name] = value
-        return cls(**read)
+        direction = tuple(values["id_direction"])
+        ids = Ids(direction, Fraction(values["id_low"]), Fraction(values["id_high"]))
+        return cls(
+            theorem=values["theorem"],
+            target=values["target"],
+            grid=values["grid"],
+            lows=tuple(values["lows"]),
+            highs=tuple(values["highs"]),
+            ids=ids if any(direction) else None,
+            ramp_width=Fraction(values["ramp_width"]),
+            sharpness=Fraction(values["sharpness"]),
+            reach=values["reach"],
+            paper=values.get("paper", YUN2020.key),
+        )

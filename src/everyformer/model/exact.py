@@ -19,15 +19,10 @@ from typing import Any
 import numpy as np
 
 from everyformer.model.activation import PiecewiseLinear
-from everyformer.model.forward import (
-    Progress,
-    attention_layer,
-    feed_forward_layer,
-    no_progress,
-    only_heard,
-)
+from everyformer.model.forward import attention_layer, feed_forward_layer, only_heard
 from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage
 from everyformer.numerics.rationals import common_denominator, exact_array
+from everyformer.progress import Progress, no_progress
 
 INT64_LIMIT = 2**62
 
@@ -257,7 +252,7 @@ def _as_int64(stage: Stage) -> Stage | None:
         if any(type(v) is not int or abs(v) >= INT64_LIMIT for v in array.flat):
             return None
         arrays[name] = array.astype(np.int64)
-    return Stage.from_arrays(stage.name, stage.source, arrays)
+    return Stage.from_arrays(stage.name, stage.source, arrays, stage.kind)
 
 
 def _growth(stage: Stage, n: int) -> list[tuple[int, int]]:

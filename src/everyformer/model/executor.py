@@ -3,19 +3,20 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from everyformer.errors import NumberKindError
-from everyformer.model.architecture import ArchitectureSpec
-from everyformer.model.construction import Construction
 from everyformer.model.exact import Cache, run_exact
-from everyformer.model.forward import Progress, no_progress, run_stages
+from everyformer.model.forward import run_stages
 from everyformer.model.prefix import is_deaf, run_beside_prefix
-from everyformer.model.registers import Registers
 from everyformer.model.stacks import Stage
 from everyformer.numerics.rationals import exact_array
+from everyformer.progress import Progress, no_progress
+
+if TYPE_CHECKING:
+    from everyformer.model.network import Network
 
 ExecutorName = Literal["auto", "reference", "literal", "prefix", "folded", "exact"]
 NAMES: tuple[str, ...] = get_args(ExecutorName)
@@ -26,23 +27,15 @@ class Executor:
     """The ways to run one network. Weights are packed, folded and compiled once.
 
     Attributes:
-        architecture: Sizes and kinds of layer.
-        stages: The blocks.
-        positions: E, or None.
-        construction: What folding needs to know, or None.
-        registers: The read-in and the read-out, or None.
+        network: The weights, and what is known of them.
     """
 
-    architecture: ArchitectureSpec
-    stages: tuple[Stage, ...]
-    positions: np.ndarray | None
-    construction: Construction | None
-    registers: Registers | None = None
+    network: "Network"
 
     @cached_property
     def is_exact(self) -> bool:
         """True when weights are rationals rather than float64."""
-        arrays = [array for stage in self.stages for _, array in stage.arrays()]
+        arrays = [array for stage in self.network.stages for _, array in stage.arrays()]
         return any(array.dtype == object for array in arrays)
 
     def choose(self, name: str, device: str) -> tuple[str, str]:
@@ -77,7 +70,7 @@ class Executor:
                 "they hear. Use executor='literal'."
             )
             raise NumberKindError(msg)
-        rational = self.architecture.normaliser == "hardmax" or self.is_averaging
+        rational = self.network.architecture.normaliser == "hardmax" or self.is_averaging
         if name == "exact" and not rational:
             msg = (
                 "executor='exact' needs hardmax; softmax has no rational values. "
@@ -89,7 +82,7 @@ class Executor:
     @cached_property
     def is_averaging(self) -> bool:
         """Whether all scores are 0 by the weights, so that softmax is the plain mean."""
-        stacks = [s.attention for s in self.stages if s.attention is not None]
+        stacks = [s.attention for s in self.network.stages if s.attention is not None]
         return all(
             not stack.W_K.any() or not (stack.W_Q.any() or stack.b_Q.any())
             for stack in stacks
@@ -98,14 +91,14 @@ class Executor:
     @cached_property
     def has_deaf_prefix(self) -> bool:
         """Whether there are prefix tokens, and nothing is read of what they hear."""
-        return self.architecture.num_prefix > 0 and is_deaf(
-            self.stages, self.architecture.inner_width
+        return self.network.architecture.num_prefix > 0 and is_deaf(
+            self.network.stages, self.network.architecture.inner_width
         )
 
     def explain(self, name: str, device: str) -> str:
         """The choice in words, with what the other executors would do."""
         chosen, reason = self.choose(name, device)
-        blocks = sum(stage.blocks for stage in self.stages)
+        blocks = self.network.blocks
         text = {
             "exact": "exact rationals, rounded once at the end",
             "literal": f"all {blocks:,} blocks, in order, in compiled code",
@@ -114,8 +107,8 @@ class Executor:
             "folded": "rounding, a recursion on integers and a table look-up",
         }[chosen]
         lines = [f"{chosen}: {text} ({reason})"]
-        foldable = self.construction is not None and self.registers is None
-        foldable = foldable and self.architecture.pattern is None
+        foldable = self.network.construction is not None and self.network.registers is None
+        foldable = foldable and self.network.architecture.pattern is None
         if chosen == "literal" and foldable:
             lines.append(
                 "executor='folded' is faster for millions of sequences and equal on the "
@@ -142,21 +135,21 @@ class Executor:
             return self.exact(exact_array(x), progress).astype(np.float64).reshape(shape)
         if chosen == "reference":
             state = self.enter(x)
-            normaliser = self.architecture.normaliser
-            for _, after in run_stages(self.stages, state, normaliser, progress):
+            normaliser = self.network.architecture.normaliser
+            for _, after in run_stages(self.network.stages, state, normaliser, progress):
                 state = after
             state = self.leave(state)
         elif chosen == "prefix":
-            assert self.registers is not None, "they hold the prefix"  # noqa: S101
-            assert self.registers.prefix is not None, "as chosen"  # noqa: S101
+            assert self.network.registers is not None, "they hold the prefix"  # noqa: S101
+            assert self.network.registers.prefix is not None, "as chosen"  # noqa: S101
             state = run_beside_prefix(
-                self.stages,
-                self.registers.prefix,
-                self.registers.beside_prefix(x),
-                self.architecture.normaliser,
+                self.network.stages,
+                self.network.registers.prefix,
+                self.network.registers.beside_prefix(x),
+                self.network.architecture.normaliser,
                 progress,
             )
-            state = state @ self.registers.W_out.T
+            state = state @ self.network.registers.W_out.T
         elif chosen == "folded":
             state = self._fold(progress)(x, threads)
         elif device == "cpu":
@@ -183,7 +176,7 @@ class Executor:
         self, state: np.ndarray, progress: Progress = no_progress
     ) -> Iterator[tuple[Stage, np.ndarray]]:
         """The state after each stage, in rationals."""
-        for stage, after in run_exact(self.stages, state, progress, self._integers):
+        for stage, after in run_exact(self.network.stages, state, progress, self._integers):
             yield stage, after.values()
 
     def exact(self, tokens: np.ndarray, progress: Progress = no_progress) -> np.ndarray:
@@ -195,7 +188,7 @@ class Executor:
         self.choose("exact", "cpu")
         last = None
         state = self.enter(tokens)
-        for _, last in run_exact(self.stages, state, progress, self._integers):  # noqa: B007
+        for _, last in run_exact(self.network.stages, state, progress, self._integers):  # noqa: B007
             pass
         return self.leave(state if last is None else last.values())
 
@@ -212,24 +205,25 @@ class Executor:
 
         shape = state.shape
         x = state.reshape(-1, *shape[-2:])
-        for stage in self.stages:
-            x = cpu.run(pack((stage,), self.architecture), x, progress=progress)
+        for stage in self.network.stages:
+            x = cpu.run(pack((stage,), self.network.architecture), x, progress=progress)
             yield stage, x.reshape(shape)
 
     def enter(self, x: np.ndarray) -> np.ndarray:
         """What the first block sees: x + E, or the registers."""
-        if self.registers is not None:
-            state = self.registers.read_in(x)
+        if self.network.registers is not None:
+            state = self.network.registers.read_in(x)
             return exact_array(state) if x.dtype == object else state
-        if self.positions is None:
+        positions = self.network.positions
+        if positions is None:
             return x
-        return x + (exact_array(self.positions) if x.dtype == object else self.positions)
+        return x + (exact_array(positions) if x.dtype == object else positions)
 
     def leave(self, state: np.ndarray) -> np.ndarray:
         """The result, from what the last block gives."""
-        if self.registers is None:
+        if self.network.registers is None:
             return state
-        result = self.registers.read_out(state)
+        result = self.network.registers.read_out(state)
         return exact_array(result) if state.dtype == object else result
 
     def _check_dtype(self, dtype: type, chosen: str) -> None:
@@ -241,12 +235,12 @@ class Executor:
                 "literal executor has another kind than float64, and that is float32."
             )
             raise NumberKindError(msg)
-        c = self.construction
+        c = self.network.construction
         if c is not None:
-            bits = int(c.id_high * c.grid).bit_length()
-            why = f"ids need {bits} bits and its ramps are {float(c.ramp_width):.1g} wide"
-            if not any(c.id_direction):
-                why = "scores are differences of large numbers"
+            why = "scores are differences of large numbers"
+            if c.ids is not None:
+                bits, ramp = int(c.ids.high * c.grid).bit_length(), float(c.ramp_width)
+                why = f"ids need {bits} bits and its ramps are {ramp:.1g} wide"
             msg = (
                 f"This network's {why}; float32 has 24 bits, and every output "
                 "would be wrong. Use float64; float32 is for networks of another origin."
@@ -260,12 +254,12 @@ class Executor:
         """The weights as rows, one for each layer; see `execute.pack`."""
         from everyformer.model.execute.pack import pack
 
-        return pack(self.stages, self.architecture)
+        return pack(self.network.stages, self.network.architecture)
 
     def _fold(self, progress: Progress) -> Any:
         """The folded network; made, and compared with the literal one, on first use."""
         if not self._made:
-            if self.registers is not None:
+            if self.network.registers is not None:
                 msg = (
                     "This network cannot be folded: that is for the selective shifts of "
                     "Yun et al. 2020, and it has registers. Use executor='literal'."
@@ -273,8 +267,7 @@ class Executor:
                 raise NumberKindError(msg)
             from everyformer.model.execute.folded import fold
 
-            parts = (self.architecture, self.stages, self.positions, self.construction)
-            self._made.append(fold(*parts, progress))
+            self._made.append(fold(self.network, progress))
         return self._made[0]
 
     @cached_property

@@ -4,7 +4,7 @@ The same code runs on float64 arrays and on object arrays of ints and Fractions.
 differs between the kinds is only softmax, which has no exact value.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 import numpy as np
@@ -12,17 +12,10 @@ import numpy as np
 from everyformer.model.architecture import Normaliser
 from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage, toeplitz
 from everyformer.papers import YUN2020, implements
-
-Progress = Callable[[str, int, int], None]
-"""Called as progress(what, done, total) now and then during long work."""
-
+from everyformer.progress import Progress, no_progress
 
 HIDDEN_NUMBERS = 1 << 24
 """Most numbers of a hidden layer that are held at once."""
-
-
-def no_progress(what: str, done: int, total: int) -> None:
-    """Report nothing."""
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from everyformer.errors import FileFormatError, InputError, NumberKindError
+from everyformer.files.description import kind_of, stage_entry
 from everyformer.files.network_file import (
     CONTENT_ERRORS,
     MAX_MEMORY,
@@ -21,7 +22,7 @@ from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.compiled import CompiledProgram
 from everyformer.model.construction import Construction
 from everyformer.model.executor import Executor, ExecutorName
-from everyformer.model.forward import Progress, no_progress, run_blocks
+from everyformer.model.forward import run_blocks
 from everyformer.model.masks import check_masks
 from everyformer.model.onnx_export import save_onnx
 from everyformer.model.registers import Registers
@@ -29,6 +30,7 @@ from everyformer.model.stacks import Stage
 from everyformer.model.storage import simplified, write_arrays
 from everyformer.numerics.limits import check_limit
 from everyformer.numerics.rationals import exact_array, to_float
+from everyformer.progress import Progress, no_progress
 
 if TYPE_CHECKING:
     from everyformer.model.torch_module import TransformerModule
@@ -174,13 +176,7 @@ class Network:
     @cached_property
     def executor(self) -> Executor:
         """The ways to run this network; weights are packed and compiled once."""
-        return Executor(
-            self.architecture,
-            self.stages,
-            self.positions,
-            self.construction,
-            self.registers,
-        )
+        return Executor(self)
 
     def exact(self, x: Any, progress: Progress = no_progress) -> np.ndarray:
         """Evaluate in exact arithmetic.
@@ -223,20 +219,20 @@ class Network:
         return tuple(steps)
 
     def ids(self, state: np.ndarray) -> np.ndarray | None:
-        """u^T z of every token, or None for a network without a construction."""
-        if self.construction is None:
+        """u^T z of every token, or None for a network without ids."""
+        if self.construction is None or self.construction.ids is None:
             return None
-        u = np.asarray(self.construction.id_direction)
+        u = np.asarray(self.construction.ids.direction)
         return state @ u.astype(state.dtype)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write weights and description to one safetensors file, all or nothing."""
         description = {
             "architecture": self.architecture.to_json(),
-            "stages": [[stage.name, stage.source] for stage in self.stages],
+            "stages": [stage_entry(s.name, s.source, s.kind) for s in self.stages],
             "construction": None
             if self.construction is None
-            else self.construction.to_json(),
+            else self.construction.to_json(self.architecture.inner_width),
         }
         if self.program is not None:
             description["program"] = self.program.to_json()
@@ -255,13 +251,7 @@ class Network:
         # PyTorch takes a second or two to import: only those wait who need it.
         from everyformer.model.torch_module import TransformerModule
 
-        return TransformerModule(
-            network.architecture,
-            network.stages,
-            network.positions,
-            network.registers,
-            unroll=unroll,
-        )
+        return TransformerModule(network, unroll=unroll)
 
     def to_onnx(
         self, path: str | os.PathLike[str], *, allow_rounding: bool = False
@@ -272,14 +262,7 @@ class Network:
             path: Where to write.
             allow_rounding: Round rational weights that are not float64 numbers.
         """
-        network = self.in_float64(allow_rounding=allow_rounding)
-        save_onnx(
-            Path(path),
-            network.architecture,
-            network.stages,
-            network.positions,
-            network.registers,
-        )
+        save_onnx(Path(path), self.in_float64(allow_rounding=allow_rounding))
 
     def in_float64(self, *, allow_rounding: bool = False) -> "Network":
         """The network with float64 weights.
@@ -314,16 +297,15 @@ class Network:
                 stage.name,
                 stage.source,
                 {name: arrays[f"stages.{index}.{name}"] for name, _ in stage.arrays()},
+                stage.kind,
             )
             for index, stage in enumerate(self.stages)
         )
-        return Network(
-            self.architecture,
-            stages,
-            arrays.get("positions"),
-            self.construction,
-            Registers.from_arrays(arrays),
-            self.program,
+        return replace(
+            self,
+            stages=stages,
+            positions=arrays.get("positions"),
+            registers=Registers.from_arrays(arrays),
         )
 
     def _run(self, tokens: np.ndarray, progress: Progress) -> Iterator[Step]:
@@ -416,8 +398,11 @@ def load(path: str | os.PathLike[str], *, max_memory: int | float = MAX_MEMORY) 
     description, arrays = found.description, simplified(found)
     try:
         stages = [
-            Stage.from_arrays(name, source, _below(f"stages.{index}.", arrays))
-            for index, (name, source) in enumerate(description["stages"])
+            Stage.from_arrays(
+                name, source, _below(f"stages.{index}.", arrays), kind_of(entry)
+            )
+            for index, entry in enumerate(description["stages"])
+            for name, source in [entry[:2]]
         ]
         construction, program = description["construction"], description.get("program")
         return Network(

@@ -8,15 +8,17 @@ run such a model, and must not: ids of the contextual map need up to 52 bits.
 import importlib
 import os
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.registers import Registers
 from everyformer.model.stacks import Stage, toeplitz
+
+if TYPE_CHECKING:
+    from everyformer.model.network import Network
 
 OPSET = 17
 _PROTOBUF_LIMIT = 1_500_000_000
@@ -46,13 +48,7 @@ class _Body:
         return name
 
 
-def save_onnx(
-    path: Path,
-    architecture: ArchitectureSpec,
-    stages: Sequence[Stage],
-    positions: np.ndarray | None,
-    registers: Registers | None = None,
-) -> None:
+def save_onnx(path: Path, network: "Network") -> None:
     """Write the model; the file appears complete or not at all.
 
     Input `x` and output `y` have shape (batch, n, d).
@@ -66,14 +62,15 @@ def save_onnx(
         msg = "to_onnx needs the package onnx. Install it: pip install 'everyformer[onnx]'."
         raise ModuleNotFoundError(msg) from error
     helper, double = onnx.helper, onnx.TensorProto.DOUBLE
+    architecture, registers = network.architecture, network.registers
     shape = ["batch", architecture.seq_len, architecture.d_model]
     graph = _Body(helper, "g")
     state = "x"
-    if positions is not None:
-        state = graph.add("Add", state, graph.constant(positions))
+    if network.positions is not None:
+        state = graph.add("Add", state, graph.constant(network.positions))
     if registers is not None:
         state = _read_in(graph, state, registers)
-    for number, stage in enumerate(stages):
+    for number, stage in enumerate(network.stages):
         body, names = _stage_body(helper, stage, architecture, number)
         inputs = [graph.constant(array) for _, array in stage.arrays()]
         state = graph.add("Scan", state, *inputs, body=body, num_scan_inputs=len(names))

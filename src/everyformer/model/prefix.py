@@ -11,8 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from everyformer.model.architecture import Normaliser
-from everyformer.model.forward import NORMALISERS, Progress, feed_forward_layer, no_progress
+from everyformer.model.forward import NORMALISERS, feed_forward_layer
 from everyformer.model.stacks import AttentionStack, Stage
+from everyformer.progress import Progress, no_progress
 
 SCORES = 1 << 23
 """Most scores that are held at once."""

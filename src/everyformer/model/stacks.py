@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from everyformer.files.description import StageKind
 from everyformer.model.activation import PiecewiseLinear
 
 
@@ -168,12 +169,26 @@ class Stage:
         source: The result it implements, e.g. "Yun et al. 2020, Lemma 6".
         attention: The attention layers, or None.
         feed_forward: The feed-forward layers, or None.
+        kind: Which step of a construction it is, for programs that look inside; None for
+            steps that nobody looks for.
     """
 
     name: str
     source: str
     attention: AttentionStack | None = None
     feed_forward: FeedForwardStack | None = None
+    kind: StageKind | None = None
+
+    @classmethod
+    def of(
+        cls,
+        kind: StageKind,
+        source: str,
+        attention: AttentionStack | None = None,
+        feed_forward: FeedForwardStack | None = None,
+    ) -> "Stage":
+        """A stage of a kind, by that name."""
+        return cls(kind, source, attention, feed_forward, kind)
 
     def __post_init__(self) -> None:
         """Check that the two halves have the same number of layers."""
@@ -214,7 +229,13 @@ class Stage:
                 yield f"feed_forward.phi.{field.name}", getattr(phi, field.name)
 
     @classmethod
-    def from_arrays(cls, name: str, source: str, arrays: dict[str, np.ndarray]) -> "Stage":
+    def from_arrays(
+        cls,
+        name: str,
+        source: str,
+        arrays: dict[str, np.ndarray],
+        kind: StageKind | None = None,
+    ) -> "Stage":
         """The inverse of `arrays`."""
 
         def part(prefix: str) -> dict[str, np.ndarray]:
@@ -233,4 +254,5 @@ class Stage:
             FeedForwardStack(**feed_forward, phi=PiecewiseLinear(**phi) if phi else None)
             if feed_forward
             else None,
+            kind,
         )

@@ -1,6 +1,7 @@
 """The network as an `nn.Module`: the same stacked weights, or one module per block."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -9,9 +10,11 @@ from torch import Tensor, nn
 from torch._higher_order_ops.scan import scan
 
 from everyformer.errors import MemoryLimitError, NumberKindError
-from everyformer.model.architecture import ArchitectureSpec
-from everyformer.model.registers import PREFIX, Registers
+from everyformer.model.registers import PREFIX
 from everyformer.model.stacks import Stage
+
+if TYPE_CHECKING:
+    from everyformer.model.network import Network
 
 UNROLL_LIMIT = 50_000
 """Most blocks that `unroll=True` turns into modules (about 6 KB each, measured)."""
@@ -144,10 +147,7 @@ class TransformerModule(nn.Module):
 
     def __init__(
         self,
-        architecture: ArchitectureSpec,
-        stages: Sequence[Stage],
-        positions: np.ndarray | None,
-        registers: Registers | None = None,
+        network: "Network",
         *,
         unroll: bool = False,
     ) -> None:
@@ -157,26 +157,26 @@ class TransformerModule(nn.Module):
             MemoryLimitError: If unrolling would make too many modules.
         """
         super().__init__()
-        depth = sum(stage.blocks for stage in stages)
-        if unroll and depth > UNROLL_LIMIT:
+        if unroll and network.blocks > UNROLL_LIMIT:
             msg = (
-                f"unroll=True would make {depth:,} modules; each takes about 6 KB, "
-                f"and the limit is {UNROLL_LIMIT:,}. "
+                f"unroll=True would make {network.blocks:,} modules; each takes about "
+                f"6 KB, and the limit is {UNROLL_LIMIT:,}. "
                 "Leave unroll=False: the stacked module has the same weights."
             )
             raise MemoryLimitError(msg)
-        self.architecture = architecture
+        self.architecture = network.architecture
+        positions, registers = network.positions, network.registers
         self.positions = (
             None if positions is None else nn.Parameter(torch.tensor(positions))
         )
         self.registers = nn.ParameterDict()
         for name, array in () if registers is None else registers.arrays():
             self.registers[name.removeprefix(PREFIX)] = nn.Parameter(torch.tensor(array))
-        hard = architecture.normaliser == "hardmax"
+        hard = network.architecture.normaliser == "hardmax"
         self.blocks = nn.ModuleList(
             [
                 BlockRun(stage, hard, block)
-                for stage in stages
+                for stage in network.stages
                 for block in (range(stage.blocks) if unroll else [None])
             ]
         )

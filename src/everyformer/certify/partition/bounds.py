@@ -6,112 +6,29 @@ lie on a lattice of spacing h = 1/K that goes m steps beyond the cube, beta = D 
     g(x) = sum_v f(v) e^(-beta |u-v|^2) / sum_v e^(-beta |u-v|^2) = E f(Y).
 
 The weights are a product over coordinates, so the coordinates of Y are independent, and
-Y_k - x_k = h_k delta_k with h_k = w_k / K and delta_k as in `theta`. Hence, for one entry
-of f and every x in the box,
+Y_k - x_k = h_k delta_k with h_k = w_k / K and delta_k as in `theta`. Hence, for every x in
+the box and every f with a constant L or a modulus omega of the maximum norm,
 
-    first order    |g - f| <= m1 sum_k h_k sup|d_k f|
-    second order   |g - f| <= b sum_k h_k sup|d_k f| + (m2/2) sum_k h_k^2 sup|d_kk f|
-                              + m1^2 sum_{k<l} h_k h_l sup|d_kl f|
-    declared       |g - f| <= L min(m1 sum_k h_k, (m2 sum_k h_k^2)^(1/2)),
-                   |g - f| <= (1 + (m2 sum_k h_k^2)^(1/2) / r) omega(r), any r > 0
+    |g - f| <= L min(m1 sum_k h_k, (m2 sum_k h_k^2)^(1/2)),
+    |g - f| <= (1 + (m2 sum_k h_k^2)^(1/2) / r) omega(r), any r > 0
 
-Proof. First order: |f(Y) - f(x)| <= sum_k sup|d_k f| |Y_k - x_k|. Second order: Taylor's
-formula at x, with y = Y - x,
+Proof. With y = Y - x, E max_k|y_k| is at most the sum of means, and at most the root of the
+sum of squares. For a modulus, the least one has omega(s) <= (1 + s/r) omega(r), because the
+box is convex; s = max_k|y_k|.
 
-    f(Y) = f(x) + sum_k d_k f(x) y_k + sum_kl y_k y_l int_0^1 (1-t) d_kl f(x + t y) dt;
-
-|E delta_k| is at most b, E delta_k^2 at most m2, E|delta_k delta_l| = E|delta_k| E|delta_l|
-at most m1^2. Declared: L is a constant for the maximum norm, and E max_k|y_k| is at most
-the sum of means, and at most the root of the sum of squares. For a modulus, the least one
-has omega(s) <= (1 + s/r) omega(r), because the box is convex; s = max_k|y_k|.
-
-f must be known where the anchors are. f after clipping to the box always is; it keeps L and
-omega, and has kinks on the box's faces: it has no second-order bound of this kind.
-`partition_local` has one that holds cell by cell, for any traced f, and is sharper.
+f must be known where the anchors are. f after clipping to the box always is, and it keeps L
+and omega. `local` has a bound that holds cell by cell, for any traced f, and is sharper.
 """
 
 import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-import numpy as np
-
 from everyformer.certify.bound import Bound
 from everyformer.certify.partition.lattice import SOURCE, Lattice
 from everyformer.certify.rounding import UNIT_ROUNDOFF
 from everyformer.errors import CertificateError
-from everyformer.numerics.curvature import pairs_of
 from everyformer.numerics.rationals import power_up
-
-
-def first_order(partition: Lattice, slopes: np.ndarray) -> list[Bound]:
-    """sup |g - f| for each entry, from Lipschitz constants for each coordinate.
-
-    Args:
-        partition: The lattice.
-        slopes: (N, N), L_ek with |f_e(x) - f_e(y)| <= sum_k L_ek |x_k - y_k|, on the
-            anchors' box.
-
-    Raises:
-        CertificateError: If a constant is not finite.
-    """
-    _check_finite(slopes, "Lipschitz constant", "Restrict the domain, or clip the target.")
-    m1 = partition.constants.m1
-    return [
-        Bound(
-            m1 * _dot(partition.steps, row),
-            f"sup |g - f|, entry {e}: first order, Lipschitz constants, m1",
-            SOURCE,
-        )
-        for e, row in enumerate(slopes)
-    ]
-
-
-def second_order(
-    partition: Lattice, slopes: np.ndarray, curves: np.ndarray, *, clipped: bool = False
-) -> list[Bound]:
-    """sup |g - f| for each entry, from suprema of first and second derivatives.
-
-    Args:
-        partition: The lattice.
-        slopes: (N, N), sup |d_k f_e| on the box.
-        curves: (N, N (N+1) / 2), sup |d_kl f_e| on the anchors' box, in the order of
-            `pairs_of`.
-        clipped: Whether f is clipped to its box, and so is not twice differentiable.
-
-    Raises:
-        CertificateError: If f is clipped, or a supremum is not finite.
-    """
-    if clipped:
-        msg = (
-            "The target is clipped to its box: it has kinks on the faces and no second "
-            "derivatives there, so the second-order bound says nothing. Use first_order, "
-            "or the bound of partition_local."
-        )
-        raise CertificateError(msg)
-    advice = "Use first_order, or the bound of partition_local."
-    _check_finite(slopes, "slope", advice)
-    _check_finite(curves, "second derivative", advice)
-    known, h, pairs = partition.constants, partition.steps, pairs_of(partition.size)
-    squares = [h[k] * h[m] if k == m else Fraction(0) for k, m in pairs]
-    mixed = [h[k] * h[m] if k != m else Fraction(0) for k, m in pairs]
-    result: list[Bound] = []
-    for e, (slope, curve) in enumerate(zip(slopes, curves, strict=True)):
-        terms = [
-            Bound(known.b * _dot(h, slope), "slopes: b sum_k h_k sup|d_k f|", SOURCE),
-            Bound(
-                known.m2 / 2 * _dot(squares, curve),
-                "curves: (m2/2) sum_k h_k^2 sup|d_kk f|",
-                SOURCE,
-            ),
-            Bound(
-                known.m1**2 * _dot(mixed, curve),
-                "mixed curves: m1^2 sum_{k<l} h_k h_l sup|d_kl f|",
-                SOURCE,
-            ),
-        ]
-        result.append(Bound.total(terms, f"sup |g - f|, entry {e}: second order"))
-    return result
 
 
 def from_lipschitz(partition: Lattice, lipschitz: Fraction) -> Bound:
@@ -235,21 +152,6 @@ def _scaled(bound: Bound, factor: Fraction) -> Bound:
     if bound.terms:
         return Bound.total([_scaled(term, factor) for term in bound.terms], bound.reason)
     return Bound(bound.value * factor, bound.reason, bound.source)
-
-
-def _dot(steps: Sequence[Fraction], sizes: np.ndarray) -> Fraction:
-    pairs = zip(steps, sizes.tolist(), strict=True)
-    return sum((step * Fraction(size) for step, size in pairs), start=Fraction(0))
-
-
-def _check_finite(values: np.ndarray, what: str, advice: str) -> None:
-    finite = np.isfinite(values).all(axis=-1)
-    if not finite.all():
-        msg = (
-            f"Entry {int(np.argmin(finite))} of the target has a {what} that is not known "
-            f"to be finite on the anchors' box. {advice}"
-        )
-        raise CertificateError(msg)
 
 
 def named(p: Fraction | None) -> str:

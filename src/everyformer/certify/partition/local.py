@@ -99,11 +99,6 @@ def distance_bound(bounds: np.ndarray, partition: Lattice, p: Fraction | None) -
     return combined([power_sum(powers, p)], partition, p)
 
 
-def sup_bound(bounds: np.ndarray, partition: Lattice) -> Bound:
-    """sup |g - f| over the box and all entries."""
-    return distance_bound(bounds, partition, None)
-
-
 def power_sum(powers: np.ndarray, p: Fraction | None) -> Fraction:
     """The sum of p-th powers over cells and entries, rounded up; the largest for None."""
     if p is None:

@@ -45,11 +45,12 @@ from everyformer.certify.partition.local import cell_bounds, combined, power_sum
 from everyformer.certify.partition.reading import PartitionReading, read_partition
 from everyformer.certify.partition.theta import RADII
 from everyformer.certify.partition.values import Gaps, declared_gaps, traced_gaps
-from everyformer.certify.shards import Progress, map_shards
+from everyformer.certify.shards import map_shards
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import Weights
 from everyformer.numerics.curvature import Curvature
 from everyformer.numerics.expression import Expression
+from everyformer.progress import Progress
 from everyformer.targets.box import Grid
 
 SHARD_BOXES = 2**18

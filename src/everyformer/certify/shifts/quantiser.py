@@ -71,10 +71,11 @@ def find_plateaus(weights: Weights, box: Box, cells: int) -> Plateaus:
         Undecided: If the layers mix coordinates, or a cell has no plateau.
     """
     n, d = weights.seq_len, weights.d_model
-    names = [stage.name for stage in weights.stages]
-    if LAST_STAGE not in names:
-        raise Undecided(names[0], f"there is no stage {LAST_STAGE!r} to start from")
-    count = names.index(LAST_STAGE) + 1
+    kinds = [stage.kind for stage in weights.stages]
+    if LAST_STAGE not in kinds:
+        why = f"there is no stage {LAST_STAGE!r} to start from"
+        raise Undecided(weights.stages[0].name, why)
+    count = kinds.index(LAST_STAGE) + 1
     added, read = additions(weights, weights.stages[:count])
     functions = coordinate_functions(weights.stages[read:count], d)
     values = np.empty((n, d, cells), dtype=object)

@@ -4,7 +4,7 @@ phi is a B_n set if all sums of n of its values, repeats allowed, are distinct.
 """
 
 from collections.abc import Iterator
-from itertools import combinations_with_replacement, product
+from itertools import product
 
 import numpy as np
 
@@ -44,8 +44,6 @@ def bose_chowla(symbols: int, n: int) -> np.ndarray:
     Example:
         >>> bose_chowla(3, 2).tolist()
         [0, 1, 3]
-        >>> find_collision(bose_chowla(7, 3), 3) is None
-        True
     """
     if n == 1:
         return np.arange(symbols)
@@ -86,25 +84,6 @@ def _powers_of_x(P: Polynomial, q: int) -> Iterator[tuple[int, np.ndarray]]:
     for start in range(0, q**n - 1, size):
         yield start, powers
         powers = powers @ step % q
-
-
-def find_collision(
-    code: np.ndarray, n: int
-) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Two different multisets of n symbols with the same sum, or None for a B_n set.
-
-    Example:
-        >>> find_collision(np.array([0, 1, 2]), 2)
-        ((0, 2), (1, 1))
-    """
-    seen: dict[int, tuple[int, ...]] = {}
-    values = [int(value) for value in code]
-    for symbols in combinations_with_replacement(range(len(values)), n):
-        total = sum(values[s] for s in symbols)
-        if total in seen:
-            return seen[total], symbols
-        seen[total] = symbols
-    return None
 
 
 def prime_from(least: int) -> int:

@@ -19,9 +19,9 @@ from everyformer.construct.grid_plan import CellPlan, StageCount, has_positions
 from everyformer.construct.table import Table, all_multisets, piecewise_constant
 from everyformer.errors import GridError
 from everyformer.model.architecture import ArchitectureSpec
-from everyformer.model.construction import Construction
-from everyformer.model.forward import Progress, no_progress
+from everyformer.model.construction import Construction, Ids
 from everyformer.model.network import Network
+from everyformer.progress import Progress, no_progress
 from everyformer.targets.box import Grid
 from everyformer.targets.target import Target
 
@@ -169,19 +169,15 @@ class AveragingPlan(CellPlan):
 
 def description(a: AveragingSizes, target: str) -> Construction:
     """What is known of the network besides its weights."""
+    direction = tuple(int(v) for v in a.layout.vector(C=1))
     return Construction(
         theorem="Averaging",
         target=target,
         grid=a.K,
         lows=a.grid.box.lows,
         highs=a.grid.box.highs,
-        id_direction=tuple(int(v) for v in a.layout.vector(C=1)),
-        id_low=Fraction(0),
-        id_high=Fraction(a.largest_key + 1),
+        ids=Ids(direction, Fraction(0), Fraction(a.largest_key + 1)),
         ramp_width=a.ramp,
-        sharpness=Fraction(0),
-        reach=0,
-        paper="everyformer",
     )
 
 

@@ -6,7 +6,7 @@ from everyformer.certify.partition.lattice import clipped
 from everyformer.construct.partition.layers import Anchored
 from everyformer.construct.table import Table
 from everyformer.errors import TargetError
-from everyformer.model.forward import Progress, no_progress
+from everyformer.progress import Progress, no_progress
 from everyformer.targets.target import Target
 
 NOTHING = 2.0**-90

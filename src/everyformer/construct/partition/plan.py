@@ -33,9 +33,9 @@ from everyformer.construct.table_error import TableErrors
 from everyformer.errors import CertificateError, GridError, TargetError
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.construction import Construction
-from everyformer.model.forward import Progress, no_progress
 from everyformer.model.network import Network
 from everyformer.numerics.limits import is_positive, shown
+from everyformer.progress import Progress, no_progress
 from everyformer.targets.box import Grid
 from everyformer.targets.target import Target
 
@@ -184,13 +184,7 @@ class PartitionPlan(GridPlan):
             grid=self.grid,
             lows=box.lows,
             highs=box.highs,
-            id_direction=(0,) * self.architecture.inner_width,  # there are no ids
-            id_low=Fraction(0),
-            id_high=Fraction(1),
-            ramp_width=Fraction(0),
             sharpness=self.lattice.D * self.grid**2,
-            reach=0,
-            paper="everyformer",
         )
 
     def rows(self) -> Iterator[tuple[str, str]]:

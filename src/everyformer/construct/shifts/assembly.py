@@ -27,12 +27,12 @@ from everyformer.construct.shifts.value import (
 )
 from everyformer.construct.table import Table
 from everyformer.model.architecture import ArchitectureSpec
-from everyformer.model.construction import Construction
-from everyformer.model.forward import Progress, no_progress
+from everyformer.model.construction import Construction, Ids
 from everyformer.model.network import Network
 from everyformer.model.stacks import Stage
 from everyformer.numerics.kinds import EXACT, FLOAT64, NumberKind
 from everyformer.papers import YUN2020, implements
+from everyformer.progress import Progress, no_progress
 
 C = TypeVar("C", bound=Constants)
 
@@ -107,9 +107,7 @@ def description(c: Constants, target: str, ids: np.ndarray) -> Construction:
         grid=c.K,
         lows=c.grid.box.lows,
         highs=c.grid.box.highs,
-        id_direction=c.u,
-        id_low=Fraction(int(low), c.K),
-        id_high=Fraction(int(high), c.K),
+        ids=Ids(c.u, Fraction(int(low), c.K), Fraction(int(high), c.K)),
         ramp_width=RAMP_WIDTH if c.softened else Fraction(0),
         sharpness=Fraction(c.sharpness if c.softened else 0),
         reach=c.reach,

@@ -29,7 +29,7 @@ def selective_shifts(c: Constants, kind: NumberKind) -> Step:
     biases = np.stack([doubled - 1, doubled + 1], axis=-1)  # [layers, h]
     stack = id_heads(c, kind, kind.quotient(biases, 2 * c.K), [[c.V, -c.V]])
     result = "Appendix C.2" if c.positional else "Lemma 6"
-    return Step(Stage("selective shifts", cite(result), attention=stack))
+    return Step(Stage.of("selective shifts", cite(result), attention=stack))
 
 
 @implements(YUN2020, "Lemma 6", "Appendix C.2")
@@ -42,7 +42,7 @@ def global_shift(c: Constants, kind: NumberKind) -> Step:
     """
     stack = id_heads(c, kind, kind.array([[0, 0]]), [[c.last_coefficient, 0]])
     result = "Appendix C.2" if c.positional else "Lemma 6"
-    return Step(Stage("global shift", cite(result), attention=stack))
+    return Step(Stage.of("global shift", cite(result), attention=stack))
 
 
 def contextual_steps(c: Constants, kind: NumberKind) -> Iterator[Step]:
@@ -65,7 +65,7 @@ def lift(c: Constants, kind: NumberKind) -> Step:
     e_1 = kind.array([1] + [0] * (c.d - 1))
     nowhere = kind.array([0] * c.d)
     stack = phi_layers(kind, W_1=nowhere, b_1=kind.array([0]), W_2=amount * e_1, phi=phi)
-    return Step(Stage("lift", OWN, feed_forward=stack))
+    return Step(Stage.of("lift", OWN, feed_forward=stack))
 
 
 def id_heads(

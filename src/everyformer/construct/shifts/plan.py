@@ -22,9 +22,9 @@ from everyformer.construct.shifts.contextual import contextual_ids, contextual_s
 from everyformer.construct.table import Table, piecewise_constant
 from everyformer.errors import GridError
 from everyformer.model.architecture import ArchitectureSpec, AttentionKind
-from everyformer.model.forward import Progress, no_progress
 from everyformer.model.network import Network
 from everyformer.numerics.limits import shown
+from everyformer.progress import Progress, no_progress
 from everyformer.targets.box import Grid
 from everyformer.targets.target import Target
 

@@ -63,4 +63,4 @@ def position_layer(c: Constants, kind: NumberKind) -> Step:
         b_V=kind.array([[[1], [1 if guard else 0]]]),
         gain=kind.array([[position_gain(n), [1 if guard else 0] * (2 * n - 1)]]),
     )
-    return Step(Stage("position layer", cite("Theorem 3", LUO2022), attention=stack))
+    return Step(Stage.of("position layer", cite("Theorem 3", LUO2022), attention=stack))

@@ -57,7 +57,7 @@ def read_in(c: Constants, kind: NumberKind) -> Step:
     )
     e = units(kind, c.d)[rows]
     stack = phi_layers(kind, W_1=e, b_1=kind.array(starts), W_2=e, phi=phi)
-    return Step(Stage("read in", OWN, feed_forward=stack))
+    return Step(Stage.of("read in", OWN, feed_forward=stack))
 
 
 @implements(YUN2020, "Lemma 5")
@@ -86,7 +86,7 @@ def out_of_range(c: Constants, kind: NumberKind) -> Step:
     e = units(kind, d)
     zeros = kind.array([0] * layers)
     stack = phi_layers(kind, W_1=e, b_1=zeros, W_2=e, phi=phi)
-    return Step(Stage("out of range", cite("Lemma 5"), feed_forward=stack), RAMP_WIDTH)
+    return Step(Stage.of("out of range", cite("Lemma 5"), feed_forward=stack), RAMP_WIDTH)
 
 
 @implements(YUN2020, "Lemma 5", "Appendix C.1")
@@ -116,4 +116,4 @@ def quantise(c: Constants, kind: NumberKind) -> Step:
     thresholds = kind.quotient(-np.tile(np.array(cells), c.d), c.K)
     stack = phi_layers(kind, W_1=rows, b_1=thresholds, W_2=rows, phi=phi)
     result = "Appendix C.1" if c.positional else "Lemma 5"
-    return Step(Stage("quantise", cite(result), feed_forward=stack), RAMP_WIDTH)
+    return Step(Stage.of("quantise", cite(result), feed_forward=stack), RAMP_WIDTH)

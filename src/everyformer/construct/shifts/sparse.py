@@ -14,10 +14,8 @@ import numpy as np
 from everyformer.construct.shifts.contextual import id_heads
 from everyformer.construct.shifts.sparse_constants import SparseConstants
 from everyformer.construct.shifts.step import Step
-from everyformer.construct.table import Table
 from everyformer.model.stacks import Stage
 from everyformer.numerics.kinds import NumberKind
-from everyformer.numerics.rationals import exact_array
 from everyformer.papers import YUN2020B, implements
 
 OURS = "everyformer, docs/constructions/sparse.md"
@@ -95,7 +93,7 @@ def chain_shifts(c: SparseConstants, kind: NumberKind) -> Step:
         outputs[layer] = [c.c, -c.c]
     mask = masks(c, 0, layers)
     stack = id_heads(c, kind, kind.quotient(biases, 2 * c.K), outputs, mask)
-    return Step(Stage("chain shifts", OURS, attention=stack))
+    return Step(Stage.of("chain shifts", OURS, attention=stack))
 
 
 @implements(YUN2020B, "Theorem 1")
@@ -107,7 +105,7 @@ def max_shifts(c: SparseConstants, kind: NumberKind) -> Step:
     """
     biases = kind.quotient(np.zeros((c.s, 2), dtype=object))
     stack = id_heads(c, kind, biases, [[c.C, 0]], masks(c, 0, c.s))
-    return Step(Stage("max shifts", OURS, attention=stack))
+    return Step(Stage.of("max shifts", OURS, attention=stack))
 
 
 def sparse_shifts(c: SparseConstants, kind: NumberKind) -> Iterator[Step]:
@@ -159,48 +157,3 @@ def sparse_ids(c: SparseConstants, columns: np.ndarray) -> np.ndarray:
     *_, chained = chained_ids(c, columns)
     *_, ids = raised_ids(c, chained)
     return ids
-
-
-@dataclass(frozen=True)
-class Overwrite:
-    """A written value that lies in the window of a later layer of the value map.
-
-    Attributes:
-        columns: The cell whose value is lost.
-        token: Its token, 0-based.
-        projection: u^T of the value, as text.
-        id: The id whose window it lies in, in units of delta.
-    """
-
-    columns: tuple[int, ...]
-    token: int
-    projection: str
-    id: int
-
-    def __str__(self) -> str:
-        """The overwrite in words."""
-        return (
-            f"token {self.token + 1} of cell {list(self.columns)} becomes a value with "
-            f"u^T y = {self.projection}, which lies in the window of a later layer, of the "
-            f"id {self.id} delta, and is overwritten there. A larger C lifts the ids."
-        )
-
-
-def overwritten(c: SparseConstants, table: Table, ids: np.ndarray) -> Overwrite | None:
-    """The first value that one pass of the value map would lose, or None (Section 5.5).
-
-    Ids decrease from layer to layer, so a token that holds y is hit again by the window of
-    an id below its own with |u^T y - id| < delta/2.
-    """
-    u = exact_array(np.array(c.u))
-    held = (exact_array(table.values) @ u) * (2 * c.K)  # in half cells
-    windows = {int(number) for number in ids.reshape(-1)}
-    for row, token in np.argwhere(np.asarray(held > 2 * int(ids.min()) - 2, dtype=bool)):
-        below = held[row, token]
-        nearest = int((below + 1) // 2)
-        hit = nearest in windows and below != 2 * nearest - 1  # windows are open
-        if hit and nearest < ids[row, token]:
-            columns = tuple(int(m) for m in table.columns[row])
-            shown = str(below / (2 * c.K))
-            return Overwrite(columns, int(token), shown, nearest)
-    return None

@@ -15,11 +15,11 @@ from everyformer.construct.shifts.sparse_constants import (
 )
 from everyformer.construct.table import Table
 from everyformer.errors import GridError, PatternError
-from everyformer.model.forward import Progress, no_progress
 from everyformer.model.network import Network
 from everyformer.papers import YUN2020B, implements
 from everyformer.patterns.assumption_1 import assumption_1
 from everyformer.patterns.pattern import Pattern
+from everyformer.progress import Progress, no_progress
 from everyformer.targets.target import Target
 from everyformer.verdict import Verdict
 

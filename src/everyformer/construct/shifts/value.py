@@ -11,6 +11,7 @@ from everyformer.construct.shifts.contextual import contextual_state
 from everyformer.construct.shifts.feed_forward import phi_layers, ray, units, window
 from everyformer.construct.shifts.step import OWN, Step, cite
 from everyformer.construct.table import Table
+from everyformer.files.description import StageKind
 from everyformer.model.activation import PiecewiseLinear
 from everyformer.model.stacks import Stage
 from everyformer.numerics.kinds import NumberKind
@@ -163,7 +164,7 @@ def value_map(
 def _replace(
     c: Constants,
     kind: NumberKind,
-    names: tuple[str, str],
+    names: tuple[StageKind, str],
     minus_ids: np.ndarray,
     change: np.ndarray,
     half: Fraction,
@@ -178,8 +179,7 @@ def _replace(
         outside=(0, 0),
     )
     stack = phi_layers(kind, W_1=kind.array(c.u), b_1=minus_ids, W_2=change, phi=phi)
-    name, source = names
-    return Step(Stage(name, source, feed_forward=stack), half / 2)
+    return Step(Stage.of(*names, feed_forward=stack), half / 2)
 
 
 def scale_up(c: Constants, kind: NumberKind, scale: int) -> Step:

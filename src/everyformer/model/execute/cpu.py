@@ -16,7 +16,7 @@ import numba
 import numpy as np
 
 from everyformer.model.execute.pack import PackedLayers
-from everyformer.model.forward import Progress, no_progress
+from everyformer.progress import Progress, no_progress
 
 LANES = 64
 """Sequences of a chunk: enough for vector units, few enough for the first-level cache."""

@@ -11,7 +11,7 @@ table; the folded one takes the value of the cell that the point lies in.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
@@ -21,8 +21,11 @@ from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.construction import Construction
 from everyformer.model.execute import cpu
 from everyformer.model.execute.pack import PackedLayers, pack
-from everyformer.model.forward import Progress, no_progress
 from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage
+from everyformer.progress import Progress, no_progress
+
+if TYPE_CHECKING:
+    from everyformer.model.network import Network
 
 CHECKED = 256
 """Sequences of each kind on which a folded network is compared with the literal one."""
@@ -30,6 +33,8 @@ CHECKED = 256
 
 BEFORE = ("position layer", "read in")
 """Stages in front of the quantiser that are run literally."""
+
+NEEDED = ("quantise", "selective shifts", "global shift", "ids to codes", "value map")
 
 
 class NotFoldableError(NumberKindError):
@@ -158,50 +163,45 @@ def _fold_kernel(
                     out[s, j, i] = values[left, i]
 
 
-def fold(
-    spec: ArchitectureSpec,
-    stages: tuple[Stage, ...],
-    positions: np.ndarray | None,
-    construction: Construction | None,
-    progress: Progress = no_progress,
-) -> Folded:
+def fold(network: "Network", progress: Progress = no_progress) -> Folded:
     """Read the folded form off the weights, and compare it with the literal network.
 
     Raises:
         NotFoldableError: If the network is not of the constructed form, saying where.
     """
-    if construction is None:
+    spec, stages, construction = network.architecture, network.stages, network.construction
+    if construction is None or construction.ids is None:
         _refuse("it does not say how it was constructed")
     assert construction is not None, "refused above"  # noqa: S101
+    assert construction.ids is not None, "refused above"  # noqa: S101
     if spec.normaliser != "softmax" or spec.seq_len < 2:
         _refuse("only softmax networks of two or more tokens are folded")
     if any(s.attention is not None and s.attention.mask is not None for s in stages):
         _refuse("its attention is sparse, and only the sweep over all tokens is folded")
-    by_name = {stage.name: stage for stage in stages}
-    missing = {"quantise", "selective shifts", "global shift", "ids to codes", "value map"}
-    missing -= set(by_name)
+    by_kind = {stage.kind: stage for stage in stages}
+    missing = sorted(set(NEEDED) - set(by_kind))
     if missing:
-        _refuse(f"it has no stage {', '.join(sorted(missing))}")
-    K, u = construction.grid, np.array(construction.id_direction, dtype=np.float64)
-    starts = _sweep(by_name["selective shifts"], K, u, construction)
-    coefficient = _last(by_name["global shift"], u, construction)
+        _refuse(f"it has no stage {', '.join(missing)}")
+    K, u = construction.grid, np.array(construction.ids.direction, dtype=np.float64)
+    starts = _sweep(by_kind["selective shifts"], K, u, construction)
+    coefficient = _last(by_kind["global shift"], u, construction)
     ids, values = _table(spec, stages, u, K)
-    names = [stage.name for stage in stages]
-    before = stages[: names.index("quantise")]
-    before = tuple(stage for stage in before if stage.name in BEFORE)
+    kinds = [stage.kind for stage in stages]
+    before = stages[: kinds.index("quantise")]
+    before = tuple(stage for stage in before if stage.kind in BEFORE)
     folded = Folded(
         before=pack(before, spec),
-        positions=positions,
+        positions=network.positions,
         grid=K,
         starts=starts,
         columns=K**spec.d_model,
         coefficient=coefficient,
         ids=ids,
         values=values,
-        high=_upper_end(by_name.get("out of range")),
-        lift=_lift(by_name.get("out of range")),
+        high=_upper_end(by_kind.get("out of range")),
+        lift=_lift(by_kind.get("out of range")),
     )
-    _compare(folded, spec, stages, positions, construction, progress)
+    _compare(folded, network, construction, progress)
     return folded
 
 
@@ -289,8 +289,8 @@ def _table(
     spec: ArchitectureSpec, stages: tuple[Stage, ...], u: np.ndarray, K: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ids (increasing, units of delta) and final values, through both passes."""
-    names = [stage.name for stage in stages]
-    first, second = names.index("ids to codes"), names.index("value map")
+    kinds = [stage.kind for stage in stages]
+    first, second = kinds.index("ids to codes"), kinds.index("value map")
     _require(second == first + 1, "value map", "it does not follow the codes")
     ids, to_code = _windows(stages[first], u)
     codes, to_value = _windows(stages[second], u)
@@ -320,14 +320,10 @@ def _lift(stage: Stage | None) -> float:
 
 
 def _compare(
-    folded: Folded,
-    spec: ArchitectureSpec,
-    stages: tuple[Stage, ...],
-    positions: np.ndarray | None,
-    construction: Construction,
-    progress: Progress,
+    folded: Folded, network: "Network", construction: Construction, progress: Progress
 ) -> None:
     """Random sequences, cell centres, and (Theorem 2) points outside the box."""
+    spec, positions = network.architecture, network.positions
     rng = np.random.default_rng(0)
     low, high = np.asarray(construction.lows), np.asarray(construction.highs)
     cube = rng.random((2 * CHECKED, spec.seq_len, spec.d_model))
@@ -337,7 +333,7 @@ def _compare(
         cube = np.concatenate([cube, 3 * cube[:64] - 1])
     x = low + (high - low) * cube
     moved = x if positions is None else x + positions
-    literal = cpu.run(pack(stages, spec), moved, progress=progress)
+    literal = cpu.run(pack(network.stages, spec), moved, progress=progress)
     wrong = (folded(x) != literal).any(axis=(1, 2))
     if wrong.any():
         _refuse(

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from itertools import product
 
 from everyformer.errors import GridError
-from everyformer.papers import ZAHEER2020, implements
 
 
 @dataclass(frozen=True)
@@ -54,9 +53,8 @@ def starting_scalars(columns: Sequence[int], d: int, K: int) -> tuple[int, list[
     return K * K ** (n * d), scalars
 
 
-@implements(ZAHEER2020, "Lemma 3")
 def star_ids(columns: Sequence[int], d: int, K: int) -> StarIds:
-    """The ids of one sequence.
+    """The ids of one sequence: Lemma 3 of Zaheer et al. 2020.
 
     Args:
         columns: m_1, .., m_n, the numbers of the quantised tokens, each in 0..K^d-1.
