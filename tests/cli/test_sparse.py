@@ -68,8 +68,8 @@ def test_a_seed_and_a_file(everyformer: Command) -> None:
     [
         (sparse("fixed", "width=2"), "A1.3 receptive-fields REFUTED"),
         (sparse("spiral"), "There is no pattern 'spiral'"),
-        (sparse("ring", "seed=1"), "--with seed=1: ring draws nothing"),
-        (sparse("bigbird", "seed=a"), "--with seed=a is not a whole number"),
+        (sparse("ring", "seed=1"), "ring: no parameter seed"),
+        (sparse("bigbird", "seed=a"), "--with seed=a: write KEY=VALUE with a whole number"),
         (sparse("ring", "n=5"), "--with n=5: use -n for that"),
         (sparse("ring", "rows=2"), "no parameter rows"),
         (

@@ -82,6 +82,92 @@ TraceOption = Annotated[
     ),
 ]
 
+TokensOption = Annotated[
+    int, typer.Option("--seq-len", "-n", min=1, metavar="N", help="Number of tokens.")
+]
+
+WidthOption = Annotated[
+    int, typer.Option("--d-model", "-d", min=1, metavar="D", help="Width of a token.")
+]
+
+HeadsOption = Annotated[int, typer.Option(min=1, metavar="H", help="Number of heads.")]
+
+CausalOption = Annotated[bool, typer.Option("--causal", help="With a causal mask.")]
+
+NoBiasOption = Annotated[bool, typer.Option("--no-bias", help="Without biases.")]
+
+SpecialTokenOption = Annotated[
+    bool,
+    typer.Option("--special-token", help="Put a learnable token before the others."),
+]
+
+TrialsOption = Annotated[
+    int,
+    typer.Option(
+        min=1, metavar="T", help="Draws of the weights to look for counterexamples in."
+    ),
+]
+
+SeedOption = Annotated[
+    int, typer.Option(min=0, max=2**31, metavar="SEED", help="What they are drawn from.")
+]
+
+ReportOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="DIR",
+        help="Folder for report.json, pictures, and counterexamples as .npy files; it must "
+        "be new or empty.",
+        show_default=False,
+    ),
+]
+
+ReplayOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="X.NPY",
+        exists=True,
+        dir_okay=False,
+        help="Judge nothing, but run a counterexample that -o wrote again. Exit code 1 if "
+        "it still is one, else 0.",
+        show_default=False,
+    ),
+]
+
+PatternTokensOption = Annotated[
+    int | None,
+    typer.Option(
+        "--seq-len",
+        "-n",
+        min=1,
+        metavar="N",
+        help="Number of tokens; masks and graphs have their own. [default: 16]",
+        show_default=False,
+    ),
+]
+
+PatternOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        metavar="KEY=VALUE",
+        help="A parameter of the pattern, as in Python: width=8, half_width=3, "
+        "dilations=1,3, repaired=true, seed=1 where it is drawn; self_loops=true adds k k "
+        "for every token to edges; with zero_based=true tokens are numbered from 0, not 1; "
+        "repeatable.",
+        show_default=False,
+    ),
+]
+
+PictureOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.PNG", dir_okay=False, help="Draw it there.", show_default=False
+    ),
+]
+
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON and nothing else.", show_default=False)
 ]
@@ -137,3 +223,14 @@ InputOption = Annotated[
         show_default=False,
     ),
 ]
+
+
+def check_heads(heads: int, d_model: int) -> None:
+    """Refuse heads without a number each.
+
+    Raises:
+        typer.BadParameter: If there are more heads than numbers.
+    """
+    if heads > d_model:
+        msg = f"--heads {heads} is more than --d-model {d_model}: a head has at least one"
+        raise typer.BadParameter(f"{msg} number.")
