@@ -66,7 +66,7 @@ WRONG: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
         "--target": NAMES,
         "--seq-len": (*NUMBERS, "2"),
         "--max-work": ("", "nan", "-1", "0", "1e400", "five"),
-        "--max-memory": ("", "nan", "-1", "0", "1e9", "1e400", "10 parsecs"),
+        "--max-memory": ("", "nan", "-1", "0", "1e400", "10 parsecs"),
     },
     ("run", "net", "--input", "x.npy", "--output", "y.npy"): {
         "NETWORK": NAMES,

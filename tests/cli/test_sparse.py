@@ -61,6 +61,11 @@ def test_a_seed_and_a_file(everyformer: Command) -> None:
     np.save("mine.npy", own | np.roll(own, -1, axis=1))
     shown = json.loads(everyformer(*plan, *sparse("mine.npy")).stdout)
     assert shown["connections"] == [12]
+    Path("ring.txt").write_text("".join(f"{k} {(k + 1) % 6}\n" for k in range(6)))
+    ring = sparse("ring.txt", "self_loops=true", "zero_based=true", "gamma=0,1,2,3,4,5")
+    assert json.loads(everyformer(*plan, *ring).stdout)["connections"] == [12]
+    lonely = everyformer(*plan, *sparse("ring.txt", "zero_based=true"), code=2).stderr
+    assert "A1.1 self-loops" in lonely
 
 
 @pytest.mark.parametrize(

@@ -118,4 +118,4 @@ def test_the_options_say_what_the_library_assumes() -> None:
     assert defaults.TRIALS == DEFAULT_TRIALS
     assert defaults.SEARCH_SECONDS == TIME_LIMIT
     assert defaults.MAX_WORK == MAX_WORK
-    assert defaults.MAX_MEMORY == MAX_MEMORY
+    assert defaults.MAX_MEMORY * 2**30 == MAX_MEMORY

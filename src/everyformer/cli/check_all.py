@@ -5,15 +5,15 @@ from everyformer.cli.defaults import CHECK_D_MODEL, CHECK_HEADS, CHECK_SEQ_LEN, 
 
 
 def check_all(
-    seq_len: options.TokensOption = CHECK_SEQ_LEN,
-    d_model: options.WidthOption = CHECK_D_MODEL,
+    seq_len: options.SeqLenOption = CHECK_SEQ_LEN,
+    d_model: options.DModelOption = CHECK_D_MODEL,
     heads: options.HeadsOption = CHECK_HEADS,
     causal: options.CausalOption = False,
     no_bias: options.NoBiasOption = False,
     special_token: options.SpecialTokenOption = False,
     trials: options.TrialsOption = TRIALS,
     seed: options.SeedOption = 0,
-    out: options.ReportOption = None,
+    out: options.ReportFolderOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Judge all attention layers of the library, in a table.

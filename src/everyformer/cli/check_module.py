@@ -19,8 +19,8 @@ def check_module(
             show_default=False,
         ),
     ],
-    seq_len: options.TokensOption = CHECK_SEQ_LEN,
-    d_model: options.WidthOption = CHECK_D_MODEL,
+    seq_len: options.SeqLenOption = CHECK_SEQ_LEN,
+    d_model: options.DModelOption = CHECK_D_MODEL,
     heads: options.HeadsOption = CHECK_HEADS,
     layout: Annotated[
         str,
@@ -32,7 +32,7 @@ def check_module(
     ] = "auto",
     trials: options.TrialsOption = TRIALS,
     seed: options.SeedOption = 0,
-    out: options.ReportOption = None,
+    out: options.ReportFolderOption = None,
     replay: options.ReplayOption = None,
     as_json: options.JsonOption = False,
 ) -> None:

@@ -1,5 +1,6 @@
 """`everyformer check-pattern`: is attention with this sparse pattern universal?"""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,7 +23,7 @@ def check_pattern(
             show_default=False,
         ),
     ],
-    seq_len: options.PatternTokensOption = None,
+    seq_len: options.PatternSeqLenOption = None,
     parameters: options.PatternOption = None,
     union: Annotated[
         bool, typer.Option("--union", help="Judge the union of the pattern's parts.")
@@ -52,8 +53,8 @@ def check_pattern(
             help="For the search of gamma, and for the count of s.",
         ),
     ] = SEARCH_SECONDS,
-    picture: options.PictureOption = None,
-    out: options.ReportOption = None,
+    picture: Annotated[Path | None, options.picture("Draw the pattern there.")] = None,
+    out: options.ReportFolderOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Judge whether attention with a sparse pattern can be universal.
