@@ -1,4 +1,6 @@
-"""An attention layer of your own: `everyformer check examples/my_attention.py:MyAttention`.
+"""An attention layer of your own.
+
+Judge it: `everyformer check-module examples/my_attention.py:MyAttention`.
 
 Its logits know all positions, and yet equal tokens stay equal: REFUTED.
 """

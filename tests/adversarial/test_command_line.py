@@ -66,7 +66,7 @@ WRONG: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
         "--target": NAMES,
         "--seq-len": (*NUMBERS, "2"),
         "--max-work": ("", "nan", "-1", "0", "1e400", "five"),
-        "--max-memory": ("", "nan", "-1", "0", "1e9", "1e400", "10 parsecs"),
+        "--max-memory": ("", "nan", "-1", "0", "1e400", "10 parsecs"),
     },
     ("run", "net", "--input", "x.npy", "--output", "y.npy"): {
         "NETWORK": NAMES,
@@ -80,26 +80,34 @@ WRONG: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
         "--picture": PICTURES,
     },
     ("check", "urpe"): {
-        "SUBJECT": NAMES,
+        "LAYER": NAMES,
         "-n": NUMBERS,
         "-d": NUMBERS,
         "--heads": NUMBERS,
         "--trials": NUMBERS[:-2],
         "--seed": NUMBERS,
-        "--layout": NAMES,
         "-o": ("latin.txt", "loop", "no/such/place"),
         "--replay": FILES,
-        "--explain": NAMES,
     },
-    ("check", "--pattern", "strided", "-n", "4", "--width", "2"): {
-        "--pattern": (*NAMES, *FILES, "x.npy", ","),
+    ("check-module", "mine.py:layer"): {
+        "FILE": NAMES,
+        "--layout": NAMES,
+        "-o": ("latin.txt", "loop", "no/such/place"),
+    },
+    ("check-pattern", "strided", "-n", "4", "--with", "width=2"): {
+        "PATTERN": (*NAMES, *FILES, "x.npy", ","),
         "-n": NUMBERS,
-        "--width": NUMBERS,
+        "--with": tuple(
+            f"{key}={value}"
+            for key in ("width", "self_loops", "zero_based", "seed")
+            for value in NUMBERS
+        ),
         "--time-limit": ("", "nan", "-1", "1e400", "five"),
         "--rho": (*NAMES, "top-k:0", "top-k:nan", "entmax:nan", "sparsegen:inf"),
         "--gamma": (*NAMES, "1,2", "1,2,3,5"),
         "--picture": ("no/such/p.png", "folder.png"),
     },
+    ("explain", "EF003"): {"CODE": NAMES},
     ("bench", "nothing"): {"THEME": NAMES[:2]},
     ("reproduce", "urpe-synthetic"): {
         "NAME": NAMES[:2],
@@ -130,6 +138,7 @@ def place(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         Path(name).write_bytes(b"caf\xe9 \xff\xfe")
     for name in ("empty", "empty.npy", "mine.py"):
         Path(name).touch()
+    Path("mine.py").write_text("import torch; layer = torch.nn.Identity()")
     for name in ("folder", "folder.npy", "folder.png"):
         Path(name).mkdir()
     for name in ("loop", "loop.npy", "loop.png"):

@@ -21,6 +21,7 @@ from everyformer.layers.by_name import attention_by_name
 from everyformer.layers.encodings import Alibi, Encoding
 from everyformer.layers.offsets import Exact
 from everyformer.layers.positions import AbsolutePositions, SpecialToken
+from everyformer.layers.self_attention import SelfAttention
 from everyformer.model.attention_spec import AttentionSpec
 from everyformer.model.own_classes import stranger
 from everyformer.verdict import Verdict
@@ -497,16 +498,23 @@ def test_a_function_that_the_forward_calls_is_replaced(
 
 
 @pytest.mark.usefixtures("nothing_followed")
-@pytest.mark.parametrize("name", ["forward", "_weights", "_mixed", "__call__", "spec"])
+@pytest.mark.parametrize(
+    ("cls", "name"),
+    [
+        *((RelativeAttention, name) for name in ("forward", "_weights", "_mixed")),
+        *((RelativeAttention, name) for name in ("__call__", "spec")),
+        *((SelfAttention, name) for name in ("_project", "_output", "_drops")),
+    ],
+)
 def test_a_method_of_the_class_is_replaced(
-    monkeypatch: pytest.MonkeyPatch, name: str
+    monkeypatch: pytest.MonkeyPatch, cls: type, name: str
 ) -> None:
-    original: Any = getattr(RelativeAttention, name)
+    original: Any = getattr(cls, name)
 
     def replaced(self: Any, *args: Any, **kwargs: Any) -> Any:
         return original(self, *args, **kwargs)
 
-    monkeypatch.setattr(RelativeAttention, name, replaced, raising=False)
+    monkeypatch.setattr(cls, name, replaced, raising=False)
     assert judged(urpe()).verdict is not PROVED
 
 

@@ -1,4 +1,7 @@
-"""`everyformer check`: exit code 0 PROVED, 1 REFUTED, 3 UNKNOWN, 2 wrong input."""
+"""`everyformer check`, `check-module` and `check-all`.
+
+Exit code 0 PROVED, 1 REFUTED, 3 UNKNOWN, 2 wrong input.
+"""
 
 import json
 from collections.abc import Callable
@@ -68,9 +71,9 @@ def test_shaw_with_values_is_unknown(everyformer: Command) -> None:
 
 
 def test_a_module_of_ones_own(everyformer: Command) -> None:
-    out = everyformer("check", f"{EXAMPLE}:MyAttention", *SMALL, code=1).stdout
+    out = everyformer("check-module", f"{EXAMPLE}:MyAttention", *SMALL, code=1).stdout
     assert "every operation maps equal tokens to equal tokens" in " ".join(out.split())
-    out = everyformer("check", f"{EXAMPLE}:WithGain", *SMALL, code=3).stdout
+    out = everyformer("check-module", f"{EXAMPLE}:WithGain", *SMALL, code=3).stdout
     assert "UNKNOWN in L^p: a black box is not proved by trials" in out
 
 
@@ -103,45 +106,46 @@ def test_counterexamples_are_written_and_run_again(
 
 
 def test_all_layers_in_a_table(everyformer: Command, tmp_path: Path) -> None:
-    out = everyformer("check", "all", "-n", 4, "-d", 4, "--trials", 2, "-o", "out").stdout
-    lines = {line.split()[0]: line.split()[1] for line in out.splitlines()[1:]}
+    out = everyformer("check-all", "-n", 4, "-d", 4, "--trials", 2, "-o", "out").stdout
+    lines = {line.split()[0]: line.split()[1] for line in out.splitlines()[1:-1]}
     assert lines["none"] == lines["rotary"] == "REFUTED"
     assert lines["none+urpe"] == lines["ape"] == "PROVED"
     assert lines["alibi+urpe"] == "UNKNOWN"
     assert (tmp_path / "out" / "spreads.png").stat().st_size > 1000
+    written = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert {one["subject"]: one["verdict"] for one in written} == lines
 
 
 def test_explain(everyformer: Command) -> None:
-    out = everyformer("check", "--explain", "ef003").stdout
+    out = everyformer("explain", "ef003").stdout
     assert out.startswith("EF003: equal tokens stay equal.")
     assert "Satisfied by:" in out
-    assert "permutation" in everyformer("check", "--explain", "EF9", code=2).stderr
+    assert "permutation" in everyformer("explain", "EF9", code=2).stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "Name a layer"),
-        (("nope",), "is neither file.py:attribute nor a layer"),
-        (("t5+nope",), "is no layer of the library"),
-        (("t5", "-n", 1), "n >= 2"),
-        (("t5", "-d", 7), "no multiple of num_heads"),
-        (("swin", "-n", 5), "no square window"),
-        (("nothing.py:x",), "There is no file"),
-        (("m.py:nothing",), "has no attribute"),
-        (("m.py:three",), "not a torch.nn.Module"),
-        (("m.py:Needs",), "needs secret"),
-        (("m.py:Breaks",), "RuntimeError: no"),
-        (("m.py:leave",), "SystemExit: 1"),
-        (("none+",), "is no layer of the library"),
-        (("all", "--replay", "m.py"), "one counterexample on one subject"),
-        (("all", "--layout", "tokens_first"), "layers of the library take (batch, n, d)"),
-        (("--pattern", "star", "--layout", "batch_first"), "has no module to feed"),
-        (("m.py:Shrinks",), "no map of sequences"),
-        (("m.py:Dict",), "returned dict"),
-        (("m.py:make", "--causal"), "Leave them out"),
-        (("t5", "-o", "full"), "not empty"),
-        (("t5", "--replay", "m.py"), "is no counterexample"),
+        (("check",), "Missing argument 'LAYER'"),
+        (("check", "nope"), "is not a layer of the library"),
+        (("check", "m.py:make"), "`everyformer check-module` judges one of your own"),
+        (("check", "t5+nope"), "is no layer of the library"),
+        (("check", "t5", "-n", 1), "n >= 2"),
+        (("check", "t5", "-d", 7), "no multiple of num_heads"),
+        (("check", "swin", "-n", 5), "no square window"),
+        (("check", "none+"), "is no layer of the library"),
+        (("check", "t5", "-o", "full"), "not empty"),
+        (("check", "t5", "--replay", "m.py"), "is no counterexample"),
+        (("check", "t5", "--replay", "m.py", "-o", "new"), "--replay writes nothing"),
+        (("check-module", "urpe"), "'urpe' is not file.py:attribute"),
+        (("check-module", "nothing.py:x"), "There is no file"),
+        (("check-module", "m.py:nothing"), "has no attribute"),
+        (("check-module", "m.py:three"), "not a torch.nn.Module"),
+        (("check-module", "m.py:Needs"), "needs secret"),
+        (("check-module", "m.py:Breaks"), "RuntimeError: no"),
+        (("check-module", "m.py:leave"), "SystemExit: 1"),
+        (("check-module", "m.py:Shrinks"), "no map of sequences"),
+        (("check-module", "m.py:Dict"), "returned dict"),
     ],
 )
 def test_wrong_input(
@@ -150,14 +154,14 @@ def test_wrong_input(
     (tmp_path / "m.py").write_text(MODULES)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
-    result = everyformer("check", *arguments, code=2)
+    result = everyformer(*arguments, code=2)
     assert told in " ".join(result.stderr.split())
     assert result.stdout == ""
 
 
 def test_modules_may_print(everyformer: Command, tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text(MODULES)
-    out = everyformer("check", "m.py:Prints", *SMALL, "--json", code=1).stdout
+    out = everyformer("check-module", "m.py:Prints", *SMALL, "--json", code=1).stdout
     assert json.loads(out)["verdict"] == "REFUTED"
 
 
@@ -179,5 +183,5 @@ def test_replay_asks_for_inputs_that_can_be_counterexamples(
 
 def test_a_function_that_makes_a_module(everyformer: Command, tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text(MODULES)
-    out = everyformer("check", "m.py:make", *SMALL, "--json", code=1).stdout
+    out = everyformer("check-module", "m.py:make", *SMALL, "--json", code=1).stdout
     assert json.loads(out)["universal"]["lp"]["verdict"] == "REFUTED"

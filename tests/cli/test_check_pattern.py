@@ -1,4 +1,4 @@
-"""`everyformer check --pattern`: verdicts, files of the user's, drawings, wrong input."""
+"""`everyformer check-pattern`: verdicts, files of the user's, drawings, wrong input."""
 
 import json
 from collections.abc import Callable
@@ -11,6 +11,7 @@ import pytest
 Command = Callable[..., Any]
 RING = "# a ring\n1 2\n2 3\n3 1\n"
 HALF = ("--with", "half_width=1")
+LOOPS = ("--with", "self_loops=true")
 MINE = """
 import networkx, numpy
 from everyformer import patterns
@@ -26,7 +27,7 @@ def flat(text: str) -> str:
 
 
 def test_strided_is_proved(everyformer: Command) -> None:
-    out = everyformer("check", "--pattern", "strided", "--n", 64, "--width", 8).stdout
+    out = everyformer("check-pattern", "strided", "-n", 64, "--with", "width=8").stdout
     assert out.startswith("PROVED: is strided universal? (n = 64)")
     assert "[Yun et al. 2020b, Theorem 1]" in flat(out)
     for part in ("connections 556 / 512", "gamma 1, 2, 3,", "s 3", "A1.3 receptive-fields"):
@@ -36,7 +37,7 @@ def test_strided_is_proved(everyformer: Command) -> None:
 
 
 def test_fixed_is_refuted_and_repaired(everyformer: Command) -> None:
-    fixed = ("check", "--pattern", "fixed", "-n", 14, "--width", 4)
+    fixed = ("check-pattern", "fixed", "-n", 14, "--with", "width=4")
     out = flat(everyformer(*fixed, code=1).stdout)
     assert "token 1 never hears token 13 (1-based)" in out
     assert "f(X)_1 = x_13" in out
@@ -45,48 +46,48 @@ def test_fixed_is_refuted_and_repaired(everyformer: Command) -> None:
 
 
 def test_bare_star_and_maps(everyformer: Command) -> None:
-    star = ("check", "--pattern", "bare-star", "-n", 5)
+    star = ("check-pattern", "bare-star", "-n", 5)
     assert "Zaheer et al. 2020, Theorem 1" in flat(everyformer(*star, code=3).stdout)
     everyformer(*star, "--rho", "sparsemax", code=3)
-    everyformer("check", "--pattern", "ring", "--rho", "sum-normalisation", code=3)
-    everyformer("check", "--pattern", "ring", "--rho", "entmax:1.5")
+    everyformer("check-pattern", "ring", "--rho", "sum-normalisation", code=3)
+    everyformer("check-pattern", "ring", "--rho", "entmax:1.5")
 
 
 def test_parameters_and_unions(everyformer: Command) -> None:
-    axial = ("check", "--pattern", "axial", "--with", "rows=3", "--with", "columns=4")
+    axial = ("check-pattern", "axial", "--with", "rows=3", "--with", "columns=4")
     out = everyformer(*axial, "--json").stdout
     assert json.loads(out)["assumption_1"]["gamma"][4] == 8
-    dilated = ("check", "--pattern", "dilated", "-n", 12, "--with", "half_width=1")
+    dilated = ("check-pattern", "dilated", "-n", 12, "--with", "half_width=1")
     assert "6" in everyformer(*dilated, "--with", "dilations=1,3").stdout
     union = json.loads(
         everyformer(
-            "check", "--pattern", "strided", "--width", 4, "--union", "--json"
+            "check-pattern", "strided", "--with", "width=4", "--union", "--json"
         ).stdout
     )
     assert union["connections"] == [122]
     tokens = ("--with", "half-width=1", "--with", "global_tokens=1,6")
-    everyformer("check", "--pattern", "window-global", "-n", 6, *tokens)
+    everyformer("check-pattern", "window-global", "-n", 6, *tokens)
 
 
 def test_files_of_the_users(everyformer: Command, tmp_path: Path) -> None:
     (tmp_path / "ring.txt").write_text(RING)
-    ring = ("check", "--pattern", "ring.txt", "-n", 3)
-    report = json.loads(everyformer(*ring, "--self-loops", "--json").stdout)
+    ring = ("check-pattern", "ring.txt", "-n", 3)
+    report = json.loads(everyformer(*ring, *LOOPS, "--json").stdout)
     assert report["subject"] == "ring"
     assert report["assumption_1"]["s"] == 2
     everyformer(*ring, code=3)
     (tmp_path / "back.txt").write_text("0,2\n2,1\n1,0\n")
-    error = everyformer("check", "--pattern", "back.txt", "-n", 3, code=2).stderr
+    error = everyformer("check-pattern", "back.txt", "-n", 3, code=2).stderr
     assert "1..3 (1-based)" in error
-    both = ("--pattern", "back.txt", "-n", 3, "--zero-based", "--self-loops")
-    everyformer("check", *both)
+    both = ("back.txt", "-n", 3, "--with", "zero_based=true", *LOOPS)
+    everyformer("check-pattern", *both)
     masks = np.stack([np.eye(4, dtype=bool), np.tri(4, dtype=bool)])
     np.save(tmp_path / "masks.npy", masks)
-    out = everyformer("check", "--pattern", "masks.npy", code=1).stdout
+    out = everyformer("check-pattern", "masks.npy", code=1).stdout
     assert "token 1 never hears token 4" in flat(out)
     np.save(tmp_path / "turned.npy", masks.transpose(0, 2, 1))
     cycled = json.loads(
-        everyformer("check", "--pattern", "masks.npy,turned.npy", "--json").stdout
+        everyformer("check-pattern", "masks.npy,turned.npy", "--json").stdout
     )
     assert cycled["connections"] == [4, 10, 4, 10]
 
@@ -95,10 +96,10 @@ def test_patterns_in_a_python_file(everyformer: Command, tmp_path: Path) -> None
     (tmp_path / "mine.py").write_text(MINE)
 
     def connections(*arguments: object, code: int = 0) -> list[int]:
-        shown = everyformer("check", "--json", "--pattern", *arguments, code=code).stdout
+        shown = everyformer("check-pattern", "--json", *arguments, code=code).stdout
         return json.loads(shown)["connections"]
 
-    assert connections("mine.py:graph", "--self-loops") == [9]
+    assert connections("mine.py:graph", *LOOPS) == [9]
     assert connections("mine.py:graph", code=3) == [6]
     assert connections("mine.py:ring", "-n", 5) == [21]
     assert connections("mine.py:masks") == [16, 16]
@@ -108,37 +109,37 @@ def test_files_of_spreadsheets_and_a_single_global_token(
     everyformer: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "ring.csv").write_bytes(b"\xef\xbb\xbf1,2\r\n2,3\r\n3,1\r\n")
-    everyformer("check", "--pattern", "ring.csv", "-n", 3, "--self-loops")
-    window = ("check", "--json", "--pattern", "window-global", "-n", 9, *HALF)
+    everyformer("check-pattern", "ring.csv", "-n", 3, *LOOPS)
+    window = ("check-pattern", "--json", "window-global", "-n", 9, *HALF)
     several = json.loads(everyformer(*window, "--with", "global_tokens=5").stdout)
     one = json.loads(everyformer(*window, "--with", "global_tokens=5,").stdout)
     assert (several["connections"], one["connections"]) == ([75], [37])
 
 
 def test_what_was_not_counted_is_not_called_none(everyformer: Command) -> None:
-    window = ("check", "--pattern", "window", "-n", 300, *HALF, "--time-limit", 0)
+    window = ("check-pattern", "window", "-n", 300, *HALF, "--time-limit", 0)
     assert "s not counted" in flat(everyformer(*window).stdout)
 
 
 def test_a_gamma_of_the_users(everyformer: Command, tmp_path: Path) -> None:
-    ring = ("check", "--pattern", "ring", "-n", 4)
+    ring = ("check-pattern", "ring", "-n", 4)
     assert "verified" in everyformer(*ring, "--gamma", "3,4,1,2").stdout
     (tmp_path / "gamma.txt").write_text("2 3 0 1")
-    everyformer(*ring, "--gamma", "gamma.txt", "--zero-based")
+    everyformer(*ring, "--gamma", "gamma.txt", "--with", "zero_based=true")
     error = everyformer(*ring, "--gamma", "1,2,4,3", code=2).stderr
     assert "gamma(2) = 2 is not among the tokens that gamma(3) = 4 attends to" in error
 
 
 def test_a_map_of_the_users(everyformer: Command, tmp_path: Path) -> None:
     (tmp_path / "maps.py").write_text("def shares(v):\n    return abs(v) / abs(v).sum()\n")
-    rho = ("check", "--pattern", "ring", "-n", 4, "--rho")
+    rho = ("check-pattern", "ring", "-n", 4, "--rho")
     out = flat(everyformer(*rho, "maps.py:shares", code=3).stdout)
     assert "A2 one-hot UNKNOWN shares: on v = " in out
     assert "no function 'other'" in everyformer(*rho, "maps.py:other", code=2).stderr
 
 
 def test_pictures_and_folders(everyformer: Command, tmp_path: Path) -> None:
-    star = ("check", "--pattern", "star", "-n", 9)
+    star = ("check-pattern", "star", "-n", 9)
     out = everyformer(*star, "--picture", "star.png", "-o", "out").stdout
     assert "Wrote star.png, out." in out
     assert (tmp_path / "star.png").stat().st_size > 1000
@@ -152,29 +153,28 @@ def test_pictures_and_folders(everyformer: Command, tmp_path: Path) -> None:
 
 
 def test_assumptions_are_explained(everyformer: Command) -> None:
-    assert "permutation gamma" in everyformer("check", "--explain", "a1.2").stdout
-    assert "rho[t v]" in everyformer("check", "--explain", "A2").stdout
+    assert "permutation gamma" in everyformer("explain", "a1.2").stdout
+    assert "rho[t v]" in everyformer("explain", "A2").stdout
 
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
         (("strided",), "width is missing"),
-        (("strided", "--width", 0), "width=0"),
-        (("strided", "-n", 0, "--width", 2), "n=0"),
-        (("ring", "--width", 2), "no parameter width"),
+        (("strided", "--with", "width=0"), "width=0"),
+        (("strided", "-n", 0, "--with", "width=2"), "Invalid value for '--seq-len'"),
+        (("ring", "--with", "width=2"), "no parameter width"),
         (("rings",), "no pattern 'rings'"),
         (("ring", "--with", "n"), "KEY=VALUE"),
-        (("ring", "--self-loops"), "files of edges"),
+        (("ring", *LOOPS), "files of edges"),
         (("ring", "--rho", "softmin"), "no probability map"),
         (("ring", "--gamma", "a,b"), "--gamma a,b"),
-        (("ring", "--causal"), "judged alone"),
         (("axial", "-n", 12, "--with", "rows=3", "--with", "columns=4"), "no parameter n"),
         (("nowhere.txt", "-n", 3), "No such file"),
         (("edges.txt",), "for example -n 3"),
         (("edges.txt", "-n", 4), "token 4 (1-based)"),
         (("edges.txt", "-n", 2), "tokens are 1..2 (1-based)"),
-        (("edges.txt", "-n", 3, "--width", 2), "Leave them out"),
+        (("edges.txt", "-n", 3, "--with", "width=2"), "width makes a pattern by name"),
         (("words.txt", "-n", 3), "words.txt, line 1"),
         (("twice.txt", "-n", 2), "repeated: (1, 2) (1-based)"),
         (("floats.npy",), "dtype float64"),
@@ -186,15 +186,16 @@ def test_assumptions_are_explained(everyformer: Command) -> None:
         (("nothing.txt",), "The list of edges is empty"),
         (("masks.npz",), "'masks.npz' is neither a pattern's name nor a file"),
         (("ring", "--with", "n=3"), "use -n for that"),
-        (("random", "--with", "keys=2", "--with", "seed=3"), "use --seed for that"),
-        (("strided", "--width", 3, "--with", "width=4"), "width is given twice, 4 and 3"),
+        (("ring", "--with", "seed=3"), "ring: no parameter seed"),
+        (("ring", "--with", "self_loops=1"), "write true or false"),
+        (("ring", "--with", "a=3", "--with", "a=4"), "a is given twice, 3 and 4"),
         (("window-global", *HALF, "--with", "global_tokens=1,17"), "1..16 (1-based)"),
         (("ring", "--rho", "maps.py"), "maps.py:function"),
         (("ring", "--rho", "maps.py:fails"), "fails on the scores (1, 0): KeyError"),
         (("mine.py:graph", "-n", 4), "is for 3 tokens, not for n=4"),
         (("mine.py:number",), "of type int, not a pattern"),
         (("mine.py:nothing",), "of type NoneType, not a pattern"),
-        (("mine.py:ring", "--self-loops"), "--self-loops is for edges and graphs"),
+        (("mine.py:ring", *LOOPS), "self_loops=true is for edges and graphs"),
     ],
 )
 def test_wrong_input(
@@ -214,5 +215,5 @@ def test_wrong_input(
     np.save(tmp_path / "floats.npy", np.ones((2, 2)))
     np.save(tmp_path / "cube.npy", np.ones((1, 1, 1, 1), dtype=bool))
     np.save(tmp_path / "flat.npy", np.ones((2, 2), dtype=bool))
-    shown = everyformer("check", "--pattern", *arguments, code=2).stderr
+    shown = everyformer("check-pattern", *arguments, code=2).stderr
     assert text in flat(shown)

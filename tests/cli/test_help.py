@@ -22,6 +22,10 @@ COMMANDS = [
     "verify",
     "inspect",
     "check",
+    "check-all",
+    "check-module",
+    "check-pattern",
+    "explain",
     "bench",
     "reproduce",
 ]

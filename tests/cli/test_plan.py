@@ -98,7 +98,7 @@ def test_all_methods_side_by_side(
     for name in ("compiled", "partition of", "averaging,", "Yun et al.,"):
         assert name in output
     assert (tmp_path / "reverse-comparison.png").stat().st_size > 1000
-    shown = json.loads(everyformer(*arguments, "--json", "--plot", "other.png").stdout)
+    shown = json.loads(everyformer(*arguments, "--json", "--picture", "other.png").stdout)
     assert shown == ef.compare(ef.targets.reverse(2, 1), 0.1).to_json()
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "other.png",
@@ -108,8 +108,8 @@ def test_all_methods_side_by_side(
     assert "--compare needs --tol and no --grid" in wrong
     both = ("plan", "reverse", "--grid", 4, "--tol", 0.1)
     assert "Give --grid K, or --tol EPS" in everyformer(*both, code=2).stderr
-    plotted = ("plan", "reverse", "--grid", 4, "--plot", "no.png")
-    assert "--plot belongs to --compare" in everyformer(*plotted, code=2).stderr
+    plotted = ("plan", "reverse", "--grid", 4, "--picture", "no.png")
+    assert "--picture belongs to --compare" in everyformer(*plotted, code=2).stderr
     assert "Give --grid K" in everyformer("plan", "reverse", code=2).stderr
 
 

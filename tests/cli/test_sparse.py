@@ -61,6 +61,11 @@ def test_a_seed_and_a_file(everyformer: Command) -> None:
     np.save("mine.npy", own | np.roll(own, -1, axis=1))
     shown = json.loads(everyformer(*plan, *sparse("mine.npy")).stdout)
     assert shown["connections"] == [12]
+    Path("ring.txt").write_text("".join(f"{k} {(k + 1) % 6}\n" for k in range(6)))
+    ring = sparse("ring.txt", "self_loops=true", "zero_based=true", "gamma=0,1,2,3,4,5")
+    assert json.loads(everyformer(*plan, *ring).stdout)["connections"] == [12]
+    lonely = everyformer(*plan, *sparse("ring.txt", "zero_based=true"), code=2).stderr
+    assert "A1.1 self-loops" in lonely
 
 
 @pytest.mark.parametrize(
@@ -68,8 +73,8 @@ def test_a_seed_and_a_file(everyformer: Command) -> None:
     [
         (sparse("fixed", "width=2"), "A1.3 receptive-fields REFUTED"),
         (sparse("spiral"), "There is no pattern 'spiral'"),
-        (sparse("ring", "seed=1"), "--with seed=1: ring draws nothing"),
-        (sparse("bigbird", "seed=a"), "--with seed=a is not a whole number"),
+        (sparse("ring", "seed=1"), "ring: no parameter seed"),
+        (sparse("bigbird", "seed=a"), "--with seed=a: write KEY=VALUE with a whole number"),
         (sparse("ring", "n=5"), "--with n=5: use -n for that"),
         (sparse("ring", "rows=2"), "no parameter rows"),
         (

@@ -15,6 +15,7 @@ from everyformer.certify.work import MAX_WORK
 from everyformer.checks.report import DEFAULT_TRIALS
 from everyformer.cli import defaults
 from everyformer.cli.commands import COMMANDS, load
+from everyformer.cli.pattern_files import DEFAULT_N
 from everyformer.files.network_file import MAX_MEMORY
 from everyformer.model.executor import NAMES
 from everyformer.patterns.assumption_1 import TIME_LIMIT
@@ -49,6 +50,10 @@ def loaded(program: str) -> tuple[str, set[str]]:
         (["constrict"], "2"),
         (["construct", "--tol", "x"], "2"),
         (["check", "--heads", "9", "none"], "2"),
+        (["check-all", "--replay", "x.npy"], "2"),
+        (["check-module", "--help"], "0"),
+        (["check-pattern", "star", "--causal"], "2"),
+        (["explain"], "2"),
         (["bench", "speed"], "2"),
         (["reproduce", "--size", "large", "urpe-synthetic"], "2"),
     ],
@@ -102,14 +107,15 @@ def test_an_unknown_name_is_refused() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_table_of_commands_is_what_they_say(name: str) -> None:
     command: Any = load(name)
-    assert command.__name__ == name
+    assert command.__name__ == name.replace("-", "_")
     assert (command.__doc__ or "").splitlines()[0] == COMMANDS[name].help
 
 
 def test_the_options_say_what_the_library_assumes() -> None:
     assert tuple(THEMES) == defaults.THEMES
     assert NAMES == defaults.EXECUTORS
+    assert defaults.CHECK_SEQ_LEN == DEFAULT_N
     assert defaults.TRIALS == DEFAULT_TRIALS
     assert defaults.SEARCH_SECONDS == TIME_LIMIT
     assert defaults.MAX_WORK == MAX_WORK
-    assert defaults.MAX_MEMORY == MAX_MEMORY
+    assert defaults.MAX_MEMORY * 2**30 == MAX_MEMORY

@@ -253,7 +253,7 @@ def test_where_to_compute_reaches_the_library(
 
     monkeypatch.setattr("everyformer.certify.verify.verify", check)
     arguments = ("--workers", 3, "--work", "kept", "--balls")
-    limits = ("--max-work", 7, "--max-memory", 2**30)
+    limits = ("--max-work", 7, "--max-memory", 1)
     everyformer("verify", swap_mean_4, *arguments, *limits, code=130)
     everyformer("verify", swap_mean_4, "--scheduler", "tcp://host:8786", code=130)
     assert seen == [

@@ -100,7 +100,7 @@ def test_settings_of_a_wrong_type(settings: dict[str, Any], message: str) -> Non
         (torch.ones(2, 5, 7), None, r"\(2, 5, 7\).*\(\*batch, n, 8\)"),
         (torch.ones(8), None, r"\(8,\)"),
         (torch.ones(2, 5, 8, dtype=torch.long), None, r"torch.int64.*floating"),
-        (torch.ones(2, 5, 8), torch.ones(2, 5), r"torch.float32.*bools"),
+        (torch.ones(2, 5, 8), torch.ones(2, 5), r"torch.float32; give one bool per token"),
         (
             torch.ones(2, 5, 8),
             torch.ones(5, 2, dtype=torch.bool),

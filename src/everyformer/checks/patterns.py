@@ -21,7 +21,7 @@ ASSUMPTIONS = {
     **dict.fromkeys(("A1", "A1.1", "A1.2", "A1.3"), TEXT_1),
     "A2": TEXT_2,
 }
-"""What `everyformer check --explain` prints for the codes of a pattern's findings."""
+"""What `everyformer explain` prints for the codes of a pattern's findings."""
 
 
 @dataclass(frozen=True)

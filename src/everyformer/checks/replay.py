@@ -52,11 +52,9 @@ def replay(subject: Subject, example: Counterexample) -> Replayed:
     if rule.search is None:
         raise InputError(f"{rule.code} has no counterexamples to run again.")
     if example.input.shape != (subject.seq_len, subject.d_model):
-        msg = (
-            f"The counterexample has shape {example.input.shape}, the subject takes "
-            f"{(subject.seq_len, subject.d_model)}. Give --n and --d as they were."
-        )
-        raise InputError(msg)
+        sizes = (subject.seq_len, subject.d_model)
+        msg = f"The counterexample has shape {example.input.shape}, the subject takes"
+        raise InputError(f"{msg} {sizes}. Give --seq-len and --d-model as they were.")
     if not rule.search.admits(example.input):
         msg = f"This input can be no counterexample to {rule.code} {rule.name}"
         raise InputError(f"{msg}. Give the file as `check -o` wrote it.")

@@ -6,7 +6,7 @@ from everyformer.checks.rules import RULES
 
 HEAD = """# Rules of `everyformer check`
 
-Made from the rules themselves; `everyformer check --explain CODE` prints one. A rule states
+Made from the rules themselves; `everyformer explain CODE` prints one. A rule states
 a property "for all weights and inputs" (or, for conditions, "there are weights"). PROVED
 comes from the structure of a layer, or from following the operations of a module; REFUTED
 from a counterexample, or from structure; the rest is UNKNOWN, with what was measured.

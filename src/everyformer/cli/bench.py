@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from everyformer.cli import options
 from everyformer.cli.defaults import THEMES
-from everyformer.cli.options import JsonOption
 
 
 def bench(
@@ -19,13 +19,11 @@ def bench(
             show_default=False,
         ),
     ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of the result file.")
-    ] = Path("benchmarks/results"),
+    out: options.ResultFolderOption = Path("benchmarks/results"),
     quick: Annotated[
         bool, typer.Option("--quick", help="A small network and few repeats: seconds.")
     ] = False,
-    as_json: JsonOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Time one part of everyformer, after checking that its results are right.
 

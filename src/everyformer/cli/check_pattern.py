@@ -1,152 +1,75 @@
-"""`everyformer check --pattern`: is this sparse attention universal?"""
+"""`everyformer check-pattern`: is attention with this sparse pattern universal?"""
 
-import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from everyformer.certify.verify import EXIT_CODES
-from everyformer.checks.patterns import PatternReport, check_pattern
-from everyformer.cli import tables
-from everyformer.cli.loading import import_file
-from everyformer.cli.pattern_files import load_pattern, read_path
-from everyformer.cli.report_texts import answers, findings_table
-from everyformer.cli.saving import check_new_folder, check_parent, new_file, new_folder
-from everyformer.errors import InputError
-from everyformer.patterns.pattern import Pattern
-from everyformer.patterns.probability_maps import rho_by_name
-
-DRAWING = 80
+from everyformer.cli import options
+from everyformer.cli.defaults import SEARCH_SECONDS
 
 
-@dataclass(frozen=True)
-class PatternOptions:
-    """What the command line says of a pattern.
+def check_pattern(
+    pattern: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATTERN",
+            help="dense, causal, strided, fixed, star, bare-star, window, window-global, "
+            "bigbird, bigbird-blocks, ring, log-sparse, dilated, axial, block-local or "
+            "random; or your own: masks.npy, boolean (n, n) or (p, n, n); edges.txt with a "
+            "line `j k` where token k attends to token j; several files with commas "
+            "between are cycled; or file.py:attribute, a pattern, a networkx graph or "
+            "masks.",
+            show_default=False,
+        ),
+    ],
+    seq_len: options.PatternSeqLenOption = None,
+    parameters: options.PatternOption = None,
+    union: Annotated[
+        bool, typer.Option("--union", help="Judge the union of the pattern's parts.")
+    ] = False,
+    rho: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="What replaces softmax: sparsemax, hardmax, top-k:4, entmax:1.5, "
+            "sparsegen:0.5, sparsehourglass:0.1, sum-normalisation, spherical-softmax, or "
+            "file.py:function.",
+        ),
+    ] = "softmax",
+    gamma: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKENS",
+            help="A Hamiltonian path to verify, such as 2,1,3, or a .txt file of it.",
+            show_default=False,
+        ),
+    ] = None,
+    time_limit: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            metavar="SECONDS",
+            help="For the search of gamma, and for the count of s.",
+        ),
+    ] = SEARCH_SECONDS,
+    picture: Annotated[Path | None, options.picture("Draw the pattern there.")] = None,
+    out: options.ReportFolderOption = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Judge whether attention with a sparse pattern can be universal.
 
-    Attributes:
-        name: Name or files.
-        n: Number of tokens.
-        width: --width.
-        parameters: --with.
-        union: Judge the union of the parts.
-        seed: For patterns that draw.
-        rho: Name of the map, or file.py:attribute.
-        gamma: A path, as given.
-        time_limit: Seconds.
-        zero_based: Whether the user numbers tokens from 0.
-        self_loops: Whether files of edges get self-loops.
-        picture: Where to draw.
-        out: Folder for the report and the picture.
-        as_json: Print JSON and nothing else.
+    By Assumptions 1 and 2 of Yun et al. 2020b: PROVED comes with the theorem, REFUTED with
+    a token that never hears another, UNKNOWN with the assumption that fails. Exit code 0:
+    PROVED. 1: REFUTED. 3: UNKNOWN. 2: wrong input.
     """
+    from everyformer.cli.pattern_checking import Asked, judge
 
-    name: str
-    n: int | None
-    width: int | None
-    parameters: list[str]
-    union: bool
-    seed: int
-    rho: str
-    gamma: str | None
-    time_limit: float
-    zero_based: bool
-    self_loops: bool
-    picture: Path | None
-    out: Path | None
-    as_json: bool
-
-
-def exit_code(options: PatternOptions) -> int:
-    """Judge a pattern, print and draw it; 0 PROVED, 1 REFUTED, 3 UNKNOWN."""
-    return EXIT_CODES[run(options).verdict]
-
-
-def run(options: PatternOptions) -> PatternReport:
-    """Judge a pattern, print and draw it."""
-    if options.out is not None:
-        check_new_folder(options.out, frozenset(), overwrite=False)
-    if options.picture is not None:
-        check_parent(options.picture, str(options.picture))
-    parameters = list(options.parameters)
-    if options.width is not None:
-        parameters.append(f"width={options.width}")
-    pattern = load_pattern(
-        options.name,
-        options.n,
-        parameters,
-        seed=options.seed,
-        zero_based=options.zero_based,
-        self_loops=options.self_loops,
+    code = judge(
+        Asked(pattern, seq_len, parameters or (), union, rho, gamma, time_limit),
+        picture=picture,
+        out=out,
+        as_json=as_json,
     )
-    pattern = pattern.union() if options.union else pattern
-    gamma = options.gamma
-    path = None if gamma is None else read_path(gamma, options.zero_based)
-    rho = _rho(options.rho)
-    report = check_pattern(pattern, rho, path=path, time_limit=options.time_limit)
-    if options.picture is not None:
-        with new_file(options.picture) as file:
-            _draw(pattern, file)
-    if options.out is not None:
-        _save(report, options.out)
-    if options.as_json:
-        typer.echo(json.dumps(report.to_json(), indent=2))
-    else:
-        tables.show(
-            answers(report.heading, report.lp, report.sup),
-            _sizes(report),
-            findings_table(report.findings),
-            pattern.draw(DRAWING),
-        )
-        written = [str(path) for path in (options.picture, options.out) if path]
-        if written:
-            tables.show(f"Wrote {', '.join(written)}.")
-    return report
-
-
-def _sizes(report: PatternReport) -> Table:
-    """n, p, connections, sparsity, gamma and s."""
-    pattern, found = report.pattern, report.assumption_1
-    rows = {
-        "patterns p": str(pattern.p),
-        "connections": " / ".join(f"{count:,}" for count in pattern.connections),
-        "sparsity": " / ".join(f"{100 * share:.2f} %" for share in pattern.sparsity),
-        "gamma": found.gamma_in_words,
-        "s": found.hops_in_words,
-    }
-    table = Table(box=None, padding=(0, 2, 0, 2), show_header=False)
-    for name, value in rows.items():
-        table.add_row(name, value)
-    return table
-
-
-def _rho(name: str) -> Any:
-    """The map of a name, or a function in a file."""
-    file, colon, attribute = name.rpartition(":")
-    if name.endswith(".py"):
-        msg = f"--rho {name}: a file may have many functions. Name one, {name}:function."
-        raise InputError(msg)
-    if not (colon and file.endswith(".py")):
-        return rho_by_name(name)
-    function = getattr(import_file(Path(file)), attribute, None)
-    if not callable(function):
-        msg = f"{file} has no function {attribute!r}: one that maps scores, a numpy array"
-        raise InputError(f"{msg}, to probabilities is needed.")
-    return function
-
-
-def _save(report: PatternReport, out: Path) -> None:
-    """Write the report and the picture."""
-    with new_folder(out, frozenset(), overwrite=False) as place:
-        text = json.dumps(report.to_json(), indent=2) + "\n"
-        (place / "report.json").write_text(text)
-        with new_file(place / "pattern.png") as file:
-            _draw(report.pattern, file)
-
-
-def _draw(pattern: Pattern, file: IO[bytes]) -> None:
-    from everyformer.cli.pictures import save  # slow to import
-
-    save(pattern.picture(), file)
+    if code:
+        raise typer.Exit(code)

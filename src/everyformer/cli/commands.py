@@ -51,8 +51,24 @@ COMMANDS = {
         "everyformer inspect out/ --input x.npy",
     ),
     "check": Command(
-        "Judge whether an attention layer, or a sparse pattern, can be universal.",
-        "everyformer check urpe (or: check --pattern strided -n 64 --width 8)",
+        "Judge whether an attention layer of the library can be universal.",
+        "everyformer check urpe",
+    ),
+    "check-all": Command(
+        "Judge all attention layers of the library, in a table.",
+        "everyformer check-all -n 9",
+    ),
+    "check-module": Command(
+        "Judge whether an attention layer of your own can be universal.",
+        "everyformer check-module my_layers.py:MyAttention -n 16 -d 8",
+    ),
+    "check-pattern": Command(
+        "Judge whether attention with a sparse pattern can be universal.",
+        "everyformer check-pattern strided -n 64 --with width=8",
+    ),
+    "explain": Command(
+        "Print what a rule of the checks means, by its code.",
+        "everyformer explain EF003",
     ),
     "bench": Command(
         "Time one part of everyformer, after checking that its results are right.",
@@ -108,6 +124,22 @@ def load(name: str) -> Callable[..., None]:
             from everyformer.cli.check import check
 
             return check
+        case "check-all":
+            from everyformer.cli.check_all import check_all
+
+            return check_all
+        case "check-module":
+            from everyformer.cli.check_module import check_module
+
+            return check_module
+        case "check-pattern":
+            from everyformer.cli.check_pattern import check_pattern
+
+            return check_pattern
+        case "explain":
+            from everyformer.cli.explain import explain
+
+            return explain
         case "bench":
             from everyformer.cli.bench import bench
 

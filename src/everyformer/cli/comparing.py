@@ -33,14 +33,14 @@ def also_compared(name: str, settings: Sequence[str], target: Target) -> list[Me
     return []
 
 
-def show_comparison(found: Comparison, plot: Path | None, *, as_json: bool) -> None:
+def show_comparison(found: Comparison, picture: Path | None, *, as_json: bool) -> None:
     """Print the table, and draw it."""
-    if plot is None and not as_json:
-        plot = Path(f"{found.target}-comparison.png")
-    if plot is not None:
-        with new_file(plot) as file:
+    if picture is None and not as_json:
+        picture = Path(f"{found.target}-comparison.png")
+    if picture is not None:
+        with new_file(picture) as file:
             pictures.save(pictures.comparison(found), file)
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
         return
-    tables.show(found.table(), *found.remarks(), f"Wrote {plot}.")
+    tables.show(found.table(), *found.remarks(), f"Wrote {picture}.")

@@ -3,7 +3,6 @@
 import json
 import sys
 from contextlib import redirect_stdout
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,43 +12,16 @@ from everyformer.cli import options
 
 def construct(
     target: options.TargetArgument,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="DIR",
-            help="Folder to write; it must be new or empty.",
-            show_default=False,
-        ),
-    ],
-    tol: Annotated[
-        float | None,
-        typer.Option(
-            metavar="EPS",
-            help="Distance d_p(f, g) allowed: the coarsest grid is taken whose certified "
-            "bound meets it.",
-            show_default=False,
-        ),
-    ] = None,
-    grid: Annotated[
-        int | None,
-        typer.Option(
-            metavar="K",
-            help="Instead of --tol: cells per axis.",
-            show_default=False,
-        ),
-    ] = None,
+    out: options.NewFolderOption,
+    tol: options.ToleranceOption = None,
+    grid: options.GridOption = None,
     p: options.ExponentOption = None,
     method: options.MethodOption = None,
     settings: options.WithOption = None,
     trace: options.TraceOption = True,
-    seq_len: options.SeqLenOption = None,
-    d_model: options.DModelOption = None,
-    max_memory: Annotated[
-        float,
-        typer.Option(metavar="GIB", help="GiB that building may need; more is refused."),
-    ] = 4.0,
+    seq_len: options.TargetSeqLenOption = None,
+    d_model: options.TargetDModelOption = None,
+    max_memory: options.MaxMemoryOption = 4.0,
     certificate: Annotated[
         bool,
         typer.Option(
@@ -75,9 +47,7 @@ def construct(
     if (tol is None) == (grid is None):
         msg = "Give either --tol or --grid: the distance allowed, or the cells per axis."
         raise typer.BadParameter(msg)
-    if not 2**-30 <= max_memory <= 2**60:
-        msg = f"--max-memory {max_memory:g} is not a positive number of GiB up to 2^60."
-        raise typer.BadParameter(msg)
+    memory = options.bytes_of(max_memory)
     from everyformer.certify.proof import Computing
     from everyformer.cli import pictures, tables
     from everyformer.cli.cost import certificate_text, cost_report
@@ -113,7 +83,7 @@ def construct(
             tol=tol,
             p=p,
             method=chosen,
-            max_memory=int(max_memory * 2**30),
+            max_memory=memory,
             computing=computing,
             progress=progress,
         )

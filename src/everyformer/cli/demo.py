@@ -2,10 +2,10 @@
 
 import shlex
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
-import typer
+
+from everyformer.cli import options
 
 INPUT_FILE = "x.npy"
 SEED = 2029
@@ -21,9 +21,7 @@ def swap_mean(x: np.ndarray) -> np.ndarray:
 
 
 def demo(
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder for what is written.")
-    ] = Path("everyformer-demo"),
+    out: options.ResultFolderOption = Path("everyformer-demo"),
 ) -> None:
     """Build, run and draw a small network, as an example.
 

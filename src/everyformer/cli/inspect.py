@@ -23,12 +23,9 @@ def inspect(
     ] = 0,
     picture: Annotated[
         Path | None,
-        typer.Option(
-            dir_okay=False,
-            metavar="FILE",
-            help="Where to draw the ids against the number of the shift, as PNG. "
-            "[default: ids.png beside the network]",
-            show_default=False,
+        options.picture(
+            "Where to draw the ids against the number of the shift. [default: ids.png "
+            "beside the network]"
         ),
     ] = None,
 ) -> None:

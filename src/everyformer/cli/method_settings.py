@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from everyformer.cli.pattern_files import DRAWN, load_pattern, read_path
+from everyformer.cli.pattern_files import load_pattern, read_parameters, read_path
 from everyformer.construct.method import Method
 from everyformer.construct.registry import DEFAULT, METHODS
 from everyformer.patterns.pattern import Pattern
@@ -87,8 +87,9 @@ def read_method(name: str, given: Sequence[str], seq_len: int) -> Method:
         has = f"It has {', '.join(known)}" if known else "It has no settings"
         msg = f"--with {next(iter(rest))}=...: method {name} has no such setting. {has}."
         raise typer.BadParameter(msg)
+    parameters = read_parameters([f"{key}={text}" for key, text in rest.items()])
     values = {
-        key: _value(key, text, types_of[key], seq_len, rest)
+        key: _value(key, text, types_of[key], seq_len, parameters)
         for key, text in settings.items()
     }
     return kind(**values)
@@ -110,14 +111,16 @@ def _split(given: Sequence[str]) -> dict[str, str]:
 
 
 def _value(
-    key: str, text: str, kind: Any, seq_len: int, parameters: Mapping[str, str]
+    key: str, text: str, kind: Any, seq_len: int, parameters: Mapping[str, Any]
 ) -> Any:
     """A setting as its type has it."""
     options = _options(kind)
     if options == [Pattern]:
-        return _pattern(text, seq_len, parameters)
+        sized = None if text == "axial" else seq_len  # it has rows and columns instead
+        return load_pattern(text, sized, parameters)
     if options == [Sequence[int]]:
-        return read_path(text, zero_based=False, option=f"--with {key}=")
+        zero_based = bool(parameters.get("zero_based"))
+        return read_path(text, zero_based=zero_based, option=f"--with {key}=")
     if get_origin(options[0]) is Literal:
         names = get_args(options[0])
         if text not in names:
@@ -137,17 +140,6 @@ def _number(key: str, text: str, kind: type[int | Fraction]) -> int | Fraction:
     except (ValueError, ZeroDivisionError) as error:
         what = "a whole number" if kind is int else "a number"
         raise typer.BadParameter(f"--with {key}={text} is not {what}.") from error
-
-
-def _pattern(name: str, seq_len: int, parameters: Mapping[str, str]) -> Pattern:
-    """A pattern for the target's tokens; axial ones have rows and columns instead."""
-    if "seed" in parameters and name not in DRAWN:
-        msg = f"--with seed={parameters['seed']}: {name} draws nothing. Leave it out."
-        raise typer.BadParameter(msg)
-    texts = [f"{key}={text}" for key, text in parameters.items() if key != "seed"]
-    seed = _number("seed", parameters.get("seed", "0"), int)
-    sized = None if name == "axial" else seq_len
-    return load_pattern(name, sized, texts, seed=int(seed))
 
 
 def _options(kind: Any) -> list[Any]:

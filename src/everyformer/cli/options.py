@@ -1,9 +1,85 @@
 """Arguments and options that several commands share."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+
+def _seq_len(told: str, **settings: Any) -> Any:
+    """-n, --seq-len: the number of tokens, of whatever the command is about."""
+    text = f"Number of tokens{told}"
+    return typer.Option("--seq-len", "-n", min=1, metavar="N", help=text, **settings)
+
+
+def _d_model(told: str, **settings: Any) -> Any:
+    """-d, --d-model: the width of a token."""
+    text = f"Width of a token{told}"
+    return typer.Option("--d-model", "-d", min=1, metavar="D", help=text, **settings)
+
+
+def _out(told: str, **settings: Any) -> Any:
+    """-o, --out: the folder that is written."""
+    return typer.Option("--out", "-o", metavar="DIR", help=told, **settings)
+
+
+def picture(told: str) -> Any:
+    """--picture: the file that is drawn."""
+    return typer.Option(
+        "--picture", metavar="FILE.PNG", dir_okay=False, help=told, show_default=False
+    )
+
+
+SeqLenOption = Annotated[int, _seq_len(".")]
+
+DModelOption = Annotated[int, _d_model(".")]
+
+TargetSeqLenOption = Annotated[
+    int | None, _seq_len(", for a target of the gallery. [default: 2]", show_default=False)
+]
+
+TargetDModelOption = Annotated[
+    int | None, _d_model(", for a target of the gallery. [default: 1]", show_default=False)
+]
+
+PatternSeqLenOption = Annotated[
+    int | None,
+    _seq_len("; masks and graphs have their own. [default: 16]", show_default=False),
+]
+
+NewFolderOption = Annotated[
+    Path, _out("Folder to write; it must be new or empty.", show_default=False)
+]
+
+ReportFolderOption = Annotated[
+    Path | None,
+    _out(
+        "Folder for report.json, pictures, and counterexamples as .npy files; it must be "
+        "new or empty.",
+        show_default=False,
+    ),
+]
+
+ResultFolderOption = Annotated[Path, _out("Folder for what is written.")]
+
+GridOption = Annotated[
+    int | None,
+    typer.Option(metavar="K", help="Instead of --tol: cells per axis.", show_default=False),
+]
+
+ToleranceOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="EPS",
+        help="Distance d_p(f, g) allowed: the coarsest grid is taken whose bound meets it.",
+        show_default=False,
+    ),
+]
+
+MaxMemoryOption = Annotated[
+    float,
+    typer.Option(metavar="GIB", help="What would need more GiB of memory is refused."),
+]
 
 TargetArgument = Annotated[
     str,
@@ -12,30 +88,6 @@ TargetArgument = Annotated[
         help="file.py:attribute, where the attribute is an everyformer.Target or a "
         "function without arguments that returns one; or a name that `everyformer "
         "targets` lists.",
-        show_default=False,
-    ),
-]
-
-SeqLenOption = Annotated[
-    int | None,
-    typer.Option(
-        "--seq-len",
-        "-n",
-        min=1,
-        metavar="N",
-        help="Number of tokens, for a target of the gallery. [default: 2]",
-        show_default=False,
-    ),
-]
-
-DModelOption = Annotated[
-    int | None,
-    typer.Option(
-        "--d-model",
-        "-d",
-        min=1,
-        metavar="D",
-        help="Width of a token, for a target of the gallery. [default: 1]",
         show_default=False,
     ),
 ]
@@ -79,6 +131,53 @@ TraceOption = Annotated[
         "--trace/--no-trace",
         help="Whether f may be known by its numpy operations, where they can be traced; "
         "else by the Lipschitz constant or modulus that the target declares.",
+    ),
+]
+
+HeadsOption = Annotated[int, typer.Option(min=1, metavar="H", help="Number of heads.")]
+
+CausalOption = Annotated[bool, typer.Option("--causal", help="With a causal mask.")]
+
+NoBiasOption = Annotated[bool, typer.Option("--no-bias", help="Without biases.")]
+
+SpecialTokenOption = Annotated[
+    bool,
+    typer.Option("--special-token", help="Put a learnable token before the others."),
+]
+
+TrialsOption = Annotated[
+    int,
+    typer.Option(
+        min=1, metavar="T", help="Draws of the weights to look for counterexamples in."
+    ),
+]
+
+SeedOption = Annotated[
+    int, typer.Option(min=0, max=2**31, metavar="SEED", help="What they are drawn from.")
+]
+
+ReplayOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="X.NPY",
+        exists=True,
+        dir_okay=False,
+        help="Judge nothing, but run a counterexample that -o wrote again. Exit code 1 if "
+        "it still is one, else 0.",
+        show_default=False,
+    ),
+]
+
+PatternOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        metavar="KEY=VALUE",
+        help="A parameter of the pattern, as in Python: width=8, half_width=3, "
+        "dilations=1,3, repaired=true, seed=1 where it is drawn; self_loops=true adds k k "
+        "for every token to edges; with zero_based=true tokens are numbered from 0, not 1; "
+        "repeatable.",
+        show_default=False,
     ),
 ]
 
@@ -137,3 +236,26 @@ InputOption = Annotated[
         show_default=False,
     ),
 ]
+
+
+def check_heads(heads: int, d_model: int) -> None:
+    """Refuse heads without a number each.
+
+    Raises:
+        typer.BadParameter: If there are more heads than numbers.
+    """
+    if heads > d_model:
+        msg = f"--heads {heads} is more than --d-model {d_model}: a head has at least one"
+        raise typer.BadParameter(f"{msg} number.")
+
+
+def bytes_of(max_memory: float) -> int:
+    """--max-memory in bytes.
+
+    Raises:
+        typer.BadParameter: If it is not a possible number of GiB.
+    """
+    if not 2**-30 <= max_memory <= 2**60:
+        msg = f"--max-memory {max_memory:g} is not a positive number of GiB up to 2^60."
+        raise typer.BadParameter(msg)
+    return int(max_memory * 2**30)

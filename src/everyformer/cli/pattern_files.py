@@ -1,7 +1,7 @@
 """The pattern that the user names: by name and parameters, or in a file."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -16,37 +16,28 @@ from everyformer.patterns.user import from_edges, from_graph, from_masks
 DEFAULT_N = 16
 MASKS = ".npy"
 EDGES = (".txt", ".csv", ".edges")
-OPTIONS = {"n": "-n", "seed": "--seed"}
-"""Parameters that have an option of their own."""
-DRAWN = ("random", "bigbird", "bigbird-blocks")
-"""Patterns with a seed."""
+READING = ("self_loops", "zero_based")
+"""Parameters that say how the tokens of a pattern are read; false unless given."""
 
 
-def load_pattern(
-    name: str,
-    n: int | None,
-    parameters: Sequence[str],
-    *,
-    seed: int = 0,
-    zero_based: bool = False,
-    self_loops: bool = False,
-) -> Pattern:
+def load_pattern(name: str, n: int | None, parameters: Mapping[str, Any]) -> Pattern:
     """The pattern of a name, of a file of masks or edges, or of several files in turn.
 
     Args:
         name: A name; file.py:attribute, a pattern, networkx graph or masks; or files
             separated by commas, a part of the cycle each.
         n: Number of tokens; 16 for a pattern by name.
-        parameters: KEY=VALUE of a pattern by name.
-        seed: For the patterns that draw.
-        zero_based: Whether tokens in files and parameters are numbered from 0.
-        self_loops: Whether edges to oneself are added to those of a file.
+        parameters: What `read_parameters` read: those of a pattern by name; `self_loops`,
+            whether edges to oneself are added to those of a file; and `zero_based`, whether
+            tokens in files and parameters are numbered from 0.
 
     Raises:
         PatternError: If there is no such pattern, or it cannot be.
         FileFormatError: If a file is not what it should be.
         FileNotFoundError: If there is no such file.
     """
+    self_loops, zero_based = (bool(parameters.get(key)) for key in READING)
+    own = {key: value for key, value in parameters.items() if key not in READING}
     source, colon, attribute = name.rpartition(":")
     files = [Path(one) for one in name.split(",")]
     from_python = bool(colon) and source.endswith(".py")
@@ -57,17 +48,16 @@ def load_pattern(
                 f"edges ({', '.join(EDGES)}), or file.py:attribute"
             )
             raise PatternError(f"{msg}. Names are {', '.join(GENERATORS)}.")
-        n = DEFAULT_N if n is None and name != "axial" else n
-        chosen = {} if n is None else {"n": n}
-        chosen |= {"seed": seed} if name in DRAWN else {}
         if self_loops:
-            msg = f"--self-loops is for files of edges. Leave it out with {name!r}."
+            msg = f"self_loops=true is for files of edges. Leave it out with {name!r}."
             raise PatternError(msg)
-        return by_name(name, **chosen, **_parameters(parameters, n, zero_based))
-    if parameters:
-        msg = f"Parameters make a pattern by name, but {name} is read from files"
+        n = DEFAULT_N if n is None and name != "axial" else n
+        sized = {} if n is None else {"n": n}
+        return by_name(name, **sized, **_with_tokens_from_0(own, n, zero_based))
+    if own:
+        msg = f"{name} is read from files, but {', '.join(own)} makes a pattern by name"
         raise PatternError(
-            f"{msg}. Leave them out, or choose one of {', '.join(GENERATORS)}."
+            f"{msg}. Leave it out, or choose one of {', '.join(GENERATORS)}."
         )
     if from_python:
         return _sized(_in_module(Path(source), attribute, self_loops), n, name)
@@ -78,28 +68,27 @@ def load_pattern(
     return cycle(*parts)
 
 
-def _parameters(texts: Sequence[str], n: int | None, zero_based: bool) -> dict[str, Any]:
-    """All KEY=VALUE, each key once."""
+def read_parameters(texts: Sequence[str]) -> dict[str, Any]:
+    """All KEY=VALUE of a pattern, each key once.
+
+    Raises:
+        PatternError: If one is not a parameter.
+    """
     given: dict[str, Any] = {}
     for text in texts:
-        key, value = _parameter(text, zero_based)
-        if key in OPTIONS:
-            raise PatternError(f"--with {text}: use {OPTIONS[key]} for that.")
+        key, value = _parameter(text)
+        if key == "n":
+            raise PatternError(f"--with {text}: use -n for that.")
+        if key in READING and not isinstance(value, bool):
+            raise PatternError(f"--with {text}: write true or false.")
         if key in given:
             msg = f"{key} is given twice, {given[key]} and {value}: which one is meant?"
             raise PatternError(f"{msg} Leave one out.")
         given[key] = value
-    tokens = given.get("global_tokens")
-    if isinstance(tokens, tuple) and n is not None:
-        first = 0 if zero_based else 1
-        wrong = [token + first for token in tokens if not 0 <= token < n]
-        if wrong:
-            msg = f"global_tokens names token {wrong[0]}, but with n={n} the tokens are"
-            raise PatternError(f"{msg} {first}..{n - 1 + first} ({first}-based).")
     return given
 
 
-def _parameter(text: str, zero_based: bool) -> tuple[str, Any]:
+def _parameter(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     key = key.strip().replace("-", "_")
     try:
@@ -113,9 +102,22 @@ def _parameter(text: str, zero_based: bool) -> tuple[str, Any]:
         raise PatternError(f"{msg} between, true or false.") from error
     if len(numbers) == 1 and not value.endswith(","):
         return key, numbers[0]
-    if key == "global_tokens" and not zero_based:
-        numbers = tuple(token - 1 for token in numbers)
     return key, numbers
+
+
+def _with_tokens_from_0(
+    parameters: Mapping[str, Any], n: int | None, zero_based: bool
+) -> dict[str, Any]:
+    """The parameters, where those that are tokens count from 0."""
+    tokens = parameters.get("global_tokens")
+    if not isinstance(tokens, tuple) or n is None:
+        return dict(parameters)
+    first = 0 if zero_based else 1
+    wrong = [token for token in tokens if not first <= token < n + first]
+    if wrong:
+        msg = f"global_tokens names token {wrong[0]}, but with n={n} the tokens are"
+        raise PatternError(f"{msg} {first}..{n - 1 + first} ({first}-based).")
+    return {**parameters, "global_tokens": tuple(token - first for token in tokens)}
 
 
 def _masks(file: Path, n: int | None) -> Pattern:
@@ -151,7 +153,7 @@ def _in_module(file: Path, attribute: str, self_loops: bool) -> Pattern:
         return value
     msg = f"{file}:{attribute} is of type {type(value).__name__}"
     if self_loops:
-        raise PatternError(f"{msg}, and --self-loops is for edges and graphs.")
+        raise PatternError(f"{msg}, and self_loops=true is for edges and graphs.")
     msg += ", not a pattern of everyformer.patterns, a networkx graph or boolean masks"
     raise PatternError(f"{msg} (n, n) or (p, n, n). Name one of these.")
 

@@ -17,43 +17,30 @@ FIRST = (
 
 def plan(
     target: options.TargetArgument,
-    grid: Annotated[
-        int | None,
-        typer.Option(metavar="K", help="Cells per axis.", show_default=False),
-    ] = None,
+    tol: options.ToleranceOption = None,
+    grid: options.GridOption = None,
     compare: Annotated[
         bool,
         typer.Option(
             "--compare",
-            help="Instead of --grid: all methods side by side, each on the coarsest grid "
-            "whose planned bound meets --tol, and --method sparse if it is given. Writes a "
-            "picture of bounds and parameters.",
+            help="With --tol: all methods side by side, each on the coarsest grid whose "
+            "planned bound meets it, and --method sparse if it is given. Draws bounds "
+            "against parameters.",
         ),
     ] = False,
-    tol: Annotated[
-        float | None,
-        typer.Option(
-            metavar="EPS",
-            help="Instead of --grid: d_p(f, g) allowed. Shows the first plan that would be "
-            "tried.",
-            show_default=False,
-        ),
-    ] = None,
-    plot: Annotated[
+    picture: Annotated[
         Path | None,
-        typer.Option(
-            metavar="PNG",
-            help="With --compare: where the picture goes. [default: "
-            "TARGET-comparison.png; with --json none]",
-            show_default=False,
+        options.picture(
+            "With --compare: where it is drawn. [default: TARGET-comparison.png; with "
+            "--json nowhere]"
         ),
     ] = None,
     method: options.MethodOption = None,
     settings: options.WithOption = None,
     trace: options.TraceOption = True,
     p: options.ExponentOption = None,
-    seq_len: options.SeqLenOption = None,
-    d_model: options.DModelOption = None,
+    seq_len: options.TargetSeqLenOption = None,
+    d_model: options.TargetDModelOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Show what a network would cost, without building it.
@@ -81,13 +68,13 @@ def plan(
                 also=also,
                 progress=progress,
             )
-        show_comparison(found, plot, as_json=as_json)
+        show_comparison(found, picture, as_json=as_json)
         return
     if (grid is None) == (tol is None):
         msg = "Give --grid K, or --tol EPS; or --compare --tol EPS for all side by side."
         raise typer.BadParameter(msg)
-    if plot is not None:
-        msg = "--plot belongs to --compare. Leave it out, or add --compare."
+    if picture is not None:
+        msg = "--picture belongs to --compare. Leave it out, or add --compare."
         raise typer.BadParameter(msg)
     from everyformer.cli import tables
     from everyformer.cli.loading import load_target

@@ -1,4 +1,4 @@
-"""How reports of `everyformer check` are printed."""
+"""How reports of the checks are printed."""
 
 import textwrap
 from collections.abc import Sequence

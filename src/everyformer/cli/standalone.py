@@ -46,12 +46,18 @@ def main():
         "--max-work", type=float, default=MAX_WORK, metavar="SECONDS", help="refuse more"
     )
     parser.add_argument(
-        "--max-memory", type=int, default=MAX_MEMORY, metavar="BYTES", help="refuse more"
+        "--max-memory",
+        type=float,
+        default=MAX_MEMORY / 2**30,
+        metavar="GIB",
+        help="refuse more",
     )
     given = parser.parse_args()
     try:
         found = verify(
-            given.folder, max_work=given.max_work, max_memory=given.max_memory
+            given.folder,
+            max_work=given.max_work,
+            max_memory=given.max_memory * 2**30,
         )
     except (EveryformerError, FileNotFoundError) as error:
         print(f"Error: {error}", file=sys.stderr)

@@ -1,8 +1,9 @@
-"""What the user wants checked, as a module."""
+"""What the user wants checked, as a module: a layer of the library, or their own."""
 
 import inspect
 import sys
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,37 +23,61 @@ SIZES = {
 """Names of arguments by which a class may ask for the sizes."""
 
 
-def load_subject(
-    name: str, n: int, d: int, heads: int, *, causal: bool, bias: bool, special_token: bool
+@dataclass(frozen=True)
+class Variant:
+    """How a layer of the library is made.
+
+    Attributes:
+        causal: With a causal mask.
+        bias: With biases.
+        special_token: With a learnable token before the others.
+    """
+
+    causal: bool = False
+    bias: bool = True
+    special_token: bool = False
+
+
+def layer_of_the_library(
+    name: str, n: int, d: int, heads: int, variant: Variant
 ) -> nn.Module:
-    """The module that `file.py:attribute` or the name of a layer means.
+    """The layer of a name.
+
+    Raises:
+        InputError: If there is no such layer, or it cannot be made.
+    """
+    base, plus, gain = name.partition("+")
+    base = ALIASES.get(base, base)
+    if base not in LAYER_NAMES:
+        msg = (
+            f"{name!r} is not a layer of the library. Choose one of "
+            f"{', '.join(LAYER_NAMES)}, each also with +urpe; `everyformer check-module` "
+            "judges one of your own, `everyformer check-pattern` a sparse pattern."
+        )
+        raise InputError(msg)
+    module = attention_by_name(
+        f"{base}{plus}{gain}",
+        seq_len=n + variant.special_token,
+        embed_dim=d,
+        num_heads=heads,
+        causal=variant.causal,
+        bias=variant.bias,
+    )
+    return SpecialToken(module, d) if variant.special_token else module
+
+
+def module_of_the_users(name: str, n: int, d: int, heads: int) -> nn.Module:
+    """The module that `file.py:attribute` means.
 
     Raises:
         InputError: If there is no such module, or it cannot be made.
         FileNotFoundError: If there is no such file.
     """
-    base, plus, gain = name.partition("+")
-    name = f"{ALIASES.get(base, base)}{plus}{gain}"
     file, colon, attribute = name.rpartition(":")
     if not (colon and attribute and file.endswith(".py")):
-        if name.partition("+")[0] not in LAYER_NAMES:
-            msg = (
-                f"{name!r} is neither file.py:attribute nor a layer of the library. Write "
-                "for example my_layers.py:MyAttention, or one of "
-                f"{', '.join(LAYER_NAMES)}, each also with +urpe."
-            )
-            raise InputError(msg)
-        module = attention_by_name(
-            name, seq_len=n + special_token, embed_dim=d, num_heads=heads, causal=causal,
-            bias=bias,
-        )  # fmt: skip
-        return SpecialToken(module, d) if special_token else module
-    if causal or not bias or special_token:
-        msg = (
-            "--causal, --no-bias and --special-token choose a layer of the library, but "
-            f"{name} is a module of your own, which has them or not. Leave them out."
-        )
-        raise InputError(msg)
+        msg = f"{name!r} is not file.py:attribute. Write for example"
+        msg = f"{msg} my_layers.py:MyAttention; `everyformer check` judges a layer of the"
+        raise InputError(f"{msg} library.")
     with redirect_stdout(sys.stderr):
         found = _attribute(Path(file), attribute)
         return _as_module(found, f"{file}:{attribute}", {"n": n, "d": d, "heads": heads})
@@ -81,7 +106,7 @@ def _as_module(value: Any, name: str, sizes: dict[str, int]) -> nn.Module:
         except (Exception, SystemExit) as error:
             given = ", ".join(f"{key}={size}" for key, size in arguments.items())
             msg = f"{name}({given}) failed: {described(error)}. Repair it, or give others"
-            raise InputError(f"{msg} sizes (--n, --d, --heads).") from error
+            raise InputError(f"{msg} sizes (--seq-len, --d-model, --heads).") from error
     if not isinstance(value, nn.Module):
         msg = f"{name} is of type {type(value).__name__}, not a torch.nn.Module"
         raise InputError(f"{msg}, nor a class or function that makes one.")

@@ -32,8 +32,8 @@ def verify(
             show_default=False,
         ),
     ] = None,
-    seq_len: options.SeqLenOption = None,
-    d_model: options.DModelOption = None,
+    seq_len: options.TargetSeqLenOption = None,
+    d_model: options.TargetDModelOption = None,
     balls: Annotated[
         bool,
         typer.Option(
@@ -54,14 +54,7 @@ def verify(
             "sizes in the files.",
         ),
     ] = MAX_WORK,
-    max_memory: Annotated[
-        int,
-        typer.Option(
-            metavar="BYTES",
-            min=1,
-            help="Refuse larger files, and what would need more memory by that estimate.",
-        ),
-    ] = MAX_MEMORY,
+    max_memory: options.MaxMemoryOption = MAX_MEMORY,
     as_json: options.JsonOption = False,
 ) -> None:
     """Check a certificate from the weights and itself alone.
@@ -76,6 +69,7 @@ def verify(
     if target is None and (seq_len is not None or d_model is not None):
         msg = "--seq-len and --d-model choose the size of --target. Give it, or leave them"
         raise typer.BadParameter(f"{msg} out.")
+    memory = options.bytes_of(max_memory)
     from everyformer.certify.proof import Computing
     from everyformer.certify.verify import EXIT_CODES
     from everyformer.certify.verify import verify as check
@@ -92,7 +86,7 @@ def verify(
             computing,
             balls=balls,
             max_work=max_work,
-            max_memory=max_memory,
+            max_memory=memory,
         )
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))

@@ -1,7 +1,6 @@
 """Self-attention with any encoding of relative positions, and with URPE on top of it."""
 
 import math
-from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -12,6 +11,11 @@ from everyformer.layers.encodings import Encoding, encoding_by_name
 from everyformer.layers.gains import Gain, ToeplitzGain
 from everyformer.layers.graph import Graph
 from everyformer.layers.offsets import check_positive, collect_offsets, spread_offsets
+from everyformer.layers.self_attention import (
+    Implementation,
+    SelfAttention,
+    check_settings,
+)
 from everyformer.layers.weights import (
     attention_weights,
     hidden_pairs,
@@ -26,7 +30,7 @@ from everyformer.papers import LUO2022, implements
 
 @describes_itself(out_proj=nn.Linear, encoding=Encoding, gain=Gain)
 @implements(LUO2022, "Equation 8")
-class RelativeAttention(nn.Module):
+class RelativeAttention(SelfAttention):
     """Multi-head self-attention, tokens as rows.
 
         a_ij = dropout(c_ij softmax_j(scale q_i . k_j + b_ij))
@@ -81,19 +85,13 @@ class RelativeAttention(nn.Module):
         dropout: float = 0.0,
         causal: bool = False,
         scale: float | None = None,
-        implementation: Literal["auto", "reference"] = "auto",
+        implementation: Implementation = "auto",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         """See the class."""
-        super().__init__()
-        _check_settings(embed_dim, num_heads, max_len, dropout, implementation)
-        self.embed_dim = embed_dim
-        self.num_heads = num_heads
-        self.head_dim = embed_dim // num_heads
-        self.dropout = float(dropout)
-        self.causal = causal
-        self.implementation = implementation
+        check_settings(self, embed_dim, num_heads, dropout, implementation)
+        check_positive(max_len=max_len)
         if isinstance(encoding, str):
             encoding = encoding_by_name(
                 encoding, embed_dim=embed_dim, num_heads=num_heads, max_len=max_len,
@@ -102,30 +100,22 @@ class RelativeAttention(nn.Module):
         if isinstance(gain, bool):
             made = ToeplitzGain(num_heads, max_len, clamp=clamp, device=device, dtype=dtype)
             gain = made if gain else None
-        self._check_parts(encoding, gain)
+        head_dim = embed_dim // num_heads
+        _check_parts(encoding, gain, num_heads, head_dim)
         terms = 1 if encoding is None else encoding.terms
-        self.scale = 1 / math.sqrt(terms * self.head_dim) if scale is None else float(scale)
-        self.in_proj_weight = nn.Parameter(
-            torch.empty(3 * embed_dim, embed_dim, device=device, dtype=dtype)
+        super().__init__(
+            embed_dim,
+            num_heads,
+            bias=bias,
+            dropout=dropout,
+            scale=1 / math.sqrt(terms * head_dim) if scale is None else scale,
+            implementation=implementation,
+            device=device,
+            dtype=dtype,
         )
-        self.in_proj_bias = (
-            nn.Parameter(torch.empty(3 * embed_dim, device=device, dtype=dtype))
-            if bias
-            else None
-        )
-        self.out_proj = nn.Linear(
-            embed_dim, embed_dim, bias=bias, device=device, dtype=dtype
-        )
+        self.causal = causal
         self.encoding = encoding
         self.gain = gain
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """The projections as in `torch.nn.MultiheadAttention`; encoding and gain stay."""
-        nn.init.xavier_uniform_(self.in_proj_weight)
-        if self.in_proj_bias is not None:
-            nn.init.zeros_(self.in_proj_bias)
-            nn.init.zeros_(self.out_proj.bias)
 
     def forward(
         self,
@@ -151,12 +141,7 @@ class RelativeAttention(nn.Module):
         Raises:
             InputError: If shapes or dtypes do not fit.
         """
-        self._check_input(x, key_padding_mask)
-        batch, n = x.shape[:-2].numel(), x.shape[-2]
-        projected = nn.functional.linear(x, self.in_proj_weight, self.in_proj_bias)
-        packed = projected.reshape(batch, n, 3, self.num_heads, self.head_dim)
-        q, k, v = packed.permute(2, 0, 3, 1, 4)  # each [b, h, n, d]
-        padding = None if key_padding_mask is None else key_padding_mask.reshape(batch, n)
+        q, k, v, padding = self._project(x, key_padding_mask)
         if self.encoding is not None:
             q, k = self.encoding.rotate(q, k)
         weights = None
@@ -168,16 +153,13 @@ class RelativeAttention(nn.Module):
             mixed = toeplitz_attention(
                 q, k, v,
                 None if self.encoding is None else self.encoding.offset_bias(q),
-                None if self.gain is None else self.gain.offset_gain(n),
+                None if self.gain is None else self.gain.offset_gain(x.shape[-2]),
                 causal=self.causal, scale=self.scale, key_padding=padding,
             )  # fmt: skip
         else:
             weights = self._weights(q, k, padding, graph)
             mixed = self._mixed(weights, v)
-        out = self.out_proj(mixed.transpose(1, 2).reshape(x.shape))
-        if not need_weights or weights is None:
-            return out
-        return out, weights.reshape(*x.shape[:-2], self.num_heads, n, n)
+        return self._output(mixed, weights if need_weights else None, x)
 
     def spec(self, seq_len: int | None = None) -> AttentionSpec:
         """What this layer can do, whatever its numbers; feed-forward layers alike.
@@ -222,15 +204,14 @@ class RelativeAttention(nn.Module):
 
     def _is_plain(self, need_weights: bool, padding: Tensor | None) -> bool:
         """Whether nothing is added or multiplied, so that PyTorch's kernels do the work."""
-        dropped = self.training and self.dropout > 0.0
         changed = self.encoding is not None or self.gain is not None or padding is not None
-        return self.implementation == "auto" and not (changed or dropped or need_weights)
+        return self.implementation == "auto" and not (
+            changed or self._drops() or need_weights
+        )
 
     def _runs_fast(self, q: Tensor, need_weights: bool) -> bool:
         """Whether the operator computes the same, and can on this device."""
-        if need_weights or self.implementation == "reference":
-            return False
-        if self.training and self.dropout > 0.0:
+        if need_weights or self.implementation == "reference" or self._drops():
             return False
         encoding = self.encoding
         if encoding is not None and (encoding.pairwise or encoding.has_values):
@@ -274,70 +255,27 @@ class RelativeAttention(nn.Module):
                 mixed = mixed + collect_offsets(weights) @ vectors.to(v.dtype)
         return mixed
 
-    def _check_parts(self, encoding: object, gain: object) -> None:
-        if encoding is not None and not isinstance(encoding, Encoding):
-            msg = (
-                f"encoding={encoding!r} is no encoding. Pass one of everyformer.layers, "
-                "its name, or None."
-            )
-            raise InputError(msg)
-        if gain is not None and not isinstance(gain, Gain):
-            msg = f"gain={gain!r} is no gain. Pass one of everyformer.layers, True or None."
-            raise InputError(msg)
-        if encoding is not None:
-            encoding.check_layer(self.num_heads, self.head_dim)
-        if gain is not None and gain.num_heads not in (1, self.num_heads):
-            msg = (
-                f"The gain has {gain.num_heads} heads, the layer {self.num_heads}. Give "
-                "both the same number, or the gain 1 for all heads."
-            )
-            raise InputError(msg)
-
-    def _check_input(self, x: Tensor, mask: Tensor | None) -> None:
-        wrong: list[str] = []
-        if x.dim() < 2 or x.shape[-1] != self.embed_dim:
-            wrong.append(
-                f"x has shape {tuple(x.shape)}; the layer needs (*batch, n, "
-                f"{self.embed_dim}), tokens as rows"
-            )
-        if not x.is_floating_point():
-            wrong.append(f"x has dtype {x.dtype}; give floating-point numbers")
-        if mask is not None and mask.dtype != torch.bool:
-            wrong.append(f"key_padding_mask has dtype {mask.dtype}; give bools")
-        if mask is not None and mask.shape != x.shape[:-1]:
-            wrong.append(
-                f"key_padding_mask has shape {tuple(mask.shape)}; give one bool per token, "
-                f"{tuple(x.shape[:-1])}"
-            )
-        if wrong:
-            msg = f"RelativeAttention cannot run: {'; '.join(wrong)}."
-            raise InputError(msg)
-
 
 def _has_inverse(scale: float) -> bool:
     """Whether W_Q = u / scale is a matrix of numbers."""
     return math.isfinite(scale) and scale != 0.0 and math.isfinite(1 / scale)
 
 
-def _check_settings(
-    embed_dim: int, num_heads: int, max_len: int, dropout: float, implementation: str
-) -> None:
-    check_positive(embed_dim=embed_dim, num_heads=num_heads, max_len=max_len)
-    wrong: list[str] = []
-    if embed_dim % num_heads:
-        wrong.append(
-            f"embed_dim={embed_dim} is no multiple of num_heads={num_heads}, so heads "
-            "would have unequal sizes; the next multiple is "
-            f"{num_heads * -(-embed_dim // num_heads)}"
+def _check_parts(encoding: object, gain: object, num_heads: int, head_dim: int) -> None:
+    if encoding is not None and not isinstance(encoding, Encoding):
+        msg = (
+            f"encoding={encoding!r} is no encoding. Pass one of everyformer.layers, "
+            "its name, or None."
         )
-    if not 0.0 <= dropout < 1.0:
-        wrong.append(
-            f"dropout={dropout} is no probability below 1; give a number in [0, 1)"
+        raise InputError(msg)
+    if gain is not None and not isinstance(gain, Gain):
+        msg = f"gain={gain!r} is no gain. Pass one of everyformer.layers, True or None."
+        raise InputError(msg)
+    if encoding is not None:
+        encoding.check_layer(num_heads, head_dim)
+    if gain is not None and gain.num_heads not in (1, num_heads):
+        msg = (
+            f"The gain has {gain.num_heads} heads, the layer {num_heads}. Give "
+            "both the same number, or the gain 1 for all heads."
         )
-    if implementation not in ("auto", "reference"):
-        wrong.append(
-            f"implementation={implementation!r} is unknown; use 'auto' or 'reference'"
-        )
-    if wrong:
-        msg = f"RelativeAttention cannot be made: {'; '.join(wrong)}."
         raise InputError(msg)

@@ -9,10 +9,14 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from everyformer.errors import InputError
-from everyformer.layers.offsets import check_positive
+from everyformer.layers.self_attention import (
+    Implementation,
+    SelfAttention,
+    check_settings,
+)
 from everyformer.layers.weights import attention_weights, scores
 from everyformer.ops.sparse_attention.operator import attend
 from everyformer.ops.sparse_attention.plans import plan_of
@@ -30,7 +34,7 @@ _numbers = itertools.count()
 _LAYERS: "weakref.WeakValueDictionary[int, SparseAttention]" = weakref.WeakValueDictionary()
 
 
-class SparseAttention(nn.Module):
+class SparseAttention(SelfAttention):
     """Multi-head self-attention in which token k attends to the tokens of A_k alone.
 
         o_k = sum_{j in A_k} softmax_{j in A_k}(scale q_k . k_j) v_j
@@ -74,6 +78,8 @@ class SparseAttention(nn.Module):
         torch.Size([5, 8])
     """
 
+    least_tokens = 1
+
     def __init__(
         self,
         embed_dim: int,
@@ -85,37 +91,27 @@ class SparseAttention(nn.Module):
         bias: bool = True,
         dropout: float = 0.0,
         scale: float | None = None,
-        implementation: Literal["auto", "reference"] = "auto",
+        implementation: Implementation = "auto",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         """See the class."""
-        super().__init__()
-        check_positive(embed_dim=embed_dim, num_heads=num_heads)
-        self.embed_dim = embed_dim
-        self.num_heads = num_heads
+        others = _wrong_settings(pattern, configuration, layer_index)
+        check_settings(self, embed_dim, num_heads, dropout, implementation, others)
+        super().__init__(
+            embed_dim,
+            num_heads,
+            bias=bias,
+            dropout=dropout,
+            scale=1 / math.sqrt(embed_dim // num_heads) if scale is None else scale,
+            implementation=implementation,
+            device=device,
+            dtype=dtype,
+        )
         self.pattern = pattern
         self.configuration = configuration
         self.layer_index = layer_index
-        self.dropout = float(dropout)
-        self.implementation = implementation
-        self._check_settings()
-        self.head_dim = embed_dim // num_heads
-        self.scale = 1 / math.sqrt(self.head_dim) if scale is None else float(scale)
-        made: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.in_proj_weight = nn.Parameter(torch.empty(3 * embed_dim, embed_dim, **made))
-        biases = nn.Parameter(torch.empty(3 * embed_dim, **made)) if bias else None
-        self.in_proj_bias = biases
-        self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias, **made)
         self._forget()
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """As in `torch.nn.MultiheadAttention`."""
-        nn.init.xavier_uniform_(self.in_proj_weight)
-        if self.in_proj_bias is not None:
-            nn.init.zeros_(self.in_proj_bias)
-            nn.init.zeros_(self.out_proj.bias)
 
     def for_length(self, n: int) -> tuple[Part, ...]:
         """The parts that n tokens are given: one, or one for each group of heads.
@@ -157,22 +153,16 @@ class SparseAttention(nn.Module):
         Raises:
             InputError: If shapes, dtypes or the number of tokens do not fit.
         """
-        self._check_input(x, key_padding_mask)
-        batch, n = x.shape[:-2].numel(), x.shape[-2]
-        projected = nn.functional.linear(x, self.in_proj_weight, self.in_proj_bias)
-        packed = projected.reshape(batch, n, 3, self.num_heads, self.head_dim)
-        q, k, v = packed.permute(2, 0, 3, 1, 4)  # each [b, h, n, d]
-        padding = None if key_padding_mask is None else key_padding_mask.reshape(batch, n)
-        dropped = self.training and self.dropout > 0.0
+        q, k, v, padding = self._project(x, key_padding_mask)
         # An exported graph must run where nobody knows this pattern.
         plain = self.implementation == "reference" or _is_exported()
         weights = None
-        if need_weights or dropped or plain or batch == 0:
+        if need_weights or self._drops() or plain or q.shape[0] == 0:
             weights = self._weights(q, k, padding)
             mixed = weights @ v
         else:
             # range makes n a plain number for torch.compile: a pattern has one length.
-            handles = _handles_for(self._number, len(range(n)))
+            handles = _handles_for(self._number, len(range(x.shape[-2])))
             heads = self.num_heads // len(handles)
             groups = (y.split(heads, 1) for y in (q, k, v))
             found = [
@@ -180,10 +170,7 @@ class SparseAttention(nn.Module):
                 for given in zip(*groups, handles, strict=True)
             ]
             mixed = found[0] if len(found) == 1 else torch.cat(found, 1)
-        out = self.out_proj(mixed.transpose(1, 2).reshape(x.shape))
-        if not need_weights or weights is None:
-            return out
-        return out, weights.reshape(*x.shape[:-2], self.num_heads, n, n)
+        return self._output(mixed, weights if need_weights else None, x)
 
     def extra_repr(self) -> str:
         """The settings."""
@@ -227,39 +214,6 @@ class SparseAttention(nn.Module):
             dropout=self.dropout if self.training else 0.0,
         )
 
-    def _check_settings(self) -> None:
-        wrong: list[str] = []
-        if self.embed_dim % self.num_heads:
-            multiple = self.num_heads * -(-self.embed_dim // self.num_heads)
-            wrong.append(
-                f"embed_dim={self.embed_dim} is no multiple of num_heads={self.num_heads}, "
-                f"so heads would have unequal sizes; the next multiple is {multiple}"
-            )
-        if not isinstance(self.pattern, Pattern) and not callable(self.pattern):
-            wrong.append(
-                f"pattern={self.pattern!r} is no pattern; give one of "
-                "everyformer.patterns, or a function that makes one for n tokens"
-            )
-        if self.configuration not in CONFIGURATIONS:
-            wrong.append(
-                f"configuration={self.configuration!r} is unknown; use one of "
-                f"{', '.join(CONFIGURATIONS)}"
-            )
-        if not isinstance(self.layer_index, int) or self.layer_index < 0:
-            wrong.append(
-                f"layer_index={self.layer_index!r} is no number of a layer, 0 or more"
-            )
-        if not 0.0 <= self.dropout < 1.0:
-            wrong.append(f"dropout={self.dropout} is not in [0, 1)")
-        if self.implementation not in ("auto", "reference"):
-            wrong.append(
-                f"implementation={self.implementation!r} is unknown; use 'auto' or "
-                "'reference'"
-            )
-        if wrong:
-            msg = f"SparseAttention cannot be made: {'; '.join(wrong)}."
-            raise InputError(msg)
-
     def _check_pattern(self, pattern: object, n: int) -> None:
         wrong: list[str] = []
         if not isinstance(pattern, Pattern):
@@ -280,23 +234,23 @@ class SparseAttention(nn.Module):
             msg = f"SparseAttention cannot run: {'; '.join(wrong)}."
             raise InputError(msg)
 
-    def _check_input(self, x: Tensor, mask: Tensor | None) -> None:
-        wrong: list[str] = []
-        if x.dim() < 2 or x.shape[-1] != self.embed_dim or x.shape[-2] == 0:
-            wrong.append(
-                f"x has shape {tuple(x.shape)}; the layer needs (*batch, n, "
-                f"{self.embed_dim}), tokens as rows and at least one"
-            )
-        if not x.is_floating_point():
-            wrong.append(f"x has dtype {x.dtype}; give floating-point numbers")
-        if mask is not None and (mask.dtype != torch.bool or mask.shape != x.shape[:-1]):
-            wrong.append(
-                f"key_padding_mask has shape {tuple(mask.shape)} and dtype {mask.dtype}; "
-                f"give one bool per token, {tuple(x.shape[:-1])}"
-            )
-        if wrong:
-            msg = f"SparseAttention cannot run: {'; '.join(wrong)}."
-            raise InputError(msg)
+
+def _wrong_settings(pattern: object, configuration: str, layer_index: object) -> list[str]:
+    """What is wrong with the settings of a sparse layer alone."""
+    wrong: list[str] = []
+    if not isinstance(pattern, Pattern) and not callable(pattern):
+        wrong.append(
+            f"pattern={pattern!r} is no pattern; give one of everyformer.patterns, or a "
+            "function that makes one for n tokens"
+        )
+    if configuration not in CONFIGURATIONS:
+        wrong.append(
+            f"configuration={configuration!r} is unknown; use one of "
+            f"{', '.join(CONFIGURATIONS)}"
+        )
+    if not isinstance(layer_index, int) or layer_index < 0:
+        wrong.append(f"layer_index={layer_index!r} is no number of a layer, 0 or more")
+    return wrong
 
 
 @torch.compiler.assume_constant_result

@@ -21,7 +21,7 @@ from everyformer.patterns.receptive_fields import Fields, receptive_fields
 from everyformer.verdict import Verdict
 
 TEXT = __doc__
-"""What `everyformer check --explain A1` prints."""
+"""What `everyformer explain A1` prints."""
 
 TIME_LIMIT = 10.0
 """Seconds for each of the two searches: for gamma and for s."""

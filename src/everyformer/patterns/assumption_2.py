@@ -17,7 +17,7 @@ from everyformer.patterns.probability_maps import ProbabilityMap
 from everyformer.verdict import Verdict
 
 TEXT = __doc__
-"""What `everyformer check --explain A2` prints."""
+"""What `everyformer explain A2` prints."""
 
 TRIALS = 64
 DOUBLINGS = 40

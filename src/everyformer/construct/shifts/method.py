@@ -138,7 +138,7 @@ class SparseShifts(Method):
     pattern: Pattern = field(
         metadata={
             "help": "Patterns that satisfy Assumption 1: star, strided, fixed, window, "
-            "ring, axial and the others of `check --pattern`, by name or from a file. "
+            "ring, axial and the others of `check-pattern`, by name or from a file. "
             "Their parameters are settings beside it: pattern=window, half_width=1."
         }
     )

@@ -1,0 +1,57 @@
+"""`everyformer check-module`: is a layer of your own universal?"""
+
+from typing import Annotated
+
+import typer
+
+from everyformer.cli import options
+from everyformer.cli.defaults import CHECK_D_MODEL, CHECK_HEADS, CHECK_SEQ_LEN, TRIALS
+
+
+def check_module(
+    module: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.PY:NAME",
+            help="A torch.nn.Module of your own that maps (batch, n, d) or (n, batch, d) "
+            "to the same shape; its class, or a function that makes it, which get the "
+            "sizes by names such as seq_len, d_model and num_heads.",
+            show_default=False,
+        ),
+    ],
+    seq_len: options.SeqLenOption = CHECK_SEQ_LEN,
+    d_model: options.DModelOption = CHECK_D_MODEL,
+    heads: options.HeadsOption = CHECK_HEADS,
+    layout: Annotated[
+        str,
+        typer.Option(
+            metavar="LAYOUT",
+            help="Where the module has its tokens: batch_first, (batch, n, d), or "
+            "tokens_first, (n, batch, d); auto finds out, by a batch of two.",
+        ),
+    ] = "auto",
+    trials: options.TrialsOption = TRIALS,
+    seed: options.SeedOption = 0,
+    out: options.ReportFolderOption = None,
+    replay: options.ReplayOption = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Judge whether an attention layer of your own can be universal.
+
+    The module is followed operation by operation, for all weights; what that does not
+    decide is measured, and never called proved. PROVED comes with the theorem, REFUTED with
+    a counterexample or a target whose distance is bounded below, UNKNOWN with what was
+    tried. Exit code 0: PROVED. 1: REFUTED. 3: UNKNOWN. 2: wrong input. The file is run.
+    """
+    options.check_heads(heads, d_model)
+    from everyformer.cli.checking import Choice, check_one
+    from everyformer.cli.subjects import module_of_the_users
+
+    choice = Choice(seq_len, d_model, heads, trials, seed, out, as_json)
+    check_one(
+        module,
+        lambda: module_of_the_users(module, seq_len, d_model, heads),
+        choice,
+        replay,
+        layout,
+    )

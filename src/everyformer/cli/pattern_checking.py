@@ -1,0 +1,133 @@
+"""What `check-pattern` does with a pattern."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import typer
+from rich.table import Table
+
+from everyformer.certify.verify import EXIT_CODES
+from everyformer.checks.patterns import PatternReport, check_pattern
+from everyformer.cli import tables
+from everyformer.cli.loading import import_file
+from everyformer.cli.pattern_files import load_pattern, read_parameters, read_path
+from everyformer.cli.report_texts import answers, findings_table
+from everyformer.cli.saving import check_new_folder, check_parent, new_file, new_folder
+from everyformer.errors import InputError
+from everyformer.patterns.pattern import Pattern
+from everyformer.patterns.probability_maps import rho_by_name
+
+DRAWING = 80
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line says of a pattern.
+
+    Attributes:
+        name: Name or files.
+        seq_len: Number of tokens.
+        parameters: KEY=VALUE.
+        union: Judge the union of the parts.
+        rho: Name of the map, or file.py:attribute.
+        gamma: A path, as given.
+        time_limit: Seconds.
+    """
+
+    name: str
+    seq_len: int | None
+    parameters: Sequence[str]
+    union: bool
+    rho: str
+    gamma: str | None
+    time_limit: float
+
+    def report(self) -> PatternReport:
+        """Judge the pattern."""
+        parameters = read_parameters(self.parameters)
+        pattern = load_pattern(self.name, self.seq_len, parameters)
+        path = None
+        if self.gamma is not None:
+            path = read_path(self.gamma, bool(parameters.get("zero_based")))
+        return check_pattern(
+            pattern.union() if self.union else pattern,
+            _rho(self.rho),
+            path=path,
+            time_limit=self.time_limit,
+        )
+
+
+def judge(asked: Asked, *, picture: Path | None, out: Path | None, as_json: bool) -> int:
+    """Judge a pattern, print and draw it; 0 PROVED, 1 REFUTED, 3 UNKNOWN."""
+    if out is not None:
+        check_new_folder(out, frozenset(), overwrite=False)
+    if picture is not None:
+        check_parent(picture, str(picture))
+    report = asked.report()
+    if picture is not None:
+        with new_file(picture) as file:
+            _draw(report.pattern, file)
+    if out is not None:
+        _save(report, out)
+    if as_json:
+        typer.echo(json.dumps(report.to_json(), indent=2))
+    else:
+        tables.show(
+            answers(report.heading, report.lp, report.sup),
+            _sizes(report),
+            findings_table(report.findings),
+            report.pattern.draw(DRAWING),
+        )
+        written = [str(path) for path in (picture, out) if path]
+        if written:
+            tables.show(f"Wrote {', '.join(written)}.")
+    return EXIT_CODES[report.verdict]
+
+
+def _sizes(report: PatternReport) -> Table:
+    """n, p, connections, sparsity, gamma and s."""
+    pattern, found = report.pattern, report.assumption_1
+    rows = {
+        "patterns p": str(pattern.p),
+        "connections": " / ".join(f"{count:,}" for count in pattern.connections),
+        "sparsity": " / ".join(f"{100 * share:.2f} %" for share in pattern.sparsity),
+        "gamma": found.gamma_in_words,
+        "s": found.hops_in_words,
+    }
+    table = Table(box=None, padding=(0, 2, 0, 2), show_header=False)
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
+
+
+def _rho(name: str) -> Any:
+    """The map of a name, or a function in a file."""
+    file, colon, attribute = name.rpartition(":")
+    if name.endswith(".py"):
+        msg = f"--rho {name}: a file may have many functions. Name one, {name}:function."
+        raise InputError(msg)
+    if not (colon and file.endswith(".py")):
+        return rho_by_name(name)
+    function = getattr(import_file(Path(file)), attribute, None)
+    if not callable(function):
+        msg = f"{file} has no function {attribute!r}: one that maps scores, a numpy array"
+        raise InputError(f"{msg}, to probabilities is needed.")
+    return function
+
+
+def _save(report: PatternReport, out: Path) -> None:
+    """Write the report and the picture."""
+    with new_folder(out, frozenset(), overwrite=False) as place:
+        text = json.dumps(report.to_json(), indent=2) + "\n"
+        (place / "report.json").write_text(text)
+        with new_file(place / "pattern.png") as file:
+            _draw(report.pattern, file)
+
+
+def _draw(pattern: Pattern, file: IO[bytes]) -> None:
+    from everyformer.cli.pictures import save  # slow to import
+
+    save(pattern.picture(), file)
