@@ -36,7 +36,7 @@ PER_LINE_AND_CELL = 5e-8
 PER_WEIGHT = 4e-6
 PER_PROGRAM_LINE = 2e-4
 PER_TERM = 1e-5
-PER_COLUMN = 0.1
+PER_COLUMN = 0.2
 """Seconds on one core, chosen by what `everyformer bench work` measured."""
 
 PER_OBJECT = 500.0
