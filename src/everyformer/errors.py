@@ -75,3 +75,8 @@ class ToleranceError(EveryformerError):
 
 class TrainingError(EveryformerError):
     """A run cannot be trained or resumed with these settings."""
+
+
+def printable(words: str) -> str:
+    """Words of a user or a file on one line, with nothing that moves a cursor."""
+    return "".join(c if c.isprintable() else "?" for c in words)

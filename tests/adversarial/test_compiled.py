@@ -263,6 +263,34 @@ def test_a_token_is_silent_only_if_no_input_makes_it_heard(live: float) -> None:
     assert loud.is_honest()
 
 
+def cancelling(large: float, silent: float = 0.0) -> Hand:
+    """Attention by x_j x_k + large - large, and a third token far below."""
+    hand = Hand(_of_two_tokens, 3, 1, 5)
+    hand.start = {1: [1.0, 1.0, 1.0], 2: [1.0, 1.0, 0.0], 3: [0.0, 0.0, -silent]}
+    queries = [({0: 1.0}, 0.0), ({1: large}, 0.0), ({1: -large}, 0.0), ({1: 1.0}, 0.0)]
+    keys = [{0: 1.0}, {2: 1.0}, {2: 1.0}, {3: 1.0}]
+    hand.block([Head({"step": "attend"}, queries, keys, [{0: 1.0}], [(4, 1.0)])])
+    hand.out = [{4: 1.0}]
+    return hand
+
+
+def _of_two_tokens(x: np.ndarray) -> np.ndarray:
+    w = np.exp(x @ np.swapaxes(x[..., :2, :], -1, -2))
+    return (w / w.sum(axis=-1, keepdims=True)) @ x[..., :2, :]
+
+
+def test_what_constants_of_heard_tokens_round_is_counted() -> None:
+    """x + 2^40 - 2^40 loses what a sum of constants, 0, does not show."""
+    for large in (0.0, 1.0, 2.0**30, 2.0**40):
+        hand = cancelling(large, 2.0**60 if large > 1 else 2.0**13)
+        assert not hand.refused()
+        assert hand.is_honest()
+        assert hand.bounds()[1] > large * 2.0**-50
+    assert cancelling(2.0**40, 2.0**60).measured().run > 1e-6  # the bound is needed
+    assert cancelling(1.0, 2.0**13).bounds()[1] < 1e-13  # silent tokens do not count
+    assert cancelling(1.0, 700.0).refused()
+
+
 def test_in_place_steps_of_one_slot_do_not_hear_each_other() -> None:
     """r1 = max(r1, r0) and r0 = min(r0, r1) at once: a sorted pair, by the old values."""
     hand = Hand(lambda x: np.stack([x.min(-1), x.max(-1)], -1), 1, 2, 2)

@@ -1,10 +1,12 @@
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import everyformer as ef
 from everyformer.cli import tables
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.network import Network, Step
@@ -101,3 +103,43 @@ def test_inspect_refuses_a_sequence_that_is_not_there(
     save([0.1, 0.6, 0.9], [0.9, 0.6, 0.1])
     arguments = ("inspect", swap_mean_4, "--input", "x.npy", "--sequence", sequence)
     assert "x.npy holds 2, from 0" in everyformer(*arguments, code=2).stderr
+
+
+COMPILED = """\
+import numpy as np
+import everyformer as ef
+
+def f(x):
+    w = np.exp(-((x - np.swapaxes(x, -1, -2)) ** 2))
+    return (w / w.sum(-1, keepdims=True)) @ x
+
+target = ef.Target(f, 2, 1)
+"""
+
+
+def test_inspect_names_steps_by_lines_and_asks_the_verifier(everyformer: Command) -> None:
+    """Errors that the file says are not shown; words of it do not move the cursor."""
+    Path("mine.py").write_text(COMPILED)
+    np.save("x.npy", [[0.25], [0.5]])
+    everyformer(
+        "construct", "mine.py:target", "--tol", "1e-3", "--method", "compile", "-o", "out"
+    )
+    shown = everyformer("inspect", "out", "--input", "x.npy").stdout
+    assert "(w / w.sum(-1, keepdims=True)) @ x  [mine.py:6]" in shown
+    assert "found by the verifier just now" in shown
+    network = ef.load("out/network.safetensors")
+    assert network.program is not None
+    said = tuple(
+        replace(step, line="\x1b[2J[bold]mine", e=1e-77) for step in network.program.steps
+    )
+    program = replace(network.program, steps=said, listing=("\x1b]0;owned\x07",))
+    replace(network, program=program).save("out/network.safetensors")
+    lying = everyformer("inspect", "out", "--input", "x.npy").stdout
+    assert "?[2J[bold]mine" in lying
+    assert "?]0;owned?" in lying
+    assert "\x1b" not in lying
+    assert "1.0e-77" not in lying
+    program = replace(program, claims={**program.claims, "macros": 7})
+    replace(network, program=program).save("out/network.safetensors")
+    refused = everyformer("inspect", "out", "--input", "x.npy").stdout
+    assert "No errors are proved: " in refused

@@ -2,7 +2,9 @@
 
 import ast
 import json
+import os
 import shutil
+import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
@@ -172,3 +174,28 @@ def test_an_error_of_its_own_is_no_verdict(verifier: Path, declared_4: Path) -> 
         )
     told = run(Path(broken).resolve(), declared_4, code=2)
     assert told == "Error: ZeroDivisionError('division by zero')\n"
+
+
+def ended(verifier: Path, folder: Path, stdout: int) -> tuple[int, str]:
+    """The exit code and stderr, where stdout goes to a file that is closed here."""
+    command = [sys.executable, "-I", str(verifier), str(folder)]
+    try:
+        done = subprocess.run(
+            command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False
+        )
+    finally:
+        os.close(stdout)
+    return done.returncode, done.stderr
+
+
+def test_a_closed_pipe_is_no_verdict(verifier: Path, declared_4: Path) -> None:
+    """As the command: Python would end with 120 and a traceback."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    assert ended(verifier, declared_4, writing) == (141, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="Linux has /dev/full")
+def test_a_full_disk_is_no_verdict(verifier: Path, declared_4: Path) -> None:
+    told = ended(verifier, declared_4, os.open("/dev/full", os.O_WRONLY))
+    assert told == (2, "Error: No space left on device.\n")

@@ -17,8 +17,8 @@ import numpy as np
 
 from everyformer.certify.bound import Bound
 from everyformer.certify.hypotheses import Claim, Hypothesis, conditions, headline
-from everyformer.certify.undecided import Obstacle, printable
-from everyformer.errors import CertificateError, ExpressionError
+from everyformer.certify.undecided import Obstacle
+from everyformer.errors import CertificateError, ExpressionError, printable
 from everyformer.files.strict_json import read_json
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import format_up, parse_rational

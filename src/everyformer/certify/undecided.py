@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from everyformer.certify.hypotheses import BOTH, Claim, claims_among
+from everyformer.errors import printable
 
 OWN_STAGES = frozenset(
     {"bound", "program", "registers", "stages", "target", "unary", "weights"}
@@ -108,8 +109,3 @@ def quoted(words: str) -> str:
     """
     short = words if len(words) <= LONGEST else f"{words[: LONGEST - 1]}…"
     return json.dumps(printable(short), ensure_ascii=False)
-
-
-def printable(words: str) -> str:
-    """A text on one line, with nothing that moves a cursor."""
-    return "".join(c if c.isprintable() else "?" for c in words)

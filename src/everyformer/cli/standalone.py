@@ -25,6 +25,7 @@ MAIN = '''\
 
 import argparse
 import json
+import os
 import sys
 
 from everyformer.certify.verify import EXIT_CODES, verify
@@ -69,7 +70,23 @@ def main():
     return EXIT_CODES[found.verdict]
 
 
-sys.exit(main())
+def exit_code():
+    """As the command has it: 141 where nobody reads, 2 where nothing can be written."""
+    sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            return main()
+        finally:
+            sys.stdout.flush()  # what cannot be written is not a verdict
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return 128 + 13
+        print(f"Error: {error.strerror}.", file=sys.stderr)
+        return 2
+
+
+sys.exit(exit_code())
 '''
 
 

@@ -86,6 +86,30 @@ PROGRAM: dict[str, Callable[[Any], bool]] = {
     "claims": lambda value: isinstance(value, dict),
     "listing": _are(_is_text),
 }
+STEP: dict[str, Callable[[Any], bool]] = {
+    "slot": lambda value: type(value) is int and 0 <= value <= MAX_COUNT,
+    "reads": _are(
+        lambda pair: (
+            isinstance(pair, list)
+            and len(pair) == 2
+            and type(pair[0]) is int
+            and 0 <= pair[0] <= MAX_COUNT
+            and _is_finite(pair[1])
+        )
+    ),
+    "what": _is_text,
+    "line": _is_text,
+    **dict.fromkeys(("low", "high", "e", "r"), _is_finite),
+}
+MAYBE_IN_PROGRAM: dict[str, Callable[[Any], bool]] = {
+    "steps": _are(
+        lambda value: (
+            isinstance(value, dict)
+            and value.keys() == STEP.keys()
+            and all(is_kind(value[key]) for key, is_kind in STEP.items())
+        )
+    ),
+}
 
 
 StageKind = Literal[
@@ -154,7 +178,7 @@ def check_description(description: Any) -> None:
         paper = {"paper": _is_text}
         _check_keys("the construction", construction, CONSTRUCTION, paper)
     if description.get("program") is not None:
-        _check_keys("the program", description["program"], PROGRAM, {})
+        _check_keys("the program", description["program"], PROGRAM, MAYBE_IN_PROGRAM)
 
 
 def check_lengths(description: dict[str, Any]) -> None:

@@ -5,7 +5,43 @@ from typing import Any
 
 import numpy as np
 
-from everyformer.errors import DomainError
+from everyformer.errors import DomainError, printable
+
+
+@dataclass(frozen=True)
+class ProgramStep:
+    """What one register, or a form of several, holds after a slot.
+
+    Attributes:
+        slot: 2 b for the attention half of block b, 2 b + 1 for its feed-forward half.
+        reads: Registers, with coefficients; most are one register.
+        what: What it computes of the registers before.
+        line: The line of the user's program that it belongs to.
+        low: The lower end of its ideal values; above `high` if nothing is known.
+        high: The upper end.
+        e: How far the network is from the ideal value in real arithmetic, at most.
+        r: How much farther float64 may be.
+    """
+
+    slot: int
+    reads: tuple[tuple[int, float], ...]
+    what: str
+    line: str
+    low: float = 1.0
+    high: float = 0.0
+    e: float = 0.0
+    r: float = 0.0
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "ProgramStep":
+        """The inverse of `asdict`; words are a file's own, and lose what is not text."""
+        return cls(
+            values["slot"],
+            tuple((k, float(c)) for k, c in values["reads"]),
+            printable(values["what"]),
+            printable(values["line"]),
+            *(float(values[name]) for name in ("low", "high", "e", "r")),
+        )
 
 
 @dataclass(frozen=True)
@@ -19,6 +55,7 @@ class CompiledProgram:
         claims: What each head and each unit computes, as JSON; the verifier checks it
             against the weights (docs/constructions/compile.md).
         listing: The program for people, a line for each step.
+        steps: What registers hold, for `Network.trace`.
     """
 
     target: str
@@ -26,6 +63,7 @@ class CompiledProgram:
     highs: tuple[float, ...]
     claims: dict[str, Any]
     listing: tuple[str, ...] = ()
+    steps: tuple[ProgramStep, ...] = ()
 
     def check_input(self, x: np.ndarray) -> None:
         """Refuse inputs about which nothing is proved.
@@ -57,5 +95,6 @@ class CompiledProgram:
             tuple(values["lows"]),
             tuple(values["highs"]),
             values["claims"],
-            tuple(values["listing"]),
+            tuple(map(printable, values["listing"])),
+            tuple(map(ProgramStep.from_json, values.get("steps", ()))),
         )

@@ -74,23 +74,29 @@ def attention_layer(
     and with (softmax[..] * C) (x W_V^T + b_V) where the stack has a gain or a b_V. With a
     mask softmax runs over the tokens that it leaves.
     """
-    normalise = NORMALISERS[normaliser]
     update = None
     for head in range(stack.W_Q.shape[1]):
-        query = x @ stack.W_Q[layer, head].T - stack.b_Q[layer, head]
-        key = x @ stack.W_K[layer, head].T
-        value = x @ stack.W_V[layer, head].T
-        if stack.b_V is not None:
-            value = value + stack.b_V[layer, head]
-        scores = query @ np.swapaxes(key, -1, -2)  # [*batch, n, n]
-        if stack.mask is not None:
-            scores = only_heard(scores, stack.mask[layer])
-        weights = normalise(scores)
-        if stack.gain is not None:
-            weights = weights * toeplitz(stack.gain[layer, head], x.shape[-2])
-        output = (weights @ value) @ stack.W_O[layer, head].T
+        output = head_update(stack, layer, head, x, normaliser)
         update = output if update is None else update + output
     return x if update is None else x + update
+
+
+def head_update(
+    stack: AttentionStack, layer: int, head: int, x: np.ndarray, normaliser: Normaliser
+) -> np.ndarray:
+    """What one head adds."""
+    query = x @ stack.W_Q[layer, head].T - stack.b_Q[layer, head]
+    key = x @ stack.W_K[layer, head].T
+    value = x @ stack.W_V[layer, head].T
+    if stack.b_V is not None:
+        value = value + stack.b_V[layer, head]
+    scores = query @ np.swapaxes(key, -1, -2)  # [*batch, n, n]
+    if stack.mask is not None:
+        scores = only_heard(scores, stack.mask[layer])
+    weights = NORMALISERS[normaliser](scores)
+    if stack.gain is not None:
+        weights = weights * toeplitz(stack.gain[layer, head], x.shape[-2])
+    return (weights @ value) @ stack.W_O[layer, head].T
 
 
 @implements(YUN2020, "Equation 2")

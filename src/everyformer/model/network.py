@@ -23,6 +23,7 @@ from everyformer.model.compiled import CompiledProgram
 from everyformer.model.construction import Construction
 from everyformer.model.executor import Executor, ExecutorName
 from everyformer.model.forward import run_blocks
+from everyformer.model.insides import Trace, insides
 from everyformer.model.masks import check_masks
 from everyformer.model.onnx_export import save_onnx
 from everyformer.model.registers import Registers
@@ -193,13 +194,15 @@ class Network:
         """
         return self.executor.exact(self._shaped(exact_array(x)), progress)
 
-    def trace(self, x: Any, progress: Progress = no_progress) -> tuple[Step, ...]:
+    def trace(self, x: Any, progress: Progress = no_progress) -> Trace:
         """The state after every stage: quantised tokens, ids, values.
 
         Numbers are of the kind `__call__` computes with: float64, or rationals for a
-        network with rational weights.
+        network with rational weights. Of a compiled network, `insides` has every step of
+        its program beside its ideal value, and `print` shows them as a table.
         """
-        return tuple(self._run(self.check_input(x), progress))
+        steps = tuple(self._run(self.check_input(x), progress))
+        return Trace(steps, insides(self, steps[0].state))
 
     def trace_blocks(self, x: Any, stage_name: str) -> tuple[Step, ...]:
         """The state before and after every single block of one stage."""

@@ -12,7 +12,7 @@ against this list; nothing in it is executed.
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, TypeVar
@@ -70,6 +70,8 @@ class Expression:
         d_model: d, the width of a token.
         nodes: The lines; each uses only earlier ones.
         outputs: For each token, for each coordinate, the line that is f's entry.
+        places: For each line the file and the number of the line of the user's program
+            that wrote it, for people; empty where that is not known. Not saved.
 
     Example:
         >>> square = Expression(1, 1, (Node("x", (0, 0)), Node("mul", (0, 0))), ((1,),))
@@ -83,6 +85,9 @@ class Expression:
     d_model: int
     nodes: tuple[Node, ...]
     outputs: tuple[tuple[int, ...], ...]
+    places: tuple[tuple[str, int] | None, ...] = field(
+        default=(), compare=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         """Check every line against the list of operations.

@@ -27,6 +27,7 @@ import numpy as np
 
 from everyformer.errors import ExpressionError
 from everyformer.numerics.expression import LARGEST, MAX_POWER, Expression, Node
+from everyformer.targets.places import Place, caller
 
 MAX_NODES = 200_000
 """Lines that a recorder writes before it gives up."""
@@ -232,6 +233,7 @@ class Recorder:
 
     Attributes:
         nodes: The lines.
+        places: For each line where in the user's program it was first written, if known.
         refusal: Why there will be no expression: the first thing that was refused.
 
     Example:
@@ -247,6 +249,8 @@ class Recorder:
     def __init__(self, batch: int = 1) -> None:
         """Begin with no lines, for a batch of so many sequences."""
         self.nodes: list[Node] = []
+        self.places: list[Place | None] = []
+        self._place: Place | None = None
         self.refusal: str | None = None
         self._numbers: dict[Node, int] = {}
         self._batch = batch
@@ -274,6 +278,10 @@ class Recorder:
             said = f"{type(error).__name__}: {error}".rstrip(".")
             said = f"The function failed while it was traced: {said}. {ADVICE}"
             self.refusal = self.refusal or said
+
+    def note_place(self) -> None:
+        """Remember which line of the user's program writes the next lines."""
+        self._place = caller()
 
     def close(self) -> None:
         """Write no more lines."""
@@ -415,7 +423,8 @@ class Recorder:
             )
             raise ExpressionError(msg)
         kept = tuple(tuple(new[k] for k in row) for row in rows)
-        return Expression(seq_len, d_model, nodes, kept)
+        places = tuple(self.places[old] for old in new)
+        return Expression(seq_len, d_model, nodes, kept, places)
 
     def _shortcut(self, op: str, terms: tuple[Term, ...]) -> Term | None:
         values = [term.value for term in terms]
@@ -472,6 +481,7 @@ class Recorder:
                 self._refuse(msg)
             self._numbers[node] = number
             self.nodes.append(node)
+            self.places.append(self._place)
         return Term(self, number)
 
 

@@ -141,14 +141,16 @@ def is_mask(terms: np.ndarray) -> bool:
 
 
 def _watched(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The same method; the recorder remembers what it raises."""
+    """The same method; the recorder remembers who calls it and what it raises."""
 
     @wraps(method)
     def call(self: "Traced", *args: Any, **kwargs: Any) -> Any:
+        recorder = lines_of(self).recorder
+        recorder.note_place()
         try:
             return method(self, *args, **kwargs)
         except BaseException as error:
-            lines_of(self).recorder.failed(error)
+            recorder.failed(error)
             raise
 
     return call

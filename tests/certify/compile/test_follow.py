@@ -19,6 +19,7 @@ from tests.adversarial.compile_subjects import (
 from tests.certify.compile.drafts import Draft, head_claims, unit_claims
 
 import everyformer as ef
+from everyformer.certify.compile.claims import unary_columns
 from everyformer.numerics.expression import Expression, Node
 
 EXACT: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -231,3 +232,9 @@ def test_what_may_not_be_defined_is_not_proved() -> None:
     )  # fmt: skip
     undefined = Expression(2, 1, nodes, ((5,), (6,)))
     assert "may not be defined" in draft.refused(undefined)
+
+
+def test_work_counts_columns_that_claim_something() -> None:
+    """Columns that pad a head of several components cost nothing."""
+    heads = [{"columns": [{"fn": "tanh"}, None, None]}, {"columns": None}, 7]
+    assert unary_columns({"blocks": [{"heads": heads}, [], {"heads": [{}]}]}) == 1

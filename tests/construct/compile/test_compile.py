@@ -85,7 +85,7 @@ CASES: list[tuple[Function, int, int, float]] = [
     (mlp, 3, 2, 1e-9),
     (ordered, 5, 1, 1e-9),
     (stable_softmax, 2, 3, 1e-5),
-    (causal, 4, 2, 1e-8),
+    (causal, 4, 2, 1e-13),
     (leaky, 3, 2, 1e-9),
     (gated, 3, 2, 1e-6),
     (looped, 4, 2, 1e-9),

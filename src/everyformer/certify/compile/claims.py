@@ -219,7 +219,8 @@ def unary_columns(values: Any) -> int:
         return found if isinstance(found, list) else []
 
     heads = (head for block in under("blocks", values) for head in under("heads", block))
-    return sum(len(under("columns", head)) for head in heads)
+    columns = (column for head in heads for column in under("columns", head))
+    return sum(column is not None for column in columns)
 
 
 def _by_place(

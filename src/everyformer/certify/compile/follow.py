@@ -37,10 +37,12 @@ class Followed:
 
     Attributes:
         results: The coordinates of the results.
+        states: The state before each slot and after the last, for reports.
         made: Squares and roots, by block and register.
     """
 
     results: list[Value] = field(default_factory=list[Value])
+    states: list[State] = field(default_factory=list[State])
     made: dict[tuple[int, int], Made] = field(default_factory=dict[tuple[int, int], Made])
 
 
@@ -58,10 +60,12 @@ def follow(weights: Weights, claims: Claims, box: Box, algebra: Terms) -> Follow
         why = f"{len(blocks)} blocks, and claims for {len(claims.blocks)}"
         raise Undecided("program", why)
     state = _start(weights, held, claims, box, algebra)
-    found = Followed()
+    found = Followed(states=[state])
     for block in blocks:
         state = _attention(block, claims, state, found)
+        found.states.append(state)
         state = _feed_forward(block, claims, state)
+        found.states.append(state)
     ideals = claims.coefficients.get("W_out", {})
     for i in range(weights.d_model):
         found.results.append(state.read(row_of(held.W_out[i], ideals, (i,))))

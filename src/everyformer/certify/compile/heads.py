@@ -269,13 +269,27 @@ class Scores:
 def _scores(block: BlockWeights, head: int, state: State) -> Scores:
     """Read queries and keys; prefix tokens must be silent.
 
+    Components whose queries and keys are constants, in every run, decide which tokens are
+    silent: those whose constant part lies 2 |live| + 4 slack + 800 below the largest one,
+    |live| the most that all other components add to a score, slack what any order of sums
+    loses of any score. Let k be silent for j, and l the token with the largest constant
+    part. Then score_jk <= score_jl - 800 in real arithmetic, and in float64 the difference
+    of the two is below -760: its exponential is 0 there, and less than e^-760 in reals,
+    which `UNDERFLOW` counts. The largest score belongs to a token that is not silent. So
+    an average is one over the other tokens alone, and the lemma of `attend` needs no more
+    than how far *their* scores move. A score is rounded by at most gamma_m sum_c |q_c k_c|;
+    for the pairs (j, k) that are not silent that is at most gamma_m (|live| + the largest
+    sum of |constant products| of such a pair). The -2^13 of a mask is not among them.
+    Constants are exact in every run, so that they add no r of their own.
+
     Raises:
-        Undecided: If they may be heard.
+        Undecided: If prefix tokens may be heard.
     """
     asked, told = list[Value](), list[Value]()
     n, P = state.seq_len, state.prefix_len
-    before_scores, fixed_scores = np.zeros((n, P)), np.zeros((n, n))
-    noise = largest = live = Fraction(0)
+    before_scores = np.zeros((n, P))
+    fixed_scores, fixed_sizes = np.zeros((n, n)), np.zeros((n, n))
+    noise = largest = live = moved = rounded = Fraction(0)
     for component in range(block.components):
         query, key = block.query(head, component), block.key(head, component)
         if query.is_zero or key.is_zero:
@@ -295,23 +309,24 @@ def _scores(block: BlockWeights, head: int, state: State) -> Scores:
         asked.append(q)
         told.append(k)
         largest += q.size * k.size
+        moved += q.size * k.e + k.size * q.e
         if fixed is not None and after is not None:
-            fixed_scores += np.multiply.outer(fixed, after)
+            part = np.multiply.outer(fixed, after)
+            fixed_scores += part
+            fixed_sizes += np.abs(part)
         else:
             live += q.size * k.size
+            rounded += q.size * k.r + k.size * q.r
     slack = gamma(2 * block.components + 6) * largest
     if P:
         loudest = Fraction(float(before_scores.max())) + noise + slack
         if not loudest + SILENT <= -largest:
             raise block.undecided("prefix tokens are heard")
-    moved = rounded = Fraction(0)
-    for q, k in zip(asked, told, strict=True):
-        moved += q.size * k.e + k.size * q.e
-        rounded += q.size * k.r + k.size * q.r
-    rounded += gamma(len(asked) + block.components + 6) * largest + 16 * UNIT_ROUNDOFF
     needed = float(up(2 * live + 4 * slack + SILENT)) * 1.01
-    below = fixed_scores - fixed_scores.max(axis=1, keepdims=True)
-    return Scores(asked, told, moved, rounded, below < -needed)
+    silent = fixed_scores - fixed_scores.max(axis=1, keepdims=True) < -needed
+    heard = Fraction(float(fixed_sizes[~silent].max()) * (1 + 2.0**-40))
+    rounded += gamma(len(asked) + block.components + 6) * (live + heard)
+    return Scores(asked, told, moved, rounded + 16 * UNIT_ROUNDOFF, silent)
 
 
 def _heard_scores(state: State, found: Scores, j: int) -> tuple[list[int], list[Any]]:

@@ -15,7 +15,6 @@ from everyformer.certify.compile.claims import read_claims
 from everyformer.certify.compile.defined import check_defined
 from everyformer.certify.compile.follow import Followed, follow
 from everyformer.certify.compile.normal_forms import Algebra
-from everyformer.certify.compile.untold import Untold
 from everyformer.certify.compile.values import Terms
 from everyformer.certify.hypotheses import EXP, FLOAT64
 from everyformer.certify.proof import Proof, obstacle_of
@@ -53,17 +52,6 @@ def prove_program(weights: Weights, box: Box, f: Expression, p: Fraction | None)
         hypotheses=(FLOAT64, EXP),
         summary={"blocks": weights.blocks, "results": len(found.results)},
     )
-
-
-def estimate(weights: Weights, box: Box) -> tuple[Fraction, Fraction]:
-    """The bounds in real arithmetic and for float64 runs, if the program is f.
-
-    Raises:
-        Undecided: If the network is not what it claims to be.
-        OverflowError: If numbers are too large to be followed.
-    """
-    found = read_program(weights, box, Untold())
-    return error_of(found, run=False), error_of(found, run=True)
 
 
 def read_program(weights: Weights, box: Box, algebra: Terms) -> Followed:

@@ -181,11 +181,13 @@ class Attention:
             pairs[j][j] = lift.table.constant(ZERO)
         key = tuple(map(tuple, pairs))
         if key not in self._scores:
-            self._scores[key] = bilinear(lift, pairs)
+            lines = [line for row in key for line in row if line is not None]
+            with lift.names.within(lines):
+                self._scores[key] = bilinear(lift, pairs)
         scores = self._scores[key]
         if scores is None:
             return None
-        lift.says(heads.totals)
+        lift.says(tuple(row[0] for row in heads.lines if row))
         made = scores.attend(lift.build, value)
         made = lift.build.scale(made, [ratio(1, size) for size in sizes])
         mine = lift.build.scale(lift.sums(own), [ratio(1, size) for size in sizes])

@@ -61,7 +61,14 @@ class Gate:
 
 
 class Constants:
-    """The cells of a program, with equal constants made once."""
+    """The cells of a program, with equal constants made once.
+
+    Attributes:
+        n: The number of tokens.
+        cells: All cells.
+        gates: Those that open and close units.
+        origin: The line of the user's program that the next cells belong to.
+    """
 
     def __init__(self, seq_len: int, *, has_prefix: bool, has_knots: bool) -> None:
         """No cells yet.
@@ -74,11 +81,12 @@ class Constants:
         self.n, self.has_prefix, self._has_knots = seq_len, has_prefix, has_knots
         self.cells: list[Cell] = []
         self.gates: list[Gate] = []
+        self.origin = ""
         self._made: dict[tuple[object, ...], Cell] = {}
 
     def work(self, name: str, garbage: Fraction = ZERO) -> Cell:
         """A cell for a step to write."""
-        cell = Cell(len(self.cells), name, garbage=garbage)
+        cell = Cell(len(self.cells), name, garbage=garbage, origin=self.origin)
         self.cells.append(cell)
         return cell
 

@@ -18,11 +18,12 @@ from everyformer.construct.compile.allocate import (
 )
 from everyformer.construct.compile.gadgets import Cell, Head, Reading, Units
 from everyformer.construct.compile.knots import LARGEST_MEAN
-from everyformer.construct.compile.listing import Line, listing
+from everyformer.construct.compile.listing import Line, listing, steps
 from everyformer.construct.compile.lower import Lowering
 from everyformer.construct.compile.program import Program
 from everyformer.construct.compile.schedule import Schedule, schedule
 from everyformer.model.architecture import ArchitectureSpec
+from everyformer.model.compiled import ProgramStep
 from everyformer.model.network import Network
 from everyformer.model.registers import Registers
 from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage
@@ -38,11 +39,13 @@ class Compiled:
         network: The network.
         claims: What each head and unit is meant to be, as a JSON object.
         listing: The same for people: slot, register, what it computes, interval.
+        steps: What registers hold, without intervals and errors.
     """
 
     network: Network
     claims: dict[str, Any]
     listing: str
+    steps: tuple[ProgramStep, ...] = ()
 
 
 @dataclass
@@ -117,7 +120,13 @@ def emit(
         "macros": [macro.claim(plan, places) for macro in lowering.macros],
         "coefficients": writer.coefficients,
     }
-    return Compiled(network, claims, _listing(lowering, plan, places))
+    lines = [
+        Line(item.slot, target, item.work)
+        for item in plan.items
+        for target in item.work.targets
+    ]
+    text = listing(lines, places, outputs, lowering.cell_ranges)
+    return Compiled(network, claims, text, steps(lines, places, outputs, lowering.macros))
 
 
 def _idle(width: int) -> FeedForwardStack:
@@ -232,12 +241,3 @@ def _unit_claim(work: Units, first: int, register: dict[Cell, int]) -> dict[str,
     if work.step == "exchange":
         claim["gates"] = [register[gate] for gate in work.gates]
     return claim
-
-
-def _listing(lowering: Lowering, plan: Schedule, places: Allocation) -> str:
-    lines = [
-        Line(item.slot, target, item.work)
-        for item in plan.items
-        for target in item.work.targets
-    ]
-    return listing(lines, places, lowering.outputs, lowering.cell_ranges)

@@ -29,6 +29,7 @@ class Cell:
         fill: A constant's number on all other prefix tokens.
         garbage: A bound on its size on prefix tokens.
         hushed: Whether units whose gate is closed on prefix tokens write it.
+        origin: The line of the user's program that it belongs to, for people.
     """
 
     index: int
@@ -39,6 +40,7 @@ class Cell:
     fill: Fraction = ZERO
     garbage: Fraction = ZERO
     hushed: bool = False
+    origin: str = ""
 
     @property
     def is_work(self) -> bool:

@@ -26,6 +26,7 @@ from everyformer.construct.compile.families import (
 from everyformer.construct.compile.lines import ONE, ZERO, Rational, Sum, Table
 from everyformer.construct.compile.mixtures import mixture
 from everyformer.construct.compile.monomials import monomial
+from everyformer.construct.compile.names import Names
 from everyformer.construct.compile.program import Form, FunctionName, Program
 from everyformer.errors import ExpressionError, TargetError
 from everyformer.targets.box import Box
@@ -78,6 +79,7 @@ class Lift:
         name: f's, for messages.
         box: The domain.
         match: Matches lines of tokens.
+        names: What people call lines.
     """
 
     def __init__(self, table: Table, build: Builder, name: str, box: Box) -> None:
@@ -87,6 +89,7 @@ class Lift:
         self.attention = Attention(self)
         self._known: dict[Family, Form] = {}
         self._atoms: dict[Family, Form] = {}
+        self.names = Names(table)
 
     @property
     def n(self) -> int:
@@ -122,9 +125,9 @@ class Lift:
         except OverflowError as error:
             self.refuse_size(str(error))
         offsets = [offset for _, offset in opened]
-        return self.build.form(
-            self.build.constants(offsets) + self.forms([terms for terms, _ in opened])
-        )
+        whole = [lane[0][0] for lane in lanes if lane]
+        terms = self.forms([terms for terms, _ in opened], whole)
+        return self.build.form(self.build.constants(offsets) + terms)
 
     def _opened(self, lane: Sequence[tuple[int, Rational]]) -> tuple[Sum, Rational]:
         """A sum over atoms; products that are a number times one factor are opened."""
@@ -138,16 +141,17 @@ class Lift:
             lane = [*rest, (one, offset)]
             lane += [(line, terms[k] * c) for k, (line, c) in plain.items()]
 
-    def forms(self, lanes: list[Sum]) -> Form:
-        """The form of a sum of atoms for each token."""
+    def forms(self, lanes: list[Sum], whole: list[int]) -> Form:
+        """The form of a sum of atoms for each token; `whole` are lines that say it."""
         users = Counter(line for lane in lanes for line in lane)
         closed = [line for line in users if self.table.is_linear(line)]
         if closed and not self._is_even(lanes, closed, users):
-            return self._reopened(lanes, set(closed))
+            return self._reopened(lanes, set(closed), whole)
         total, lanes = self.attention.extract([dict(lane) for lane in lanes])
         lanes = [merged(self, lane) for lane in lanes]
         users = Counter(line for lane in lanes for line in lane)
-        total += self._entries(lanes, [k for k in users if self.table.nodes[k].op == "x"])
+        entries = [k for k in users if self.table.nodes[k].op == "x"]
+        total += self._entries(lanes, entries, whole)
         kinds: dict[str, list[int]] = {}
         for line in users:
             if self.table.nodes[line].op != "x":
@@ -160,12 +164,12 @@ class Lift:
             ):
                 local, shared = [], lines
             if local:
-                total += self._local(lanes, set(local))
+                total += self._local(lanes, set(local), whole)
             for family in self.match.gathered(shared):
-                total += self._shared(lanes, family, set(shared))
+                total += self._shared(lanes, family, set(shared), whole)
         return self.build.form(total)
 
-    def _entries(self, lanes: Sequence[Sum], entries: list[int]) -> Form:
+    def _entries(self, lanes: Sequence[Sum], entries: list[int], whole: list[int]) -> Form:
         """Sums of entries of x, channel by channel."""
         total = Form.constant(0)
         channels = {line: self.table.nodes[line].args for line in entries}
@@ -176,7 +180,8 @@ class Lift:
                     k, i = channels[line]
                     weights.setdefault(i, {})[j, k] = c
         for i, places_of in sorted(weights.items()):
-            self.build.origin = f"sum of x{i}"
+            own = {line for line, place in channels.items() if place[1] == i}
+            self.build.origin = self.names.of_mixture(whole, own)
             total += mixture(self.build, self.build.input(i), places_of)
         return total
 
@@ -197,26 +202,30 @@ class Lift:
             for family in families
         )
 
-    def _reopened(self, lanes: Sequence[Sum], closed: set[int]) -> Form:
+    def _reopened(self, lanes: Sequence[Sum], closed: set[int], whole: list[int]) -> Form:
         """The same sums, with closed ones opened."""
         stop = {k for lane in lanes for k in lane} - closed
         opened = [self.table.opened(list(lane.items()), stop) for lane in lanes]
         offsets = self.build.constants([offset for _, offset in opened])
-        return self.build.form(offsets + self.forms([terms for terms, _ in opened]))
+        return self.build.form(offsets + self.forms([terms for terms, _ in opened], whole))
 
-    def _local(self, lanes: Sequence[Sum], lines: set[int]) -> Form:
+    def _local(self, lanes: Sequence[Sum], lines: set[int], whole: list[int]) -> Form:
         """Atoms that one token alone uses."""
         total = Form.constant(0)
         rows = [[line for line in lane if line in lines] for lane in lanes]
         for family, own in self.match.align(rows, coefficient_key(lanes)):
             value = self.atoms(family)
             factors = [lanes[j][line] if own[j] else ZERO for j, line in enumerate(family)]
+            self.build.origin = self.names.of(whole)
             total += self.build.scale(value, factors)
         return total
 
-    def _shared(self, lanes: Sequence[Sum], family: Family, lines: set[int]) -> Form:
+    def _shared(
+        self, lanes: Sequence[Sum], family: Family, lines: set[int], whole: list[int]
+    ) -> Form:
         """Atoms that several tokens use, each from its home."""
         value = self.atoms(family)
+        self.build.origin = self.names.of_mixture(whole, set(family))
         homes = {line: j for line, j in places(family).items() if line in lines}
         lines -= set(homes)
         if len(set(family)) == 1:
@@ -263,9 +272,7 @@ class Lift:
 
     def says(self, family: Family) -> None:
         """Name the lines that the next steps compute."""
-        op, first = self.table.nodes[family[0]].op, family[0]
-        many = ".." if len(set(family)) > 1 else ""
-        self.build.origin = f"{op} (line {first}{many})"
+        self.build.origin = self.names.of(family)
 
     def check_above(
         self, form: Form, family: Family, what: str, *, zero: bool = False

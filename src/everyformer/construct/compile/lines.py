@@ -14,6 +14,7 @@ import numpy as np
 
 from everyformer.numerics.expression import Expression, Node
 from everyformer.targets.box import Box
+from everyformer.targets.places import Place
 from everyformer.targets.recorder import COMMUTATIVE
 
 PRIME = 2**61 - 1
@@ -73,6 +74,8 @@ class Table:
         tokens: The tokens it depends on, as bits.
         colours: See above.
         size: A bound on the number of atoms of its sum, entries of x not counted.
+        places: Where in the user's program it was written; of lines that are made here,
+            where the last one was that they read. None if that is not known.
     """
 
     def __init__(self, expression: Expression) -> None:
@@ -82,12 +85,15 @@ class Table:
         self.tokens: list[int] = []
         self.colours: list[int] = []
         self.size: list[int] = []
+        self.places: list[Place | None] = []
         self._numbers: dict[Node, int] = {}
         self._exact: dict[Fraction, int] = {}
         self._twins: dict[tuple[int, int], int] = {}
         self._monomials: dict[int, tuple[Rational, dict[int, Rational]]] = {}
         for node in expression.nodes:
             self._append(node)
+        if len(expression.places) == len(self.nodes):
+            self.places = list(expression.places)
         for row in expression.outputs:
             for line in row:
                 self.uses[line] += 1
@@ -107,6 +113,8 @@ class Table:
         self.tokens.append(tokens)
         self.size.append(0)
         self.colours.append(0)
+        last = max(node.operands, default=None)
+        self.places.append(None if last is None else self.places[last])
         linear = node.op == "const" or self.is_linear(number)
         self.size[number] = size if linear else int(node.op != "x")
         self.colours[number] = self._colour(node)

@@ -1,11 +1,18 @@
 """A compiled program for people: when, where, what, and between which numbers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from everyformer.construct.compile.allocate import Allocation
 from everyformer.construct.compile.gadgets import Cell, Head, Reading, Term, Work
 from everyformer.construct.compile.intervals import Range
+from everyformer.construct.compile.macros import NormaliseMacro, ProductMacro
+from everyformer.model.compiled import ProgramStep
+
+QUARTER = Fraction(1, 4)
+SHORT = 14
+"""Digits of a rational that is shown in full."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +30,10 @@ def listing(
     outputs: list[Reading],
     ranges: Mapping[Cell, Range],
 ) -> str:
-    """One line for each register that is set, written or cleared."""
+    """One line for each register that is set, written or cleared.
+
+    What is written is followed by the line of the user's program that it belongs to.
+    """
     text = [
         f"start      {_name(cell, places)} = {cell.name}"
         for cell in places.register
@@ -43,7 +53,37 @@ def _line(line: Line, places: Allocation, ranges: Mapping[Cell, Range]) -> str:
     if line.target in ranges:
         known = ranges[line.target]
         what += f" in [{float(known.low):.6g}, {float(known.high):.6g}]"
-    return what
+    return f"{what}    # {line.target.origin}" if line.target.origin else what
+
+
+def steps(
+    lines: list[Line],
+    places: Allocation,
+    outputs: list[Reading],
+    macros: Sequence[ProductMacro | NormaliseMacro],
+) -> tuple[ProgramStep, ...]:
+    """What registers hold after slots: what is written, products, and the results."""
+    found: list[ProgramStep] = []
+    squares = {m.minus: m.plus for m in macros if isinstance(m, ProductMacro)}
+    for line in lines:
+        target = line.target
+        what = f"{_name(target, places)} = {_what(line, places)}"
+        own = ((places.register[target], 1.0),)
+        found.append(ProgramStep(line.slot, own, what, target.origin))
+        if target in squares:
+            both = Reading.of(squares[target], QUARTER) - Reading.of(target, QUARTER)
+            product = _form(both, places)
+            what = f"{shown(both, places)}, a product"
+            found.append(ProgramStep(line.slot, product, what, target.origin))
+    last = max((line.slot for line in lines), default=0)
+    for i, result in enumerate(outputs):
+        what = f"result {i + 1} = {shown(result, places)}"
+        found.append(ProgramStep(last, _form(result, places), what, ""))
+    return tuple(sorted(found, key=lambda step: step.slot))
+
+
+def _form(reading: Reading, places: Allocation) -> tuple[tuple[int, float], ...]:
+    return tuple((places.register[cell], float(c)) for cell, c in reading.terms.items())
 
 
 def _what(line: Line, places: Allocation) -> str:
@@ -51,7 +91,7 @@ def _what(line: Line, places: Allocation) -> str:
     if isinstance(work, Head):
         average = next(a for a in work.averages if a.target is line.target)
         value, step = shown(average.value, places), str(work.claim["step"])
-        scale = "" if average.scale == 1 else f"{average.scale} "
+        scale = "" if average.scale == 1 else f"{number(average.scale)} "
         if step == "unary":
             column = average.column or {}
             power = f"^{column['power']}" if "power" in column else ""
@@ -72,7 +112,7 @@ def _what(line: Line, places: Allocation) -> str:
 
 def _term(term: Term, places: Allocation) -> str:
     gate = "" if term.gate is None else f" where {_name(term.gate, places)} = 0"
-    return f"{term.factor} {term.kind}({shown(term.value, places)}){gate}"
+    return f"{number(term.factor)} {term.kind}({shown(term.value, places)}){gate}"
 
 
 def _name(cell: Cell, places: Allocation) -> str:
@@ -82,9 +122,20 @@ def _name(cell: Cell, places: Allocation) -> str:
 def shown(reading: Reading, places: Allocation) -> str:
     """An affine form over registers."""
     parts = [
-        _name(cell, places) if c == 1 else f"{c} {_name(cell, places)}"
+        _name(cell, places) if c == 1 else f"{number(c)} {_name(cell, places)}"
         for cell, c in reading.terms.items()
     ]
     if reading.offset or not parts:
-        parts.append(str(reading.offset))
+        parts.append(number(reading.offset))
     return " + ".join(parts).replace("+ -", "- ")
+
+
+def number(value: Fraction) -> str:
+    """A rational as it is where that is short, else to six digits.
+
+    Example:
+        >>> number(Fraction(-1, 3)), number(Fraction(0.1))
+        ('-1/3', '0.1')
+    """
+    full = str(value)
+    return full if len(full) <= SHORT else f"{float(value):.6g}"

@@ -83,6 +83,7 @@ class Lowering:
         for step in steps:
             self.ranges.add(step)
             if step not in alone:
+                self.constants.origin = step.origin
                 reading = self._lower(step)
                 self._readings[step] = reading
                 if reading.plain is not None:
@@ -100,8 +101,10 @@ class Lowering:
                 if step not in group:
                     total = total + self._readings[step] * coefficient
             if group:
+                reader, self.constants.origin = self.constants.origin, group[0].origin
                 terms = [t for s in group for t in self._terms(s, form.terms[s])]
                 total = total + self._sum("sum", terms)
+                self.constants.origin = reader
             self._forms[form] = total
         return self._forms[form]
 

@@ -7,7 +7,10 @@ from functools import cached_property
 from typing import ClassVar
 
 from everyformer.certify.bound import Bound
-from everyformer.certify.compile.prove import estimate
+from everyformer.certify.compile.follow import Followed
+from everyformer.certify.compile.insides import errors_at
+from everyformer.certify.compile.prove import error_of, read_program
+from everyformer.certify.compile.untold import Untold
 from everyformer.certify.undecided import Undecided
 from everyformer.construct.certificates import as_stored
 from everyformer.construct.compile.emit import Compiled, emit
@@ -165,6 +168,19 @@ def named(compiled: Compiled, target: Target) -> Compiled:
     return replace(compiled, network=replace(compiled.network, program=said))
 
 
+def _with_errors(compiled: Compiled, found: Followed) -> Compiled:
+    """The network, with intervals and errors of the steps that it tells."""
+    said = compiled.network.program
+    assert said is not None, "a compiled network has a program"  # noqa: S101
+    errors = errors_at(found, ((step.slot, step.reads) for step in compiled.steps))
+    steps = tuple(
+        replace(step, low=low, high=high, e=e, r=r)
+        for step, (low, high, e, r) in zip(compiled.steps, errors, strict=True)
+    )
+    network = replace(compiled.network, program=replace(said, steps=steps))
+    return replace(compiled, network=network)
+
+
 def plan_at(
     program: Program,
     target: Target,
@@ -175,7 +191,9 @@ def plan_at(
     """The plan at one accuracy; with an objection, if the verifier cannot follow it."""
     compiled = named(emit(program, accuracy, steady), target)
     try:
-        errors = estimate(as_stored(compiled.network), target.domain)
+        found = read_program(as_stored(compiled.network), target.domain, Untold())
+        errors = error_of(found, run=False), error_of(found, run=True)
+        compiled = _with_errors(compiled, found)
     except (Undecided, OverflowError) as error:
         errors = (Fraction(2**64), Fraction(2**64))
         why = f"the verifier cannot follow the network ({error})"
