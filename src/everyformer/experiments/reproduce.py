@@ -243,16 +243,23 @@ def _runs_of(report: Mapping[str, Any], cell: Cell) -> list[Mapping[str, Any]]:
     return [
         r
         for r in report["results"]
-        if r["labels"] == dict(cell.labels) and _filled(r["settings"]) == wanted
+        if r["labels"] == dict(cell.labels) and filled(r["settings"]) == wanted
     ]
 
 
-def _filled(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A setting of training that is newer than the result had its default then."""
+def filled(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of a result as today's code names them.
+
+    A setting of training that is newer than the result had its default then. How many
+    sequences an evaluation has was a setting of training once, and is one of the task.
+    """
     if "train" not in settings:
         return settings
     defaults = TrainConfig(steps=1, batch=1, lr=1.0).to_json()
-    return {**settings, "train": defaults | settings["train"]}
+    train, task = defaults | settings["train"], settings["task"]
+    if "evaluate_sequences" in train:
+        task = {**task, "evaluated": train.pop("evaluate_sequences")}
+    return {**settings, "task": task, "train": train}
 
 
 def is_main() -> bool:
