@@ -15,9 +15,10 @@ from everyformer.layers.encoder import Encoder
 from everyformer.layers.encoder_config import EncoderConfig
 from everyformer.train.config import TrainConfig
 from everyformer.train.loop import Outcome, train
+from everyformer.train.objectives.labels import Labels
 from everyformer.train.processes import agreed, process_state
 
-TASK = Synthetic("etp", seq_len=8, tokens=10, seed=3)
+TASK = Synthetic("etp", seq_len=8, tokens=10, seed=3, evaluated=16)
 
 
 def tiny_run(
@@ -36,12 +37,11 @@ def tiny_run(
     )  # fmt: skip
     settings: dict[str, Any] = {
         "steps": 30, "batch": 8, "lr": 3e-3, "warmup": 5, "clip": 1.0, "seed": 1,
-        "log_every": 1, "evaluate_every": 10, "evaluate_sequences": 16,
-        "checkpoint_every": 7,
+        "log_every": 1, "evaluate_every": 10, "checkpoint_every": 7,
     }  # fmt: skip
     config = TrainConfig(**(settings | more))
     return train(
-        lambda: Encoder(model), TASK, config, folder=folder, resume=resume,
+        lambda: Labels(Encoder(model)), TASK, config, folder=folder, resume=resume,
         deadline=deadline,
     )  # fmt: skip
 

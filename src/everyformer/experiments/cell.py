@@ -13,7 +13,7 @@ import numpy as np
 from everyformer.data.task import Task
 from everyformer.experiments.scores import CLUSTERS
 from everyformer.train.config import TrainConfig
-from everyformer.train.loop import Watch, nobody, train
+from everyformer.train.loop import Outcome, Watch, nobody, train
 from everyformer.train.objective import Objective
 
 Size = Literal["smoke", "small", "reduced", "paper"]
@@ -94,6 +94,7 @@ def training_cell(
     parent: Cell | None = None,
     clusters: Callable[[], np.ndarray] | None = None,
     operations: float = 0.0,
+    derived: Callable[[Outcome], Mapping[str, Any]] | None = None,
 ) -> Cell:
     """A cell whose result is a number of a trained model on the test set.
 
@@ -108,6 +109,7 @@ def training_cell(
         parent: The cell whose encoder this one begins with.
         clusters: Which test examples belong together; without it no scores are kept.
         operations: Floating-point operations of the run, about.
+        derived: Further numbers to keep, from what the run gave.
     """
     made = {"model": dict(model), "task": task.describe(), "train": config.to_json()}
     parents = {} if parent is None else {"parent": f"{parent.name} {parent.identity}"}
@@ -127,6 +129,7 @@ def training_cell(
         )
         kept = asdict(replace(outcome, scores={})) | dict(more)
         del kept["scores"]
+        kept |= {} if derived is None else derived(outcome)
         return Result(
             outcome.test[metric].mean_sampled,
             outcome.test[metric].standard_error_sampled,

@@ -21,6 +21,7 @@ class Tuning:
         lengths: To which sequences are filled up; the last is the longest.
         dropout: In the encoder and before the classes; attention has none.
         warmup: Share of the updates.
+        steps: Updates, if not those of the epochs.
     """
 
     train: TrainConfig
@@ -28,6 +29,7 @@ class Tuning:
     lengths: tuple[int, ...]
     dropout: float
     warmup: float = 0.1
+    steps: int | None = None
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,8 @@ SCALES: dict[Size, Scale] = {
         ),
         multiple=1, masked=_SMOKE, evaluated=32,
         long=_SMOKE, long_length=64, long_batch=4, long_share=0.2,
-        mnli=Tuning(replace(_SMOKE, lr=1e-4), 1, (16, 32), 0.1),
-        squad=Tuning(replace(_SMOKE, lr=1e-4), 1, (64,), 0.1),
+        mnli=Tuning(replace(_SMOKE, lr=1e-4), 1, (16, 32), 0.1, steps=10),
+        squad=Tuning(replace(_SMOKE, lr=1e-4), 1, (64,), 0.1, steps=10),
         stride=16, hybrids=(1,),
     ),
     "small": Scale(
