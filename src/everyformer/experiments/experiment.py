@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from everyformer.errors import TrainingError
 from everyformer.experiments.cell import Cell, Size
@@ -14,6 +14,7 @@ Labels = Mapping[str, str | int]
 Synthetic = Callable[[Size, Sequence[int], Mapping[str, Any]], list[Cell]]
 
 
+@runtime_checkable
 class Cells(Protocol):
     """Makes the cells of an experiment."""
 
