@@ -19,7 +19,7 @@ import hashlib
 import json
 import lzma
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -205,7 +205,7 @@ def refuse_existing(path: Path) -> None:
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[Path]:
+def new_file(path: Path) -> Generator[Path, None, None]:
     """A place beside `path` to write to; it becomes `path`, or vanishes after an error."""
     place = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -246,3 +246,26 @@ def _as_bytes(header: Mapping[str, Any]) -> bytes:
         msg = f"The header has {len(text)} characters; a pack holds {MOST_HEADER}."
         raise InputError(msg)
     return text.encode()
+
+
+def needs(pack: Pack, *names: str, tokens: tuple[str, ...] = ()) -> None:
+    """Refuse a pack of another kind, and token ids that its vocabulary does not have.
+
+    Raises:
+        FileFormatError: If arrays are missing, or ids too large.
+    """
+    missing = [name for name in names if name not in pack.arrays]
+    if missing:
+        msg = (
+            f"The pack {pack.name!r} has no arrays {', '.join(missing)}, so it is of "
+            "another kind. `everyformer data list` says which pack is for what."
+        )
+        raise FileFormatError(msg)
+    for name in tokens:
+        largest = int(pack.arrays[name].max(initial=0))
+        if largest >= pack.vocabulary:
+            msg = (
+                f"{name!r} of the pack {pack.name!r} has the token id {largest}, but its "
+                f"vocabulary has {pack.vocabulary} pieces. Make the pack anew."
+            )
+            raise FileFormatError(msg)

@@ -79,9 +79,11 @@ def make_pack(
             key="".join(sources.values()), progress=progress,
         )  # fmt: skip
     elif recipe.kind == "nli":
-        arrays, counts = nli_arrays(*files, wordpiece, progress=progress)
+        mnli, snli, dev = files
+        arrays, counts = nli_arrays(mnli, snli, dev, wordpiece, progress=progress)
     else:
-        arrays, counts = squad_arrays(*files, wordpiece, progress=progress)
+        train, dev = files
+        arrays, counts = squad_arrays(train, dev, wordpiece, progress=progress)
     header: dict[str, Any] = {
         "name": name,
         "licence": recipe.licence,

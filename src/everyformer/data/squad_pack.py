@@ -52,7 +52,7 @@ def articles(path: Path) -> list[dict[str, Any]]:
     try:
         found = json.loads(path.read_bytes())["data"]
         for article in found:
-            assert_article(article)
+            check_article(article)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         msg = (
             f"{path} is not a file of SQuAD 1.1 ({type(error).__name__}: {error}). "
@@ -62,13 +62,15 @@ def articles(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def assert_article(article: Any) -> None:
-    """Every answer is where it says.
+def check_article(article: Any) -> None:
+    """Refuse an article with an answer that is not where it says.
 
     Raises:
-        ValueError: If one is not.
+        ValueError: If there is one.
     """
-    article["title"] + ""
+    if not isinstance(article["title"], str):
+        msg = "an article has no title"
+        raise ValueError(msg)
     for paragraph in article["paragraphs"]:
         for question in paragraph["qas"]:
             for answer in question["answers"]:
@@ -187,7 +189,7 @@ def _arrays(columns: _Columns) -> dict[str, np.ndarray]:
 
 
 def _gaps(columns: _Columns) -> tuple[np.ndarray, np.ndarray]:
-    """Characters between the end of the last token of a text and each token; and its own."""
+    """Characters between the end of one token and the next; and those of each token."""
     gaps, widths = list[int](), list[int]()
     last, offsets = 0, iter(columns.offsets)
     for ids, text in zip(columns.contexts, columns.texts, strict=True):

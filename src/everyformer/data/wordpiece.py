@@ -1,7 +1,7 @@
 """WordPiece: text to token ids, by a vocabulary with one piece on each line.
 
-The pieces of BERT's uncased models: text is cleaned, lower-cased and freed of accents, split
-at whitespace and punctuation, and each word is cut into the longest pieces that the
+The pieces of BERT's uncased models: text is cleaned, lower-cased and freed of accents,
+split at whitespace and punctuation, and each word is cut into the longest pieces that the
 vocabulary has. Words such as "[MASK]" in a text are text here, not special tokens.
 """
 
