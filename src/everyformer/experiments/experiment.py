@@ -66,17 +66,18 @@ class Experiment:
     order: Callable[[Size, Sequence[int]], Sequence[Labels]] | None = None
     least_seconds: float = 5.0
 
+    def labels(self, size: Size, seeds: Sequence[int]) -> list[dict[str, str | int]]:
+        """The labels of all cells of a size, in their order; reads no data."""
+        if self.order is not None:
+            return [dict(labels) for labels in self.order(size, seeds)]
+        return [dict(cell.labels) for cell in self.cells(size, seeds, {})]
+
     def in_order(
         self, results: Sequence[Mapping[str, Any]], size: Size
     ) -> list[Mapping[str, Any]]:
         """The results in the order of the cells, seed by seed, whenever each was run."""
         seeds = sorted({result["labels"].get("seed", 0) for result in results})
-        known = (
-            [cell.labels for cell in self.cells(size, seeds, {})]
-            if self.order is None
-            else self.order(size, seeds)
-        )
-        places = [dict(labels) for labels in known]
+        places = self.labels(size, seeds)
         others = [result["labels"] for result in results if result["labels"] not in places]
         return sorted(results, key=lambda r: [*places, *others].index(r["labels"]))
 
