@@ -147,7 +147,7 @@ class Trainer:
     def scores(self, split: Split) -> Scores:
         """The scores of all examples of a split, judged by the task; in all processes."""
         self.objective.eval()
-        with torch.no_grad(), self._kernels(), self._not_compiled():
+        with self._kernels(), self._not_compiled():
             found = scores_of(
                 self.task,
                 split,
