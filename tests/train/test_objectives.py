@@ -122,6 +122,7 @@ def test_spans_are_learnt_without_a_nan_from_filling() -> None:
         assert p.grad.isfinite().all(), name
 
 
+@torch.no_grad()
 def test_classes_weigh_what_they_should() -> None:
     objective = Classify(Encoder(replace(CONFIG, head="none")), 3, dropout=0.0)
     tokens = torch.tensor([[1, 2], [3, 4], [5, 6]])
