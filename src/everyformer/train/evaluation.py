@@ -45,6 +45,7 @@ def _summary(rows: np.ndarray) -> Score:
     return Score(float(values.mean()), error, len(rows))
 
 
+@torch.no_grad()
 def scores_of(
     task: Task,
     split: Split,

@@ -13,6 +13,7 @@ each part then contributes sum_k S_k(part) / W_k, and gradients add up without a
 
 from collections.abc import Callable
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
@@ -40,12 +41,21 @@ class Objective(nn.Module):
         self.encoder = encoder
         self.token_losses: Callable[[nn.Module, Tensor, Tensor], Tensor] = token_losses
 
+    def label_losses(
+        self, states: Float[Tensor, "*batch d"], labels: Int[Tensor, "*batch"]
+    ) -> Float[Tensor, "*batch"]:
+        """The losses of labels by the encoder's head, compiled or not.
+
+        Labels of other strides would be compiled once more, so they have the plain ones.
+        """
+        return self.token_losses(head_of(self.encoder), states, labels.contiguous())
+
     def weights(self, batch: Batch) -> Float[Tensor, " terms"]:
         """The sum of weights of each term, from the batch alone."""
         return batch.weights.sum().float()[None]
 
     def forward(self, batch: Batch) -> Float[Tensor, " terms"]:
-        """The sum of weighted losses of each term, in float32."""
+        """The sum of weighted losses of each term, in float32 at least."""
         raise NotImplementedError
 
     def scores(self, batch: Batch) -> dict[str, Tensor]:
@@ -57,19 +67,25 @@ def token_losses(
     head: nn.Module, states: Float[Tensor, "*batch d"], labels: Int[Tensor, "*batch"]
 ) -> Float[Tensor, "*batch"]:
     """The cross-entropy of each label, in nats; 0 for ignored ones."""
-    logits = head(states).float()
+    logits = wide(head(states))
     losses = functional.cross_entropy(
         logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="none"
     )
     return losses.view(labels.shape)
 
 
-def head_of(encoder: Encoder) -> nn.Module:
+def wide(logits: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """In float32 at least."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def head_of(encoder: nn.Module) -> nn.Module:
     """The head that `check_parts` has seen."""
-    if encoder.head is None:
+    head = getattr(encoder, "head", None)
+    if not isinstance(head, nn.Module):
         msg = "The head of this encoder was taken away. Make the objective anew."
         raise TrainingError(msg)
-    return encoder.head
+    return head
 
 
 def states_of(encoder: Encoder, batch: Batch) -> Float[Tensor, "b n d"]:

@@ -110,7 +110,7 @@ class Trainer:
             last = place == len(batches) - 1
             waits = nullcontext() if last else accelerator.no_sync(self._wrapped)
             with waits:
-                with self._kernels():
+                with self.kernels():
                     shares = self._wrapped(batch) / totals
                 # The wrapper takes the mean of the processes' gradients; theirs add up.
                 accelerator.backward(shares.sum() * accelerator.num_processes)
@@ -147,7 +147,7 @@ class Trainer:
     def scores(self, split: Split) -> Scores:
         """The scores of all examples of a split, judged by the task; in all processes."""
         self.objective.eval()
-        with torch.no_grad(), self._kernels(), self._not_compiled():
+        with self.kernels(), self._not_compiled():
             found = scores_of(
                 self.task,
                 split,
@@ -178,7 +178,7 @@ class Trainer:
             return nullcontext()
         return torch.compiler.set_stance("force_eager")
 
-    def _kernels(self) -> AbstractContextManager[Any]:
+    def kernels(self) -> AbstractContextManager[Any]:
         """The precision and the kernels of a forward pass."""
         chosen = ExitStack()
         if self.config.precision == "bf16":

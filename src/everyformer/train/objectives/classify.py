@@ -7,7 +7,7 @@ from torch.nn import functional
 from everyformer.data.batch import Batch
 from everyformer.layers.encoder import Encoder
 from everyformer.layers.encodings.encoding import TABLE_STD
-from everyformer.train.objective import Objective, check_parts, states_of
+from everyformer.train.objective import Objective, check_parts, states_of, wide
 
 
 class Classify(Objective):
@@ -45,4 +45,4 @@ class Classify(Objective):
 
     def _logits(self, batch: Batch) -> Float[Tensor, "b classes"]:
         pooled = self.encoder.pooled(states_of(self.encoder, batch))
-        return self.classes(self.dropout(pooled)).float()
+        return wide(self.classes(self.dropout(pooled)))

@@ -8,7 +8,6 @@ from everyformer.layers.encoder import Encoder
 from everyformer.train.objective import (
     Objective,
     check_parts,
-    head_of,
     states_of,
     weighted_mean,
 )
@@ -29,8 +28,7 @@ class Labels(Objective):
 
     def forward(self, batch: Batch) -> Float[Tensor, " terms"]:
         """The sum over all tokens."""
-        head = head_of(self.encoder)
-        losses = self.token_losses(head, states_of(self.encoder, batch), batch.labels)
+        losses = self.label_losses(states_of(self.encoder, batch), batch.labels)
         return (losses * batch.weights).sum()[None]
 
     def scores(self, batch: Batch) -> dict[str, Tensor]:

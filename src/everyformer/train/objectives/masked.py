@@ -16,6 +16,7 @@ from everyformer.train.objective import (
     states_of,
     token_losses,
     weighted_mean,
+    wide,
 )
 
 
@@ -50,13 +51,12 @@ class MaskedLanguage(Objective):
 
     def forward(self, batch: Batch) -> Float[Tensor, " terms"]:
         """Both sums."""
-        head = head_of(self.encoder)
         states = states_of(self.encoder, batch)
-        losses = self.token_losses(head, _chosen(states, batch), batch.labels)
+        losses = self.label_losses(_chosen(states, batch), batch.labels)
         masked = (losses * batch.weights).sum()
         if self.next is None:
             return masked[None]
-        logits = self.next(self.encoder.pooled(states)).float()
+        logits = wide(self.next(self.encoder.pooled(states)))
         told = functional.cross_entropy(logits, _next_labels(batch), reduction="none")
         return torch.stack([masked, (told * _windows(batch)).sum()])
 

@@ -11,7 +11,7 @@ from everyformer.data.batch import Batch
 from everyformer.errors import TrainingError
 from everyformer.layers.encoder import Encoder
 from everyformer.layers.encodings.encoding import TABLE_STD
-from everyformer.train.objective import Objective, check_parts, states_of
+from everyformer.train.objective import Objective, check_parts, states_of, wide
 
 
 class Span(Objective):
@@ -68,7 +68,7 @@ class Span(Objective):
 
     def _logits(self, batch: Batch) -> Float[Tensor, "b n 2"]:
         """Of start and end, by token; nothing starts or ends in padding."""
-        logits = self.ends(states_of(self.encoder, batch)).float()
+        logits = wide(self.ends(states_of(self.encoder, batch)))
         if batch.padding is None:
             return logits
         # Finite, so that filling, which is padding alone, gives no NaN with its weight 0.
