@@ -39,8 +39,8 @@ class Recipe:
     about: str
     files: dict[str, str]
     licence: str
-    mebibytes: float
-    minutes: float
+    mebibytes: int
+    minutes: int
     experiments: tuple[str, ...]
     tokens: int | None = None
 
