@@ -90,10 +90,8 @@ def _interrupted(*_: object) -> None:
 def test_two_workers_make_the_same_pack(everyformer: Command, texts: Path) -> None:
     digests: list[str] = []
     for workers in (1, 2):
-        everyformer(
-            "data", "pack", "enwiki-wp", "--from", texts, "--to", f"p{workers}", "--workers",
-            workers,
-        )  # fmt: skip
+        target = ("--to", f"p{workers}", "--workers", workers)
+        everyformer("data", "pack", "enwiki-wp", "--from", texts, *target)
         digests.append(_digest(Path(f"p{workers}/enwiki-wp.pack.xz")))
     assert digests[0] == digests[1]
 
