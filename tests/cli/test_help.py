@@ -24,6 +24,7 @@ COMMANDS = [
     "check",
     "bench",
     "reproduce",
+    "data",
 ]
 
 

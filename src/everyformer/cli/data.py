@@ -21,7 +21,7 @@ def data(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]", help="The pack to make; list names them.", show_default=False
+            metavar="NAME", help="The pack to make; list names them.", show_default=False
         ),
     ] = None,
     folder: Annotated[
@@ -121,7 +121,7 @@ def _list(folder: Path | None, as_json: bool) -> None:
 
 
 def _line(recipe: Any, folder: Path | None) -> dict[str, Any]:
-    from everyformer.data.packing import pack_path
+    from everyformer.data.pack import pack_path
 
     path = None if folder is None else pack_path(folder, recipe.name)
     here = path is not None and path.is_file()

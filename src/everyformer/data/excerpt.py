@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 
 from everyformer.data.enwiki import enwiki_arrays, split_of
 from everyformer.data.nli_pack import CLASSES, nli_arrays
-from everyformer.data.pack import Pack, new_pack, write_pack
+from everyformer.data.pack import Pack, new_pack, pack_path, write_pack
 from everyformer.data.pack_reading import SPECIALS
-from everyformer.data.packing import pack_path
 from everyformer.data.randomness import SPLITS, mixed_key
 from everyformer.data.sources import recipe
 from everyformer.data.squad_pack import squad_arrays

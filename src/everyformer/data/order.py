@@ -6,9 +6,9 @@ modulo b, and so on. Each round can be undone, so the network P permutes the a b
 
 Cells N .. a b - 1 are numbers of nothing: where P leads to one of them, it is applied again
 (cycle walking). As P is a permutation, a walk from a number below N meets no cell twice
-before it is below N again, so it takes at most E + 1 applications, E = a b - N. Among the
-a near sqrt(N) the one with the smallest E is taken: mostly 0 or 1. So the walk has a fixed
-length, and nothing waits for the device.
+before it is below N again, so it takes at most E + 1 applications, E = a b - N. Of
+the a from sqrt(N) / 8 to sqrt(N) the one with the smallest E is taken: 0 for most N, at
+most 8 where tried. So the walk has a fixed length, and nothing waits for the device.
 """
 
 import math
@@ -53,7 +53,7 @@ class Order:
             ((25, 40), (152, 377))
         """
         root = math.isqrt(self.count)
-        rows = range(max(1, root // 2), root + 2)
+        rows = range(max(min(root, 2), root // 8), root + 2)
         a = min(rows, key=lambda a: (-self.count % a, -a))
         return a, -(-self.count // a)
 

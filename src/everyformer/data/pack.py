@@ -19,8 +19,7 @@ import hashlib
 import json
 import lzma
 import os
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -138,12 +137,17 @@ def write_pack(
         _compressed_block, parts, len(parts), what=f"compress {pack.name}",
         workers=workers, work=work, key=pack.sha256, progress=progress,
     )  # fmt: skip
-    with new_file(path) as place, place.open("wb") as file:
-        file.write(_compressed(_as_bytes(pack.header), check=lzma.CHECK_SHA256))
-        for one in found:
-            file.write(base64.b64decode(one["xz"]))
-        file.flush()
-        os.fsync(file.fileno())
+    streams = [_compressed(_as_bytes(pack.header), check=lzma.CHECK_SHA256)]
+    streams += [base64.b64decode(one["xz"]) for one in found]
+    try:
+        _write(path, work or path.parent, streams)
+    except OSError as error:
+        size = sum(map(len, streams)) / 2**20
+        reason = (
+            f"{error.strerror}: the pack of {size:.1f} MiB could not be written, and no "
+            "part of it was left. Make room, or give another folder (--to)"
+        )
+        raise OSError(error.errno, reason, str(path)) from error
     return pack
 
 
@@ -190,6 +194,11 @@ def check_tokeniser(pack: Pack, tokeniser: str) -> None:
         raise FileFormatError(msg)
 
 
+def pack_path(folder: Path, name: str) -> Path:
+    """Where the pack of a name lies in a folder."""
+    return folder / f"{name}{SUFFIX}"
+
+
 def refuse_existing(path: Path) -> None:
     """Never write over a file.
 
@@ -204,12 +213,14 @@ def refuse_existing(path: Path) -> None:
         raise FileExistsError(msg)
 
 
-@contextmanager
-def new_file(path: Path) -> Generator[Path, None, None]:
-    """A place beside `path` to write to; it becomes `path`, or vanishes after an error."""
-    place = path.with_name(f".{path.name}.{os.getpid()}")
+def _write(path: Path, folder: Path, streams: list[bytes]) -> None:
+    """Write to a place in `folder`; it becomes `path`, or vanishes after an error."""
+    place = folder / f".{path.name}.{os.getpid()}"
     try:
-        yield place
+        with place.open("wb") as file:
+            file.writelines(streams)
+            file.flush()
+            os.fsync(file.fileno())
         place.replace(path)
     finally:
         place.unlink(missing_ok=True)

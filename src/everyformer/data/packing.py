@@ -10,10 +10,10 @@ import numpy as np
 from everyformer.data.enwiki import enwiki_arrays
 from everyformer.data.nli_pack import nli_arrays
 from everyformer.data.pack import (
-    SUFFIX,
     Pack,
     Progress,
     no_progress,
+    pack_path,
     refuse_existing,
     write_pack,
 )
@@ -23,11 +23,6 @@ from everyformer.data.wordpiece import read_vocabulary
 from everyformer.errors import FileFormatError, InputError
 
 MOST_TOKENS = 1 << 30
-
-
-def pack_path(folder: Path, name: str) -> Path:
-    """Where the pack of a name lies in a folder."""
-    return folder / f"{name}{SUFFIX}"
 
 
 def make_pack(
