@@ -7,10 +7,12 @@ is a mean of values, and all values are one. Takes about ten seconds.
 
 import torch
 
+from everyformer.data.batch import Draw
 from everyformer.experiments.urpe_synthetic.tasks import Synthetic
 from everyformer.layers import Encoder, EncoderConfig
 from everyformer.train.config import TrainConfig
 from everyformer.train.loop import train
+from everyformer.train.objectives.labels import Labels
 
 task = Synthetic("pi", seq_len=8, tokens=10, seed=0)
 config = EncoderConfig(
@@ -19,10 +21,10 @@ config = EncoderConfig(
 models: list[Encoder] = []
 
 
-def build() -> Encoder:
-    """The model, kept."""
+def build() -> Labels:
+    """A label for every token; the model is kept."""
     models.append(Encoder(config))
-    return models[0]
+    return Labels(models[0])
 
 
 train(
@@ -37,7 +39,7 @@ train(
     else None,
 )  # fmt: skip
 model = models[0].cpu().double().eval()
-words, positions = task.sample("test", torch.arange(1000))
+words, positions, *_ = task.batch("test", Draw(torch.arange(1000), task.length))
 with torch.no_grad():
     for kinds in (10, 2, 1):
         right = model(words % kinds).argmax(-1) == positions

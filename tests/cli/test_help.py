@@ -28,6 +28,7 @@ COMMANDS = [
     "explain",
     "bench",
     "reproduce",
+    "data",
 ]
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 Command = Callable[..., Any]
-NAMES = ("urpe-synthetic", "sparse-copying", "contextual-gap")
+NAMES = ("urpe-synthetic", "sparse-copying", "contextual-gap", "mixers-bert")
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,10 @@ def test_the_other_experiments_run(everyformer: Command) -> None:
     ("arguments", "told"),
     [
         (("mnist",), "There are urpe-synthetic"),
-        (("urpe-synthetic", "--size", "huge"), "Choose one of smoke, small, paper"),
+        (
+            ("urpe-synthetic", "--size", "huge"),
+            "Choose one of smoke, small, reduced, paper",
+        ),
         (("urpe-synthetic", "--seeds", "a"), "not a list of whole numbers"),
         (("contextual-gap", "--seeds", "0,-1"), "not a list of whole numbers from 0"),
         (("contextual-gap", "--seeds", str(2**63)), "not a list of whole numbers from 0"),
@@ -75,6 +78,12 @@ def test_the_other_experiments_run(everyformer: Command) -> None:
         (("urpe-synthetic", "--set", "seed=1"), "instead: --seeds"),
         (("urpe-synthetic", "--set", "warmup=999"), "leaves none of 300 steps"),
         (("urpe-synthetic", "--minutes", "0"), "Give more --minutes"),
+        (("urpe-synthetic", "--size", "reduced"), "has no reduced size"),
+        (("sparse-copying", "--data", "packs"), "Leave out --data"),
+        (("mixers-bert", "--size", "reduced"), "Give it with --data DIR"),
+        (("mixers-bert", "--size", "paper", "--data", "."), "everyformer data pack squad"),
+        (("mixers-bert", "--set", "mnli.rate=1"), "has no setting mnli.rate"),
+        (("mixers-bert", "--only", "mlm/atention/*"), "none of the 23 cells, such as mlm/"),
     ],
 )
 def test_wrong_input(arguments: tuple[str, ...], told: str, everyformer: Command) -> None:

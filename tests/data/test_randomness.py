@@ -2,6 +2,7 @@
 
 import torch
 
+from everyformer.data.batch import Draw
 from everyformer.data.randomness import SPLITS, mixed_key, random_integers
 from everyformer.experiments.urpe_synthetic.tasks import Synthetic
 
@@ -58,7 +59,7 @@ def test_tokens_are_uniform_and_independent() -> None:
 
 def _rows(task: Synthetic, split: str, count: int) -> list[list[int]]:
     assert split in SPLITS
-    return task.sample(split, torch.arange(count))[0].tolist()
+    return task.batch(split, Draw(torch.arange(count), task.length)).tokens.tolist()
 
 
 def _chi_squared(values: torch.Tensor, kinds: int) -> float:

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from everyformer.data.batch import Draw
+from everyformer.data.task import IGNORED
 from everyformer.errors import TrainingError
 from everyformer.experiments.cell import Surroundings, training_cell
 from everyformer.experiments.expected import verdict
@@ -24,16 +26,19 @@ from everyformer.layers.sparse_attention import Configuration
 from everyformer.patterns import dense, fixed, star, strided
 from everyformer.patterns.pattern import Pattern
 from everyformer.train.config import TrainConfig
-from everyformer.train.task import IGNORED
+from everyformer.train.objectives.labels import Labels
 
 TASK = Copying(256, 128, 0)
 CHANCE = 1 / 128
 
 
 def test_what_is_copied() -> None:
-    tokens, labels = Copying(12, 7, 0).sample("train", torch.arange(20))
+    draw = Draw(torch.arange(-1, 19), 12)
+    tokens, labels, weights, *_ = Copying(12, 7, 0).batch("train", draw)
     assert torch.equal(labels[:, 7:], tokens[:, 1:6])
     assert (labels[:, :7] == IGNORED).all()
+    assert torch.equal(weights[1:], (labels[1:] != IGNORED).float())
+    assert (weights[0] == 0).all(), "filling"
     assert (tokens[:, 0] == 0).all()
     assert (tokens[:, 6:] == 7).all(), "the second half is masked"
     with pytest.raises(TrainingError, match="even number"):
@@ -119,19 +124,21 @@ def test_what_is_harder_is_trained_longer_and_may_be_changed() -> None:
     assert (mine["batch"], mine["steps"]) == (64, 8000)
 
 
+def _labels(config: EncoderConfig, pattern: Pattern) -> Labels:
+    return Labels(sparse_encoder(config, pattern, "union"))
+
+
 def test_a_network_that_hears_too_much_is_noticed() -> None:
     """A dense one under the name of a pattern that reaches no source must not agree."""
     torch.manual_seed(0)
-    task, named = Copying(8, 4, 0), strided(8, 3)
+    task, named = Copying(8, 4, 0, evaluated=512), strided(8, 3)
     config = EncoderConfig(5, 8, 32, 1, 4, 32, norm="pre", head="untied", labels=4)
-    train = TrainConfig(
-        steps=80, batch=32, lr=1e-2, warmup=10, clip=1.0, evaluate_sequences=512
-    )
+    train = TrainConfig(steps=80, batch=32, lr=1e-2, warmup=10, clip=1.0)
     labels = {"pattern": "strided, w = 3", "configuration": "union", "layers": 1, "seed": 0}
     entry = EXPERIMENTS["sparse-copying"].expected.of(labels)
     words: list[str] = []
     for used in (named, dense(8)):
-        build = partial(sparse_encoder, config, used, "union")
+        build = partial(_labels, config, used)
         more = {"ceiling": ceiling(task, named, "union", 1)}
         found = training_cell(labels, build, {}, task, train, more).run(Surroundings())
         words.append(verdict(entry, {"labels": labels, **asdict(found)}, [], "small"))

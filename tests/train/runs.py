@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tests.train.ragged import Ragged, masked_language
 
 from everyformer.experiments.urpe_synthetic.tasks import Synthetic
 from everyformer.layers.encoder import Encoder
 from everyformer.layers.encoder_config import EncoderConfig
 from everyformer.train.config import TrainConfig
-from everyformer.train.loop import Outcome, train
+from everyformer.train.loop import Outcome, Watch, nobody, train
+from everyformer.train.objectives.labels import Labels
 from everyformer.train.processes import agreed, process_state
 
-TASK = Synthetic("etp", seq_len=8, tokens=10, seed=3)
+TASK = Synthetic("etp", seq_len=8, tokens=10, seed=3, evaluated=16)
 
 
 def tiny_run(
@@ -27,23 +29,46 @@ def tiny_run(
     dim: int = 16,
     resume: bool = False,
     deadline: float | None = None,
+    parent: Path | None = None,
+    watch: Watch = nobody,
+    encoding: str = "t5+urpe",
     **more: Any,
 ) -> Outcome:
     """A model of 2 blocks on even token prediction."""
     model = EncoderConfig(
-        TASK.vocab_size, 8, dim=dim, layers=2, heads=2, ffn=32, encoding="t5+urpe",
+        TASK.vocab_size, 8, dim=dim, layers=2, heads=2, ffn=32, encoding=encoding,
         dropout=dropout,
     )  # fmt: skip
     settings: dict[str, Any] = {
         "steps": 30, "batch": 8, "lr": 3e-3, "warmup": 5, "clip": 1.0, "seed": 1,
-        "log_every": 1, "evaluate_every": 10, "evaluate_sequences": 16,
-        "checkpoint_every": 7,
+        "log_every": 1, "evaluate_every": 10, "checkpoint_every": 7,
     }  # fmt: skip
     config = TrainConfig(**(settings | more))
     return train(
-        lambda: Encoder(model), TASK, config, folder=folder, resume=resume,
-        deadline=deadline,
+        lambda: Labels(Encoder(model)), TASK, config, folder=folder, resume=resume,
+        deadline=deadline, parent=parent, watch=watch,
     )  # fmt: skip
+
+
+def ragged_run(
+    folder: Path | None = None,
+    *,
+    resume: bool = False,
+    longer: tuple[int, int] = (4, 10**9),
+    **more: Any,
+) -> Outcome:
+    """Masked tokens and next sentences with unequal weights, in float64."""
+    settings: dict[str, Any] = {
+        "steps": 8, "batch": 40, "lr": 3e-3, "clip": 1.0, "seed": 1, "log_every": 1,
+        "weight_decay": 0.1, "decay_biases": False, "evaluate_every": 4,
+        "checkpoint_every": 3, "evaluation_batch": 8,
+    }  # fmt: skip
+    torch.set_default_dtype(torch.float64)
+    try:
+        config = TrainConfig(**(settings | more))
+        return train(masked_language, Ragged(longer), config, folder=folder, resume=resume)
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def losses(lines: list[dict[str, Any]]) -> dict[int, float]:
@@ -65,12 +90,15 @@ if __name__ == "__main__":
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--ragged", action="store_true", help="a second run, too")
     given = parser.parse_args()
     groups: list[Callable[[], object]] = []
     atexit.register(_tell_who_left, given.folder, groups)  # after what train registers
     done = tiny_run(
         given.folder, dropout=given.dropout, resume=given.resume, steps=given.steps
     )
+    if given.ragged:
+        ragged_run(given.folder / "ragged")
     if torch.distributed.is_initialized():
         groups.append(weakref.ref(torch.distributed.group.WORLD))
     (given.folder / f"processes-{done.processes}").touch()

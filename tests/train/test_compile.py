@@ -1,9 +1,18 @@
-"""A run with `torch.compile`; in the second call of the tests, without the shape hook."""
+"""Runs with `torch.compile`; in the second call of the tests, without the shape hook."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
+from tests.train.ragged import CONFIG, Ragged
 from tests.train.runs import losses, tiny_run
+from torch._dynamo.utils import counters
+
+from everyformer.data.batch import Draw
+from everyformer.layers.encoder import Encoder
+from everyformer.train.compiled import compile_parts, many_variants
+from everyformer.train.objectives.masked import MaskedLanguage
 
 pytestmark = [
     pytest.mark.compile,
@@ -20,3 +29,21 @@ def test_compiled_blocks_give_the_same_losses(precision: str) -> None:
         losses(tiny_run(compile=compile, **more).curve) for compile in (False, True)
     )
     assert compiled == pytest.approx(plain, abs=1e-5 if precision == "fp32" else 2e-2)
+
+
+def test_equal_blocks_of_later_models_are_not_compiled_again() -> None:
+    """Four mixers x three lengths pass dynamo's own limit of 8, and none is made twice."""
+    counts: list[int] = []
+    for _ in range(2):
+        for mixer in ("attention", "bilinear", "light", "average"):
+            config = replace(CONFIG, mixers=mixer, shorter=True, filter_length=3, filters=2)
+            objective = MaskedLanguage(Encoder(config))
+            compile_parts(objective, backend="aot_eager")
+            with many_variants():
+                for n in (4, 6, 8):
+                    batch = Ragged().batch("train", Draw(torch.arange(5), n))
+                    before = counters["stats"]["unique_graphs"]
+                    objective(batch).sum().backward()
+                    counts.append(counters["stats"]["unique_graphs"] - before)
+    assert counts[:12] == [2, *[1] * 11], "one for each block, one for the head"
+    assert counts[12:] == [0] * 12

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.train.runs import losses, tiny_run
+from tests.train.runs import TASK, losses, ragged_run, tiny_run
+from torch import nn
 
 from everyformer.data.randomness import random_integers
+from everyformer.train.recorded import Recorded
 
 pytestmark = pytest.mark.gpu
 
@@ -37,6 +39,45 @@ def test_recorded_updates_are_those_of_python(more: dict[str, Any]) -> None:
     settings: dict[str, Any] = {"dim": 64, "dropout": 0.1, "accumulation": 2} | more
     plain, recorded = (tiny_run(record=record, **settings) for record in (False, True))
     assert losses(recorded.curve) == pytest.approx(losses(plain.curve), rel=1e-4)
+
+
+def test_two_replays_drop_differently_and_a_seed_fixes_them() -> None:
+    x, task = torch.ones(64, 64, device="cuda"), TASK
+    dropped = nn.Dropout(0.5).cuda()
+    recorded = Recorded(lambda draws: dropped(x) * draws[0].numbers.sum())
+
+    def drawn(seed: int | None) -> torch.Tensor:
+        if seed is not None:
+            torch.manual_seed(seed)
+        return recorded([task.draw(0, 4, 0, 1, x.device)])
+
+    plain = [drawn(seed) for seed in (1, 2, 3)]  # not recorded yet
+    assert recorded.graphs == 0
+    one, other, again = drawn(1), drawn(None), drawn(1)
+    assert recorded.graphs == 1
+    assert torch.equal(one, again)
+    assert torch.equal(one, plain[0]), "the masks that Python would have drawn"
+    assert not torch.equal(one, other)
+    assert not torch.equal(one, drawn(2))
+
+
+def test_every_shape_has_its_graph_and_python_s_losses() -> None:
+    """Two lengths, two terms and filling; the graphs share their memory."""
+    settings: dict[str, Any] = {"steps": 24, "accumulation": 2, "checkpoint_every": 0}
+    plain, recorded = (
+        ragged_run(record=record, longer=(9, 14), **settings) for record in (False, True)
+    )
+    assert losses(recorded.curve) == pytest.approx(losses(plain.curve), rel=1e-6)
+
+
+@pytest.mark.parametrize("more", [{}, {"compile": True, "record": True}])
+def test_cudnn_gives_the_losses_of_other_kernels(more: dict[str, Any]) -> None:
+    """In bf16, where it takes the layer: no encoding, no gain."""
+    settings: dict[str, Any] = {"dim": 128, "precision": "bf16", "encoding": "ape"}
+    plain = losses(tiny_run(**settings).curve)
+    assert losses(tiny_run(cudnn=True, **settings, **more).curve) == pytest.approx(
+        plain, abs=0.05
+    )
 
 
 def test_a_recorded_run_resumes_exactly(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from everyformer.bench import (
     attention,
+    bert,
     building,
     certificates,
     compiling,
@@ -23,6 +24,7 @@ THEMES = {
     "constructions": constructions,
     "attention": attention,
     "training": training,
+    "bert": bert,
     "sparse": sparse,
     "mixers": mixers,
     "hostile": hostile,

@@ -78,6 +78,10 @@ COMMANDS = {
         "Run an experiment of a paper, and print a table: paper, ours, verdict.",
         "everyformer reproduce urpe-synthetic --size smoke",
     ),
+    "data": Command(
+        "List the packs of real texts that experiments need, or make one.",
+        "everyformer data list",
+    ),
 }
 
 
@@ -148,5 +152,9 @@ def load(name: str) -> Callable[..., None]:
             from everyformer.cli.reproduce import reproduce
 
             return reproduce
+        case "data":
+            from everyformer.cli.data import data
+
+            return data
         case _:
             raise KeyError(name)

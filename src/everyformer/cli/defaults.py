@@ -13,6 +13,7 @@ THEMES = (
     "constructions",
     "attention",
     "training",
+    "bert",
     "sparse",
     "mixers",
     "hostile",

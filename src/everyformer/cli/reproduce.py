@@ -15,7 +15,12 @@ from everyformer.errors import TrainingError
 if TYPE_CHECKING:
     from rich.table import Table
 
-SIZES: tuple[Literal["smoke", "small", "paper"], ...] = ("smoke", "small", "paper")
+SIZES: tuple[Literal["smoke", "small", "reduced", "paper"], ...] = (
+    "smoke", "small", "reduced", "paper",
+)  # fmt: skip
+
+HEAD = ("cell", "done", "cells", "steps")
+"""What every line of a log says of its cell."""
 
 
 def reproduce(
@@ -32,9 +37,18 @@ def reproduce(
         str,
         typer.Option(
             metavar="SIZE",
-            help="smoke (seconds), small (minutes on a laptop) or paper (a GPU).",
+            help="smoke (seconds), small (minutes on a laptop), reduced (an hour or two "
+            "on one GPU) or paper (what the paper ran).",
         ),
     ] = "small",
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder of packs that `everyformer data pack` wrote.",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of the results.")
     ] = Path("experiments/results"),
@@ -58,7 +72,8 @@ def reproduce(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="A setting of all cells, such as lr=1e-4; may be given again.",
+            help="A setting of all cells, such as lr=1e-4, or of one task, such as "
+            "mnli.lr=2e-4; may be given again.",
             show_default=False,
         ),
     ] = None,
@@ -84,7 +99,8 @@ def reproduce(
     """Run an experiment of a paper, and print a table: paper, ours, verdict.
 
     Results are written cell by cell, with the settings, the curves, the machine, the
-    commit and the date. Also runs under `torchrun` and `accelerate launch`.
+    commit and the date; where seeds decide, the claims of the paper are judged beside.
+    Also runs under `torchrun` and `accelerate launch`.
     """
     if size not in SIZES:
         msg = f"--size {size} does not exist. Choose one of {', '.join(SIZES)}."
@@ -96,7 +112,7 @@ def reproduce(
         )
         raise TrainingError(msg)
     from everyformer.cli import tables
-    from everyformer.experiments import registry
+    from everyformer.experiments import registry, report
     from everyformer.experiments import reproduce as runner
     from everyformer.numerics.limits import check_limit
 
@@ -106,22 +122,21 @@ def reproduce(
     experiment = registry.experiment_by_name(name)
     if minutes is not None:
         check_limit("--minutes", minutes, "minutes", zero=True)
-    path = runner.results_path(out, experiment, size)
+    path = report.results_path(out, experiment, size)
     if show:
         runner.show(experiment, path)
     else:
         with _screen() as watch:
             runner.reproduce(
-                experiment, size, out=out, runs=runs, seeds=_numbers(seeds),
+                experiment, size, out=out, runs=runs, data=data, seeds=_numbers(seeds),
                 only=only or (), changes=_settings(changes or []), resume=resume,
                 watch=watch,
                 seconds=None if minutes is None else 60 * minutes,
             )  # fmt: skip
     if not runner.is_main():
         return
-    report = runner.load_report(path)
     if as_json:
-        typer.echo(json.dumps(report, indent=2))
+        typer.echo(json.dumps(report.load_report(path), indent=2))
         return
     text = path.with_suffix(".md").read_text()
     tables.show(text, f"Wrote {path}, and beside it this table (.md) and a picture (.png).")
@@ -204,10 +219,11 @@ def _screen() -> Generator[Any, None, None]:
                 description=f"{line['done'] + 1}/{line['cells']} {current}",
                 total=line["steps"],
             )
-        seen.update({k: line[k] for k in ("loss", "accuracy") if k in line})
+        evaluated = "step" in line and "lr" not in line
+        seen.update({k: v for k, v in line.items() if k not in (*HEAD, "step", "lr")})
         told = ", ".join(f"{key} {value:.4f}" for key, value in seen.items())
         bar.update(task, completed=line.get("step", 0), seen=told)
-        if not console.is_interactive and ("accuracy" in line or "step" not in line):
+        if not console.is_interactive and (evaluated or "step" not in line):
             step = f"{line['step']}/{line['steps']}: " if "step" in line else "begins"
             console.print(f"{line['done'] + 1}/{line['cells']} {current} {step}{told}")
 

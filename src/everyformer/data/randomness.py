@@ -41,8 +41,7 @@ def random_integers(
     rows = _mix(indices.long()[:, None] * GOLDEN + key)
     positions = torch.arange(1, n + 1, device=indices.device)
     bits = _mix(rows + positions * GOLDEN)
-    top = _shifted(bits, 64 - RANGE_BITS)
-    return (top * below) >> RANGE_BITS
+    return scaled(bits, below)
 
 
 def mixed_key(*numbers: int) -> int:
@@ -51,6 +50,21 @@ def mixed_key(*numbers: int) -> int:
     for number in numbers:
         key = _mix_integer((key ^ number) + GOLDEN)
     return key
+
+
+def mixed(key: Int[Tensor, "..."], numbers: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+    """One step of `mixed_key` for many keys and numbers at once, on their device.
+
+    Example:
+        >>> mixed(torch.tensor(mixed_key(5)), torch.tensor(7)).item() == mixed_key(5, 7)
+        True
+    """
+    return _mix((key ^ numbers) + GOLDEN)
+
+
+def scaled(bits: Int[Tensor, "..."], below: int) -> Int[Tensor, "..."]:
+    """Mixed bits as integers in [0, below), `below` at most 2^31."""
+    return (_shifted(bits, 64 - RANGE_BITS) * below) >> RANGE_BITS
 
 
 def _mix(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:

@@ -1,29 +1,36 @@
 """One entry of a table: what is run for it, and what comes out."""
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from torch import nn
+import numpy as np
 
+from everyformer.data.task import Task
+from everyformer.experiments.scores import CLUSTERS
 from everyformer.train.config import TrainConfig
-from everyformer.train.loop import Watch, nobody, train
-from everyformer.train.task import Task
+from everyformer.train.loop import Outcome, Watch, nobody, train
+from everyformer.train.objective import Objective
 
-Size = Literal["smoke", "small", "paper"]
-"""Seconds in CI, minutes on a laptop, and the sizes of the paper."""
+Size = Literal["smoke", "small", "reduced", "paper"]
+"""Seconds in CI, minutes on a laptop, an hour on one GPU, and the sizes of the paper."""
+
+SIZES: tuple[Size, ...] = ("smoke", "small", "reduced", "paper")
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Where a cell may write, and until when it may run."""
+    """Where a cell may write, until when it may run, and where its parent lies."""
 
     folder: Path | None = None
     resume: bool = False
     deadline: float | None = None
     watch: Watch = nobody
+    parent: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -35,12 +42,14 @@ class Result:
         standard_error_sampled: Of that number; None where it has none.
         complete: False where a deadline ended the run.
         more: All else that is worth keeping, as JSON holds it.
+        scores: By metric, a number for each test example; `CLUSTERS` beside them.
     """
 
     value_sampled: float
     standard_error_sampled: float | None
     complete: bool
     more: dict[str, Any]
+    scores: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -51,37 +60,59 @@ class Cell:
         labels: Row and column, in the order in which they are shown.
         settings: Everything that decides the result, as JSON holds it.
         run: Makes the result.
+        parent: The cell whose weights this one begins with.
+        operations: Floating-point operations of the run, about; 0 if not counted.
     """
 
     labels: Mapping[str, str | int]
     settings: Mapping[str, Any]
     run: Callable[[Surroundings], Result]
+    parent: "Cell | None" = None
+    operations: float = 0.0
 
     @property
     def name(self) -> str:
         """The labels, joined: what `--only` is compared with."""
         return "/".join(str(label) for label in self.labels.values())
 
+    @property
+    def identity(self) -> str:
+        """A hash of the settings, and so of those of all parents."""
+        text = json.dumps(self.settings, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
 
 def training_cell(
     labels: Mapping[str, str | int],
-    build: Callable[[], nn.Module],
+    build: Callable[[], Objective],
     model: Mapping[str, Any],
     task: Task,
     config: TrainConfig,
     more: Mapping[str, Any],
+    *,
+    metric: str = "accuracy",
+    parent: Cell | None = None,
+    clusters: Callable[[], np.ndarray] | None = None,
+    operations: float = 0.0,
+    derived: Callable[[Outcome], Mapping[str, Any]] | None = None,
 ) -> Cell:
-    """A cell whose result is the accuracy of a trained model on the test set.
+    """A cell whose result is a number of a trained model on the test set.
 
     Args:
         labels: Row and column.
-        build: Makes the model.
+        build: Makes the model with its loss.
         model: What it is, as JSON holds it.
         task: What is learnt.
         config: How.
         more: Numbers to keep beside the result, such as chance.
+        metric: Which of the scores of the task is the result.
+        parent: The cell whose encoder this one begins with.
+        clusters: Which test examples belong together; without it no scores are kept.
+        operations: Floating-point operations of the run, about.
+        derived: Further numbers to keep, from what the run gave.
     """
-    settings = {"model": dict(model), "task": task.describe(), "train": config.to_json()}
+    made = {"model": dict(model), "task": task.describe(), "train": config.to_json()}
+    parents = {} if parent is None else {"parent": f"{parent.name} {parent.identity}"}
 
     def run(around: Surroundings) -> Result:
         outcome = train(
@@ -93,16 +124,21 @@ def training_cell(
             resume=around.resume,
             deadline=around.deadline,
             watch=around.watch,
+            parent=around.parent,
+            parent_identity=None if parent is None else parent.settings,
         )
-        kept = asdict(outcome) | dict(more)
+        kept = asdict(replace(outcome, scores={})) | dict(more)
+        del kept["scores"]
+        kept |= {} if derived is None else derived(outcome)
         return Result(
-            outcome.test.mean_sampled,
-            outcome.test.standard_error_sampled,
+            outcome.test[metric].mean_sampled,
+            outcome.test[metric].standard_error_sampled,
             outcome.ended != "deadline",
             kept,
+            {} if clusters is None else {**outcome.scores, CLUSTERS: clusters()},
         )
 
-    return Cell(labels, settings, run)
+    return Cell(labels, made | parents, run, parent, operations)
 
 
 def measuring_cell(

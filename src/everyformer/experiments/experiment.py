@@ -3,10 +3,38 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
+from everyformer.errors import TrainingError
 from everyformer.experiments.cell import Cell, Size
+from everyformer.experiments.claims import Claims
 from everyformer.experiments.expected import Expected, verdict
+
+Labels = Mapping[str, str | int]
+Synthetic = Callable[[Size, Sequence[int], Mapping[str, Any]], list[Cell]]
+
+
+@runtime_checkable
+class Cells(Protocol):
+    """Makes the cells of an experiment."""
+
+    def __call__(
+        self,
+        size: Size,
+        seeds: Sequence[int],
+        changes: Mapping[str, Any],
+        data: Path | None = None,
+        /,
+    ) -> list[Cell]:
+        """All cells of a size, the most important first.
+
+        Args:
+            size: Of models and runs.
+            seeds: One run of every cell for each.
+            changes: Settings that differ from the experiment's.
+            data: Folder of packs.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -16,26 +44,40 @@ class Experiment:
     Attributes:
         name: On the command line.
         about: In one line.
-        cells: All cells of a size, for these seeds, the most important first; the third
-            argument changes settings of `TrainConfig` in all of them.
+        cells: All cells of a size, for these seeds, the most important first.
         expected: The numbers of the paper.
         picture: Draws the results that are there.
-        columns: Numbers of a result's `more` that the table shows too, with headings.
+        columns: Numbers of a result's `more` that the table shows too, with headings; a
+            point leads into a part, as in "test.nats.mean_sampled".
+        claims: What is judged over seeds; without it every run has a verdict of its own.
+        conditions: How a result was made, where a number means little without.
+        order: Labels of all cells of a size, where cells cannot be made without data.
+        least_seconds: A cell that would have less time than this is not begun.
     """
 
     name: str
     about: str
-    cells: Callable[[Size, Sequence[int], Mapping[str, Any]], list[Cell]]
+    cells: Cells
     expected: Expected
     picture: Callable[[Sequence[Mapping[str, Any]], Path], None]
     columns: Mapping[str, str]
+    claims: Claims | None = None
+    conditions: Callable[[Mapping[str, Any]], str] | None = None
+    order: Callable[[Size, Sequence[int]], Sequence[Labels]] | None = None
+    least_seconds: float = 5.0
+
+    def labels(self, size: Size, seeds: Sequence[int]) -> list[dict[str, str | int]]:
+        """The labels of all cells of a size, in their order; reads no data."""
+        if self.order is not None:
+            return [dict(labels) for labels in self.order(size, seeds)]
+        return [dict(cell.labels) for cell in self.cells(size, seeds, {})]
 
     def in_order(
         self, results: Sequence[Mapping[str, Any]], size: Size
     ) -> list[Mapping[str, Any]]:
         """The results in the order of the cells, seed by seed, whenever each was run."""
         seeds = sorted({result["labels"].get("seed", 0) for result in results})
-        places = [dict(cell.labels) for cell in self.cells(size, seeds, {})]
+        places = self.labels(size, seeds)
         others = [result["labels"] for result in results if result["labels"] not in places]
         return sorted(results, key=lambda r: [*places, *others].index(r["labels"]))
 
@@ -49,8 +91,8 @@ class Experiment:
             entry = self.expected.of(result["labels"])
             printed = None if entry is None else entry["paper"]
             row = [str(result["labels"].get(name, "")) for name in labels]
-            row += [number(result["more"].get(name)) for name in self.columns]
-            row += [number(printed), _with_error(result)]
+            row += [number(entry_of(result["more"], name)) for name in self.columns]
+            row += [number(printed), with_error(result)]
             rows.append([*row, verdict(entry, result, results, size)])
         return [*labels, *self.columns.values(), "paper", "ours", "verdict"], rows
 
@@ -58,6 +100,44 @@ class Experiment:
         """What to know of the paper's numbers that the table shows, each once."""
         found = [self.expected.of(result["labels"]) for result in results]
         return list(dict.fromkeys(e["note"] for e in found if e and e.get("note")))
+
+
+def synthetic(name: str, cells: Synthetic) -> Cells:
+    """Cells of an experiment that draws its own examples.
+
+    Raises:
+        TrainingError: From what is returned, if it is given a folder of data.
+    """
+
+    def made(
+        size: Size,
+        seeds: Sequence[int],
+        changes: Mapping[str, Any],
+        data: Path | None = None,
+        /,
+    ) -> list[Cell]:
+        if data is not None:
+            msg = f"{name} draws its own examples and reads no {data}. Leave out --data."
+            raise TrainingError(msg)
+        if size == "reduced":
+            msg = f"{name} has no reduced size. Choose smoke, small or paper."
+            raise TrainingError(msg)
+        return cells(size, seeds, changes)
+
+    return made
+
+
+def entry_of(more: Mapping[str, Any], name: str) -> Any:
+    """What lies at the end of a path of names, or None.
+
+    Example:
+        >>> entry_of({"test": {"nats": 3.3}}, "test.nats"), entry_of({}, "test.nats")
+        (3.3, None)
+    """
+    found: Any = more
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
 
 
 def number(value: Any) -> str:
@@ -96,6 +176,7 @@ def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(told)
 
 
-def _with_error(result: Mapping[str, Any]) -> str:
+def with_error(result: Mapping[str, Any]) -> str:
+    """A result and its standard error."""
     error = result["standard_error_sampled"]
     return number(result["value_sampled"]) + ("" if not error else f" ± {error:.1g}")

@@ -3,11 +3,13 @@
 from everyformer.errors import TrainingError
 from everyformer.experiments.contextual_gap import CONTEXTUAL_GAP
 from everyformer.experiments.experiment import Experiment
+from everyformer.experiments.mixers_bert import MIXERS_BERT
 from everyformer.experiments.sparse_copying import SPARSE_COPYING
 from everyformer.experiments.urpe_synthetic import URPE_SYNTHETIC
 
 EXPERIMENTS = {
-    found.name: found for found in (URPE_SYNTHETIC, SPARSE_COPYING, CONTEXTUAL_GAP)
+    found.name: found
+    for found in (URPE_SYNTHETIC, SPARSE_COPYING, CONTEXTUAL_GAP, MIXERS_BERT)
 }
 
 

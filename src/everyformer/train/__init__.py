@@ -1,16 +1,19 @@
 """Training: a few small modules on Hugging Face Accelerate.
 
     config        everything that decides a run
-    randomness    sequences as a function of their number
-    task          what is learnt
-    objective     loss and right labels
+    objective     sums of losses, sums of weights, scores
+    objectives/   labels of tokens, masked tokens, classes, spans
     schedule      the learning rate
-    trainer       one update, accuracy, state
-    recorded      an update as one CUDA graph
+    trainer       one update, scores, state
+    evaluation    scores of all examples, and their means
+    compiled      what torch.compile compiles, once for all runs of a process
+    recorded      an update as one CUDA graph for each shape
     run_folder    log, checkpoint, exact resume
+    weights_from  an encoder, from one run to another
     processes     one or many
     loop          a whole run
     throughput    floating-point operations, and the rate of the device
 
-`from everyformer.train.loop import train` needs the extra `everyformer[train]`.
+What is learnt is a `Task` (`everyformer.data.task`). `from everyformer.train.loop import
+train` needs the extra `everyformer[train]`.
 """

@@ -11,7 +11,7 @@ from everyformer.errors import TrainingError
 from everyformer.layers.encoder_config import wrong_types
 
 Precision = Literal["fp32", "bf16"]
-Decay = Literal["linear", "constant"]
+Decay = Literal["linear", "constant", "cosine", "polynomial", "inverse-sqrt"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,24 +20,30 @@ class TrainConfig:
 
     Attributes:
         steps: Updates of the weights, at most.
-        batch: Sequences in an update, over all processes and accumulated parts.
+        batch: Examples in an update, over all processes and accumulated parts.
         accumulation: Parts that a process computes one after the other in an update.
         lr: The largest learning rate.
         table_lr: Factor on the rate of the tables of encodings and gains.
         warmup: Updates in which the rate grows linearly from 0.
-        decay: "linear" down to 0 at the end, or "constant" after the warm-up.
+        decay: After the warm-up: "linear" down to 0 at the end, "cosine" or "polynomial"
+            (of degree 1) down to `end_lr`, "inverse-sqrt", or "constant".
+        end_lr: The rate after the last update, of "cosine" and "polynomial".
         betas: Of AdamW.
         eps: Of AdamW.
         weight_decay: Of AdamW; tables of encodings and gains have none.
+        decay_biases: Whether biases and norms have it; BERT's have none.
         clip: Largest norm of the gradient; None does not clip.
         precision: "fp32", or "bf16" products with weights and sums in float32.
-        compile: Whether `torch.compile` compiles the blocks of the model.
+        compile: Whether `torch.compile` compiles the blocks and the head with its loss.
+        cudnn: Whether PyTorch's attention prefers cuDNN's kernels on a GPU, where they
+            take the layer; else PyTorch chooses.
         record: Whether one GPU replays an update from a CUDA graph instead of launching
             its kernels one by one; with several processes or on a CPU it changes nothing.
         seed: Of weights, data and dropout.
         log_every: Updates between two lines of the log.
         evaluate_every: Updates between two evaluations; 0 evaluates at the end only.
-        evaluate_sequences: Sequences of an evaluation.
+        evaluation_batch: Examples that a process scores at once; how many are scored,
+            the task says.
         checkpoint_every: Updates between two checkpoints; 0 writes none.
         stop_at: Accuracy on the validation set at which training ends early.
     """
@@ -49,17 +55,20 @@ class TrainConfig:
     table_lr: float = 1.0
     warmup: int = 0
     decay: Decay = "linear"
+    end_lr: float = 0.0
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
+    decay_biases: bool = True
     clip: float | None = None
     precision: Precision = "fp32"
     compile: bool = False
+    cudnn: bool = False
     record: bool = False
     seed: int = 0
     log_every: int = 10
     evaluate_every: int = 0
-    evaluate_sequences: int = 256
+    evaluation_batch: int = 256
     checkpoint_every: int = 0
     stop_at: float | None = None
 
@@ -132,11 +141,11 @@ def check(config: TrainConfig, processes: int, device: torch.device) -> None:
 _KINDS: dict[tuple[type, ...], tuple[str, ...]] = {
     (int,): (
         "steps", "batch", "accumulation", "warmup", "seed", "log_every", "evaluate_every",
-        "evaluate_sequences", "checkpoint_every",
+        "evaluation_batch", "checkpoint_every",
     ),
-    (int, float): ("lr", "table_lr", "eps", "weight_decay"),
+    (int, float): ("lr", "end_lr", "table_lr", "eps", "weight_decay"),
     (int, float, type(None)): ("clip", "stop_at"),
-    (bool,): ("compile", "record"),
+    (bool,): ("compile", "cudnn", "record", "decay_biases"),
     (str,): ("decay", "precision"),
 }  # fmt: skip
 
@@ -144,14 +153,9 @@ _KINDS: dict[tuple[type, ...], tuple[str, ...]] = {
 def _out_of_range(config: TrainConfig) -> list[str]:
     wrong = [
         f"{name}={getattr(config, name)} must be at least 1"
-        for name in ("steps", "batch", "accumulation", "log_every")
+        for name in ("steps", "batch", "accumulation", "log_every", "evaluation_batch")
         if getattr(config, name) < 1
     ]
-    if config.evaluate_sequences < 2:
-        wrong.append(
-            f"evaluate_sequences={config.evaluate_sequences} gives no standard error; use "
-            "2 or more"
-        )
     wrong += [
         f"{name}={getattr(config, name)} must not be negative"
         for name in ("warmup", "evaluate_every", "checkpoint_every", "weight_decay")
@@ -175,6 +179,13 @@ def _out_of_range(config: TrainConfig) -> list[str]:
         wrong.append(
             f"decay={config.decay!r} is unknown; use one of {', '.join(get_args(Decay))}"
         )
+    if not 0 <= config.end_lr <= config.lr:
+        wrong.append(f"end_lr={config.end_lr} must lie between 0 and lr={config.lr}")
+    elif config.end_lr and config.decay not in ("cosine", "polynomial"):
+        wrong.append(
+            f"end_lr={config.end_lr} has no meaning for decay={config.decay!r}; use "
+            "'cosine' or 'polynomial', or leave it out"
+        )
     if config.clip is not None and not config.clip > 0:
         wrong.append(f"clip={config.clip} must be positive; None does not clip")
     if config.stop_at is not None and not config.evaluate_every:
@@ -186,22 +197,15 @@ def _out_of_range(config: TrainConfig) -> list[str]:
 
 
 def _uneven(config: TrainConfig, processes: int) -> list[str]:
-    """Shares of unequal size would weigh their sequences unequally in the mean."""
-    wrong: list[str] = []
+    """Parts of unequal size would have unequal shapes."""
     parts = processes * max(config.accumulation, 1)
-    if config.batch % parts:
-        wrong.append(
-            f"batch={config.batch} sequences cannot be shared evenly by {processes} "
-            f"processes x {config.accumulation} accumulated parts; use "
-            f"{parts * -(-config.batch // parts)}"
-        )
-    if config.evaluate_sequences % processes:
-        wrong.append(
-            f"evaluate_sequences={config.evaluate_sequences} cannot be shared evenly by "
-            f"{processes} processes; use "
-            f"{processes * -(-config.evaluate_sequences // processes)}"
-        )
-    return wrong
+    if not config.batch % parts:
+        return []
+    return [
+        f"batch={config.batch} sequences cannot be shared evenly by {processes} "
+        f"processes x {config.accumulation} accumulated parts; use "
+        f"{parts * -(-config.batch // parts)}"
+    ]
 
 
 def _has_bf16(device: torch.device) -> bool:

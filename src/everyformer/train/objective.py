@@ -1,43 +1,125 @@
-"""From a model of labels to a loss, and to a number of right labels."""
+"""What is trained: an encoder with its heads, its losses and its scores.
+
+An objective has one or more *terms*, each a mean of weighted losses; the loss of an update
+is their sum, as BERT adds the mean over masked tokens and the mean over pairs of texts:
+
+    loss = sum_k S_k / W_k,    S_k = sum of weighted losses,    W_k = sum of weights,
+
+both sums over all examples of the update, whoever computes which of them. A mean of the
+means of unequal parts would be another number. The weights are a function of the batch
+alone, so W is known, and summed over parts and processes, before the first backward pass;
+each part then contributes sum_k S_k(part) / W_k, and gradients add up without a correction.
+"""
+
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from everyformer.train.task import IGNORED
+from everyformer.data.batch import Batch
+from everyformer.data.task import IGNORED
+from everyformer.errors import TrainingError
+from everyformer.layers.encoder import Encoder
 
 
 class Objective(nn.Module):
-    """The mean cross-entropy of the labels that `model` gives to tokens.
+    """A model with its losses; subclasses give weights, forward and scores.
 
-    The sum is divided by the number of scored tokens that the task promises, not by those
-    found, so that equal parts of a batch weigh equally whoever computes them.
-
-    Args:
-        model: Maps tokens (b, n) to logits (b, n, labels).
-        scored: Number of tokens with a label in every sequence.
+    Attributes:
+        terms: Names of the terms of the loss.
+        encoder: What a later run may start from; its blocks are compiled one by one.
+        token_losses: The function of that name, or its compiled form.
     """
 
-    def __init__(self, model: nn.Module, scored: int) -> None:
-        """See the class."""
+    terms: tuple[str, ...] = ("loss",)
+
+    def __init__(self, encoder: nn.Module) -> None:
+        """An objective on top of an encoder."""
         super().__init__()
-        self.model = model
-        self.scored = scored
+        self.encoder = encoder
+        self.token_losses: Callable[[nn.Module, Tensor, Tensor], Tensor] = token_losses
 
-    def forward(
-        self, tokens: Int[Tensor, "b n"], labels: Int[Tensor, "b n"]
-    ) -> Float[Tensor, ""]:
-        """The loss."""
-        logits = self.model(tokens)
-        total = functional.cross_entropy(
-            logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum"
-        )
-        return total / (len(tokens) * self.scored)
+    def label_losses(
+        self, states: Float[Tensor, "*batch d"], labels: Int[Tensor, "*batch"]
+    ) -> Float[Tensor, "*batch"]:
+        """The losses of labels by the encoder's head, compiled or not.
 
-    @torch.no_grad()
-    def right(
-        self, tokens: Int[Tensor, "b n"], labels: Int[Tensor, "b n"]
-    ) -> Int[Tensor, " b"]:
-        """How many labels of each sequence are right."""
-        return (self.model(tokens).argmax(-1) == labels).sum(-1)
+        Labels of other strides would be compiled once more, so they have the plain ones.
+        """
+        return self.token_losses(head_of(self.encoder), states, labels.contiguous())
+
+    def weights(self, batch: Batch) -> Float[Tensor, " terms"]:
+        """The sum of weights of each term, from the batch alone."""
+        return batch.weights.sum().float()[None]
+
+    def forward(self, batch: Batch) -> Float[Tensor, " terms"]:
+        """The sum of weighted losses of each term, in float32 at least."""
+        raise NotImplementedError
+
+    def scores(self, batch: Batch) -> dict[str, Tensor]:
+        """What is measured, one row for each example."""
+        raise NotImplementedError
+
+
+def token_losses(
+    head: nn.Module, states: Float[Tensor, "*batch d"], labels: Int[Tensor, "*batch"]
+) -> Float[Tensor, "*batch"]:
+    """The cross-entropy of each label, in nats; 0 for ignored ones."""
+    logits = wide(head(states))
+    losses = functional.cross_entropy(
+        logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="none"
+    )
+    return losses.view(labels.shape)
+
+
+def wide(logits: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """In float32 at least."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def head_of(encoder: nn.Module) -> nn.Module:
+    """The head that `check_parts` has seen."""
+    head = getattr(encoder, "head", None)
+    if not isinstance(head, nn.Module):
+        msg = "The head of this encoder was taken away. Make the objective anew."
+        raise TrainingError(msg)
+    return head
+
+
+def states_of(encoder: Encoder, batch: Batch) -> Float[Tensor, "b n d"]:
+    """The states of all tokens of a batch."""
+    return encoder.states(
+        batch.tokens, key_padding_mask=batch.padding, segments=batch.segments
+    )
+
+
+def weighted_mean(
+    values: Float[Tensor, "b m"], weights: Float[Tensor, "b m"]
+) -> Float[Tensor, " b"]:
+    """The mean of each row; 0 for filling."""
+    return (values * weights).sum(-1) / weights.sum(-1).clamp_min(1e-20)
+
+
+def check_parts(objective: str, encoder: Encoder, *, head: bool, pooler: bool) -> None:
+    """Refuse an encoder that lacks a part of the objective, or has one without a gradient.
+
+    Raises:
+        TrainingError: With all reasons.
+    """
+    wrong: list[str] = []
+    for name, found, wanted, on, off in (
+        ("head", encoder.head is not None, head, "'tied' or 'untied'", "'none'"),
+        ("pooler", encoder.pooler is not None, pooler, "True", "False"),
+    ):
+        if wanted and not found:
+            wrong.append(f"the encoder has no {name}; set {name}={on} in its config")
+        elif found and not wanted:
+            wrong.append(
+                f"the encoder has a {name} that nothing trains; set {name}={off} in its "
+                "config"
+            )
+    if wrong:
+        msg = f"{objective} cannot be trained: {'; '.join(wrong)}."
+        raise TrainingError(msg)

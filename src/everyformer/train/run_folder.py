@@ -1,9 +1,10 @@
 """The folder of a run: what it is, its log, and a checkpoint to go on from.
 
-run.json          what is trained: config, task, model; another run is refused
-log.jsonl         a line for every logged update and evaluation
-checkpoint.pt     the latest state; replaced whole or not at all
-tensorboard/      the same numbers, where tensorboard is installed
+run.json             what is trained: config, task, model; another run is refused
+log.jsonl            a line for every logged update and evaluation
+checkpoint.pt        the latest state; replaced whole or not at all
+encoder.safetensors  what a later run may start from, written when the run has ended
+tensorboard/         the same numbers, where tensorboard is installed
 """
 
 import json
@@ -65,7 +66,9 @@ class RunFolder:
     def save(self, state: Mapping[str, Any]) -> None:
         """Replace the checkpoint; a kill at any moment leaves the old or the new one."""
         if self._folder is not None:
-            _replace(self._folder / CHECKPOINT, lambda file: torch.save(dict(state), file))
+            replace_whole(
+                self._folder / CHECKPOINT, lambda file: torch.save(dict(state), file)
+            )
 
     def open_log(self, step: int) -> None:
         """Lines after `step`, of a run that was killed, are dropped: it repeats them."""
@@ -118,10 +121,11 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file so that a reader finds the old one or the new one, never a part."""
-    _replace(path, lambda file: file.write(text.encode()))
+    replace_whole(path, lambda file: file.write(text.encode()))
 
 
-def _replace(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+def replace_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Write a file so that a kill at any moment leaves the old or the new one."""
     temporary = path.with_name(f".{path.name}")
     try:
         with temporary.open("wb") as file:
@@ -151,7 +155,7 @@ def _claim(folder: Path, identity: Any, *, resume: bool) -> None:
         raise _damaged(path, str(error)) from error
     if found != identity:
         msg = (
-            f"{folder} holds another run: {'; '.join(_differences(found, identity))}. Give "
+            f"{folder} holds another run: {'; '.join(differences(found, identity))}. Give "
             "the settings of that run, or choose a new folder."
         )
         raise TrainingError(msg)
@@ -171,12 +175,12 @@ def _damaged(path: Path, why: str) -> TrainingError:
     )
 
 
-def _differences(found: Any, wanted: Any, place: str = "") -> list[str]:
+def differences(found: Any, wanted: Any, place: str = "") -> list[str]:
     """Where two records differ, as text."""
     if isinstance(found, dict) and isinstance(wanted, dict):
         told: list[str] = []
         for name in sorted({*found, *wanted}):
             inner = f"{place}.{name}" if place else str(name)
-            told += _differences(found.get(name), wanted.get(name), inner)
+            told += differences(found.get(name), wanted.get(name), inner)
         return told
     return [] if found == wanted else [f"{place} is {found!r} there and {wanted!r} here"]

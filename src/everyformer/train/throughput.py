@@ -19,6 +19,10 @@ UNCOUNTED = (nn.Embedding, nn.LayerNorm, Encoder, Encoding, Gain)
 """Parts with parameters and without matrix products, but for those of an encoding."""
 
 
+OF_ONE_TOKEN = ("pooler", "next", "classes")
+"""Layers on the first token of a sequence alone."""
+
+
 def forward_flops(model: nn.Module, n: int, head_tokens: int | None = None) -> int:
     """Operations of the matrix products of one sequence of n tokens.
 
@@ -37,6 +41,7 @@ def forward_flops(model: nn.Module, n: int, head_tokens: int | None = None) -> i
     total = 0
     for name, part in model.named_modules():
         tokens = n if head_tokens is None or "head." not in f"{name}." else head_tokens
+        tokens = 1 if name.endswith(OF_ONE_TOKEN) else tokens
         if isinstance(part, nn.Linear):
             total += 2 * tokens * part.in_features * part.out_features
         elif isinstance(part, RelativeAttention):

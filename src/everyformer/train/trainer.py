@@ -1,55 +1,50 @@
-"""A model in training: its updates, its accuracy, its state.
+"""An objective in training: its updates, its scores, its state.
 
-An update is a function of (seed, step): its sequences are those with the numbers
-step * batch .. (step + 1) * batch - 1 of the training set, whoever computes which of them,
-and dropout is seeded anew. So a resumed run repeats the losses of one that was not stopped.
+An update is a function of (seed, step): the task draws its examples by their numbers,
+whoever computes which of them, and dropout is seeded anew. So a resumed run repeats the
+losses of one that was not stopped.
 """
 
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, cast
 
 import torch
 from accelerate import Accelerator
-from jaxtyping import Int
-from torch import Tensor, nn
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from everyformer.data.batch import Batch, Draw
 from everyformer.data.randomness import Split, mixed_key
+from everyformer.data.task import Scores, Task
 from everyformer.errors import TrainingError
 from everyformer.layers.decay import parameter_groups
+from everyformer.train.compiled import compile_parts, many_variants
 from everyformer.train.config import TrainConfig
+from everyformer.train.evaluation import scores_of
 from everyformer.train.objective import Objective
 from everyformer.train.recorded import Recorded
 from everyformer.train.schedule import learning_rate
-from everyformer.train.task import Task, share
 
 WEIGHTS, DROPOUT = 0, 1
 """What a seed is for."""
 
-EVALUATION_BATCH = 256
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """The share of right labels on some sequences, with its standard error.
-
-    The error is that of the mean of the sequences' own shares: labels within a sequence
-    are not independent.
-    """
-
-    mean_sampled: float
-    standard_error_sampled: float
-    sequences: int
+CUDNN_FIRST = [
+    SDPBackend.CUDNN_ATTENTION,
+    SDPBackend.FLASH_ATTENTION,
+    SDPBackend.EFFICIENT_ATTENTION,
+    SDPBackend.MATH,
+]
 
 
 class Trainer:
-    """A model, its optimiser, and the number of updates done."""
+    """An objective, its optimiser, and the number of updates done."""
 
     def __init__(
         self,
-        build: Callable[[], nn.Module],
+        build: Callable[[], Objective],
         task: Task,
         config: TrainConfig,
         accelerator: Accelerator,
@@ -59,95 +54,109 @@ class Trainer:
         self.device: torch.device = accelerator.device
         self.step = 0
         torch.manual_seed(mixed_key(config.seed, WEIGHTS))
-        self.objective = Objective(build(), task.scored).to(self.device)
+        self.objective = build().to(self.device)
         if config.compile:
-            compile_blocks(self.objective.model)
+            compile_parts(self.objective)
+        groups = parameter_groups(
+            self.objective, config.weight_decay, decay_biases=config.decay_biases
+        )
         self.optimiser = torch.optim.AdamW(
-            parameter_groups(self.objective, config.weight_decay),
+            groups,
             lr=config.lr, betas=config.betas, eps=config.eps,
             fused=self.device.type == "cuda", capturable=self.recorded,
         )  # fmt: skip
         self._wrapped = accelerator.prepare_model(self.objective)
-        self._rates = [torch.tensor(0.0, device=self.device) for _ in range(2)]
+        self._rates = [torch.tensor(0.0, device=self.device) for _ in groups]
         self._updated = Recorded(self._update) if self.recorded else self._update
 
     @property
     def recorded(self) -> bool:
-        """Whether updates are replayed from a CUDA graph."""
+        """Whether updates are replayed from CUDA graphs."""
         alone = self.accelerator.num_processes == 1
         return self.config.record and alone and self.device.type == "cuda"
 
-    def update(self) -> Tensor:
-        """One update of the weights; returns the loss of this process's sequences."""
+    def update(self) -> Float[Tensor, " terms"]:
+        """One update of the weights; this process's share of the mean of each term."""
         config, rank = self.config, self.accelerator.process_index
         torch.manual_seed(mixed_key(config.seed, DROPOUT, self.step, rank))
         rate = learning_rate(config, self.step)
-        self._set_rates(rate, rate * config.table_lr)
-        numbers = share(
-            config.batch, self.step, rank, self.accelerator.num_processes, self.device
-        )
-        loss = self._updated(numbers)
+        self._set_rates(rate)
+        parts = config.accumulation * self.accelerator.num_processes
+        first = rank * config.accumulation
+        draws = [
+            self.task.draw(self.step, config.batch, part, parts, self.device)
+            for part in range(first, first + config.accumulation)
+        ]
+        means = self._updated(draws)
         self.step += 1
-        return loss
+        return means
 
-    def _set_rates(self, *rates: float) -> None:
-        """Of weights and of tables; a graph reads them where it has found them."""
-        for group, place, rate in zip(
-            self.optimiser.param_groups, self._rates, rates, strict=True
+    def _set_rates(self, rate: float) -> None:
+        """Of weights, tables and biases; a graph reads them where it has found them."""
+        rates = [rate, rate * self.config.table_lr, rate]
+        for group, place, own in zip(
+            self.optimiser.param_groups, self._rates, rates, strict=False
         ):
-            group["lr"] = place.fill_(rate) if self.recorded else rate
+            group["lr"] = place.fill_(own) if self.recorded else own
 
-    def _update(self, numbers: Int[Tensor, " b"]) -> Tensor:
-        """The update by these sequences of the training set, at the rates that are set."""
+    def _update(self, draws: Sequence[Draw]) -> Float[Tensor, " terms"]:
+        """The update by these training examples, at the rates that are set."""
         config, accelerator = self.config, self.accelerator
-        parts = numbers.chunk(config.accumulation)
+        batches = [self.task.batch("train", draw) for draw in draws]
+        totals = self._total_weights(batches)
         self.optimiser.zero_grad(set_to_none=True)
-        total = torch.zeros((), device=self.device)
-        for part in parts:
-            last = part is parts[-1]
+        means = torch.zeros_like(totals)
+        for place, batch in enumerate(batches):
+            last = place == len(batches) - 1
             waits = nullcontext() if last else accelerator.no_sync(self._wrapped)
             with waits:
-                with self._autocast():
-                    loss = self._wrapped(*self.task.sample("train", part)) / len(parts)
-                accelerator.backward(loss)
-            total += loss.detach()
+                with self.kernels():
+                    shares = self._wrapped(batch) / totals
+                # The wrapper takes the mean of the processes' gradients; theirs add up.
+                accelerator.backward(shares.sum() * accelerator.num_processes)
+            means += shares.detach()
         if config.clip is not None:
             accelerator.clip_grad_norm_(self.objective.parameters(), config.clip)
         self.optimiser.step()
-        return total
+        return means
 
-    def global_loss(self, loss: Tensor) -> float:
-        """The mean over all processes; waits for the device.
+    def _total_weights(self, batches: Sequence[Batch]) -> Float[Tensor, " terms"]:
+        """Of every term, over all parts and processes; 1 for a term without any."""
+        own = torch.stack([self.objective.weights(batch) for batch in batches]).sum(0)
+        total = summed(self.accelerator, own)
+        return torch.where(total > 0, total, torch.ones_like(total))
+
+    def global_means(self, shares: Float[Tensor, " terms"]) -> dict[str, float]:
+        """The loss of an update over all processes and its terms; waits for the device.
 
         Raises:
-            TrainingError: If it is no finite number.
+            TrainingError: If the loss is no finite number.
         """
-        mean = float(summed(self.accelerator, loss)) / self.accelerator.num_processes
-        if not math.isfinite(mean):
+        means = [float(mean) for mean in summed(self.accelerator, shares)]
+        loss = sum(means)
+        if not math.isfinite(loss):
             msg = (
-                f"The loss is {mean} after {self.step} updates, so nothing is learnt any "
+                f"The loss is {loss} after {self.step} updates, so nothing is learnt any "
                 f"more. Use a rate below lr={self.config.lr}, a longer warm-up, or clip."
             )
             raise TrainingError(msg)
-        return mean
+        terms = self.objective.terms
+        named = dict(zip(terms, means, strict=True)) if len(terms) > 1 else {}
+        return {"loss": loss, **named}
 
-    def accuracy(self, split: Split) -> Accuracy:
-        """Accuracy on the first sequences of a split, shared out over the processes."""
-        sequences, accelerator = self.config.evaluate_sequences, self.accelerator
-        own = sequences // accelerator.num_processes
-        first = accelerator.process_index * own
-        right: list[Tensor] = []
+    def scores(self, split: Split) -> Scores:
+        """The scores of all examples of a split, judged by the task; in all processes."""
         self.objective.eval()
-        with self._autocast(), self._not_compiled():
-            for start in range(first, first + own, EVALUATION_BATCH):
-                stop = min(start + EVALUATION_BATCH, first + own)
-                numbers = torch.arange(start, stop, device=self.device)
-                right.append(self.objective.right(*self.task.sample(split, numbers)))
+        with self.kernels(), self._not_compiled():
+            found = scores_of(
+                self.task,
+                split,
+                self.objective.scores,
+                self.accelerator,
+                self.config.evaluation_batch,
+            )
         self.objective.train()
-        gathered = cast("Tensor", accelerator.gather(torch.cat(right)))
-        shares = gathered.double() / self.task.scored
-        error = float(shares.std()) / math.sqrt(sequences)
-        return Accuracy(float(shares.mean()), error, sequences)
+        return found
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint holds."""
@@ -169,29 +178,20 @@ class Trainer:
             return nullcontext()
         return torch.compiler.set_stance("force_eager")
 
-    def _autocast(self) -> AbstractContextManager[Any]:
-        half = self.config.precision == "bf16"
-        return torch.autocast(self.device.type, torch.bfloat16) if half else nullcontext()
+    def kernels(self) -> AbstractContextManager[Any]:
+        """The precision and the kernels of a forward pass."""
+        chosen = ExitStack()
+        if self.config.precision == "bf16":
+            chosen.enter_context(torch.autocast(self.device.type, torch.bfloat16))
+        if self.config.cudnn and self.device.type == "cuda":
+            chosen.enter_context(sdpa_kernel(CUDNN_FIRST, set_priority=True))
+        if self.config.compile:
+            chosen.enter_context(many_variants())
+        return chosen
 
 
 def summed(accelerator: Accelerator, x: Tensor) -> Tensor:
     """The sum over all processes."""
+    if accelerator.num_processes == 1:
+        return x
     return cast("Tensor", accelerator.reduce(x, "sum"))
-
-
-def compile_blocks(model: nn.Module, backend: str = "inductor") -> None:
-    """Compile each of `model.blocks` in place, so that equal blocks are compiled once.
-
-    Raises:
-        TrainingError: If the model has no blocks.
-    """
-    blocks = getattr(model, "blocks", None)
-    if not isinstance(blocks, nn.ModuleList):
-        msg = (
-            f"{type(model).__name__} has no ModuleList named blocks, so there is nothing "
-            "to compile one by one. Set compile=False, or name its blocks so."
-        )
-        raise TrainingError(msg)
-    torch.compiler.reset()  # what earlier models left counts against a limit
-    for block in blocks:
-        block.compile(backend=backend)

@@ -3,12 +3,12 @@
 from everyformer.experiments.contextual_gap.cells import cells
 from everyformer.experiments.contextual_gap.picture import picture
 from everyformer.experiments.expected import load_expected
-from everyformer.experiments.experiment import Experiment
+from everyformer.experiments.experiment import Experiment, synthetic
 
 CONTEXTUAL_GAP = Experiment(
     name="contextual-gap",
     about="gaps of attention, bi-linear projection, convolution and averaging by depth",
-    cells=cells,
+    cells=synthetic("contextual-gap", cells),
     expected=load_expected(__name__),
     picture=picture,
     columns={"sequences": "sequences"},

@@ -22,6 +22,7 @@ from everyformer.layers.encodings.encoding import TABLE_STD
 from everyformer.layers.sparse_attention import Configuration, SparseAttention
 from everyformer.patterns import Pattern, cycle, fixed, random, star, strided
 from everyformer.train.config import TrainConfig, changed
+from everyformer.train.objectives.labels import Labels
 
 RECALLED: dict[tuple[str, Configuration], tuple[float, float, float, float]] = {
     ("strided", "union"): (0.82, 100.0, 100.0, 100.0),
@@ -49,6 +50,7 @@ class Scale:
         layers: Depths.
         encoder: The other sizes.
         train: How a cell is trained.
+        evaluated: Sequences of an evaluation.
         more_steps: Further updates for each layer after the first.
         harder: Settings of training for a pattern at a depth that needs more.
     """
@@ -61,6 +63,7 @@ class Scale:
     layers: tuple[int, ...]
     encoder: EncoderConfig
     train: TrainConfig
+    evaluated: int
     more_steps: int = 0
     harder: Mapping[tuple[str, int], Mapping[str, Any]] = field(default_factory=dict)
 
@@ -71,25 +74,28 @@ SCALES: dict[Size, Scale] = {
         EncoderConfig(2, 2, dim=16, layers=1, heads=4, ffn=32, norm="pre"),
         TrainConfig(
             steps=10, batch=16, lr=1e-3, warmup=2, clip=1.0, evaluate_every=5,
-            evaluate_sequences=32, checkpoint_every=10,
+            checkpoint_every=10,
         ),
+        evaluated=32,
     ),
     "small": Scale(
         64, 8, 7, 6, 16, (1, 2, 3, 4),
         EncoderConfig(2, 2, dim=64, layers=1, heads=4, ffn=128, norm="pre"),
         TrainConfig(
             steps=1000, batch=32, lr=1e-3, warmup=50, clip=1.0, evaluate_every=100,
-            evaluate_sequences=512, checkpoint_every=500, stop_at=0.9995,
+            checkpoint_every=500, stop_at=0.9995,
         ),
+        evaluated=512,
     ),
     "paper": Scale(
         256, 16, 15, 25, 128, (1, 2, 3, 4),
         EncoderConfig(2, 2, dim=256, layers=1, heads=4, ffn=512, norm="pre"),
         TrainConfig(
             steps=2000, batch=32, lr=1e-3, warmup=100, clip=1.0, precision="bf16",
-            record=True, log_every=50, evaluate_every=250, evaluate_sequences=2048,
-            checkpoint_every=1000, stop_at=0.9995,
+            record=True, log_every=50, evaluate_every=250, checkpoint_every=1000,
+            stop_at=0.9995,
         ),
+        evaluated=2048,
         more_steps=1000,
         harder={("fixed", 4): {"batch": 128, "steps": 8000}},
     ),
@@ -122,7 +128,7 @@ def cell(
     A pattern that cannot do better than chance is trained for a quarter of the updates.
     """
     scale = SCALES[size]
-    task = Copying(scale.seq_len, scale.symbols, seed)
+    task = Copying(scale.seq_len, scale.symbols, seed, evaluated=scale.evaluated)
     pattern = _pattern(name, scale)
     model = replace(
         scale.encoder,
@@ -152,7 +158,7 @@ def cell(
     }
     return training_cell(
         {"pattern": name, "configuration": configuration, "layers": layers, "seed": seed},
-        lambda: sparse_encoder(model, pattern, configuration),
+        lambda: Labels(sparse_encoder(model, pattern, configuration)),
         described,
         task,
         train,

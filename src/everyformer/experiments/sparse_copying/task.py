@@ -4,25 +4,26 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Int
-from torch import Tensor
 
+from everyformer.data.batch import Batch, Draw
 from everyformer.data.randomness import Split, random_integers
+from everyformer.data.task import IGNORED, FreshTask, label_weights
 from everyformer.errors import TrainingError
-from everyformer.train.task import IGNORED
 
 
 @dataclass(frozen=True)
-class Copying:
+class Copying(FreshTask):
     """The tokens 0 s M M .. M, where M is a mask; the last n/2 - 1 are to be s.
 
     Attributes:
         seq_len: n, even; s has n/2 - 1 symbols.
         symbols: How many different symbols there are; chance is 1 / symbols.
         seed: Of the sequences.
+        evaluated: Sequences of an evaluation.
 
     Example:
-        >>> tokens, labels = Copying(8, 5, 0).sample("train", torch.tensor([0]))
+        >>> draw = Draw(torch.tensor([0]), 8)
+        >>> tokens, labels, *_ = Copying(8, 5, 0).batch("train", draw)
         >>> tokens[0, 4:].tolist(), tokens[0, 1:4].tolist() == labels[0, 5:].tolist()
         ([5, 5, 5, 5], True)
     """
@@ -33,6 +34,7 @@ class Copying:
 
     def __post_init__(self) -> None:
         """Refuse lengths that have no two halves."""
+        super().__post_init__()
         if self.seq_len % 2 or self.seq_len < 4:
             msg = (
                 f"seq_len={self.seq_len} cannot be 0 s 0 s with the same s twice. Use an "
@@ -41,9 +43,9 @@ class Copying:
             raise TrainingError(msg)
 
     @property
-    def scored(self) -> int:
-        """The symbols of s."""
-        return self.seq_len // 2 - 1
+    def length(self) -> int:
+        """Every token is seen."""
+        return self.seq_len
 
     @property
     def vocab_size(self) -> int:
@@ -55,14 +57,14 @@ class Copying:
         """Positions to be filled in, 0-based; each source is n/2 tokens before."""
         return range(self.seq_len // 2 + 1, self.seq_len)
 
-    def sample(
-        self, split: Split, indices: Int[Tensor, " b"]
-    ) -> tuple[Int[Tensor, "b n"], Int[Tensor, "b n"]]:
-        """Tokens and labels."""
-        s = random_integers(self.symbols, self.seed, split, indices, self.scored)
-        half = s.new_zeros(len(s), self.seq_len // 2)
-        tokens = torch.cat([half[:, :1], s, half + self.symbols], dim=-1)
-        return tokens, torch.cat([half + IGNORED, half[:, :1] + IGNORED, s], dim=-1)
+    def batch(self, split: Split, draw: Draw) -> Batch:
+        """Tokens, labels, and a weight of 1 for every symbol to be found."""
+        half = self.seq_len // 2
+        s = random_integers(self.symbols, self.seed, split, draw.numbers, half - 1)
+        blank = s.new_zeros(len(s), half)
+        tokens = torch.cat([blank[:, :1], s, blank + self.symbols], dim=-1)
+        labels = torch.cat([blank + IGNORED, blank[:, :1] + IGNORED, s], dim=-1)
+        return Batch(tokens, labels, label_weights(labels, draw.numbers))
 
     def describe(self) -> dict[str, Any]:
         """Name and sizes."""
@@ -71,4 +73,5 @@ class Copying:
             "seq_len": self.seq_len,
             "symbols": self.symbols,
             "seed": self.seed,
+            "evaluated": self.evaluated,
         }

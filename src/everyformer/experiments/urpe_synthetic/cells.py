@@ -15,6 +15,7 @@ from everyformer.experiments.urpe_synthetic.tasks import Synthetic
 from everyformer.layers.encoder import Encoder
 from everyformer.layers.encoder_config import EncoderConfig
 from everyformer.train.config import TrainConfig, changed
+from everyformer.train.objectives.labels import Labels
 
 ENCODINGS = {
     "urpe": "t5+urpe", "t5": "t5", "none": "none", "ape": "ape", "t5+special": "t5",
@@ -41,6 +42,7 @@ class Scale:
         extra: The further rows.
         train: How a cell is trained.
         steps: Updates by row, where they differ from `train`.
+        evaluated: Sequences of an evaluation.
         multiple: A tied head gets idle tokens up to a multiple of this: tensor cores
             multiply 10,008 columns faster than 10,001.
     """
@@ -52,6 +54,7 @@ class Scale:
     extra: tuple[str, ...]
     train: TrainConfig
     steps: dict[str, int]
+    evaluated: int
     multiple: int = 1
 
 
@@ -64,9 +67,10 @@ SCALES: dict[Size, Scale] = {
         extra=("ape", "t5+special"),
         train=TrainConfig(
             steps=20, batch=16, lr=3e-3, warmup=5, log_every=10, evaluate_every=10,
-            evaluate_sequences=64, checkpoint_every=10,
+            checkpoint_every=10,
         ),
         steps={},
+        evaluated=64,
     ),
     "small": Scale(
         encoder=EncoderConfig(2, 2, dim=64, layers=3, heads=4, ffn=256),
@@ -76,10 +80,10 @@ SCALES: dict[Size, Scale] = {
         extra=("ape", "t5+special", *BLIND),
         train=TrainConfig(
             steps=3000, batch=128, lr=1e-3, warmup=100, clip=1.0, log_every=50,
-            evaluate_every=100, evaluate_sequences=512, checkpoint_every=500,
-            stop_at=0.9999,
+            evaluate_every=100, checkpoint_every=500, stop_at=0.9999,
         ),
         steps={"none": 300} | dict.fromkeys(("t5", *BLIND), 1000),
+        evaluated=512,
     ),
     "paper": Scale(
         encoder=EncoderConfig(2, 2, dim=768, layers=3, heads=12, ffn=3072),
@@ -90,9 +94,10 @@ SCALES: dict[Size, Scale] = {
         train=TrainConfig(
             steps=16_000, batch=64, lr=1e-4, table_lr=20.0, warmup=500, betas=(0.9, 0.98),
             clip=1.0, precision="bf16", record=True, log_every=100, evaluate_every=500,
-            evaluate_sequences=3200, checkpoint_every=5000, stop_at=0.9995,
+            checkpoint_every=5000, stop_at=0.9995,
         ),
         steps={"none": 600} | dict.fromkeys(("t5", "t5+special", *BLIND), 3000),
+        evaluated=3200,
         multiple=8,
     ),
 }  # fmt: skip
@@ -122,7 +127,10 @@ def cell(
 ) -> Cell:
     """The complete config of one run."""
     scale = SCALES[size]
-    task = Synthetic(kind, scale.seq_len, tokens, seed, special=method == "t5+special")
+    special, evaluated = method == "t5+special", scale.evaluated
+    task = Synthetic(
+        kind, scale.seq_len, tokens, seed, special=special, evaluated=evaluated
+    )
     idle = -task.vocab_size % scale.multiple if kind == "etp" else 0
     model = replace(
         scale.encoder,
@@ -136,4 +144,8 @@ def cell(
     train = changed(replace(scale.train, steps=steps, seed=seed), changes)
     labels = {"task": kind, "method": method, "tokens": tokens, "seed": seed}
     more = {"chance": task.chance}
-    return training_cell(labels, lambda: Encoder(model), model.to_json(), task, train, more)
+
+    def build() -> Labels:
+        return Labels(Encoder(model))
+
+    return training_cell(labels, build, model.to_json(), task, train, more)

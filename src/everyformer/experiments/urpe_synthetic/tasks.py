@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Int
-from torch import Tensor
 
+from everyformer.data.batch import Batch, Draw
 from everyformer.data.randomness import Split, random_integers
+from everyformer.data.task import IGNORED, FreshTask, label_weights
 from everyformer.errors import TrainingError
-from everyformer.train.task import IGNORED
 
 
 @dataclass(frozen=True)
-class Synthetic:
+class Synthetic(FreshTask):
     """Position identification ("pi") or even token prediction ("etp").
 
     Attributes:
@@ -31,10 +30,11 @@ class Synthetic:
         tokens: |V|; the id of EOS is |V|.
         seed: Of the sequences.
         special: Whether a token of its own stands before the others, without a label.
+        evaluated: Sequences of an evaluation.
 
     Example:
         >>> task = Synthetic("etp", seq_len=4, tokens=10, seed=0)
-        >>> words, labels = task.sample("train", torch.tensor([0]))
+        >>> words, labels, *_ = task.batch("train", Draw(torch.tensor([0]), 4))
         >>> labels[0, :2].tolist() == words[0, 1::2].tolist(), labels[0, 2:].tolist()
         (True, [10, 10])
     """
@@ -47,17 +47,13 @@ class Synthetic:
 
     def __post_init__(self) -> None:
         """Refuse an odd length: ETP takes every second token."""
+        super().__post_init__()
         if self.kind == "etp" and self.seq_len % 2:
             msg = (
                 f"seq_len={self.seq_len} is odd, but even token prediction takes every "
                 f"second token and fills up with EOS. Use {self.seq_len + 1}."
             )
             raise TrainingError(msg)
-
-    @property
-    def scored(self) -> int:
-        """Every token has a label."""
-        return self.seq_len
 
     @property
     def length(self) -> int:
@@ -78,11 +74,10 @@ class Synthetic:
         """
         return 1 / self.seq_len if self.kind == "pi" else 0.5
 
-    def sample(
-        self, split: Split, indices: Int[Tensor, " b"]
-    ) -> tuple[Int[Tensor, "b n"], Int[Tensor, "b n"]]:
-        """Tokens and labels."""
-        words = random_integers(self.tokens, self.seed, split, indices, self.seq_len)
+    def batch(self, split: Split, draw: Draw) -> Batch:
+        """Tokens, labels, and a weight of 1 for every label."""
+        numbers = draw.numbers
+        words = random_integers(self.tokens, self.seed, split, numbers, self.seq_len)
         if self.kind == "pi":
             labels = torch.arange(self.seq_len, device=words.device).expand_as(words)
         else:
@@ -92,7 +87,7 @@ class Synthetic:
             first = torch.full_like(words[:, :1], self.vocab_size - 1)
             words = torch.cat([first, words], dim=-1)
             labels = torch.cat([torch.full_like(first, IGNORED), labels], dim=-1)
-        return words, labels
+        return Batch(words, labels, label_weights(labels, numbers))
 
     def describe(self) -> dict[str, Any]:
         """Name and sizes."""
@@ -102,4 +97,5 @@ class Synthetic:
             "tokens": self.tokens,
             "seed": self.seed,
             "special": self.special,
+            "evaluated": self.evaluated,
         }

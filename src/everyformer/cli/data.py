@@ -1,0 +1,165 @@
+"""`everyformer data`: the packs of real texts that experiments read."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from everyformer.cli.options import JsonOption
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+ACTIONS = ("list", "pack")
+
+
+def data(
+    action: Annotated[
+        str,
+        typer.Argument(metavar="ACTION", help="list or pack.", show_default=False),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="The pack to make; list names them.", show_default=False
+        ),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            metavar="DIR",
+            help="list: a folder of packs, to say which are there.",
+            show_default=False,
+        ),
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="DIR",
+            help="pack: the folder of the source files.",
+            show_default=False,
+        ),
+    ] = None,
+    target: Annotated[
+        Path,
+        typer.Option("--to", metavar="DIR", help="pack: the folder of the pack."),
+    ] = Path("packs"),
+    tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="T",
+            help="pack: keep so many tokens of Wikipedia, under a name of their own.",
+            show_default=False,
+        ),
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(min=1, metavar="W", help="pack: processes on this machine.")
+    ] = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """List the packs of real texts that experiments need, or make one.
+
+    A pack is one file of token ids, made once on a CPU. An interrupted `pack` goes on where
+    it stopped when it is called again.
+    """
+    if action not in ACTIONS:
+        msg = f"{action!r} is not an action. Choose {' or '.join(ACTIONS)}."
+        raise typer.BadParameter(msg)
+    if action == "list":
+        _list(folder, as_json)
+        return
+    from everyformer.data.sources import RECIPES, recipe
+
+    if name is None or source is None:
+        lacking = "NAME" if name is None else "--from DIR"
+        msg = f"`data pack` needs {lacking}; the packs are {', '.join(RECIPES)}."
+        raise typer.BadParameter(msg)
+    _pack(recipe(name), source, target, tokens, workers, as_json)
+
+
+def _pack(
+    wanted: Any,
+    source: Path,
+    target: Path,
+    tokens: int | None,
+    workers: int,
+    as_json: bool,
+) -> None:
+    from everyformer.cli.progress import progress_bar
+    from everyformer.data.pack import read_pack
+    from everyformer.data.packing import make_pack
+
+    with progress_bar() as progress:
+        path = make_pack(
+            wanted, source, target, tokens=tokens, workers=workers, progress=progress
+        )
+        pack = read_pack(path)
+    size = path.stat().st_size
+    if as_json:
+        _echo({"path": str(path), "bytes": size, "sha256": pack.sha256, **pack.header})
+        return
+    counts = ", ".join(f"{key} {value:,}" for key, value in pack.header["counts"].items())
+    typer.echo(f"Wrote {path}, {size / 2**20:.1f} MiB.")
+    typer.echo(f"sha256 of its header: {pack.sha256}")
+    typer.echo(f"Counts: {counts}.")
+
+
+def _list(folder: Path | None, as_json: bool) -> None:
+    """What there is, and what is here."""
+    from everyformer.data.sources import RECIPES
+
+    lines = [_line(recipe, folder) for recipe in RECIPES.values()]
+    if as_json:
+        _echo(lines)
+        return
+    from everyformer.cli import tables
+
+    tables.show(_table(lines), *(_how(line) for line in lines))
+
+
+def _line(recipe: Any, folder: Path | None) -> dict[str, Any]:
+    from everyformer.data.pack import pack_path
+
+    path = None if folder is None else pack_path(folder, recipe.name)
+    here = path is not None and path.is_file()
+    return {
+        "name": recipe.name,
+        "experiments": list(recipe.experiments),
+        "about": recipe.about,
+        "licence": recipe.licence,
+        "mebibytes": recipe.mebibytes,
+        "minutes": recipe.minutes,
+        "files": list(recipe.files),
+        "here": str(path) if here else None,
+        "bytes": path.stat().st_size if path is not None and here else None,
+    }
+
+
+def _table(lines: list[dict[str, Any]]) -> "Table":
+    from rich.table import Table
+
+    shown = Table(title="Packs", title_justify="left")
+    for heading in ("name", "needed by", "what", "licence", "size", "here"):
+        shown.add_column(heading)
+    for line in lines:
+        here = "no" if line["here"] is None else f"{line['bytes'] / 2**20:.1f} MiB"
+        shown.add_row(
+            line["name"], ", ".join(line["experiments"]), line["about"], line["licence"],
+            f"{line['mebibytes']} MiB", here,
+        )  # fmt: skip
+    return shown
+
+
+def _how(line: dict[str, Any]) -> str:
+    files = ", ".join(line["files"])
+    command = f"everyformer data pack {line['name']} --from DIR --to packs/"
+    return f"{command}   (about {line['minutes']} min; DIR holds {files})"
+
+
+def _echo(found: Any) -> None:
+    import json
+
+    typer.echo(json.dumps(found, indent=2))

@@ -1,0 +1,106 @@
+"""Batches of sequences of about one length: a plan that is a function of (seed, epoch).
+
+The length of every example is rounded up to one of a few, the lengths of the buckets.
+Batches are made within buckets, so that each has one shape; the last of a bucket is filled
+with examples of weight 0. An epoch shuffles the examples of each bucket, and the batches.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from everyformer.data.batch import FILLING, Draw
+from everyformer.data.draws import part_size
+from everyformer.data.order import Order
+from everyformer.data.randomness import mixed_key
+from everyformer.errors import InputError
+
+BATCHES = -1
+"""The order of the batches, beside those of the examples of each bucket."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Batches: a row of numbers and a length for each."""
+
+    numbers: np.ndarray
+    lengths: np.ndarray
+
+
+class Buckets:
+    """Examples sorted by their length.
+
+    Args:
+        sizes: Tokens of each example, at most the largest length.
+        lengths: Of the buckets, ascending.
+        seed: Of the orders.
+    """
+
+    def __init__(self, sizes: np.ndarray, lengths: tuple[int, ...], seed: int) -> None:
+        """See the class."""
+        ascending = all(a < b for a, b in pairwise(lengths))
+        if not lengths or not ascending or sizes.max(initial=0) > lengths[-1]:
+            msg = (
+                f"Buckets of {lengths} tokens do not take examples of up to "
+                f"{sizes.max(initial=0)}. Give ascending lengths, the last as long as that."
+            )
+            raise InputError(msg)
+        of_bucket = np.searchsorted(lengths, sizes)
+        self._members = {
+            length: np.flatnonzero(of_bucket == k)
+            for k, length in enumerate(lengths)
+            if (of_bucket == k).any()
+        }
+        self._seed = seed
+        self._kept: dict[tuple[int, int, torch.device], tuple[torch.Tensor, Plan]] = {}
+
+    def batches(self, batch: int) -> int:
+        """Batches of an epoch."""
+        return sum(-(-len(own) // batch) for own in self._members.values())
+
+    def plan(self, epoch: int | None, batch: int) -> Plan:
+        """The batches of an epoch; None is for evaluation, without any shuffling."""
+        rows: list[np.ndarray] = []
+        lengths: list[int] = []
+        for length, own in self._members.items():
+            count = -(-len(own) // batch)
+            filled = np.full(count * batch, FILLING, np.int64)
+            filled[: len(own)] = own[self._order(epoch, length, len(own))]
+            rows.append(filled.reshape(count, batch))
+            lengths += [length] * count
+        order = self._order(epoch, BATCHES, len(lengths))
+        numbers = np.concatenate([*rows, np.empty((0, batch), np.int64)])
+        return Plan(numbers[order], np.array(lengths, np.int64)[order])
+
+    def draw(
+        self, step: int, batch: int, part: int, parts: int, device: torch.device
+    ) -> Draw:
+        """One part of the batch of an update; the plan of an epoch is copied once."""
+        size = part_size(batch, part, parts)
+        epoch, row = divmod(step, self.batches(batch))
+        key = (epoch, batch, device)
+        if key not in self._kept:
+            plan = self.plan(epoch, batch)
+            self._kept = {key: (torch.from_numpy(plan.numbers).to(device), plan)}
+        numbers, plan = self._kept[key]
+        own = numbers[row, part * size : (part + 1) * size]
+        return Draw(own, int(plan.lengths[row]))
+
+    def evaluation(
+        self, batch: int, part: int, parts: int, device: torch.device
+    ) -> Iterator[Draw]:
+        """One part of every batch, each example once."""
+        size = part_size(batch, part, parts)
+        plan = self.plan(None, batch)
+        numbers = torch.from_numpy(plan.numbers).to(device)
+        for row, length in enumerate(plan.lengths.tolist()):
+            yield Draw(numbers[row, part * size : (part + 1) * size], length)
+
+    def _order(self, epoch: int | None, use: int, count: int) -> np.ndarray:
+        if epoch is None or count == 0:
+            return np.arange(count)
+        order = Order(count, mixed_key(self._seed, use))
+        return order.at(torch.full((count,), epoch), torch.arange(count)).numpy()

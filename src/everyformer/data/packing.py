@@ -1,0 +1,138 @@
+"""From a folder of source files to a pack."""
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from everyformer.data.enwiki import enwiki_arrays
+from everyformer.data.nli_pack import nli_arrays
+from everyformer.data.pack import (
+    Pack,
+    Progress,
+    no_progress,
+    pack_path,
+    refuse_existing,
+    write_pack,
+)
+from everyformer.data.sources import VOCABULARY, Recipe
+from everyformer.data.squad_pack import squad_arrays
+from everyformer.data.wordpiece import read_vocabulary
+from everyformer.errors import FileFormatError, InputError
+
+MOST_TOKENS = 1 << 30
+
+
+def make_pack(
+    recipe: Recipe,
+    source: Path,
+    target: Path,
+    *,
+    tokens: int | None = None,
+    workers: int = 1,
+    progress: Progress = no_progress,
+) -> Path:
+    """Make a pack from the files of a folder; returns its path.
+
+    What takes minutes is kept in a folder `.NAME.work` beside the pack until the pack is
+    whole: called again after an interruption, this goes on from there.
+
+    Args:
+        recipe: What to make.
+        source: Folder with the files that the recipe names.
+        target: Folder of the pack; made if it does not exist.
+        tokens: Instead of the recipe's own; the name then gains "-TOKENS".
+        workers: Processes.
+        progress: Called now and then.
+
+    Raises:
+        FileNotFoundError: If files are missing.
+        FileExistsError: If the pack is there already.
+        FileFormatError: If a file is not the one that the recipe names.
+        InputError: If the recipe has no tokens to choose.
+    """
+    if tokens is not None and (recipe.kind != "enwiki" or not 1 <= tokens <= MOST_TOKENS):
+        msg = (
+            f"{tokens} tokens of {recipe.name}: only a pack of Wikipedia can be cut, and "
+            f"to 1 .. {MOST_TOKENS} tokens. Leave out --tokens."
+        )
+        raise InputError(msg)
+    name = recipe.name if tokens is None else f"{recipe.name}-{tokens}"
+    path = pack_path(target, name)
+    refuse_existing(path)
+    sources = checked_sources(recipe, source, progress)
+    target.mkdir(parents=True, exist_ok=True)
+    work = target / f".{name}.work"
+    wordpiece = read_vocabulary(source / VOCABULARY, sha256=sources[VOCABULARY])
+    files = [source / one for one in recipe.files if one != VOCABULARY]
+    arrays: dict[str, np.ndarray]
+    if recipe.kind == "enwiki":
+        arrays, counts = enwiki_arrays(
+            files, wordpiece, tokens=tokens or recipe.tokens, workers=workers, work=work,
+            key="".join(sources.values()), progress=progress,
+        )  # fmt: skip
+    elif recipe.kind == "nli":
+        mnli, snli, dev = files
+        arrays, counts = nli_arrays(mnli, snli, dev, wordpiece, progress=progress)
+    else:
+        train, dev = files
+        arrays, counts = squad_arrays(train, dev, wordpiece, progress=progress)
+    header: dict[str, Any] = {
+        "name": name,
+        "licence": recipe.licence,
+        "tokeniser": wordpiece.describe(),
+        "sources": sources,
+        "counts": counts,
+    }
+    write_pack(path, header, arrays, workers=workers, work=work, progress=progress)
+    shutil.rmtree(work, ignore_errors=True)
+    return path
+
+
+def checked_sources(recipe: Recipe, source: Path, progress: Progress) -> dict[str, str]:
+    """The sha256 of each file of a recipe, which must be the one it names.
+
+    Raises:
+        FileNotFoundError: If files are missing; all of them are named.
+        FileFormatError: If one has other content.
+    """
+    missing = [name for name in recipe.files if not (source / name).is_file()]
+    if missing:
+        there = "is not a folder" if not source.is_dir() else f"lacks {', '.join(missing)}"
+        msg = (
+            f"{source} {there}. The pack {recipe.name!r} is made from "
+            f"{', '.join(recipe.files)}: unpack them there, or give their folder (--from)."
+        )
+        raise FileNotFoundError(msg)
+    found: dict[str, str] = {}
+    for number, (name, wanted) in enumerate(recipe.files.items()):
+        progress("check sources", number, len(recipe.files))
+        with (source / name).open("rb") as file:
+            found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+        if found[name] != wanted:
+            kind = "vocabulary" if name == VOCABULARY else "file"
+            msg = (
+                f"{source / name} is another {kind}: its sha256 begins with "
+                f"{found[name][:12]}, not with {wanted[:12]}. A pack named {recipe.name!r} "
+                "would not be what others mean by it. Unpack the file again."
+            )
+            raise FileFormatError(msg)
+    return found
+
+
+def same_tokeniser(*packs: Pack) -> None:
+    """Packs of one experiment must agree on what a token id means.
+
+    Raises:
+        FileFormatError: If they do not.
+    """
+    kinds = {pack.name: pack.header["tokeniser"]["sha256"] for pack in packs}
+    if len(set(kinds.values())) > 1:
+        told = ", ".join(f"{name}: {digest[:12]}" for name, digest in kinds.items())
+        msg = (
+            f"These packs were made with different vocabularies ({told}), so their token "
+            "ids mean different words. Make them with one vocabulary."
+        )
+        raise FileFormatError(msg)

@@ -1,0 +1,124 @@
+"""Which packs there are: what for, made from which files, and under which licence."""
+
+from dataclasses import dataclass
+
+from everyformer.data.wordpiece import BERT_UNCASED
+from everyformer.errors import InputError
+
+VOCABULARY = "bert-vocab/vocab.txt"
+MIXERS = "mixers-bert"
+WIKIPEDIA = "CC BY-SA 3.0 and GFDL (Wikipedia contributors); vocabulary Apache-2.0"
+SHARDS = {
+    "enwiki-2015.shard0.txt": (
+        "9013ff88016e21eb594396cd71f3a98a82b893528375f80dcaca0769a78ee255"
+    ),
+    "enwiki-2015.shard1.txt": (
+        "910186c8c6958b943be8969c7e5733347bf95bdd8484529a96a06b032414af2e"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A pack that can be made.
+
+    Attributes:
+        name: Of the pack; its file is NAME.pack.xz.
+        kind: Which reader makes it: enwiki, nli or squad.
+        about: What it holds.
+        files: What it is made from: paths below the folder given, and their sha256.
+        licence: Of its content.
+        mebibytes: Size of the file, about.
+        minutes: To make it on one core, about.
+        experiments: Which need it.
+        tokens: The most it holds, if it is cut.
+    """
+
+    name: str
+    kind: str
+    about: str
+    files: dict[str, str]
+    licence: str
+    mebibytes: int
+    minutes: int
+    experiments: tuple[str, ...]
+    tokens: int | None = None
+
+
+RECIPES = {
+    one.name: one
+    for one in (
+        Recipe(
+            "enwiki-wp",
+            "enwiki",
+            "English Wikipedia of May 2015, 14,860 articles, 57M WordPieces",
+            {VOCABULARY: BERT_UNCASED, **SHARDS},
+            WIKIPEDIA,
+            58,
+            12,
+            (MIXERS,),
+        ),
+        Recipe(
+            "enwiki-wp-48m",
+            "enwiki",
+            "the same, its first 48M WordPieces",
+            {VOCABULARY: BERT_UNCASED, **SHARDS},
+            WIKIPEDIA,
+            49,
+            10,
+            (MIXERS,),
+            tokens=48_000_000,
+        ),
+        Recipe(
+            "nli",
+            "nli",
+            "MNLI (45,177 training pairs, matched development set) and SNLI (78,023 pairs)",
+            {
+                VOCABULARY: BERT_UNCASED,
+                "mnli/train_subset.tsv": (
+                    "c3d5b51544096d6790e9c0e118a4c50848b411bc9c1ba144d37479379c9871df"
+                ),
+                "snli-subset/snli_subset.tsv": (
+                    "f015eb8cf45b19366f6e24a93bcf0d1eaa0fb4d0f9be3d52cb25213b34c73e99"
+                ),
+                "mnli/dev_matched.tsv": (
+                    "88e83a4bc106bea3d139f1b5dfe3a243158295b59eccfc22c7f0d12d872a21d6"
+                ),
+            },
+            "MNLI: OANC, CC BY and CC BY-SA by source; SNLI: CC BY-SA 4.0",
+            4,
+            1,
+            (MIXERS,),
+        ),
+        Recipe(
+            "squad",
+            "squad",
+            "SQuAD 1.1: 87,599 training and 10,570 development questions",
+            {
+                VOCABULARY: BERT_UNCASED,
+                "squad/train-v1.1.json": (
+                    "e4a11645879f51795cfb9e12534f3ca4469326c0559aad8fd183e4184054fb70"
+                ),
+                "squad/dev-v1.1.json": (
+                    "737c4efd12f373b115b7c7ba92312f32de07325441377c4c11b93810f45a4f30"
+                ),
+            },
+            "CC BY-SA 4.0",
+            5,
+            1,
+            (MIXERS,),
+        ),
+    )
+}
+
+
+def recipe(name: str) -> Recipe:
+    """The recipe of a name.
+
+    Raises:
+        InputError: If there is none.
+    """
+    if name not in RECIPES:
+        msg = f"{name!r} is not a pack. Choose one of {', '.join(RECIPES)}."
+        raise InputError(msg)
+    return RECIPES[name]

@@ -1,0 +1,204 @@
+"""Pre-training on windows of running text: masked words, and whether B follows A.
+
+With windows of n tokens, window i of epoch e holds the n - 3 tokens of the training text
+from i (n - 3) + h(e) on, h a hash: [CLS] A [SEP] B [SEP]. A is its first part, of a hashed
+length between n/4 and 3n/4. B is the rest or, with probability 1/2, as many tokens from
+another place, which no token of the window touches. Windows are always full, and do not
+respect the ends of sentences and articles.
+
+Validation and test windows lie at equal distances over their text and may overlap. Their
+masks depend on nothing but their number, so that all models are asked the same.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from everyformer.data.batch import Batch, Draw
+from everyformer.data.draws import by_number, consecutive, every
+from everyformer.data.masking import LONGEST, masked
+from everyformer.data.order import Order
+from everyformer.data.pack import Pack, needs
+from everyformer.data.randomness import SPLITS, Split, mixed, mixed_key, scaled
+from everyformer.data.resident import Resident
+from everyformer.data.two_texts import Spans, two_texts
+from everyformer.errors import InputError
+
+SHORTEST = 16
+ORDER, TRAINING, EVALUATION = range(3)
+SHIFT, CUT, FOLLOWS, ELSEWHERE, MASKS = range(5)
+"""What a key is for."""
+
+
+class MaskedWindows:
+    """Windows of the texts of a pack.
+
+    Args:
+        pack: With the texts train, validation and test.
+        seq_len: n.
+        seed: Of order and masks of the training windows.
+        masked_share: m / n; m is rounded to a whole number.
+        evaluated: Windows of the validation and of the test text.
+        next_sentence: Whether B may come from elsewhere.
+        longer: (from_step, length, batch): from this update on windows are longer, and
+            an update has so many of them.
+    """
+
+    def __init__(
+        self,
+        pack: Pack,
+        seq_len: int,
+        seed: int,
+        *,
+        masked_share: float = 0.15,
+        evaluated: int = 4096,
+        next_sentence: bool = True,
+        longer: tuple[int, int, int] | None = None,
+    ) -> None:
+        """See the class."""
+        needs(pack, "train", "validation", "test", tokens=("train", "validation", "test"))
+        self.pack, self.seq_len, self.seed = pack, seq_len, seed
+        self.masked_share, self.evaluated = masked_share, evaluated
+        self.next_sentence, self.longer = next_sentence, longer
+        lengths = {seq_len} if longer is None else {seq_len, longer[1]}
+        texts = {split: pack.arrays[split] for split in SPLITS}
+        self._check(lengths, {split: len(text) for split, text in texts.items()})
+        self._orders = {
+            n: Order(self.windows(n), mixed_key(seed, ORDER, n)) for n in lengths
+        }
+        plain = np.setdiff1d(np.arange(pack.vocabulary), list(pack.specials.values()))
+        self._held = Resident({**texts, "words": plain})
+
+    def windows(self, length: int) -> int:
+        """Windows of an epoch."""
+        content = length - 3
+        return (len(self.pack.arrays["train"]) - content + 1) // content
+
+    def draw(
+        self, step: int, batch: int, part: int, parts: int, device: torch.device
+    ) -> Draw:
+        """The windows of one part of update `step`."""
+        if self.longer is not None and step >= self.longer[0]:
+            first, length, size = self.longer
+            since = step - first
+            return consecutive(since * size, size, part, parts, length, device)
+        return consecutive(step * batch, batch, part, parts, self.seq_len, device)
+
+    def evaluation(
+        self, split: Split, batch: int, part: int, parts: int, device: torch.device
+    ) -> Iterator[Draw]:
+        """Every window that is scored, once."""
+        return every(self.evaluated, batch, part, parts, self.seq_len, device)
+
+    def batch(self, split: Split, draw: Draw) -> Batch:
+        """Masked windows; labels, weights and places of m tokens of each."""
+        n, content = draw.length, draw.length - 3
+        held = self._held.on(draw.numbers.device)
+        text = held[split]
+        numbers = draw.numbers.long().clamp(min=0)
+        starts, keys = self._windows(split, n, numbers, len(text))
+        a = n // 4 + scaled(_use(keys, CUT), 3 * n // 4 - n // 4 + 1)
+        second = starts + a
+        follows = None
+        if self.next_sentence:
+            follows = scaled(_use(keys, FOLLOWS), 2)
+            range_ = len(text) - content
+            away = content + scaled(_use(keys, ELSEWHERE), range_ - 2 * content + 1)
+            second = torch.where(follows == 1, second, (starts + away) % range_)
+        spans = Spans(starts, a, second, content - a)
+        found = two_texts(text, spans, n, self.pack.specials)
+        hidden = masked(
+            found.tokens, found.texts, _use(keys, MASKS), self.masked(n),
+            mask=self.pack.specials["[MASK]"], words=held["words"],
+        )  # fmt: skip
+        real = (draw.numbers >= 0).float()[:, None]
+        return Batch(
+            hidden.tokens, hidden.labels, real.expand(hidden.labels.shape),
+            segments=found.segments, places=hidden.places, next_labels=follows,
+        )  # fmt: skip
+
+    def masked(self, length: int) -> int:
+        """Hidden tokens of a window, m."""
+        return round(self.masked_share * length)
+
+    def judged(
+        self, split: Split, scores: dict[str, np.ndarray], numbers: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """The scores of each window, in the order of their numbers."""
+        return by_number(scores, numbers)
+
+    def clusters(self, split: Split) -> np.ndarray:
+        """For each window that is scored the article in which it begins."""
+        needs(self.pack, f"{split}_articles")
+        text = len(self.pack.arrays[split])
+        starts = np.arange(self.evaluated) * (text - self.seq_len + 3)
+        starts //= max(1, self.evaluated - 1)
+        return np.searchsorted(self.pack.arrays[f"{split}_articles"], starts, "right") - 1
+
+    def describe(self) -> dict[str, Any]:
+        """Pack and settings."""
+        return {
+            "task": "masked windows",
+            "pack": self.pack.name,
+            "pack_sha256": self.pack.sha256,
+            "seq_len": self.seq_len,
+            "seed": self.seed,
+            "masked_share": self.masked_share,
+            "evaluated": self.evaluated,
+            "next_sentence": self.next_sentence,
+            "longer": None if self.longer is None else list(self.longer),
+        }
+
+    def _windows(
+        self, split: Split, n: int, numbers: Int[Tensor, " b"], text: int
+    ) -> tuple[Int[Tensor, " b"], Int[Tensor, " b"]]:
+        """Where windows start, and a key for each."""
+        content = n - 3
+        if split != "train":
+            key = mixed_key(EVALUATION, SPLITS.index(split), n)
+            keys = mixed(torch.full_like(numbers, key), numbers)
+            return numbers * (text - content) // max(1, self.evaluated - 1), keys
+        order = self._orders[n]
+        epochs = numbers // order.count
+        windows = order.at(epochs, numbers % order.count)
+        key = mixed_key(self.seed, TRAINING, n)
+        of_epoch = mixed(torch.full_like(epochs, key), epochs)
+        shift = scaled(_use(of_epoch, SHIFT), content)
+        return windows * content + shift, mixed(_use(of_epoch, MASKS), windows)
+
+    def _check(self, lengths: set[int], texts: dict[str, int]) -> None:
+        """Refuse what leaves no window, or no place for another B.
+
+        Raises:
+            InputError: With all that is wrong.
+        """
+        wrong: list[str] = []
+        if not 0 < self.masked_share <= 0.5:
+            wrong.append(f"masked_share={self.masked_share} is not in (0, 0.5]")
+        if self.evaluated < 1:
+            wrong.append(f"evaluated={self.evaluated} windows are none")
+        for n in sorted(lengths):
+            if not SHORTEST <= n <= LONGEST:
+                wrong.append(f"windows of {n} tokens: give {SHORTEST} to {LONGEST}")
+            elif round(self.masked_share * n) < 1:
+                wrong.append(f"masked_share={self.masked_share} of {n} tokens is nothing")
+            wrong += [
+                f"the {split} text has {count} tokens, too few for windows of {n}"
+                for split, count in texts.items()
+                if count < 4 * n
+            ]
+        if self.longer is not None and (
+            self.longer[0] < 0 or self.longer[1] == self.seq_len or self.longer[2] < 1
+        ):
+            wrong.append(f"longer={self.longer} is not (step, other length, batch)")
+        if wrong:
+            msg = f"Windows of {self.pack.name!r}: {'; '.join(wrong)}."
+            raise InputError(f"{msg} Change these settings, or use a larger pack.")
+
+
+def _use(keys: Int[Tensor, " b"], use: int) -> Int[Tensor, " b"]:
+    return mixed(keys, torch.full_like(keys, use))

@@ -1,0 +1,282 @@
+"""Claims of a paper, and what runs of a stated size say about them.
+
+`claims.json` of an experiment holds the rules, fixed before the first run that is judged:
+
+    label     the label of a cell that names its arm
+    gates     what a run must reach before it says anything: id, text, cell, arm, metric,
+              at_least; every seed must reach it
+    chosen    arms that are chosen by a number that no claim looks at: name, of, cell,
+              metric, direction; by the mean on the validation set
+    claims    id, text, source, cell, metric, direction ("higher" or "lower" is better),
+              comparisons (pairs of arms, the first better), clusters (what examples are
+              drawn by), gates, sizes (of the runs that are judged), orders (cells at other
+              rates: where an order of arms flips there, the claim stays undecided)
+
+A claim with several comparisons holds if all do: its p is the largest, without correction
+inside. It is contradicted if one comparison is the other way round: there the smallest p is
+multiplied by the number of comparisons. Both are adjusted by Holm over all claims of that
+size; a claim whose runs are missing counts as one.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from everyformer.errors import FileFormatError
+from everyformer.experiments.scores import Runs, Scores
+from everyformer.experiments.statistics import LEVEL, Difference, difference, holm
+
+LEAST_SEEDS = 3
+"""With fewer a claim is drawn, not judged."""
+
+FIELDS = {
+    "gates": {"id", "text", "cell", "arm", "metric", "at_least"},
+    "chosen": {"name", "of", "cell", "metric", "direction"},
+    "claims": {
+        "id", "text", "source", "cell", "metric", "direction", "comparisons", "clusters",
+        "gates", "sizes", "orders",
+    },
+}  # fmt: skip
+SIGNS = {"higher": 1.0, "lower": -1.0}
+
+
+@dataclass(frozen=True)
+class Claims:
+    """The file `claims.json`."""
+
+    label: str
+    gates: tuple[Mapping[str, Any], ...]
+    chosen: tuple[Mapping[str, Any], ...]
+    claims: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One comparison of a claim.
+
+    Attributes:
+        better: The arm that is better as claimed.
+        worse: The other.
+        found: Its effect is positive where `better` is better; None if a run is missing.
+        missing: Which.
+    """
+
+    better: str
+    worse: str
+    found: Difference | None
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What is said about a claim.
+
+    Attributes:
+        claim: As in the file.
+        compared: Its comparisons.
+        p: Adjusted, against "not all comparisons are as claimed"; None if not judged.
+        verdict: holds, contradicted, undecided, not informative, or why nothing is said:
+            "drawn, 2 seeds", "not run".
+        notes: Gates that failed, orders that flip, arms that look the same, what is
+            missing.
+        least_effect: That would have been seen in each of the comparisons; None if not
+            judged.
+    """
+
+    claim: Mapping[str, Any]
+    compared: tuple[Compared, ...]
+    p: float | None
+    verdict: str
+    notes: tuple[str, ...]
+    least_effect: float | None
+
+
+def load_claims(package: str) -> Claims:
+    """The file `claims.json` beside the modules of an experiment.
+
+    Raises:
+        FileFormatError: If an entry lacks a field, has an unknown one, or names a gate
+            that does not exist.
+    """
+    return read_claims(json.loads((files(package) / "claims.json").read_text()), package)
+
+
+def read_claims(stored: Mapping[str, Any], source: str) -> Claims:
+    """Claims from what JSON holds; `source` is named in errors.
+
+    Raises:
+        FileFormatError: As `load_claims`.
+    """
+    gates = {gate["id"] for gate in stored["gates"]}
+    for kind, wanted in FIELDS.items():
+        for entry in stored[kind]:
+            known = entry.get("direction", "higher") in SIGNS
+            named = set(entry.get("gates", ())) <= gates
+            if entry.keys() != wanted or not known or not named:
+                msg = (
+                    f"claims.json of {source} has in {kind} the entry {entry}: it needs "
+                    f"exactly {', '.join(sorted(wanted))}, a direction of "
+                    f"{', '.join(SIGNS)}, and gates of {', '.join(sorted(gates))}."
+                )
+                raise FileFormatError(msg)
+    kinds = [tuple(stored[kind]) for kind in ("gates", "chosen", "claims")]
+    return Claims(stored["label"], *kinds)
+
+
+def judge(
+    claims: Claims, results: Sequence[Mapping[str, Any]], scores: Scores, size: str
+) -> list[Judgement]:
+    """What the results of a size say about each claim that is judged at that size.
+
+    Raises:
+        FileFormatError: If scores and results are not of one run.
+    """
+    runs = Runs(claims.label, results, scores)
+    arms = {choice["name"]: _chosen(choice, runs) for choice in claims.chosen}
+    family = [claim for claim in claims.claims if size in claim["sizes"]]
+    found = [_compared(claim, runs, arms) for claim in family]
+    all_as_claimed = holm([_p_all(compared) for compared in found])
+    one_reversed = holm([_p_one_reversed(compared) for compared in found])
+    return [
+        _judgement(claim, compared, p, reverse, claims, runs, len(family))
+        for claim, compared, p, reverse in zip(
+            family, found, all_as_claimed, one_reversed, strict=True
+        )
+    ]
+
+
+def gate_failure(gate: Mapping[str, Any], runs: Runs) -> str | None:
+    """Why a gate is shut, or None if every seed reached it."""
+    found = runs.of(gate["cell"], gate["arm"])
+    values = [r["more"]["test"][gate["metric"]]["mean_sampled"] for r in found.values()]
+    if values and min(values) >= gate["at_least"]:
+        return None
+    reached = f"it reached {min(values):.3g}" if values else "it was not run"
+    return f"{gate['id']} ({gate['text']}): {reached}"
+
+
+def _chosen(choice: Mapping[str, Any], runs: Runs) -> str | None:
+    """The arm that is best on the validation set; the first of equals."""
+    cell, arms = choice["cell"], choice["of"]
+    seeds = set.intersection(*(set(runs.of(cell, arm)) for arm in arms))
+    if not seeds:
+        return None
+    sign, metric = SIGNS[choice["direction"]], choice["metric"]
+    return max(
+        arms, key=lambda arm: sign * runs.mean(cell, arm, metric, "validation", seeds)
+    )
+
+
+def _compared(
+    claim: Mapping[str, Any], runs: Runs, arms: Mapping[str, str | None]
+) -> tuple[Compared, ...]:
+    made: list[Compared] = []
+    for pair in claim["comparisons"]:
+        better, worse = (arms.get(arm, arm) for arm in pair)
+        if better is None or worse is None:
+            missing = "an arm that is chosen by runs not done"
+            made.append(Compared(pair[0], pair[1], None, missing))
+        else:
+            made.append(_pair(claim, better, worse, runs))
+    return tuple(made)
+
+
+def _pair(claim: Mapping[str, Any], better: str, worse: str, runs: Runs) -> Compared:
+    """The comparison of two arms over the seeds that both have."""
+    found = [runs.of(claim["cell"], arm) for arm in (better, worse)]
+    seeds = sorted(found[0].keys() & found[1].keys())
+    name = "/".join(map(str, claim["cell"].values()))
+    if not seeds:
+        arm = better if not found[0] else worse
+        return Compared(better, worse, None, f"{name}/{arm}")
+    values: list[np.ndarray] = []
+    clusters: list[np.ndarray] = []
+    for of_arm, arm in zip(found, (better, worse), strict=True):
+        rows = [runs.scored(of_arm[seed], claim["metric"]) for seed in seeds]
+        drawn = [runs.clusters(of_arm[seed]) for seed in seeds]
+        if any(row is None for row in (*rows, *drawn)):
+            return Compared(better, worse, None, f"the scores of {name}/{arm}")
+        values.append(np.stack([row for row in rows if row is not None]))
+        clusters += [row for row in drawn if row is not None]
+    if not all(np.array_equal(clusters[0], other) for other in clusters):
+        missing = f"{name}: runs of {better} and {worse} with the same test examples"
+        return Compared(better, worse, None, missing)
+    sign = SIGNS[claim["direction"]]
+    effect = difference(sign * values[0], sign * values[1], clusters[0])
+    return Compared(better, worse, effect)
+
+
+def _tested(compared: Sequence[Compared]) -> list[Difference]:
+    """All differences, or none where a run is missing or seeds are too few."""
+    found = [c.found for c in compared if c.found and c.found.seeds >= LEAST_SEEDS]
+    return found if len(found) == len(compared) else []
+
+
+def _p_all(compared: Sequence[Compared]) -> float:
+    return max((d.p_greater or 0.0 for d in _tested(compared)), default=1.0)
+
+
+def _p_one_reversed(compared: Sequence[Compared]) -> float:
+    found = [d.p_less or 0.0 for d in _tested(compared) if d.high_sampled < 0]
+    return min(1.0, len(compared) * min(found, default=1.0))
+
+
+def _judgement(
+    claim: Mapping[str, Any],
+    compared: tuple[Compared, ...],
+    p: float,
+    p_reversed: float,
+    claims: Claims,
+    runs: Runs,
+    family: int,
+) -> Judgement:
+    missing = tuple(f"missing: {c.missing}" for c in compared if c.found is None)
+    if missing:
+        return Judgement(claim, compared, None, "not run", missing, None)
+    named = [gate for gate in claims.gates if gate["id"] in claim["gates"]]
+    shut = [reason for gate in named if (reason := gate_failure(gate, runs))]
+    flips = _flips(claim, compared, runs)
+    notes = (*shut, *flips, *_twins(compared))
+    found = _tested(compared)
+    if shut:
+        return Judgement(claim, compared, None, "not informative", notes, None)
+    if not found:
+        seeds = min(c.found.seeds for c in compared if c.found)
+        return Judgement(claim, compared, None, f"drawn, {seeds} seeds", notes, None)
+    least = max(d.least_effect(LEVEL / family) or 0.0 for d in found)
+    seen = p < LEVEL and all(d.low_sampled > 0 for d in found)
+    verdict = "holds" if seen else "contradicted" if p_reversed < LEVEL else "undecided"
+    if flips or _twins(compared):
+        verdict = "undecided"
+    return Judgement(claim, compared, p, verdict, notes, least)
+
+
+def _flips(
+    claim: Mapping[str, Any], compared: Sequence[Compared], runs: Runs
+) -> tuple[str, ...]:
+    """Comparisons whose order is another at another rate."""
+    told: list[str] = []
+    sign, metric = SIGNS[claim["direction"]], claim["metric"]
+    for cell in claim["orders"]:
+        for c in compared:
+            arms = (c.better, c.worse)
+            seeds = set.intersection(*(set(runs.of(cell, arm)) for arm in arms))
+            if not seeds or c.found is None:
+                continue
+            one, other = (runs.mean(cell, arm, metric, "test", seeds) for arm in arms)
+            if sign * (one - other) * c.found.effect_sampled < 0:
+                name = "/".join(map(str, cell.values()))
+                told.append(f"{c.better} and {c.worse} change places in {name}")
+    return tuple(told)
+
+
+def _twins(compared: Sequence[Compared]) -> tuple[str, ...]:
+    return tuple(
+        f"{c.better} and {c.worse} have equal scores on too many examples: is this one run?"
+        for c in compared
+        if c.found is not None and c.found.same
+    )

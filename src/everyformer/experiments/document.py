@@ -1,0 +1,137 @@
+"""The table beside a file of results, as a document: what was run, and what it says."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from everyformer.experiments.claims import Judgement, judge
+from everyformer.experiments.experiment import (
+    Experiment,
+    entry_of,
+    markdown,
+    number,
+    with_error,
+)
+from everyformer.experiments.scores import Scores
+
+
+def document(experiment: Experiment, report: Mapping[str, Any], scores: Scores) -> str:
+    """Where and when, the results, the claims, what was not run, and notes."""
+    results, size = report["results"], report["size"]
+    parts = [_heading(experiment, report)]
+    if experiment.claims is None:
+        parts.append(markdown(*experiment.table(results, size)))
+    else:
+        parts.append(markdown(*seeded_table(experiment, results)))
+        judged = judge(experiment.claims, results, scores, size)
+        parts += [claims_text(judged, size)]
+    skipped: Mapping[str, str] = report.get("skipped", {})
+    if skipped:
+        told = (f"- {name}: {reason}" for name, reason in skipped.items())
+        parts.append("Not run:\n\n" + "\n".join(told))
+    parts.append("\n".join(f"- {note}" for note in experiment.notes(results)))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _heading(experiment: Experiment, report: Mapping[str, Any]) -> str:
+    first = report["environment"]
+    made = [first | result for result in report["results"]] or [first]
+    days = sorted(m["date"][:10] for m in made)
+    dates = dict.fromkeys((days[0], days[-1]))
+    commits = dict.fromkeys((m["commit"] or "unknown")[:12] for m in made)
+    return (
+        f"{experiment.name}, size {report['size']}: {experiment.expected.quantity}. "
+        f"{first['gpu'] or first['cpu']}, {' to '.join(dates)}, commit "
+        f"{', '.join(commits)}, {report.get('wall_s', 0.0):,.0f} s of training."
+    )
+
+
+def seeded_table(
+    experiment: Experiment, results: Sequence[Mapping[str, Any]]
+) -> tuple[list[str], list[list[str]]]:
+    """A row for the runs that differ in the seed alone.
+
+    Ours is their mean with its standard error over seeds, and their number in brackets;
+    one run has the standard error of its examples.
+    """
+    names = [
+        n for n in dict.fromkeys(n for r in results for n in r["labels"]) if n != "seed"
+    ]
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for result in results:
+        key = tuple(str(result["labels"].get(name, "")) for name in names)
+        groups.setdefault(key, []).append(result)
+    rows: list[list[str]] = []
+    for key, runs in groups.items():
+        entry = experiment.expected.of(runs[0]["labels"])
+        row = [*key, *(_mean_of(runs, name) for name in experiment.columns)]
+        row += [number(None if entry is None else entry["paper"]), _ours(runs)]
+        told = "" if experiment.conditions is None else experiment.conditions(runs[0])
+        rows.append([*row, told])
+    headings = [*names, *experiment.columns.values(), "paper", "ours ± s.e. (seeds)"]
+    return [*headings, "conditions"], rows
+
+
+def _mean_of(runs: Sequence[Mapping[str, Any]], name: str) -> str:
+    """The mean over seeds, of numbers; what all runs have in common, else."""
+    found = [entry_of(run["more"], name) for run in runs]
+    if any(isinstance(value, float) for value in found):
+        return number(statistics.fmean(value for value in found if value is not None))
+    return ", ".join(dict.fromkeys(number(value) for value in found))
+
+
+def _ours(runs: Sequence[Mapping[str, Any]]) -> str:
+    early = "" if all(run["complete"] for run in runs) else ", stopped early"
+    values = [run["value_sampled"] for run in runs]
+    if len(values) == 1:
+        return f"{with_error(runs[0])} (1{early})"
+    error = statistics.stdev(values) / math.sqrt(len(values))
+    return f"{number(statistics.fmean(values))} ± {error:.1g} ({len(values)}{early})"
+
+
+def claims_text(judged: Sequence[Judgement], size: str) -> str:
+    """The table of claims, a row for each comparison, and the notes below it."""
+    if not judged:
+        return f"Claims are not judged at size {size}."
+    rows: list[list[str]] = []
+    for judgement in judged:
+        claim = judgement.claim
+        for place, compared in enumerate(judgement.compared):
+            found = compared.found
+            what = f"{claim['id']} {compared.better} better than {compared.worse}"
+            first = place == 0
+            rows.append(
+                [
+                    what,
+                    claim["source"] if first else "",
+                    f"{'/'.join(map(str, claim['cell'].values()))} {claim['metric']}",
+                    "" if found is None else f"{found.effect_sampled:+.4f}",
+                    ""
+                    if found is None
+                    else f"{found.low_sampled:+.4f} to {found.high_sampled:+.4f}",
+                    number(judgement.p) if first else "",
+                    judgement.verdict if first else "",
+                ]
+            )
+    headings = ["claim", "source", "metric", "effect", "95 % interval", "p", "verdict"]
+    text = [
+        "An effect is positive where the claim has it. The interval is over clusters of "
+        "examples, p over seeds (paired, one-sided, Holm over all claims): both must agree "
+        "before anything is said to hold.",
+        markdown(headings, rows),
+        "\n".join(_notes(judged)),
+    ]
+    return "\n\n".join(part for part in text if part)
+
+
+def _notes(judged: Sequence[Judgement]) -> list[str]:
+    told: list[str] = []
+    for judgement in judged:
+        claim = judgement.claim
+        about = f"- {claim['id']}: {claim['text']}"
+        if judgement.verdict == "undecided" and judgement.least_effect is not None:
+            about += f". An effect of {judgement.least_effect:.4f} would have been seen"
+        notes = [f" {note}." for note in judgement.notes]
+        told.append(f"{about}.{''.join(notes)}")
+    return told

@@ -1,0 +1,233 @@
+"""`mixers-bert`: can something simpler stand in for attention?
+
+Yun et al. 2020, Section 6.3: BERT whose attention is replaced in all layers by averaging,
+a bi-linear projection or a separable convolution (Table 1), or by convolution in the first
+j layers (Figure 1). Pre-training on masked words and next sentences, then MNLI and SQuAD.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from everyformer.data.nli import Pairs
+from everyformer.data.squad import Questions
+from everyformer.data.windows import MaskedWindows
+from everyformer.experiments.cell import Cell, Size, training_cell
+from everyformer.experiments.mixers_bert.packs import Packs, packs
+from everyformer.experiments.mixers_bert.plan import PARENTS, RATES, mixers_of, order
+from everyformer.experiments.mixers_bert.settings import Settings, settings
+from everyformer.experiments.mixers_bert.sizes import SCALES, Tuning
+from everyformer.layers.encoder import Encoder
+from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.train.config import TrainConfig
+from everyformer.train.loop import Outcome
+from everyformer.train.objectives.classify import Classify
+from everyformer.train.objectives.masked import MaskedLanguage
+from everyformer.train.objectives.span import Span
+from everyformer.train.throughput import BACKWARD
+
+PLATEAU = 5.5
+"""Nats: above, a model of this vocabulary knows little more than how frequent words are."""
+
+
+def cells(
+    size: Size,
+    seeds: Sequence[int],
+    changes: Mapping[str, Any],
+    data: Path | None = None,
+    /,
+) -> list[Cell]:
+    """All cells in the order of `plan.order`; each fine-tuning has its parent."""
+    maker = Maker(settings(SCALES[size], changes), packs(size, data))
+    made: dict[tuple[str, str, int], Cell] = {}
+    for labels in order(size, seeds):
+        task, arm, seed = str(labels["task"]), str(labels["arm"]), int(labels["seed"])
+        parent = made.get((PARENTS.get(task, ""), arm, seed))
+        made[task, arm, seed] = maker.cell(task, arm, seed, parent)
+    return list(made.values())
+
+
+class Maker:
+    """Makes cells; those that read the same examples share them."""
+
+    def __init__(self, settings: Settings, packs: Packs) -> None:
+        """Of a scale with its changes, and packs."""
+        self.settings, self.packs = settings, packs
+        self.scale = settings.scale
+        self._windows: dict[tuple[Any, ...], MaskedWindows] = {}
+        self._pairs: dict[tuple[Any, ...], Pairs] = {}
+        self._questions: dict[int, Questions] = {}
+
+    def cell(self, task: str, arm: str, seed: int, parent: Cell | None) -> Cell:
+        """The complete config of one run."""
+        labels = {"task": task, "arm": arm, "seed": seed}
+        if task in ("mnli", "hypothesis", "mnli-long"):
+            return self._classified(labels, parent)
+        return self._asked(labels, parent) if task == "squad" else self._masked(labels)
+
+    def encoder(self, arm: str, length: int, **more: Any) -> EncoderConfig:
+        """The encoder of an arm; its vocabulary is filled up with idle tokens."""
+        words = self.packs.text.vocabulary
+        return replace(
+            self.scale.encoder,
+            vocab_size=words + -words % self.scale.multiple,
+            max_len=length,
+            mixers=mixers_of(arm, self.scale.encoder.layers),
+            shorter=True,
+            **more,
+        )
+
+    def _masked(self, labels: Mapping[str, str | int]) -> Cell:
+        """Pre-training: of Table 1, of Figure 1 and SQuAD, or short at another rate."""
+        scale, task = self.scale, labels["task"]
+        long = task == "mlm-long"
+        config = self.settings.train("mlm", scale.long if long else scale.masked)
+        config = replace(config, seed=int(labels["seed"]))
+        if task in RATES:
+            config = _at_other_rate(config, RATES[str(task)])
+        n = scale.encoder.max_len
+        longer = None
+        if long and scale.long_share:
+            first = config.steps - round(scale.long_share * config.steps)
+            longer = (first, scale.long_length, scale.long_batch)
+        model = self.encoder(
+            str(labels["arm"]), scale.long_length if long else n, pooler=True
+        )
+        key = (config.seed, longer)
+        if key not in self._windows:
+            self._windows[key] = MaskedWindows(
+                self.packs.text, n, config.seed, evaluated=scale.evaluated, longer=longer
+            )
+        windows = self._windows[key]
+        operations = _pretraining_operations(model, config, windows)
+        return training_cell(
+            labels,
+            lambda: MaskedLanguage(Encoder(model)),
+            {**model.to_json(), "objective": "masked words, next sentence"},
+            windows,
+            config,
+            {"operations": operations},
+            clusters=lambda: windows.clusters("test"),
+            operations=operations,
+            derived=left_plateau,
+        )
+
+    def _classified(self, labels: Mapping[str, str | int], parent: Cell | None) -> Cell:
+        """Fine-tuning on pairs of sentences."""
+        scale, hidden = self.scale, labels["task"] == "hypothesis"
+        long, tuning = labels["task"] == "mnli-long", scale.mnli
+        seed = int(labels["seed"])
+        if (seed, hidden) not in self._pairs:
+            self._pairs[seed, hidden] = Pairs(
+                self.packs.pairs, seed, lengths=tuning.lengths, held_out=True,
+                premise_masked=hidden,
+            )  # fmt: skip
+        pairs = self._pairs[seed, hidden]
+        length = scale.long_length if long else scale.encoder.max_len
+        model = self.encoder(
+            str(labels["arm"]), length, pooler=True, head="none", dropout=tuning.dropout
+        )
+        config = self._tuned("mnli", tuning, pairs, seed)
+        return training_cell(
+            labels,
+            lambda: Classify(Encoder(model), pairs.classes, tuning.dropout),
+            {**model.to_json(), "objective": "classes"},
+            pairs,
+            config,
+            {},
+            parent=parent,
+            clusters=lambda: pairs.clusters("test"),
+            operations=_tuning_operations(model, config, tuning),
+        )
+
+    def _asked(self, labels: Mapping[str, str | int], parent: Cell | None) -> Cell:
+        """Fine-tuning on questions."""
+        scale, tuning, seed = self.scale, self.scale.squad, int(labels["seed"])
+        if seed not in self._questions:
+            self._questions[seed] = Questions(
+                self.packs.questions, seed, length=tuning.lengths[-1], stride=scale.stride,
+                lengths=tuning.lengths, ambiguous=self.settings.ambiguous,
+            )  # fmt: skip
+        questions = self._questions[seed]
+        model = self.encoder(
+            str(labels["arm"]), scale.long_length, head="none", dropout=tuning.dropout
+        )
+        config = self._tuned("squad", tuning, questions, seed)
+        return training_cell(
+            labels,
+            lambda: Span(Encoder(model)),
+            {**model.to_json(), "objective": "span"},
+            questions,
+            config,
+            {},
+            metric="f1",
+            parent=parent,
+            clusters=lambda: questions.clusters("test"),
+            operations=_tuning_operations(model, config, tuning),
+        )
+
+    def _tuned(
+        self, kind: str, tuning: Tuning, task: Pairs | Questions, seed: int
+    ) -> TrainConfig:
+        """Updates and warm-up follow from the examples, unless they are set."""
+        set_here = self.settings.of[kind]
+        batch = set_here.get("batch", tuning.train.batch)
+        usual = tuning.steps or task.updates(batch, tuning.epochs)
+        steps = set_here.get("steps", usual)
+        own = replace(
+            tuning.train, steps=steps, warmup=int(tuning.warmup * steps), seed=seed
+        )
+        return self.settings.train(kind, own)
+
+
+def left_plateau(outcome: Outcome) -> dict[str, Any]:
+    """The first evaluation that is below `PLATEAU`; None if there is none."""
+    below = [line["step"] for line in outcome.curve if line.get("nats", PLATEAU) < PLATEAU]
+    return {"left_plateau_at": min(below, default=None)}
+
+
+def _at_other_rate(config: TrainConfig, factor: float) -> TrainConfig:
+    """A quarter of the updates at a multiple of the rate."""
+    return replace(
+        config,
+        steps=max(2, config.steps // 4),
+        warmup=config.warmup // 4,
+        lr=factor * config.lr,
+    )
+
+
+def _pretraining_operations(
+    model: EncoderConfig, config: TrainConfig, windows: MaskedWindows
+) -> float:
+    """Of all updates, the longer windows included."""
+    n, last = windows.seq_len, 0
+    total = 0.0
+    if windows.longer is not None:
+        first, length, batch = windows.longer
+        last = max(0, config.steps - first)
+        total += last * batch * forward_operations(model, length, windows.masked(length))
+    short = (config.steps - last) * config.batch
+    total += short * forward_operations(model, n, windows.masked(n))
+    return (1 + BACKWARD) * total
+
+
+def _tuning_operations(model: EncoderConfig, config: TrainConfig, tuning: Tuning) -> float:
+    """At most: as if every sequence had the largest length."""
+    one = forward_operations(model, tuning.lengths[-1], 0)
+    return (1 + BACKWARD) * float(config.steps) * config.batch * one
+
+
+@cache
+def forward_operations(model: EncoderConfig, n: int, masked: int) -> int:
+    """Operations of products for one sequence, counted by PyTorch without numbers."""
+    encoder = Encoder(model, device="meta")
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        states = encoder.states(torch.zeros(1, n, dtype=torch.long, device="meta"))
+        if encoder.head is not None:
+            encoder.head(states[:, :masked])
+    return counter.get_total_flops()

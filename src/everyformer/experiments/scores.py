@@ -1,0 +1,129 @@
+"""Scores of single examples: a file beside the results, and the runs of an arm.
+
+`<results>.scores.npz` holds an array for each cell and metric, in the order of the test
+examples, and the clusters that the examples belong to. Claims are judged from it, today or
+by another's statistics tomorrow.
+"""
+
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from everyformer.errors import FileFormatError
+
+CLUSTERS = "clusters"
+"""The name of the numbers that say which examples belong together."""
+
+ROUNDING = 1e-4
+"""Relative: how far the mean of stored scores may be from the result's own."""
+
+Scores = Mapping[str, Mapping[str, np.ndarray]]
+"""By name of a cell, then of a metric: a number for each example."""
+
+
+def scores_path(results: Path) -> Path:
+    """Where the scores of a file of results are."""
+    return results.with_suffix(".scores.npz")
+
+
+def load_scores(path: Path) -> dict[str, dict[str, np.ndarray]]:
+    """The file that `save_scores` wrote; nothing if there is none.
+
+    Raises:
+        FileFormatError: If it is damaged, or no such file. Nothing in it is executed.
+    """
+    found: dict[str, dict[str, np.ndarray]] = {}
+    if not path.exists():
+        return found
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            for key in stored.files:
+                cell, _, name = key.rpartition(":")
+                found.setdefault(cell, {})[name] = stored[key]
+    except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
+        msg = (
+            f"{path} cannot be read as scores of single examples ({error}). Delete it: "
+            "--resume makes the scores of cells whose checkpoints are on this machine anew."
+        )
+        raise FileFormatError(msg) from error
+    return found
+
+
+def save_scores(path: Path, scores: Scores) -> None:
+    """Replace the file whole; 32 bits for a score."""
+    arrays = {
+        f"{cell}:{name}": _narrow(values)
+        for cell, named in scores.items()
+        for name, values in named.items()
+    }
+    temporary = path.with_name(f".{path.name}")
+    with temporary.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def _narrow(values: np.ndarray) -> np.ndarray:
+    return values.astype(np.float32 if values.dtype.kind == "f" else np.int32)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Finished results and their scores, found by labels.
+
+    Attributes:
+        label: The label that names the arm of a cell.
+        results: Of a report.
+        scores: Of its examples.
+    """
+
+    label: str
+    results: Sequence[Mapping[str, Any]]
+    scores: Scores
+
+    def of(self, cell: Mapping[str, Any], arm: str) -> dict[int, Mapping[str, Any]]:
+        """The finished results of an arm, by seed."""
+        wanted = {**cell, self.label: arm}.items()
+        found = [r for r in self.results if r["complete"]]
+        return {r["labels"]["seed"]: r for r in found if wanted <= r["labels"].items()}
+
+    def mean(
+        self, cell: Mapping[str, Any], arm: str, metric: str, split: str, seeds: set[int]
+    ) -> float:
+        """The mean over seeds of what the results say themselves."""
+        runs = self.of(cell, arm)
+        values = [runs[seed]["more"][split][metric]["mean_sampled"] for seed in seeds]
+        return sum(values) / len(values)
+
+    def scored(self, result: Mapping[str, Any], metric: str) -> np.ndarray | None:
+        """The score of every test example of a result, or None if there are none.
+
+        Raises:
+            FileFormatError: If their mean is not that of the result: the two files are not
+                of one run.
+        """
+        name = "/".join(str(label) for label in result["labels"].values())
+        found = self.scores.get(name, {}).get(metric)
+        if found is None:
+            return None
+        values, stated = found.astype(np.float64), result["more"]["test"][metric]
+        mean = stated["mean_sampled"]
+        if abs(float(values.mean()) - mean) > ROUNDING * max(1.0, abs(mean)):
+            msg = (
+                f"The stored scores of {name} have a mean {metric} of {values.mean():.6g}, "
+                f"its result says {mean:.6g}: the files are not of one run. Move both, and "
+                "run the cell again."
+            )
+            raise FileFormatError(msg)
+        return values
+
+    def clusters(self, result: Mapping[str, Any]) -> np.ndarray | None:
+        """The numbers of the clusters of a result's examples."""
+        name = "/".join(str(label) for label in result["labels"].values())
+        return self.scores.get(name, {}).get(CLUSTERS)

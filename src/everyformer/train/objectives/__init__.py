@@ -1,0 +1,1 @@
+"""Objectives: a label for every token, masked tokens, a class, a span."""

@@ -1,0 +1,103 @@
+"""Masked tokens, and whether one text follows the other (Devlin et al. 2018)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from everyformer.data.batch import Batch
+from everyformer.errors import TrainingError
+from everyformer.layers.encoder import Encoder
+from everyformer.layers.encodings.encoding import TABLE_STD
+from everyformer.train.objective import (
+    Objective,
+    check_parts,
+    head_of,
+    states_of,
+    token_losses,
+    weighted_mean,
+    wide,
+)
+
+
+class MaskedLanguage(Objective):
+    """The mean loss of masked tokens, plus the mean loss of next sentences.
+
+    The head sees the tokens at `batch.places` alone; labels and weights are (b, m) like
+    them. A window counts for its pair of texts if any of its weights is positive.
+
+    Scores: "accuracy" and "nats" of the masked tokens of a window, and "next", 1 where the
+    pair was told right.
+    """
+
+    encoder: Encoder
+
+    def __init__(self, encoder: Encoder, next_sentence: bool = True) -> None:
+        """An encoder with a head, and for next sentences with a pooler."""
+        check_parts("MaskedLanguage", encoder, head=True, pooler=next_sentence)
+        super().__init__(encoder)
+        self.terms = ("masked", "next") if next_sentence else ("masked",)
+        self.next = nn.Linear(encoder.config.dim, 2) if next_sentence else None
+        if self.next is not None:
+            nn.init.normal_(self.next.weight, std=TABLE_STD)
+            nn.init.zeros_(self.next.bias)
+
+    def weights(self, batch: Batch) -> Float[Tensor, " terms"]:
+        """Of masked tokens, and the number of windows."""
+        masked = batch.weights.sum()
+        if self.next is None:
+            return masked[None]
+        return torch.stack([masked, _windows(batch).sum()])
+
+    def forward(self, batch: Batch) -> Float[Tensor, " terms"]:
+        """Both sums."""
+        states = states_of(self.encoder, batch)
+        losses = self.label_losses(_chosen(states, batch), batch.labels)
+        masked = (losses * batch.weights).sum()
+        if self.next is None:
+            return masked[None]
+        logits = wide(self.next(self.encoder.pooled(states)))
+        told = functional.cross_entropy(logits, _next_labels(batch), reduction="none")
+        return torch.stack([masked, (told * _windows(batch)).sum()])
+
+    def scores(self, batch: Batch) -> dict[str, Tensor]:
+        """Means over the masked tokens of each window."""
+        head = head_of(self.encoder)
+        states = states_of(self.encoder, batch)
+        logits = head(_chosen(states, batch))
+        right = (logits.argmax(-1) == batch.labels).float()
+        losses = token_losses(nn.Identity(), logits, batch.labels)
+        found = {
+            "accuracy": weighted_mean(right, batch.weights),
+            "nats": weighted_mean(losses, batch.weights),
+        }
+        if self.next is not None:
+            told = self.next(self.encoder.pooled(states)).argmax(-1)
+            found["next"] = (told == _next_labels(batch)).float()
+        return found
+
+
+def _chosen(states: Float[Tensor, "b n d"], batch: Batch) -> Float[Tensor, "b m d"]:
+    """The states at the places of the batch."""
+    if batch.places is None:
+        msg = (
+            "MaskedLanguage needs the places of the masked tokens, and this task gives "
+            "none. Train Labels, which has a label for every token."
+        )
+        raise TrainingError(msg)
+    return states.gather(1, batch.places[..., None].expand(-1, -1, states.shape[-1]))
+
+
+def _next_labels(batch: Batch) -> Tensor:
+    if batch.next_labels is None:
+        msg = (
+            "MaskedLanguage(next_sentence=True) needs next_labels, and this task gives "
+            "none. Use next_sentence=False for both."
+        )
+        raise TrainingError(msg)
+    return batch.next_labels
+
+
+def _windows(batch: Batch) -> Float[Tensor, " b"]:
+    """1 for a window, 0 for filling."""
+    return (batch.weights.amax(-1) > 0).float()

@@ -1,0 +1,124 @@
+"""`everyformer data`: what there is, how it is made, and what to do when it cannot be."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everyformer.data import excerpt, sources
+from everyformer.data.pack import read_pack
+from everyformer.data.sources import VOCABULARY, Recipe
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture
+def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of small sources, and recipes that know them."""
+    folder = tmp_path / "sources"
+    (folder / "bert-vocab").mkdir(parents=True)
+    words = excerpt.vocabulary().vocabulary
+    (folder / VOCABULARY).write_text("\n".join(words) + "\n")
+    towns = excerpt.towns("train")[:20] + excerpt.towns("test")[:5]
+    towns += excerpt.towns("validation")[:5]
+    (folder / "a.txt").write_text("".join(
+        f" = {town.name.title()} = \n\n" + "\n".join(excerpt.sentences(town)) + "\n\n"
+        for town in towns
+    ))  # fmt: skip
+    files = {name: _digest(folder / name) for name in (VOCABULARY, "a.txt")}
+    small = Recipe("enwiki-wp", "enwiki", "towns", files, "free", 1, 1, ("mixers-bert",))
+    monkeypatch.setitem(sources.RECIPES, "enwiki-wp", small)
+    return folder
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_list_says_what_is_here(everyformer: Command, texts: Path) -> None:
+    assert "mixers-bert" in everyformer("data", "list").stdout
+    before = json.loads(everyformer("data", "list", "--json").stdout)
+    assert {line["name"] for line in before} == set(sources.RECIPES)
+    assert not any(line["here"] for line in before)
+    everyformer("data", "pack", "enwiki-wp", "--from", texts, "--to", "packs")
+    after = json.loads(everyformer("data", "list", "--data", "packs", "--json").stdout)
+    here = {line["name"]: line["bytes"] for line in after if line["here"]}
+    assert here == {"enwiki-wp": Path("packs/enwiki-wp.pack.xz").stat().st_size}
+    shown = everyformer("data", "list", "--data", "packs").stdout
+    assert "everyformer data pack squad --from DIR --to packs/" in shown
+    assert "CC BY-SA 4.0" in shown
+
+
+def test_a_pack_is_made_once(everyformer: Command, texts: Path) -> None:
+    told = everyformer("data", "pack", "enwiki-wp", "--from", texts).stdout
+    assert "train_articles 20" in told
+    assert [path.name for path in Path("packs").iterdir()] == ["enwiki-wp.pack.xz"]
+    output = everyformer("data", "pack", "enwiki-wp", "--from", texts, code=2).output
+    assert "exists already and is kept. Delete it" in output
+    cut = everyformer(
+        "data", "pack", "enwiki-wp", "--from", texts, "--tokens", 1500, "--json"
+    )  # fmt: skip
+    assert json.loads(cut.stdout)["path"] == "packs/enwiki-wp-1500.pack.xz"
+    pack = read_pack(Path("packs/enwiki-wp-1500.pack.xz"))
+    counts = pack.header["counts"]
+    assert (
+        sum(counts[f"{split}_tokens"] for split in ("train", "validation", "test")) == 1500
+    )
+    assert json.loads(cut.stdout)["sha256"] == pack.sha256
+
+
+def test_work_that_was_interrupted_goes_on(
+    everyformer: Command, texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing half-written has the name of a pack; what was finished is used, then gone."""
+    with monkeypatch.context() as patch:
+        patch.setattr("everyformer.data.pack._write", _interrupted)
+        everyformer("data", "pack", "enwiki-wp", "--from", texts, code=130)
+    assert [path.name for path in Path("packs").iterdir()] == [".enwiki-wp.work"]
+    assert len(list(Path("packs/.enwiki-wp.work").iterdir())) > 1
+    everyformer("data", "pack", "enwiki-wp", "--from", texts)
+    assert [path.name for path in Path("packs").iterdir()] == ["enwiki-wp.pack.xz"]
+
+
+def _interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_two_workers_make_the_same_pack(everyformer: Command, texts: Path) -> None:
+    digests: list[str] = []
+    for workers in (1, 2):
+        target = ("--to", f"p{workers}", "--workers", workers)
+        everyformer("data", "pack", "enwiki-wp", "--from", texts, *target)
+        digests.append(_digest(Path(f"p{workers}/enwiki-wp.pack.xz")))
+    assert digests[0] == digests[1]
+
+
+def test_what_is_wrong_is_said(everyformer: Command, texts: Path) -> None:
+    def told(*args: object) -> str:
+        output = everyformer("data", *args, code=2).output
+        return " ".join(output.replace("│", " ").split())
+
+    assert "'make' is not an action. Choose list or pack." in told("make")
+    assert "`data pack` needs NAME; the packs are enwiki-wp," in told("pack")
+    assert "`data pack` needs --from DIR" in told("pack", "nli")
+    assert "'weather' is not a pack" in told("pack", "weather", "--from", texts)
+    assert "nowhere is not a folder." in told("pack", "nli", "--from", "nowhere")
+    missing = told("pack", "nli", "--from", texts)
+    assert "lacks mnli/train_subset.tsv, snli-subset/snli_subset.tsv, mnli/dev_m" in missing
+    assert "unpack them there, or give their folder (--from)" in missing
+    assert "only a pack of Wikipedia can be cut" in told(
+        "pack", "squad", "--from", texts, "--tokens", 10
+    )
+    with (texts / "a.txt").open("a") as file:
+        file.write("more\n")
+    assert "a.txt is another file: its sha256" in told("pack", "enwiki-wp", "--from", texts)
+    (texts / VOCABULARY).write_text("the\n")
+    found = told("pack", "enwiki-wp", "--from", texts)
+    assert "vocab.txt is another vocabulary: its sha256 begins with" in found
+    Path("file").write_text("")
+    assert not Path("packs").exists(), (
+        "a folder is made when there is something to put there"
+    )

@@ -1,0 +1,285 @@
+"""`mixers-bert`: its cells, its refusals, and a run from packs to claims."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from everyformer.data.excerpt import excerpt, excerpt_packs
+from everyformer.data.pack import write_pack
+from everyformer.errors import FileFormatError, TrainingError
+from everyformer.experiments.cell import Cell
+from everyformer.experiments.claims import load_claims
+from everyformer.experiments.mixers_bert import MIXERS_BERT
+from everyformer.experiments.mixers_bert import packs as packs_module
+from everyformer.experiments.mixers_bert.cells import cells, forward_operations
+from everyformer.experiments.mixers_bert.plan import mixers_of, order
+from everyformer.experiments.mixers_bert.settings import settings
+from everyformer.experiments.mixers_bert.sizes import SCALES
+from everyformer.experiments.refusals import refuse_slow
+from everyformer.experiments.report import load_report, results_path
+from everyformer.experiments.reproduce import reproduce, show
+from everyformer.experiments.scores import load_scores, scores_path
+from everyformer.layers.encoder import Encoder
+from everyformer.layers.encoder_config import BERT_BASE
+from everyformer.train.throughput import forward_flops
+
+CORE = ("attention", "light", "average", "bilinear", "light-1", "light-2")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The excerpts, as packs on the disk."""
+    place = tmp_path_factory.mktemp("packs")
+    excerpt_packs(place)
+    for path in place.glob("excerpt-*"):
+        kind = path.name.removeprefix("excerpt-").removesuffix(".pack.xz")
+        path.rename(place / f"{'enwiki-wp' if kind == 'enwiki' else kind}.pack.xz")
+    return place
+
+
+def by_name(found: list[Cell]) -> dict[str, Cell]:
+    return {cell.name: cell for cell in found}
+
+
+def test_the_core_of_every_seed_comes_first() -> None:
+    found = [tuple(labels.values()) for labels in order("reduced", [0, 1])]
+    assert len(set(found)) == len(found)
+    core = 2 * len(CORE) + 6
+    pretrained = [arm for task, arm, _ in found[:core] if task == "mlm"]
+    assert tuple(pretrained) == CORE
+    assert {seed for *_, seed in found[: core + 1]} == {0}
+    assert found[core] == ("hypothesis", "attention", 0)
+    assert {seed for *_, seed in found[core + 1 : 2 * core + 1]} == {1}
+    for place, (task, arm, seed) in enumerate(found):
+        if task in ("mnli", "squad"):
+            parent = "mlm" if task == "mnli" else "mlm-long"
+            assert found[place - 1] == (parent, arm, seed), "right after its parent"
+    named = {arm for claim in load_claims("everyformer.experiments.mixers_bert").claims
+             if "reduced" in claim["sizes"] for pair in claim["comparisons"] for arm in pair
+             if not arm.startswith("better")}  # fmt: skip
+    assert named <= {arm for _, arm, _ in found}
+
+
+def test_the_arms() -> None:
+    assert mixers_of("light-2", 6) == ("light",) * 2 + ("attention",) * 4
+    assert mixers_of("bilinear", 2) == ("bilinear",) * 2
+
+
+def test_settings_of_the_reduced_size() -> None:
+    """Those of the pilots; a change here is a change of the rules."""
+    scale = SCALES["reduced"]
+    train, model = scale.masked, scale.encoder
+    assert (model.layers, model.dim, model.heads, model.ffn) == (6, 384, 6, 1536)
+    assert (model.norm, model.max_len, model.filters, model.filter_length) == (
+        "pre", 128, 8, 32,
+    )  # fmt: skip
+    assert (train.steps, train.batch, train.lr, train.warmup) == (4000, 256, 1e-3, 500)
+    assert (train.betas, train.clip, train.weight_decay) == ((0.9, 0.98), 1.0, 0.01)
+    assert not train.decay_biases
+    assert train.precision == "bf16"
+    assert train.compile
+    assert train.record
+    assert (scale.mnli.train.lr, scale.mnli.train.batch, scale.mnli.epochs) == (1e-4, 64, 3)
+    assert (scale.squad.train.batch, scale.squad.epochs, scale.stride) == (48, 2, 128)
+
+
+def test_the_model_of_the_paper_is_bert_base() -> None:
+    model = SCALES["paper"].encoder
+    assert model.dropout == 0.01, "as printed"
+    assert replace(model, vocab_size=30522, dropout=0.0) == BERT_BASE
+
+
+def test_operations_are_those_that_the_library_counts() -> None:
+    model = replace(SCALES["reduced"].encoder, vocab_size=640)
+    counted = forward_operations(model, 128, 19)
+    assert counted == forward_flops(Encoder(model, device="meta"), 128, 19)
+    light = replace(model, mixers="light")
+    assert forward_operations(light, 128, 19) < counted
+
+
+def test_settings_go_where_they_belong() -> None:
+    found = settings(
+        SCALES["small"],
+        {"lr": 2e-3, "mnli.lr": 5e-5, "layers": 3, "squad.epochs": 7, "ambiguous": "keep"},
+    )
+    assert [found.of[kind]["lr"] for kind in ("mlm", "mnli", "squad")] == [2e-3, 5e-5, 2e-3]
+    assert found.scale.encoder.layers == 3
+    assert (found.scale.squad.epochs, found.scale.mnli.epochs) == (7, 2)
+    assert found.ambiguous == "keep"
+    with pytest.raises(TrainingError, match=r"no setting nli\.lr"):
+        settings(SCALES["small"], {"nli.lr": 1.0})
+
+
+def test_a_fine_tuning_is_named_by_all_that_its_parent_is() -> None:
+    plain, other = (by_name(cells("smoke", [0], c)) for c in ({}, {"mlm.lr": 2e-3}))
+    name = "mnli/light/0"
+    assert plain[name].parent is plain["mlm/light/0"]
+    assert plain[name].settings["train"] == other[name].settings["train"]
+    assert plain[name].identity != other[name].identity
+    assert plain["squad/light/0"].parent is plain["mlm-long/light/0"]
+
+
+def test_a_smoke_run_from_packs_to_the_report(folder: Path, tmp_path: Path) -> None:
+    places: dict[str, Any] = {"out": tmp_path / "out", "runs": tmp_path / "runs"}
+    only = ["*/attention/0", "m*/light-1/0"]
+    path = reproduce(MIXERS_BERT, "smoke", **places, data=folder, only=only)
+    report = load_report(path)
+    names = ["/".join(map(str, r["labels"].values())) for r in report["results"]]
+    assert names == [
+        "mlm/attention/0", "mnli/attention/0", "mlm/light-1/0", "mnli/light-1/0",
+        "mlm-long/attention/0", "squad/attention/0", "mlm-long/light-1/0",
+        "hypothesis/attention/0",
+    ]  # fmt: skip
+    assert all(r["complete"] for r in report["results"])
+    assert path.with_suffix(".png").stat().st_size > 10_000
+    told = path.with_suffix(".md").read_text()
+    assert "Claims are not judged at size smoke." in told
+    assert "| 0.7820 |" in told
+    assert "premises hidden" in told
+    scores = load_scores(scores_path(path))
+    assert {*scores} == {*names}
+    questions = scores["squad/attention/0"]
+    assert {*questions} == {"f1", "exact", "clusters"}
+    counts = {name: len(values) for name, values in questions.items()}
+    assert set(counts.values()) == {96}
+    assert len(np.unique(questions["clusters"])) == 24, "paragraphs"
+    assert scores["mlm/attention/0"]["nats"].shape == (32,)
+    show(MIXERS_BERT, path)
+    assert path.with_suffix(".md").read_text() == told
+
+
+def test_a_cell_without_its_parent_is_skipped_with_the_reason(tmp_path: Path) -> None:
+    places: dict[str, Any] = {"out": tmp_path / "out", "runs": tmp_path / "runs"}
+    path = reproduce(MIXERS_BERT, "smoke", **places, only=["mnli/average/0"])
+    report = load_report(path)
+    assert report["results"] == []
+    assert "Run it too: --only 'mlm/average/0'" in report["skipped"]["mnli/average/0"]
+    assert "Not run:" in path.with_suffix(".md").read_text()
+    both = ["m*/average/0"]
+    reproduce(MIXERS_BERT, "smoke", **places, only=["mlm/average/0"], resume=True)
+    weights = tmp_path / "runs/mixers-bert_smoke/mlm_average_0/encoder.safetensors"
+    weights.rename(tmp_path / "kept")
+    reproduce(MIXERS_BERT, "smoke", **places, only=both, resume=True)
+    assert "was trained elsewhere" in load_report(path)["skipped"]["mnli/average/0"]
+    (tmp_path / "kept").rename(weights)
+    reproduce(MIXERS_BERT, "smoke", **places, only=both, resume=True)
+    report = load_report(path)
+    assert report["skipped"] == {}
+    assert len(report["results"]) == 2
+
+
+def test_packs_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "some").mkdir()
+    (tmp_path / "some/enwiki-wp-48m.pack.xz").write_bytes(b"")
+    with pytest.raises(TrainingError, match="does not hold the packs nli, squad"):
+        cells("small", [0], {}, tmp_path / "some")
+    with pytest.raises(FileFormatError, match="--size reduced is about"):
+        cells("reduced", [0], {}, folder)
+    part = tmp_path / "part"
+    part.mkdir()
+    for path in folder.iterdir():
+        (part / path.name).write_bytes(path.read_bytes())
+    squad = part / "squad.pack.xz"
+    squad.write_bytes(squad.read_bytes()[:-100])
+    with pytest.raises(FileFormatError, match="is not a whole pack"):
+        cells("smoke", [0], {}, part)
+    squad.unlink()
+    other = excerpt("squad")
+    header = {name: other.header[name] for name in ("name", "licence", "sources", "counts")}
+    tokeniser = {**other.header["tokeniser"], "sha256": "0" * 64}
+    write_pack(squad, {**header, "tokeniser": tokeniser}, other.arrays)
+    with pytest.raises(FileFormatError, match="token ids mean other words"):
+        cells("smoke", [0], {}, part)
+
+
+def test_without_a_gpu_the_reduced_size_says_how_long_it_would_take(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {pack.name: pack.sha256 for pack in map(excerpt, ("enwiki-wp", "nli", "squad"))}
+    monkeypatch.setattr(packs_module, "known_packs", lambda: known)
+    found = cells("reduced", [0, 1, 2], {}, folder)
+    cpu = torch.device("cpu")
+    with pytest.raises(TrainingError, match=r"operations, [\d.]+ (days|years) or more"):
+        refuse_slow(found, "reduced", cpu)
+    refuse_slow(
+        cells("reduced", [0], {"steps": 2, "warmup": 1}, folder)[:3], "reduced", cpu
+    )
+    refuse_slow(found, "reduced", torch.device("cuda"))
+
+
+def test_too_little_memory_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr("everyformer.experiments.cell.train", full)
+    places: dict[str, Any] = {"out": tmp_path / "out", "runs": tmp_path / "runs"}
+    with pytest.raises(TrainingError, match="--set accumulation=4"):
+        reproduce(MIXERS_BERT, "smoke", **places, only=["mlm/light/0"])
+
+
+RUN = """
+import sys
+from pathlib import Path
+import torch
+from everyformer.experiments.mixers_bert import MIXERS_BERT
+from everyformer.experiments.reproduce import reproduce
+torch.set_num_threads(1)
+reproduce(MIXERS_BERT, "smoke", out=Path(sys.argv[1]) / "out",
+          runs=Path(sys.argv[1]) / "runs", only=["*/light-1/0"], resume=True,
+          changes={"checkpoint_every": 3})
+"""
+
+
+def numbers(folder: Path) -> tuple[list[Mapping[str, Any]], dict[str, Any]]:
+    path = results_path(folder / "out", MIXERS_BERT, "smoke")
+    kept = [
+        {name: r[name] for name in ("labels", "value_sampled", "complete")}
+        | {"curve": r["more"]["curve"], "test": r["more"]["test"]}
+        for r in load_report(path)["results"]
+    ]
+    return kept, load_scores(scores_path(path))
+
+
+def test_killed_and_resumed_runs_give_the_same_bits(tmp_path: Path) -> None:
+    """kill -9 in pre-training, and again in fine-tuning."""
+    torch.set_num_threads(1)
+    given: dict[str, Any] = {"only": ["*/light-1/0"], "changes": {"checkpoint_every": 3}}
+    for name in ("whole", "cut"):
+        place = {"out": tmp_path / name / "out", "runs": tmp_path / name / "runs"}
+        for wanted in (3, 13) if name == "cut" else ():
+            _killed_after(wanted, tmp_path / name)
+        reproduce(MIXERS_BERT, "smoke", **place, **given, resume=True)
+    whole, cut = numbers(tmp_path / "whole"), numbers(tmp_path / "cut")
+    assert json.dumps(whole[0]) == json.dumps(cut[0])
+    assert whole[1].keys() == cut[1].keys()
+    for name, found in whole[1].items():
+        for metric, values in found.items():
+            assert np.array_equal(values, cut[1][name][metric]), (name, metric)
+
+
+def _killed_after(lines: int, folder: Path) -> None:
+    """A run of its own process that is killed when its logs have so many lines."""
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    run = subprocess.Popen([sys.executable, "-c", RUN, str(folder)], env=env)
+    logs = folder / "runs/mixers-bert_smoke"
+    while run.poll() is None and _lines(logs) < lines:
+        time.sleep(0.002)
+    assert run.poll() is None, "it ended before it was killed"
+    run.kill()
+    run.wait()
+
+
+def _lines(folder: Path) -> int:
+    return sum(len(log.read_text().splitlines()) for log in folder.glob("*/log.jsonl"))
