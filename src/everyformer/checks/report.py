@@ -15,8 +15,8 @@ from everyformer.checks.subject import Subject
 from everyformer.checks.threads import threads_for
 from everyformer.checks.universality import Universality, in_lp, in_sup, verdict_of
 from everyformer.errors import InputError
-from everyformer.model.forward import Progress, no_progress
 from everyformer.patterns.pattern import Pattern
+from everyformer.progress import Progress, no_progress
 from everyformer.verdict import Verdict
 
 DEFAULT_TRIALS = 4

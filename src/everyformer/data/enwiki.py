@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from everyformer.certify.shards import map_shards
-from everyformer.data.pack import Progress, no_progress
 from everyformer.data.randomness import SPLITS, Split
 from everyformer.data.wordpiece import WordPiece
 from everyformer.errors import FileFormatError
+from everyformer.progress import Progress, no_progress
 
 OVERLAPPING = frozenset({"The New Yorker", "Armour"})
 """Articles that share most text with articles of WikiText's validation and test sets."""

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from everyformer.data.pack import Progress, no_progress
 from everyformer.data.randomness import SPLITS
 from everyformer.data.wordpiece import WordPiece
 from everyformer.errors import FileFormatError
+from everyformer.progress import Progress, no_progress
 
 CLASSES = ("entailment", "neutral", "contradiction")
 HELD_OUT = 2000

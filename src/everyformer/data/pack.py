@@ -19,7 +19,7 @@ import hashlib
 import json
 import lzma
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -37,16 +37,11 @@ from everyformer.data.pack_reading import (
     read_header,
 )
 from everyformer.errors import FileFormatError, InputError
+from everyformer.progress import Progress, no_progress
 
 SUFFIX = ".pack.xz"
 BLOCK = 1 << 25
 """Bytes of an array that one stream holds."""
-
-Progress = Callable[[str, int, int], None]
-
-
-def no_progress(what: str, done: int, total: int) -> None:
-    """Report nothing."""
 
 
 @dataclass(frozen=True, eq=False)

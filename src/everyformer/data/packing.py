@@ -11,8 +11,6 @@ from everyformer.data.enwiki import enwiki_arrays
 from everyformer.data.nli_pack import nli_arrays
 from everyformer.data.pack import (
     Pack,
-    Progress,
-    no_progress,
     pack_path,
     refuse_existing,
     write_pack,
@@ -21,6 +19,7 @@ from everyformer.data.sources import VOCABULARY, Recipe
 from everyformer.data.squad_pack import squad_arrays
 from everyformer.data.wordpiece import read_vocabulary
 from everyformer.errors import FileFormatError, InputError
+from everyformer.progress import Progress, no_progress
 
 MOST_TOKENS = 1 << 30
 

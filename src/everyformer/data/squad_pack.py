@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from everyformer.data.pack import Progress, no_progress
 from everyformer.data.randomness import SPLITS
 from everyformer.data.wordpiece import Pieces, WordPiece
 from everyformer.errors import FileFormatError
+from everyformer.progress import Progress, no_progress
 
 HELD_OUT = 20
 """One training article of so many is for validation."""

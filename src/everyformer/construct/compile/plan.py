@@ -22,9 +22,9 @@ from everyformer.construct.table_error import TableErrors
 from everyformer.errors import ToleranceError
 from everyformer.model.compiled import CompiledProgram
 from everyformer.model.cost import count
-from everyformer.model.forward import Progress, no_progress
 from everyformer.model.network import Network
 from everyformer.numerics.rationals import format_up, power_up
+from everyformer.progress import Progress, no_progress
 from everyformer.targets.target import Target
 
 FINEST = Fraction(1, 10**14)
