@@ -36,6 +36,7 @@ def reproduce(
     size: Annotated[
         str,
         typer.Option(
+            "--size",
             metavar="SIZE",
             help="smoke (seconds), small (minutes on a laptop), reduced (an hour or two "
             "on one GPU) or paper (what the paper ran).",
