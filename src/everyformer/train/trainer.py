@@ -56,7 +56,7 @@ class Trainer:
         torch.manual_seed(mixed_key(config.seed, WEIGHTS))
         self.objective = build().to(self.device)
         if config.compile:
-            compile_parts(self.objective)
+            compile_parts(self.objective, cudnn=config.cudnn)
         groups = parameter_groups(
             self.objective, config.weight_decay, decay_biases=config.decay_biases
         )
