@@ -309,7 +309,7 @@ reproduce(MIXERS_BERT, "smoke", out=Path(sys.argv[1]) / "out",
 """
 
 
-def numbers(folder: Path) -> tuple[list[Mapping[str, Any]], dict[str, Any]]:
+def numbers(folder: Path) -> tuple[Any, dict[str, Any]]:
     path = results_path(folder / "out", MIXERS_BERT, "smoke")
     kept = [
         {name: r[name] for name in ("labels", "value_sampled", "complete")}
