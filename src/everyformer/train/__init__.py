@@ -10,6 +10,7 @@
     recorded      an update as one CUDA graph for each shape
     run_folder    log, checkpoint, exact resume
     weights_from  an encoder, from one run to another
+    state         a small run, from one machine to another
     processes     one or many
     loop          a whole run
     throughput    floating-point operations, and the rate of the device

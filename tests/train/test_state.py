@@ -1,0 +1,35 @@
+"""A run goes on elsewhere."""
+
+from pathlib import Path
+
+import pytest
+from tests.train.runs import losses, tiny_run
+
+from everyformer.errors import TrainingError
+from everyformer.train.run_folder import CHECKPOINT
+from everyformer.train.state import export_state, import_state
+
+
+def test_a_run_goes_on_elsewhere_to_the_same_bits(tmp_path: Path) -> None:
+    whole = tiny_run(dropout=0.2)
+    tiny_run(tmp_path / "here" / "run", dropout=0.2, deadline=0.0)
+    moved = export_state(tmp_path / "here" / "run", tmp_path / "file")
+    there = import_state(moved, tmp_path / "there")
+    rest = tiny_run(there, dropout=0.2, resume=True)
+    assert losses(rest.curve) == losses(whole.curve)
+    assert rest.test == whole.test
+
+
+def test_what_cannot_be_moved_is_refused(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    tiny_run(run, steps=6)
+    with pytest.raises(TrainingError, match="bytes, and states of at most 1,000 are moved"):
+        export_state(run, tmp_path / "to", largest=1000)
+    moved = export_state(run, tmp_path / "to")
+    with pytest.raises(TrainingError, match="is there already"):
+        export_state(run, tmp_path / "to")
+    (moved / CHECKPOINT).unlink()
+    with pytest.raises(TrainingError, match=r"is not the state of a run: .* checkpoint.pt"):
+        import_state(moved, tmp_path / "there")
+    with pytest.raises(TrainingError, match=r"cannot be moved: it has no run.json"):
+        export_state(tmp_path / "to", tmp_path / "other")
