@@ -12,6 +12,7 @@ from everyformer.data.batch import FILLING, Batch, Draw
 from everyformer.data.excerpt import excerpt
 from everyformer.data.masking import chosen, masked
 from everyformer.data.pack import Pack, new_pack
+from everyformer.data.randomness import mixed
 from everyformer.data.windows import MaskedWindows
 from everyformer.errors import FileFormatError, InputError
 
@@ -65,7 +66,8 @@ def test_shares_of_what_stands_in_their_place() -> None:
     tokens = torch.full((rows, n), 7)
     allowed = torch.ones(rows, n, dtype=torch.bool)
     words = torch.arange(5, 1005)
-    found = masked(tokens, allowed, torch.arange(rows), m, mask=MASK, words=words)
+    keys = mixed(1, torch.arange(rows))
+    found = masked(tokens, allowed, keys, m, mask=MASK, words=words)
     shown = found.tokens.gather(1, found.places)
     count = shown.numel()
     assert count > 1_000_000
@@ -79,7 +81,7 @@ def test_shares_of_what_stands_in_their_place() -> None:
     random = shown[(shown != MASK) & (shown != 7)]
     assert random.min() == 5
     assert random.max() == 1004
-    few = chosen(allowed, torch.arange(rows), 8).flatten()
+    few = chosen(allowed, keys, 8).flatten()
     counts = torch.bincount(few, minlength=n).double()
     expected = rows * 8 / n
     assert float(((counts - expected) ** 2 / expected).sum()) < 135  # 79 degrees: 1e-4

@@ -12,13 +12,11 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from everyformer.data.randomness import mixed, scaled
+from everyformer.data.randomness import mixed, scaled, scaled_low
 
 LONGEST = 1 << 12
-PLACES, KINDS, WORDS = range(3)
-"""What a key is for."""
-
-TENTHS_MASKED, TENTHS_RANDOM = 8, 1
+TENTHS_MASKED = 8
+"""One tenth more is replaced by random words."""
 
 
 class Masked(NamedTuple):
@@ -43,15 +41,16 @@ def masked(
     Args:
         tokens: The sequences.
         allowed: Which tokens may be hidden; at least `count` of each sequence.
-        keys: One for each sequence; the same key hides the same.
+        keys: Mixed bits, one for each sequence; the same key hides the same.
         count: m.
         mask: Id of [MASK].
         words: Ids of the words that may stand in for another.
     """
     places = chosen(allowed, keys, count)
     labels = tokens.gather(1, places)
-    kinds = scaled(_hashed(keys, KINDS, places), 10)
-    random = words[scaled(_hashed(keys, WORDS, places), len(words))].long()
+    bits = mixed(keys[:, None], places + LONGEST)
+    kinds = scaled(bits, 10)
+    random = words[scaled_low(bits, len(words))].long()
     shown = labels.masked_fill(kinds < TENTHS_MASKED, mask)
     shown = torch.where(kinds == TENTHS_MASKED, random, shown)
     return Masked(tokens.scatter(1, places, shown), places, labels)
@@ -66,11 +65,6 @@ def chosen(
     """
     n = allowed.shape[1]
     place = torch.arange(n, device=allowed.device)
-    bits = scaled(_hashed(keys, PLACES, place.expand(len(keys), n)), 1 << 31)
+    bits = scaled(mixed(keys[:, None], place), 1 << 31)
     ranked = (bits * LONGEST + place).masked_fill(~allowed, -1)
     return ranked.topk(count, dim=1, sorted=False).indices.sort(dim=1).values
-
-
-def _hashed(keys: Int[Tensor, " b"], use: int, places: Int[Tensor, "b m"]) -> Tensor:
-    own = mixed(keys, torch.full_like(keys, use))
-    return mixed(own[:, None], places)

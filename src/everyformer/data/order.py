@@ -19,10 +19,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from everyformer.data.randomness import mixed, scaled
+from everyformer.data.randomness import mixed, mixed_key, scaled, stirred
 from everyformer.errors import InputError
 
-ROUNDS = 4
+ROUNDS = ((mixed_key(0), mixed_key(1)), (mixed_key(2), mixed_key(3)))
+"""What is added to the key in each."""
+
 LARGEST = 1 << 31
 
 
@@ -50,7 +52,7 @@ class Order:
 
         Example:
             >>> Order(1000, 0).table, Order(57_176, 0).table
-            ((25, 40), (152, 377))
+            ((25, 40), (56, 1021))
         """
         root = math.isqrt(self.count)
         rows = range(max(min(root, 2), root // 8), root + 2)
@@ -60,7 +62,7 @@ class Order:
     def at(self, epochs: Int[Tensor, " b"], places: Int[Tensor, " b"]) -> Int[Tensor, " b"]:
         """Which number stands at each of these places (0 .. N - 1) of its epoch."""
         a, b = self.table
-        keys = mixed(torch.full_like(epochs, self.key), epochs)
+        keys = mixed(self.key, epochs)
         found = self._permuted(keys, places)
         for _ in range(a * b - self.count):
             found = torch.where(found < self.count, found, self._permuted(keys, found))
@@ -69,7 +71,7 @@ class Order:
     def _permuted(self, keys: Int[Tensor, " b"], cells: Int[Tensor, " b"]) -> Tensor:
         a, b = self.table
         x, y = cells // b, cells % b
-        for number in range(0, ROUNDS, 2):
-            x = (x + scaled(mixed(keys + number, y), a)) % a
-            y = (y + scaled(mixed(keys + number + 1, x), b)) % b
+        for first, second in ROUNDS:
+            x = (x + scaled(stirred((keys + first) ^ y), a)) % a
+            y = (y + scaled(stirred((keys + second) ^ x), b)) % b
         return x * b + y

@@ -52,19 +52,30 @@ def mixed_key(*numbers: int) -> int:
     return key
 
 
-def mixed(key: Int[Tensor, "..."], numbers: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-    """One step of `mixed_key` for many keys and numbers at once, on their device.
+def mixed(key: Int[Tensor, "..."] | int, numbers: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+    """One step of `mixed_key` for many keys or numbers at once, on their device.
 
     Example:
-        >>> mixed(torch.tensor(mixed_key(5)), torch.tensor(7)).item() == mixed_key(5, 7)
+        >>> mixed(mixed_key(5), torch.tensor(7)).item() == mixed_key(5, 7)
         True
     """
-    return _mix((key ^ numbers) + GOLDEN)
+    return _mix((numbers ^ key) + GOLDEN)
 
 
 def scaled(bits: Int[Tensor, "..."], below: int) -> Int[Tensor, "..."]:
-    """Mixed bits as integers in [0, below), `below` at most 2^31."""
+    """Mixed bits as integers in [0, below), `below` at most 2^31; the top bits decide."""
     return (_shifted(bits, 64 - RANGE_BITS) * below) >> RANGE_BITS
+
+
+def scaled_low(bits: Int[Tensor, "..."], below: int) -> Int[Tensor, "..."]:
+    """The same by the lowest bits, which the others say nothing about."""
+    return ((bits & ((1 << RANGE_BITS) - 1)) * below) >> RANGE_BITS
+
+
+def stirred(bits: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+    """Two products, half of the work of `mixed`: enough for a round of many."""
+    bits = bits * FACTORS[0]
+    return (bits ^ _shifted(bits, 32)) * FACTORS[1]
 
 
 def _mix(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:

@@ -77,9 +77,9 @@ def cut(tokens: int, most: int, stride: int) -> np.ndarray:
 
     Example:
         >>> cut(10, 6, 3)
-        array([[ 0,  6,  0,  4],
-               [ 3,  6,  4,  7],
-               [ 6,  4,  7, 10]])
+        array([[ 0,  6,  0,  5],
+               [ 3,  6,  5,  8],
+               [ 6,  4,  8, 10]])
     """
     step = min(stride, most)
     count = 1 + max(0, -(-(tokens - most) // step))

@@ -30,8 +30,8 @@ from everyformer.errors import InputError
 
 SHORTEST = 16
 ORDER, TRAINING, EVALUATION = range(3)
-SHIFT, CUT, FOLLOWS, ELSEWHERE, MASKS = range(5)
-"""What a key is for."""
+USES = CUT, FOLLOWS, ELSEWHERE, MASKS = 0, 1, 2, 3
+"""What the key of a window is for."""
 
 
 class MaskedWindows:
@@ -101,18 +101,20 @@ class MaskedWindows:
         text = held[split]
         numbers = draw.numbers.long().clamp(min=0)
         starts, keys = self._windows(split, n, numbers, len(text))
-        a = n // 4 + scaled(_use(keys, CUT), 3 * n // 4 - n // 4 + 1)
+        uses = torch.arange(len(USES), device=keys.device)
+        bits = mixed(keys[:, None], uses)
+        a = n // 4 + scaled(bits[:, CUT], 3 * n // 4 - n // 4 + 1)
         second = starts + a
         follows = None
         if self.next_sentence:
-            follows = scaled(_use(keys, FOLLOWS), 2)
+            follows = scaled(bits[:, FOLLOWS], 2)
             range_ = len(text) - content
-            away = content + scaled(_use(keys, ELSEWHERE), range_ - 2 * content + 1)
+            away = content + scaled(bits[:, ELSEWHERE], range_ - 2 * content + 1)
             second = torch.where(follows == 1, second, (starts + away) % range_)
         spans = Spans(starts, a, second, content - a)
         found = two_texts(text, spans, n, self.pack.specials)
         hidden = masked(
-            found.tokens, found.texts, _use(keys, MASKS), self.masked(n),
+            found.tokens, found.texts, bits[:, MASKS], self.masked(n),
             mask=self.pack.specials["[MASK]"], words=held["words"],
         )  # fmt: skip
         real = (draw.numbers >= 0).float()[:, None]
@@ -160,15 +162,14 @@ class MaskedWindows:
         content = n - 3
         if split != "train":
             key = mixed_key(EVALUATION, SPLITS.index(split), n)
-            keys = mixed(torch.full_like(numbers, key), numbers)
-            return numbers * (text - content) // max(1, self.evaluated - 1), keys
+            starts = numbers * (text - content) // max(1, self.evaluated - 1)
+            return starts, mixed(key, numbers)
         order = self._orders[n]
         epochs = numbers // order.count
         windows = order.at(epochs, numbers % order.count)
         key = mixed_key(self.seed, TRAINING, n)
-        of_epoch = mixed(torch.full_like(epochs, key), epochs)
-        shift = scaled(_use(of_epoch, SHIFT), content)
-        return windows * content + shift, mixed(_use(of_epoch, MASKS), windows)
+        of_epoch = mixed(key, epochs)
+        return windows * content + scaled(of_epoch, content), mixed(of_epoch, windows)
 
     def _check(self, lengths: set[int], texts: dict[str, int]) -> None:
         """Refuse what leaves no window, or no place for another B.
@@ -198,7 +199,3 @@ class MaskedWindows:
         if wrong:
             msg = f"Windows of {self.pack.name!r}: {'; '.join(wrong)}."
             raise InputError(f"{msg} Change these settings, or use a larger pack.")
-
-
-def _use(keys: Int[Tensor, " b"], use: int) -> Int[Tensor, " b"]:
-    return mixed(keys, torch.full_like(keys, use))
