@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,26 @@ def test_other_examples_are_not_paired() -> None:
     stand.scores["t/b/1"]["clusters"] = np.arange(EXAMPLES) // 5
     assert stand.verdicts(claim(("a", "b"))) == ["not run"]
     assert "same test examples" in stand.found[0].notes[0]
+
+
+def test_arms_that_were_trained_differently_are_not_compared() -> None:
+    """One arm with a rate of its own, and all others without, would prove anything."""
+    stand = Stand().add("a", 1.0).add("b", 0.5)
+    for result in stand.results:
+        seed, arm = result["labels"]["seed"], result["labels"]["arm"]
+        result["settings"] = {
+            "model": {"layers": 2, "mixers": [arm] * 2},
+            "train": {"lr": 0.1, "seed": seed},
+            "task": {"pack_sha256": "f00", "seed": seed},
+            "parent": {"name": f"p/{arm}/{seed}", "sha256": arm, "conditions": "c"},
+        }
+    assert stand.verdicts(claim(("a", "b"))) == ["holds"]
+    for part, name in (("train", "lr"), ("task", "pack_sha256"), ("model", "layers"),
+                       ("parent", "conditions")):  # fmt: skip
+        changed = deepcopy(stand)
+        changed.results[4]["settings"][part][name] = "other"
+        assert changed.verdicts(claim(("a", "b"))) == ["not run"], (part, name)
+        assert "with equal settings" in changed.found[0].notes[0]
 
 
 def test_scores_of_another_run_are_refused(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from everyformer.data.excerpt import excerpt, excerpt_packs
 from everyformer.data.pack import write_pack
 from everyformer.errors import FileFormatError, TrainingError
 from everyformer.experiments.cell import Cell
-from everyformer.experiments.claims import load_claims
+from everyformer.experiments.claims import judge, load_claims
+from everyformer.experiments.document import claims_text
 from everyformer.experiments.mixers_bert import MIXERS_BERT
 from everyformer.experiments.mixers_bert import packs as packs_module
 from everyformer.experiments.mixers_bert.cells import cells, forward_operations
@@ -26,13 +27,14 @@ from everyformer.experiments.mixers_bert.plan import mixers_of, order
 from everyformer.experiments.mixers_bert.settings import settings
 from everyformer.experiments.mixers_bert.sizes import SCALES
 from everyformer.experiments.refusals import refuse_slow
-from everyformer.experiments.report import load_report, results_path
+from everyformer.experiments.report import load_report, new_report, results_path
 from everyformer.experiments.reproduce import reproduce, show
-from everyformer.experiments.scores import load_scores, scores_path
+from everyformer.experiments.scores import load_scores, save_scores, scores_path
 from everyformer.layers.encoder import Encoder
 from everyformer.layers.encoder_config import BERT_BASE
 from everyformer.train.throughput import forward_flops
 
+PACKAGE = "everyformer.experiments.mixers_bert"
 CORE = ("attention", "light", "average", "bilinear", "light-1", "light-2")
 
 
@@ -64,7 +66,7 @@ def test_the_core_of_every_seed_comes_first() -> None:
         if task in ("mnli", "squad"):
             parent = "mlm" if task == "mnli" else "mlm-long"
             assert found[place - 1] == (parent, arm, seed), "right after its parent"
-    named = {arm for claim in load_claims("everyformer.experiments.mixers_bert").claims
+    named = {arm for claim in load_claims(PACKAGE).claims
              if "reduced" in claim["sizes"] for pair in claim["comparisons"] for arm in pair
              if not arm.startswith("better")}  # fmt: skip
     assert named <= {arm for _, arm, _ in found}
@@ -217,6 +219,71 @@ def test_without_a_gpu_the_reduced_size_says_how_long_it_would_take(
     refuse_slow(found, "reduced", torch.device("cuda"))
 
 
+def made_up(found: list[Cell], seed_of: Mapping[str, float]) -> tuple[Any, Any]:
+    """Results of cells whose arms are as good as said, and the scores behind them."""
+    generator = np.random.default_rng(1)
+    results: list[dict[str, Any]] = []
+    scores: dict[str, dict[str, np.ndarray]] = {}
+    for cell in found:
+        good = seed_of[str(cell.labels["arm"])] + 0.003 * generator.normal()
+        kept = {
+            metric: (good if metric != "nats" else 4 - good)
+            + 0.05 * generator.normal(size=300)
+            for metric in ("accuracy", "nats", "next", "f1", "exact")
+        }
+        said = {
+            metric: {"mean_sampled": float(values.mean())}
+            for metric, values in kept.items()
+        }
+        curve = [{"step": step, "nats": 6 - good} for step in (250, 500)]
+        results.append(
+            {
+                "labels": dict(cell.labels), "settings": cell.settings, "complete": True,
+                "value_sampled": good, "standard_error_sampled": 0.003,
+                "more": {"test": said, "validation": said, "curve": curve},
+            }
+        )  # fmt: skip
+        scores[cell.name] = {**kept, "clusters": np.arange(300) // 3}
+    return results, scores
+
+
+def test_a_report_of_the_reduced_size(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {pack.name: pack.sha256 for pack in map(excerpt, ("enwiki-wp", "nli", "squad"))}
+    monkeypatch.setattr(packs_module, "known_packs", lambda: known)
+    found = cells("reduced", [0, 1, 2], {}, folder)
+    order_of_arms = {
+        "light-1": 0.7, "light-2": 0.65, "attention": 0.6, "light-4": 0.5, "light": 0.45,
+        "bilinear": 0.4, "separable": 0.4, "average": 0.2,
+    }  # fmt: skip
+    results, scores = made_up(found, order_of_arms)
+    path = tmp_path / "mixers-bert_reduced_cpu.json"
+    report = new_report(MIXERS_BERT, "reduced") | {"results": results}
+    path.write_text(json.dumps(report))
+    save_scores(scores_path(path), scores)
+    show(MIXERS_BERT, path)
+    told = path.with_suffix(".md").read_text()
+    assert told.count("| holds ") == 8
+    assert "C3b light-1 better than attention" in told
+    assert "from update 3,600 on 256 x 128" in told
+    assert "n = 128 x 256, 4,000 updates (131.1M tokens), rate 0.001, bf16" in told
+    assert "6 x 384, pre-norm, 8 filters of 32" in told
+    assert path.with_suffix(".png").stat().st_size > 20_000
+    few = [r for r in results if r["labels"]["seed"] < 2]
+    drawn = claims_text(judge(load_claims(PACKAGE), few, scores, "reduced"), "reduced")
+    assert drawn.count("drawn, 2 seeds") == 8
+    weak = [r for r in results if r["labels"]["arm"] != "attention"]
+    results, more = made_up(found, {**order_of_arms, "attention": 0.15})
+    weak += [r for r in results if r["labels"]["arm"] == "attention"]
+    mixed = scores | {name: kept for name, kept in more.items() if "/attention/" in name}
+    told = claims_text(judge(load_claims(PACKAGE), weak, mixed, "reduced"), "reduced")
+    assert told.count("| not informative ") == 8
+    assert (
+        "G3 (attention reaches an F1 of 20 % on SQuAD with every seed): it reached" in told
+    )
+
+
 def test_too_little_memory_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,7 +309,7 @@ reproduce(MIXERS_BERT, "smoke", out=Path(sys.argv[1]) / "out",
 """
 
 
-def numbers(folder: Path) -> tuple[list[Mapping[str, Any]], dict[str, Any]]:
+def numbers(folder: Path) -> tuple[Any, dict[str, Any]]:
     path = results_path(folder / "out", MIXERS_BERT, "smoke")
     kept = [
         {name: r[name] for name in ("labels", "value_sampled", "complete")}

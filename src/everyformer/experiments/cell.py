@@ -78,8 +78,28 @@ class Cell:
     @property
     def identity(self) -> str:
         """A hash of the settings, and so of those of all parents."""
-        text = json.dumps(self.settings, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return _hash(self.settings)
+
+
+def conditions_hash(settings: Mapping[str, Any]) -> str:
+    """A hash of all settings that the arms and seeds of a comparison must share.
+
+    Seeds and mixers are what may differ; of a parent, its own conditions count.
+    """
+    kept: dict[str, Any] = {}
+    for part, given in settings.items():
+        if part == "parent":
+            kept[part] = given["conditions"]
+        elif isinstance(given, Mapping):
+            kept[part] = {n: v for n, v in given.items() if n not in ("seed", "mixers")}
+        else:
+            kept[part] = given
+    return _hash(kept)
+
+
+def _hash(settings: Mapping[str, Any]) -> str:
+    text = json.dumps(settings, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def training_cell(
@@ -112,7 +132,7 @@ def training_cell(
         derived: Further numbers to keep, from what the run gave.
     """
     made = {"model": dict(model), "task": task.describe(), "train": config.to_json()}
-    parents = {} if parent is None else {"parent": f"{parent.name} {parent.identity}"}
+    parents = {} if parent is None else {"parent": _named(parent)}
 
     def run(around: Surroundings) -> Result:
         outcome = train(
@@ -139,6 +159,15 @@ def training_cell(
         )
 
     return Cell(labels, made | parents, run, parent, operations)
+
+
+def _named(parent: Cell) -> dict[str, str]:
+    """What the settings of a cell say of its parent."""
+    return {
+        "name": parent.name,
+        "sha256": parent.identity,
+        "conditions": conditions_hash(parent.settings),
+    }
 
 
 def measuring_cell(

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from everyformer.errors import FileFormatError
+from everyformer.experiments.cell import conditions_hash
 from everyformer.experiments.scores import Runs, Scores
 from everyformer.experiments.statistics import LEVEL, Difference, difference, holm
 
@@ -193,6 +194,10 @@ def _pair(claim: Mapping[str, Any], better: str, worse: str, runs: Runs) -> Comp
     if not seeds:
         arm = better if not found[0] else worse
         return Compared(better, worse, None, f"{name}/{arm}")
+    used = [of_arm[seed] for of_arm in found for seed in seeds]
+    if len({conditions_hash(run.get("settings", {})) for run in used}) > 1:
+        missing = f"{name}: runs of {better} and {worse} with equal settings"
+        return Compared(better, worse, None, missing)
     values: list[np.ndarray] = []
     clusters: list[np.ndarray] = []
     for of_arm, arm in zip(found, (better, worse), strict=True):

@@ -67,8 +67,8 @@ def seeded_table(
         entry = experiment.expected.of(runs[0]["labels"])
         row = [*key, *(_mean_of(runs, name) for name in experiment.columns)]
         row += [number(None if entry is None else entry["paper"]), _ours(runs)]
-        told = "" if experiment.conditions is None else experiment.conditions(runs[0])
-        rows.append([*row, told])
+        said = [] if experiment.conditions is None else map(experiment.conditions, runs)
+        rows.append([*row, " / ".join(dict.fromkeys(said))])
     headings = [*names, *experiment.columns.values(), "paper", "ours ± s.e. (seeds)"]
     return [*headings, "conditions"], rows
 

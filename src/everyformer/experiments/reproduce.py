@@ -1,5 +1,6 @@
 """Run an experiment cell by cell; what is finished is on the disk and stays."""
 
+import gc
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -155,6 +156,10 @@ def _run(cell: Cell, around: Surroundings, device: torch.device) -> Result:
         return cell.run(around)
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise too_little_memory(cell, device) from error
+    finally:
+        gc.collect()  # a trainer and its graphs refer to each other
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
 
 
 def _folder(place: Path, cell: Cell) -> Path:

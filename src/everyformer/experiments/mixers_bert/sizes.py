@@ -107,8 +107,8 @@ SCALES: dict[Size, Scale] = {
         ),
         multiple=1, masked=_SMALL, evaluated=256,
         long=_SMALL, long_length=128, long_batch=16, long_share=0.1,
-        mnli=Tuning(replace(_SMALL, lr=3e-4), 2, (32, 64), 0.1),
-        squad=Tuning(replace(_SMALL, lr=3e-4), 2, (128,), 0.1),
+        mnli=Tuning(replace(_SMALL, lr=3e-4), 2, (32, 64), 0.1, steps=300),
+        squad=Tuning(replace(_SMALL, lr=3e-4), 2, (128,), 0.1, steps=300),
         stride=64, hybrids=(1, 2),
     ),
     "reduced": Scale(
