@@ -8,6 +8,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
+from everyformer.ops.toeplitz_attention.operands import Operands
 from everyformer.ops.toeplitz_attention.reference import (
     toeplitz_attention_reference,
     toeplitz_logits_reference,
@@ -59,6 +60,14 @@ class Inputs:
     grad_out: Tensor
     causal: bool
     scale: float
+
+    @property
+    def operands(self) -> Operands:
+        """What the forward pass takes."""
+        return Operands(
+            self.q, self.k, self.v, self.bias, self.gain, self.key_padding, self.causal,
+            self.scale,
+        )  # fmt: skip
 
     def to(self, dtype: torch.dtype, vectors: torch.dtype | None = None) -> "Inputs":
         """The same in another dtype; `vectors` is that of bias and gain, if different."""

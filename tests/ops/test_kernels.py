@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from tests.ops.cases import Case, assert_agrees, cases, expected, inputs
 from torch import Tensor
 
+from everyformer.ops.toeplitz_attention.operands import Incoming, Operands
 from everyformer.ops.toeplitz_attention.reference import toeplitz_attention_reference
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -100,16 +101,17 @@ def exact(x: dict[str, Any]) -> list[Tensor | None]:
 
 def ours(launch: Any, x: dict[str, Any]) -> list[Tensor | None]:
     """The same by the kernels."""
-    q, k, v, bias, gain = (x[name] for name in ("q", "k", "v", "bias", "gain"))
+    given = operands(x)
+    needs = given.bias is not None, given.gain is not None
     with torch.no_grad():
-        out, lse, table = launch.forward(
-            q, k, v, bias, gain, x["causal"], 0.3, x["key_padding"]
-        )
-        gradients = launch.backward(
-            x["upstream"], q, k, v, out, lse, bias, gain, x["causal"], 0.3,
-            x["key_padding"], bias is not None, gain is not None, table,
-        )  # fmt: skip
-    return [out, *gradients]
+        out, lse, table = launch.forward(given)
+        incoming = Incoming(x["upstream"], out, lse, table, *needs)
+        return [out, *launch.backward(given, incoming)]
+
+
+def operands(x: dict[str, Any]) -> Operands:
+    names = ("q", "k", "v", "bias", "gain", "key_padding", "causal")
+    return Operands(*(x[name] for name in names), scale=0.3)
 
 
 def gap(found: list[Tensor | None], expected: list[Tensor | None]) -> float:
@@ -151,16 +153,16 @@ def test_frozen_vectors_do_not_launch_the_third_kernel(
     launch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x = made(CASES["square"])
-    q, k, v, bias, gain = (x[name] for name in ("q", "k", "v", "bias", "gain"))
     monkeypatch.setattr(launch.kernels, "_diagonal_kernel", None)
     with torch.no_grad():
-        out, lse, _ = launch.forward(q, k, v, bias, gain, False, 0.3, None)
-        given = (x["upstream"], q, k, v, out, lse, bias, gain, False, 0.3, None)
-        *_, dbias, dgain = launch.backward(*given, False, False)
+        out, lse, _ = launch.forward(operands(x))
+        empty = out.new_empty(0)
+        frozen = Incoming(x["upstream"], out, lse, empty, False, False)
+        *_, dbias, dgain = launch.backward(operands(x), frozen)
         assert dbias is None
         assert dgain is None
         with pytest.raises(AttributeError, match="NoneType"):
-            launch.backward(*given, True, False)
+            launch.backward(operands(x), frozen._replace(needs_bias=True))
 
 
 def test_strides_are_respected(launch: Any) -> None:
@@ -183,20 +185,12 @@ def test_any_shape(case: Case) -> None:
         case = replace(case, bias="normal")
     launched = import_module("everyformer.ops.toeplitz_attention.launch")
     drawn = inputs(case, torch.float32)
-    x: dict[str, Any] = {
-        name: None if tensor is None else tensor.to(DEVICE)
-        for name, tensor in vars(drawn).items()
-        if name not in ("causal", "scale")
-    }
-    given_ = [x[name] for name in ("q", "k", "v", "bias", "gain")]
+    x = Operands._make(y.to(DEVICE) if isinstance(y, Tensor) else y for y in drawn.operands)
+    needs = drawn.bias is not None, drawn.gain is not None
     with torch.no_grad():
-        out, lse, table = launched.forward(
-            *given_, case.causal, case.scale, x["key_padding"]
-        )
-        *dqkv, dbias, dgain = launched.backward(
-            x["grad_out"], *given_[:3], out, lse, *given_[3:], case.causal, case.scale,
-            x["key_padding"], drawn.bias is not None, drawn.gain is not None, table,
-        )  # fmt: skip
+        out, lse, table = launched.forward(x)
+        incoming = Incoming(drawn.grad_out.to(DEVICE), out, lse, table, *needs)
+        *dqkv, dbias, dgain = launched.backward(x, incoming)
     named = {"out": out, "lse": lse * math.log(2), "dbias": dbias, "dgain": dgain}
     named |= dict(zip(("dq", "dk", "dv"), dqkv, strict=True))
     found = {name: tensor.cpu() for name, tensor in named.items() if tensor is not None}

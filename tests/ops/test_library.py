@@ -66,13 +66,12 @@ def test_toeplitz_attention(layout: str) -> None:
     padded = torch.zeros(q.shape[0], 7, dtype=torch.bool)
     padded[:, 6] = True
     leaves = [x.requires_grad_() for x in (q, k, v, bias, gain)]
-    check(toeplitz.forward_op, (*leaves, padded, True, 0.3), layout)
+    x = (*leaves, padded, True, 0.3)
+    check(toeplitz.forward_op, x, layout)
     with torch.no_grad():
-        out, lse, table = toeplitz.forward_op(*leaves, padded, True, 0.3)
-    options = (bias, gain, padded, True, 0.3)
+        out, lse, table = toeplitz.forward_op(*x)
     grad = laid_out(layout, 2, 2, 5, 4).detach().requires_grad_()
-    given = (grad, q, k, v, out, lse, *options, True, True, table)
-    check(toeplitz.gradients_op, given, layout)
+    check(toeplitz.gradients_op, (*x, grad, out, lse, table, True, True), layout)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
