@@ -140,6 +140,10 @@ def test_one_special_token_is_a_way_out(name: str, causal: bool) -> None:
     assert found.verdict is (PROVED if name == "none" and not causal else REFUTED)
 
 
+def test_what_mixes_no_tokens_is_refuted_by_its_operations() -> None:
+    assert check(nn.Identity(), N, D).lp.reason.startswith("token 2 never hears token 1")
+
+
 def test_a_black_box_is_never_proved() -> None:
     """Positions in a form that is not followed: measured, not proved."""
 

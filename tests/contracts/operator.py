@@ -193,6 +193,12 @@ class OperatorContract:
             leaves = [as_laid_out(layout, x).requires_grad_() for x in case.tensors]
             wanted = slopes(case.plain, case.leaves(), 1)
             assert gap(slopes(case.fast, leaves, 1), wanted) <= EXACT
+            given = case.leaves()
+            of_sums = [  # whose gradient is a number, expanded
+                torch.autograd.grad(function(*tensors).sum(), tensors)
+                for function, tensors in ((case.fast, leaves), (case.plain, given))
+            ]
+            assert gap(*of_sums) <= EXACT
 
     def test_two_runs_have_equal_bits(self) -> None:
         for case in self.longer.values():

@@ -22,7 +22,7 @@ TOLERANCE = {
 }
 """Largest deviation from float64, relative to the largest entry or 1. No test widens it."""
 
-BiasKind = Literal["none", "normal", "shared", "steep", "window"]
+BiasKind = Literal["none", "normal", "shared", "large", "steep", "window"]
 GainKind = Literal["none", "normal", "shared", "negative", "zero", "past"]
 PaddingKind = Literal["none", "some", "all"]
 
@@ -99,6 +99,7 @@ def inputs(case: Case, dtype: torch.dtype = torch.float64) -> Inputs:
         "none": None,
         "normal": vector,
         "shared": vector[:1],
+        "large": 30 * vector,
         # One key takes all the weight, whatever the products are.
         "steep": (1e4 * offset).expand(case.heads, -1).to(torch.float64),
         "window": vector.masked_fill(offset.abs() > 2, -math.inf),
