@@ -128,7 +128,7 @@ def test_explain(everyformer: Command) -> None:
     [
         (("check",), "Missing argument 'LAYER'"),
         (("check", "nope"), "is not a layer of the library"),
-        (("check", "m.py:make"), "`everyformer check-module` judges one of your own"),
+        (("check", "m.py:make"), "`everyformer check-module` one of your own"),
         (("check", "t5+nope"), "is no layer of the library"),
         (("check", "t5", "-n", 1), "n >= 2"),
         (("check", "t5", "-d", 7), "no multiple of num_heads"),

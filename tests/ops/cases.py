@@ -8,6 +8,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
+from everyformer.ops.toeplitz_attention.operands import Operands
 from everyformer.ops.toeplitz_attention.reference import (
     toeplitz_attention_reference,
     toeplitz_logits_reference,
@@ -21,7 +22,7 @@ TOLERANCE = {
 }
 """Largest deviation from float64, relative to the largest entry or 1. No test widens it."""
 
-BiasKind = Literal["none", "normal", "shared", "steep", "window"]
+BiasKind = Literal["none", "normal", "shared", "large", "steep", "window"]
 GainKind = Literal["none", "normal", "shared", "negative", "zero", "past"]
 PaddingKind = Literal["none", "some", "all"]
 
@@ -60,6 +61,14 @@ class Inputs:
     causal: bool
     scale: float
 
+    @property
+    def operands(self) -> Operands:
+        """What the forward pass takes."""
+        return Operands(
+            self.q, self.k, self.v, self.bias, self.gain, self.key_padding, self.causal,
+            self.scale,
+        )  # fmt: skip
+
     def to(self, dtype: torch.dtype, vectors: torch.dtype | None = None) -> "Inputs":
         """The same in another dtype; `vectors` is that of bias and gain, if different."""
         vectors = dtype if vectors is None else vectors
@@ -90,6 +99,7 @@ def inputs(case: Case, dtype: torch.dtype = torch.float64) -> Inputs:
         "none": None,
         "normal": vector,
         "shared": vector[:1],
+        "large": 30 * vector,
         # One key takes all the weight, whatever the products are.
         "steep": (1e4 * offset).expand(case.heads, -1).to(torch.float64),
         "window": vector.masked_fill(offset.abs() > 2, -math.inf),

@@ -78,25 +78,6 @@ def convolution(n: int, d: int, filters: int, length: int) -> Operator:
     return Operator(light_convolution, plain, (x, f))
 
 
-OPERATORS = {
-    "toeplitz": toeplitz(Case(1, 2, 3, 4, 2)),
-    "toeplitz, causal": toeplitz(Case(1, 2, 4, 3, 2, causal=True, gain="negative")),
-    "toeplitz, shared, padded": toeplitz(
-        Case(2, 2, 3, 4, 2, padding="all", bias="shared", gain="shared")
-    ),
-    "toeplitz, window": toeplitz(Case(1, 1, 5, 4, 1, bias="window", gain="zero")),
-    "toeplitz, bias": toeplitz(Case(1, 2, 3, 3, 1, gain="none", causal=True)),
-    "toeplitz, gain": toeplitz(Case(2, 1, 3, 3, 1, bias="none", padding="some")),
-    "toeplitz, neither": toeplitz(Case(1, 1, 1, 2, 2, bias="none", gain="none")),
-    "sparse": sparse(patterns.Window(4, 1, 0)),
-    "sparse, padded": sparse(patterns.Star(5, 1), "all"),
-    "sparse, union": sparse(patterns.strided(5, 2).union().parts[0], "some"),
-    "convolution": convolution(3, 16, 2, 4),
-    "convolution, small groups": convolution(4, 4, 2, 3),
-}
-"""Small enough for finite differences and Hessians."""
-
-
 def slopes(function: Function, leaves: list[Tensor], order: int) -> list[Tensor]:
     """Gradients of a number made of the output, of the given order: each of the last ones.
 

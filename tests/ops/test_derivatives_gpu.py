@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 import torch
+from tests.contracts.operator import TRANSFORMS
 from tests.ops.cases import Case
 from tests.ops.operators import convolution, gap, slopes, sparse, toeplitz
-from tests.ops.test_derivatives import TRANSFORMS
 from torch import Tensor
 
 from everyformer import patterns

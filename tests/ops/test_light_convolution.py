@@ -13,7 +13,7 @@ from torch import Tensor
 
 from everyformer.errors import InputError
 from everyformer.ops import light_convolution
-from everyformer.ops.light_convolution import blocked, library, reference
+from everyformer.ops.light_convolution import blocked, reference
 
 Shape = tuple[int, int, int, int, int]
 """b, n, d, h, k."""
@@ -120,23 +120,6 @@ def test_a_shifted_or_swapped_filter_is_noticed() -> None:
     exact = wanted(x, filters, grad)
     assert gap(results(blocked, x, filters.roll(1, 1), grad), exact) > 1e-2
     assert gap(results(blocked, x, filters.flip(0), grad), exact) > 1e-2
-
-
-def test_gradients_to_second_order() -> None:
-    x, filters, _ = made((1, 5, 16, 2, 4))
-    leaves = [x.requires_grad_(), filters.requires_grad_()]
-    assert torch.autograd.gradcheck(light_convolution, leaves, fast_mode=True)
-    assert torch.autograd.gradgradcheck(light_convolution, leaves, fast_mode=True)
-
-
-@pytest.mark.compile
-def test_opcheck() -> None:
-    x, filters, grad = made((2, 9, 16, 2, 4))
-    for args in (
-        (library.convolve_op, (x.requires_grad_(), filters.requires_grad_(), 1)),
-        (library.gradient_op, (grad.requires_grad_(), x, 2, 4, 1)),
-    ):
-        torch.library.opcheck(*args)
 
 
 @given(

@@ -166,19 +166,6 @@ def test_a_row_without_keys_gives_zero() -> None:
     assert dv[:, :, 8].any()
 
 
-@pytest.mark.parametrize("name", ["strided, union", "star, 1 of 1", "bigbird, 1 of 1"])
-def test_gradients_are_those_of_finite_differences(name: str) -> None:
-    part = all_parts(8)[name]
-    x = given_tensors(8, d=2, batch=1, heads=1)
-    padded = torch.zeros(1, 8, dtype=torch.bool)
-    padded[0, 2] = True
-
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return sparse_attention(q, k, v, part, key_padding=padded)
-
-    assert torch.autograd.gradcheck(attend, x.leaves())
-
-
 def test_all_pairs_are_plain_attention() -> None:
     x = given_tensors(37, d=5)
     out = sparse_attention(x.q, x.k, x.v, patterns.Dense(37))

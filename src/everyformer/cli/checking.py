@@ -83,7 +83,7 @@ def check_one(
         typer.Exit: With the exit code, unless it is 0.
     """
     if replay is not None and choice.out is not None:
-        raise typer.BadParameter("--replay writes nothing. Leave --out away.")
+        raise typer.BadParameter("--replay writes nothing. Give it without --out.")
     with progress_bar() as progress, redirect_stdout(sys.stderr):
         progress(f"check {name}", 0, len(RULES))
         subject = Subject.of(make(), choice.seq_len, choice.d_model, name, layout)

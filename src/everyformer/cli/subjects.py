@@ -51,8 +51,9 @@ def layer_of_the_library(
     if base not in LAYER_NAMES:
         msg = (
             f"{name!r} is not a layer of the library. Choose one of "
-            f"{', '.join(LAYER_NAMES)}, each also with +urpe; `everyformer check-module` "
-            "judges one of your own, `everyformer check-pattern` a sparse pattern."
+            f"{', '.join(LAYER_NAMES)}, each also with +urpe. `everyformer check-all` "
+            "judges all, `everyformer check-module` one of your own, `everyformer "
+            "check-pattern` a sparse pattern."
         )
         raise InputError(msg)
     module = attention_by_name(

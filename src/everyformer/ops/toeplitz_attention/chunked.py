@@ -12,8 +12,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
+
+from everyformer.ops.toeplitz_attention.operands import Incoming, Operands
 
 CHUNK = 128
 """Queries per step."""
@@ -33,17 +35,8 @@ class _Step(NamedTuple):
 class _Problem:
     """The inputs in the working dtype, one matrix per (batch, head) pair, keys turned."""
 
-    def __init__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        bias: Tensor | None,
-        gain: Tensor | None,
-        causal: bool,
-        scale: float,
-        key_padding: Tensor | None,
-    ) -> None:
+    def __init__(self, x: Operands) -> None:
+        q, k, v, bias, gain, key_padding, causal, scale = x
         self.dtype = torch.promote_types(q.dtype, torch.float32)
         self.batch, self.heads, self.n_q = q.shape[:3]
         self.n_k = k.shape[-2]
@@ -134,20 +127,13 @@ def _skewed(scratch: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 
 def forward(
-    q: Float[Tensor, "b h n_q d"],
-    k: Float[Tensor, "b h n_k d"],
-    v: Float[Tensor, "b h n_k d"],
-    bias: Float[Tensor, "#h n_q+n_k-1"] | None,
-    gain: Float[Tensor, "#h n_q+n_k-1"] | None,
-    causal: bool,
-    scale: float,
-    key_padding: Bool[Tensor, "b n_k"] | None,
+    x: Operands,
 ) -> tuple[Float[Tensor, "b h n_q d"], Float[Tensor, "b h n_q"]]:
     """The output and the natural-log LSE of every query (float32, or float64 for float64).
 
     A query without keys has output 0 and LSE -inf.
     """
-    problem = _Problem(q, k, v, bias, gain, causal, scale, key_padding)
+    problem = _Problem(x)
     out = problem.q.new_empty(problem.q.shape)  # contiguous, whatever q is
     lse = problem.q.new_empty(problem.pairs, problem.n_q, 1)
     scratch = problem.q.new_empty(math.prod(problem.step_shape))
@@ -162,40 +148,30 @@ def forward(
             weights *= problem.gain[step]
         mixed = torch.bmm(weights, problem.v[step.pairs, step.keys])
         out[here] = mixed.div_(total.masked_fill_(total == 0, 1.0))
-    return out.view(q.shape).to(q.dtype), lse.view(q.shape[:-1])
+    return out.view(x.q.shape).to(x.q.dtype), lse.view(x.q.shape[:-1])
 
 
 def backward(
-    grad_out: Float[Tensor, "b h n_q d"],
-    q: Float[Tensor, "b h n_q d"],
-    k: Float[Tensor, "b h n_k d"],
-    v: Float[Tensor, "b h n_k d"],
-    out: Float[Tensor, "b h n_q d"],
-    lse: Float[Tensor, "b h n_q"],
-    bias: Float[Tensor, "#h n_q+n_k-1"] | None,
-    gain: Float[Tensor, "#h n_q+n_k-1"] | None,
-    causal: bool,
-    scale: float,
-    key_padding: Bool[Tensor, "b n_k"] | None,
-    needs_bias: bool,
-    needs_gain: bool,
+    x: Operands, incoming: Incoming
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """The gradients with respect to q, k, v, bias and gain, each in the shape of its input.
 
-    P = exp(S - LSE), G = dO Vᵀ, Δ = rowsum(dO ⊙ O), dS = P ⊙ (C ⊙ G - Δ); `out` and `lse`
+    P = exp(S - LSE), G = dO Vᵀ, Δ = rowsum(dO ⊙ O), dS = P ⊙ (C ⊙ G - Δ); O and LSE
     are those of `forward`. The last two are None if not needed, or without such a vector.
     """
-    problem = _Problem(q, k, v, bias, gain, causal, scale, key_padding)
-    grad_rows = problem.rows(grad_out)
-    delta = (grad_rows * problem.rows(out)).sum(-1, keepdim=True)
+    problem = _Problem(x)
+    grad_rows = problem.rows(incoming.grad_out)
+    delta = (grad_rows * problem.rows(incoming.out)).sum(-1, keepdim=True)
     # exp(S - inf) = 0, also for S = -inf: queries without keys get weights 0.
-    lse = problem.rows(lse)[..., None]
+    lse = problem.rows(incoming.lse)[..., None]
     lse = lse.masked_fill(lse == -math.inf, math.inf)
     dq = problem.q.new_empty(problem.q.shape)  # contiguous, whatever q is
-    dk, dv = (x.new_zeros(x.shape) for x in (problem.k, problem.v))
+    dk, dv = (y.new_zeros(y.shape) for y in (problem.k, problem.v))
     offsets = (problem.pairs, problem.n_q + problem.n_k - 1)
-    dbias = dq.new_zeros(offsets) if needs_bias and bias is not None else None
-    dgain = dq.new_zeros(offsets) if needs_gain and gain is not None else None
+    bias = x.bias if incoming.needs_bias else None
+    gain = x.gain if incoming.needs_gain else None
+    dbias = None if bias is None else dq.new_zeros(offsets)
+    dgain = None if gain is None else dq.new_zeros(offsets)
     pairs, rows, n_k = problem.step_shape
     scratch_weights, scratch_g = (dq.new_empty(pairs * rows * n_k) for _ in range(2))
     scratch_skewed = dq.new_empty(pairs * rows * (rows + n_k - 1))
@@ -225,9 +201,9 @@ def backward(
         dk[there].baddbmm_(ds.mT, problem.q[here])
         dq[here] = torch.bmm(ds, problem.k[there])
     return (
-        dq.mul_(scale).view(q.shape).to(q.dtype),
-        dk.flip(1).view(k.shape).to(k.dtype),
-        dv.flip(1).view(v.shape).to(v.dtype),
+        dq.mul_(x.scale).view(x.q.shape).to(x.q.dtype),
+        dk.flip(1).view(x.k.shape).to(x.k.dtype),
+        dv.flip(1).view(x.v.shape).to(x.v.dtype),
         None if dbias is None or bias is None else problem.per_head(dbias, bias),
         None if dgain is None or gain is None else problem.per_head(dgain, gain),
     )

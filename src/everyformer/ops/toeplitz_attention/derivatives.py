@@ -13,6 +13,11 @@ from torch import Tensor
 
 from everyformer.ops.eager import is_forward_mode, is_transformed
 from everyformer.ops.toeplitz_attention import paths
+from everyformer.ops.toeplitz_attention.operands import (
+    Incoming,
+    Operands,
+    split,
+)
 from everyformer.ops.toeplitz_attention.reference import toeplitz_attention_reference
 
 STEP_ENTRIES = 2**24
@@ -28,16 +33,16 @@ class Direct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The output alone."""
-        q, k, v, bias, gain, key_padding, ctx.causal, ctx.scale = given
-        out, lse, table = paths.forward(*given)
-        ctx.save_for_backward(q, k, v, bias, gain, key_padding, out, lse, table)
+        *tensors, ctx.causal, ctx.scale = given
+        out, lse, table = paths.forward(Operands(*given))
+        ctx.save_for_backward(*tensors, out, lse, table)
         return out
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """By the kernels; recorded where somebody differentiates once more."""
         recorded = torch.is_grad_enabled() or is_transformed()
-        return pull_back(ctx, grad_out, Gradients.apply if recorded else paths.gradients)
+        return pull_back(ctx, grad_out, Gradients.apply if recorded else Gradients.forward)
 
 
 class Transformed(torch.autograd.Function):
@@ -46,7 +51,7 @@ class Transformed(torch.autograd.Function):
     @staticmethod
     def forward(*given: Any) -> tuple[Tensor, Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Output, LSE and table."""
-        return paths.forward(*given)
+        return paths.forward(Operands(*given))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -59,17 +64,16 @@ class Transformed(torch.autograd.Function):
         return pull_back(ctx, grad_out, Gradients.apply)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Dims, *given: Any) -> tuple[Any, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def vmap(info: Any, in_dims: Any, *given: Any) -> tuple[Any, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Copies become further heads; one by one where their paddings differ."""
-        if in_dims[5] is not None:
+        x = Operands(*given)
+        dims: Any = Operands(*in_dims)
+        if dims.key_padding is not None:
             return _one_by_one(Transformed, info.batch_size, in_dims, given)
-        q, k, v, bias, gain, key_padding, causal, scale = given
-        heads = _Heads(info.batch_size, q, in_dims[0])
-        q, k, v = (heads.of(x, dim) for x, dim in zip(given[:3], in_dims[:3], strict=True))
-        bias, gain = heads.rows(bias, in_dims[3]), heads.rows(gain, in_dims[4])
-        found: Any = Transformed.apply(q, k, v, bias, gain, key_padding, causal, scale)
+        heads = _Heads(info.batch_size, x.q, dims.q)
+        found: Any = Transformed.apply(*heads.operands(x, dims))
         out, lse, _ = found
-        return (heads.back(out), heads.back(lse), q.new_empty(0)), (1, 1, None)
+        return (heads.back(out), heads.back(lse), x.q.new_empty(0)), (1, 1, None)
 
 
 class Gradients(torch.autograd.Function):
@@ -78,7 +82,7 @@ class Gradients(torch.autograd.Function):
     @staticmethod
     def forward(*given: Any) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The gradients of q, k, v, bias and gain."""
-        return paths.gradients(*given)
+        return paths.gradients(*split(given))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -91,113 +95,109 @@ class Gradients(torch.autograd.Function):
         return pull_back_gradients(ctx, *upstream)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Dims, *given: Any) -> tuple[Any, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def vmap(info: Any, in_dims: Any, *given: Any) -> tuple[Any, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """As in the forward pass."""
-        if in_dims[8] is not None:
+        x, incoming = split(given)
+        dims: Any
+        dims, of_incoming = split(in_dims)
+        if dims.key_padding is not None:
             return _one_by_one(Gradients, info.batch_size, in_dims, given)
-        grad_out, bias, gain = given[0], given[6], given[7]
-        heads = _Heads(info.batch_size, grad_out, in_dims[0])
-        tensors = [heads.of(x, dim) for x, dim in zip(given[:6], in_dims[:6], strict=True)]
-        vectors = heads.rows(bias, in_dims[6]), heads.rows(gain, in_dims[7])
-        table = grad_out.new_empty(0)
-        found: Any = Gradients.apply(*tensors, *vectors, *given[8:13], table)
-        needed = given[11] and bias is not None, given[12] and gain is not None
-        shared = [
-            x is not None and (x if dim is None else x.select(dim, 0)).shape[0] == 1
-            for x, dim in ((bias, in_dims[6]), (gain, in_dims[7]))
-        ]
-        rows = [
-            heads.rows_back(x, alone) if there else x
-            for x, there, alone in zip(found[3:], needed, shared, strict=True)
-        ]
-        dims = [0 if there else None for there in needed]
-        return (*(heads.back(x) for x in found[:3]), *rows), (1, 1, 1, *dims)
+        heads = _Heads(info.batch_size, x.q, dims.q)
+        found: Any = Gradients.apply(
+            *heads.operands(x, dims), *heads.incoming(incoming, of_incoming)
+        )
+        rows: list[Tensor] = []
+        places: list[int | None] = []
+        needs = incoming.needs_bias, incoming.needs_gain
+        for y, dim, needed, row in zip(x[3:5], dims[3:5], needs, found[3:], strict=True):
+            if y is None or not needed:
+                rows.append(row)
+                places.append(None)
+                continue
+            alone = (y if dim is None else y.select(dim, 0)).shape[0] == 1
+            rows.append(heads.rows_back(row, alone))
+            places.append(0)
+        return (*map(heads.back, found[:3]), *rows), (1, 1, 1, *places)
 
 
 def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     """Keep the inputs and outputs of the forward pass."""
-    q, k, v, bias, gain, key_padding, ctx.causal, ctx.scale = inputs
+    *tensors, ctx.causal, ctx.scale = inputs
     out, lse, table = output
-    ctx.save_for_backward(q, k, v, bias, gain, key_padding, out, lse, table)
+    ctx.save_for_backward(*tensors, out, lse, table)
     ctx.mark_non_differentiable(lse, table)
 
 
 def pull_back(ctx: Any, grad_out: Tensor, gradients: Any) -> tuple[Tensor | None, ...]:
     """The gradients of all arguments, by the function given."""
-    q, k, v, bias, gain, key_padding, out, lse, table = ctx.saved_tensors
+    *tensors, out, lse, table = ctx.saved_tensors
+    x = Operands._make((*tensors, ctx.causal, ctx.scale))
     needs_bias, needs_gain = ctx.needs_input_grad[3:5]
     if is_forward_mode():
-        options = (key_padding, ctx.causal, ctx.scale)
-        found = _plain_gradients(*options, grad_out, (q, k, v), (bias, gain))
-        return *found, None, None, None
-    dq, dk, dv, dbias, dgain = gradients(
-        grad_out, q, k, v, out, lse, bias, gain, key_padding, ctx.causal, ctx.scale,
-        needs_bias, needs_gain, table,
-    )  # fmt: skip
+        return *_plain_gradients(x, grad_out), None, None, None
+    incoming = Incoming(grad_out, out, lse, table, needs_bias, needs_gain)
+    dq, dk, dv, dbias, dgain = gradients(*x, *incoming)
     dbias, dgain = dbias if needs_bias else None, dgain if needs_gain else None
     return dq, dk, dv, dbias, dgain, None, None, None
 
 
 def keep_gradients(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     """Keep what the gradients are functions of; `out` and the LSE follow from it."""
-    grad_out, q, k, v, _, _, bias, gain, key_padding, ctx.causal, ctx.scale = inputs[:11]
-    ctx.needs = tuple(inputs[11:13])
-    ctx.save_for_backward(grad_out, q, k, v, bias, gain, key_padding)
+    x, incoming = split(inputs)
+    *tensors, ctx.causal, ctx.scale = x
+    ctx.needs = incoming.needs_bias, incoming.needs_gain
+    ctx.save_for_backward(*tensors, incoming.grad_out)
 
 
 def pull_back_gradients(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
     """The derivative of the gradients, in plain torch, a part of the batch at a time."""
-    grad_out, q, k, v, bias, gain, key_padding = ctx.saved_tensors
-    vectors = [x for x in (bias, gain) if x is not None]
+    *tensors, grad_out = ctx.saved_tensors
+    whole = Operands._make((*tensors, ctx.causal, ctx.scale))
+    vectors = whole[3:5]
     wanted = [
-        slope if needed else torch.zeros_like(x)
-        for x, slope, needed in zip((bias, gain), upstream[3:], ctx.needs, strict=True)
-        if x is not None
+        slope if needed else torch.zeros_like(y)
+        for y, slope, needed in zip(vectors, upstream[3:], ctx.needs, strict=True)
+        if y is not None
     ]
-    together = max(1, STEP_ENTRIES // (q.shape[1] * q.shape[2] * k.shape[2]))
+    b, h, n_q = whole.q.shape[:3]
+    together = max(1, STEP_ENTRIES // (h * n_q * whole.k.shape[2]))
     parts: list[Sequence[Tensor]] = []
-    for start in range(0, q.shape[0], together):
+    for start in range(0, b, together):
         some = slice(start, start + together)
-        padding = None if key_padding is None else key_padding[some]
+        padding = None if whole.key_padding is None else whole.key_padding[some]
 
         def gradients(
-            grad: Tensor, *x: Tensor, padding: Tensor | None = padding
+            grad: Tensor, *y: Tensor, padding: Tensor | None = padding
         ) -> tuple[Tensor, ...]:
-            rows = _filled(x[3:], (bias, gain))
-            options = (padding, ctx.causal, ctx.scale)
-            found = _plain_gradients(*options, grad, x[:3], rows)
-            return tuple(y for y in found if y is not None)
+            rows = _filled(y[3:], vectors)
+            x = Operands._make((*y[:3], *rows, padding, ctx.causal, ctx.scale))
+            return tuple(g for g in _plain_gradients(x, grad) if g is not None)
 
-        tensors = (x[some] for x in (grad_out, q, k, v))
-        pull: Any = torch.func.vjp(gradients, *tensors, *vectors)[1]
-        parts.append(pull((*(x[some] for x in upstream[:3]), *wanted)))
+        given = (y[some] for y in (grad_out, *whole[:3]))
+        there = (y for y in vectors if y is not None)
+        pull: Any = torch.func.vjp(gradients, *given, *there)[1]
+        parts.append(pull((*(y[some] for y in upstream[:3]), *wanted)))
     columns = list(zip(*parts, strict=True))
     dgrad, dq, dk, dv = (torch.cat(list(column)) for column in columns[:4])
     rows = [torch.stack(list(column)).sum(0) for column in columns[4:]]
-    dbias, dgain = _filled(rows, (bias, gain))
-    return dgrad, dq, dk, dv, None, None, dbias, dgain, *[None] * 6
+    found = dq, dk, dv, *_filled(rows, vectors), None, None, None
+    return *found, dgrad, *[None] * 5
 
 
-def _plain_gradients(
-    key_padding: Tensor | None,
-    causal: bool,
-    scale: float,
-    grad_out: Tensor,
-    qkv: Sequence[Tensor],
-    vectors: Sequence[Tensor | None],
-) -> tuple[Tensor | None, ...]:
+def _plain_gradients(x: Operands, grad_out: Tensor) -> tuple[Tensor | None, ...]:
     """Those of the reference, differentiable themselves."""
 
     def attend(q: Tensor, k: Tensor, v: Tensor, *rows: Tensor) -> Tensor:
-        bias, gain = _filled(rows, vectors)
+        bias, gain = _filled(rows, x[3:5])
         return toeplitz_attention_reference(
-            q, k, v, bias, gain, causal=causal, scale=scale, key_padding=key_padding
-        )
+            q, k, v, bias, gain,
+            causal=x.causal, scale=x.scale, key_padding=x.key_padding,
+        )  # fmt: skip
 
-    there = [x for x in vectors if x is not None]
-    pull: Any = torch.func.vjp(attend, *qkv, *there)[1]
+    there = [y for y in x[3:5] if y is not None]
+    pull: Any = torch.func.vjp(attend, *x[:3], *there)[1]
     dq, dk, dv, *rows = pull(grad_out)
-    return dq, dk, dv, *_filled(rows, vectors)
+    return dq, dk, dv, *_filled(rows, x[3:5])
 
 
 def _filled(rows: Sequence[Tensor], like: Sequence[Tensor | None]) -> list[Tensor | None]:
@@ -212,6 +212,16 @@ class _Heads:
     def __init__(self, copies: int, like: Tensor, dim: int | None) -> None:
         self.copies = copies
         self.heads = like.shape[1] if dim is None else like.movedim(dim, 0).shape[2]
+
+    def operands(self, x: Operands, dims: Any) -> Operands:
+        """Those of all copies, which share padding and options."""
+        tensors, rows = map(self.of, x[:3], dims[:3]), map(self.rows, x[3:5], dims[3:5])
+        return Operands._make((*tensors, *rows, *x[5:]))
+
+    def incoming(self, y: Incoming, dims: Any) -> Incoming:
+        """That of all copies; the table is made anew."""
+        tensors = map(self.of, y[:3], dims[:3])
+        return Incoming._make((*tensors, y.out.new_empty(0), *y[4:]))
 
     def of(self, x: Tensor, dim: int | None) -> Tensor:
         """(b, copies h, ..) of copies, which lie along `dim`, or are all the same."""

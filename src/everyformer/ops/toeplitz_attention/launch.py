@@ -10,6 +10,7 @@ from torch import Tensor
 from everyformer.ops.launching import launch
 from everyformer.ops.toeplitz_attention import kernels as jitted
 from everyformer.ops.toeplitz_attention.kernels import LOG2_E, PAD
+from everyformer.ops.toeplitz_attention.operands import Incoming, Operands
 
 kernels: Any = jitted  # their calls have a grid and options that no signature shows
 
@@ -90,35 +91,26 @@ class Problem:
     options: dict[str, Any]
 
     @classmethod
-    def of(
-        cls,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        bias: Tensor | None,
-        gain: Tensor | None,
-        key_padding: Tensor | None,
-        causal: bool,
-        scale: float,
-        table: Tensor | None = None,
-    ) -> "Problem":
+    def of(cls, x: Operands, table: Tensor | None = None) -> "Problem":
         """Make last axes contiguous, pad the vectors, and collect the options."""
-        q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+        q, k, v = (y if y.stride(-1) == 1 else y.contiguous() for y in x[:3])
         D = q.shape[-1]
         return cls(
             q=q,
             k=k,
             v=v,
-            table=_pairs(q, k, bias, gain) if table is None else table,
-            padded=q if key_padding is None else key_padding.to(torch.int8).contiguous(),
-            scale=scale,
+            table=_pairs(x) if table is None else table,
+            padded=q
+            if x.key_padding is None
+            else x.key_padding.to(torch.int8).contiguous(),
+            scale=x.scale,
             options={
                 "D": D,
                 "BLOCK_D": max(16, triton.next_power_of_2(D)),
-                "CAUSAL": causal,
-                "HAS_BIAS": bias is not None,
-                "HAS_GAIN": gain is not None,
-                "HAS_PAD": key_padding is not None,
+                "CAUSAL": x.causal,
+                "HAS_BIAS": x.bias is not None,
+                "HAS_GAIN": x.gain is not None,
+                "HAS_PAD": x.key_padding is not None,
                 "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32",
                 "LEAD": PAD,
                 "ASSEMBLY": q.is_cuda,
@@ -142,46 +134,37 @@ class Problem:
         return [head, self.padded.stride(0) if self.options["HAS_PAD"] else 0]
 
 
-def _pairs(q: Tensor, k: Tensor, bias: Tensor | None, gain: Tensor | None) -> Tensor:
+def _pairs(x: Operands) -> Tensor:
     """bias times log2(e) beside gain, float32, between PAD zeros on both sides."""
-    given = [x for x in (bias, gain) if x is not None]
-    heads = max((x.shape[0] for x in given), default=1)
-    length = q.shape[2] + k.shape[2] - 1 if given else 0
-    nothing = torch.zeros((), device=q.device).expand(heads, length)
+    given = [y for y in (x.bias, x.gain) if y is not None]
+    heads = max((y.shape[0] for y in given), default=1)
+    length = x.q.shape[2] + x.k.shape[2] - 1 if given else 0
+    nothing = torch.zeros((), device=x.q.device).expand(heads, length)
     columns = [
         nothing if vector is None else vector.detach().float().expand(heads, length)
-        for vector in (bias, gain)
+        for vector in (x.bias, x.gain)
     ]
     pairs = torch.stack((columns[0] * LOG2_E, columns[1]), dim=-1)
     return torch.nn.functional.pad(pairs, (0, 0, PAD, PAD))
 
 
-def forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    bias: Tensor | None,
-    gain: Tensor | None,
-    causal: bool,
-    scale: float,
-    key_padding: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
+def forward(x: Operands) -> tuple[Tensor, Tensor, Tensor]:
     """The output, the base-2 logarithm of each row's sum of exponentials, and the table.
 
     In base 2, as the kernels have it: turned into another base and back, a large logarithm
     would no longer cancel the logits.
     """
-    problem = Problem.of(q, k, v, bias, gain, key_padding, causal, scale)
+    problem = Problem.of(x)
     B, H, n_q, n_k = problem.sizes
     out = torch.empty_like(problem.q, memory_format=torch.contiguous_format)
-    lse = torch.empty(B, H, n_q, dtype=torch.float32, device=q.device)
-    tiles = tuning_for(q).forward
+    lse = torch.empty(B, H, n_q, dtype=torch.float32, device=x.q.device)
+    tiles = tuning_for(x.q).forward
     p = problem
     launch(
         kernels._forward_kernel, (triton.cdiv(n_q, tiles.queries), B * H),
         p.q, p.k, p.v, p.table, p.padded, out, lse,
         *p.strides(p.q, p.k, p.v, out), *p.vector_strides(),
-        H, n_q, n_k, scale * LOG2_E,
+        H, n_q, n_k, x.scale * LOG2_E,
         BM=tiles.queries, BN=tiles.keys, num_warps=tiles.warps, num_stages=tiles.stages,
         **p.options,
     )  # fmt: skip
@@ -189,30 +172,18 @@ def forward(
 
 
 def backward(
-    grad_out: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    bias: Tensor | None,
-    gain: Tensor | None,
-    causal: bool,
-    scale: float,
-    key_padding: Tensor | None,
-    needs_bias: bool,
-    needs_gain: bool,
-    table: Tensor | None = None,
+    x: Operands, incoming: Incoming
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """Gradients of q, k, v, and of bias and gain where they are needed."""
-    problem = Problem.of(q, k, v, bias, gain, key_padding, causal, scale, table)
-    step = Backward.of(problem, grad_out, out, lse)
+    table, needs_bias, needs_gain = incoming[3:]
+    problem = Problem.of(x, table if table.numel() else None)
+    step = Backward.of(problem, incoming)
     dq = step.dq()
     dk, dv = step.dkv()
     dbias = dgain = None
     if needs_bias or needs_gain:
         dbias, dgain = step.diagonals(needs_bias, needs_gain)
-    if k.shape[2] == 1:  # one key has weight 1, whatever its logit: dS = 0, unrounded
+    if x.k.shape[2] == 1:  # one key has weight 1, whatever its logit: dS = 0, unrounded
         for gradient in (dq, dk, dbias):
             if gradient is not None:
                 gradient.zero_()
@@ -220,8 +191,8 @@ def backward(
         dq,
         dk,
         dv,
-        None if bias is None or dbias is None else _like(dbias, bias),
-        None if gain is None or dgain is None else _like(dgain, gain),
+        None if x.bias is None or dbias is None else _like(dbias, x.bias),
+        None if x.gain is None or dgain is None else _like(dgain, x.gain),
     )
 
 
@@ -243,10 +214,11 @@ class Backward:
     tuning: Tuning
 
     @classmethod
-    def of(cls, p: Problem, grad_out: Tensor, out: Tensor, lse: Tensor) -> "Backward":
+    def of(cls, p: Problem, incoming: Incoming) -> "Backward":
         """Collect the inputs; Delta is filled in by `dq`, which comes first."""
         B, H, n_q, _ = p.sizes
-        do = grad_out if grad_out.stride(-1) == 1 else grad_out.contiguous()
+        do, out, lse = incoming[:3]
+        do = do if do.stride(-1) == 1 else do.contiguous()
         delta = torch.empty(B, H, n_q, dtype=torch.float32, device=p.q.device)
         inputs = (p.q, p.k, p.v, p.table, p.padded, do, lse, delta)
         strides = (*p.strides(p.q, p.k, p.v, do), *p.vector_strides())

@@ -6,12 +6,17 @@ import torch
 from torch import Tensor
 
 from everyformer.ops.toeplitz_attention import derivatives, paths
+from everyformer.ops.toeplitz_attention.operands import (
+    Incoming,
+    Operands,
+    split,
+)
 
 PAD = 256
 """Zeros around the vectors; as in `kernels`, which cannot be imported without Triton."""
 
 
-@torch.library.custom_op("everyformer::toeplitz_attention", mutates_args=())
+@torch.library.custom_op("everyformer::toeplitz_attention_forward", mutates_args=())
 def forward_op(
     q: Tensor,
     k: Tensor,
@@ -23,77 +28,54 @@ def forward_op(
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Output, LSE and table."""
-    return paths.forward(q, k, v, bias, gain, key_padding, causal, scale)
+    return paths.forward(Operands(q, k, v, bias, gain, key_padding, causal, scale))
 
 
 @forward_op.register_fake
-def _forward_fake(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    bias: Tensor | None,
-    gain: Tensor | None,
-    key_padding: Tensor | None,
-    causal: bool,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _forward_fake(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
+    x = Operands(*given)
+    q = x.q
     statistics = torch.float64 if q.dtype == torch.float64 else torch.float32
     out, lse = q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=statistics)
     if not q.is_cuda:
         return out, lse, q.new_empty(0)
-    given = [x for x in (bias, gain) if x is not None]
-    heads = max((x.shape[0] for x in given), default=1)
-    length = given[0].shape[1] if given else 0
+    vectors = [y for y in (x.bias, x.gain) if y is not None]
+    heads = max((y.shape[0] for y in vectors), default=1)
+    length = vectors[0].shape[1] if vectors else 0
     return out, lse, q.new_empty(heads, length + 2 * PAD, 2, dtype=torch.float32)
 
 
 @torch.library.custom_op("everyformer::toeplitz_attention_backward", mutates_args=())
 def gradients_op(
-    grad_out: Tensor,
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    out: Tensor,
-    lse: Tensor,
     bias: Tensor | None,
     gain: Tensor | None,
     key_padding: Tensor | None,
     causal: bool,
     scale: float,
+    grad_out: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    table: Tensor,
     needs_bias: bool,
     needs_gain: bool,
-    table: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The gradients of q, k, v, bias and gain; empty where not needed."""
     return paths.gradients(
-        grad_out, q, k, v, out, lse, bias, gain, key_padding, causal, scale,
-        needs_bias, needs_gain, table,
-    )  # fmt: skip
+        Operands(q, k, v, bias, gain, key_padding, causal, scale),
+        Incoming(grad_out, out, lse, table, needs_bias, needs_gain),
+    )
 
 
 @gradients_op.register_fake
-def _gradients_fake(
-    grad_out: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    bias: Tensor | None,
-    gain: Tensor | None,
-    key_padding: Tensor | None,
-    causal: bool,
-    scale: float,
-    needs_bias: bool,
-    needs_gain: bool,
-    table: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return (
-        q.new_empty(q.shape),
-        k.new_empty(k.shape),
-        v.new_empty(v.shape),
-        bias.new_empty(bias.shape) if needs_bias and bias is not None else q.new_empty(0),
-        gain.new_empty(gain.shape) if needs_gain and gain is not None else q.new_empty(0),
+def _gradients_fake(*given: Any) -> tuple[Tensor, ...]:
+    x, incoming = split(given)
+    needed = (True, True, True, incoming.needs_bias, incoming.needs_gain)
+    return tuple(
+        y.new_empty(y.shape) if isinstance(y, Tensor) and wanted else x.q.new_empty(0)
+        for y, wanted in zip(x[:5], needed, strict=True)
     )
 
 

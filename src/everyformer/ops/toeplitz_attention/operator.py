@@ -20,6 +20,7 @@ from everyformer.ops.eager import (
 )
 from everyformer.ops.toeplitz_attention.derivatives import Direct, Transformed
 from everyformer.ops.toeplitz_attention.library import forward_op
+from everyformer.ops.toeplitz_attention.operands import Operands
 from everyformer.ops.toeplitz_attention.reference import toeplitz_attention_reference
 
 MAX_HEAD_SIZE = 128
@@ -65,10 +66,10 @@ def toeplitz_attention(
     _check(q, k, v, bias, gain, key_padding)
     q, k, v = autocasted(q, k, v)
     factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
-    given = (q, k, v, bias, gain, key_padding, causal, factor)
+    given = Operands(q, k, v, bias, gain, key_padding, causal, factor)
     if is_forward_mode():
         return toeplitz_attention_reference(
-            *given[:5], causal=causal, scale=factor, key_padding=key_padding
+            q, k, v, bias, gain, causal=causal, scale=factor, key_padding=key_padding
         )
     found: Any
     if not is_plain(q, k, v):

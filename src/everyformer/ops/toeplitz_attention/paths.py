@@ -5,6 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from everyformer.ops.toeplitz_attention import chunked
+from everyformer.ops.toeplitz_attention.operands import Incoming, Operands
 
 
 def _by_kernels(q: Tensor) -> bool:
@@ -18,50 +19,21 @@ def _launch() -> Any:
     return launch
 
 
-def forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    bias: Tensor | None,
-    gain: Tensor | None,
-    key_padding: Tensor | None,
-    causal: bool,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+def forward(x: Operands) -> tuple[Tensor, Tensor, Tensor]:
     """The output, the LSE, and the table that the kernels make of bias and gain."""
-    if _by_kernels(q):
-        return _launch().forward(q, k, v, bias, gain, causal, scale, key_padding)
-    out, lse = chunked.forward(q, k, v, bias, gain, causal, scale, key_padding)
-    return out, lse, q.new_empty(0)
+    if _by_kernels(x.q):
+        return _launch().forward(x)
+    out, lse = chunked.forward(x)
+    return out, lse, x.q.new_empty(0)
 
 
 def gradients(
-    grad_out: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    bias: Tensor | None,
-    gain: Tensor | None,
-    key_padding: Tensor | None,
-    causal: bool,
-    scale: float,
-    needs_bias: bool,
-    needs_gain: bool,
-    table: Tensor,
+    x: Operands, incoming: Incoming
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Those of q, k, v, bias and gain; empty where not needed. An empty table is made."""
-    given = (
-        grad_out, q, k, v, out, lse, bias, gain, causal, scale, key_padding,
-        needs_bias, needs_gain,
-    )  # fmt: skip
-    if _by_kernels(q):
-        known = table if table.numel() else None
-        dq, dk, dv, dbias, dgain = _launch().backward(*given, known)
-    else:
-        dq, dk, dv, dbias, dgain = chunked.backward(*given)
-    nothing = q.new_empty(0)
+    by = _launch() if _by_kernels(x.q) else chunked
+    dq, dk, dv, dbias, dgain = by.backward(x, incoming)
+    nothing = x.q.new_empty(0)
     return (
         dq,
         dk,
