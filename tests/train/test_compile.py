@@ -47,3 +47,17 @@ def test_equal_blocks_of_later_models_are_not_compiled_again() -> None:
                     counts.append(counters["stats"]["unique_graphs"] - before)
     assert counts[:12] == [2, *[1] * 11], "one for each block, one for the head"
     assert counts[12:] == [0] * 12
+
+
+def test_another_choice_of_kernels_is_compiled_anew() -> None:
+    """Dynamo would hand the code of one choice to the other: it has no guard on it."""
+    batch = Ragged().batch("train", Draw(torch.arange(5), 8))
+    counts: list[int] = []
+    for cudnn in (False, True, True, False):
+        objective = MaskedLanguage(Encoder(CONFIG))
+        compile_parts(objective, backend="aot_eager", cudnn=cudnn)
+        before = counters["stats"]["unique_graphs"]
+        with many_variants():
+            objective(batch).sum().backward()
+        counts.append(counters["stats"]["unique_graphs"] - before)
+    assert counts[1:] == [2, 0, 2]

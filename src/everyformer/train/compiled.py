@@ -4,6 +4,10 @@ The blocks of the encoder one by one, and the head with its loss. Equal parts, o
 or of the next, share compiled code: parameters are arguments of it. Shapes are static, so
 each length and each kind of block has code of its own, and dynamo's limit on their number,
 made for functions that change by mistake, is raised.
+
+Kernels of attention are chosen while code is made, and no guard looks at that choice again.
+So a run with another choice starts with nothing compiled, and the stored results of
+autograd, whose key leaves the choice out, are not used.
 """
 
 from collections.abc import Generator
@@ -22,8 +26,19 @@ MOST_VARIANTS = 512
 """Of one function: mixers x lengths x batches x precisions of a long session."""
 
 
-def compile_parts(objective: Objective, backend: str = "inductor") -> None:
+_CHOICE = {"cudnn": False}
+"""Of what is compiled in this process."""
+
+
+def compile_parts(
+    objective: Objective, backend: str = "inductor", *, cudnn: bool = False
+) -> None:
     """Compile each of `encoder.blocks`, and the losses of tokens, in place.
+
+    Args:
+        objective: Whose parts.
+        backend: Of `torch.compile`.
+        cudnn: Whether they will run with cuDNN's attention first.
 
     Raises:
         TrainingError: If the encoder has no blocks.
@@ -35,6 +50,9 @@ def compile_parts(objective: Objective, backend: str = "inductor") -> None:
             "is nothing to compile one by one. Set compile=False, or name its blocks so."
         )
         raise TrainingError(msg)
+    if _CHOICE["cudnn"] != cudnn:
+        torch.compiler.reset()
+        _CHOICE["cudnn"] = cudnn
     for block in blocks:
         block.compile(backend=backend, dynamic=False)
     objective.token_losses = _compiled_losses(backend)
@@ -42,10 +60,11 @@ def compile_parts(objective: Objective, backend: str = "inductor") -> None:
 
 @contextmanager
 def many_variants() -> Generator[None, None, None]:
-    """Allow as many variants of a function as lengths and mixers need."""
-    config: Any = import_module("torch._dynamo.config")
+    """Allow as many variants of a function as lengths and mixers need; for each call."""
+    dynamo: Any = import_module("torch._dynamo.config")
+    autograd: Any = import_module("torch._functorch.config")
     limits = {"recompile_limit": MOST_VARIANTS, "accumulated_recompile_limit": 4096}
-    with config.patch(**limits):
+    with dynamo.patch(**limits), autograd.patch(enable_autograd_cache=False):
         yield
 
 
