@@ -264,6 +264,7 @@ def test_a_report_of_the_reduced_size(
     save_scores(scores_path(path), scores)
     show(MIXERS_BERT, path)
     told = path.with_suffix(".md").read_text()
+    assert "a statement about early training" in told.splitlines()[0]
     assert told.count("| holds ") == 8
     assert "C3b light-1 better than attention" in told
     assert "from update 3,600 on 256 x 128" in told
