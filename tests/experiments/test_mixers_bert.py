@@ -49,6 +49,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.fixture(scope="module")
+def reduced(folder: Path) -> list[Cell]:
+    """Cells of the reduced size for three seeds, as if the excerpts were its packs."""
+    packs = map(excerpt, ("enwiki-wp", "nli", "squad"))
+    known = {pack.name: pack.sha256 for pack in packs}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packs_module, "known_packs", lambda: known)
+        return cells("reduced", [0, 1, 2], {}, folder)
+
+
 def by_name(found: list[Cell]) -> dict[str, Cell]:
     return {cell.name: cell for cell in found}
 
@@ -133,20 +143,18 @@ def test_a_fine_tuning_is_named_by_all_that_its_parent_is() -> None:
 
 def test_a_smoke_run_from_packs_to_the_report(folder: Path, tmp_path: Path) -> None:
     places: dict[str, Any] = {"out": tmp_path / "out", "runs": tmp_path / "runs"}
-    only = ["*/attention/0", "m*/light-1/0"]
-    path = reproduce(MIXERS_BERT, "smoke", **places, data=folder, only=only)
+    path = reproduce(MIXERS_BERT, "smoke", **places, data=folder, only=["*/attention/0"])
     report = load_report(path)
     names = ["/".join(map(str, r["labels"].values())) for r in report["results"]]
     assert names == [
-        "mlm/attention/0", "mnli/attention/0", "mlm/light-1/0", "mnli/light-1/0",
-        "mlm-long/attention/0", "squad/attention/0", "mlm-long/light-1/0",
-        "hypothesis/attention/0",
+        "mlm/attention/0", "mnli/attention/0", "mlm-long/attention/0",
+        "squad/attention/0", "hypothesis/attention/0",
     ]  # fmt: skip
     assert all(r["complete"] for r in report["results"])
     assert path.with_suffix(".png").stat().st_size > 10_000
     told = path.with_suffix(".md").read_text()
     assert "Claims are not judged at size smoke." in told
-    assert "| 0.7820 |" in told
+    assert "0.7820" not in told, "no comparison with made-up texts"
     assert "premises hidden" in told
     scores = load_scores(scores_path(path))
     assert {*scores} == {*names}
@@ -205,18 +213,14 @@ def test_packs_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None
 
 
 def test_without_a_gpu_the_reduced_size_says_how_long_it_would_take(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    reduced: list[Cell],
 ) -> None:
-    known = {pack.name: pack.sha256 for pack in map(excerpt, ("enwiki-wp", "nli", "squad"))}
-    monkeypatch.setattr(packs_module, "known_packs", lambda: known)
-    found = cells("reduced", [0, 1, 2], {}, folder)
     cpu = torch.device("cpu")
     with pytest.raises(TrainingError, match=r"operations, [\d.]+ (days|years) or more"):
-        refuse_slow(found, "reduced", cpu)
-    refuse_slow(
-        cells("reduced", [0], {"steps": 2, "warmup": 1}, folder)[:3], "reduced", cpu
-    )
-    refuse_slow(found, "reduced", torch.device("cuda"))
+        refuse_slow(reduced, "reduced", cpu)
+    quick = [replace(cell, operations=cell.operations / 1e5) for cell in reduced]
+    refuse_slow(quick, "reduced", cpu)
+    refuse_slow(reduced, "reduced", torch.device("cuda"))
 
 
 def made_up(found: list[Cell], seed_of: Mapping[str, float]) -> tuple[Any, Any]:
@@ -247,23 +251,20 @@ def made_up(found: list[Cell], seed_of: Mapping[str, float]) -> tuple[Any, Any]:
     return results, scores
 
 
-def test_a_report_of_the_reduced_size(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = {pack.name: pack.sha256 for pack in map(excerpt, ("enwiki-wp", "nli", "squad"))}
-    monkeypatch.setattr(packs_module, "known_packs", lambda: known)
-    found = cells("reduced", [0, 1, 2], {}, folder)
+def test_a_report_of_the_reduced_size(reduced: list[Cell], tmp_path: Path) -> None:
     order_of_arms = {
         "light-1": 0.7, "light-2": 0.65, "attention": 0.6, "light-4": 0.5, "light": 0.45,
         "bilinear": 0.4, "separable": 0.4, "average": 0.2,
     }  # fmt: skip
-    results, scores = made_up(found, order_of_arms)
+    results, scores = made_up(reduced, order_of_arms)
     path = tmp_path / "mixers-bert_reduced_cpu.json"
     report = new_report(MIXERS_BERT, "reduced") | {"results": results}
     path.write_text(json.dumps(report))
     save_scores(scores_path(path), scores)
     show(MIXERS_BERT, path)
     told = path.with_suffix(".md").read_text()
+    assert "a statement about early training" in told.splitlines()[0]
+    assert "| 0.7820 | 0.6" in told
     assert told.count("| holds ") == 8
     assert "C3b light-1 better than attention" in told
     assert "from update 3,600 on 256 x 128" in told
@@ -274,7 +275,7 @@ def test_a_report_of_the_reduced_size(
     drawn = claims_text(judge(load_claims(PACKAGE), few, scores, "reduced"), "reduced")
     assert drawn.count("drawn, 2 seeds") == 8
     weak = [r for r in results if r["labels"]["arm"] != "attention"]
-    results, more = made_up(found, {**order_of_arms, "attention": 0.15})
+    results, more = made_up(reduced, {**order_of_arms, "attention": 0.15})
     weak += [r for r in results if r["labels"]["arm"] == "attention"]
     mixed = scores | {name: kept for name, kept in more.items() if "/attention/" in name}
     told = claims_text(judge(load_claims(PACKAGE), weak, mixed, "reduced"), "reduced")

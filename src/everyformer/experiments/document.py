@@ -23,7 +23,7 @@ def document(experiment: Experiment, report: Mapping[str, Any], scores: Scores) 
     if experiment.claims is None:
         parts.append(markdown(*experiment.table(results, size)))
     else:
-        parts.append(markdown(*seeded_table(experiment, results)))
+        parts.append(markdown(*seeded_table(experiment, results, size)))
         judged = judge(experiment.claims, results, scores, size)
         parts += [claims_text(judged, size)]
     skipped: Mapping[str, str] = report.get("skipped", {})
@@ -40,20 +40,23 @@ def _heading(experiment: Experiment, report: Mapping[str, Any]) -> str:
     days = sorted(m["date"][:10] for m in made)
     dates = dict.fromkeys((days[0], days[-1]))
     commits = dict.fromkeys((m["commit"] or "unknown")[:12] for m in made)
+    scope = experiment.expected.size.get(report["size"])
     return (
         f"{experiment.name}, size {report['size']}: {experiment.expected.quantity}. "
+        f"{f'{scope} ' if scope else ''}"
         f"{first['gpu'] or first['cpu']}, {' to '.join(dates)}, commit "
         f"{', '.join(commits)}, {report.get('wall_s', 0.0):,.0f} s of training."
     )
 
 
 def seeded_table(
-    experiment: Experiment, results: Sequence[Mapping[str, Any]]
+    experiment: Experiment, results: Sequence[Mapping[str, Any]], size: str
 ) -> tuple[list[str], list[list[str]]]:
     """A row for the runs that differ in the seed alone.
 
     Ours is their mean with its standard error over seeds, and their number in brackets;
-    one run has the standard error of its examples.
+    one run has the standard error of its examples. Beside runs that show no more than that
+    everything runs, the paper's numbers would be read as a comparison: they are left out.
     """
     names = [
         n for n in dict.fromkeys(n for r in results for n in r["labels"]) if n != "seed"
@@ -66,7 +69,8 @@ def seeded_table(
     for key, runs in groups.items():
         entry = experiment.expected.of(runs[0]["labels"])
         row = [*key, *(_mean_of(runs, name) for name in experiment.columns)]
-        row += [number(None if entry is None else entry["paper"]), _ours(runs)]
+        shown = size in ("reduced", "paper")
+        row += [number(entry["paper"] if entry and shown else None), _ours(runs)]
         said = [] if experiment.conditions is None else map(experiment.conditions, runs)
         rows.append([*row, " / ".join(dict.fromkeys(said))])
     headings = [*names, *experiment.columns.values(), "paper", "ours ± s.e. (seeds)"]

@@ -1,7 +1,8 @@
 """What a paper says, with its source, and whether our number agrees.
 
-`expected.json` of an experiment holds `quantity`, `size` (what the paper ran) and
-`entries`. An entry names some labels of a cell, and:
+`expected.json` of an experiment holds `quantity`, `size` (what the paper ran, and under the
+name of another size what its numbers can say) and `entries`. An entry names some labels of
+a cell, and:
 
     paper     the number printed, or null
     source    where it is printed

@@ -86,7 +86,7 @@ def told_time(seconds: float) -> str:
     """A long time in words.
 
     Example:
-        >>> told_time(7200), told_time(400_000), told_time(4e8)
+        >>> told_time(7200.0), told_time(4e5), told_time(4e8)
         ('2.0 hours', '4.6 days', '12.7 years')
     """
     for unit, length in (("years", 365.25 * 86_400), ("days", 86_400), ("hours", 3600)):

@@ -66,7 +66,8 @@ class Trainer:
             fused=self.device.type == "cuda", capturable=self.recorded,
         )  # fmt: skip
         self._wrapped = accelerator.prepare_model(self.objective)
-        self._rates = [torch.tensor(0.0, device=self.device) for _ in groups]
+        # In float32, whatever the default: the fused optimiser reads no other.
+        self._rates = [torch.zeros((), device=self.device).float() for _ in groups]
         self._updated = Recorded(self._update) if self.recorded else self._update
 
     @property
