@@ -213,6 +213,7 @@ class OperatorContract:
             given[k] = tensor.flip(-1) + 0.5 * tensor.cos()
             assert gap(case.fast(*case.tensors), case.plain(*given)) > 1e-3, k
 
+    @pytest.mark.compile
     def test_fake_tensors_and_schemas(self, layout: str) -> None:
         """What `torch.compile` is told of the custom ops is what they do."""
         tests = ("test_schema", "test_autograd_registration", "test_faketensor")

@@ -1,4 +1,7 @@
-"""The contract of an operator, for all three."""
+"""The contract of an operator, for all three.
+
+Fake tensors are checked under `pytest.mark.compile`: torch traces the operators there.
+"""
 
 from collections.abc import Iterator
 from importlib import import_module
