@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Step:
+class StageState:
     """The state of the network after one stage.
 
     Attributes:
@@ -193,7 +193,7 @@ class Network:
         """
         return self.executor.exact(self._shaped(exact_array(x)), progress)
 
-    def trace(self, x: Any, progress: Progress = no_progress) -> tuple[Step, ...]:
+    def trace(self, x: Any, progress: Progress = no_progress) -> tuple[StageState, ...]:
         """The state after every stage: quantised tokens, ids, values.
 
         Numbers are of the kind `__call__` computes with: float64, or rationals for a
@@ -201,7 +201,7 @@ class Network:
         """
         return tuple(self._run(self.check_input(x), progress))
 
-    def trace_blocks(self, x: Any, stage_name: str) -> tuple[Step, ...]:
+    def trace_blocks(self, x: Any, stage_name: str) -> tuple[StageState, ...]:
         """The state before and after every single block of one stage."""
         names = [stage.name for stage in self.stages]
         if stage_name not in names:
@@ -210,12 +210,12 @@ class Network:
         index = names.index(stage_name)
         before = replace(self, stages=self.stages[:index])
         state = before._last(before._run(before.check_input(x), no_progress)).state
-        steps = [Step("before", state, self.ids(state))]
+        steps = [StageState("before", state, self.ids(state))]
         normaliser = self.architecture.normaliser
         for number, after in enumerate(
             run_blocks(self.stages[index], state, normaliser), start=1
         ):
-            steps.append(Step(f"block {number}", after, self.ids(after)))
+            steps.append(StageState(f"block {number}", after, self.ids(after)))
         return tuple(steps)
 
     def ids(self, state: np.ndarray) -> np.ndarray | None:
@@ -308,24 +308,24 @@ class Network:
             registers=Registers.from_arrays(arrays),
         )
 
-    def _run(self, tokens: np.ndarray, progress: Progress) -> Iterator[Step]:
+    def _run(self, tokens: np.ndarray, progress: Progress) -> Iterator[StageState]:
         if self.is_exact:
             yield from self._run_exact(exact_array(tokens), progress)
             return
         state = self.executor.enter(tokens)
-        yield Step("input", state, self.ids(state))
+        yield StageState("input", state, self.ids(state))
         for stage, after in self.executor.stages_literal(state, progress):
-            yield Step(stage.name, after, self.ids(after))
+            yield StageState(stage.name, after, self.ids(after))
 
-    def _run_exact(self, tokens: np.ndarray, progress: Progress) -> Iterator[Step]:
+    def _run_exact(self, tokens: np.ndarray, progress: Progress) -> Iterator[StageState]:
         self.executor.choose("exact", "cpu")
         state = exact_array(self.executor.enter(tokens))
-        yield Step("input", state, self.ids(state))
+        yield StageState("input", state, self.ids(state))
         for stage, after in self.executor.stages_exact(state, progress):
-            yield Step(stage.name, after, self.ids(after))
+            yield StageState(stage.name, after, self.ids(after))
 
     @staticmethod
-    def _last(steps: Iterator[Step]) -> Step:
+    def _last(steps: Iterator[StageState]) -> StageState:
         last = None
         for last in steps:  # noqa: B007
             pass

@@ -26,6 +26,7 @@ from everyformer.certify.partition.bounds import (
 )
 from everyformer.certify.partition.direct import refined_distance
 from everyformer.certify.partition.lattice import Lattice, clipped
+from everyformer.certify.partition.lattice_constants import lattice_constants
 from everyformer.certify.partition.lattice_field import (
     BOXES,
     LatticeField,
@@ -34,7 +35,6 @@ from everyformer.certify.partition.lattice_field import (
 )
 from everyformer.certify.partition.local import all_cell_bounds, distance_bound
 from everyformer.certify.partition.samples import fine_parts
-from everyformer.certify.partition.theta import lattice_constants
 from everyformer.construct.partition.estimate import distance_sampled
 from everyformer.errors import CertificateError, ToleranceError
 from everyformer.numerics.expression import Expression
