@@ -30,5 +30,5 @@ def cost_report(built: Built, proved: Certificate | None) -> dict[str, Any]:
 
 
 def certificate_text(proved: Certificate | None) -> str:
-    """The certificate, or that there is none."""
+    """The certificate, or that nothing is certified."""
     return "No certificate was asked for." if proved is None else str(proved)

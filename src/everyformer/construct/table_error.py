@@ -157,7 +157,6 @@ class TableErrors:
         workers: int | None = 1,
         progress: Progress = no_progress,
     ) -> None:
-        """Keep what was given."""
         self._target, self._p = target, p
         self._workers, self._progress = workers, progress
         self._found: dict[int, TableDistance] = {}

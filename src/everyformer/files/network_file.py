@@ -255,7 +255,7 @@ def _rationals(digits: np.ndarray, denominator: Any) -> np.ndarray:
         msg = f"a denominator of {len(denominator)} digits, of {MAX_DENOMINATOR}, or 0"
         raise ValueError(msg)
     if digits.ndim == 0 or digits.shape[-1] == 0:
-        msg = f"digits of shape {digits.shape} are no rationals"
+        msg = f"digits of shape {digits.shape} are not rationals"
         raise ValueError(msg)
     numbers = np.zeros(digits.shape[:-1], dtype=object)
     for place in reversed(range(digits.shape[-1])):

@@ -148,7 +148,7 @@ class Network:
             threads: Threads on the CPU; all cores by default.
 
         Raises:
-            InputError: If the shape is wrong or an entry is no finite real number.
+            InputError: If the shape is wrong or an entry is not a finite real number.
             DomainError: If an entry lies where the theorem says nothing.
             NumberKindError: If the executor cannot run this network.
         """
@@ -339,7 +339,7 @@ class Network:
             float64; or the ints and Fractions given, for a network with rational weights.
 
         Raises:
-            InputError: If the shape is wrong, or an entry is no finite real number.
+            InputError: If the shape is wrong, or an entry is not a finite real number.
             DomainError: If an entry lies where the theorem says nothing.
         """
         array = np.asarray(x)

@@ -46,7 +46,7 @@ UNDERFLOW = Fraction(1, 2**200)
 """More than inputs near 0 can do: they lose 2^-1075 at most, times eight weights."""
 
 MAX_ETA = Fraction(1, 4)
-"""Scores that are further from those of a lattice are none of one."""
+"""Scores that are further off than this are not those of a lattice."""
 
 
 @dataclass(frozen=True)
@@ -182,12 +182,12 @@ def _mean(
     """Add M times the mean of all tokens, and say which registers that writes.
 
     Raises:
-        Undecided: If it is no mean, or reads what prefix tokens hold.
+        Undecided: If it is not a mean, or reads what prefix tokens hold.
     """
     n, tokens = len(state.constants), len(state.constants) + len(prefix)
     found = read_stage(stage, n)
     if not isinstance(found, Mean):
-        raise Undecided(stage.name, "it is no mean of tokens")
+        raise Undecided(stage.name, "it is not a mean of tokens")
     read, written = (np.asarray(found.sizes.any(axis=axis)) for axis in (0, 1))
     if (prefix[:, read] != 0).any():
         raise Undecided(stage.name, "its mean reads what tokens before the sequence hold")

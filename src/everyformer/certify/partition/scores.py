@@ -179,7 +179,7 @@ class Scores:
         side = round(P ** (1 / N))
         margin, odd = divmod(side - 1 - grid.cells, 2)
         if side**N != P or odd or margin < 1:
-            why = f"{P} tokens before the sequence are no lattice with K = {grid.cells}"
+            why = f"{P} tokens before the sequence are not a lattice with K = {grid.cells}"
             raise Undecided(self.stage, why)
         spread = float((found.max(axis=0) - found.min(axis=0)).max())
         reach = 1 + Fraction(2 * margin, grid.cells)

@@ -94,7 +94,6 @@ class TracedBounds:
     def __init__(
         self, expression: Expression, p: Fraction | None, *, run: bool = False
     ) -> None:
-        """Keep what was given."""
         self._expression, self._p, self._run = expression, p, run
         self._last: tuple[object, tuple[LatticeField, bool]] | None = None
 
@@ -180,7 +179,6 @@ class DeclaredBounds:
         *,
         run: bool = False,
     ) -> None:
-        """Keep what was given."""
         self._lipschitz, self._modulus, self._largest = lipschitz, modulus, largest
         self._p, self._run = p, run
 
@@ -332,7 +330,7 @@ class _Search:
         return self.choices([Lattice(grid, D, margin) for D in usable], boxes)
 
     def excess(self, K: int, margin: int) -> float:
-        """The bound of the best D over the tolerance; infinite where there is none."""
+        """The bound of the best D over the tolerance; infinite where there is no bound."""
         least = math.inf
         lattice = Lattice(Grid(K, self.seq_len, self.box), self.decays[0], margin)
         same = parts_of(lattice, FEW_BOXES) == parts_of(lattice)

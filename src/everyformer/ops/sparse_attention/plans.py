@@ -63,7 +63,7 @@ def plan_with(handle: int) -> PreparedPart:
     """The plan with a handle, which somebody must still hold.
 
     Raises:
-        InputError: If there is none, as in a process that has read an exported graph.
+        InputError: If it is not known, as in a process that has read an exported graph.
     """
     plan = _BY_HANDLE.get(handle)
     if plan is None:
