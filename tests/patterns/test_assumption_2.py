@@ -263,8 +263,8 @@ def test_names() -> None:
     assert rho_by_name("entmax:1.5").name == "1.5-entmax"
     for name, text in (
         ("softmin", "Choose one of softmax"),
-        ("entmax:x", "no number"),
-        ("top-k:1.5", "no number"),
+        ("entmax:x", "not a number"),
+        ("top-k:1.5", "not a number"),
         ("entmax", "Choose one of"),
         ("entmax:0.5", "alpha > 1"),
     ):

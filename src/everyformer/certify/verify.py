@@ -224,13 +224,17 @@ def verify(
         if statement.kind == "nothing":
             why += ": f has neither an expression nor a declared modulus"
         return found(Verdict.UNKNOWN, [why])
-    name = "f" if target is None else target.name
+
+    def judged(proof: Proof) -> Verification:
+        name = "f" if target is None else target.name
+        verdict, reasons = _judge(certificate, proof, name)
+        remarks.extend(_compared(certificate, proof))
+        return found(verdict, reasons, proof)
+
     if certificate.grid is None:
         f = statement.expression
         proof = prove_everywhere(weights, certificate.box, f, certificate.p, limits)
-        verdict, reasons = _judge(certificate, proof, name)
-        remarks += _compared(certificate, proof)
-        return found(verdict, reasons, proof)
+        return judged(proof)
     cells = cells_of(
         weights,
         certificate.box,
@@ -254,9 +258,7 @@ def verify(
         purpose="verify",
         grid=Grid(certificate.grid, certificate.seq_len, certificate.box),
     )
-    verdict, reasons = _judge(certificate, proof, name)
-    remarks += _compared(certificate, proof)
-    return found(verdict, reasons, proof)
+    return judged(proof)
 
 
 def _check_same(certificate: Certificate, weights: Weights, place: Path) -> None:

@@ -19,7 +19,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,27 +44,16 @@ from everyformer.certify.partition.lattice_field import BOXES, Slab, lattice_fie
 from everyformer.certify.partition.local import cell_bounds, combined, power_sum
 from everyformer.certify.partition.reading import PartitionReading, read_partition
 from everyformer.certify.partition.values import Gaps, declared_gaps, traced_gaps
+from everyformer.certify.proof import Computing
 from everyformer.certify.shards import map_shards
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import Weights
 from everyformer.numerics.curvature import Curvature
 from everyformer.numerics.expression import Expression
-from everyformer.progress import Progress
 from everyformer.targets.box import Grid
 
 SHARD_BOXES = 2**18
 """Boxes of a shard, about; never chosen by the number of workers."""
-
-
-@dataclass(frozen=True)
-class Shards:
-    """Where shards run; see `shards.map_shards`."""
-
-    scheduler: str | None
-    workers: int | None
-    work: Path | None
-    progress: Progress
-    key: str
 
 
 @dataclass(frozen=True)
@@ -92,7 +80,7 @@ def prove_partition(
     grid: Grid,
     known: Expression | Declared,
     p: Fraction | None,
-    shards: Shards,
+    shards: tuple[Computing, str],
     *,
     balls: bool = False,
 ) -> PartitionProof:
@@ -183,7 +171,7 @@ def _traced(
     reading: PartitionReading,
     known: Expression,
     p: Fraction | None,
-    shards: Shards,
+    shards: tuple[Computing, str],
     *,
     balls: bool,
 ) -> tuple[Gaps, _Smooth, np.ndarray]:
@@ -254,19 +242,20 @@ class LatticeExamination:
 
 
 def _map(
-    task: Any, work: LatticeExamination, shards: Shards, name: str
+    task: Any, work: LatticeExamination, shards: tuple[Computing, str], name: str
 ) -> list[dict[str, Any]]:
+    computing, key = shards
     parts = (work.expression.sha256, work.p, work.balls, name)
     return map_shards(
         task,
         work,
         work.count,
         what=f"certify {name.partition(' ')[0]}",
-        scheduler=shards.scheduler,
-        workers=shards.workers,
-        work=shards.work,
-        key=repr((shards.key, *parts)),
-        progress=shards.progress,
+        scheduler=computing.scheduler,
+        workers=computing.workers,
+        work=computing.work,
+        key=repr((key, *parts)),
+        progress=computing.progress,
     )
 
 
