@@ -328,11 +328,10 @@ def _chosen(
     decays, margins = settings
     try:
         choice = choose(
-            prove,
+            prove.choices,
             target.seq_len,
             target.domain,
             tol * ROOM_TO_PROVE,
-            choices=prove.choices,
             decays=decays,
             margins=margins,
             max_anchors=max_anchors,
