@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.patterns.page import patterns_table
 
 from everyformer import patterns as ps
 from everyformer.errors import PatternError
 from everyformer.patterns.hamiltonian_path import arcs, first_broken, hamiltonian_path
-from everyformer.patterns.page import patterns_table
 from everyformer.patterns.path_search import search
 from everyformer.patterns.receptive_fields import receptive_fields, union_rows
 from everyformer.verdict import Verdict
