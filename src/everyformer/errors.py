@@ -42,7 +42,7 @@ class MemoryLimitError(EveryformerError):
 
 
 class InputError(EveryformerError):
-    """An array has the wrong shape or holds no finite real numbers; a limit is none."""
+    """An array has a wrong shape or holds what is not finite; a limit is not a number."""
 
 
 class DomainError(EveryformerError):

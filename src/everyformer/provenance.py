@@ -1,4 +1,8 @@
-"""Where a result comes from: versions, commit and machine, for certificates and files."""
+"""Where a result comes from: versions, commit and machine, for certificates and files.
+
+The verifier in one file has this module too, so it needs nothing but Python. The name of
+the GPU needs torch: `bench.results.gpu_name`.
+"""
 
 import os
 import platform
@@ -45,10 +49,3 @@ def cpu_name() -> str:
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
-
-
-def gpu_name() -> str | None:
-    """The name of the first CUDA device, or None."""
-    import torch
-
-    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None

@@ -11,7 +11,6 @@ class Verdict(Enum):
     UNKNOWN = "UNKNOWN"
 
     def __str__(self) -> str:
-        """The word itself."""
         return self.value
 
     def __bool__(self) -> bool:

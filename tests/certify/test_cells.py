@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import everyformer as ef
 from everyformer.certify import cells as module
 from everyformer.certify.cells import (
+    CellExamination,
     Cells,
-    Examination,
     examine,
     mean_slack,
     network_values,
@@ -82,7 +82,7 @@ def examined(
 ) -> dict[str, Any]:
     """The sums over given rows, one cell for each."""
     target, reading = built(name)
-    work = Examination(
+    work = CellExamination(
         reading,
         Cells(reading.grid, rows),
         known(target, reading.grid, rows, kind),
@@ -161,7 +161,7 @@ def test_sums_over_all_cells() -> None:
         sampled = float((np.array(gaps) * cells.weights(rows)).sum())
         for kind in ("expression", "declared"):
             facts = known(target, grid, rows, kind)
-            result = examine(Examination(reading, cells, facts, Fraction(2), True), 0)
+            result = examine(CellExamination(reading, cells, facts, Fraction(2), True), 0)
             assert sampled <= float(upper(result))
             if kind == "expression":
                 assert float(upper(result)) <= 10 * sampled
@@ -192,7 +192,7 @@ def test_another_network_has_another_bound(kind: Kind) -> None:
 
     shifted = Target(moved, 2, 1, lipschitz=1)
     facts = known(shifted, reading.grid, rows, kind)
-    work = Examination(reading, Cells(reading.grid, None), facts, Fraction(2), False)
+    work = CellExamination(reading, Cells(reading.grid, None), facts, Fraction(2), False)
     result = examine(work, 0)
     count = len(rows) * 2
     assert upper(result) >= Fraction(count, 4)
@@ -226,7 +226,7 @@ def test_a_pole_is_undecided() -> None:
     pole = Target(lambda x: 1 / x, 2, 1, lipschitz=1).expression
     assert pole is not None
     cells = Cells(reading.grid, None)
-    result = examine(Examination(reading, cells, pole, Fraction(2), False), 0)
+    result = examine(CellExamination(reading, cells, pole, Fraction(2), False), 0)
     assert 0 in result["undecided"]
     assert result["by_balls"] == sum(0 in row for row in rows.tolist())
     assert result["worst"] == result["low"] == result["high"] == []
@@ -249,7 +249,9 @@ def test_sums_do_not_depend_on_the_order(kind: Kind) -> None:
         if isinstance(facts, Declared):
             facts = replace(facts, values=noise[order])
         cells = Cells(reading.grid, rows[order])
-        results.append(examine(Examination(reading, cells, facts, Fraction(3), True), 0))
+        results.append(
+            examine(CellExamination(reading, cells, facts, Fraction(3), True), 0)
+        )
     for name in ("cells", "duplicates", "real", "float64", "lower", "radius", "worst"):
         assert all(result[name] == results[0][name] for result in results)
 
@@ -260,7 +262,7 @@ def test_shards_add_up(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     cells = Cells(reading.grid, None)
     rows = cells.rows(0, cells.count)
     facts = known(target, reading.grid, rows, kind)
-    work = Examination(reading, cells, facts, Fraction(2), True)
+    work = CellExamination(reading, cells, facts, Fraction(2), True)
     whole = examine(work, 0)
     monkeypatch.setattr(module, "SHARD", 7)
     assert cells.shards == math.ceil(len(rows) / 7)

@@ -260,10 +260,10 @@ def test_damage_is_no_verdict(kind: str, steps: Steps, value: Any, tmp_path: Pat
 )
 def test_text_that_is_no_certificate(text: str, tmp_path: Path) -> None:
     (save("expression", tmp_path) / CERTIFICATE_FILE).write_text(text, encoding="utf-8")
-    with pytest.raises(CertificateError, match="no certificate that can be read"):
+    with pytest.raises(CertificateError, match="not a certificate that can be read"):
         ef.verify(tmp_path)
     (tmp_path / CERTIFICATE_FILE).write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(CertificateError, match="no certificate that can be read"):
+    with pytest.raises(CertificateError, match="not a certificate that can be read"):
         ef.verify(tmp_path)
 
 

@@ -315,7 +315,7 @@ def test_forms_that_are_not_followed() -> None:
     with pytest.raises(Undecided, match="size above 1"):
         run_attention(replace(layer, arrays=wide), tokens([[1], [2]]), softmax=True)
     for W_V, W_O in (([[0.5]], [[1]]), ([[1]], [[0.5]])):
-        with pytest.raises(Undecided, match="no integers"):
+        with pytest.raises(Undecided, match="not integers"):
             run_attention(
                 stage([[1]], [0.5], [[1]], W_V, W_O), tokens([[1], [2]]), softmax=True
             )

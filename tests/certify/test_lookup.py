@@ -149,7 +149,7 @@ def test_windows_are_the_intended_ones(
 def test_the_value_map_is_its_layers(
     size: tuple[int, int, int, bool], softened: bool
 ) -> None:
-    """Every id, moved within its plateau, and places where there is no window."""
+    """Every id, moved within its plateau, and places where there is not a window."""
     stages = stages_of(built(*size, softened))
     name = "ids to codes" if "ids to codes" in stages else "value map"
     windows = read_windows(stages[name])
@@ -251,15 +251,15 @@ Mutation = tuple[str, int, Any, Any, str]
 MUTATIONS: dict[str, Mutation] = {  # array, layer, factor, summand, what is said
     "overlap": ("b_1", 1, 1, -0.5, "layers 0 and 1 overlap"),
     "same place": ("b_1", 2, 0, [-3.5, -3.75, -4.25, -4.5], "layers 1 and 2 overlap"),
-    "another direction": ("W_1", 1, 2, 0, "layer 1 is no window"),
-    "one row": ("W_1", 1, [[1], [1], [1], [-1]], 0, "layer 1 is no window"),
-    "no return": ("W_2", 2, [1, 1, 1, 0], 0, "layer 2 is no window"),
-    "another end": ("W_2", 2, [1, 1, 1, 1 + 2.0**-52], 0, "layer 2 is no window"),
-    "a shift": ("b_2", 0, 1, 2.0**-60, "layer 0 is no window"),
-    "a wider ramp": ("b_1", 1, 1, [0.25, 0, 0, 0], "layer 1 is no window"),
-    "no power of two": ("b_1", 1, 1, [0.125, 0, 0, -0.125], "layer 1 is no window"),
-    "downwards": ("b_1", 1, -1, -8, "layer 1 is no window"),
-    "crossed": ("b_1", 1, 1, [-0.75, -0.75, 0.75, 0.75], "layer 1 is no window"),
+    "another direction": ("W_1", 1, 2, 0, "layer 1 is not a window"),
+    "one row": ("W_1", 1, [[1], [1], [1], [-1]], 0, "layer 1 is not a window"),
+    "no return": ("W_2", 2, [1, 1, 1, 0], 0, "layer 2 is not a window"),
+    "another end": ("W_2", 2, [1, 1, 1, 1 + 2.0**-52], 0, "layer 2 is not a window"),
+    "a shift": ("b_2", 0, 1, 2.0**-60, "layer 0 is not a window"),
+    "a wider ramp": ("b_1", 1, 1, [0.25, 0, 0, 0], "layer 1 is not a window"),
+    "no power of two": ("b_1", 1, 1, [0.125, 0, 0, -0.125], "layer 1 is not a window"),
+    "downwards": ("b_1", 1, -1, -8, "layer 1 is not a window"),
+    "crossed": ("b_1", 1, 1, [-0.75, -0.75, 0.75, 0.75], "layer 1 is not a window"),
 }
 
 
@@ -292,7 +292,7 @@ def test_rational_layers_that_are_no_windows() -> None:
     ):
         arrays = {key: array.copy() for key, array in stage.arrays.items()}
         arrays[name][place] = value
-        with pytest.raises(Undecided, match="layer 1 is no window"):
+        with pytest.raises(Undecided, match="layer 1 is not a window"):
             read_windows(replace(stage, arrays=arrays))
     touching = rational_windows([Fraction(2), Fraction(1)], [ones] * 2, Fraction(1, 2))
     read_windows(touching)

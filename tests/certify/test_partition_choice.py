@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from tests.certify.partition_map import errors_sampled, unit_lattice, waves
 
-from everyformer.certify.bound import Bound
 from everyformer.certify.partition.bounds import distance, from_lipschitz
 from everyformer.certify.partition.lattice import Lattice
+from everyformer.certify.partition.lattice_field import BOXES
 from everyformer.construct.partition.choice import (
     DECAYS,
     MARGINS,
+    Choice,
+    Choices,
     DeclaredBounds,
     TracedBounds,
     choose,
@@ -26,25 +28,37 @@ TWO = Fraction(2)
 UNIT = Box((0.0,), (1.0,))
 
 
+def closely(bounds: TracedBounds) -> Choices:
+    """The sharpest bound for every lattice, not only for the one that seems best."""
+
+    def choices(lattices: Sequence[Lattice], boxes: int) -> list[Choice]:
+        return [bounds.choices([lattice], boxes)[0] for lattice in lattices]
+
+    return choices
+
+
 def test_a_smooth_target() -> None:
     target = waves(2)
     assert target.expression is not None
-    prove = TracedBounds(target.expression, TWO)
+    prove = closely(TracedBounds(target.expression, TWO))
     choice = choose(prove, 2, target.domain, 0.05, margins=(3,))
     assert choice.bound <= 0.05
     assert choice.bound.is_consistent()
-    assert choice.bound.value == prove([choice.lattice])[0].value
+    assert choice.bound.value == prove([choice.lattice], BOXES)[0].bound.value
     gaps = errors_sampled(target, choice.lattice)
     assert np.sqrt(np.square(gaps).sum(axis=1).mean()) <= choice.bound.value
     coarser = Grid(choice.lattice.grid.cells - 1, 2, target.domain)
     lattices = [Lattice(coarser, D, choice.lattice.margin) for D in DECAYS]
-    assert all(bound > 0.05 for bound in prove(lattices))
+    assert all(found.bound > 0.05 for found in prove(lattices, BOXES))
 
 
-def closed_form(lattices: Sequence[Lattice], boxes: int = 0) -> list[Bound]:
+def closed_form(lattices: Sequence[Lattice], boxes: int = 0) -> list[Choice]:
     """sort by its declared constant: no enclosures, so that all lattices can be tried."""
+    one = Fraction(1)
     return [
-        distance(lattice, [from_lipschitz(lattice, Fraction(1))] * lattice.size, TWO)
+        Choice(
+            lattice, distance(lattice, [from_lipschitz(lattice, one)] * lattice.size, TWO)
+        )
         for lattice in lattices
     ]
 
@@ -57,7 +71,7 @@ def test_the_fewest_anchors_are_found(tol: float) -> None:
         for K in range(2, choice.lattice.grid.cells + 3):
             tried = [Lattice(Grid(K, 2, UNIT), D, m) for D in DECAYS]
             if tried[0].anchors < choice.lattice.anchors:
-                assert all(bound > tol for bound in closed_form(tried))
+                assert all(found.bound > tol for found in closed_form(tried))
 
 
 def test_a_declared_target_is_bounded_as_chosen() -> None:
@@ -78,7 +92,7 @@ def test_rounding_is_added_when_a_run_is_claimed() -> None:
     assert target.expression is not None
     partition = unit_lattice(2, 8, 1, 3)
     real, run = (
-        TracedBounds(target.expression, TWO, run=run)([partition])[0]
+        TracedBounds(target.expression, TWO, run=run).choices([partition])[0].bound
         for run in (False, True)
     )
     assert real.value < run.value < real.value * Fraction(1_000_001, 1_000_000)
@@ -89,11 +103,10 @@ def test_rounding_is_added_when_a_run_is_claimed() -> None:
 def test_a_declared_modulus() -> None:
     """omega = r: as good as the constant 1, but for the factor of the formula."""
     bounds = DeclaredBounds(None, lambda r: r, Fraction(1), None)
-    choice = choose(bounds, 2, UNIT, 0.1)
+    choice = choose(bounds.choices, 2, UNIT, 0.1)
     assert choice.bound <= 0.1
-    constant = choose(
-        DeclaredBounds(Fraction(1), lambda r: r, Fraction(1), None), 2, UNIT, 0.1
-    )
+    known = DeclaredBounds(Fraction(1), lambda r: r, Fraction(1), None)
+    constant = choose(known.choices, 2, UNIT, 0.1)
     assert constant.lattice.anchors < choice.lattice.anchors
     gaps = errors_sampled(sort(2), choice.lattice)
     assert gaps.max() <= choice.bound.value
@@ -103,7 +116,7 @@ def test_a_root_in_the_middle_is_bounded_by_its_range() -> None:
     root = Target(lambda x: np.sqrt(np.abs(x - 0.5)), 1, 1)
     assert root.expression is not None
     bounds = TracedBounds(root.expression, TWO)
-    choice = choose(bounds, 1, UNIT, 0.05, choices=bounds.choices)
+    choice = choose(bounds.choices, 1, UNIT, 0.05)
     gaps = errors_sampled(root, choice.lattice)
     assert np.sqrt(np.square(gaps).mean()) <= choice.bound.value <= 0.05
 
@@ -112,7 +125,7 @@ def test_a_target_without_bounds_is_given_up_early() -> None:
     pole = Target(lambda x: 1 / (x - 0.4), 1, 1)
     assert pole.expression is not None
     with pytest.raises(CertificateError, match="finite on the anchors"):
-        choose(TracedBounds(pole.expression, TWO), 1, UNIT, 0.1)
+        choose(closely(TracedBounds(pole.expression, TWO)), 1, UNIT, 0.1)
 
 
 def test_the_best_lattice_of_a_quick_look_has_the_bound_of_a_close_one() -> None:
@@ -120,7 +133,7 @@ def test_the_best_lattice_of_a_quick_look_has_the_bound_of_a_close_one() -> None
     assert target.expression is not None
     bounds = TracedBounds(target.expression, TWO)
     lattices = [Lattice(Grid(8, 2, target.domain), D, 2) for D in DECAYS]
-    close = bounds(lattices)
+    close = [found.bound for found in closely(bounds)(lattices, BOXES)]
     quick = bounds.choices(lattices)
     assert {choice.lattice.D for choice in quick} == set(DECAYS)
     for choice in quick:

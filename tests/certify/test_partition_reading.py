@@ -45,7 +45,7 @@ def reading_of(
 
 def test_everything_is_read_off_the_weights(tmp_path: Path) -> None:
     found = reading_of(built().network, tmp_path)
-    assert found.partition == lattice(TARGET, K, D, M)
+    assert found.lattice == lattice(TARGET, K, D, M)
     assert np.array_equal(found.table, table_of(built()).values.reshape(-1, 2))
     assert found.suppression == 800 + D * 2 / 4
     assert found.table_error == found.offset == 0
@@ -66,9 +66,9 @@ def test_the_float64_run_is_within_its_bound(tmp_path: Path) -> None:
 
 def _exact_average(found: PartitionReading, u: list[Fraction]) -> list[float]:
     """With weights in long fractions of e^-beta r^2, from exact distances."""
-    K, m = found.partition.grid.cells, found.partition.margin
+    K, m = found.lattice.grid.cells, found.lattice.margin
     side = [Fraction(k - m, K) for k in range(K + 1 + 2 * m)]
-    beta = found.partition.D * K * K
+    beta = found.lattice.D * K * K
     weights = [[math.exp(-float(beta * (value - v) ** 2)) for v in side] for value in u]
     shares = np.multiply.outer(*(np.array(w) / math.fsum(w) for w in weights)).ravel()
     return [math.fsum(shares * column) for column in found.table.T]

@@ -339,7 +339,7 @@ def no_window(stage: StageWeights) -> dict[str, Any]:
     ("name", "change", "words"),
     [
         ("ids to codes", moved_window, "neither on the plateau"),
-        ("value map", no_window, "layer 5 is no window"),
+        ("value map", no_window, "layer 5 is not a window"),
     ],
 )
 def test_damaged_windows_are_undecided(

@@ -1,6 +1,6 @@
 """Bounds on the whole box from suprema, first and second order: what `cell_bounds` beats.
 
-With b, m1, m2 as in `theta`, for one entry of f and every x in the box,
+With b, m1, m2 as in `lattice_constants`, for one entry of f and every x in the box,
 
     first order    |g - f| <= m1 sum_k h_k sup|d_k f|
     second order   |g - f| <= b sum_k h_k sup|d_k f| + (m2/2) sum_k h_k^2 sup|d_kk f|

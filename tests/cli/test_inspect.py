@@ -9,7 +9,7 @@ import pytest
 import everyformer as ef
 from everyformer.cli import tables
 from everyformer.model.architecture import ArchitectureSpec
-from everyformer.model.network import Network, Step
+from everyformer.model.network import Network, StageState
 from everyformer.model.stacks import FeedForwardStack, Stage
 
 Command = Callable[..., Any]
@@ -79,7 +79,7 @@ def test_inspect_of_a_single_token_has_stages_only(everyformer: Command) -> None
 def test_tables_of_many_tokens_are_cut_short() -> None:
     assert tables.tokens(np.zeros((7, 1))) == ["0"] * 6 + ["..."]
     assert tables.tokens(np.zeros((1, 2))) == ["(0, 0)"]
-    steps = [Step(f"block {i}", np.zeros((1, 1)), np.array([i])) for i in range(42)]
+    steps = [StageState(f"block {i}", np.zeros((1, 1)), np.array([i])) for i in range(42)]
     assert tables.shift_moves(steps).row_count == 40
     assert tables.shift_moves(steps).caption == "and 1 more"
 

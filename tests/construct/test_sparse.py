@@ -339,7 +339,9 @@ def test_what_does_not_go_with_a_pattern() -> None:
 @pytest.mark.unhooked
 def test_what_is_no_pattern_is_refused() -> None:
     for wrong in (patterns.ring, "ring", patterns.ring(3).parts[0], np.ones((3, 3))):
-        with pytest.raises(PatternError, match=r"is no pattern but of type .*from_graph"):
+        with pytest.raises(
+            PatternError, match=r"is not a pattern but of type .*from_graph"
+        ):
             ef.construct(ef.targets.reverse(3, 1), grid=2, method=ef.SparseShifts(wrong))  # pyright: ignore[reportArgumentType]
     with pytest.raises(PatternError, match="whole numbers"):
         ef.plan(

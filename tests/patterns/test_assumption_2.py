@@ -240,7 +240,7 @@ def test_overflows_are_not_passed_over() -> None:
 
 @pytest.mark.unhooked
 def test_what_is_no_map_is_refused() -> None:
-    with pytest.raises(InputError, match="rho='softmax' is no map"):
+    with pytest.raises(InputError, match="rho='softmax' is not a map"):
         assumption_2("softmax")  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match=r"m=2\.5: .* a whole m"):
         assumption_2(softmax, m=2.5)  # pyright: ignore[reportArgumentType]
@@ -263,8 +263,8 @@ def test_names() -> None:
     assert rho_by_name("entmax:1.5").name == "1.5-entmax"
     for name, text in (
         ("softmin", "Choose one of softmax"),
-        ("entmax:x", "no number"),
-        ("top-k:1.5", "no number"),
+        ("entmax:x", "not a number"),
+        ("top-k:1.5", "not a number"),
         ("entmax", "Choose one of"),
         ("entmax:0.5", "alpha > 1"),
     ):

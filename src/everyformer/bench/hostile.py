@@ -61,7 +61,6 @@ class Folder:
     """A certificate and its weights, to be changed and written again."""
 
     def __init__(self, place: Path) -> None:
-        """Read what `construct` wrote."""
         self.place = place
         self.certificate = json.loads((place / CERTIFICATE_FILE).read_text())
         found = read_tensors(place / NETWORK_FILE)

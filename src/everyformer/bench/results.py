@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from everyformer.provenance import commit, cpu_name, gpu_name, versions
+from everyformer.provenance import commit, cpu_name, versions
 
 
 def median_seconds(work: Callable[[], object], repeats: int) -> float:
@@ -51,6 +51,13 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": versions(*names),
     }
+
+
+def gpu_name() -> str | None:
+    """The name of the first CUDA device, or None."""
+    import torch
+
+    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
 
 
 def write(folder: Path, theme: str, report: dict[str, Any]) -> Path:

@@ -20,6 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from everyformer import patterns
+from everyformer.bench.gate import gate_row
 from everyformer.bench.results import environment
 from everyformer.bench.timing import (
     cpu_milliseconds,
@@ -29,7 +30,6 @@ from everyformer.bench.timing import (
     queued_milliseconds,
     wall_milliseconds,
 )
-from everyformer.errors import EveryformerError
 from everyformer.ops import sparse_attention
 from everyformer.ops.sparse_attention.reference import sparse_attention_reference
 from everyformer.patterns import Part, Pattern
@@ -115,11 +115,7 @@ def _inputs(device: str, n: int, heads: int | None = None, batch: int = 1) -> li
 
 
 def gate(device: str) -> list[dict[str, Any]]:
-    """Errors against float64, of ours and of dense masked attention; two runs alike.
-
-    Raises:
-        EveryformerError: If ours errs by more than twice the other, or is not repeatable.
-    """
+    """Errors against float64, of ours and of dense masked attention; two runs alike."""
     found: list[dict[str, Any]] = []
     for n in (127, 640):
         for name, make in PATTERNS.items():
@@ -146,34 +142,9 @@ def _gate(device: str, name: str, part: Part) -> dict[str, Any]:
     def ours(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return sparse_attention(q, k, v, part)
 
-    wanted = _results(exact, [x.detach().double() for x in tensors])
-    mine, again, other = (_results(f, tensors) for f in (ours, ours, eager))
-    row: dict[str, Any] = {
-        "pattern": name,
-        "part": part.kind,
-        "n": part.n,
-        "dtype": str(tensors[0].dtype),
-        "bit_identical": all(map(torch.equal, mine, again)),
-        "error_sampled": list(map(_error, mine, wanted)),
-        "eager_error_sampled": list(map(_error, other, wanted)),
-    }
-    pairs = zip(row["error_sampled"], row["eager_error_sampled"], strict=True)
-    if not row["bit_identical"] or any(e > 2 * m + 1e-6 for e, m in pairs):
-        msg = f"Sparse attention fails its gate and is not timed: {row}."
-        raise EveryformerError(msg)
-    return row
-
-
-def _results(function: Callable[..., Tensor], tensors: list[Tensor]) -> list[Tensor]:
-    *leaves, upstream = (x.detach() for x in tensors)
-    leaves = [x.requires_grad_() for x in leaves]
-    out = function(*leaves)
-    return [out.detach(), *torch.autograd.grad(out, leaves, upstream)]
-
-
-def _error(found: Tensor, exact: Tensor) -> float:
-    """The largest error, as a share of the largest entry."""
-    return float((found.double() - exact).abs().max() / exact.abs().max())
+    about: dict[str, Any] = {"pattern": name, "part": part.kind, "n": part.n}
+    about["dtype"] = str(tensors[0].dtype)
+    return gate_row("Sparse attention", about, tensors, ours, ("eager", eager), exact)
 
 
 def _rows(

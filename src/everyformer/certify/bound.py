@@ -111,7 +111,7 @@ class Bound:
         """The inverse of `to_json`, for trees of limited depth and size.
 
         Raises:
-            ValueError: If it is no such tree.
+            ValueError: If it is not such a tree.
         """
         return cls._read(values, MAX_DEPTH, [MAX_TERMS])
 

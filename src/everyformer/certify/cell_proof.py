@@ -16,7 +16,7 @@ import numpy as np
 
 from everyformer.certify.bound import Bound
 from everyformer.certify.cell_reading import CellReading
-from everyformer.certify.cells import Cells, Examination, examine
+from everyformer.certify.cells import CellExamination, Cells, examine
 from everyformer.certify.certificate import current_versions
 from everyformer.certify.distances import BALL_PRECISION
 from everyformer.certify.hypotheses import BOTH, EQUIVARIANCE, FLOAT64, Claim
@@ -76,7 +76,7 @@ def prove_on_cells(
     run = not weights.exact and not obstacles
     results: list[dict[str, Any]] | None = None
     for with_run in (True, False) if run else (False,):
-        examination = Examination(reading, cells, known, p, with_run, work.balls)
+        examination = CellExamination(reading, cells, known, p, with_run, work.balls)
         try:
             results = map_shards(
                 examine,
@@ -125,7 +125,7 @@ def _run_obstacles(
     return [obstacle_of(error, weights, ("float64",)) for error in found]
 
 
-def _key(weights: Weights, work: Examination, purpose: str) -> str:
+def _key(weights: Weights, work: CellExamination, purpose: str) -> str:
     """Everything a shard's result depends on."""
     known = work.known
     box = work.cells.grid.box

@@ -19,7 +19,7 @@ class Plateaus:
 
     Attributes:
         values: The state on each cell's plateau, Fractions of shape (n, d, K).
-        ramps: Length of the cells that is no plateau, Fractions of shape (n, d).
+        ramps: Length of the cells off the plateaus, Fractions of shape (n, d).
         ramps_run: The same for a float64 run, whose plateaus are a little shorter; None
             where float64 is not known to reach the same states.
         shortest: The least share of a cell that is plateau, over all cells and, as a

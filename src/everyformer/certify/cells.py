@@ -81,7 +81,7 @@ class Cells:
 
 
 @dataclass(frozen=True)
-class Examination:
+class CellExamination:
     """All that a shard needs.
 
     Attributes:
@@ -101,7 +101,7 @@ class Examination:
     balls: bool = False
 
 
-def examine(work: Examination, index: int) -> dict[str, Any]:
+def examine(work: CellExamination, index: int) -> dict[str, Any]:
     """One shard: sums of powers over its cells, in units of a cell's volume.
 
     Returns:
@@ -220,13 +220,13 @@ class _Bounds:
     by_balls: int
 
 
-def _bounds(work: Examination, index: int, rows: np.ndarray, g: np.ndarray) -> _Bounds:
+def _bounds(work: CellExamination, index: int, rows: np.ndarray, g: np.ndarray) -> _Bounds:
     if isinstance(work.known, Declared):
         return _declared(work.known, work, index, g)
     return _enclosed(work.known, work, rows, g)
 
 
-def _declared(known: Declared, work: Examination, index: int, g: np.ndarray) -> _Bounds:
+def _declared(known: Declared, work: CellExamination, index: int, g: np.ndarray) -> _Bounds:
     values = known.values[index * SHARD : (index + 1) * SHARD]
     gap, omega = np.abs(values - g), float_up(known.omega)
     upper = (gap * UP + float_up(mean_slack(known, work.cells.grid, work.p))) * UP
@@ -248,7 +248,7 @@ def mean_slack(known: Declared, grid: Grid, p: Fraction) -> Fraction:
 
 
 def _enclosed(
-    expression: Expression, work: Examination, rows: np.ndarray, g: np.ndarray
+    expression: Expression, work: CellExamination, rows: np.ndarray, g: np.ndarray
 ) -> _Bounds:
     weights = work.cells.weights(rows)
     grid = work.cells.grid

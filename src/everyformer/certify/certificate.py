@@ -283,7 +283,7 @@ def read_certificate(folder: Path) -> Certificate:
     """Read a certificate that nobody vouches for.
 
     Raises:
-        FileNotFoundError: If there is none.
+        FileNotFoundError: If there is no certificate.
         CertificateError: If it is damaged, of another version, or its values are not those
             it names.
     """
@@ -310,7 +310,7 @@ def read_certificate(folder: Path) -> Certificate:
         ValueError,
         ZeroDivisionError,
     ) as error:
-        msg = f"{path} is no certificate that can be read: {error!r}. Construct again."
+        msg = f"{path} is not a certificate that can be read: {error!r}. Construct again."
         raise CertificateError(msg) from error
 
 
@@ -334,7 +334,7 @@ def _from_json(values: dict[str, Any], folder: Path) -> Certificate:
         or not set(claims) <= {"real", "float64"}
         or claim["metric"] != ("sup" if p is None else "d_p")
     ):
-        msg = f"the claim {claim} is none that can be checked"
+        msg = f"the claim {claim} cannot be checked"
         raise ValueError(msg)
     bound, run = values["bound"], values["float64_bound"]
     sampled = values["distance_sampled"]
@@ -366,7 +366,7 @@ def _float(text: str) -> float:
     exact = parse_rational(text)
     number = float(exact)
     if Fraction(number) != exact:
-        msg = f"the end {text} of the domain is no float64 number"
+        msg = f"the end {text} of the domain is not a float64 number"
         raise ValueError(msg)
     return number
 
@@ -400,7 +400,7 @@ def _statement(values: dict[str, Any], folder: Path) -> Statement:
     try:
         array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
     except Exception as error:  # numpy parses the header as Python: many things can happen
-        msg = f"{path} is no .npy file ({error!r})"
+        msg = f"{path} is not a .npy file ({error!r})"
         raise ValueError(msg) from error
     if array.dtype != np.float64 or array.ndim != 3 or not np.isfinite(array).all():
         msg = f"{path} does not hold finite float64 values"

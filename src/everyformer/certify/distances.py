@@ -144,7 +144,7 @@ def _enclose_cells(
 def _enclose_boxes(expression: Expression, ends: tuple[np.ndarray, ...]) -> Enclosure:
     """f on boxes; where it has no bound, with sharper ends, and as it was written.
 
-    Without its maximum, softmax of scores beyond 700 has none.
+    Without its maximum, softmax of scores beyond 700 has no bound.
     """
     f = prepared(expression)
     found = enclose(f, *ends)

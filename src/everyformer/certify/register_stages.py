@@ -196,7 +196,7 @@ def _read_mean(stage: StageWeights, n: int) -> Mean:
             continue
         still = not arrays["W_Q"][head].any() and not arrays["b_Q"][head].any()
         if arrays["W_K"][head].any() and not still:
-            why = f"head {head + 1} has scores that are not 0, so its softmax is no mean"
+            why = f"head {head + 1} has scores that are not 0, so its softmax is not a mean"
             raise Undecided(stage.name, why)
         total += to_fractions(W_O) @ to_fractions(W_V)
         own = np.abs(W_O) @ np.abs(W_V) * OUTWARD

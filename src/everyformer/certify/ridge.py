@@ -154,7 +154,7 @@ class Ridge:
         """
         near = np.array([float(t) for t in tau])
         if any(Fraction(float(a)) != t for a, t in zip(near, tau, strict=True)):
-            raise Undecided("registers", "a key is no float64 number")
+            raise Undecided("registers", "a key is not a float64 number")
         found: list[list[Fraction]] = []
         for t, piece in zip(tau, self.pieces(near), strict=True):
             slopes, offsets = self.slopes[piece], self.offsets[piece]

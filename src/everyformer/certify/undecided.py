@@ -40,7 +40,6 @@ class Undecided(Exception):  # noqa: N818
         self.why = why
 
     def __str__(self) -> str:
-        """Both parts as text."""
         return f"{self.stage}: {self.why}"
 
 

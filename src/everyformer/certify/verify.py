@@ -1,6 +1,6 @@
 """Check a certificate from the weights and the certificate alone, trusting neither.
 
-    1. formats and hashes              a mismatch is no verdict but an error
+    1. formats and hashes              a mismatch is an error, not a verdict
     2. ramps, thresholds, ids, windows and values, from the weights
     3. f on every cell, from its expression or its declared modulus
     4. the sums, the ramps, the tree of bounds
@@ -52,7 +52,7 @@ from everyformer.verdict import Verdict
 
 NETWORK_FILE = "network.safetensors"
 EXIT_CODES = {Verdict.PROVED: 0, Verdict.REFUTED: 1, Verdict.UNKNOWN: 3}
-"""2 is for wrong usage, broken files and everything else that is no verdict."""
+"""2 is for wrong usage, broken files and everything else that is not a verdict."""
 
 
 @dataclass(frozen=True)

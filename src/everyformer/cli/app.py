@@ -116,7 +116,7 @@ def _reporting(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _write_any_text() -> None:
-    """Names of files may hold bytes that are no text, and a terminal may know few signs."""
+    """File names may hold bytes that are not text, and a terminal may know few signs."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from everyformer.cli.tables import number
 from everyformer.construct.comparison import Comparison
-from everyformer.model.network import Network, Step
+from everyformer.model.network import Network, StageState
 from everyformer.progress import Progress, no_progress
 from everyformer.targets.target import Target
 
@@ -94,7 +94,7 @@ def comparison(found: Comparison) -> Figure:
     return figure
 
 
-def moving_ids(steps: Sequence[Step], network: Network) -> Figure:
+def moving_ids(steps: Sequence[StageState], network: Network) -> Figure:
     """The id of every token of one sequence against the number of the shift."""
     assert network.construction is not None, "ids come with a construction"  # noqa: S101
     ids = np.array([step.ids for step in steps], dtype=np.float64)  # [shifts + 1, n]

@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from everyformer.model.network import Step
+from everyformer.model.network import StageState
 from everyformer.targets.gallery import GALLERY
 
 SHOWN_TOKENS = 6
@@ -64,7 +64,7 @@ def comparison(notes: Sequence[str], x: np.ndarray, f: np.ndarray, g: np.ndarray
     return table
 
 
-def stage_states(steps: Iterable[Step]) -> Table:
+def stage_states(steps: Iterable[StageState]) -> Table:
     """The tokens of one sequence after every stage."""
     table = _table("The tokens after each stage")
     table.add_column("stage")
@@ -76,7 +76,7 @@ def stage_states(steps: Iterable[Step]) -> Table:
     return table
 
 
-def moves(steps: Sequence[Step]) -> list[tuple[int, int, Any, Any]]:
+def moves(steps: Sequence[StageState]) -> list[tuple[int, int, Any, Any]]:
     """(number of the shift, token, id before, id after) of every id that changed."""
     found: list[tuple[int, int, Any, Any]] = []
     for shift in range(1, len(steps)):
@@ -88,7 +88,7 @@ def moves(steps: Sequence[Step]) -> list[tuple[int, int, Any, Any]]:
     return found
 
 
-def shift_moves(steps: Sequence[Step]) -> Table:
+def shift_moves(steps: Sequence[StageState]) -> Table:
     """The ids before and after each selective shift that moved a token."""
     found = moves(steps)
     table = _table(f"What the {len(steps) - 1:,} selective shifts moved")

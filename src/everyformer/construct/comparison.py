@@ -47,7 +47,7 @@ class Candidate:
         method: How to build it.
         curve: All grids planned, coarse to fine.
         chosen: The cheapest that meets the tolerance, or None.
-        refusal: Why there is none.
+        refusal: Why there is no such plan.
     """
 
     method: Method
@@ -134,7 +134,6 @@ class Comparison:
         ]
 
     def __str__(self) -> str:
-        """The table and the remarks as text."""
         return "\n".join([as_text(self.table(), 140), *self.remarks()])
 
 
@@ -198,7 +197,7 @@ def compare_methods(problem: Problem, methods: Iterable[Method]) -> Comparison:
 
 
 def cheapest_first(problem: Problem, found: Comparison) -> Iterator[Plan]:
-    """Plans by cost; methods that have none are noted as tried."""
+    """Plans by cost; methods without a plan are noted as tried."""
     for candidate in found.candidates:
         if candidate.refusal is not None:
             title, why = candidate.method.title, candidate.refusal

@@ -201,7 +201,6 @@ class GridPlan(Plan, ABC):
         }
 
     def __str__(self) -> str:
-        """The table as text."""
         return as_text(plan_table(self, self.target))
 
 

@@ -159,11 +159,13 @@ def _checked(inputs: Any, outputs: Any) -> tuple[np.ndarray, np.ndarray]:
         wrong.append(f"outputs have shape {y.shape}, inputs {x.shape}; give equal shapes")
     for name, array in (("inputs", x), ("outputs", y)):
         if array.dtype.kind not in "fiub":
-            wrong.append(f"{name} have dtype {array.dtype}, which is no real number")
+            wrong.append(
+                f"{name} have dtype {array.dtype}, which does not hold real numbers"
+            )
             continue
         exact = array.astype(np.float64)
         if not np.isfinite(exact).all() or (exact.astype(array.dtype) != array).any():
-            wrong.append(f"{name} hold numbers that are no finite float64 numbers")
+            wrong.append(f"{name} hold numbers that are not finite float64 numbers")
     if wrong:
         msg = f"These sequences cannot be memorised: {'; '.join(wrong)}."
         raise TargetError(msg)

@@ -34,7 +34,6 @@ class Trial:
     final: bool = False
 
     def __str__(self) -> str:
-        """One line."""
         size = "" if self.grid is None else f", grid={self.grid}"
         numbers = "" if self.parameters is None else f", {self.parameters:,} parameters"
         return f"{self.label}{size}{numbers}: {self.outcome}"

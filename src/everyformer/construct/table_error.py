@@ -35,7 +35,7 @@ MAX_CELLS = 2**20
 
 
 @dataclass(frozen=True)
-class TableError:
+class TableDistance:
     """The distance of f from its table, and the range of f.
 
     Attributes:
@@ -104,7 +104,7 @@ def table_error(
     *,
     workers: int | None = 1,
     progress: Progress = no_progress,
-) -> TableError:
+) -> TableDistance:
     """Measure f against its values at the centres, cell by cell, rounded up.
 
     Args:
@@ -137,7 +137,7 @@ def table_error(
         )
         for i in range(cells.grid.d_model)
     )
-    return TableError(cells.grid, p, sums[0], sums[1], ranges)
+    return TableDistance(cells.grid, p, sums[0], sums[1], ranges)
 
 
 class TableErrors:
@@ -157,12 +157,11 @@ class TableErrors:
         workers: int | None = 1,
         progress: Progress = no_progress,
     ) -> None:
-        """Keep what was given."""
         self._target, self._p = target, p
         self._workers, self._progress = workers, progress
-        self._found: dict[int, TableError] = {}
+        self._found: dict[int, TableDistance] = {}
 
-    def at(self, K: int) -> TableError:
+    def at(self, K: int) -> TableDistance:
         """The distance for K cells per axis.
 
         Raises:
@@ -173,7 +172,7 @@ class TableErrors:
             self._found[K] = self._measure(K)
         return self._found[K]
 
-    def _measure(self, K: int) -> TableError:
+    def _measure(self, K: int) -> TableDistance:
         target = self._target
         grid = Grid(K, target.seq_len, target.domain)
         same = target.equivariant

@@ -1,9 +1,10 @@
 """What a network is on disk; whoever reads one, to run it or to prove something, asks here.
 
 A network is one safetensors file. Its metadata describe it in JSON: a version, the
-architecture, the names of the stages, how it was constructed, and the denominators of the
-arrays that are rationals. Rationals are integers over one denominator, in digits of base
-2^62, lowest first, as one more axis of an array of int64.
+architecture, the stages (name, source, and the kind where it is not the name), how it was
+constructed, and the denominators of the arrays that are rationals. Rationals are integers
+over one denominator, in digits of base 2^62, lowest first, as one more axis of an array of
+int64.
 
 Which kind of number an array may have is part of the format:
 
@@ -255,7 +256,7 @@ def _rationals(digits: np.ndarray, denominator: Any) -> np.ndarray:
         msg = f"a denominator of {len(denominator)} digits, of {MAX_DENOMINATOR}, or 0"
         raise ValueError(msg)
     if digits.ndim == 0 or digits.shape[-1] == 0:
-        msg = f"digits of shape {digits.shape} are no rationals"
+        msg = f"digits of shape {digits.shape} are not rationals"
         raise ValueError(msg)
     numbers = np.zeros(digits.shape[:-1], dtype=object)
     for place in reversed(range(digits.shape[-1])):

@@ -87,7 +87,7 @@ class Construction:
         """A JSON object; rationals are written as strings.
 
         Without the paper, if it is the one of files written before there were two. Files
-        always state ids: where there are none, the direction is 0.
+        always state ids: for a network without ids the direction is 0.
 
         Args:
             width: Numbers in a token inside the blocks.

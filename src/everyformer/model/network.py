@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Step:
+class StageState:
     """The state of the network after one stage.
 
     Attributes:
@@ -149,7 +149,7 @@ class Network:
             threads: Threads on the CPU; all cores by default.
 
         Raises:
-            InputError: If the shape is wrong or an entry is no finite real number.
+            InputError: If the shape is wrong or an entry is not a finite real number.
             DomainError: If an entry lies where the theorem says nothing.
             NumberKindError: If the executor cannot run this network.
         """
@@ -204,7 +204,7 @@ class Network:
         steps = tuple(self._run(self.check_input(x), progress))
         return Trace(steps, insides(self, steps[0].state))
 
-    def trace_blocks(self, x: Any, stage_name: str) -> tuple[Step, ...]:
+    def trace_blocks(self, x: Any, stage_name: str) -> tuple[StageState, ...]:
         """The state before and after every single block of one stage."""
         names = [stage.name for stage in self.stages]
         if stage_name not in names:
@@ -213,12 +213,12 @@ class Network:
         index = names.index(stage_name)
         before = replace(self, stages=self.stages[:index])
         state = before._last(before._run(before.check_input(x), no_progress)).state
-        steps = [Step("before", state, self.ids(state))]
+        steps = [StageState("before", state, self.ids(state))]
         normaliser = self.architecture.normaliser
         for number, after in enumerate(
             run_blocks(self.stages[index], state, normaliser), start=1
         ):
-            steps.append(Step(f"block {number}", after, self.ids(after)))
+            steps.append(StageState(f"block {number}", after, self.ids(after)))
         return tuple(steps)
 
     def ids(self, state: np.ndarray) -> np.ndarray | None:
@@ -311,24 +311,24 @@ class Network:
             registers=Registers.from_arrays(arrays),
         )
 
-    def _run(self, tokens: np.ndarray, progress: Progress) -> Iterator[Step]:
+    def _run(self, tokens: np.ndarray, progress: Progress) -> Iterator[StageState]:
         if self.is_exact:
             yield from self._run_exact(exact_array(tokens), progress)
             return
         state = self.executor.enter(tokens)
-        yield Step("input", state, self.ids(state))
+        yield StageState("input", state, self.ids(state))
         for stage, after in self.executor.stages_literal(state, progress):
-            yield Step(stage.name, after, self.ids(after))
+            yield StageState(stage.name, after, self.ids(after))
 
-    def _run_exact(self, tokens: np.ndarray, progress: Progress) -> Iterator[Step]:
+    def _run_exact(self, tokens: np.ndarray, progress: Progress) -> Iterator[StageState]:
         self.executor.choose("exact", "cpu")
         state = exact_array(self.executor.enter(tokens))
-        yield Step("input", state, self.ids(state))
+        yield StageState("input", state, self.ids(state))
         for stage, after in self.executor.stages_exact(state, progress):
-            yield Step(stage.name, after, self.ids(after))
+            yield StageState(stage.name, after, self.ids(after))
 
     @staticmethod
-    def _last(steps: Iterator[Step]) -> Step:
+    def _last(steps: Iterator[StageState]) -> StageState:
         last = None
         for last in steps:  # noqa: B007
             pass
@@ -342,7 +342,7 @@ class Network:
             float64; or the ints and Fractions given, for a network with rational weights.
 
         Raises:
-            InputError: If the shape is wrong, or an entry is no finite real number.
+            InputError: If the shape is wrong, or an entry is not a finite real number.
             DomainError: If an entry lies where the theorem says nothing.
         """
         array = np.asarray(x)

@@ -38,7 +38,6 @@ class Registers:
     prefix: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        """Check that the shapes belong together."""
         w, d = self.W_in.shape
         n = len(self.start)
         shapes: dict[str, tuple[int, ...]] = {"start": (n, w), "W_out": (d, w)}

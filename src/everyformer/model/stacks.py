@@ -109,7 +109,6 @@ class FeedForwardStack:
     phi: PiecewiseLinear | None = None
 
     def __post_init__(self) -> None:
-        """Check that the shapes belong together."""
         layers, r, d = self.W_1.shape
         _check_shapes(self, {"b_1": (layers, r), "W_2": (layers, d, r), "b_2": (layers, d)})
         if self.phi is not None and self.phi.breaks.shape[:2] != (layers, r):
@@ -191,7 +190,6 @@ class Stage:
         return cls(kind, source, attention, feed_forward, kind)
 
     def __post_init__(self) -> None:
-        """Check that the two halves have the same number of layers."""
         if self.attention is None and self.feed_forward is None:
             msg = f"Stage {self.name!r} has neither attention nor feed-forward layers."
             raise ValueError(msg)

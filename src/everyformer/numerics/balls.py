@@ -59,7 +59,6 @@ class BallArithmetic:
     """
 
     def __init__(self, precision: int = 64) -> None:
-        """Load python-flint."""
         self._flint = _load_flint()
         self.precision = precision
         power = self._flint.arb(self._flint.fmpz(2) ** MAX_EXPONENT)

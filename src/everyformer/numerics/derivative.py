@@ -72,7 +72,6 @@ class Differentiated:
     """
 
     def __init__(self, arithmetic: Any) -> None:
-        """Prepare the constants."""
         self._on = arithmetic
         self._zero = arithmetic.constant(Fraction(0))
         self._one = arithmetic.constant(Fraction(1))

@@ -207,7 +207,7 @@ def enclose_with_balls(
             for j, i in np.ndindex(n, d):
                 found = balls.ends(at_centre[j][i])
                 result.centre_low[number, j, i], result.centre_high[number, j, i] = found
-            # If f has no finite bound at the centre, it has none on the piece around it.
+            # If f has no finite bound at the centre, nor does it on the piece around it.
             known = all(value.is_finite() for row in at_centre for value in row)
             piece = _enclose_piece(expression, balls, box, centre, depth if known else 0)
             result.low[number], result.high[number] = piece[:2]

@@ -93,11 +93,11 @@ class Expression:
         """Check every line against the list of operations.
 
         Raises:
-            ExpressionError: Naming the first line that is none of them.
+            ExpressionError: Naming the first line that is not one of them.
         """
         for size in (self.seq_len, self.d_model):
             if type(size) is not int or size < 1:
-                msg = f"The size {size!r} is no integer >= 1. Trace the function again."
+                msg = f"The size {size!r} is not an integer >= 1. Trace the function again."
                 raise ExpressionError(msg)
         for number, node in enumerate(self.nodes):
             wrong = self._wrong(number, node)
@@ -123,7 +123,7 @@ class Expression:
             inside = len(node.args) == 2 and all(
                 _is_line(k, size) for k, size in zip(node.args, sizes, strict=True)
             )
-            return None if inside else "is no entry of the sequence"
+            return None if inside else "is not an entry of the sequence"
         if node.op == "const":
             value = None if node.args else node.value
             if isinstance(value, Fraction) and abs(value) <= LARGEST:
@@ -132,7 +132,7 @@ class Expression:
         arity = 1 if node.op in UNARY else 2 if node.op in BINARY | {"pow"} else 0
         arity = 3 if node.op in TERNARY else arity
         if arity == 0:
-            return "is no operation that expressions may use"
+            return "is not an operation that expressions may use"
         if len(node.args) != arity:
             return f"does not have {arity} arguments"
         if not all(_is_line(k, number) for k in node.operands):
@@ -140,7 +140,7 @@ class Expression:
         if node.op == "pow" and not (
             type(node.args[1]) is int and abs(node.args[1]) <= MAX_POWER
         ):
-            return f"is no integer power of size up to {MAX_POWER}"
+            return f"is not an integer power of size up to {MAX_POWER}"
         return None
 
     def run(
@@ -221,7 +221,7 @@ class Expression:
         except ExpressionError:
             raise
         except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-            msg = f"This is no expression ({error!r}). Trace the function again."
+            msg = f"This is not an expression ({error!r}). Trace the function again."
             raise ExpressionError(msg) from error
 
     @cached_property

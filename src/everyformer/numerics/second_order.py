@@ -87,7 +87,6 @@ class TwiceDifferentiated:
     """
 
     def __init__(self, arithmetic: Any) -> None:
-        """Prepare the constants."""
         self._on = arithmetic
         self._jets = Differentiated(arithmetic)
         self._zero = arithmetic.constant(Fraction(0))

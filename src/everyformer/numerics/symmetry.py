@@ -4,7 +4,7 @@ f(PX) = P f(X) for all permutations P of the tokens if it holds for two that gen
 exchanging the first two tokens, and moving every token one place on. For each, the inputs
 are renamed and the outputs compared, after both are brought into a normal form:
 
-    sum      c + sum_k q_k t_k           q_k rational, t_k normal forms that are no sums
+    sum      c + sum_k q_k t_k           q_k rational, t_k normal forms other than sums
     product  prod_k t_k^{e_k}            e_k > 0, no t_k a product; 1/t is a form of its own
     min, max of a set of forms
     f(t)     abs, cos, sin, tanh with the sign of t taken out

@@ -31,7 +31,6 @@ class Prepared:
     def __init__(
         self, kernel: Any, grid: tuple[int, ...], *numbers: float, **options: Any
     ) -> None:
-        """See the class."""
         self._kernel, self._numbers, self._options = kernel, numbers, options
         self._grid = (*grid, 1, 1)[:3]
         names = [name for name in kernel.arg_names if name in options]

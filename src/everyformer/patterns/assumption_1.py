@@ -46,7 +46,6 @@ class Clause:
     reason: str
 
     def __str__(self) -> str:
-        """In one line."""
         return f"{self.code} {self.name} {self.verdict}: {self.reason}"
 
 
@@ -57,8 +56,8 @@ class Assumption1:
     Attributes:
         pattern: The patterns.
         clauses: 1.1, 1.2 and 1.3.
-        path: gamma, 0-based; None if there is none or none was found.
-        hops: s; None if there is none or it was not counted: `hops_in_words`.
+        path: gamma, 0-based; None if no path exists or none was found.
+        hops: s; None if no s suffices or it was not counted: `hops_in_words`.
         never_meet: Tokens (k, j), 0-based: k never hears j, at any depth.
     """
 
@@ -84,14 +83,14 @@ class Assumption1:
 
     @property
     def gamma_in_words(self) -> str:
-        """gamma, 1-based; or that there is none, or that none was found."""
+        """gamma, 1-based; or that no path exists, or that none was found."""
         if self.path is not None:
             return shortened(self.path)
         return "none" if self.clauses[1].verdict is Verdict.REFUTED else "none found"
 
     @property
     def hops_in_words(self) -> str:
-        """s; or that there is none, or that it was not counted or found."""
+        """s; or that no s suffices, or that it was not counted or found."""
         if self.hops is not None:
             return str(self.hops)
         words = {Verdict.PROVED: "not counted", Verdict.REFUTED: "none"}
@@ -131,7 +130,7 @@ def assumption_1(
         time_limit: Seconds for the search of gamma, and for the count of s.
 
     Raises:
-        PatternError: If the path given is none, with its first broken edge.
+        PatternError: If what is given is not such a path, with its first broken edge.
 
     Example:
         >>> from everyformer.patterns import strided

@@ -59,7 +59,6 @@ class Assumption2:
     reached_sampled: float | None = None
 
     def __str__(self) -> str:
-        """In one line."""
         return f"{self.verdict}: Assumption 2 for {self.name}: {self.reason}"
 
     def to_json(self) -> dict[str, Any]:
@@ -100,8 +99,8 @@ def assumption_2(
         msg = f"zeta={zeta}, eta={eta}, m={m}: zeta > 0, 0 < eta <= 1 and a whole m >= 1 "
         raise InputError(f"{msg}are needed.")
     if not callable(rho):
-        msg = f"rho={rho!r} is no map from scores to probabilities. Give a function, or one"
-        raise InputError(f"{msg} of everyformer.patterns.probability_maps.")
+        msg = f"rho={rho!r} is not a map from scores to probabilities. Give a function, or"
+        raise InputError(f"{msg} one of everyformer.patterns.probability_maps.")
     if not isinstance(rho, ProbabilityMap):
         return _of_users_function(rho, zeta, eta, m, np.random.default_rng(seed))
     if rho.scale is not None:

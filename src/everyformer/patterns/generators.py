@@ -226,7 +226,7 @@ def cycle(*patterns: Pattern) -> Pattern:
     """The parts of all patterns, one after the other.
 
     Raises:
-        PatternError: If there is none, one is no pattern, or they are for different n.
+        PatternError: If none is given, one is not a pattern, or their n differ.
     """
     wrong = [type(one).__name__ for one in patterns if not isinstance(one, Pattern)]
     if wrong:
@@ -240,11 +240,11 @@ def relabelled(pattern: Pattern, permutation: Sequence[int]) -> Pattern:
     """The same pattern with token k called permutation[k], 0-based; and so its path.
 
     Raises:
-        PatternError: If this is no permutation of 0..n-1.
+        PatternError: If this is not a permutation of 0..n-1.
     """
     n, order = pattern.n, whole_numbers("The permutation", permutation)
     if sorted(order) != list(range(n)):
-        msg = f"{order} is no permutation of the tokens 0..{n - 1} (0-based)."
+        msg = f"{order} is not a permutation of the tokens 0..{n - 1} (0-based)."
         raise PatternError(msg)
     new = np.array(order)
     parts: list[Part] = []

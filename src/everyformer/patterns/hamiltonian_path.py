@@ -52,7 +52,7 @@ def hamiltonian_path(
         time_limit: Seconds for the search; 0 for none.
 
     Raises:
-        PatternError: If the path given is none, with its first broken edge.
+        PatternError: If what is given is not such a path, with its first broken edge.
         InputError: If the limit is not a number of seconds.
     """
     check_limit("time_limit", time_limit, "seconds", zero=True)
@@ -107,7 +107,7 @@ def _refuse_broken(n: int, rows: Rows, path: tuple[int, ...]) -> None:
     if sorted(path) != list(range(n)):
         shown = ", ".join(str(token + 1) for token in path[:16])
         msg = (
-            f"gamma = {shown}{', ..' * (len(path) > 16)} (1-based) is no permutation of "
+            f"gamma = {shown}{', ..' * (len(path) > 16)} (1-based) is not a permutation of "
             f"1..{n}: every token must be there once."
         )
         raise PatternError(msg)

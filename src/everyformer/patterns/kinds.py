@@ -173,7 +173,6 @@ class WindowGlobal(Part):
     least: ClassVar = {"half_width": 0}
 
     def __post_init__(self) -> None:
-        """Check the sizes."""
         super().__post_init__()
         check_tokens(self.kind, self.n, self.global_tokens)
         if list(self.global_tokens) != sorted(set(self.global_tokens)):
@@ -243,7 +242,6 @@ class Blocks(Part):
     least: ClassVar = {"block": 1}
 
     def __post_init__(self) -> None:
-        """Check the sizes."""
         super().__post_init__()
         count = -(-self.n // self.block)
         wrong = [
@@ -349,7 +347,6 @@ class Union(Part):
     parts: tuple[Part, ...]
 
     def __post_init__(self) -> None:
-        """Check the sizes."""
         super().__post_init__()
         lengths = {part.n for part in self.parts}
         if lengths != {self.n}:

@@ -27,7 +27,7 @@ MOST_MASK_ENTRIES = 2**28
 
 
 def check_whole(what: str, least: int, **sizes: int) -> None:
-    """Refuse sizes that are no whole numbers, smaller than `least`, or beyond int32.
+    """Refuse sizes that are not whole numbers, smaller than `least`, or beyond int32.
 
     Raises:
         PatternError: With all of them.
@@ -48,7 +48,7 @@ def whole_numbers(what: str, tokens: Iterable[Any]) -> tuple[int, ...]:
     """Numbers of tokens, of any kind of whole number, as Python's.
 
     Raises:
-        PatternError: If one is no whole number: 0.5 is not rounded in silence.
+        PatternError: If one is not a whole number: 0.5 is not rounded in silence.
     """
     given = tuple(tokens)
     try:
@@ -144,7 +144,7 @@ class Part(ABC):
         return self.without_self_loop() is None
 
     def without_self_loop(self) -> int | None:
-        """The first token k that is not in A_k, 0-based; None if there is none."""
+        """The first token k that is not in A_k, 0-based; None if all are."""
         rows = self.rows()
         looped = np.zeros(self.n, dtype=bool)
         listeners = rows.listeners()
@@ -183,13 +183,13 @@ class Part(ABC):
         """The part that `to_json` wrote.
 
         Raises:
-            PatternError: If it is none.
+            PatternError: If it does not describe one.
         """
         kind = Part.kinds.get(data.get("kind", ""))
         parameters = {name: value for name, value in data.items() if name != "kind"}
         if kind is None or set(parameters) != {field.name for field in fields(kind)}:
             msg = (
-                f"{str(data)[:80]} is no part of a pattern: a kind among "
+                f"{str(data)[:80]} is not a part of a pattern: a kind among "
                 f"{', '.join(Part.kinds)} and its parameters are needed."
             )
             raise PatternError(msg)

@@ -110,7 +110,7 @@ class Pattern:
         """The pattern that `to_json` wrote.
 
         Raises:
-            PatternError: If it is none.
+            PatternError: If it does not describe one.
         """
         if set(data) != {"name", "parts", "path"}:
             msg = f"A pattern has a name, parts and a path, but this has {sorted(data)}."

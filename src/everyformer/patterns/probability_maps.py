@@ -26,8 +26,8 @@ class ProbabilityMap:
     Attributes:
         name: What it is called.
         function: The map, along the last axis.
-        scale: t for zeta, eta and m; None where there is none or none is known.
-        formula: t, or why there is none, in words.
+        scale: t for zeta, eta and m; None where there is no such t, or it is not known.
+        formula: t, or why there is no such number, in words.
         one_hot: Whether rho[t v] is one-hot at that t.
         failing: For m: scores v with v_1 the largest, and what rho[t v]_1 stays below for
             every t > 0; None where there is a scale, or nothing is known.
@@ -231,7 +231,7 @@ def rho_by_name(name: str) -> ProbabilityMap:
     """The map of a name: softmax, sparsemax, top-k:4, entmax:1.5, ..
 
     Raises:
-        InputError: If there is none.
+        InputError: If there is no such map.
     """
     kind, colon, parameter = name.partition(":")
     if name in NAMED:
@@ -244,7 +244,7 @@ def rho_by_name(name: str) -> ProbabilityMap:
     except ValueError as error:
         if isinstance(error, InputError):
             raise
-        msg = f"{name!r}: {parameter!r} is no number. Write for example {kind}:2."
+        msg = f"{name!r}: {parameter!r} is not a number. Write for example {kind}:2."
         raise InputError(msg) from error
     examples = ("top-k:4", "entmax:1.5", "sparsegen:0.5", "sparsehourglass:0.1")
     known = ", ".join([*NAMED, *examples])

@@ -32,7 +32,7 @@ class Fields:
     """How receptive fields grow.
 
     Attributes:
-        hops: s; None if there is none, or it was not counted for want of time or memory.
+        hops: s; None if no s suffices, or it was not counted for want of time or memory.
         never: Tokens (k, j), 0-based, such that k never hears j, whatever the depth and
             with the residual connection; None if every token hears every token.
     """

@@ -29,7 +29,6 @@ class Rows:
         self.indices.setflags(write=False)
 
     def __eq__(self, other: object) -> bool:
-        """Whether the sets are the same."""
         if not isinstance(other, Rows):
             return NotImplemented
         return np.array_equal(self.indptr, other.indptr) and np.array_equal(
@@ -37,7 +36,6 @@ class Rows:
         )
 
     def __hash__(self) -> int:
-        """A number that equal rows share."""
         return hash((self.indptr.tobytes(), self.indices.tobytes()))
 
     @property

@@ -131,7 +131,7 @@ def from_graph(graph: Any, *, self_loops: bool = False, name: str = "graph") -> 
         name: What to call it.
 
     Raises:
-        PatternError: If this is no such graph, or `from_edges` would refuse it.
+        PatternError: If this is not such a graph, or `from_edges` would refuse it.
     """
     if not isinstance(graph, import_module("networkx").Graph):
         msg = f"A networkx graph is needed, not {type(graph).__name__}. For pairs of"

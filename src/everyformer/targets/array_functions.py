@@ -89,7 +89,7 @@ def _product(function: Function) -> Function:
     return call
 
 
-def _extreme(ufunc: np.ufunc) -> Function:
+def _reduction(ufunc: np.ufunc) -> Function:
     def call(on: Any, a: Any, axis: Any = None, out: Any = None, **kwargs: Any) -> Any:
         if out is not None:
             kwargs["out"] = out
@@ -163,15 +163,6 @@ def _select(on: Any, condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     return result
 
 
-def _truth(ufunc: np.ufunc) -> Function:
-    def call(on: Any, a: Any, axis: Any = None, out: Any = None, **kwargs: Any) -> Any:
-        if out is not None:
-            kwargs["out"] = out
-        return ufunc.reduce(a, axis=axis, **kwargs)
-
-    return call
-
-
 def _full_like(
     on: Any, a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, **kwargs: Any
 ) -> Any:
@@ -202,18 +193,18 @@ FUNCTIONS: dict[Function, Function] = {
     **{function: _sums(function) for function in _SUMS},
     **{function: _product(function) for function in _PRODUCTS},
     **{function: _of_shape(function) for function in (np.shape, np.ndim, np.size)},
-    np.max: _extreme(np.maximum),
-    np.min: _extreme(np.minimum),
-    np.amax: _extreme(np.maximum),
-    np.amin: _extreme(np.minimum),
+    np.max: _reduction(np.maximum),
+    np.min: _reduction(np.minimum),
+    np.amax: _reduction(np.maximum),
+    np.amin: _reduction(np.minimum),
     np.clip: _clip,
     np.sort: _sort,
     np.var: _var,
     np.std: _std,
     np.where: _where,
     np.select: _select,
-    np.all: _truth(np.logical_and),
-    np.any: _truth(np.logical_or),
+    np.all: _reduction(np.logical_and),
+    np.any: _reduction(np.logical_or),
     np.full_like: _full_like,
     np.empty_like: _filled_with(0),
     np.zeros_like: _filled_with(0),

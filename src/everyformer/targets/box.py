@@ -75,7 +75,6 @@ class Box:
         return math.prod(self.widths, start=Fraction(1)) ** seq_len
 
     def __str__(self) -> str:
-        """The intervals, joined by x."""
         return " x ".join(
             f"[{a:g}, {b:g}]" for a, b in zip(self.lows, self.highs, strict=True)
         )
@@ -100,7 +99,7 @@ class Grid:
     box: Box
 
     def __post_init__(self) -> None:
-        """Refuse a number of cells that is no integer >= 2."""
+        """Refuse a number of cells that is not an integer >= 2."""
         if isinstance(self.cells, np.integer):
             object.__setattr__(self, "cells", int(self.cells))
         K = self.cells

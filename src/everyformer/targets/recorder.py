@@ -11,7 +11,7 @@ to their recorder. Equal lines are written once, and what is known exactly is co
 0 * x stays as it is: it would hide an x that is not defined.
 
 What has no place in an expression is refused, and a refusal lasts: the recorder keeps the
-first one and gives no expression any more, whatever becomes of the exception. While a
+first one and from then on gives no expression, whatever becomes of the exception. While a
 function is recorded that exception is a `Refused`, which `except Exception` does not catch.
 """
 
@@ -116,19 +116,15 @@ class Term:
     sin, cos, tanh = _operation("sin"), _operation("cos"), _operation("tanh")
 
     def __rsub__(self, other: Any) -> "Term":
-        """other - self."""
         return self.recorder.term(other) - self
 
     def __rtruediv__(self, other: Any) -> "Term":
-        """other / self."""
         return self.recorder.term(other) / self
 
     def __pow__(self, exponent: Any) -> "Term":
-        """self ** exponent."""
         return self.recorder.power(self, self.recorder.term(exponent))
 
     def __pos__(self) -> "Term":
-        """The same."""
         return self
 
     def where(self, a: "Term", b: "Term") -> "Term":

@@ -87,7 +87,6 @@ class Lines:
     """
 
     def __init__(self, recorder: Recorder) -> None:
-        """Begin with a recorder."""
         self.recorder = recorder
 
     @staticmethod
@@ -239,7 +238,6 @@ class Traced(NDArrayOperatorsMixin):
         lines_of(self).recorder.refuse(f"The assignment to x.{name}", UNKNOWN)
 
     def __dir__(self) -> list[str]:
-        """What numpy has."""
         return dir(_kind(self))
 
     @_watched
@@ -311,12 +309,10 @@ class Traced(NDArrayOperatorsMixin):
 
     @_watched
     def __len__(self) -> int:
-        """The length of the first axis."""
         return len(terms_of(self))
 
     @_watched
     def __iter__(self) -> Iterator["Traced"]:
-        """Along the first axis."""
         return (self[k] for k in range(len(terms_of(self))))
 
     @_watched

@@ -17,6 +17,11 @@ from everyformer.model.execute.pack import PackedLayers, pack
 from everyformer.model.stacks import AttentionStack, Stage
 from everyformer.targets import prefix_mean, soft_attention
 
+PLAIN_COPY = {
+    "copy": "tiles[current ^ 1][e] = weights[next + e];",
+    "commit": "",
+    "wait": "",
+}
 SHIM = """
 #include <cmath>
 using std::exp;
@@ -40,7 +45,7 @@ extern "C" void all(const T* weights, T* state, int layers, int count)
 
 def as_plain_cpp(part: PackedLayers, n: int, d: int, folder: Path) -> ctypes.CDLL:
     """The kernel's source, compiled by the host compiler, one thread at a time."""
-    text = SHIM + cuda.source(part, n, d, "double", cuda.PLAIN_COPY) + LOOP
+    text = SHIM + cuda.source(part, n, d, "double", PLAIN_COPY) + LOOP
     path = folder / "kernel.cpp"
     path.write_text(text)
     command = ["g++", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-w"]

@@ -54,7 +54,6 @@ class PlateauSearch:
     def __init__(
         self, registers: RegisterWeights, inputs: np.ndarray, grid: Grid, mode: Mode
     ) -> None:
-        """Begin with whole cells."""
         self.inputs, self.grid = inputs, grid
         self.mode: Mode = mode
         n, d, K = grid.seq_len, grid.d_model, grid.cells

@@ -1,7 +1,7 @@
 """The average g over anchors on the parts of a grid's cells, evaluated at their centres.
 
 In spacings, let c be the centre of a part of a cell, and t = c + y a point of the part.
-Write W_v(t) for the product of the weights along all axes (`partition_weights`).
+Write W_v(t) for the product of the weights along all axes (`weights`).
 
 **Lemma.** g(t) = g(c) + sum_k d_k g(c) y_k + rest, where
 
@@ -69,7 +69,7 @@ class Average:
 
 def average(
     ends: Ends,
-    partition: Lattice,
+    lattice: Lattice,
     weights: WindowWeights,
     parts: int,
     meant: tuple[int, int],
@@ -78,16 +78,16 @@ def average(
 
     Args:
         ends: Finite enclosures of f at the anchors, (side,)*N.
-        partition: The lattice.
+        lattice: The lattice.
         weights: Of its windows, for
         parts: so many parts of a cell along an axis.
         meant: The first number of cells along the first axis, and the first behind.
     """
-    N, (low, high) = partition.size, ends
+    N, (low, high) = lattice.size, ends
     middle = low / 2 + high / 2
     radius = float(np.nextafter(np.maximum(high - middle, middle - low), np.inf).max())
     largest = float(np.maximum(high, -low).max(initial=0.0))
-    m, rows = partition.margin, weights.rows
+    m, rows = lattice.margin, weights.rows
     values, slopes = middle, [middle] * N
     for k in range(N):
         cells = slice(*meant) if k == 0 else slice(None)
@@ -104,7 +104,7 @@ def average(
     rise, rise_off = rows.sizes[1], rows.off[1]
     slopes_off = radius * grown * rise
     slopes_off += 2 * largest * grown * (rise_off + N * (rows.off[0] + SLACK) * rise)
-    bends = _bends(middle, radius, largest, partition, weights, slice(*meant))
+    bends = _bends(middle, radius, largest, lattice, weights, slice(*meant))
     return Average(
         values.ravel(),
         np.stack([slope.ravel() for slope in slopes], axis=-1),
@@ -155,15 +155,15 @@ def _bends(
     middle: np.ndarray,
     radius: float,
     largest: float,
-    partition: Lattice,
+    lattice: Lattice,
     weights: WindowWeights,
     cells: slice,
 ) -> list[np.ndarray]:
     """H_kl of the lemma on every cell, (K,)*N or fewer, for the pairs k <= l."""
-    N, R = partition.size, weights.reach
+    N, R = lattice.size, weights.reach
     windows = middle
     for k in range(N):
-        windows = _windows(windows, k, R, partition.margin, np.nan)
+        windows = _windows(windows, k, R, lattice.margin, np.nan)
     windows = windows[cells]
     centre = windows[(..., *(slice(R, R + 2),) * N)]  # the cells' corners
     axes = tuple(range(N, 2 * N))

@@ -6,8 +6,8 @@ lie on a lattice of spacing h = 1/K that goes m steps beyond the cube, beta = D 
     g(x) = sum_v f(v) e^(-beta |u-v|^2) / sum_v e^(-beta |u-v|^2) = E f(Y).
 
 The weights are a product over coordinates, so the coordinates of Y are independent, and
-Y_k - x_k = h_k delta_k with h_k = w_k / K and delta_k as in `theta`. Hence, for every x in
-the box and every f with a constant L or a modulus omega of the maximum norm,
+Y_k - x_k = h_k delta_k with h_k = w_k / K and delta_k as in `lattice_constants`. Hence, for
+every x in the box and every f with a constant L or a modulus omega of the maximum norm,
 
     |g - f| <= L min(m1 sum_k h_k, (m2 sum_k h_k^2)^(1/2)),
     |g - f| <= (1 + (m2 sum_k h_k^2)^(1/2) / r) omega(r), any r > 0
@@ -31,23 +31,23 @@ from everyformer.errors import CertificateError
 from everyformer.numerics.rationals import power_up
 
 
-def from_lipschitz(partition: Lattice, lipschitz: Fraction) -> Bound:
+def from_lipschitz(lattice: Lattice, lipschitz: Fraction) -> Bound:
     """sup |g - f| in every entry, for a declared constant L of the maximum norm."""
-    mean = partition.constants.m1 * sum(partition.steps, start=Fraction(0))
+    mean = lattice.constants.m1 * sum(lattice.steps, start=Fraction(0))
     return Bound(
-        lipschitz * min(mean, partition.radius),
+        lipschitz * min(mean, lattice.radius),
         f"sup |g - f|: Lipschitz constant {lipschitz} declared, clipped to the box",
         SOURCE,
     )
 
 
-def from_modulus(partition: Lattice, omega: Fraction, radius: Fraction) -> Bound:
+def from_modulus(lattice: Lattice, omega: Fraction, radius: Fraction) -> Bound:
     """sup |g - f| in every entry, for a declared modulus, omega = omega(radius)."""
     reason = "sup |g - f|: modulus of continuity declared, clipped to the box"
-    return Bound((1 + partition.radius / radius) * omega, reason, SOURCE)
+    return Bound((1 + lattice.radius / radius) * omega, reason, SOURCE)
 
 
-def leak(partition: Lattice, largest: Fraction, suppression: Fraction) -> Bound:
+def leak(lattice: Lattice, largest: Fraction, suppression: Fraction) -> Bound:
     """What the data tokens' share of the softmax moves g, at most.
 
     An anchor is within h/2 of the point in every coordinate, so the best logit is at least
@@ -56,12 +56,12 @@ def leak(partition: Lattice, largest: Fraction, suppression: Fraction) -> Bound:
     that.
 
     Args:
-        partition: The lattice.
+        lattice: The lattice.
         largest: A bound on |f(v)| over the anchors.
         suppression: B, as the weights have it.
     """
-    gap = suppression - partition.D * partition.size / 4
-    share = min(partition.grid.seq_len * _exp_up(-gap), Fraction(1))
+    gap = suppression - lattice.D * lattice.size / 4
+    share = min(lattice.grid.seq_len * _exp_up(-gap), Fraction(1))
     return Bound(2 * largest * share, "leak: data tokens in the softmax", SOURCE)
 
 
@@ -83,7 +83,7 @@ def reweighting(eta: Fraction, largest: Fraction, why: str) -> Bound:
     return Bound(min(share, Fraction(2)) * largest, why, SOURCE)
 
 
-def logit_rounding(partition: Lattice, unit: Fraction = UNIT_ROUNDOFF) -> Fraction:
+def logit_rounding(lattice: Lattice, unit: Fraction = UNIT_ROUNDOFF) -> Fraction:
     """eta: how far a computed logit, less the computed maximum, is from the true one.
 
     With S = `logit_size` and u the unit roundoff. A logit is a sum of N + 1 products whose
@@ -95,28 +95,26 @@ def logit_rounding(partition: Lattice, unit: Fraction = UNIT_ROUNDOFF) -> Fracti
 
         eta <= 3 S gamma_{N+6} + (64 + 16 c) u D K^2 N (1 + m/K).
     """
-    operations = (partition.size + 6) * unit
-    reach = 1 + Fraction(partition.margin, partition.grid.cells)
-    box, off = partition.grid.box, Fraction(64)
+    operations = (lattice.size + 6) * unit
+    reach = 1 + Fraction(lattice.margin, lattice.grid.cells)
+    box, off = lattice.grid.box, Fraction(64)
     if not box.is_unit:
         ends = zip(box.lows, box.highs, box.widths, strict=True)
         off += 16 * max(Fraction(max(abs(low), abs(high))) / w for low, high, w in ends)
-    moved = off * unit * partition.D * partition.grid.cells**2 * partition.size * reach
-    return 3 * partition.logit_size * operations / (1 - operations) + moved
+    moved = off * unit * lattice.D * lattice.grid.cells**2 * lattice.size * reach
+    return 3 * lattice.logit_size * operations / (1 - operations) + moved
 
 
-def rounding(
-    partition: Lattice, largest: Fraction, unit: Fraction = UNIT_ROUNDOFF
-) -> Bound:
+def rounding(lattice: Lattice, largest: Fraction, unit: Fraction = UNIT_ROUNDOFF) -> Bound:
     """What a run in floating point adds to |g - f|, in every entry.
 
     Three parts: logits off by eta; exp within 4 ulp and the sums of P + n terms, in the
     denominator and in the average of values (Higham's gamma, any order); the last layer,
     which adds and subtracts R <= 2 max|f| for each of n tokens.
     """
-    n = partition.grid.seq_len
-    eta = logit_rounding(partition, unit)
-    operations = (2 * (partition.anchors + n) + 24) * unit
+    n = lattice.grid.seq_len
+    eta = logit_rounding(lattice, unit)
+    operations = (2 * (lattice.anchors + n) + 24) * unit
     if operations >= 1:
         raise CertificateError("There are more anchors than this precision can add up.")
     terms = [
@@ -127,7 +125,7 @@ def rounding(
     return Bound.total(terms, "rounding, in every entry")
 
 
-def distance(partition: Lattice, entries: Sequence[Bound], p: Fraction | None) -> Bound:
+def distance(lattice: Lattice, entries: Sequence[Bound], p: Fraction | None) -> Bound:
     """d_p(f, g) from bounds of sup |g - f| for each entry; the largest, for p = infinity.
 
     The p-th power of an entry's distance is at most the box's volume times that of its sup.
@@ -135,16 +133,16 @@ def distance(partition: Lattice, entries: Sequence[Bound], p: Fraction | None) -
     """
     if p is None:
         return max(entries, key=lambda entry: entry.value)
-    factor = power_up(partition.volume, 1 / p)
+    factor = power_up(lattice.volume, 1 / p)
     parts = [_scaled(entry, factor) for entry in entries]
     return Bound.p_norm(parts, p, f"all entries, times volume^(1/{p})")
 
 
-def everywhere(partition: Lattice, bound: Bound, p: Fraction | None) -> Bound:
+def everywhere(lattice: Lattice, bound: Bound, p: Fraction | None) -> Bound:
     """The p-norm over the box of something that every entry has at most: (N vol)^(1/p)."""
     if p is None:
         return bound
-    return _scaled(bound, power_up(partition.size * partition.volume, 1 / p))
+    return _scaled(bound, power_up(lattice.size * lattice.volume, 1 / p))
 
 
 def _scaled(bound: Bound, factor: Fraction) -> Bound:

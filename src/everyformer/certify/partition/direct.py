@@ -1,7 +1,7 @@
 """How far g is from f on parts of the grid's cells, from f at the anchors themselves.
 
-`partition_local` bounds g - f = E f(Y) - f by slopes and curves of f around a cell. Here g
-is evaluated, by `partition_average`: on a part B with the centre c, in spacings, t = c + y,
+`local` bounds g - f = E f(Y) - f by slopes and curves of f around a cell. Here g
+is evaluated, by `average`: on a part B with the centre c, in spacings, t = c + y,
 |y_k| <= eta = 1 / (2 parts),
 
     g(t) = g(c) + sum_k d_k g(c) y_k + rest,    |rest| <= (1/2) sum_kl H_kl |y_k y_l|.
@@ -29,7 +29,7 @@ y uniform on B, for q = 2, 4, 8, 16 and p <= q. Proof. The triangle inequality, 
 and Jensen's; the q-th moment of |y_k| is eta^q / (q+1).
 
 So the mean of |g - f|^p over a cell is at most the mean over its parts; that over the cell
-of the bound by `partition_local` is another. The smaller counts, for each cell by itself.
+of the bound by `local` is another. The smaller counts, for each cell by itself.
 
 Numbers are float64. Differences that may cancel have a slack of their own, 2^-50 of the
 sizes; a factor 1 + 2^-40 covers the roundings of sums and products of numbers >= 0.
@@ -59,7 +59,7 @@ from everyformer.certify.partition.weights import window_weights
 from everyformer.numerics.curvature import pairs_of, round_up
 
 MAX_WORK = 2**23
-"""Places of all windows around all cells; with more, `partition_local` alone is used."""
+"""Places of all windows around all cells; with more, `local` alone is used."""
 
 SMALLEST, LARGEST = Fraction(1, 2**400), Fraction(2**400)
 """Spacings between them: their products neither underflow nor overflow."""
@@ -85,30 +85,30 @@ class PartBounds:
 
 
 def part_bounds(
-    samples: Samples, partition: Lattice, p: Fraction | None
+    samples: Samples, lattice: Lattice, p: Fraction | None
 ) -> PartBounds | None:
     """Bounds on the parts of the grid's cells; None where they would be too much work.
 
     Args:
         samples: f, on the same grid and margin; any D.
-        partition: The lattice.
+        lattice: The lattice.
         p: The exponent; None for the supremum.
     """
-    K, N, parts = partition.grid.cells, partition.size, samples.fine
-    weights = window_weights(partition.D, K, partition.margin, parts)
+    K, N, parts = lattice.grid.cells, lattice.size, samples.fine
+    weights = window_weights(lattice.D, K, lattice.margin, parts)
     if weights is None or (K * (2 * weights.reach + 2)) ** N > MAX_WORK:
         return None
-    if not all(SMALLEST <= h <= LARGEST for h in partition.steps):
+    if not all(SMALLEST <= h <= LARGEST for h in lattice.steps):
         return None
     q = None if p is None else even_exponent(p)
-    side = K + 1 + 2 * partition.margin
+    side = K + 1 + 2 * lattice.margin
     count = math.prod(samples.cells) * parts**N
     sups, means = np.full((count, N), np.inf), np.full((count, N), np.inf)
     for e in range(N):
         ends = tuple(end[:, e].reshape((side,) * N) for end in samples.anchors)
         if np.isfinite(ends).all():
             with np.errstate(all="ignore"):
-                g = average((ends[0], ends[1]), partition, weights, parts, samples.rows)
+                g = average((ends[0], ends[1]), lattice, weights, parts, samples.rows)
                 f = Known.of(samples, e)
                 sups[:, e], means[:, e] = _bounds(g, f, Shape(parts, q))
     return PartBounds(*(_by_cells(found, samples.cells, parts) for found in (sups, means)))
@@ -143,7 +143,7 @@ class Known:
     @classmethod
     def of(cls, samples: Samples, e: int) -> "Known":
         """Entry e of what was enclosed. Slopes and curves are those by t = x / h."""
-        steps = np.array([round_up(h) for h in samples.partition.steps])
+        steps = np.array([round_up(h) for h in samples.lattice.steps])
         found, (centre, slopes) = samples.found, samples.centres
         curves = np.maximum(found.curve_high[:, e], -found.curve_low[:, e])
         known = np.isfinite(found.slope_low[:, e]) & np.isfinite(found.slope_high[:, e])
@@ -271,7 +271,7 @@ def cell_powers(bounds: np.ndarray, parts: PartBounds | None, p: Fraction) -> np
     """Bounds of the mean of |g - f|^p on every cell, (K^N, N): the better of both ways.
 
     Args:
-        bounds: (K^N, N), of sup |g - f| on cells, by `partition_local`.
+        bounds: (K^N, N), of sup |g - f| on cells, by `local`.
         parts: Of |g - f| on the parts of cells, or nothing.
         p: The exponent.
     """
@@ -291,30 +291,30 @@ def cell_sups(bounds: np.ndarray, parts: PartBounds | None) -> np.ndarray:
 
 
 def refined_distance(
-    bounds: np.ndarray, field: LatticeField, partition: Lattice, p: Fraction | None
+    bounds: np.ndarray, field: LatticeField, lattice: Lattice, p: Fraction | None
 ) -> Bound:
-    """d_p(f, g) from `partition_local` and from this module, whichever is better on a cell.
+    """d_p(f, g) from `local` and from this module, whichever is better on a cell.
 
     Args:
-        bounds: (K^N, N), of sup |g - f| on cells, by `partition_local`.
+        bounds: (K^N, N), of sup |g - f| on cells, by `local`.
         field: f on the cells, and on their parts.
-        partition: The lattice.
+        lattice: The lattice.
         p: The exponent; None for the supremum.
 
     Raises:
         CertificateError: If nothing is known of a cell.
     """
-    powers, _ = refined(bounds, field, partition, p)
+    powers, _ = refined(bounds, field, lattice, p)
     check_finite(powers)
-    return combined([power_sum(powers, p)], partition, p)
+    return combined([power_sum(powers, p)], lattice, p)
 
 
 def refined(
-    bounds: np.ndarray, field: LatticeField, partition: Lattice, p: Fraction | None
+    bounds: np.ndarray, field: LatticeField, lattice: Lattice, p: Fraction | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Bounds of the mean p-th power, the sup for None, and of the sup, on all cells."""
     samples, parts = field.samples, None
     if samples is not None and (samples.fine > FEW or not np.isfinite(bounds).all()):
-        parts = part_bounds(samples, partition, p)
+        parts = part_bounds(samples, lattice, p)
     sups = cell_sups(bounds, parts)
     return (sups if p is None else cell_powers(bounds, parts, p)), sups

@@ -6,7 +6,7 @@ from fractions import Fraction
 from everyformer.certify.cells import Cells
 from everyformer.certify.certificate import current_versions
 from everyformer.certify.known import Known
-from everyformer.certify.partition.prove import Shards, prove_partition
+from everyformer.certify.partition.prove import prove_partition
 from everyformer.certify.proof import Proof, Work, obstacle_of
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import Weights
@@ -36,13 +36,7 @@ class PrefixForm:
         weights, computing = self.weights, work.computing
         box = grid.box
         parts = (work.purpose, current_versions(), weights.sha256, known.sha256, grid.cells)
-        shards = Shards(
-            computing.scheduler,
-            computing.workers,
-            computing.work,
-            computing.progress,
-            repr((*parts, box.lows, box.highs)),
-        )
+        shards = (computing, repr((*parts, box.lows, box.highs)))
         try:
             found = prove_partition(weights, grid, known, p, shards, balls=work.balls)
         except (Undecided, OverflowError) as error:

@@ -4,7 +4,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from everyformer.certify.partition.theta import LatticeConstants, lattice_constants
+from everyformer.certify.partition.lattice_constants import (
+    LatticeConstants,
+    lattice_constants,
+)
 from everyformer.numerics.expression import Expression, Node
 from everyformer.numerics.rationals import power_up
 from everyformer.targets.box import Box, Grid
@@ -25,8 +28,8 @@ class Lattice:
         margin: m, the steps that the lattice goes beyond the box.
 
     Example:
-        >>> partition = Lattice(Grid(16, 2, Box((0.0,), (1.0,))), Fraction(1), 4)
-        >>> partition.anchors, partition.size, partition.logit_size
+        >>> lattice = Lattice(Grid(16, 2, Box((0.0,), (1.0,))), Fraction(1), 4)
+        >>> lattice.anchors, lattice.size, lattice.logit_size
         (625, 2, Fraction(800, 1))
     """
 

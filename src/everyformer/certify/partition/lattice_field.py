@@ -105,16 +105,16 @@ class LatticeField:
         return Fraction(size)
 
 
-def parts_of(partition: Lattice, boxes: int = BOXES) -> int:
+def parts_of(lattice: Lattice, boxes: int = BOXES) -> int:
     """Into how many parts a cell is divided along an axis, for so many boxes in all."""
-    cells, N = partition.grid.cells + 2 * partition.margin, partition.size
+    cells, N = lattice.grid.cells + 2 * lattice.margin, lattice.size
     fit = [s for s in range(1, MAX_PARTS + 1) if (cells * s) ** N <= boxes]
     return max(fit, default=1)
 
 
 def lattice_field(
     expression: Expression,
-    partition: Lattice,
+    lattice: Lattice,
     *,
     boxes: int = BOXES,
     balls: bool = False,
@@ -125,7 +125,7 @@ def lattice_field(
 
     Args:
         expression: f, as it is; maxima that cancel are removed.
-        partition: The lattice.
+        lattice: The lattice.
         boxes: Divide cells into parts as long as there are no more boxes than this.
         balls: Use Arb balls.
         slab: Only these cells.
@@ -134,17 +134,17 @@ def lattice_field(
     Raises:
         CertificateError: If there are more than `MAX_CELLS` cells.
     """
-    cells, N = partition.grid.cells + 2 * partition.margin, partition.size
+    cells, N = lattice.grid.cells + 2 * lattice.margin, lattice.size
     if cells**N > MAX_CELLS:
         msg = (
             f"The lattice has {cells}^{N} cells, more than {MAX_CELLS}. Use a coarser "
-            "grid, or the bounds of partition, which need no cells."
+            "grid, or declare a Lipschitz constant, which needs no cells."
         )
         raise CertificateError(msg)
-    parts = parts_of(partition, boxes)
+    parts = parts_of(lattice, boxes)
     ends = [
         [start + k * step / parts for k in range(cells * parts + 1)]
-        for start, step in zip(partition.lows, partition.steps, strict=True)
+        for start, step in zip(lattice.lows, lattice.steps, strict=True)
     ]
     lows = [np.array([round_down(a) for a in axis[:-1]]) for axis in ends]
     highs = [np.array([round_up(b) for b in axis[1:]]) for axis in ends]
@@ -164,10 +164,10 @@ def lattice_field(
         balls=balls,
     )
     shape = (rows[1] - rows[0], parts) + (cells, parts) * (N - 1)
-    field = LatticeField(cells, partition.margin, joined(found, shape), slab, whole)
+    field = LatticeField(cells, lattice.margin, joined(found, shape), slab, whole)
     inner, meant = _inner(found, field, parts)
-    fine = fine_parts(partition, parts, boxes)
-    samples = Samples(partition, parts, fine, expression, smooth, inner, meant, balls)
+    fine = fine_parts(lattice, parts, boxes)
+    samples = Samples(lattice, parts, fine, expression, smooth, inner, meant, balls)
     return replace(field, samples=samples)
 
 

@@ -1,7 +1,7 @@
 """How far g is from f, cell by cell: only derivatives near a point count for it.
 
-Notation as in `partition` and `theta`. Let Q be a cell of the lattice, x in Q, and Q_r the
-cells up to r away from it. If |delta_l| <= r for all l, the segment from x to Y is in Q_r.
+Notation as in `bounds` and `lattice_constants`. Let Q be a cell of the lattice, x in Q, and
+Q_r the cells up to r away. If |delta_l| <= r for all l, the segment from x to Y is in Q_r.
 Slopes and curves are enclosed on every cell out to the margin; their hulls over Q_r are
 gamma +- rho^(r) with one gamma, the middle of the hull for r = 1. So rho^(r) grows with r.
 
@@ -15,7 +15,7 @@ Write A_X(r) for a bound on the last mean, A_X(0) on E|X|. A union bound and ind
     A_kk(r) = t_2(r) + (N-1) t_0(r) m2                  X = delta_k^2
     A_kl(r) = 2 t_1(r) m1 + (N-2) t_0(r) m1^2           X = delta_k delta_l, k != l
 
-with t_j(r) = E(|delta|^j; |delta| > r), the tails of `theta`. Then on Q, for one entry:
+with the tails t_j(r) = E(|delta|^j; |delta| > r) of `lattice_constants`. On Q, one entry:
 
 first order, any f with slopes:
 
@@ -54,8 +54,8 @@ import numpy as np
 from everyformer.certify.bound import Bound
 from everyformer.certify.moments import UP, power
 from everyformer.certify.partition.lattice import SOURCE, Lattice
+from everyformer.certify.partition.lattice_constants import RADII
 from everyformer.certify.partition.lattice_field import LatticeField
-from everyformer.certify.partition.theta import RADII
 from everyformer.certify.undecided import require_finite
 from everyformer.errors import CertificateError
 from everyformer.numerics.curvature import pairs_of, round_down, round_up
@@ -64,39 +64,39 @@ from everyformer.numerics.rationals import power_up
 Pairs = list[tuple[int, int]]
 
 
-def cell_bounds(field: LatticeField, partition: Lattice) -> np.ndarray:
+def cell_bounds(field: LatticeField, lattice: Lattice) -> np.ndarray:
     """Upper bounds of sup |g - f| on every cell of the grid and for every entry.
 
     Args:
         field: Of the same grid and margin; any D.
-        partition: The lattice.
+        lattice: The lattice.
 
     Returns:
         (K^N, N), float64, rounded up; inf where nothing is known.
     """
-    return all_cell_bounds(field, [partition])[0]
+    return all_cell_bounds(field, [lattice])[0]
 
 
-def all_cell_bounds(field: LatticeField, partitions: Sequence[Lattice]) -> list[np.ndarray]:
+def all_cell_bounds(field: LatticeField, lattices: Sequence[Lattice]) -> list[np.ndarray]:
     """`cell_bounds` of lattices that differ in D alone."""
-    moments = [_Moments.of(partition) for partition in partitions]
-    found: list[list[np.ndarray]] = [[] for _ in partitions]
+    moments = [_Moments.of(lattice) for lattice in lattices]
+    found: list[list[np.ndarray]] = [[] for _ in lattices]
     with np.errstate(invalid="ignore", over="ignore"):
-        for e in range(partitions[0].size):
+        for e in range(lattices[0].size):
             hulls = _entry_hulls(field, e)
             for constants, entries in zip(moments, found, strict=True):
                 entries.append(_entry(*hulls, constants))
     return [np.stack(entries, axis=-1) * UP for entries in found]
 
 
-def distance_bound(bounds: np.ndarray, partition: Lattice, p: Fraction | None) -> Bound:
+def distance_bound(bounds: np.ndarray, lattice: Lattice, p: Fraction | None) -> Bound:
     """d_p(f, g): the sum over cells of their volume times the sum of p-th powers.
 
     For p = None, the supremum, the largest of them.
     """
     check_finite(bounds)
     powers = bounds if p is None else power(bounds, p)
-    return combined([power_sum(powers, p)], partition, p)
+    return combined([power_sum(powers, p)], lattice, p)
 
 
 def power_sum(powers: np.ndarray, p: Fraction | None) -> Fraction:
@@ -109,14 +109,14 @@ def power_sum(powers: np.ndarray, p: Fraction | None) -> Fraction:
     return Fraction(math.nextafter(total, math.inf) if total else 0.0)
 
 
-def combined(sums: Sequence[Fraction], partition: Lattice, p: Fraction | None) -> Bound:
+def combined(sums: Sequence[Fraction], lattice: Lattice, p: Fraction | None) -> Bound:
     """d_p(f, g) from the `power_sum` of parts of the grid."""
-    cells = partition.grid.sequences
-    reason = f"|g - f| on {cells} cells, slopes and curves near each, D = {partition.D}"
+    cells = lattice.grid.sequences
+    reason = f"|g - f| on {cells} cells, slopes and curves near each, D = {lattice.D}"
     if p is None:
         return Bound(max(sums), reason, SOURCE)
     mean = sum(sums, start=Fraction(0)) / cells
-    return Bound(power_up(mean * partition.volume, 1 / p), f"{reason}, p = {p}", SOURCE)
+    return Bound(power_up(mean * lattice.volume, 1 / p), f"{reason}, p = {p}", SOURCE)
 
 
 def check_finite(bounds: np.ndarray) -> None:
@@ -148,8 +148,8 @@ class _Moments:
     products: list[float]
 
     @classmethod
-    def of(cls, partition: Lattice) -> "_Moments":
-        N, known = partition.size, partition.constants
+    def of(cls, lattice: Lattice) -> "_Moments":
+        N, known = lattice.size, lattice.constants
         m1, m2 = known.m1, known.m2
         sizes, squares, products = [m1], [m2], [m1 * m1]
         for t0, t1, t2 in known.tails:
@@ -158,7 +158,7 @@ class _Moments:
             mixed = 2 * t1 * m1 + max(N - 2, 0) * t0 * m1 * m1
             products.append(min(products[-1], mixed))
         return cls(
-            [round_up(h) for h in partition.steps],
+            [round_up(h) for h in lattice.steps],
             round_up(known.b),
             round_up(m2),
             round_down(known.least_m2),

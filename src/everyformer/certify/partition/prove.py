@@ -3,8 +3,8 @@
 With F the table that the weights hold, Y the random anchor of the lattice, and for each
 entry and every x in the box
 
-    |g - f| <= |E f(Y) - f(x)|              the lattice: `partition_local`, `_direct`
-               + max_v |F_v - f(v)|         the table: `partition_values`
+    |g - f| <= |E f(Y) - f(x)|              the lattice: `local`, `_direct`
+               + max_v |F_v - f(v)|         the table: `values`
                + (e^(2 eta) - 1) max|F|     keys and norms that are rounded
                + leak + offset              data tokens in the softmax, other ways out
 
@@ -19,7 +19,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,32 +39,21 @@ from everyformer.certify.partition.bounds import (
 )
 from everyformer.certify.partition.direct import refined
 from everyformer.certify.partition.lattice import SOURCE, Lattice, clipped
+from everyformer.certify.partition.lattice_constants import RADII
 from everyformer.certify.partition.lattice_field import BOXES, Slab, lattice_field, parts_of
 from everyformer.certify.partition.local import cell_bounds, combined, power_sum
 from everyformer.certify.partition.reading import PartitionReading, read_partition
-from everyformer.certify.partition.theta import RADII
 from everyformer.certify.partition.values import Gaps, declared_gaps, traced_gaps
+from everyformer.certify.proof import Computing
 from everyformer.certify.shards import map_shards
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import Weights
 from everyformer.numerics.curvature import Curvature
 from everyformer.numerics.expression import Expression
-from everyformer.progress import Progress
 from everyformer.targets.box import Grid
 
 SHARD_BOXES = 2**18
 """Boxes of a shard, about; never chosen by the number of workers."""
-
-
-@dataclass(frozen=True)
-class Shards:
-    """Where shards run; see `shards.map_shards`."""
-
-    scheduler: str | None
-    workers: int | None
-    work: Path | None
-    progress: Progress
-    key: str
 
 
 @dataclass(frozen=True)
@@ -92,7 +80,7 @@ def prove_partition(
     grid: Grid,
     known: Expression | Declared,
     p: Fraction | None,
-    shards: Shards,
+    shards: tuple[Computing, str],
     *,
     balls: bool = False,
 ) -> PartitionProof:
@@ -108,7 +96,7 @@ def prove_partition(
         gaps, smooth, sups = _declared(reading, known, p)
     else:
         gaps, smooth, sups = _traced(reading, known, p, shards, balls=balls)
-    terms = [smooth.bound, everywhere(reading.partition, _table(reading, gaps), p), *extra]
+    terms = [smooth.bound, everywhere(reading.lattice, _table(reading, gaps), p), *extra]
     real = Bound.total(terms, f"{named(p)}, in real arithmetic")
     noise = Bound(
         reading.run,
@@ -116,17 +104,17 @@ def prove_partition(
         SOURCE,
     )
     run = Bound.total(
-        [real, everywhere(reading.partition, noise, p)], f"{named(p)}, as float64 runs it"
+        [real, everywhere(reading.lattice, noise, p)], f"{named(p)}, as float64 runs it"
     )
     rest = sum((term.value for term in _extra(reading, None)), start=reading.table_error)
-    lower = _lower(reading.partition, gaps, sups, rest, p)
+    lower = _lower(reading.lattice, gaps, sups, rest, p)
     summary = {
         "count": grid.sequences,
         "representatives": grid.sequences,
         "method": smooth.method,
-        "prefix_tokens": reading.partition.anchors,
-        "decay": str(reading.partition.D),
-        "margin": reading.partition.margin,
+        "prefix_tokens": reading.lattice.anchors,
+        "decay": str(reading.lattice.D),
+        "margin": reading.lattice.margin,
         "clipped": smooth.clipped,
         "precision": "float64 intervals rounded outward",
         "radius": str(reading.eta),
@@ -147,13 +135,13 @@ class _Smooth:
 
 def _table(reading: PartitionReading, gaps: Gaps) -> Bound:
     off = Fraction(gaps.largest) + reading.table_error
-    reason = f"values: |F - f| at {reading.partition.anchors} anchors"
+    reason = f"values: |F - f| at {reading.lattice.anchors} anchors"
     return Bound(off, reason, SOURCE)
 
 
 def _extra(reading: PartitionReading, p: Fraction | None) -> list[Bound]:
     """What the weights add to the average of their own table."""
-    lattice = reading.partition
+    lattice = reading.lattice
     hidden = reading.suppression - reading.eta
     parts = [
         reweighting(reading.eta, reading.largest, "scores: rounded keys and norms"),
@@ -168,7 +156,7 @@ def _extra(reading: PartitionReading, p: Fraction | None) -> list[Bound]:
 def _declared(
     reading: PartitionReading, known: Declared, p: Fraction | None
 ) -> tuple[Gaps, _Smooth, np.ndarray]:
-    lattice = reading.partition
+    lattice = reading.lattice
     gaps = declared_gaps(known, lattice, reading.table)
     if known.lipschitz is not None:
         sup = from_lipschitz(lattice, known.lipschitz)
@@ -183,7 +171,7 @@ def _traced(
     reading: PartitionReading,
     known: Expression,
     p: Fraction | None,
-    shards: Shards,
+    shards: tuple[Computing, str],
     *,
     balls: bool,
 ) -> tuple[Gaps, _Smooth, np.ndarray]:
@@ -192,9 +180,9 @@ def _traced(
     Raises:
         Undecided: If neither extension is known to be bounded.
     """
-    box = reading.partition.grid.box
+    box = reading.lattice.grid.box
     ways = [known, clipped(known, box)]
-    work = [Examination(reading, way, p, balls) for way in ways]
+    work = [LatticeExamination(reading, way, p, balls) for way in ways]
     values = [
         _map(examine_values, one, shards, f"values {k}") for k, one in enumerate(work)
     ]
@@ -203,11 +191,11 @@ def _traced(
         if not math.isfinite(gaps[k].largest):
             continue
         whole = _hull([part["hull"] for part in values[k]])
-        one = Examination(reading, ways[k], p, balls, whole)
+        one = LatticeExamination(reading, ways[k], p, balls, whole)
         found = _map(examine_cells, one, shards, f"cells {k}")
         if all(part["finite"] for part in found):
             sums = [Fraction(part["sum"]) for part in found]
-            bound = combined(sums, reading.partition, p)
+            bound = combined(sums, reading.lattice, p)
             sups = np.array([[float(v) for v in part["sup"]] for part in found])
             method = "f near each cell and at the anchors"
             return gaps[k], _Smooth(bound, method, k == 1), sups
@@ -216,7 +204,7 @@ def _traced(
 
 
 @dataclass(frozen=True)
-class Examination:
+class LatticeExamination:
     """All that a shard needs.
 
     Attributes:
@@ -236,7 +224,7 @@ class Examination:
     @property
     def rows(self) -> int:
         """Numbers along the first axis of the grid that a shard has."""
-        lattice = self.reading.partition
+        lattice = self.reading.lattice
         cells = lattice.grid.cells + 2 * lattice.margin
         boxes = parts_of(lattice, BOXES) ** lattice.size * cells ** (lattice.size - 1)
         return max(SHARD_BOXES // boxes, 1)
@@ -244,33 +232,36 @@ class Examination:
     @property
     def count(self) -> int:
         """How many shards."""
-        return -(-self.reading.partition.grid.cells // self.rows)
+        return -(-self.reading.lattice.grid.cells // self.rows)
 
     def slab(self, index: int, reach: int = 0) -> Slab:
         """The cells of a shard, numbers of the lattice."""
-        m, K = self.reading.partition.margin, self.reading.partition.grid.cells
+        m, K = self.reading.lattice.margin, self.reading.lattice.grid.cells
         first = index * self.rows
         return Slab(first + m, min(first + self.rows, K) + m, reach)
 
 
-def _map(task: Any, work: Examination, shards: Shards, name: str) -> list[dict[str, Any]]:
+def _map(
+    task: Any, work: LatticeExamination, shards: tuple[Computing, str], name: str
+) -> list[dict[str, Any]]:
+    computing, key = shards
     parts = (work.expression.sha256, work.p, work.balls, name)
     return map_shards(
         task,
         work,
         work.count,
         what=f"certify {name.partition(' ')[0]}",
-        scheduler=shards.scheduler,
-        workers=shards.workers,
-        work=shards.work,
-        key=repr((shards.key, *parts)),
-        progress=shards.progress,
+        scheduler=computing.scheduler,
+        workers=computing.workers,
+        work=computing.work,
+        key=repr((key, *parts)),
+        progress=computing.progress,
     )
 
 
-def examine_values(work: Examination, index: int) -> dict[str, Any]:
+def examine_values(work: LatticeExamination, index: int) -> dict[str, Any]:
     """One shard: the table against f at its anchors; and hulls, if there are more."""
-    lattice = work.reading.partition
+    lattice = work.reading.lattice
     side = lattice.grid.cells + 1 + 2 * lattice.margin
     slab, layer = work.slab(index), side ** (lattice.size - 1)
     first = 0 if index == 0 else slab.first
@@ -311,9 +302,9 @@ def _hull(parts: Sequence[list[list[str]]]) -> Curvature | None:
     return empty
 
 
-def examine_cells(work: Examination, index: int) -> dict[str, Any]:
+def examine_cells(work: LatticeExamination, index: int) -> dict[str, Any]:
     """One shard: bounds of |E f(Y) - f| on its cells."""
-    lattice = work.reading.partition
+    lattice = work.reading.lattice
     slab = work.slab(index, RADII) if work.count > 1 else None
     field = lattice_field(
         work.expression, lattice, balls=work.balls, slab=slab, whole=work.whole
@@ -328,7 +319,7 @@ def examine_cells(work: Examination, index: int) -> dict[str, Any]:
 
 
 def _lower(
-    partition: Lattice, gaps: Gaps, sups: np.ndarray, rest: Fraction, p: Fraction | None
+    lattice: Lattice, gaps: Gaps, sups: np.ndarray, rest: Fraction, p: Fraction | None
 ) -> Fraction:
     """A lower bound of d_p(f, g)^p, or of the supremum: F is off in the same direction."""
     least = gaps.certain * (2 - UP) - (sups.max(axis=0) + float_up(rest)) * UP
@@ -336,4 +327,4 @@ def _lower(
     if p is None:
         return Fraction(float(least.max()))
     powers = power_down(least, p).sum() * (2 - UP)
-    return Fraction(float(powers)) * partition.volume
+    return Fraction(float(powers)) * lattice.volume

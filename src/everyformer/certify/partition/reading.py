@@ -1,7 +1,7 @@
 """Networks with prefix tokens and softmax over them: what given weights compute.
 
 Everything is read off the weights, by what they do and not by what they are called. Data
-tokens are affine functions of the input (`partition_affine`) up to the second attention
+tokens are affine functions of the input (`affine`) up to the second attention
 layer, whose result G is an average of what the prefix tokens hold, and affine functions of
 the input and G after it. With u the input in unit coordinates, the scores of token j are
 
@@ -9,7 +9,7 @@ the input and G after it. With u the input in unit coordinates, the scores of to
 
 They are compared with beta (2 u.v - |v|^2), v on a lattice: the n (N + 1) numbers lambda
 and mu of each prefix token say by how much, eta, at most. Everything else follows from the
-lattice (`partition`). The table of values, the share of data tokens and what else reaches
+lattice (`lattice`). The table of values, the share of data tokens and what else reaches
 the output are read off too; so are the roundings of a float64 run.
 """
 
@@ -46,7 +46,7 @@ UNDERFLOW = Fraction(1, 2**200)
 """More than inputs near 0 can do: they lose 2^-1075 at most, times eight weights."""
 
 MAX_ETA = Fraction(1, 4)
-"""Scores that are further from those of a lattice are none of one."""
+"""Scores that are further off than this are not those of a lattice."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class PartitionReading:
     """A softmax partition of unity as the prover reads it.
 
     Attributes:
-        partition: The lattice and D.
+        lattice: The lattice and D.
         table: What each anchor adds to each entry, (P, N), entry 0 of the lattice slowest.
         table_error: How far that may be from the weights' own products.
         eta: Scores are within it of those of the lattice, but for a common term.
@@ -64,7 +64,7 @@ class PartitionReading:
         run: How far a float64 run may be from real arithmetic, in every entry.
     """
 
-    partition: Lattice
+    lattice: Lattice
     table: np.ndarray
     table_error: Fraction
     eta: Fraction
@@ -107,11 +107,11 @@ def _read(weights: Weights, grid: Grid) -> PartitionReading:
     state, written = _mean(mean, state, held.prefix)
     head = Head.of(softmax, held.prefix, written)
     scores = Scores.of(head, state, grid)
-    partition, order = scores.lattice(grid)
-    eta = scores.eta(partition, order)
+    lattice, order = scores.lattice(grid)
+    eta = scores.eta(lattice, order)
     if eta > MAX_ETA:
         why = f"scores are off by {float(eta):.3g} from those of a lattice with K = "
-        raise Undecided(softmax.name, f"{why}{grid.cells}, margin {partition.margin}")
+        raise Undecided(softmax.name, f"{why}{grid.cells}, margin {lattice.margin}")
     values, slack = head.values()
     own = state.mapped(head.W_V, np.zeros(len(head.W_V))).mapped(head.W_O, head.nothing)
     largest = max(_up(np.abs(values) + slack), max(own.sizes().flat))
@@ -119,13 +119,13 @@ def _read(weights: Weights, grid: Grid) -> PartitionReading:
     moved = scores.rounding()
     hidden = suppression - eta - 2 * moved
     terms = head.W_V.shape[1] + head.W_O.shape[1]
-    error = _run_error(partition, max(largest, head.gross()), moved, hidden, terms)
+    error = _run_error(lattice, max(largest, head.gross()), moved, hidden, terms)
     state = _with_average(state, head, largest, error)
     state = feed_forward(select, state)
     result = state.mapped(held.W_out, np.zeros(len(held.W_out)))
     table, table_error, offset, factor = _result(result, values, slack, grid)
     return PartitionReading(
-        partition=partition,
+        lattice=lattice,
         table=table[order],
         table_error=table_error,
         eta=eta,
@@ -182,12 +182,12 @@ def _mean(
     """Add M times the mean of all tokens, and say which registers that writes.
 
     Raises:
-        Undecided: If it is no mean, or reads what prefix tokens hold.
+        Undecided: If it is not a mean, or reads what prefix tokens hold.
     """
     n, tokens = len(state.constants), len(state.constants) + len(prefix)
     found = read_stage(stage, n)
     if not isinstance(found, Mean):
-        raise Undecided(stage.name, "it is no mean of tokens")
+        raise Undecided(stage.name, "it is not a mean of tokens")
     read, written = (np.asarray(found.sizes.any(axis=axis)) for axis in (0, 1))
     if (prefix[:, read] != 0).any():
         raise Undecided(stage.name, "its mean reads what tokens before the sequence hold")
@@ -213,7 +213,7 @@ def _mean(
 
 
 def _run_error(
-    partition: Lattice, largest: Fraction, moved: Fraction, hidden: Fraction, terms: int
+    lattice: Lattice, largest: Fraction, moved: Fraction, hidden: Fraction, terms: int
 ) -> Fraction:
     """How far the average of a float64 run is from that in real arithmetic.
 
@@ -222,8 +222,8 @@ def _run_error(
     numbers are added up, in the denominator and in the average; `terms` are those of the
     products with W_V and W_O.
     """
-    tokens = partition.anchors + partition.grid.seq_len
-    leaked = 2 * leak(partition, largest, hidden).value
+    tokens = lattice.anchors + lattice.grid.seq_len
+    leaked = 2 * leak(lattice, largest, hidden).value
     sums = gamma(2 * tokens + terms + 24)
     under = Fraction(tokens, 2**1000)
     return reweighting(moved, largest, "").value + leaked + (sums + under) * largest

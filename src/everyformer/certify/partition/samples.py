@@ -33,7 +33,7 @@ Ends = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """What `partition_direct` knows of f.
+    """What `direct` knows of f.
 
     Cells are divided into equal parts twice: f, its slopes and curves are enclosed on
     coarse parts. Fine parts take over what is known of the coarse one that they are in, and
@@ -41,7 +41,7 @@ class Samples:
     part has no curves (a kink, a root, a jump), its fine parts are enclosed by themselves.
 
     Attributes:
-        partition: The lattice; its D plays no part.
+        lattice: The lattice; its D plays no part.
         coarse: Coarse parts of a cell along an axis.
         fine: Fine parts of a cell along an axis, a multiple.
         expression: f, for values.
@@ -52,7 +52,7 @@ class Samples:
         balls: Whether to use Arb balls.
     """
 
-    partition: Lattice
+    lattice: Lattice
     coarse: int
     fine: int
     expression: Expression
@@ -64,13 +64,13 @@ class Samples:
     @property
     def cells(self) -> tuple[int, ...]:
         """Cells along each axis."""
-        N, (first, stop) = self.partition.size, self.rows
-        return (stop - first, *(self.partition.grid.cells,) * (N - 1))
+        N, (first, stop) = self.lattice.size, self.rows
+        return (stop - first, *(self.lattice.grid.cells,) * (N - 1))
 
     @cached_property
     def anchors(self) -> Ends:
         """f at the anchors, (P, N)."""
-        lattice = self.partition
+        lattice = self.lattice
         side = lattice.grid.cells + 1 + 2 * lattice.margin
         points = _grid(lattice.lows, lattice.steps, [range(side)] * lattice.size)
         return _values(self.expression, *points)
@@ -105,7 +105,7 @@ class Samples:
 
     def _points(self, halves: int) -> Ends:
         """So many halves of a part from where fine parts begin; rounded both ways."""
-        lattice, whole = self.partition, 2 * self.fine
+        lattice, whole = self.lattice, 2 * self.fine
         axes = zip(lattice.lows, lattice.steps, strict=True)
         starts = [low + lattice.margin * h for low, h in axes]
         starts[0] += self.rows[0] * lattice.steps[0]
@@ -117,9 +117,9 @@ def _arrays(found: Curvature) -> list[np.ndarray]:
     return [getattr(found, field.name) for field in fields(Curvature)]
 
 
-def fine_parts(partition: Lattice, coarse: int, boxes: int) -> int:
+def fine_parts(lattice: Lattice, coarse: int, boxes: int) -> int:
     """Fine parts of a cell along an axis, if so many boxes may be enclosed."""
-    K, N = partition.grid.cells, partition.size
+    K, N = lattice.grid.cells, lattice.size
     fit = [s for s in range(coarse, FINEST + 1, coarse) if (K * s) ** N <= FINE * boxes]
     return max(fit, default=coarse)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from everyformer.certify.partition.affine import Affine
 from everyformer.certify.partition.lattice import Lattice
-from everyformer.certify.partition.theta import lattice_constants
+from everyformer.certify.partition.lattice_constants import lattice_constants
 from everyformer.certify.register_stages import OUTWARD
 from everyformer.certify.rounding import UNIT_ROUNDOFF, gamma
 from everyformer.certify.undecided import Undecided
@@ -179,7 +179,7 @@ class Scores:
         side = round(P ** (1 / N))
         margin, odd = divmod(side - 1 - grid.cells, 2)
         if side**N != P or odd or margin < 1:
-            why = f"{P} tokens before the sequence are no lattice with K = {grid.cells}"
+            why = f"{P} tokens before the sequence are not a lattice with K = {grid.cells}"
             raise Undecided(self.stage, why)
         spread = float((found.max(axis=0) - found.min(axis=0)).max())
         reach = 1 + Fraction(2 * margin, grid.cells)
@@ -204,13 +204,13 @@ class Scores:
             raise Undecided(self.stage, str(error)) from None
         return Lattice(grid, D, margin), order
 
-    def eta(self, partition: Lattice, order: np.ndarray) -> Fraction:
+    def eta(self, lattice: Lattice, order: np.ndarray) -> Fraction:
         """How far scores are from beta (2 u.v - |v|^2), for u in the unit cube."""
-        K, m, N = partition.grid.cells, partition.margin, partition.size
+        K, m, N = lattice.grid.cells, lattice.margin, lattice.size
         whole = np.indices((K + 1 + 2 * m,) * N).reshape(N, -1).T - m  # K v, integers
-        beta = partition.D * K * K
+        beta = lattice.D * K * K
         ideal = whole * float(2 * beta / K)
-        squares = np.square(whole).sum(axis=1) * float(partition.D)
+        squares = np.square(whole).sum(axis=1) * float(lattice.D)
         slopes, slack = (part[:, order] for part in self.slopes)
         constants, more = (part[:, order] for part in self.constants)
         gaps = np.abs(slopes - ideal) + slack + np.abs(ideal) * 2.0**-52

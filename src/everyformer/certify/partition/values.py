@@ -46,7 +46,7 @@ class Gaps:
 
 def traced_gaps(
     expression: Expression,
-    partition: Lattice,
+    lattice: Lattice,
     table: np.ndarray,
     first: int = 0,
     stop: int | None = None,
@@ -55,15 +55,15 @@ def traced_gaps(
 
     Args:
         expression: f.
-        partition: The lattice.
+        lattice: The lattice.
         table: F, (P, N), entry 0 slowest.
         first: Only anchors from this number on, and
         stop: up to this one.
     """
-    side = partition.grid.cells + 1 + 2 * partition.margin
+    side = lattice.grid.cells + 1 + 2 * lattice.margin
     axes = [
         [start + k * step for k in range(side)]
-        for start, step in zip(partition.lows, partition.steps, strict=True)
+        for start, step in zip(lattice.lows, lattice.steps, strict=True)
     ]
     lows = np.array([[round_down(a) for a in axis] for axis in axes])
     highs = np.array([[round_up(a) for a in axis] for axis in axes])
@@ -71,8 +71,8 @@ def traced_gaps(
     parts: list[Gaps] = []
     for start in range(first, stop, CHUNK):
         flat = np.arange(start, min(start + CHUNK, stop))
-        places = np.stack(np.unravel_index(flat, (side,) * partition.size))  # [N, count]
-        entry = np.arange(partition.size)[:, None]
+        places = np.stack(np.unravel_index(flat, (side,) * lattice.size))  # [N, count]
+        entry = np.arange(lattice.size)[:, None]
         low, high = _enclosed(expression, lows[entry, places], highs[entry, places])
         F = table[flat].T
         with np.errstate(invalid="ignore"):
@@ -105,17 +105,17 @@ def _enclosed(
     )
 
 
-def declared_gaps(known: Declared, partition: Lattice, table: np.ndarray) -> Gaps:
+def declared_gaps(known: Declared, lattice: Lattice, table: np.ndarray) -> Gaps:
     """Compare with values of f at the lattice's points in the box, clipped on the margin.
 
     Args:
         known: Values in the order of `Cells`, of the K + 1 points of each axis.
-        partition: The lattice.
+        lattice: The lattice.
         table: F, (P, N).
     """
-    K, m = partition.grid.cells, partition.margin
-    n, d = partition.grid.seq_len, partition.grid.d_model
-    numbers = np.indices((K + 1 + 2 * m,) * partition.size).reshape(n * d, -1).T
+    K, m = lattice.grid.cells, lattice.margin
+    n, d = lattice.grid.seq_len, lattice.grid.d_model
+    numbers = np.indices((K + 1 + 2 * m,) * lattice.size).reshape(n * d, -1).T
     numbers = np.clip(numbers - m, 0, K).reshape(-1, n, d)
     columns = numbers @ (K + 1) ** np.arange(d)
     cells = columns @ ((K + 1) ** d) ** np.arange(n)[::-1]

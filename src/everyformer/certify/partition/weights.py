@@ -13,8 +13,8 @@ are each other's derivatives, k_i' = 2 D k_{i+1}. So
 
 At the centres of a cell's parts W and W' are enclosed in narrow intervals. The largest
 |W_j|, |W_j'|, |W_j''| and |(E Y)''| over the cell are those of `PIECES` pieces of it. What
-the window leaves out has at most the share tau_0 of `theta.margin_terms`, for a margin of
-R: the same proof, with anchors that the window lacks instead of the lattice.
+the window leaves out has at most the share tau_0 of `margin_terms`, for a margin of R: the
+same proof, with anchors that the window lacks instead of the lattice.
 
 Divided by that of the nearest anchor, j_0 = 0 for t <= 1/2 and else 1, a weight is
 e^(-D (j - j_0) (j + j_0 - 2 t)): no sum of weights underflows.
@@ -26,7 +26,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from everyformer.certify.partition.theta import margin_terms
+from everyformer.certify.partition.lattice_constants import margin_terms
 from everyformer.errors import CertificateError
 from everyformer.numerics.curvature import round_down, round_up
 from everyformer.numerics.intervals import Interval, IntervalArithmetic

@@ -136,7 +136,7 @@ def _heads(stage: StageWeights, layer: int, unit: int) -> list[_Head]:
         if not any(W_O):
             continue
         if any(v.denominator != 1 for v in (*W_V, *W_O)):
-            raise Undecided(stage.name, f"layer {layer} has values that are no integers")
+            raise Undecided(stage.name, f"layer {layer} has values that are not integers")
         bias = arrays["b_Q"][h][0] * unit
         scale_q = math.lcm(bias.denominator, *(v.denominator for v in W_Q))
         scale_k = math.lcm(*(v.denominator for v in W_K))

@@ -26,7 +26,7 @@ class Tokens:
         centre: Shape (count, d), float64 or exact rationals (object).
         radius: Bounds on the distance to it, shape (count, d).
         mode: The distance of what.
-        lost: Tokens of a float64 run about which nothing is known any more.
+        lost: Tokens of a float64 run about which nothing is known from here on.
     """
 
     centre: np.ndarray

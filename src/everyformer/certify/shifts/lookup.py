@@ -63,7 +63,7 @@ def read_windows(stage: StageWeights) -> Windows:
     """Read every layer of a stage as a window.
 
     Raises:
-        Undecided: Naming a layer that is none, or two that overlap.
+        Undecided: Naming a layer that is not a window, or two that overlap.
     """
     found = _phi_windows(stage) if "phi.breaks" in stage.arrays else _relu_windows(stage)
     order = np.argsort(found.low_out, kind="stable")
@@ -100,7 +100,7 @@ def _relu_windows(stage: StageWeights) -> Windows:
     same &= ((W_2[:, :, 0] == 0) | (np.abs(change) > 2.0**-1000)).all(axis=-1)
     if not same.all():
         layer = int(np.argmin(same))
-        raise Undecided(stage.name, f"layer {layer} is no window on one direction")
+        raise Undecided(stage.name, f"layer {layer} is not a window on one direction")
     return Windows(
         direction=w,
         layer=np.arange(len(W_1)),
@@ -126,7 +126,7 @@ def _phi_windows(stage: StageWeights) -> Windows:
     same = same.astype(bool)
     if not same.all():
         layer = int(np.argmin(same))
-        raise Undecided(stage.name, f"layer {layer} is no window on one direction")
+        raise Undecided(stage.name, f"layer {layer} is not a window on one direction")
     low, high = (breaks[:, 0, k] - b_1[:, 0] for k in (0, 1))
     return Windows(
         direction=w,

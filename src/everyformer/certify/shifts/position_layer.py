@@ -52,7 +52,7 @@ def additions(
         By token and coordinate; and how many stages of attention were read.
 
     Raises:
-        Undecided: If an attention layer there adds something that is no constant.
+        Undecided: If an attention layer there adds something that is not constant.
     """
     n, d = weights.seq_len, weights.d_model
     places = [(j, i) for j in range(n) for i in range(d)]

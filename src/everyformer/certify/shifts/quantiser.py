@@ -171,7 +171,7 @@ def _idle_outside(function: LayerFunction, i: int) -> tuple[float, float]:
     if w <= 0 or not function.breaks:
         return -inf, inf
     used = [(row[i], bias) for row, bias, column in function.units if column[i]]
-    # Breaks at which ReLUs cancel are none of the function's, but of its float64 run.
+    # Breaks at which ReLUs cancel belong to the float64 run, not to the function.
     kinks = [-bias / row for row, bias in used if row > 0]
     first = float(min([function.breaks[0] / w, *kinks]))
     last = float(function.breaks[-1] / w)

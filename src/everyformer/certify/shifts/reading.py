@@ -231,7 +231,7 @@ def _as_tokens(stage: str, reading: ShiftReading, ids: Ids) -> Tokens:
     largest = max((abs(int(v)) for v in (numbers.max(), numbers.min())), default=0)
     if largest > 2**53 or ids.unit & (ids.unit - 1):
         raise Undecided(
-            stage, f"states of {largest.bit_length()} bits are no float64 numbers"
+            stage, f"states of {largest.bit_length()} bits are not float64 numbers"
         )
     nothing = np.zeros(len(numbers), dtype=bool)
     return Tokens(numbers.astype(np.float64) / ids.unit, error, ids.mode, nothing)

@@ -66,7 +66,7 @@ class AveragingPlan(CellPlan):
 
     @property
     def ramp_share(self) -> Fraction:
-        """Share of the domain that is no plateau: N (K - 1) 5 rho/4, ramps and guards."""
+        """Share of the domain off the plateaus: N (K - 1) 5 rho/4, ramps and guards."""
         a = self.averaging
         return a.n * a.d * (a.K - 1) * (1 + GUARD) * a.ramp
 
@@ -260,8 +260,8 @@ def plan_averaging(
         variant: "wide", "narrow" or "two-step".
 
     Raises:
-        GridError: If the grid is no integer >= 2, there is no such variant, or the target
-            needs positions.
+        GridError: If the grid is not an integer >= 2, there is no such variant, or the
+            target needs positions.
     """
     if variant not in get_args(Variant):
         known = ", ".join(repr(name) for name in get_args(Variant))

@@ -26,6 +26,7 @@ from everyformer.certify.partition.bounds import (
 )
 from everyformer.certify.partition.direct import refined_distance
 from everyformer.certify.partition.lattice import Lattice, clipped
+from everyformer.certify.partition.lattice_constants import lattice_constants
 from everyformer.certify.partition.lattice_field import (
     BOXES,
     LatticeField,
@@ -34,7 +35,6 @@ from everyformer.certify.partition.lattice_field import (
 )
 from everyformer.certify.partition.local import all_cell_bounds, distance_bound
 from everyformer.certify.partition.samples import fine_parts
-from everyformer.certify.partition.theta import lattice_constants
 from everyformer.construct.partition.estimate import distance_sampled
 from everyformer.errors import CertificateError, ToleranceError
 from everyformer.numerics.expression import Expression
@@ -65,17 +65,18 @@ ALIKE = Fraction(101, 100)
 HOPELESS = 4
 """A lattice whose bound is so many times the tolerance at first is not looked at again."""
 
-Prove = Callable[[Sequence[Lattice], int], list[Bound]]
-"""Proved bounds of d_p(f, g) for lattices that differ in D alone; the number is how many
-boxes enclosures may take."""
-
 
 @dataclass(frozen=True)
 class Choice:
-    """A lattice that meets a tolerance, and its bound."""
+    """A lattice, and a proved bound of d_p(f, g) for it."""
 
     lattice: Lattice
     bound: Bound
+
+
+Choices = Callable[[Sequence[Lattice], int], list[Choice]]
+"""Bounds for some of the lattices given, which differ in D alone; the number is how many
+boxes enclosures may take."""
 
 
 class TracedBounds:
@@ -94,7 +95,6 @@ class TracedBounds:
     def __init__(
         self, expression: Expression, p: Fraction | None, *, run: bool = False
     ) -> None:
-        """Keep what was given."""
         self._expression, self._p, self._run = expression, p, run
         self._last: tuple[object, tuple[LatticeField, bool]] | None = None
 
@@ -106,17 +106,7 @@ class TracedBounds:
             self._last = key, field_or_clipped(self._expression, lattice, boxes)
         return self._last[1]
 
-    def __call__(self, lattices: Sequence[Lattice], boxes: int = BOXES) -> list[Bound]:
-        """The bounds, as trees.
-
-        Raises:
-            CertificateError: If f is not known to be finite, or has no bound on a cell.
-        """
-        field, _ = self.field(lattices[0], boxes)
-        pairs = zip(lattices, all_cell_bounds(field, lattices), strict=True)
-        return [self._refined(field, lattice, bounds) for lattice, bounds in pairs]
-
-    def choices(self, lattices: Sequence[Lattice], boxes: int = BOXES) -> list["Choice"]:
+    def choices(self, lattices: Sequence[Lattice], boxes: int = BOXES) -> list[Choice]:
         """Bounds for lattices that have one, the sharpest for the one that seems best.
 
         Which one that is, is sampled. The others have bounds by slopes and curves alone.
@@ -130,16 +120,13 @@ class TracedBounds:
         if field.samples is not None and len(lattices) > 1:
             sampled = [distance_sampled(field.samples, one, self._p) for one in lattices]
             best = sampled.index(min(sampled))
-        result = [Choice(lattices[best], self._refined(field, lattices[best], found[best]))]
+        sharp = refined_distance(found[best], field, lattices[best], self._p)
+        result = [Choice(lattices[best], self._planned(field, lattices[best], sharp))]
         for lattice, bounds in zip(lattices, found, strict=True):
             if lattice != lattices[best] and np.isfinite(bounds).all():
                 plain = distance_bound(bounds, lattice, self._p)
                 result.append(Choice(lattice, self._planned(field, lattice, plain)))
         return result
-
-    def _refined(self, field: LatticeField, lattice: Lattice, bounds: np.ndarray) -> Bound:
-        real = refined_distance(bounds, field, lattice, self._p)
-        return self._planned(field, lattice, real)
 
     def _planned(self, field: LatticeField, lattice: Lattice, real: Bound) -> Bound:
         return planned_bound(lattice, real, field.largest, self._p, run=self._run)
@@ -180,16 +167,11 @@ class DeclaredBounds:
         *,
         run: bool = False,
     ) -> None:
-        """Keep what was given."""
         self._lipschitz, self._modulus, self._largest = lipschitz, modulus, largest
         self._p, self._run = p, run
 
-    def __call__(self, lattices: Sequence[Lattice], boxes: int = BOXES) -> list[Bound]:
-        """The bounds, as trees; nothing is enclosed."""
-        return [self._bound(lattice) for lattice in lattices]
-
     def choices(self, lattices: Sequence[Lattice], boxes: int = BOXES) -> list[Choice]:
-        """All of them."""
+        """The bounds of all of them; nothing is enclosed."""
         return [Choice(lattice, self._bound(lattice)) for lattice in lattices]
 
     def _bound(self, lattice: Lattice) -> Bound:
@@ -219,12 +201,11 @@ def planned_bound(
 
 
 def choose(
-    prove: Prove,
+    choices: Choices,
     seq_len: int,
     box: Box,
     tol: int | float | Fraction,
     *,
-    choices: Callable[[Sequence[Lattice], int], list[Choice]] | None = None,
     decays: Sequence[Fraction] = DECAYS,
     margins: Sequence[int] = MARGINS,
     max_anchors: int = MAX_ANCHORS,
@@ -232,11 +213,10 @@ def choose(
     """The lattice with the fewest anchors whose bound meets a tolerance.
 
     Args:
-        prove: The bounds of lattices, such as `TracedBounds`.
+        choices: The bounds of lattices, such as `TracedBounds.choices`.
         seq_len: n.
         box: The domain of a token.
         tol: Allowed for the bound.
-        choices: The same for some of the lattices, in less time, such as its `choices`.
         decays: Values of D to try.
         margins: Margins m to try.
         max_anchors: More are not allowed.
@@ -245,12 +225,7 @@ def choose(
         ToleranceError: If no lattice with so few anchors meets the tolerance.
         CertificateError: If the target has no bound at all.
     """
-
-    def proved(lattices: Sequence[Lattice], boxes: int) -> list[Choice]:
-        pairs = zip(lattices, prove(lattices, boxes), strict=True)
-        return [Choice(*pair) for pair in pairs]
-
-    search = _Search(choices or proved, seq_len, box, Fraction(tol), decays, max_anchors)
+    search = _Search(choices, seq_len, box, Fraction(tol), decays, max_anchors)
     found: tuple[int, int] | None = None
     widest = max(margins)
     for m in margins:
@@ -271,7 +246,7 @@ class _Search:
 
     def __init__(
         self,
-        choices: Callable[[Sequence[Lattice], int], list[Choice]],
+        choices: Choices,
         seq_len: int,
         box: Box,
         tol: Fraction,
@@ -332,7 +307,7 @@ class _Search:
         return self.choices([Lattice(grid, D, margin) for D in usable], boxes)
 
     def excess(self, K: int, margin: int) -> float:
-        """The bound of the best D over the tolerance; infinite where there is none."""
+        """The bound of the best D over the tolerance; infinite where there is no bound."""
         least = math.inf
         lattice = Lattice(Grid(K, self.seq_len, self.box), self.decays[0], margin)
         same = parts_of(lattice, FEW_BOXES) == parts_of(lattice)

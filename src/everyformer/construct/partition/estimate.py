@@ -15,12 +15,12 @@ MAX_WEIGHTS = 2**22
 """Weights of an axis, at most."""
 
 
-def distance_sampled(samples: Samples, partition: Lattice, p: Fraction | None) -> float:
+def distance_sampled(samples: Samples, lattice: Lattice, p: Fraction | None) -> float:
     """The p-th mean of |g - f| over the centres of all parts, the largest for p = None.
 
     Infinite where weights would be too many, or f is not known.
     """
-    K, N, m, fine = partition.grid.cells, partition.size, partition.margin, samples.fine
+    K, N, m, fine = lattice.grid.cells, lattice.size, lattice.margin, samples.fine
     numbers = np.arange(-m, K + m + 1)
     if K * fine * len(numbers) > MAX_WEIGHTS:
         return math.inf
@@ -28,7 +28,7 @@ def distance_sampled(samples: Samples, partition: Lattice, p: Fraction | None) -
     gaps = points[:, None] - numbers
     # The nearest anchor has weight 1: nothing underflows for a large D.
     near = np.square(points - np.rint(points))[:, None]
-    weights = np.exp(float(partition.D) * (near - np.square(gaps)))
+    weights = np.exp(float(lattice.D) * (near - np.square(gaps)))
     weights /= weights.sum(axis=1, keepdims=True)
     with np.errstate(all="ignore"):
         f, centres = (

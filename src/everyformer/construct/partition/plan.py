@@ -257,7 +257,7 @@ def _settings(decay: int | float | Fraction | None, margin: int | None) -> Setti
     """Values of D and margins to try.
 
     Raises:
-        GridError: If one of them is none.
+        GridError: If one of them cannot be used.
     """
     if margin is not None and not (type(margin) is int and 1 <= margin <= 64):
         msg = f"margin={shown(margin)} is not an integer from 1 to 64. Use for example 2."
@@ -328,11 +328,10 @@ def _chosen(
     decays, margins = settings
     try:
         choice = choose(
-            prove,
+            prove.choices,
             target.seq_len,
             target.domain,
             tol * ROOM_TO_PROVE,
-            choices=prove.choices,
             decays=decays,
             margins=margins,
             max_anchors=max_anchors,
@@ -356,7 +355,7 @@ def _best(
     decays, margins = settings
     traced = target.expression is not None
     shape = Grid(grid, target.seq_len, target.domain)
-    margins = margins[:1]  # one more anchor a side is no better where D is right
+    margins = margins[:1]  # one more anchor a side does not help where D is right
     lattices = [Lattice(shape, D, margins[0]) for D in decays]
     cells = (grid + 2 * margins[0]) ** lattices[0].size
     prove = _prover(target, p) if cells <= MAX_CELLS else None

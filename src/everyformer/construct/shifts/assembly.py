@@ -15,7 +15,7 @@ from everyformer.construct.shifts.quantise import (
     read_in,
 )
 from everyformer.construct.shifts.soften import soften
-from everyformer.construct.shifts.step import Step
+from everyformer.construct.shifts.step import ProofStep
 from everyformer.construct.shifts.value import (
     cap_ids,
     clamp,
@@ -40,10 +40,10 @@ C = TypeVar("C", bound=Constants)
 @implements(YUN2020, "Proposition 4", "Theorem 3")
 def proof_steps(
     c: C,
-    contextual: Callable[[C, NumberKind], Iterator[Step]],
+    contextual: Callable[[C, NumberKind], Iterator[ProofStep]],
     table: Table,
     ids: np.ndarray,
-) -> Iterator[Step]:
+) -> Iterator[ProofStep]:
     """The stages of the proof, in the modified class, in order.
 
     Args:
@@ -81,7 +81,7 @@ def network_of(
     architecture: ArchitectureSpec,
     construction: Construction,
     c: Constants,
-    steps: Iterator[Step],
+    steps: Iterator[ProofStep],
     progress: Progress = no_progress,
 ) -> Network:
     """The network that takes the steps, softened (Lemma 9) or as they are."""

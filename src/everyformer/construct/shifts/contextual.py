@@ -6,14 +6,14 @@ import numpy as np
 
 from everyformer.construct.shifts.constants import Constants
 from everyformer.construct.shifts.feed_forward import phi_layers, ray
-from everyformer.construct.shifts.step import OWN, Step, cite
+from everyformer.construct.shifts.step import OWN, ProofStep, cite
 from everyformer.model.stacks import AttentionStack, Stage
 from everyformer.numerics.kinds import NumberKind
 from everyformer.papers import YUN2020, implements
 
 
 @implements(YUN2020, "Lemma 6", "Appendix C.2")
-def selective_shifts(c: Constants, kind: NumberKind) -> Step:
+def selective_shifts(c: Constants, kind: NumberKind) -> ProofStep:
     """Sweep the column ids upwards and shift the token that has the id of the layer.
 
     For each id l, increasing, two heads psi(.; b) with b = l -+ delta/2 and
@@ -29,11 +29,11 @@ def selective_shifts(c: Constants, kind: NumberKind) -> Step:
     biases = np.stack([doubled - 1, doubled + 1], axis=-1)  # [layers, h]
     stack = id_heads(c, kind, kind.quotient(biases, 2 * c.K), [[c.V, -c.V]])
     result = "Appendix C.2" if c.positional else "Lemma 6"
-    return Step(Stage.of("selective shifts", cite(result), attention=stack))
+    return ProofStep(Stage.of("selective shifts", cite(result), attention=stack))
 
 
 @implements(YUN2020, "Lemma 6", "Appendix C.2")
-def global_shift(c: Constants, kind: NumberKind) -> Step:
+def global_shift(c: Constants, kind: NumberKind) -> ProofStep:
     """Add the largest id, times a large number, to every token: psi(.; 0), one layer.
 
         X_1j += C max_k u^T X_k,     C = delta^{-(n+1)d}  or  n delta^{-(n+1)d-1}
@@ -42,10 +42,10 @@ def global_shift(c: Constants, kind: NumberKind) -> Step:
     """
     stack = id_heads(c, kind, kind.array([[0, 0]]), [[c.last_coefficient, 0]])
     result = "Appendix C.2" if c.positional else "Lemma 6"
-    return Step(Stage.of("global shift", cite(result), attention=stack))
+    return ProofStep(Stage.of("global shift", cite(result), attention=stack))
 
 
-def contextual_steps(c: Constants, kind: NumberKind) -> Iterator[Step]:
+def contextual_steps(c: Constants, kind: NumberKind) -> Iterator[ProofStep]:
     """The layers of the contextual map; a single token has no context."""
     if c.n == 1:
         yield lift(c, kind)
@@ -54,7 +54,7 @@ def contextual_steps(c: Constants, kind: NumberKind) -> Iterator[Step]:
         yield global_shift(c, kind)
 
 
-def lift(c: Constants, kind: NumberKind) -> Step:
+def lift(c: Constants, kind: NumberKind) -> ProofStep:
     """For n = 1: add a constant to every id, Z_1 += lift, one feed-forward layer.
 
     A single token has no context, and the Transformer is a residual network. All that
@@ -65,7 +65,7 @@ def lift(c: Constants, kind: NumberKind) -> Step:
     e_1 = kind.array([1] + [0] * (c.d - 1))
     nowhere = kind.array([0] * c.d)
     stack = phi_layers(kind, W_1=nowhere, b_1=kind.array([0]), W_2=amount * e_1, phi=phi)
-    return Step(Stage.of("lift", OWN, feed_forward=stack))
+    return ProofStep(Stage.of("lift", OWN, feed_forward=stack))
 
 
 def id_heads(

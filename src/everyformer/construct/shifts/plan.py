@@ -159,7 +159,7 @@ def plan_shifts(
             too. A single token has none, and its network is the dense one.
 
     Raises:
-        GridError: If the grid is no integer >= 2, or the target needs positions.
+        GridError: If the grid is not an integer >= 2, or the target needs positions.
     """
     shape = Grid(grid, target.seq_len, target.domain)
     placed = attention == "urpe" or has_positions(target, positional)

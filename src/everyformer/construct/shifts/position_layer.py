@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from everyformer.construct.shifts.constants import Constants
-from everyformer.construct.shifts.step import Step, cite
+from everyformer.construct.shifts.step import ProofStep, cite
 from everyformer.model.stacks import AttentionStack, Stage
 from everyformer.numerics.kinds import NumberKind
 from everyformer.papers import LUO2022, implements
@@ -35,7 +35,7 @@ def position_gain(n: int) -> np.ndarray:
 
 
 @implements(LUO2022, "Theorem 3", "Proposition 4")
-def position_layer(c: Constants, kind: NumberKind) -> Step:
+def position_layer(c: Constants, kind: NumberKind) -> ProofStep:
     """Add E_i = (i - 1) spacing delta w to token i, w the box widths: one layer, one head.
 
         W_Q = W_K = 0, b_Q = 0      softmax (and hardmax, by ties) is 1/n everywhere
@@ -63,4 +63,6 @@ def position_layer(c: Constants, kind: NumberKind) -> Step:
         b_V=kind.array([[[1], [1 if guard else 0]]]),
         gain=kind.array([[position_gain(n), [1 if guard else 0] * (2 * n - 1)]]),
     )
-    return Step(Stage.of("position layer", cite("Theorem 3", LUO2022), attention=stack))
+    return ProofStep(
+        Stage.of("position layer", cite("Theorem 3", LUO2022), attention=stack)
+    )

@@ -6,7 +6,7 @@ import numpy as np
 
 from everyformer.construct.shifts.constants import RAMP_WIDTH, Constants
 from everyformer.construct.shifts.feed_forward import phi_layers, units
-from everyformer.construct.shifts.step import OWN, Step, cite
+from everyformer.construct.shifts.step import OWN, ProofStep, cite
 from everyformer.model.activation import PiecewiseLinear
 from everyformer.model.stacks import Stage
 from everyformer.numerics.kinds import NumberKind
@@ -25,7 +25,7 @@ def positional_encoding(c: Constants, kind: NumberKind) -> np.ndarray:
     return kind.array([[step * w for w in c.grid.box.widths] for step in steps])
 
 
-def read_in(c: Constants, kind: NumberKind) -> Step:
+def read_in(c: Constants, kind: NumberKind) -> ProofStep:
     """Map the user's box to [0, 1]^d, one layer for each coordinate.
 
         z_i += phi(z_i - low_i),   phi(t) = -low_i                     for t < 0,
@@ -57,11 +57,11 @@ def read_in(c: Constants, kind: NumberKind) -> Step:
     )
     e = units(kind, c.d)[rows]
     stack = phi_layers(kind, W_1=e, b_1=kind.array(starts), W_2=e, phi=phi)
-    return Step(Stage.of("read in", OWN, feed_forward=stack))
+    return ProofStep(Stage.of("read in", OWN, feed_forward=stack))
 
 
 @implements(YUN2020, "Lemma 5")
-def out_of_range(c: Constants, kind: NumberKind) -> Step:
+def out_of_range(c: Constants, kind: NumberKind) -> ProofStep:
     """Send coordinates outside [0, 1] far below 0, one layer for each coordinate.
 
         z_i += phi(z_i),   phi(t) = -t - delta^{-nd}   for t < 0 or t > 1,   0 otherwise
@@ -86,11 +86,13 @@ def out_of_range(c: Constants, kind: NumberKind) -> Step:
     e = units(kind, d)
     zeros = kind.array([0] * layers)
     stack = phi_layers(kind, W_1=e, b_1=zeros, W_2=e, phi=phi)
-    return Step(Stage.of("out of range", cite("Lemma 5"), feed_forward=stack), RAMP_WIDTH)
+    return ProofStep(
+        Stage.of("out of range", cite("Lemma 5"), feed_forward=stack), RAMP_WIDTH
+    )
 
 
 @implements(YUN2020, "Lemma 5", "Appendix C.1")
-def quantise(c: Constants, kind: NumberKind) -> Step:
+def quantise(c: Constants, kind: NumberKind) -> ProofStep:
     """Round every coordinate down to the grid, one layer for each threshold.
 
         z_i += phi(z_i - k delta),   phi(t) = -t on [0, delta),  0 otherwise
@@ -116,4 +118,4 @@ def quantise(c: Constants, kind: NumberKind) -> Step:
     thresholds = kind.quotient(-np.tile(np.array(cells), c.d), c.K)
     stack = phi_layers(kind, W_1=rows, b_1=thresholds, W_2=rows, phi=phi)
     result = "Appendix C.1" if c.positional else "Lemma 5"
-    return Step(Stage.of("quantise", cite(result), feed_forward=stack), RAMP_WIDTH)
+    return ProofStep(Stage.of("quantise", cite(result), feed_forward=stack), RAMP_WIDTH)

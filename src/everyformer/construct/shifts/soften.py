@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from everyformer.construct.shifts.step import Step
+from everyformer.construct.shifts.step import ProofStep
 from everyformer.model.activation import PiecewiseLinear
 from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage
 from everyformer.papers import YUN2020, implements
 
 
 @implements(YUN2020, "Lemma 9")
-def soften(step: Step, sharpness: int) -> Stage:
+def soften(step: ProofStep, sharpness: int) -> Stage:
     """The stage with softmax for hardmax and four ReLUs for each phi, in float64.
 
     Args:

@@ -13,7 +13,7 @@ import numpy as np
 
 from everyformer.construct.shifts.contextual import id_heads
 from everyformer.construct.shifts.sparse_constants import SparseConstants
-from everyformer.construct.shifts.step import Step
+from everyformer.construct.shifts.step import ProofStep
 from everyformer.model.stacks import Stage
 from everyformer.numerics.kinds import NumberKind
 from everyformer.papers import YUN2020B, implements
@@ -66,15 +66,15 @@ def masks(c: SparseConstants, first: int, layers: int) -> np.ndarray:
     return np.stack([parts[block % len(parts)] for block in range(first, first + layers)])
 
 
-def padding(c: SparseConstants, kind: NumberKind) -> Step:
+def padding(c: SparseConstants, kind: NumberKind) -> ProofStep:
     """Blocks that do nothing, until the next one has pattern 1."""
     mask = masks(c, c.blocks_before, c.padding)
     stack = id_heads(c, kind, _idle_biases(c, kind, c.padding), [[0, 0]], mask)
-    return Step(Stage("padding", OURS, attention=stack))
+    return ProofStep(Stage("padding", OURS, attention=stack))
 
 
 @implements(YUN2020B, "Theorem 1")
-def chain_shifts(c: SparseConstants, kind: NumberKind) -> Step:
+def chain_shifts(c: SparseConstants, kind: NumberKind) -> ProofStep:
     """Stage A: z_gamma(i) += a (max - min over A_gamma(i)), for i = 2 .. n.
 
     Two heads psi(.; b), hardmax over A_k of the scores (z_k - b) z_j, as in Lemma 6 of Yun
@@ -93,11 +93,11 @@ def chain_shifts(c: SparseConstants, kind: NumberKind) -> Step:
         outputs[layer] = [c.c, -c.c]
     mask = masks(c, 0, layers)
     stack = id_heads(c, kind, kind.quotient(biases, 2 * c.K), outputs, mask)
-    return Step(Stage.of("chain shifts", OURS, attention=stack))
+    return ProofStep(Stage.of("chain shifts", OURS, attention=stack))
 
 
 @implements(YUN2020B, "Theorem 1")
-def max_shifts(c: SparseConstants, kind: NumberKind) -> Step:
+def max_shifts(c: SparseConstants, kind: NumberKind) -> ProofStep:
     """Stage B: z_k += C (max over A_k), s times, one head psi(.; 0).
 
     After t of them z_k is C^t (max over S_k^t) up to a factor (1 + 1/C)^t, and S_k^s is all
@@ -105,10 +105,10 @@ def max_shifts(c: SparseConstants, kind: NumberKind) -> Step:
     """
     biases = kind.quotient(np.zeros((c.s, 2), dtype=object))
     stack = id_heads(c, kind, biases, [[c.C, 0]], masks(c, 0, c.s))
-    return Step(Stage.of("max shifts", OURS, attention=stack))
+    return ProofStep(Stage.of("max shifts", OURS, attention=stack))
 
 
-def sparse_shifts(c: SparseConstants, kind: NumberKind) -> Iterator[Step]:
+def sparse_shifts(c: SparseConstants, kind: NumberKind) -> Iterator[ProofStep]:
     """The attention layers of the construction: p (n-1) + s, and the padding."""
     if c.padding:
         yield padding(c, kind)

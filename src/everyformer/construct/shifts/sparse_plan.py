@@ -108,7 +108,7 @@ def plan_sparse(
     Raises:
         PatternError: If the pattern is for another number of tokens, or does not satisfy
             Assumption 1, naming the clause.
-        GridError: If the grid is no integer >= 2, or there is no such variant.
+        GridError: If the grid is not an integer >= 2, or there is no such variant.
     """
     if variant not in get_args(SparseVariant):
         known = " and ".join(repr(name) for name in get_args(SparseVariant))
@@ -116,9 +116,9 @@ def plan_sparse(
         raise GridError(msg)
     if not isinstance(pattern, Pattern):
         msg = (
-            f"pattern={pattern!r:.60} is no pattern but of type {type(pattern).__name__}. "
-            "Give one of everyformer.patterns, such as patterns.star(n), or "
-            "patterns.from_masks, from_edges or from_graph of yours."
+            f"pattern={pattern!r:.60} is not a pattern but of type "
+            f"{type(pattern).__name__}. Give one of everyformer.patterns, such as "
+            "patterns.star(n), or patterns.from_masks, from_edges or from_graph of yours."
         )
         raise PatternError(msg)
     if pattern.n != target.seq_len:

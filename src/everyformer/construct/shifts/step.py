@@ -7,7 +7,7 @@ from everyformer.model.stacks import Stage
 from everyformer.papers import YUN2020, Citation, Paper
 
 
-class Step(NamedTuple):
+class ProofStep(NamedTuple):
     """A stage with hardmax and functions of Phi, and how wide Lemma 9 makes its ramps.
 
     Attributes:

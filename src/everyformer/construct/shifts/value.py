@@ -9,7 +9,7 @@ import numpy as np
 from everyformer.construct.shifts.constants import Constants
 from everyformer.construct.shifts.contextual import contextual_state
 from everyformer.construct.shifts.feed_forward import phi_layers, ray, units, window
-from everyformer.construct.shifts.step import OWN, Step, cite
+from everyformer.construct.shifts.step import OWN, ProofStep, cite
 from everyformer.construct.table import Table
 from everyformer.files.description import StageKind
 from everyformer.model.activation import PiecewiseLinear
@@ -18,7 +18,7 @@ from everyformer.numerics.kinds import NumberKind
 from everyformer.papers import YUN2020, implements
 
 
-def cap_ids(c: Constants, kind: NumberKind) -> Step:
+def cap_ids(c: Constants, kind: NumberKind) -> ProofStep:
     """Bring ids above delta^{-(2n+2)d+1} down to it, one layer.
 
         Z_1 += phi(u^T Z - cap),   phi(t) = 0 for t < 0,  -t for t >= 0
@@ -30,11 +30,11 @@ def cap_ids(c: Constants, kind: NumberKind) -> Step:
     b_1 = kind.quotient(np.array([-c.cap], dtype=object), c.K)
     e_1 = units(kind, c.d)[0]
     stack = phi_layers(kind, W_1=kind.array(c.u), b_1=b_1, W_2=e_1, phi=phi)
-    return Step(Stage("cap ids", OWN, feed_forward=stack))
+    return ProofStep(Stage("cap ids", OWN, feed_forward=stack))
 
 
 @implements(YUN2020, "Lemma 7")
-def push_down(c: Constants, kind: NumberKind) -> Step:
+def push_down(c: Constants, kind: NumberKind) -> ProofStep:
     """Subtract M from every coordinate of tokens with an id outside [t_l, t_r), one layer.
 
         Z -= M 1_d phi(u^T Z),   phi = 0 on [t_l, t_r), 1 outside
@@ -56,7 +56,7 @@ def push_down(c: Constants, kind: NumberKind) -> Step:
         phi=phi,
     )
     stage = Stage("push down", cite("Lemma 7"), feed_forward=stack)
-    return Step(stage, c.delta / 4)
+    return ProofStep(stage, c.delta / 4)
 
 
 def _largest_beside_out_of_range(c: Constants) -> int:
@@ -70,7 +70,7 @@ def _largest_beside_out_of_range(c: Constants) -> int:
 
 
 @implements(YUN2020, "Lemma 7")
-def negative_to_zero(c: Constants, kind: NumberKind) -> Step:
+def negative_to_zero(c: Constants, kind: NumberKind) -> ProofStep:
     """Send negative coordinates to 0, one layer each.
 
     Z_i += phi(Z_i),   phi(t) = -t for t < 0,  0 otherwise
@@ -79,7 +79,7 @@ def negative_to_zero(c: Constants, kind: NumberKind) -> Step:
     phi = ray(kind, c.d, left=(-1, 0), right=(0, 0))
     zeros = kind.array([0] * c.d)
     stack = phi_layers(kind, W_1=e, b_1=zeros, W_2=e, phi=phi)
-    return Step(Stage("negative to zero", cite("Lemma 7"), feed_forward=stack))
+    return ProofStep(Stage("negative to zero", cite("Lemma 7"), feed_forward=stack))
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def largest_projection(c: Constants, values: np.ndarray) -> Fraction:
 @implements(YUN2020, "Lemma 7")
 def value_map(
     c: Constants, kind: NumberKind, table: Table, ids: np.ndarray, plan: ValuePlan
-) -> Iterator[Step]:
+) -> Iterator[ProofStep]:
     """Replace each id by its value, one layer for each token of each sequence.
 
         Z += (A_L,j - g_c(L)_j) phi(u^T Z - id),   phi = 1 on (-delta/2, delta/2), else 0
@@ -168,7 +168,7 @@ def _replace(
     minus_ids: np.ndarray,
     change: np.ndarray,
     half: Fraction,
-) -> Step:
+) -> ProofStep:
     """Layers Z += change phi(u^T Z - id), phi = 1 within `half` of 0."""
     phi = window(
         kind,
@@ -179,10 +179,10 @@ def _replace(
         outside=(0, 0),
     )
     stack = phi_layers(kind, W_1=kind.array(c.u), b_1=minus_ids, W_2=change, phi=phi)
-    return Step(Stage.of(*names, feed_forward=stack), half / 2)
+    return ProofStep(Stage.of(*names, feed_forward=stack), half / 2)
 
 
-def scale_up(c: Constants, kind: NumberKind, scale: int) -> Step:
+def scale_up(c: Constants, kind: NumberKind, scale: int) -> ProofStep:
     """Double every coordinate `scale` times: Z_i += Z_i, exact in float64.
 
     Phi has no function without a constant piece, so each doubling takes two layers for
@@ -200,7 +200,7 @@ def scale_up(c: Constants, kind: NumberKind, scale: int) -> Step:
     e = np.tile(units(kind, c.d).repeat(2, axis=0), (scale, 1))
     zeros = kind.array([0] * layers)
     stack = phi_layers(kind, W_1=e, b_1=zeros, W_2=e, phi=phi)
-    return Step(Stage("scale up", OWN, feed_forward=stack))
+    return ProofStep(Stage("scale up", OWN, feed_forward=stack))
 
 
 def written_values(
@@ -221,7 +221,7 @@ def written_values(
     return (held + (values - held)) * 2.0**plan.scale
 
 
-def clamp(c: Constants, kind: NumberKind, written: np.ndarray) -> Step:
+def clamp(c: Constants, kind: NumberKind, written: np.ndarray) -> ProofStep:
     """Clip every coordinate to the range of the table, twice, one layer each.
 
         Z_i += phi(Z_i),   phi(t) = lo_i - t for t < lo_i,  hi_i - t for t > hi_i,  else 0
@@ -247,4 +247,4 @@ def clamp(c: Constants, kind: NumberKind, written: np.ndarray) -> Step:
     e = np.tile(units(kind, c.d), (2, 1))
     zeros = kind.array([0] * (2 * c.d))
     stack = phi_layers(kind, W_1=e, b_1=zeros, W_2=e, phi=phi)
-    return Step(Stage("clamp", OWN, feed_forward=stack))
+    return ProofStep(Stage("clamp", OWN, feed_forward=stack))

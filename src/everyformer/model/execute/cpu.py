@@ -22,7 +22,7 @@ LANES = 64
 """Sequences of a chunk: enough for vector units, few enough for the first-level cache."""
 
 WIDE = 16
-"""From this hidden width on it is no constant of the compiled code."""
+"""From this hidden width on it is not a constant of the compiled code."""
 
 SINGLE_COST = 1 / 10
 """A sequence alone takes about a tenth of the time of a full chunk (measured)."""

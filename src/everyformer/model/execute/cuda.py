@@ -188,11 +188,6 @@ ASYNC_COPY = {
     "commit": 'asm volatile("cp.async.commit_group;");',
     "wait": 'asm volatile("cp.async.wait_group 0;");',
 }
-PLAIN_COPY = {
-    "copy": "tiles[current ^ 1][e] = weights[next + e];",
-    "commit": "",
-    "wait": "",
-}
 
 
 def source(
@@ -205,7 +200,7 @@ def source(
         n: Tokens of a sequence.
         d: Coordinates of a token.
         scalar: "double" or "float".
-        copy: How weights come to shared memory; PLAIN_COPY is C++ that any compiler reads.
+        copy: How weights come to shared memory; tests give C++ that any compiler reads.
 
     Raises:
         NumberKindError: If one layer's weights do not fit into shared memory twice.

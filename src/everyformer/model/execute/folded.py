@@ -11,7 +11,7 @@ table; the folded one takes the value of the cell that the point lies in.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numba
 import numpy as np
@@ -172,8 +172,6 @@ def fold(network: "Network", progress: Progress = no_progress) -> Folded:
     spec, stages, construction = network.architecture, network.stages, network.construction
     if construction is None or construction.ids is None:
         _refuse("it does not say how it was constructed")
-    assert construction is not None, "refused above"  # noqa: S101
-    assert construction.ids is not None, "refused above"  # noqa: S101
     if spec.normaliser != "softmax" or spec.seq_len < 2:
         _refuse("only softmax networks of two or more tokens are folded")
     if any(s.attention is not None and s.attention.mask is not None for s in stages):
@@ -205,7 +203,7 @@ def fold(network: "Network", progress: Progress = no_progress) -> Folded:
     return folded
 
 
-def _refuse(why: str) -> None:
+def _refuse(why: str) -> NoReturn:
     msg = f"This network cannot be folded: {why}. Use executor='literal'."
     raise NotFoldableError(msg)
 
@@ -219,7 +217,6 @@ def _heads(stage: Stage, u: np.ndarray, sharpness: float) -> AttentionStack:
     stack = stage.attention
     if stack is None or stage.feed_forward is not None:
         _refuse(f"the stage {stage.name!r} is not attention alone")
-    assert stack is not None, "refused above"  # noqa: S101
     same = (
         stack.W_Q.shape[1:3] == (2, 1)
         and not stack.relative
@@ -264,7 +261,6 @@ def _windows(stage: Stage, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     stack = stage.feed_forward
     if stack is None or stage.attention is not None:
         _refuse(f"the stage {stage.name!r} is not feed-forward alone")
-    assert stack is not None, "refused above"  # noqa: S101
     _require(_is_window(stack, u), stage.name, "a layer is not a window on u^T Z")
     ids = -(stack.b_1[:, 0] + stack.b_1[:, 3]) / 2
     ramp = stack.b_1[0, 0] - stack.b_1[0, 1]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from everyformer.ops.eager import is_forward_mode, is_transformed
 from everyformer.ops.sparse_attention import paths, plain
-from everyformer.ops.sparse_attention.plans import Plan
+from everyformer.ops.sparse_attention.plans import PreparedPart
 
 Dims = tuple[int | None, ...]
 """The axis of each argument that `torch.func.vmap` runs over."""
@@ -102,7 +102,7 @@ def pull_back(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
 
 
 def pull_back_gradients(
-    ctx: Any, plan: Plan, upstream: tuple[Tensor, ...]
+    ctx: Any, plan: PreparedPart, upstream: tuple[Tensor, ...]
 ) -> tuple[Tensor | None, ...]:
     """The derivative of the gradients by grad_out, q, k and v, in plain torch."""
     grad_out, q, k, v, key_padding = ctx.saved_tensors
@@ -115,7 +115,11 @@ def pull_back_gradients(
 
 
 def _plain_gradients(
-    key_padding: Tensor | None, plan: Plan, scale: float, grad_out: Tensor, *qkv: Tensor
+    key_padding: Tensor | None,
+    plan: PreparedPart,
+    scale: float,
+    grad_out: Tensor,
+    *qkv: Tensor,
 ) -> tuple[Tensor, ...]:
     """Those of `plain`, differentiable themselves."""
 

@@ -42,7 +42,6 @@ class Walks:
     """
 
     def __init__(self, pieces: tuple[Piece, ...], n: int, device: torch.device) -> None:
-        """Of these pieces."""
         self.pieces, self.n, self.device = pieces, n, device
         self._tiles: dict[tuple[int, str, Tiles], TileWalk] = {}
         self._edges: dict[tuple[int, str], EdgeWalk] = {}

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from everyformer.ops.sparse_attention import grouped
-from everyformer.ops.sparse_attention.plans import Plan
+from everyformer.ops.sparse_attention.plans import PreparedPart
 
 MAX_HEAD_SIZE = 128
 """Of the Triton kernels; larger heads run as on a CPU."""
@@ -28,7 +28,12 @@ def _launch() -> Any:
 
 
 def forward(
-    q: Tensor, k: Tensor, v: Tensor, key_padding: Tensor | None, plan: Plan, scale: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    key_padding: Tensor | None,
+    plan: PreparedPart,
+    scale: float,
 ) -> tuple[Tensor, Tensor]:
     """The output, and the LSE: in base 2 from the kernels, natural otherwise."""
     if _by_kernels(q):
@@ -37,7 +42,7 @@ def forward(
 
 
 def gradients(
-    grad_out: Tensor, saved: Saved, plan: Plan, scale: float
+    grad_out: Tensor, saved: Saved, plan: PreparedPart, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Those of q, k and v."""
     q, k, v, key_padding, out, lse = saved

@@ -17,7 +17,7 @@ SHORT = 256
 """Tokens up to which plain torch is fastest with a mask of all pairs."""
 
 
-class Plan:
+class PreparedPart:
     """The pieces of a part, and what is needed to walk them.
 
     Attributes:
@@ -44,26 +44,26 @@ class Plan:
         return self._walks[device]
 
 
-_BY_HANDLE: "weakref.WeakValueDictionary[int, Plan]" = weakref.WeakValueDictionary()
-_BY_PART: dict[int, Plan] = {}
+_BY_HANDLE: "weakref.WeakValueDictionary[int, PreparedPart]" = weakref.WeakValueDictionary()
+_BY_PART: dict[int, PreparedPart] = {}
 
 
-def plan_of(part: Part) -> Plan:
+def plan_of(part: Part) -> PreparedPart:
     """The plan of a part, made once for every object and dropped with the last of them."""
     number = id(part)  # not by content: hashing a long list takes longer than running it
     if number not in _BY_PART:
         pieces = pieces_of(part)
         handle = _number_of(part.n, pieces)
-        _BY_PART[number] = _BY_HANDLE.get(handle) or Plan(part, pieces, handle)
+        _BY_PART[number] = _BY_HANDLE.get(handle) or PreparedPart(part, pieces, handle)
         weakref.finalize(part, _BY_PART.pop, number, None)
     return _BY_PART[number]
 
 
-def plan_with(handle: int) -> Plan:
+def plan_with(handle: int) -> PreparedPart:
     """The plan with a handle, which somebody must still hold.
 
     Raises:
-        InputError: If there is none, as in a process that has read an exported graph.
+        InputError: If it is not known, as in a process that has read an exported graph.
     """
     plan = _BY_HANDLE.get(handle)
     if plan is None:

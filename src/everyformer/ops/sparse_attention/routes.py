@@ -49,7 +49,7 @@ WIDEST_RING = 8
 """Neighbours on either side in a star that runs as one piece."""
 
 SMALLEST_BLOCK = 16
-"""Smaller blocks are no tiles, and run as edges."""
+"""Smaller blocks are not tiles; they run as edges."""
 
 
 def pieces_of(part: Part) -> tuple[Piece, ...]:

@@ -9,7 +9,7 @@ def load_rows(
     base, places, there, stride, offs_d,
     D: tl.constexpr, BLOCK_D: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Rows of a matrix, (places, BLOCK_D), zeros where there is none and right of D.
+    """Rows of a matrix, (places, BLOCK_D), zeros where there is no such row and right of D.
 
     Without MASKED all are there.
     """

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everyformer.certify.partition.theta import (
+from everyformer.certify.partition.lattice_constants import (
     LatticeConstants,
     lattice_constants,
     margin_terms,

@@ -108,7 +108,7 @@ def lattice_constants(
         (True, True, True)
     """
     if not (0 < D <= 10**5):
-        msg = f"D={D} is no number in (0, 100000]. Use for example D = 1."
+        msg = f"D={D} is not a number in (0, 100000]. Use for example D = 1."
         raise CertificateError(msg)
     if margin is not None:
         margin_terms(D, margin, balls=balls)  # refuses a tiny D before the long work
