@@ -50,6 +50,23 @@ def causal(x: np.ndarray) -> np.ndarray:
     return (w / w.sum(axis=-1, keepdims=True)) @ x
 
 
+def causal_sum(x: np.ndarray) -> np.ndarray:
+    gaps = x[..., :, None, :] - x[..., None, :, :]
+    w = np.exp(-(gaps**2).sum(axis=-1)) * np.tri(x.shape[-2])
+    return (w @ x) / w.sum(axis=-1, keepdims=True)
+
+
+def whole_weights(x: np.ndarray) -> np.ndarray:
+    w = np.exp(x @ np.swapaxes(x, -1, -2))
+    a = (w @ (x + 0.5)) / w.sum(axis=-1, keepdims=True)
+    return a * (w / w.sum(axis=-1, keepdims=True)).sum(axis=-1, keepdims=True)
+
+
+def two_conditions(x: np.ndarray) -> np.ndarray:
+    inside = np.where((x > 0.25) & (x < 0.75), x, np.where(x >= 0.75, 0.75, 0.25))
+    return inside + np.where(x < 0.125, 0.125, np.where(x > 0.5, 0.5, x))
+
+
 def leaky(x: np.ndarray) -> np.ndarray:
     return np.where(x > 0.5, x - 0.5, 0.125 * (x - 0.5))
 
@@ -86,6 +103,9 @@ CASES: list[tuple[Function, int, int, float]] = [
     (ordered, 5, 1, 1e-9),
     (stable_softmax, 2, 3, 1e-5),
     (causal, 4, 2, 1e-13),
+    (causal_sum, 4, 2, 1e-6),
+    (whole_weights, 4, 2, 1e-12),
+    (two_conditions, 3, 2, 1e-12),
     (leaky, 3, 2, 1e-9),
     (gated, 3, 2, 1e-6),
     (looped, 4, 2, 1e-9),

@@ -207,6 +207,8 @@ class Lowering:
         if one.signature == two.signature:
             return Reading.of(self._square(one, self.ranges.of(a), accuracy))
         balance = _balance(self.ranges.of(a).size, self.ranges.of(b).size)
+        while not all((one * balance + two * s).terms for s in (1 / balance, -1 / balance)):
+            balance *= 2  # u (1 - u): u + (1 - u) is a constant
         squares: list[Cell] = []
         for share in (1 / balance, -1 / balance):
             value = one * balance + two * share
