@@ -53,6 +53,9 @@ MAX_POWER_BITS = 1 << 20
 MIN_COMPLETE = 3
 """Sums of fewer monomials are not searched for c_i L_i inv(D)."""
 
+MAX_SEARCHED = 64
+"""Longer ones are searched for D that are sums of exponentials alone."""
+
 MAX_CLEARED = 16
 """Divisors inside of a divisor that are multiplied out, one after the other."""
 
@@ -91,6 +94,8 @@ class Quotients(Polynomials):
         super().__init__(*limit)
         self._binomials: dict[int, Binomial | None] = {}
         self._divisors: dict[int, list[tuple[int, int]]] = {}
+        self._softmax: set[int] = set()
+        self._divisors_in: dict[int, tuple[int, ...]] = {}
         self._inverses: dict[int, Term] = {}
 
     def exp(self, a: Term) -> Term:
@@ -141,11 +146,15 @@ class Quotients(Polynomials):
             self._binomials[atom] = self._binomial(rest)
             if len(rest) > 2:
                 self._divisors[atom] = sorted(rest.numerators.items())
+                if not any(self.parts(m)[0] for m in rest.numerators):
+                    self._softmax.add(atom)
         return self.term({self.monomial(((atom, -1),), None): 1}, 1)
 
     def completed(self, a: Term) -> Term:
         """The sum with s M in place of s c_i L_i M inv(D) for all i, D = sum c_i L_i."""
-        for atom, members in self._members(a).items():
+        if not self._divisors or len(a) < MIN_COMPLETE:
+            return a
+        for atom, members in self._members(a):
             parts = self._divisors[atom]
             for m in members:
                 shorter = self._shortened(a, atom, m, parts)
@@ -153,18 +162,26 @@ class Quotients(Polynomials):
                     return self.completed(shorter)
         return a
 
-    def _members(self, a: Term) -> dict[int, list[int]]:
-        """For each divisor the monomials that it divides, if there are enough of them."""
-        if not self._divisors or len(a) < MIN_COMPLETE:
-            return {}
-        found: dict[int, list[int]] = {}
+    def _members(self, a: Term) -> Iterable[tuple[int, list[int]]]:
+        """For each divisor monomials among which all c_i L_i M inv(D) may be.
+
+        If all L_i are exponentials these have the same atoms.
+        """
         self.spend(1 + (len(a) >> 3))
-        for m in a.numerators:
-            if self.is_special(m):
-                for atom, k in self.parts(m)[0]:
-                    if k < 0 and atom in self._divisors:
-                        found.setdefault(atom, []).append(m)
-        return {k: ms for k, ms in found.items() if len(ms) >= len(self._divisors[k])}
+        found: dict[tuple[int, Factors], list[int]] = {}
+        for m in self.special_among(a.numerators):
+            divisors = self._divisors_in.get(m)
+            if divisors is None:
+                factors, _ = self.parts(m)
+                divisors = tuple(k for k, e in factors if e < 0 and k in self._divisors)
+                self._divisors_in[m] = divisors
+            for atom in divisors:
+                same = self.parts(m)[0] if atom in self._softmax else ()
+                found.setdefault((atom, same), []).append(m)
+        for (atom, _), members in found.items():
+            some = len(self._divisors[atom])
+            if some <= len(members) and (atom in self._softmax or len(a) <= MAX_SEARCHED):
+                yield atom, members
 
     def _shortened(
         self, a: Term, atom: int, first: int, parts: list[tuple[int, int]]

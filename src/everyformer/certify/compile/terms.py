@@ -191,9 +191,10 @@ class Polynomials:
         """The number of a monomial, if there is one."""
         return self._monomials.get((factors, 0 if exponent is None else exponent.serial))
 
-    def is_special(self, monomial: int) -> bool:
-        """Whether it has an atom that rules may open."""
-        return self._special[monomial]
+    def special_among(self, monomials: Iterable[int]) -> list[int]:
+        """Those that have an atom that rules may open."""
+        special = self._special
+        return [m for m in monomials if special[m]]
 
     def parts(self, monomial: int) -> tuple[Factors, Term | None]:
         """The factors of a monomial, and what stands under exp (None: nothing)."""
