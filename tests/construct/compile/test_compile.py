@@ -22,6 +22,9 @@ from everyformer.bench.compiling import (
     soft_attention,
     transformer_block,
 )
+from everyformer.construct.compile.lift import lift
+from everyformer.construct.compile.plan import cheaper, plan_at
+from everyformer.construct.compile.precision import Precision, kinds_of
 from everyformer.errors import (
     DomainError,
     ExpressionError,
@@ -59,7 +62,7 @@ def causal_sum(x: np.ndarray) -> np.ndarray:
 def whole_weights(x: np.ndarray) -> np.ndarray:
     w = np.exp(x @ np.swapaxes(x, -1, -2))
     a = (w @ (x + 0.5)) / w.sum(axis=-1, keepdims=True)
-    return a * (w / w.sum(axis=-1, keepdims=True)).sum(axis=-1, keepdims=True)
+    return a + 1 - (w / w.sum(axis=-1, keepdims=True)).sum(axis=-1, keepdims=True)
 
 
 def two_conditions(x: np.ndarray) -> np.ndarray:
@@ -130,6 +133,31 @@ def test_programs_are_proved_and_hold(case: tuple[Function, int, int, float]) ->
             built.network(x, executor="reference") - extended(target.expression, x)
         )
         assert float(gap.max()) <= float(said.float64_bound.value)
+
+
+@pytest.mark.parametrize(("tol", "tokens"), [(1e-4, 11), (1e-6, 15)])
+def test_gadgets_are_as_coarse_as_the_bound_allows(tol: float, tokens: int) -> None:
+    """One accuracy for all, and knots that magnify nothing, took 20 and 30 tokens."""
+    target = ef.Target(normalise, 3, 4)
+    built = ef.construct(target, tol=tol, method="compile")
+    assert built.network.architecture.num_prefix <= tokens
+    assert built.certificate.verdict is ef.Verdict.PROVED
+    plain = plan_at(lift(target), target, Precision(Fraction(tol)), Fraction(1))
+    wanted = max(plain.errors)  # a bound that it meets: then coarser is not worse
+    coarse = cheaper(plain, target, wanted)
+    assert max(coarse.errors) <= wanted
+    assert coarse.count().parameters <= plain.count().parameters
+
+
+def test_precision_by_kinds() -> None:
+    fine = Precision(Fraction(1, 100))
+    coarse = fine.coarser(("root", "square"), 4).coarser(("root",), 2)
+    assert (coarse.of("root"), coarse.of("square")) == (Fraction(2, 25), Fraction(1, 25))
+    assert coarse.of("product") == fine.of("product") == Fraction(1, 100)
+    assert coarse.largest == Fraction(2, 25)
+    program = lift(ef.Target(normalise, 3, 4))
+    assert kinds_of(program)[0] == ("product", "square", "root")
+    assert kinds_of(lift(ef.Target(mlp, 3, 2))) == [("function",)]
 
 
 @pytest.mark.parametrize("name", GALLERY)
