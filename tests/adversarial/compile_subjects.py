@@ -46,6 +46,16 @@ def looking_back(x: np.ndarray) -> np.ndarray:
     return weights / weights.sum(axis=-1, keepdims=True) @ x
 
 
+def divided_last(x: np.ndarray) -> np.ndarray:
+    weights = np.exp(-((x - np.swapaxes(x, -1, -2)) ** 2)) * np.tri(x.shape[-2])
+    return (weights @ (x + 0.5)) / weights.sum(axis=-1, keepdims=True)
+
+
+def chosen(x: np.ndarray) -> np.ndarray:
+    middle = np.where((x > 0.25) & (x < 0.75), x, np.where(x >= 0.75, 0.75, 0.25))
+    return middle - np.where(x < 0.5, 0.5, x) / 3
+
+
 def multiplied(x: np.ndarray) -> np.ndarray:
     return np.concatenate([x[..., :1] * x[..., 1:], x[..., :1] + x[..., 1:] / 3], -1)
 
@@ -86,6 +96,8 @@ SUBJECTS: dict[str, tuple[Function, int, int, float]] = {
     "abs, relu, gates": (bent, 3, 1, 1e-6),
     "attention": (attended, 2, 2, 1e-6),
     "causal attention": (looking_back, 3, 1, 1e-6),
+    "causal, divided last": (divided_last, 3, 1, 1e-4),
+    "choices": (chosen, 2, 1, 1e-6),
     "x1 x2": (multiplied, 2, 2, 1e-4),
     "soft attention": (softly, 2, 1, 1e-4),
     "normalise": (normalised, 2, 2, 1e-2),

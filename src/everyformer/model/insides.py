@@ -17,7 +17,7 @@ from everyformer.model.forward import feed_forward_layer, head_update
 from everyformer.model.stacks import AttentionStack
 
 if TYPE_CHECKING:
-    from everyformer.model.network import Network, Step
+    from everyformer.model.network import Network, StageState
 
 HEADINGS = (
     "block", "what", "your line", "interval", "e", "r", "value", "ideal", "off, measured",
@@ -59,7 +59,7 @@ class Inside:
         )
 
 
-class Trace(tuple["Step", ...]):
+class Trace(tuple["StageState", ...]):
     """The state after every stage; of a compiled network also every step of its program.
 
     Attributes:
@@ -68,7 +68,7 @@ class Trace(tuple["Step", ...]):
 
     insides: tuple[Inside, ...]
 
-    def __new__(cls, steps: Iterable["Step"], insides: tuple[Inside, ...] = ()) -> "Trace":
+    def __new__(cls, steps: Iterable["StageState"], insides: tuple[Inside, ...] = ()) -> "Trace":
         """Both together."""
         made = super().__new__(cls, steps)
         made.insides = insides

@@ -1,5 +1,6 @@
 """The invariant of normal forms: a term has the value of its expression."""
 
+import operator
 from fractions import Fraction
 from typing import Any
 
@@ -182,3 +183,84 @@ def test_true_identities_do_not_crash_and_small_ones_are_seen(
     x, y, z = (algebra.entry(0, i) for i in range(D))
     left, right = identities(x, y, z, algebra)[which]
     assert left is right
+
+
+Choice = tuple[int, int, int, bool, int, int]
+PIECES = st.integers(-4, 4)
+CHOICES = st.tuples(
+    st.sampled_from([-2, -1, 1, 3]), PIECES, PIECES, st.booleans(), PIECES, PIECES
+)
+
+
+def nested(f: Any, x: Any, choices: list[Choice]) -> Any:
+    """Choices inside choices, by one condition or by two; each with a branch of its own."""
+
+    def line(slope: int, offset: int) -> Any:
+        scaled = f.mul(f.constant(Fraction(slope)), x)
+        return f.add(scaled, f.constant(Fraction(offset, 2)))
+
+    one, zero = f.constant(Fraction(1)), f.constant(Fraction(0))
+    value = line(1, 0)
+    for k, (slope, offset, other, both, a, b) in enumerate(choices):
+        condition = line(slope, offset)
+        if k % 2:
+            truths = [f.where(condition, one, zero), f.where(line(-1, other), zero, one)]
+            condition = (f.min if both else f.max)(*truths)
+        branch = f.max(line(a, b), zero) if k == 1 else line(a, b)
+        value = f.where(condition, *((branch, value) if both else (value, branch)))
+    return value
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(CHOICES, min_size=1, max_size=4), st.integers(-12, 12))
+def test_choices_inside_choices_have_their_value(choices: list[Choice], place: int) -> None:
+    """Also on the borders, which are multiples of 1/2 and of 1/6."""
+    algebra = Algebra()
+    term = nested(algebra, algebra.entry(0, 0), choices)
+    exact = nested(Exactly(), Fraction(place, 6), choices)
+    found = Exactly().of(algebra, term, Fraction(place, 6))
+    assert found == exact
+
+
+class Exactly:
+    """Piecewise linear functions in rationals."""
+
+    @staticmethod
+    def constant(value: Fraction) -> Fraction:
+        return value
+
+    add, mul = staticmethod(operator.add), staticmethod(operator.mul)
+    min, max = staticmethod(min), staticmethod(max)
+
+    @staticmethod
+    def where(c: Fraction, a: Fraction, b: Fraction) -> Fraction:
+        return a if c > 0 else b
+
+    def of(self, algebra: Algebra, term: Term, x: Fraction) -> Fraction:
+        total = Fraction(0)
+        for monomial in term.numerators:
+            factors, exponent = algebra.parts(monomial)
+            assert exponent is None
+            value = term.coefficient(monomial)
+            for atom, k in factors:
+                name, arguments = algebra.atom_parts(atom)
+                parts = [self.of(algebra, t, x) for t in arguments]
+                value *= (x if name == "x" else getattr(self, name)(*parts)) ** k
+            total += value
+        return total
+
+
+def test_clips_are_seen_however_they_are_written() -> None:
+    f = Algebra()
+    x, low, high = f.entry(0, 0), f.constant(Fraction(1, 4)), f.constant(Fraction(3, 4))
+    clip = f.min(f.max(x, low), high)
+    above, below = f.sub(x, high), f.sub(low, x)
+    assert f.where(below, low, f.where(above, high, x)) is clip
+    assert f.where(above, high, f.where(below, low, x)) is clip
+    one = f.constant(Fraction(1))
+    inside = f.min(f.where(f.neg(below), one, f.zero), f.where(f.neg(above), one, f.zero))
+    outside = f.where(f.neg(above), low, high)
+    assert f.where(inside, x, outside) is clip
+    wrong = f.where(f.neg(above), f.zero, high)
+    assert f.where(inside, x, wrong) is not clip
+    assert f.where(below, low, f.where(above, low, x)) is not clip

@@ -1,6 +1,6 @@
 """Normal forms: what must be seen as equal, what must not, and that nothing false is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -409,9 +409,53 @@ def test_a_divisor_that_is_0_everywhere_does_not_crash() -> None:
     algebra = Algebra()
     ((x, y),) = entries(algebra, 1, 2)
     divisor = algebra.affine([(ONE, x), (ONE, y)], ONE)
-    nothing = algebra.sub(algebra.mul(divisor, algebra.inverse(divisor)), algebra.one)
+    square = algebra.mul(divisor, divisor)
+    nothing = algebra.sub(algebra.mul(square, algebra.inverse(divisor)), divisor)
+    assert nothing is not algebra.zero
     assert algebra.div(x, nothing) is not algebra.div(y, nothing)
     assert algebra.log(nothing) is not algebra.log(algebra.zero)
     for zero in (algebra.zero, algebra.sub(x, x)):
         assert algebra.div(x, zero) is not algebra.div(y, zero)
         assert algebra.power(zero, Fraction(-1, 2)) is not zero
+
+
+def softmax_weights(algebra: Algebra, scores: Sequence[Term]) -> list[Term]:
+    powers = [algebra.exp(score) for score in scores]
+    total = algebra.affine([(ONE, power) for power in powers], Fraction(0))
+    return [algebra.div(power, total) for power in powers]
+
+
+@pytest.mark.parametrize("n", [3, 5])
+def test_softmax_weights_add_up_to_1(n: int) -> None:
+    """Rule D inv(D) = 1, in any sum that holds all of it, and in no other."""
+    algebra = Algebra()
+    x = [row[0] for row in entries(algebra, n, 1)]
+    weights = softmax_weights(algebra, [algebra.mul(x[0], t) for t in x])
+    total = algebra.affine([(ONE, w) for w in weights], Fraction(0))
+    assert total is algebra.one
+    assert algebra.affine([(-ONE, w) for w in reversed(weights)], ONE) is algebra.zero
+    pairs = list(zip(weights, x, strict=True))
+    plain = algebra.affine([(ONE, algebra.mul(w, t)) for w, t in pairs], Fraction(0))
+    for c in (algebra.constant(Fraction(1, 3)), x[0], algebra.mul(x[0], x[1])):
+        moved = [(ONE, algebra.mul(w, algebra.add(t, c))) for w, t in pairs]
+        assert algebra.affine(moved, Fraction(0)) is algebra.add(plain, c)
+    assert algebra.affine([(ONE, w) for w in weights[1:]], Fraction(0)) is not algebra.one
+    uneven = [(ONE * (1 + (k == 1)), w) for k, w in enumerate(weights)]
+    assert algebra.affine(uneven, Fraction(0)) is algebra.add(algebra.one, weights[1])
+    twice = algebra.affine([(ONE, algebra.mul(w, w)) for w in weights], Fraction(0))
+    assert twice is not algebra.one
+
+
+def test_a_divisor_times_its_inverse_is_1_where_it_is_defined() -> None:
+    """With atoms that may be 0, too: x inv(D) is no reason to divide by x."""
+    algebra = Algebra()
+    ((x, y, z),) = entries(algebra, 1, 3)
+    D = algebra.affine([(ONE, x), (2 * ONE, algebra.mul(y, z)), (3 * ONE, z)], ONE)
+    inverse = algebra.inverse(D)
+    assert algebra.mul(D, inverse) is algebra.one
+    parts = [algebra.mul(t, inverse) for t in (x, algebra.mul(y, z), z, algebra.one)]
+    factors = [Fraction(k) for k in (1, 2, 3, 1)]
+    assert algebra.affine(zip(factors, parts, strict=True), Fraction(0)) is algebra.one
+    wrong = [Fraction(k) for k in (1, 2, 3, 2)]
+    found = algebra.affine(zip(wrong, parts, strict=True), Fraction(0))
+    assert found is algebra.add(algebra.one, inverse)

@@ -85,6 +85,48 @@ def causal(x: Any) -> Any:
     return (weights / weights.sum(-1, keepdims=True)) @ x
 
 
+def triangle(x: Any) -> Any:
+    return np.tril(np.ones((x.shape[-2],) * 2))
+
+
+def causal_sum(x: Any) -> Any:
+    weights = np.exp(x @ np.swapaxes(x, -1, -2) / 3) * triangle(x)
+    return (weights @ x) / weights.sum(-1, keepdims=True)
+
+
+def causal_where(x: Any) -> Any:
+    weights = np.where(triangle(x) > 0, np.exp(x @ np.swapaxes(x, -1, -2)), 0)
+    return (weights @ x) / weights.sum(-1, keepdims=True)
+
+
+def causal_soft(x: Any) -> Any:
+    weights = np.exp(distances(x)) * triangle(x)
+    return (weights @ x) / weights.sum(-1, keepdims=True)
+
+
+def window(x: Any) -> Any:
+    near = np.abs(np.subtract.outer(*[np.arange(x.shape[-2])] * 2)) <= 1
+    weights = np.exp(x @ np.swapaxes(x, -1, -2)) * near
+    return (weights @ x) / weights.sum(-1, keepdims=True)
+
+
+def weights_of(x: Any) -> Any:
+    return softmax(x @ np.swapaxes(x, -1, -2), stable=False)
+
+
+def nested_clip(x: Any) -> Any:
+    return np.where(x < 0.25, 0.25, np.where(x > 0.75, 0.75, x))
+
+
+def clip_by_both(x: Any) -> Any:
+    inside = (x > 0.25) & (x < 0.75)
+    return np.where(inside, x, np.where(x >= 0.75, 0.75, 0.25))
+
+
+def arch(x: Any) -> Any:
+    return np.where((x > 0.25) & (x < 0.75), (x - 0.25) * (0.75 - x), 0)
+
+
 def masked(x: Any) -> Any:
     mask = np.triu(np.full((x.shape[-2],) * 2, -1e4), 1)
     return softmax(x @ np.swapaxes(x, -1, -2) / 3 + mask) @ x
@@ -198,6 +240,13 @@ STEPS: dict[str, tuple[Function, dict[str, int]]] = {
     "relu by where": (lambda x: np.where(x > 0.5, x - 0.5, 0), {"Relu": 3}),
     "relu by a product": (lambda x: (x - 0.5) * (x > 0.5), {"Relu": 3}),
     "clip": (lambda x: np.clip(x, 0.25, 0.75), {"Relu": 6}),
+    "clip by nested choices": (nested_clip, {"Relu": 6}),
+    "clip by two conditions": (clip_by_both, {"Relu": 6}),
+    "three pieces": (
+        lambda x: np.where(x > 0.75, x - 0.5, np.where(x > 0.25, (x - 0.25) / 2, 0)),
+        {"Relu": 6},
+    ),
+    "arch": (arch, {"Product": 3, "Relu": 6}),
     "abs": (lambda x: np.abs(x - 0.5), {"Absolute": 3}),
     "leaky": (lambda x: np.where(x > 0.5, x - 0.5, 0.1 * (x - 0.5)), {"Relu": 3}),
     "leaky by products": (ramp, {"Relu": 3}),
@@ -212,6 +261,12 @@ STEPS: dict[str, tuple[Function, dict[str, int]]] = {
     "soft attention, stable": (soft_other, {"Attend": 3, "Unary": 3}),
     "dot-product attention": (dot, {"Attend": 3}),
     "causal attention": (causal, {"Attend": 3}),
+    "causal attention, divided last": (causal_sum, {"Attend": 3}),
+    "causal attention by where": (causal_where, {"Attend": 3}),
+    "causal attention by distance": (causal_soft, {"Attend": 3, "Unary": 3}),
+    "attention to neighbours": (window, {"Attend": 3}),
+    "attention to x + 1/2": (lambda x: weights_of(x) @ (x + 0.5), {"Attend": 3}),
+    "1 - weights": (lambda x: x + (1 - weights_of(x).sum(-1, keepdims=True)), {}),
     "masked attention": (masked, {"Attend": 3}),
     "causal loop": (causal_loop, {"Attend": 3}),
     "attention to differences": (differences, {"Attend": 3}),
@@ -314,6 +369,10 @@ JUMPS: list[Function] = [
     lambda x: x * (x > x.mean(-2, keepdims=True)),
     lambda x: np.sign(x - 0.5),
     lambda x: np.where((x > 0.25) & (x < 0.75), 1.0, 0.0),
+    lambda x: np.where((x > 0.25) & (x < 0.75), x, np.where(x >= 0.75, 0.75, 0.0)),
+    lambda x: np.where((x < 0.25) | (x > 0.75), 0.0, x),
+    lambda x: np.where(x < 0.25, 0.3, np.where(x > 0.75, 0.75, x)),
+    lambda x: np.where(x > 0.75, x - 0.5, np.where(x > 0.25, (x - 0.25) / 3, 0)),
 ]
 
 
@@ -401,11 +460,11 @@ def test_random_programs_agree(operations: list[tuple[Any, ...]]) -> None:
 
 
 def test_branches_of_which_nothing_is_known_are_refused() -> None:
-    def arch(x: Any) -> Any:
-        return np.where((x > 0.25) & (x < 0.75), (x - 0.25) * (0.75 - x), 0)
+    def other(x: Any) -> Any:
+        return np.where(x[..., :1] > 0.5, x[..., ::-1], 0)
 
     with pytest.raises(TargetError, match="could not be shown to be equal on the border"):
-        lift(recorded(arch, 3, 2))
+        lift(recorded(other, 3, 2))
 
 
 def composed(first: Function, second: Function) -> Function:

@@ -6,20 +6,18 @@
                   max{t, t + c} = t + c for rational c >= 0
                   min{t, c} = t + c - max{t, c} for rational c
     |t|           max{t, -t};  relu(t) = max{t, 0}
-    where(c, a, b)   a if c > 0, else b; b + k max{c, 0} if a - b = k c for a rational k
+    where(c, a, b)   a if c > 0, else b: see `choices`
 
 So relu(-t) = relu(t) - t, |t| = 2 relu(t) - t and max{a, b} = a + relu(b - a) are seen, and
 a clip is relu(t) - relu(t - 1). All of these hold wherever all elements are defined; f
-computes all elements of a maximum. Of where(c, a, b) only the branch taken need be defined:
-if a - b = k c, then b and k c together have no other atoms than a and c have, and a and k c
-none but those of b and c, so b + k max{c, 0} is defined where the branch taken is.
+computes all elements of a maximum.
 """
 
 import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from everyformer.certify.compile.quotients import Quotients
+from everyformer.certify.compile.choices import Choices
 from everyformer.certify.compile.terms import Term, common_denominator
 
 MAX_DEPTH = 4
@@ -29,7 +27,7 @@ MAX_SHIFTED = 512
 """What all elements have in common is taken out of sets of at most so many monomials."""
 
 
-class Extremes(Quotients):
+class Extremes(Choices):
     """Quotients with maxima, minima and choices."""
 
     def max(self, a: Term, b: Term) -> Term:
@@ -55,21 +53,6 @@ class Extremes(Quotients):
     def abs(self, a: Term) -> Term:
         """max{a, -a}."""
         return self._extreme("max", (a, self.neg(a)))
-
-    def where(self, c: Term, a: Term, b: Term) -> Term:
-        """A if c > 0, else b."""
-        if a is b:
-            return a
-        number = self.rational(c)
-        if number is not None:
-            return a if number > 0 else b
-        scalar, condition = self.primitive(c)
-        ratio, difference = self.primitive(self.sub(a, b))
-        if difference is condition:
-            return self.add(b, self.scaled(self.relu(c), ratio / scalar))
-        if scalar < 0:
-            condition = self.neg(condition)
-        return self.atom_term("where", (condition, a, b))
 
     def _extreme(self, kind: str, terms: Sequence[Term], depth: int = 0) -> Term:
         found: dict[Term, None] = {}
@@ -156,9 +139,3 @@ class Extremes(Quotients):
             for c in t.numerators.values()
         )
         return Fraction(math.gcd(*numbers) or denominator, denominator)
-
-    def rational(self, t: Term) -> Fraction | None:
-        """The number, if t is one."""
-        if t is self.zero:
-            return Fraction(0)
-        return t.coefficient(0) if len(t) == 1 and 0 in t.numerators else None

@@ -15,7 +15,12 @@ What a monomial with these atoms may be opened to, with the definedness each ste
                                     every atom of L is in M with at least the same exponent,
                                     so that M/L has no new divisor; exp is never 0
 
-With the last one 1/(1 + e^-t), e^t/(1 + e^t), 1 - 1/(1 + e^t) and (1 + tanh(t/2))/2 agree.
+    s (c_1 L_1 + .. + c_k L_k) M inv(c_1 L_1 + .. + c_k L_k) = s M, in a sum that holds all
+                                    of these monomials, since D inv(D) = 1. Softmax weights
+                                    add up to 1 by it. M has no divisor that they do not
+                                    have: what all L_i have in common was taken out of D
+
+With the last but one 1/(1 + e^-t), e^t/(1 + e^t), 1 - 1/(1 + e^t), (1 + tanh(t/2))/2 agree.
 sqrt(p^2) is an atom: it is neither p nor |p| here.
 """
 
@@ -44,6 +49,12 @@ MAX_OPENED = 1024
 
 MAX_POWER_BITS = 1 << 20
 """Bits of a power of a number."""
+
+MIN_COMPLETE = 3
+"""Sums of fewer monomials are not searched for c_i L_i inv(D)."""
+
+MAX_SEARCHED = 64
+"""Longer ones are searched for D that are sums of exponentials alone."""
 
 MAX_CLEARED = 16
 """Divisors inside of a divisor that are multiplied out, one after the other."""
@@ -82,6 +93,9 @@ class Quotients(Polynomials):
         """Begin without any."""
         super().__init__(*limit)
         self._binomials: dict[int, Binomial | None] = {}
+        self._divisors: dict[int, list[tuple[int, int]]] = {}
+        self._softmax: set[int] = set()
+        self._divisors_in: dict[int, tuple[int, ...]] = {}
         self._inverses: dict[int, Term] = {}
 
     def exp(self, a: Term) -> Term:
@@ -130,7 +144,77 @@ class Quotients(Polynomials):
         if atom not in self.simplified_atoms:
             self.simplified_atoms.add(atom)
             self._binomials[atom] = self._binomial(rest)
+            if len(rest) > 2:
+                self._divisors[atom] = sorted(rest.numerators.items())
+                if not any(self.parts(m)[0] for m in rest.numerators):
+                    self._softmax.add(atom)
         return self.term({self.monomial(((atom, -1),), None): 1}, 1)
+
+    def completed(self, a: Term) -> Term:
+        """The sum with s M in place of s c_i L_i M inv(D) for all i, D = sum c_i L_i."""
+        if not self._divisors or len(a) < MIN_COMPLETE:
+            return a
+        for atom, members in self._members(a):
+            parts = self._divisors[atom]
+            for m in members:
+                shorter = self._shortened(a, atom, m, parts)
+                if shorter is not None:
+                    return self.completed(shorter)
+        return a
+
+    def _members(self, a: Term) -> Iterable[tuple[int, list[int]]]:
+        """For each divisor monomials among which all c_i L_i M inv(D) may be.
+
+        If all L_i are exponentials these have the same atoms.
+        """
+        self.spend(1 + (len(a) >> 3))
+        found: dict[tuple[int, Factors], list[int]] = {}
+        for m in self.special_among(a.numerators):
+            divisors = self._divisors_in.get(m)
+            if divisors is None:
+                factors, _ = self.parts(m)
+                divisors = tuple(k for k, e in factors if e < 0 and k in self._divisors)
+                self._divisors_in[m] = divisors
+            for atom in divisors:
+                same = self.parts(m)[0] if atom in self._softmax else ()
+                found.setdefault((atom, same), []).append(m)
+        for (atom, _), members in found.items():
+            some = len(self._divisors[atom])
+            if some <= len(members) and (atom in self._softmax or len(a) <= MAX_SEARCHED):
+                yield atom, members
+
+    def _shortened(
+        self, a: Term, atom: int, first: int, parts: list[tuple[int, int]]
+    ) -> Term | None:
+        """The sum less s M D inv(D) plus s M, if `first` is L_1 M inv(D) and all are there.
+
+        s is the share that most of them have, the smallest of several: at least one of them
+        is gone then. They are looked for and not made: what is not there is not complete.
+        """
+        factors, exponent = self._times(self.parts(first), parts[0][0], -1)
+        shares: dict[int, tuple[Fraction, int]] = {}
+        for L, c in parts:
+            m = self.known_monomial(*self._times((factors, exponent), L, 1))
+            if m is None or m not in a.numerators or m in shares:
+                return None
+            shares[m] = (Fraction(a.numerators[m], c), c)
+        counts = Counter(share for share, _ in shares.values())
+        s = min(counts, key=lambda share: (-counts[share], share))
+        by = s.denominator
+        left = {m: k * by for m, k in a.numerators.items()}
+        for m, (_, c) in shares.items():
+            left[m] -= s.numerator * c
+        whole = self.monomial(merged(factors, ((atom, 1),)), exponent)
+        left[whole] = left.get(whole, 0) + s.numerator
+        return self.term(left, a.denominator * by)
+
+    def _times(self, product: Monomial, L: int, sign: int) -> Monomial:
+        """A monomial times, or over, another one; its factors as they are."""
+        more, under = self.parts(L)
+        factors = merged(product[0], tuple((atom, sign * k) for atom, k in more))
+        if under is not None and sign < 0:
+            under = self.neg(under)
+        return factors, self.exponents_sum(product[1], under)
 
     def sqrt(self, a: Term) -> Term:
         """The root of a, an atom; the sum 0 and the number 1 are their own roots."""

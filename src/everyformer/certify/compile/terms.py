@@ -187,6 +187,15 @@ class Polynomials:
             self._special.append(any(atom in special for atom, _ in factors))
         return found
 
+    def known_monomial(self, factors: Factors, exponent: Term | None) -> int | None:
+        """The number of a monomial, if there is one."""
+        return self._monomials.get((factors, 0 if exponent is None else exponent.serial))
+
+    def special_among(self, monomials: Iterable[int]) -> list[int]:
+        """Those that have an atom that rules may open."""
+        special = self._special
+        return [m for m in monomials if special[m]]
+
     def parts(self, monomial: int) -> tuple[Factors, Term | None]:
         """The factors of a monomial, and what stands under exp (None: nothing)."""
         return self._factors[monomial], self._exponents[monomial]
@@ -214,7 +223,7 @@ class Polynomials:
         self.spend(1 + len(b.numerators) + (len(total) >> 3))
         for m, c in b.numerators.items():
             total[m] = total.get(m, 0) + sign * c
-        return self.term(total, denominator)
+        return self.completed(self.term(total, denominator))
 
     def scaled(self, a: Term, factor: Fraction) -> Term:
         """A rational multiple of a."""
@@ -235,7 +244,11 @@ class Polynomials:
             by = c.numerator * (denominator // (c.denominator * t.denominator))
             for m, k in t.numerators.items():
                 total[m] = total.get(m, 0) + by * k
-        return self.term(total, denominator)
+        return self.completed(self.term(total, denominator))
+
+    def completed(self, a: Term) -> Term:
+        """A sum that rules may make shorter. Without such rules, itself."""
+        return a
 
     def mul(self, a: Term, b: Term) -> Term:
         """The product, expanded if that is short or a factor has one monomial."""
@@ -256,7 +269,7 @@ class Polynomials:
         if others:
             others.append((Fraction(1), result))
             return self.affine(others, Fraction(0))
-        return result
+        return self.completed(result)
 
     def _unexpanded(self, a: Term, b: Term) -> Term:
         """Rule R1: mul(s a, t b) = s t mul(a, b) for rational s, t; commutative."""

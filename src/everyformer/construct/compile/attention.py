@@ -127,6 +127,8 @@ class Attention:
         parts: list[tuple[int, int, Rational]] = []
         for line, coefficient in terms.items():
             factor, inner = table.monomial(line)
+            if not factor:  # a mask of 0 and 1: the others say what is heard
+                continue
             own = [k for k, power in inner.items() if power == 1 and k in weights]
             if len(own) != 1:
                 return False
@@ -207,9 +209,15 @@ class Attention:
         n = self._lift.n
         longest = max(range(n), key=lambda j: len(rows[j]))
         names: dict[int, int] = {}
-        for k, E in enumerate(self._at_home(heads.values[longest], rows[longest])):
-            for line in heads.values[longest].get(E, {}) if E >= 0 else ():
-                names[line] = -2 if line in names or line == NUMBER else k
+        for j in (longest, *(j for j in range(n) if j != longest)):
+            homes = self._at_home(heads.values[j], rows[j])
+            if homes is None and (j != longest or names):
+                continue  # the order of its weights tells nothing
+            for k, E in enumerate(homes or rows[j]):
+                for line in heads.values[j].get(E, {}) if E >= 0 else ():
+                    known = names.setdefault(line, k)
+                    if known != k or line == NUMBER:
+                        names[line] = -2
         found: list[dict[int, int]] = []
         for j, row in enumerate(rows):
             labels: dict[int, int] = {}
@@ -233,8 +241,8 @@ class Attention:
                 found[E][NUMBER] = offset
         return found
 
-    def _at_home(self, values: Values, row: list[int]) -> list[int]:
-        """The exponentials of a token, in the order of the homes of their values."""
+    def _at_home(self, values: Values, row: list[int]) -> list[int] | None:
+        """The exponentials of a token by the homes of their values; None if unknown."""
         n = self._lift.n
         homes: dict[int, int] = {}
         for E in row:
@@ -243,7 +251,7 @@ class Attention:
             if len(known) == 1:
                 homes[known.pop()] = E
         if len(homes) != len(row):
-            return row
+            return None
         return [homes.get(k, -1) for k in range(n)]
 
     def _values(

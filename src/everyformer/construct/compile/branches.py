@@ -106,16 +106,24 @@ def _continuous(lift: "Lift", line: int) -> int:
     """A line without the choice."""
     table = lift.table
     c, a, b = parts_of(table, line)
+    if table.nodes[c].op in {"min", "max"}:  # both conditions, or one of them
+        p, q = table.nodes[c].args
+        inner = table.make("where", q, a, b)
+        both = table.nodes[c].op == "min"
+        pair = (inner, b) if both else (a, inner)
+        return _continuous(lift, table.make("where", p, *pair))
     terms, offset = table.opened([(c, ONE)], ())
     if not terms:
         return a if offset > 0 else b
-    difference, rest = table.opened([(a, ONE), (b, -ONE)], ())
+    known = [given(table, side, (terms, offset), positive=True) for side in (a, b)]
+    difference, rest = table.opened([(known[0], ONE), (known[1], -ONE)], ())
     factor = _multiple(difference, rest, terms, offset)
     zero = table.constant(ZERO)
-    if factor is not None:  # a - b = factor c
+    if factor is not None:  # a - b = factor c where c > 0
         above = table.make("max", *sorted((c, zero)))
         scaled = table.make("mul", *sorted((above, table.constant(factor))))
         return table.make("add", *sorted((b, scaled)))
+    a, b = known[0], given(table, b, (terms, offset), positive=False)
     for t in terms:
         a, b = _without_signs(table, a, t), _without_signs(table, b, t)
     reads = table.ancestors((a, b))
@@ -135,6 +143,53 @@ def _continuous(lift: "Lift", line: int) -> int:
     if difference:
         return refuse_unknown(lift, line)
     return refuse(lift, line)
+
+
+def given(
+    table: Table, line: int, condition: tuple[Sum, Rational], *, positive: bool
+) -> int:
+    """A line that is the same where the condition is > 0, or where it is <= 0.
+
+    A maximum or a choice in it is decided by the sign of d = alpha c + beta, as the
+    verifier does (`certify/compile/choices.py`).
+    """
+    for k in sorted(table.ancestors((line,)), reverse=True):
+        node = table.nodes[k]
+        if node.op == "where":
+            d, first, second = parts_of(table, k)
+            gap = table.opened([(d, ONE)], ())
+        elif node.op in {"max", "min"}:
+            gap = table.opened([(node.args[0], ONE), (node.args[1], -ONE)], ())
+            first, second = node.args if node.op == "max" else node.args[::-1]
+        else:
+            continue
+        sign = _sign(gap, condition, positive=positive, strict=node.op == "where")
+        if sign:
+            chosen = first if sign > 0 else second
+            return given(
+                table, table.replaced(line, k, chosen), condition, positive=positive
+            )
+    return line
+
+
+def _sign(
+    gap: tuple[Sum, Rational],
+    condition: tuple[Sum, Rational],
+    *,
+    positive: bool,
+    strict: bool,
+) -> int:
+    """1 or -1 if the condition's sign decides that of a sum, else 0."""
+    (terms, delta), (others, gamma) = gap, condition
+    alpha = ZERO if not terms else _multiple(terms, ZERO, others, ZERO)
+    if alpha is None:
+        return 0
+    beta = delta - alpha * gamma
+    up = alpha if positive else -alpha
+    if up <= 0 and beta <= 0:
+        return -1
+    decided = up >= 0 and beta >= 0 and (not strict or beta > 0 or (positive and up > 0))
+    return int(decided)
 
 
 def _multiple(

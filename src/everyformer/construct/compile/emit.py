@@ -20,6 +20,7 @@ from everyformer.construct.compile.gadgets import Cell, Head, Reading, Units
 from everyformer.construct.compile.knots import LARGEST_MEAN
 from everyformer.construct.compile.listing import Line, listing, steps
 from everyformer.construct.compile.lower import Lowering
+from everyformer.construct.compile.precision import Precision
 from everyformer.construct.compile.program import Program
 from everyformer.construct.compile.schedule import Schedule, schedule
 from everyformer.model.architecture import ArchitectureSpec
@@ -65,20 +66,22 @@ class _Writer:
 
 
 def emit(
-    program: Program, accuracy: Fraction | float, steady: float = LARGEST_MEAN
+    program: Program, accuracy: Precision | Fraction | float, steady: float = LARGEST_MEAN
 ) -> Compiled:
     """The network of a program.
 
     Args:
         program: The steps.
-        accuracy: The wanted error of each gadget that is not exact.
+        accuracy: The wanted error of gadgets that are not exact; a number for all.
         steady: Most that its knots may magnify what float64 rounds.
 
     Raises:
         ToleranceError: If a function is asked for outside its domain, or cannot be
             approximated so well in float64.
     """
-    lowering = Lowering(program, Fraction(accuracy), steady)
+    given = isinstance(accuracy, Precision)
+    precision = accuracy if given else Precision(Fraction(accuracy))
+    lowering = Lowering(program, precision, steady)
     outputs = lowering.outputs
     plan = schedule(lowering.works, outputs, lowering.constants)
     lowering.constants.close_gates()

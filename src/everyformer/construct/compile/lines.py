@@ -235,6 +235,8 @@ class Table:
 
     def exponentials(self, line: int) -> Sum | None:
         """The terms of a sum of exponentials and nothing else, or None."""
+        if self.nodes[line].op == "exp":
+            return {line: ONE}
         if not self.is_linear(line):
             return None
         terms, offset = self.opened([(line, ONE)], ())

@@ -33,6 +33,7 @@ from everyformer.construct.compile.moves import (
     mixture,
     row_total,
 )
+from everyformer.construct.compile.precision import Precision
 from everyformer.construct.compile.unary import UnaryHeads, is_gauss
 
 SQUARE = ir.Function("pow", Fraction(2))
@@ -56,16 +57,16 @@ class Lowering:
         cell_ranges: Where the numbers in cells lie, as far as the steps say it.
     """
 
-    def __init__(self, program: ir.Program, accuracy: Fraction, steady: float) -> None:
+    def __init__(self, program: ir.Program, precision: Precision, steady: float) -> None:
         """Lower all steps."""
         steps = program.steps()
-        self.program, self.accuracy = program, accuracy
+        self.program, self.precision = program, precision
         knots = any(isinstance(s, (ir.Unary, ir.Product, ir.Normalise)) for s in steps)
         null = any(isinstance(s, ir.Mix) and _needs_null(s) for s in steps)
         self.constants = Constants(
             program.seq_len, has_prefix=knots or null, has_knots=knots
         )
-        self.ranges = Ranges(program.box, program.seq_len, accuracy)
+        self.ranges = Ranges(program.box, program.seq_len, precision.largest)
         self.works: list[Work] = []
         gauss = [s for s in steps if isinstance(s, ir.Product | ir.Normalise)]
         smooth = [s for s in steps if isinstance(s, ir.Unary) and is_gauss(s.function)]
@@ -133,7 +134,7 @@ class Lowering:
             case ir.Unary():
                 return self._unary(step)
             case ir.Product(first=a, second=b):
-                return self._product(a, b, self.accuracy)
+                return self._product(a, b, self.precision.of("product"))
             case ir.Normalise(group=group, index=i):
                 return self._normalised(group)[i]
             case ir.Maximum(first=a, second=b):
@@ -184,7 +185,8 @@ class Lowering:
         if power == 1:
             return value
         known = self.ranges.of(step.value)
-        return Reading.of(self._function(step.function, value, known, self.accuracy))
+        accuracy = self.precision.of("function")
+        return Reading.of(self._function(step.function, value, known, accuracy))
 
     def _function(
         self, function: ir.Function, value: Reading, known: Range, accuracy: Fraction
@@ -207,6 +209,8 @@ class Lowering:
         if one.signature == two.signature:
             return Reading.of(self._square(one, self.ranges.of(a), accuracy))
         balance = _balance(self.ranges.of(a).size, self.ranges.of(b).size)
+        while not all((one * balance + two * s).terms for s in (1 / balance, -1 / balance)):
+            balance *= 2  # u (1 - u): u + (1 - u) is a constant
         squares: list[Cell] = []
         for share in (1 / balance, -1 / balance):
             value = one * balance + two * share
@@ -224,7 +228,7 @@ class Lowering:
 
     def _normalise(self, group: ir.Normalised) -> list[Reading]:
         d, delta = len(group.parts), group.delta
-        fine = self.accuracy * delta
+        fine = self.precision.of("square") * delta
         squares = [
             self._square(self.read(part), self.ranges.of(part), fine)
             for part in group.parts
@@ -234,7 +238,7 @@ class Lowering:
             mean = mean + Reading.of(cell, Fraction(1, d))
             known = known + self.cell_ranges[cell] * Fraction(1, d)
         size = max(self.ranges.of(part).size for part in group.parts)
-        small = self.accuracy / max(size, ONE)
+        small = self.precision.of("root") / max(size, ONE)
         root = self._function(ROOT, mean, known, small)
         self.cell_ranges[root] = function_range(ROOT, known, small)
         step = _Known()
@@ -242,7 +246,8 @@ class Lowering:
         self._readings[step] = Reading.of(root)
         first = len(self.macros)
         factor = ir.Form.of(step)
-        found = [self._product(part, factor, self.accuracy) for part in group.parts]
+        accuracy = self.precision.of("product")
+        found = [self._product(part, factor, accuracy) for part in group.parts]
         products = [m for m in self.macros[first:] if isinstance(m, ProductMacro)]
         self.macros.append(NormaliseMacro(squares, root, products, delta))
         return found

@@ -15,6 +15,7 @@ from everyformer.certify.undecided import Undecided
 from everyformer.construct.certificates import as_stored
 from everyformer.construct.compile.emit import Compiled, emit
 from everyformer.construct.compile.knots import LARGEST_MEAN
+from everyformer.construct.compile.precision import Precision, kinds_of
 from everyformer.construct.compile.program import Program
 from everyformer.construct.method import Count, Plan
 from everyformer.construct.problem import Problem
@@ -30,20 +31,31 @@ from everyformer.targets.target import Target
 FINEST = Fraction(1, 10**14)
 """No gadget is asked for more than this."""
 
-STEADIEST = 1.0
-"""Knots whose values are no larger than the function: rounding is not magnified at all."""
+STEADY = (LARGEST_MEAN, 64.0, 8.0, 1.0)
+"""How much knots may magnify rounding; at last not at all, which takes more of them."""
 
 ATTEMPTS = 16
+
+COARSER = (32, 4)
+"""Factors by which the wanted errors of a kind of gadget are raised, if they can be."""
+
+FEWEST = 3
+"""Prefix tokens of a network that is not made smaller."""
+
+MOST_TRIES = 10
+FEWEST_TRIES = 2
+"""Coarser networks that are tried; of long programs fewer."""
 
 
 @dataclass(frozen=True)
 class CompilePlan(Plan):
-    """The network of a program, all of whose gadgets have one accuracy.
+    """The network of a program.
 
     Attributes:
         target: Name of the target.
         program: What is compiled.
-        accuracy: Wanted error of each function of one number.
+        precision: Wanted errors of gadgets.
+        steady: Most that knots may magnify what float64 rounds.
         compiled: The network.
         errors: sup |f - g| in real arithmetic and as float64 runs it, if the program is f.
         scale: (n d vol)^(1/p): d_p is at most that times the supremum; 1 for the supremum.
@@ -52,10 +64,11 @@ class CompilePlan(Plan):
 
     target: str
     program: Program
-    accuracy: Fraction
+    precision: Precision
     compiled: Compiled
     errors: tuple[Fraction, Fraction]
     scale: Fraction
+    steady: float = LARGEST_MEAN
     objection: str | None = None
 
     room: ClassVar[Fraction] = Fraction(1)
@@ -103,7 +116,10 @@ class CompilePlan(Plan):
         yield "prefix tokens", str(spec.num_prefix)
         yield "heads, at most", str(spec.num_heads)
         yield "hidden units, at most", str(spec.d_ff)
-        yield "accuracy of a function of one number", f"{float(self.accuracy):.1e}"
+        yield (
+            "accuracy of a function of one number",
+            (f"{float(self.precision.of('function')):.1e}"),
+        )
         real, run = self.errors
         yield "planned bound, real arithmetic", format_up(real)
         yield "planned bound, float64", format_up(run)
@@ -127,20 +143,21 @@ def plans_for(program: Program, problem: Problem) -> Iterator[CompilePlan]:
     for attempt in range(ATTEMPTS):
         problem.progress("compile", attempt, ATTEMPTS)
         try:
-            plan = plan_at(program, target, accuracy, scale, steady)
+            plan = plan_at(program, target, Precision(accuracy), scale, steady)
         except ToleranceError as error:  # a gadget needs more accuracy to be defined
             refused, excess = str(error), Fraction(50)
         else:
             if best is None or max(plan.errors) < max(best.errors):
                 best = plan
             if max(plan.errors) <= wanted:
-                yield plan
+                yield cheaper(plan, target, wanted)
                 return
             real, run = plan.errors
-            if real <= wanted / 2 and steady > STEADIEST:
-                steady = STEADIEST  # rounding is what is too large
-                continue
-            excess = (real if steady <= STEADIEST else run) / wanted
+            if run - real > wanted / 2 and steady > STEADY[-1]:  # rounding is too large
+                steady = STEADY[STEADY.index(steady) + 1]
+                if real <= wanted / 2:
+                    continue
+            excess = real / wanted
         finer = max(accuracy / (2 * min(max(excess, 1), 10**6)), FINEST)
         if finer >= accuracy or (best is not None and best.errors[0] == 0):
             break
@@ -153,6 +170,35 @@ def plans_for(program: Program, problem: Problem) -> Iterator[CompilePlan]:
         "the root or divided by, or narrow the domain"
     )
     yield replace(best, objection=best.objection or why)
+
+
+def cheaper(plan: CompilePlan, target: Target, wanted: Fraction) -> CompilePlan:
+    """The plan with coarser gadgets where the bound allows it and fewer numbers do.
+
+    Greedy: all kinds at once and each kind alone, by a large factor first. A network that
+    is not smaller is not followed; each that is taken has been.
+    """
+    program, scale, steady = plan.program, plan.scale, plan.steady
+    if plan.compiled.network.architecture.num_prefix <= FEWEST:
+        return plan
+    tries = max(FEWEST_TRIES, MOST_TRIES - len(program.steps()) // 8)
+    for kinds in kinds_of(program):
+        for factor in COARSER:
+            tries -= 1
+            if tries < 0:
+                return plan
+            precision = plan.precision.coarser(kinds, factor)
+            try:
+                compiled = emit(program, precision, steady)
+            except ToleranceError:
+                continue
+            if count(compiled.network).parameters >= plan.count().parameters:
+                continue
+            found = followed(program, target, precision, scale, steady, compiled)
+            if found.objection is None and max(found.errors) <= wanted:
+                plan = found
+                break
+    return plan
 
 
 def named(compiled: Compiled, target: Target) -> Compiled:
@@ -184,12 +230,30 @@ def _with_errors(compiled: Compiled, found: Followed) -> Compiled:
 def plan_at(
     program: Program,
     target: Target,
-    accuracy: Fraction,
+    precision: Precision,
     scale: Fraction,
     steady: float = LARGEST_MEAN,
 ) -> CompilePlan:
-    """The plan at one accuracy; with an objection, if the verifier cannot follow it."""
-    compiled = named(emit(program, accuracy, steady), target)
+    """The plan with one precision.
+
+    Raises:
+        ToleranceError: If a gadget cannot be built with it.
+    """
+    compiled = emit(program, precision, steady)
+    return followed(program, target, precision, scale, steady, compiled)
+
+
+def followed(
+    program: Program,
+    target: Target,
+    precision: Precision,
+    scale: Fraction,
+    steady: float,
+    emitted: Compiled,
+) -> CompilePlan:
+    """The plan of an emitted network, with the bound that the verifier finds."""
+    compiled = named(emitted, target)
+    why: str | None = None
     try:
         found = read_program(as_stored(compiled.network), target.domain, Untold())
         errors = error_of(found, run=False), error_of(found, run=True)
@@ -197,5 +261,6 @@ def plan_at(
     except (Undecided, OverflowError) as error:
         errors = (Fraction(2**64), Fraction(2**64))
         why = f"the verifier cannot follow the network ({error})"
-        return CompilePlan(target.name, program, accuracy, compiled, errors, scale, why)
-    return CompilePlan(target.name, program, accuracy, compiled, errors, scale)
+    return CompilePlan(
+        target.name, program, precision, compiled, errors, scale, steady, why
+    )

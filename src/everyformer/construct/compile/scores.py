@@ -134,7 +134,8 @@ class _Split:
             return None
         queries, keys = channels
         for k in range(self._n):
-            if self._scores[k][k] is not None and all(k not in key for key in keys):
+            own = self._scores[k][k] is not None and all(k not in key for key in keys)
+            if own and not self._complete_by_twins(k, queries, keys):
                 self._complete(k, queries, keys)
         if not self._agree(queries, keys):
             return None
@@ -198,6 +199,8 @@ class _Split:
             free = set(range(len(queries)))
             for number, (vector, query) in enumerate(ours):
                 channel = self._channel(keys, vector, free)
+                if channel is None:
+                    channel = self._alike(keys, vector, free)
                 if channel is None and queries and n == 2 and len(ours) == len(queries):
                     channel = number if number in free else None
                 if channel is None:
@@ -224,6 +227,23 @@ class _Split:
                 return channel
         return None
 
+    def _alike(
+        self, keys: Channels, vector: dict[int, Polynomial], free: set[int]
+    ) -> int | None:
+        """The channel whose keys, all of other tokens, do the same to their tokens."""
+
+        def looks(key: Polynomial) -> object:
+            colours = self._lift.table.colours
+            return sorted((sorted(colours[line] for line in m), c) for m, c in key.items())
+
+        for channel in sorted(free):
+            known = keys[channel]
+            if known and not known.keys() & vector.keys():
+                seen = [looks(key) for key in known.values()]
+                if all(looks(key) in seen for key in vector.values()):
+                    return channel
+        return None
+
     def _rest(self, j: int, k: int, queries: Channels, keys: Channels) -> Polynomial:
         """A score without queries times keys."""
         rest = dict(self._scores[j][k] or {})
@@ -248,6 +268,35 @@ class _Split:
                 if theirs is not None and self._resembles(theirs, key):
                     _add(key.setdefault(k, {}), theirs, c)
                     break
+
+    def _complete_by_twins(self, k: int, queries: Channels, keys: Channels) -> bool:
+        """The keys of a token that it alone attends to, like those of others, if they fit.
+
+        Its own score may show nothing of them: -(x_k - x_k)^2 is 0.
+        """
+        other = next((place for place in self._beside if place[0] == k), None)
+        if other is None:
+            return False
+        twins: list[Polynomial] = []
+        for key in keys:
+            found: Polynomial = {}
+            near = key[min(key, key=lambda j: abs(j - k))] if key else {}
+            for monomial, c in near.items():
+                lines = [self._lift.table.twin(line, k) for line in monomial]
+                if None in lines:
+                    return False
+                _add(found, tuple(sorted(line for line in lines if line is not None)), c)
+            twins.append(found)
+        for key, twin in zip(keys, twins, strict=True):
+            key[k] = twin
+        common, own = self._rest(*other, queries, keys), self._rest(k, k, queries, keys)
+        common.pop((), None)
+        own.pop((), None)
+        if common == own:
+            return True
+        for key in keys:
+            del key[k]
+        return False
 
     def _extend(self, query: dict[int, Polynomial], key: dict[int, Polynomial]) -> None:
         """Queries of tokens with one weight, which is 1 whatever they are: like others."""
