@@ -37,6 +37,7 @@ PER_WEIGHT = 4e-6
 PER_PROGRAM_LINE = 2e-4
 PER_TERM = 1e-5
 PER_COLUMN = 1.0
+PER_MERGED = 1e-8
 """Seconds on one core, chosen by what `everyformer bench work` measured."""
 
 PER_OBJECT = 500.0
@@ -197,12 +198,15 @@ def check_work(examined: Examined, limits: Limits) -> None:
     limits.check(what, examined.seconds, examined.memory)
 
 
-def check_program(weights: Weights, f: Expression, columns: int, limits: Limits) -> None:
+def check_program(
+    weights: Weights, f: Expression, columns: int, sorts: int, limits: Limits
+) -> None:
     """Refuse to follow a compiled network that would cost more than is allowed.
 
     Every head and every unit has a term for each token, heads that attend one for each pair
     of tokens and each component. A function of one number is a proof of its own, which
-    takes up to a second.
+    takes up to a second. For a claimed sort of n tokens f's lines are built again, and a
+    network is tried on all merges.
 
     Raises:
         WorkLimitError: With the numbers.
@@ -216,6 +220,6 @@ def check_program(weights: Weights, f: Expression, columns: int, limits: Limits)
             elif name == "W_1":
                 terms += n * array.shape[1]
     seconds = len(f.nodes) * PER_PROGRAM_LINE + terms * PER_TERM + numbers * PER_WEIGHT
-    seconds += columns * PER_COLUMN
+    seconds += columns * PER_COLUMN + sorts * (n**2 * PER_TERM + n**3 * PER_MERGED)
     memory = PER_OBJECT * (4 * len(f.nodes) + terms) + 100.0 * numbers
     limits.check(f"Following {weights.blocks:,} blocks", seconds, memory)

@@ -28,7 +28,7 @@ import numpy as np
 from everyformer.errors import ExpressionError
 from everyformer.numerics.expression import LARGEST, MAX_POWER, Expression, Node
 
-MAX_NODES = 200_000
+MAX_NODES = 4_000_000
 """Lines that a recorder writes before it gives up."""
 
 MAX_BITS = 4096

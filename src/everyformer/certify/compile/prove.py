@@ -90,7 +90,11 @@ def compare(found: Followed, f: Expression, algebra: Algebra) -> None:
     Raises:
         Undecided: Naming the first result that is not seen to be f's.
     """
-    expected: list[list[Any]] = f.run(algebra, algebra.entry)
+    expected: list[list[Any]]
+    if found.sorted_lines:
+        expected = algebra.run_sorted(f, found.sorted_lines)
+    else:
+        expected = f.run(algebra, algebra.entry)
     for j, row in enumerate(expected):
         for i, term in enumerate(row):
             if found.results[i].terms[j] is not term:

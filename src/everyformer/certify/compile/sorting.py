@@ -28,6 +28,9 @@ from everyformer.numerics.expression import Expression
 
 Round = list[tuple[int, int]]
 
+MOST_WIRES = 1024
+"""Of a network that is checked: merges of n wires take about n^3/4 bytes."""
+
 
 def odd_even(n: int) -> list[Round]:
     """Odd-even transposition, n rounds: what a traced `np.sort` does."""
@@ -60,8 +63,10 @@ def batcher(n: int) -> list[Round]:
 def is_sorting_network(n: int, rounds: Sequence[Sequence[tuple[int, int]]]) -> bool:
     """Whether the rounds sort n wires, as far as the two checks tell.
 
-    False may also mean that the network is of neither kind.
+    False may also mean that the network is of neither kind, or too large.
     """
+    if n > MOST_WIRES:
+        return False
     for pairs in rounds:
         wires = [wire for pair in pairs for wire in pair]
         inside = all(0 <= i < j < n for i, j in pairs)
@@ -90,7 +95,7 @@ def _merges(n: int, p: int, r: int, stage: list[Sequence[tuple[int, int]]]) -> b
     wires = np.arange(r, n, p)
     first, second = wires[::2], wires[1::2]
     ones = np.indices((len(first) + 1, len(second) + 1)).reshape(2, 1, -1)
-    values = np.zeros((n, ones.shape[-1]), dtype=np.int64)
+    values = np.zeros((n, ones.shape[-1]), dtype=np.uint8)
     values[first] = np.arange(len(first))[::-1, None] < ones[0]
     values[second] = np.arange(len(second))[::-1, None] < ones[1]
     inside = [[(i, j) for i, j in pairs if i % p == r] for pairs in stage]
@@ -108,7 +113,8 @@ def _sorts(
             i, j = np.array(pairs).T
             low, high = np.minimum(values[i], values[j]), np.maximum(values[i], values[j])
             values[i], values[j] = low, high
-    return bool((np.diff(values[wires], axis=0) >= 0).all())
+    ordered = values[wires]
+    return bool((ordered[1:] >= ordered[:-1]).all())
 
 
 class Sorting(Extremes):
