@@ -19,6 +19,7 @@ THEMES = (
     "work",
     "tightness",
     "compile",
+    "compile-scaling",
     "peers",
 )
 
