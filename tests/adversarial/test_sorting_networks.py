@@ -68,6 +68,14 @@ def test_the_honest_network_is_proved(draft: Draft) -> None:
     assert len(draft.claims["blocks"]) == 6
 
 
+def test_sixty_four_tokens_are_sorted_in_21_blocks() -> None:
+    draft = drafted(n=64)
+    assert not draft.refused()
+    assert len(draft.claims["blocks"]) == 21
+    draft.claims["sorting"] = []
+    assert "is not f" in draft.refused()
+
+
 @pytest.mark.parametrize("place", range(6))
 def test_a_comparator_that_is_turned_around(draft: Draft, place: int) -> None:
     """Both units of one exchange read the other's gate: the larger goes first."""

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from everyformer.certify.compile.claims import Sort
+from everyformer.certify.compile.claims import Sort, refuse
 from everyformer.certify.compile.rows import BlockWeights
 from everyformer.certify.compile.sorting import Round, Sorting, is_sorting_network
 from everyformer.certify.compile.terms import Term
@@ -44,10 +44,20 @@ class SortRuns:
     """
 
     def __init__(self, claims: Iterable[Sort], algebra: Terms) -> None:
-        """Begin with no exchange. An algebra that tells no terms has no sorts."""
+        """Begin with no exchange. An algebra that tells no terms has no sorts.
+
+        Raises:
+            Undecided: If two claims are about one register at one time.
+        """
         self._algebra = algebra if isinstance(algebra, Sorting) else None
-        given = claims if self._algebra is not None else ()
-        self._runs = [_Run(claim, number) for number, claim in enumerate(given)]
+        self._at: dict[tuple[int, int], _Run] = {}
+        self._ending: dict[int, list[_Run]] = {}
+        for number, claim in enumerate(claims if self._algebra is not None else ()):
+            run, (first, last) = _Run(claim, number), claim.blocks
+            self._ending.setdefault(last, []).append(run)
+            for block in range(first, last + 1):
+                if self._at.setdefault((claim.register, block), run) is not run:
+                    raise refuse(f"register {claim.register} is claimed to be sorted twice")
         self._sorted: dict[tuple[tuple[tuple[int, int], ...], ...], bool] = {}
         self.lines: list[tuple[int, ...]] = []
 
@@ -69,14 +79,11 @@ class SortRuns:
             opened: The tokens that take the smaller, and those that take the larger.
 
         Raises:
-            Undecided: If it is not a round of comparators, or belongs to two sorts.
+            Undecided: If it is not a round of comparators.
         """
-        runs = [run for run in self._runs if _is_in(run.claim, block.number, register)]
-        if not runs or self._algebra is None:
+        run = self._at.get((register, block.number))
+        if run is None or self._algebra is None:
             return None
-        if len(runs) > 1:
-            raise block.undecided(f"register {register} is claimed to be sorted twice")
-        (run,) = runs
         if not run.rounds:
             run.leaves = run.wires = tuple(mine)
         elif run.wires != tuple(mine):
@@ -99,10 +106,9 @@ class SortRuns:
         Raises:
             Undecided: If the exchanges do not sort, or were not the last to write.
         """
-        for run in self._runs:
+        for run in self._ending.get(block.number, ()):
             register = run.claim.register
-            if self._algebra is None or run.claim.blocks[1] != block.number:
-                continue
+            assert self._algebra is not None, "without terms there are no runs"  # noqa: S101
             held, rounds = state.held[register], [pairs for pairs in run.rounds if pairs]
             if not run.rounds or held.terms != run.wires:
                 raise block.undecided(f"register {register} is not sorted here")
@@ -120,11 +126,6 @@ class SortRuns:
         if key not in self._sorted:
             self._sorted[key] = is_sorting_network(n, rounds)
         return self._sorted[key]
-
-
-def _is_in(claim: Sort, block: int, register: int) -> bool:
-    first, last = claim.blocks
-    return claim.register == register and first <= block <= last
 
 
 def _comparators(
