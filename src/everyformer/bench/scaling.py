@@ -75,14 +75,9 @@ def repeated(length: int) -> Function:
 
 
 def points(*, quick: bool = False) -> Iterator[Point]:
-    """All networks of all series."""
+    """All networks of all series, the largest last."""
     tokens, lengths = (TOKENS[:2], LENGTHS[:2]) if quick else (TOKENS, LENGTHS)
     tolerances = TOLERANCES[:2] if quick else TOLERANCES
-    for n in tokens:
-        yield Point("n", "soft attention", n, soft_attention, n, 2)
-        yield Point("n", "sort", n, ordered, n, 1)
-        name = "sort, log-depth"
-        yield Point("n", name, n, ordered, n, 1, variant="log-depth")
     for d in (1, 2) if quick else (1, 2, 4, 8):
         yield Point("d", "soft attention", d, soft_attention, 16, d)
     for d in () if quick else (2, 4, 8):
@@ -92,6 +87,11 @@ def points(*, quick: bool = False) -> Iterator[Point]:
     for tol in tolerances:
         size = math.log10(1 / tol)
         yield Point("log 1/tol", "soft attention", size, soft_attention, 8, 2, tol)
+    for n in tokens:
+        yield Point("n", "soft attention", n, soft_attention, n, 2)
+        yield Point("n", "sort", n, ordered, n, 1)
+        name = "sort, log-depth"
+        yield Point("n", name, n, ordered, n, 1, variant="log-depth")
 
 
 def run(
