@@ -10,6 +10,7 @@ import pytest
 from tests.certify.compile.drafts import Draft, own
 
 import everyformer as ef
+from everyformer.certify.compile.claims import Claimed
 from everyformer.certify.work import Limits, check_program
 from everyformer.construct.certificates import as_stored
 from everyformer.errors import InputError, WorkLimitError
@@ -222,10 +223,10 @@ def test_malformed_claims_of_sorts(draft: Draft, said: Any) -> None:
 
 def test_a_million_claims_are_too_much_work(draft: Draft) -> None:
     with pytest.raises(WorkLimitError, match="max_work"):
-        check_program(draft.weights, draft.f, 0, 10**7, Limits())
+        check_program(draft.weights, draft.f, Claimed(0, 10**8, ()), Limits())
     wide = replace(draft.weights, seq_len=10**5)
     with pytest.raises(WorkLimitError, match="max_work"):
-        check_program(wide, draft.f, 0, 1, Limits())
+        check_program(wide, draft.f, Claimed(0, 1, (1,) * 6), Limits())
 
 
 PROGRAMS: list[tuple[Function, int]] = [

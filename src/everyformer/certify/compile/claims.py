@@ -233,15 +233,31 @@ def read_claims(values: Any, seq_len: int, width: int) -> Claims:
     return Claims(blocks, products, normalised, coefficients, sorts)
 
 
-def unary_columns(values: Any) -> int:
-    """How many functions of one number parsed JSON claims, whatever else it is."""
-    heads = (head for block in _under("blocks", values) for head in _under("heads", block))
-    return sum(len(_under("columns", head)) for head in heads)
+@dataclass(frozen=True)
+class Claimed:
+    """How much of what parsed JSON claims, whatever else it is.
+
+    Attributes:
+        columns: Functions of one number.
+        sorts: Sorts.
+        moves: For each block the heads that only move tokens, or take their mean.
+    """
+
+    columns: int
+    sorts: int
+    moves: tuple[int, ...]
+
+    @classmethod
+    def of(cls, values: Any) -> "Claimed":
+        """Count what is claimed."""
+        heads = [_under("heads", block) for block in _under("blocks", values)]
+        columns = sum(len(_under("columns", head)) for row in heads for head in row)
+        moves = tuple(sum(_is_move(head) for head in row) for row in heads)
+        return cls(columns, len(_under("sorting", values)), moves)
 
 
-def claimed_sorts(values: Any) -> int:
-    """How many sorts parsed JSON claims, whatever else it is."""
-    return len(_under("sorting", values))
+def _is_move(head: Any) -> bool:
+    return isinstance(head, dict) and head.get("step") in ("gather", "mean")
 
 
 def _under(key: str, one: Any) -> list[Any]:
