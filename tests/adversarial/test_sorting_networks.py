@@ -224,9 +224,10 @@ def test_malformed_claims_of_sorts(draft: Draft, said: Any) -> None:
 def test_a_million_claims_are_too_much_work(draft: Draft) -> None:
     with pytest.raises(WorkLimitError, match="max_work"):
         check_program(draft.weights, draft.f, Claimed(0, 10**8, ()), Limits())
-    wide = replace(draft.weights, seq_len=10**5)
-    with pytest.raises(WorkLimitError, match="max_work"):
-        check_program(wide, draft.f, Claimed(0, 1, (1,) * 6), Limits())
+    for n, what in ((10**5, "max_work"), (12_000, "max_memory")):
+        wide = replace(draft.weights, seq_len=n)
+        with pytest.raises(WorkLimitError, match=what):
+            check_program(wide, draft.f, Claimed(0, 0, (1,) * 6), Limits(10**4))
 
 
 PROGRAMS: list[tuple[Function, int]] = [

@@ -236,4 +236,5 @@ def check_program(
     seconds += scores * PER_SCORE + claimed.columns * PER_COLUMN
     seconds += claimed.sorts * (n**2 * PER_TERM + n**3 * PER_MERGED)
     memory = PER_OBJECT * (4 * len(f.nodes) + terms) + 100.0 * numbers
+    memory += 64.0 * n * (n + P) * bool(scores)
     limits.check(f"Following {weights.blocks:,} blocks", seconds, memory)
