@@ -87,6 +87,9 @@ def points(*, quick: bool = False) -> Iterator[Point]:
     for tol in tolerances:
         size = math.log10(1 / tol)
         yield Point("log 1/tol", "soft attention", size, soft_attention, 8, 2, tol)
+    for tol in () if quick else tolerances:
+        size = math.log10(1 / tol)
+        yield Point("log 1/tol", "normalise", size, normalise, 8, 2, tol)
     for n in tokens:
         yield Point("n", "soft attention", n, soft_attention, n, 2)
         yield Point("n", "sort", n, ordered, n, 1)
