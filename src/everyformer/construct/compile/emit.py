@@ -86,8 +86,9 @@ def emit(
     registers = _registers(places, outputs, len(program.box.lows), (n, d, P), writer)
     stages: list[Stage] = []
     blocks: list[dict[str, Any]] = []
+    items_of = plan.by_block()
     for block, size in enumerate(block_sizes(plan, places)):
-        items = [item.work for item in plan.items if item.slot // 2 == block]
+        items = [item.work for item in items_of.get(block, [])]
         heads = [work for work in items if isinstance(work, Head)]
         units = [work for work in items if isinstance(work, Units)]
         clears = [r for slot, r in places.clears if slot == 2 * block + 1]
