@@ -92,6 +92,7 @@ SUBJECTS: dict[str, tuple[Function, int, int, float]] = {
     "shift": (shifted, 3, 1, 1e-6),
     "max - x": (falling, 3, 1, 1e-6),
     "sort": (ordered, 4, 1, 1e-6),
+    "sort, log-depth": (ordered, 5, 1, 1e-6),
     "cumsum / 4": (running, 3, 1, 1e-6),
     "abs, relu, gates": (bent, 3, 1, 1e-6),
     "attention": (attended, 2, 2, 1e-6),
@@ -112,7 +113,8 @@ SUBJECTS: dict[str, tuple[Function, int, int, float]] = {
 @cache
 def build(name: str) -> ef.Built:
     function, n, d, tol = SUBJECTS[name]
-    return ef.construct(ef.Target(function, n, d), tol=tol, method="compile")
+    method = ef.Compile(variant="log-depth" if "log-depth" in name else "odd-even")
+    return ef.construct(ef.Target(function, n, d), tol=tol, method=method)
 
 
 def write_subjects(place: Path) -> dict[str, Path]:

@@ -22,3 +22,9 @@ def test_an_unknown_theme(everyformer: Command) -> None:
     output = everyformer("bench", "weather", code=2).output
     assert "'weather' is not a theme. Choose building or execution" in output
     assert not list(Path().iterdir())
+
+
+def test_only_long_benchmarks_can_be_resumed(everyformer: Command) -> None:
+    output = everyformer("bench", "building", "--quick", "--resume", code=2).output
+    assert "building keeps no rows" in output
+    assert not list(Path().iterdir())

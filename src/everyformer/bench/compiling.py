@@ -5,6 +5,7 @@ rounded to corners, near the lower ends, and with all tokens close to each other
 exact programs are below what float64 itself loses on f.
 """
 
+import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -14,8 +15,9 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from everyformer.bench.results import environment
+from everyformer.bench.kept import Kept, Row
 from everyformer.certify.verify import verify
+from everyformer.construct.compile.method import Compile, Variant
 from everyformer.construct.pipeline import construct
 from everyformer.errors import EveryformerError
 from everyformer.numerics.expression import Expression
@@ -25,6 +27,11 @@ from everyformer.targets.target import Target
 
 POINTS, LARGE_POINTS = 20_000, 1000
 """At n <= 8, and above."""
+
+MOST_LINES = 200_000_000
+"""Lines of f times points: longer programs are measured at fewer points, but never at less
+than"""
+FEWEST_POINTS = 16
 
 CHUNK = 20_000_000
 """Numbers of all lines of f that may be held at once."""
@@ -41,6 +48,12 @@ class Case:
     n: int
     d: int
     tols: tuple[float, ...] = (1e-6,)
+    variant: Variant = "odd-even"
+
+    @property
+    def method(self) -> Compile:
+        """How it is compiled."""
+        return Compile(self.variant)
 
     @property
     def target(self) -> Target:
@@ -131,6 +144,7 @@ CASES = (
     Case("prefix mean", prefix_mean, 8, 2),
     Case("max - x", below_maximum, 8, 2),
     Case("sort", ordered, 8, 2),
+    Case("sort, log-depth", ordered, 8, 2, variant="log-depth"),
     Case("tanh MLP + mean", mlp, 8, 4),
     Case("x1 x2 + x3", product, 8, 3, (*LADDER, 1e-10)),
     Case("soft attention", soft_attention, 8, 1, (*LADDER, 1e-10)),
@@ -141,46 +155,80 @@ CASES = (
     Case("prefix mean", prefix_mean, 64, 8),
     Case("max - x", below_maximum, 64, 8),
     Case("sort", ordered, 64, 8),
+    Case("sort, log-depth", ordered, 64, 8, variant="log-depth"),
     Case("soft attention", soft_attention, 64, 8, LADDER),
     Case("dot attention", dot_attention, 64, 8),
     Case("normalise", normalise, 64, 8, LADDER),
     Case("pre-LN block", transformer_block, 64, 8, (1e-4,)),
 )
-QUICK_CASES = (CASES[0], CASES[6])
+LARGEST_CASES = (
+    Case("sort", ordered, 256, 8),
+    Case("sort, log-depth", ordered, 256, 8, variant="log-depth"),
+    Case("soft attention", soft_attention, 256, 8),
+)
+QUICK_CASES = (CASES[0], CASES[7])
 GALLERY = (
     "centring", "soft_attention", "distance_to_maximum", "smooth_rank", "smooth_bump",
     "sort", "reverse", "first_token", "prefix_mean", "shift",
 )  # fmt: skip
 
 
-def run(*, quick: bool = False, progress: Progress = no_progress) -> dict[str, Any]:
-    """Compile, verify and measure every case, and the targets of the gallery."""
-    cases = [(case, tol) for case in (QUICK_CASES if quick else CASES) for tol in case.tols]
-    rows: list[dict[str, Any]] = []
+def run(
+    *,
+    quick: bool = False,
+    progress: Progress = no_progress,
+    kept: Kept | None = None,
+) -> dict[str, Any]:
+    """Compile, verify and measure every case, and the targets of the gallery.
+
+    Args:
+        quick: Two cases.
+        progress: Is told what is done.
+        kept: Holds the rows of a run that was stopped.
+    """
+    kept = kept or Kept()
+    chosen = QUICK_CASES if quick else (*CASES, *_gallery(), *LARGEST_CASES)
+    cases = [(case, tol) for case in chosen for tol in case.tols]
+    rows: list[Row] = []
     for done, (case, tol) in enumerate(cases):
         progress(f"compile: {case.name}", done, len(cases))
-        rows.append(row_of(case.target, tol))
-    for done, name in enumerate(() if quick else GALLERY):
-        progress(f"compile: {name}", done, len(GALLERY))
-        rows.append(row_of(getattr(gallery, name)(4, 2), 1e-6))
-    return {"theme": "compile", "environment": environment(), "rows": rows}
+        rows.append(_kept(kept, case.target, tol, case.method))
+    return {
+        "theme": "compile",
+        "environment": kept.starts[-1],
+        "earlier_starts": kept.starts[:-1],
+        "rows": rows,
+    }
 
 
-def row_of(target: Target, tol: float) -> dict[str, Any]:
-    """One function at one tolerance."""
+def _gallery() -> Iterator[Case]:
+    """The targets of the gallery, as cases."""
+    for name in GALLERY:
+        target = getattr(gallery, name)(4, 2)
+        yield Case(target.name, target.function, 4, 2)
+
+
+def _kept(kept: Kept, target: Target, tol: float, method: Compile) -> Row:
     n, d = target.seq_len, target.d_model
-    row: dict[str, Any] = {"case": target.name, "n": n, "d": d, "tol": tol}
-    started = time.perf_counter()
+    about = {"case": target.name, "n": n, "d": d, "tol": tol}
+    return kept.row(about, lambda: row_of(target, tol, method))
+
+
+def row_of(target: Target, tol: float, method: Compile, *, measure: bool = True) -> Row:
+    """One function at one tolerance; seconds are those of one core."""
+    n, d = target.seq_len, target.d_model
+    row: Row = {"case": target.name, "n": n, "d": d, "tol": tol}
+    started = time.process_time()
     f = target.expression
     if f is None:
         return row | {"outcome": f"not traced: {target.untraceable}"}
-    row |= {"lines": len(f.nodes), "trace_s": time.perf_counter() - started}
-    started = time.perf_counter()
+    row |= {"lines": len(f.nodes), "trace_s": time.process_time() - started}
+    started = time.process_time()
     try:
-        built = construct(target, tol=tol, method="compile")
+        built = construct(target, tol=tol, method=method)
     except EveryformerError as error:
         return row | {"outcome": f"refused: {error}"}
-    row["construct_s"] = time.perf_counter() - started
+    row["construct_s"] = time.process_time() - started
     spec, cost, said = built.network.architecture, built.cost, built.certificate
     row |= {"blocks": cost.blocks, "width": spec.width, "prefix": spec.num_prefix}
     row |= {"parameters": cost.parameters, "outcome": said.verdict.name}
@@ -188,10 +236,14 @@ def row_of(target: Target, tol: float) -> dict[str, Any]:
         row[name] = None if bound is None else float(bound.value)
     with tempfile.TemporaryDirectory() as folder:
         built.save(folder)
-        started = time.perf_counter()
+        started = time.process_time()
         row["verified"] = verify(folder).verdict.name
-        row["verify_s"] = time.perf_counter() - started
+        row["verify_s"] = time.process_time() - started
+    row["peak_bytes"] = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if not measure:
+        return row
     points = POINTS if n <= 8 else LARGE_POINTS
+    points = max(FEWEST_POINTS, min(points, MOST_LINES // len(f.nodes)))
     row |= {"points": points, "measured": largest_gap(f, built.network, target, points)}
     return row
 

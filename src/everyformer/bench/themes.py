@@ -11,6 +11,7 @@ from everyformer.bench import (
     hostile,
     mixers,
     peers,
+    scaling,
     sparse,
     tightness,
     training,
@@ -31,8 +32,12 @@ THEMES = {
     "work": work,
     "tightness": tightness,
     "compile": compiling,
+    "compile-scaling": scaling,
     "peers": peers,
 }
+
+RESUMABLE = {"compile": compiling.run, "compile-scaling": scaling.run}
+"""Benchmarks that keep each row as soon as it is known."""
 
 PICTURES = {
     "constructions": constructions.picture,

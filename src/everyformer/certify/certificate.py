@@ -34,6 +34,9 @@ SMALLEST, LARGEST = Fraction(1, 2**1074), Fraction(2**1000)
 CERTIFICATE_FILE = "certificate.json"
 VALUES_FILE = "target_values.npy"
 
+LONG = 100_000
+"""Lines of f from which on a certificate is written without line breaks."""
+
 
 @dataclass(frozen=True)
 class Statement:
@@ -244,7 +247,9 @@ class Certificate:
         place = Path(folder)
         if self.statement.values is not None:
             (place / VALUES_FILE).write_bytes(values_bytes(self.statement.values))
-        text = json.dumps(self.to_json(), indent=1)
+        f = self.statement.expression
+        is_long = f is not None and len(f.nodes) > LONG
+        text = json.dumps(self.to_json(), indent=None if is_long else 1)
         (place / CERTIFICATE_FILE).write_text(text + "\n")
 
 

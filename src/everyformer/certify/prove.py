@@ -6,7 +6,7 @@ A network is proved cell by cell, or, if it was compiled, on the whole box at on
 from fractions import Fraction
 
 from everyformer.certify.cells import Cells
-from everyformer.certify.compile.claims import unary_columns
+from everyformer.certify.compile.claims import Claimed
 from everyformer.certify.compile.prove import prove_program
 from everyformer.certify.forms import form_of
 from everyformer.certify.known import Known
@@ -115,7 +115,7 @@ def prove_everywhere(
         )
         raise CertificateError(msg)
     check_sizes(f, weights.seq_len, weights.d_model)
-    check_program(weights, f, unary_columns(weights.program), limits)
+    check_program(weights, f, Claimed.of(weights.program), limits)
     return prove_program(weights, box, f, p)
 
 

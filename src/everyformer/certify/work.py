@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everyformer.certify.certificate import CERTIFICATE_FILE, VALUES_FILE
+from everyformer.certify.compile.claims import Claimed
 from everyformer.certify.program_size import ProgramSize
 from everyformer.certify.refinement import most_parts
 from everyformer.certify.weights import Weights
@@ -37,6 +38,8 @@ PER_WEIGHT = 4e-6
 PER_PROGRAM_LINE = 2e-4
 PER_TERM = 1e-5
 PER_COLUMN = 0.2
+PER_MERGED = 1e-8
+PER_SCORE = 1e-8
 """Seconds on one core, chosen by what `everyformer bench work` measured."""
 
 PER_OBJECT = 500.0
@@ -194,25 +197,42 @@ def check_work(examined: Examined, limits: Limits) -> None:
     limits.check(what, examined.seconds, examined.memory)
 
 
-def check_program(weights: Weights, f: Expression, columns: int, limits: Limits) -> None:
+def check_program(
+    weights: Weights, f: Expression, claimed: Claimed, limits: Limits
+) -> None:
     """Refuse to follow a compiled network that would cost more than is allowed.
 
-    Every head and every unit has a term for each token, heads that attend one for each pair
-    of tokens and each component. A function of one number is a proof of its own: 0.002 to
-    0.04 seconds for knots that are made for it; for others it is given up after about one.
+    Every head and every unit has a term for each token and component, and heads that attend
+    or mix one for each pair of tokens. Heads that are claimed to move tokens have as many
+    weights to be compared, but no more terms. A function of one number is a proof of its
+    own: 0.002 to 0.04 seconds for knots that are made for it; for others it is given up
+    after about one. For a claimed sort of n tokens f's lines are built again, and a network
+    is tried on all merges.
 
     Raises:
         WorkLimitError: With the numbers.
     """
-    n, terms, numbers = weights.seq_len, 0, 0
+    n, terms, numbers, weighed, scores = weights.seq_len, 0, 0, 0, 0
+    block = -1
+    held = weights.registers
+    P = 0 if held is None or held.prefix is None else len(held.prefix)
     for stage in weights.stages:
+        block += not stage.same_block
         for name, array in stage.arrays.items():
             numbers += array.size
             if name == "W_Q":
-                terms += n * n * array.shape[1] * array.shape[2]
+                _, h, m = array.shape[:3]
+                moves = claimed.moves[block] if block < len(claimed.moves) else 0
+                moves = min(moves, h)
+                terms += (h - moves) * n * n * m + moves * n * m
+                weighed += moves * n * (n + P)
+                scores += h * m * n * (n + P)
             elif name == "W_1":
                 terms += n * array.shape[1]
-    seconds = len(f.nodes) * PER_PROGRAM_LINE + terms * PER_TERM + numbers * PER_WEIGHT
-    seconds += columns * PER_COLUMN
+    seconds = len(f.nodes) * PER_PROGRAM_LINE + numbers * PER_WEIGHT
+    seconds += (terms + weighed) * PER_TERM
+    seconds += scores * PER_SCORE + claimed.columns * PER_COLUMN
+    seconds += claimed.sorts * (n**2 * PER_TERM + n**3 * PER_MERGED)
     memory = PER_OBJECT * (4 * len(f.nodes) + terms) + 100.0 * numbers
+    memory += 64.0 * n * (n + P) * bool(scores)
     limits.check(f"Following {weights.blocks:,} blocks", seconds, memory)

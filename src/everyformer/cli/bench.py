@@ -23,6 +23,10 @@ def bench(
     quick: Annotated[
         bool, typer.Option("--quick", help="A small network and few repeats: seconds.")
     ] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with the rows that a stopped run has kept."),
+    ] = False,
     as_json: options.JsonOption = False,
 ) -> None:
     """Time one part of everyformer, after checking that its results are right.
@@ -33,15 +37,26 @@ def bench(
     if theme not in THEMES:
         msg = f"{theme!r} is not a theme. Choose {' or '.join(THEMES)}."
         raise typer.BadParameter(msg)
+    from everyformer.bench.kept import Kept
     from everyformer.bench.results import write
-    from everyformer.bench.themes import PICTURES
+    from everyformer.bench.themes import PICTURES, RESUMABLE
     from everyformer.bench.themes import THEMES as RUNS
     from everyformer.cli import tables
     from everyformer.cli.progress import progress_bar
 
+    name = f"{theme}-quick" if quick else theme
+    if resume and theme not in RESUMABLE:
+        msg = f"{theme} keeps no rows. --resume is for {' and '.join(RESUMABLE)}."
+        raise typer.BadParameter(msg)
     with progress_bar() as progress:
-        report = RUNS[theme].run(quick=quick, progress=progress)
-    path = write(out, f"{theme}-quick" if quick else theme, report)
+        if theme in RESUMABLE:
+            kept = Kept(out / f"{name}.rows.jsonl", resume=resume)
+            report = RESUMABLE[theme](quick=quick, progress=progress, kept=kept)
+            path = write(out, name, report)
+            kept.finish()
+        else:
+            report = RUNS[theme].run(quick=quick, progress=progress)
+            path = write(out, name, report)
     if theme in PICTURES:
         PICTURES[theme](report, path.with_suffix(".png"))
     if as_json:

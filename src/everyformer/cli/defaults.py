@@ -20,6 +20,7 @@ THEMES = (
     "work",
     "tightness",
     "compile",
+    "compile-scaling",
     "peers",
 )
 

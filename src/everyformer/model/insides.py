@@ -68,7 +68,9 @@ class Trace(tuple["StageState", ...]):
 
     insides: tuple[Inside, ...]
 
-    def __new__(cls, steps: Iterable["StageState"], insides: tuple[Inside, ...] = ()) -> "Trace":
+    def __new__(
+        cls, steps: Iterable["StageState"], insides: tuple[Inside, ...] = ()
+    ) -> "Trace":
         """Both together."""
         made = super().__new__(cls, steps)
         made.insides = insides

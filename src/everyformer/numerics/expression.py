@@ -11,11 +11,12 @@ against this list; nothing in it is executed.
 
 import hashlib
 import json
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -38,9 +39,8 @@ LARGEST = Fraction(float(np.finfo(np.float64).max))
 Number = TypeVar("Number")
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One line of a program.
+class Node(NamedTuple):
+    """One line of a program. A tuple: programs have millions of them.
 
     Attributes:
         op: "x", "const", "pow", or an operation of `UNARY`, `BINARY` or `TERNARY`.
@@ -56,9 +56,10 @@ class Node:
     @property
     def operands(self) -> tuple[int, ...]:
         """The earlier lines it uses."""
-        if self.op in {"x", "const"}:
-            return ()
-        return self.args[:1] if self.op == "pow" else self.args
+        op = self.op
+        if op == "pow":
+            return self.args[:1]
+        return () if op == "x" or op == "const" else self.args
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,8 @@ class Expression:
                 msg = f"The size {size!r} is not an integer >= 1. Trace the function again."
                 raise ExpressionError(msg)
         for number, node in enumerate(self.nodes):
+            if _is_plain(number, node):
+                continue
             wrong = self._wrong(number, node)
             if wrong:
                 msg = (
@@ -157,33 +160,41 @@ class Expression:
             f's entries, a row for each token.
         """
         values: list[Any] = [None] * len(self.nodes)
-        for number, node in enumerate(self.nodes):
-            if node.op == "x":
-                values[number] = entry(*node.args)
-            elif node.op == "const":
-                values[number] = arithmetic.constant(node.value)
-            elif node.op == "pow":
-                values[number] = arithmetic.pow(values[node.args[0]], node.args[1])
+        methods: dict[str, Callable[..., Any]] = {}
+        last = self._last_reader
+        for number, (op, args, value) in enumerate(self.nodes):
+            if op == "x":
+                values[number] = entry(*args)
+                continue
+            if op == "const":
+                values[number] = arithmetic.constant(value)
+                continue
+            method = methods.get(op)
+            if method is None:
+                method = methods[op] = getattr(arithmetic, op)
+            if op == "pow":
+                args, k = args[:1], args[1]
+                values[number] = method(values[args[0]], k)
+            elif len(args) == 2:
+                values[number] = method(values[args[0]], values[args[1]])
             else:
-                operands = [values[k] for k in node.args]
-                values[number] = getattr(arithmetic, node.op)(*operands)
-            for finished in self._last_uses.get(number, ()):
-                values[finished] = None
+                values[number] = method(*[values[k] for k in args])
+            for k in args:
+                if last[k] == number:
+                    values[k] = None
         return [[values[k] for k in row] for row in self.outputs]
 
     @cached_property
-    def _last_uses(self) -> dict[int, list[int]]:
-        """For each line, the lines that nothing needs after it."""
-        kept = {k for row in self.outputs for k in row}
-        last: dict[int, int] = {}
+    def _last_reader(self) -> Sequence[int]:
+        """For each line, the last one that needs it; none for outputs."""
+        last = array("q", [-1]) * len(self.nodes)
         for number, node in enumerate(self.nodes):
             for k in node.operands:
                 last[k] = number
-        found: dict[int, list[int]] = {}
-        for k, number in last.items():
-            if k not in kept:
-                found.setdefault(number, []).append(k)
-        return found
+        for row in self.outputs:
+            for k in row:
+                last[k] = len(self.nodes)
+        return last
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """f in float64; x has shape (*batch, n, d)."""
@@ -231,6 +242,17 @@ class Expression:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
+_PLAIN = {**dict.fromkeys(UNARY, 1), **dict.fromkeys(BINARY, 2)}
+
+
+def _is_plain(number: int, node: Node) -> bool:
+    """Whether a line is an operation with one or two operands, and nothing is wrong."""
+    op, args, _ = node
+    if type(op) is not str or type(args) is not tuple or _PLAIN.get(op) != len(args):
+        return False
+    return all(type(k) is int and 0 <= k < number for k in args)
+
+
 def _is_line(k: Any, count: int) -> bool:
     return type(k) is int and 0 <= k < count
 
@@ -243,7 +265,7 @@ def _node(op: Any, *args: Any) -> Node:
         except ValueError as error:
             msg = f"A constant cannot be read: {error}. Trace the function again."
             raise ExpressionError(msg) from error
-    return Node(OPERATIONS.get(op, str(op)), args)
+    return Node(OPERATIONS.get(op) or str(op), args)
 
 
 class _Float64:

@@ -18,10 +18,11 @@ function is recorded that exception is a `Refused`, which `except Exception` doe
 import math
 import operator
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from itertools import compress
 from numbers import Integral
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from everyformer.errors import ExpressionError
 from everyformer.numerics.expression import LARGEST, MAX_POWER, Expression, Node
 from everyformer.targets.places import Place, caller
 
-MAX_NODES = 200_000
+MAX_NODES = 4_000_000
 """Lines that a recorder writes before it gives up."""
 
 MAX_BITS = 4096
@@ -47,6 +48,9 @@ UNKNOWN = "It is not among the operations that are known"
 NO_NUMBER = "x stands for all inputs at once and has no value"
 
 COMMUTATIVE = frozenset({"add", "mul", "min", "max"})
+_NEVER_KNOWN = frozenset({"add", "sub", "div", "abs", "exp", "log", "sqrt", "tanh"})
+"""Operations that have no shorter form unless an operand is a constant."""
+
 _EXACT: dict[str, Callable[..., Any]] = {
     "add": operator.add,
     "sub": operator.sub,
@@ -224,6 +228,14 @@ class Term:
         return (self.exp() + other.exp()).log()
 
 
+class Program(NamedTuple):
+    """What an `Expression` is made of: lines, outputs, and where each line was written."""
+
+    nodes: tuple[Node, ...]
+    outputs: tuple[tuple[int, ...], ...]
+    places: tuple[Place | None, ...]
+
+
 class Recorder:
     """The lines written so far.
 
@@ -321,10 +333,12 @@ class Recorder:
         known = self._shortcut(op, terms)
         if known is not None:
             return known.as_number()
-        numbers = [term.number for term in terms]
-        if op in COMMUTATIVE:
-            numbers.sort()
-        return self._line(Node(op, tuple(numbers)))
+        if len(terms) == 2:
+            first, last = terms[0].number, terms[1].number
+            if first > last and op in COMMUTATIVE:
+                first, last = last, first
+            return self._line(Node(op, (first, last)))
+        return self._line(Node(op, tuple([term.number for term in terms])))
 
     def power(self, base: Term, exponent: Term) -> Term:
         """Base ** exponent, where it can be said with the operations of expressions.
@@ -404,14 +418,34 @@ class Recorder:
         Raises:
             ExpressionError: If a line uses a token of another sequence.
         """
+        return Expression(seq_len, d_model, *self.lines(seq_len, outputs, first))
+
+    def lines(self, seq_len: int, outputs: list[list[Term]], first: int = 0) -> Program:
+        """The lines that `outputs` need, numbered anew, and the outputs in them.
+
+        Raises:
+            ExpressionError: If a line uses a token of another sequence.
+        """
         rows = [[self.term(entry).number for entry in row] for row in outputs]
-        needed = {k for row in rows for k in row}
+        needed = bytearray(len(self.nodes))
+        for row in rows:
+            for k in row:
+                needed[k] = 1
         for number in range(len(self.nodes) - 1, -1, -1):
-            if number in needed:
-                needed.update(self.nodes[number].operands)
-        new = {old: number for number, old in enumerate(sorted(needed))}
-        nodes = tuple(_renumbered(self.nodes[old], new, first) for old in new)
-        if any(node.op == "x" and not 0 <= node.args[0] < seq_len for node in nodes):
+            if needed[number]:
+                for k in self.nodes[number].operands:
+                    needed[k] = 1
+        new: list[int] = []
+        nodes: list[Node] = []
+        mixed = False
+        for node, wanted in zip(self.nodes, needed, strict=True):
+            new.append(len(nodes))
+            if wanted:
+                nodes.append(_renumbered(node, new, first))
+                mixed = mixed or (
+                    node.op == "x" and not 0 <= node.args[0] - first < seq_len
+                )
+        if mixed:
             msg = (
                 "The function mixes the sequences of a batch. The result for a sequence "
                 "must depend on this sequence alone: index and reduce the last two axes "
@@ -419,12 +453,15 @@ class Recorder:
             )
             raise ExpressionError(msg)
         kept = tuple(tuple(new[k] for k in row) for row in rows)
-        places = tuple(self.places[old] for old in new)
-        return Expression(seq_len, d_model, nodes, kept, places)
+        places = compress(self.places, needed)
+        return Program(tuple(nodes), kept, tuple(places))
 
     def _shortcut(self, op: str, terms: tuple[Term, ...]) -> Term | None:
-        values = [term.value for term in terms]
+        nodes = self.nodes
+        values = [nodes[term.number].value for term in terms]
         constants = [value for value in values if value is not None]
+        if not constants and op in _NEVER_KNOWN:
+            return None
         if op in _EXACT and len(constants) == len(terms):
             undefined = op == "div" and values[1] == 0
             return None if undefined else self._known(_EXACT[op], 1, *constants)
@@ -495,8 +532,11 @@ def _bits(value: Fraction) -> int:
     return value.numerator.bit_length() + value.denominator.bit_length()
 
 
-def _renumbered(node: Node, new: dict[int, int], first: int) -> Node:
-    if node.op == "x":
+def _renumbered(node: Node, new: Sequence[int], first: int) -> Node:
+    if node.op == "x" and first:
         return Node("x", (node.args[0] - first, node.args[1]))
-    moved = tuple(new[k] for k in node.operands)
+    operands = node.operands
+    moved = tuple([new[k] for k in operands])
+    if moved == operands:
+        return node
     return Node(node.op, moved + node.args[len(moved) :], node.value)

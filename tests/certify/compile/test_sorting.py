@@ -1,5 +1,6 @@
 """Sorting networks are recognised by complete checks, and sorts in f by their lines."""
 
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -121,3 +122,21 @@ def test_false_claims_are_not_confirmed() -> None:
             op = "max" if node.op == "min" else "min"
             nodes = (*expression.nodes[:k], Node(op, node.args), *expression.nodes[k + 1 :])
             assert sorted_leaves(Expression(4, 1, nodes, expression.outputs), ends) is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sums_that_stay_open_have_the_same_terms(seed: int) -> None:
+    """Random programs with shared sums, sums of a line with itself, and fractions."""
+    rng = np.random.default_rng(seed)
+    nodes = [Node("x", (j, i)) for j in range(2) for i in range(2)]
+    nodes += [Node("const", value=Fraction(int(k), 6)) for k in rng.integers(-5, 6, 3)]
+    ops = ["add", "sub", "add", "sub", "mul", "neg", "abs", "max", "exp"]
+    for _ in range(40):
+        op = str(rng.choice(ops))
+        arity = 1 if op in {"neg", "abs", "exp"} else 2
+        recent = rng.integers(max(0, len(nodes) - 12), len(nodes), arity)
+        nodes.append(Node(op, tuple(int(k) for k in recent)))
+    last = len(nodes) - 1
+    f = Expression(2, 2, tuple(nodes), ((last, last - 1), (last - 3, last)))
+    algebra = Algebra()
+    assert algebra.run_sorted(f, []) == f.run(algebra, algebra.entry)

@@ -19,6 +19,9 @@ STAGE = "program"
 MAX_BITS = 4096
 """Of a rational in a claim."""
 
+MOST_LINES = 2**32
+"""Of f."""
+
 FUNCTIONS = frozenset({"pow", "exp", "log", "sin", "cos", "tanh", "logistic"})
 
 TermKind = Literal["copy", "abs", "relu"]
@@ -158,6 +161,21 @@ class Normalise:
 
 
 @dataclass(frozen=True)
+class Sort:
+    """Exchanges of one register that are a sorting network, and lines of f that are sorted.
+
+    Attributes:
+        register: The register that holds the wires, one for each token.
+        blocks: The block of the first exchange and that of the last.
+        lines: The lines of f where its own sort of the same numbers ends, in order.
+    """
+
+    register: int
+    blocks: tuple[int, int]
+    lines: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Block:
     """The claims of one block: one for each head, any number for the units."""
 
@@ -175,12 +193,14 @@ class Claims:
         normalised: Groups of normalised values, by the block and registers of a product.
         coefficients: For the name of an array, "3.W_V" or "W_out", the rationals that
             entries stand for.
+        sorts: Registers that are sorted, none of them twice at a time.
     """
 
     blocks: tuple[Block, ...]
     products: Mapping[int, Mapping[int, Product]]
     normalised: Mapping[tuple[int, int, int], Normalise]
     coefficients: Mapping[str, Mapping[tuple[int, ...], Fraction]]
+    sorts: tuple[Sort, ...] = ()
 
 
 def refuse(why: str) -> Undecided:
@@ -199,6 +219,8 @@ def read_claims(values: Any, seq_len: int, width: int) -> Claims:
         macros = [_macro(one, len(blocks), width) for one in _list(values["macros"])]
         products, normalised = _by_place(macros)
         coefficients = dict(_coefficients(values["coefficients"]))
+        said = _list(values["sorting"]) if "sorting" in values else []
+        sorts = tuple(_sort(one, len(blocks), seq_len, width) for one in said)
     except Undecided:
         raise
     except (
@@ -208,19 +230,40 @@ def read_claims(values: Any, seq_len: int, width: int) -> Claims:
         said = f"{type(error).__name__}: {str(error)[:80]}"
         msg = f"the program beside the weights cannot be read ({said})"
         raise refuse(msg) from error
-    return Claims(blocks, products, normalised, coefficients)
+    return Claims(blocks, products, normalised, coefficients, sorts)
 
 
-def unary_columns(values: Any) -> int:
-    """How many functions of one number parsed JSON claims, whatever else it is."""
+@dataclass(frozen=True)
+class Claimed:
+    """How much of what parsed JSON claims, whatever else it is.
 
-    def under(key: str, one: Any) -> list[Any]:
-        found = one.get(key) if isinstance(one, dict) else None
-        return found if isinstance(found, list) else []
+    Attributes:
+        columns: Functions of one number.
+        sorts: Sorts.
+        moves: For each block the heads that only move tokens, or take their mean.
+    """
 
-    heads = (head for block in under("blocks", values) for head in under("heads", block))
-    columns = (column for head in heads for column in under("columns", head))
-    return sum(column is not None for column in columns)
+    columns: int
+    sorts: int
+    moves: tuple[int, ...]
+
+    @classmethod
+    def of(cls, values: Any) -> "Claimed":
+        """Count what is claimed."""
+        heads = [_under("heads", block) for block in _under("blocks", values)]
+        rows = [_under("columns", head) for row in heads for head in row]
+        columns = sum(column is not None for row in rows for column in row)
+        moves = tuple(sum(_is_move(head) for head in row) for row in heads)
+        return cls(columns, len(_under("sorting", values)), moves)
+
+
+def _is_move(head: Any) -> bool:
+    return isinstance(head, dict) and head.get("step") in ("gather", "mean")
+
+
+def _under(key: str, one: Any) -> list[Any]:
+    found = one.get(key) if isinstance(one, dict) else None
+    return found if isinstance(found, list) else []
 
 
 def _by_place(
@@ -338,6 +381,14 @@ def _macro(values: Any, blocks: int, width: int) -> tuple[int, Product] | Normal
     if not squares or len(products) > len(squares) or delta <= 0:
         raise refuse("a group of normalised values has no squares, or delta <= 0")
     return Normalise(squares, place(values["root"]), products, delta)
+
+
+def _sort(values: Any, blocks: int, n: int, width: int) -> Sort:
+    first, last = _indices(values["blocks"], blocks, count=2)
+    lines = _indices(values["lines"], MOST_LINES, count=n)
+    if first > last:
+        raise refuse(f"a sort ends in block {last}, before it begins in {first}")
+    return Sort(_index(values["register"], width), (first, last), lines)
 
 
 def _coefficients(values: Any) -> Iterator[tuple[str, dict[tuple[int, ...], Fraction]]]:

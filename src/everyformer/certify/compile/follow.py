@@ -20,6 +20,7 @@ from everyformer.certify.compile.heads import Written, attend, mixture
 from everyformer.certify.compile.products import Multiplied, multiply, normalised
 from everyformer.certify.compile.rounded import LARGEST, bounded
 from everyformer.certify.compile.rows import BlockWeights, row_of
+from everyformer.certify.compile.sort_runs import SortRuns
 from everyformer.certify.compile.unary_heads import Made, unary
 from everyformer.certify.compile.units import follow_units, units_of
 from everyformer.certify.compile.values import Held, State, Terms, Value
@@ -39,11 +40,13 @@ class Followed:
         results: The coordinates of the results.
         states: The state before each slot and after the last, for reports.
         made: Squares and roots, by block and register.
+        sorted_lines: Lines of f that are claimed to be sorts, for each that was followed.
     """
 
     results: list[Value] = field(default_factory=list[Value])
     states: list[State] = field(default_factory=list[State])
     made: dict[tuple[int, int], Made] = field(default_factory=dict[tuple[int, int], Made])
+    sorted_lines: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
 
 
 def follow(weights: Weights, claims: Claims, box: Box, algebra: Terms) -> Followed:
@@ -61,11 +64,14 @@ def follow(weights: Weights, claims: Claims, box: Box, algebra: Terms) -> Follow
         raise Undecided("program", why)
     state = _start(weights, held, claims, box, algebra)
     found = Followed(states=[state])
+    runs = SortRuns(claims.sorts, algebra)
     for block in blocks:
         state = _attention(block, claims, state, found)
         found.states.append(state)
-        state = _feed_forward(block, claims, state)
+        state = _feed_forward(block, claims, state, runs)
+        state = runs.ended(block, state)
         found.states.append(state)
+    found.sorted_lines += runs.lines
     ideals = claims.coefficients.get("W_out", {})
     for i in range(weights.d_model):
         found.results.append(state.read(row_of(held.W_out[i], ideals, (i,))))
@@ -172,7 +178,9 @@ def _normalised(
     return normalised(block, claim, found.made, product, before)
 
 
-def _feed_forward(block: BlockWeights, claims: Claims, state: State) -> State:
+def _feed_forward(
+    block: BlockWeights, claims: Claims, state: State, runs: SortRuns
+) -> State:
     """V2 and V4: every unit that writes belongs to one claim, in its own register."""
     own = claims.blocks[block.number].units
     if block.units == 0:
@@ -192,5 +200,5 @@ def _feed_forward(block: BlockWeights, claims: Claims, state: State) -> State:
         if claim.register in written:
             raise block.undecided(f"register {claim.register} is written twice")
         written.add(claim.register)
-        after.write(claim.register, follow_units(block, claim, state))
+        after.write(claim.register, follow_units(block, claim, state, runs))
     return after

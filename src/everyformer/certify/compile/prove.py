@@ -8,7 +8,6 @@ A network that computes another function than f is not refuted: the proof stops.
 """
 
 from fractions import Fraction
-from typing import Any
 
 from everyformer.certify.bound import Bound
 from everyformer.certify.compile.claims import read_claims
@@ -78,7 +77,7 @@ def compare(found: Followed, f: Expression, algebra: Algebra) -> None:
     Raises:
         Undecided: Naming the first result that is not seen to be f's.
     """
-    expected: list[list[Any]] = f.run(algebra, algebra.entry)
+    expected = algebra.run_sorted(f, found.sorted_lines)
     for j, row in enumerate(expected):
         for i, term in enumerate(row):
             if found.results[i].terms[j] is not term:

@@ -236,8 +236,8 @@ class Quotients(Polynomials):
                 self.refuse_size("a power of a long number")
             scalar = Fraction(c, a.denominator) ** k
             return self.scaled(self._power(self.parts(monomial), k), scalar)
-        result = self.one
-        for _ in range(k):
+        result = a if k else self.one
+        for _ in range(k - 1):
             result = self.mul(result, a)
         return result
 

@@ -16,17 +16,20 @@ That rounds sort is checked, for two kinds of networks, each completely:
                         are in order
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby
 
 import numpy as np
 
 from everyformer.certify.compile.extremes import Extremes
-from everyformer.certify.compile.terms import Term
+from everyformer.certify.compile.terms import OpenSum, Term
 from everyformer.numerics.expression import Expression
 
 Round = list[tuple[int, int]]
+
+MOST_WIRES = 1024
+"""Of a network that is checked: merges of n wires take about n^3/4 bytes."""
 
 
 def odd_even(n: int) -> list[Round]:
@@ -60,8 +63,10 @@ def batcher(n: int) -> list[Round]:
 def is_sorting_network(n: int, rounds: Sequence[Sequence[tuple[int, int]]]) -> bool:
     """Whether the rounds sort n wires, as far as the two checks tell.
 
-    False may also mean that the network is of neither kind.
+    False may also mean that the network is of neither kind, or too large.
     """
+    if n > MOST_WIRES:
+        return False
     for pairs in rounds:
         wires = [wire for pair in pairs for wire in pair]
         inside = all(0 <= i < j < n for i, j in pairs)
@@ -90,7 +95,7 @@ def _merges(n: int, p: int, r: int, stage: list[Sequence[tuple[int, int]]]) -> b
     wires = np.arange(r, n, p)
     first, second = wires[::2], wires[1::2]
     ones = np.indices((len(first) + 1, len(second) + 1)).reshape(2, 1, -1)
-    values = np.zeros((n, ones.shape[-1]), dtype=np.int64)
+    values = np.zeros((n, ones.shape[-1]), dtype=np.uint8)
     values[first] = np.arange(len(first))[::-1, None] < ones[0]
     values[second] = np.arange(len(second))[::-1, None] < ones[1]
     inside = [[(i, j) for i, j in pairs if i % p == r] for pairs in stage]
@@ -108,7 +113,8 @@ def _sorts(
             i, j = np.array(pairs).T
             low, high = np.minimum(values[i], values[j]), np.maximum(values[i], values[j])
             values[i], values[j] = low, high
-    return bool((np.diff(values[wires], axis=0) >= 0).all())
+    ordered = values[wires]
+    return bool((ordered[1:] >= ordered[:-1]).all())
 
 
 class Sorting(Extremes):
@@ -139,6 +145,8 @@ class Sorting(Extremes):
     ) -> list[list[Term]]:
         """f's terms, where the claimed sorts have the terms of `sorted_terms`.
 
+        A sum that one line reads is open until a line reads it that is not a sum.
+
         Args:
             expression: f.
             sorts: For each sort the n lines where it ends, in order. A claim that
@@ -154,35 +162,63 @@ class Sorting(Extremes):
             if leaves is not None:
                 for k, end in enumerate(ends):
                     leaves_of.setdefault(end, (leaves, k))
-        nodes = expression.nodes
-        needed = {k for row in expression.outputs for k in row}
-        for number in range(len(nodes) - 1, -1, -1):
-            if number in needed:
-                known = leaves_of.get(number)
-                needed.update(nodes[number].operands if known is None else known[0])
-        values: dict[int, Term] = {}
+        reads = _reads(expression, leaves_of)
+        values: dict[int, Term | OpenSum] = {}
         done: dict[tuple[int, ...], list[Term]] = {}
-        for number in sorted(needed):
-            node, known = nodes[number], leaves_of.get(number)
+
+        def read(k: int) -> Term | OpenSum:
+            reads[k] -= 1
+            return values[k] if reads[k] else values.pop(k)
+
+        for number, (op, args, value) in enumerate(expression.nodes):
+            if not reads[number]:
+                continue
+            known = leaves_of.get(number)
             if known is not None:
                 leaves, k = known
                 if leaves not in done:
-                    done[leaves] = self.sorted_terms([values[leaf] for leaf in leaves])
+                    terms = [self.closed_sum(values[leaf]) for leaf in leaves]
+                    done[leaves] = self.sorted_terms(terms)
                 values[number] = done[leaves][k]
-            elif node.op == "x":
-                values[number] = self.entry(*node.args)
-            elif node.op == "const" and node.value is not None:
-                values[number] = self.constant(node.value)
-            elif node.op == "pow":
-                values[number] = self.pow(values[node.args[0]], node.args[1])
+            elif op == "x":
+                values[number] = self.entry(*args)
+            elif op == "const" and value is not None:
+                values[number] = self.constant(value)
+            elif op == "pow":
+                values[number] = self.pow(self.closed_sum(read(args[0])), args[1])
+            elif op == "add" or op == "sub":
+                sign = 1 if op == "add" else -1
+                total = self.opened_sum(read(args[0]), read(args[1]), sign)
+                values[number] = total if reads[number] == 1 else self.closed_sum(total)
             else:
-                operands = [values[k] for k in node.args]
-                values[number] = getattr(self, node.op)(*operands)
-        return [[values[k] for k in row] for row in expression.outputs]
+                operands = [self.closed_sum(read(k)) for k in args]
+                values[number] = getattr(self, op)(*operands)
+        return [[self.closed_sum(values[k]) for k in row] for row in expression.outputs]
 
     def entry(self, token: int, coordinate: int) -> Term:
         """x[token][coordinate]."""
         return self.atom_term("x", (), token, coordinate)
+
+
+def _reads(
+    expression: Expression, leaves_of: Mapping[int, tuple[tuple[int, ...], int]]
+) -> list[int]:
+    """How often each line is read, 0 for those that no output needs.
+
+    The leaves of sorts, which many ends read, count twice: they are kept as terms.
+    """
+    nodes = expression.nodes
+    reads = [0] * len(nodes)
+    for row in expression.outputs:
+        for k in row:
+            reads[k] += 1
+    for number in range(len(nodes) - 1, -1, -1):
+        if not reads[number]:
+            continue
+        known = leaves_of.get(number)
+        for k in nodes[number].operands if known is None else known[0]:
+            reads[k] += 1 if known is None else 2
+    return reads
 
 
 def sorted_leaves(expression: Expression, ends: Sequence[int]) -> tuple[int, ...] | None:

@@ -71,6 +71,22 @@ class Term:
         return Fraction(self.numerators.get(monomial, 0), self.denominator)
 
 
+class OpenSum:
+    """A sum that is still added to, and that one line alone will read.
+
+    Attributes:
+        numerators: As for a term; may hold zeros.
+        denominator: The common denominator.
+    """
+
+    __slots__ = ("denominator", "numerators")
+
+    def __init__(self, numerators: dict[int, int], denominator: int) -> None:
+        """Take over the dictionary."""
+        self.numerators = numerators
+        self.denominator = denominator
+
+
 class Polynomials:
     """The tables of terms, monomials and atoms, and polynomial arithmetic (rules R1, R2).
 
@@ -224,6 +240,37 @@ class Polynomials:
         for m, c in b.numerators.items():
             total[m] = total.get(m, 0) + sign * c
         return self.completed(self.term(total, denominator))
+
+    def opened_sum(self, a: Term | OpenSum, b: Term | OpenSum, sign: int) -> OpenSum:
+        """A + sign b; sums that are open are used up.
+
+        A chain of n additions takes as many steps as it has coefficients, and not that many
+        for each of its n partial sums.
+
+        Raises:
+            Undecided: If a denominator is too long.
+        """
+        if isinstance(a, Term) and isinstance(b, OpenSum) and sign == 1:
+            a, b = b, a
+        total = a if isinstance(a, OpenSum) else OpenSum(a.numerators.copy(), a.denominator)
+        if total.denominator != b.denominator:
+            denominator = common_denominator((total.denominator, b.denominator))
+            by = denominator // total.denominator
+            if by != 1:
+                self.spend(len(total.numerators))
+                total.numerators = {m: c * by for m, c in total.numerators.items()}
+            total.denominator = denominator
+            sign *= denominator // b.denominator
+        bits = total.denominator.bit_length()
+        self.spend(1 + len(b.numerators) * (1 + (bits >> 8)))
+        numerators = total.numerators
+        for m, c in b.numerators.items():
+            numerators[m] = numerators.get(m, 0) + sign * c
+        return total
+
+    def closed_sum(self, a: Term | OpenSum) -> Term:
+        """The term of a sum."""
+        return a if isinstance(a, Term) else self.term(a.numerators, a.denominator)
 
     def scaled(self, a: Term, factor: Fraction) -> Term:
         """A rational multiple of a."""

@@ -19,6 +19,7 @@ from everyformer.certify.compile.claims import (
 )
 from everyformer.certify.compile.rounded import UNDERFLOW, up
 from everyformer.certify.compile.rows import BlockWeights, Entry
+from everyformer.certify.compile.sort_runs import SortRuns
 from everyformer.certify.compile.values import Held, Row, State, Value
 from everyformer.certify.rounding import UNIT_ROUNDOFF, gamma
 
@@ -32,7 +33,9 @@ def units_of(claim: UnitClaim) -> tuple[int, ...]:
     return (claim.unit,) if isinstance(claim, Extreme) else claim.units
 
 
-def follow_units(block: BlockWeights, claim: UnitClaim, state: State) -> Held:
+def follow_units(
+    block: BlockWeights, claim: UnitClaim, state: State, runs: SortRuns
+) -> Held:
     """What the claim's register holds after its units."""
     if isinstance(claim, Sum):
         return _sum(block, claim, state)
@@ -40,7 +43,7 @@ def follow_units(block: BlockWeights, claim: UnitClaim, state: State) -> Held:
         return _clear(block, claim, state)
     if isinstance(claim, Extreme):
         return _extreme(block, claim, state)
-    return _exchange(block, claim, state)
+    return _exchange(block, claim, state, runs)
 
 
 def _entry(block: BlockWeights, unit: int, register: int) -> Entry:
@@ -244,7 +247,7 @@ def _rounded_beside(state: State, rest: Row, b: Value, a: Value) -> Value:
     return replace(b, r=up(b.r + gamma(terms + 4) * (a.size + state.sizes(rest))))
 
 
-def _exchange(block: BlockWeights, claim: Exchange, state: State) -> Held:
+def _exchange(block: BlockWeights, claim: Exchange, state: State, runs: SortRuns) -> Held:
     """a - max(a - b - g, 0) + max(b - a - g', 0): at most one gate is open on a token."""
     opened: list[np.ndarray] = []
     shut = True
@@ -266,10 +269,12 @@ def _exchange(block: BlockWeights, claim: Exchange, state: State) -> Held:
     b = _rounded_beside(state, partners[0], b, a)
     smaller, larger = _chosen(a, b, larger=False), _chosen(a, b, larger=True)
     algebra = state.algebra
-    terms = tuple(
-        algebra.minimum([x, y]) if low[j] else algebra.maximum([x, y]) if up_[j] else x
-        for j, (x, y) in enumerate(zip(a.terms, b.terms, strict=True))
-    )
+    terms = runs.exchanged(block, claim.register, a.terms, b.terms, (low, up_))
+    if terms is None:
+        terms = tuple(
+            algebra.minimum([x, y]) if low[j] else algebra.maximum([x, y]) if up_[j] else x
+            for j, (x, y) in enumerate(zip(a.terms, b.terms, strict=True))
+        )
     e, run = max(a.e, b.e), max(smaller.e + smaller.r, larger.e + larger.r)
     value = Value(
         terms,

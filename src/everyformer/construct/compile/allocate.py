@@ -61,8 +61,9 @@ def allocate(
 def block_sizes(schedule: Schedule, allocation: Allocation) -> list[BlockSize]:
     """The sizes of all blocks."""
     sizes: list[BlockSize] = []
+    items_of = schedule.by_block()
     for block in range(schedule.blocks):
-        items = [item for item in schedule.items if item.slot // 2 == block]
+        items = items_of.get(block, [])
         heads = [item.work for item in items if isinstance(item.work, Head)]
         units = sum(
             len(item.work.rows) for item in items if not isinstance(item.work, Head)
@@ -106,10 +107,13 @@ def _allocate(schedule: Schedule, outputs: list[Reading], *, reuse: bool) -> All
         first = chain[0]
         if first.is_work:
             start = starts[first]
-            places = [(end, r, _clear_slot(end, start, busy)) for end, r in sorted(free)]
-            usable = [(e, r, c) for e, r, c in places if c is not None] if reuse else []
-            if usable:
-                end, r, slot = usable[0]
+            places = (
+                (end, r, _clear_slot(end, start, busy))
+                for end, r in (sorted(free) if reuse else ())
+            )
+            usable = next(((e, r, c) for e, r, c in places if c is not None), None)
+            if usable is not None:
+                end, r, slot = usable
                 free.remove((end, r))
                 clears.append((slot, r))
                 busy[slot] = None

@@ -21,7 +21,7 @@ from everyformer.construct.compile.knots import LARGEST_MEAN
 from everyformer.construct.compile.listing import Line, listing, steps
 from everyformer.construct.compile.lower import Lowering
 from everyformer.construct.compile.precision import Precision
-from everyformer.construct.compile.program import Program
+from everyformer.construct.compile.program import Program, Sorted
 from everyformer.construct.compile.schedule import Schedule, schedule
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.compiled import ProgramStep
@@ -92,8 +92,9 @@ def emit(
     registers = _registers(places, outputs, len(program.box.lows), (n, d, P), writer)
     stages: list[Stage] = []
     blocks: list[dict[str, Any]] = []
+    items_of = plan.by_block()
     for block, size in enumerate(block_sizes(plan, places)):
-        items = [item.work for item in plan.items if item.slot // 2 == block]
+        items = [item.work for item in items_of.get(block, [])]
         heads = [work for work in items if isinstance(work, Head)]
         units = [work for work in items if isinstance(work, Units)]
         clears = [r for slot, r in places.clears if slot == 2 * block + 1]
@@ -123,6 +124,9 @@ def emit(
         "macros": [macro.claim(plan, places) for macro in lowering.macros],
         "coefficients": writer.coefficients,
     }
+    sorts = [_sort_claim(one, lowering, plan, places) for one in program.sorts]
+    if any(sorts):
+        claims["sorting"] = [claim for claim in sorts if claim]
     lines = [
         Line(item.slot, target, item.work)
         for item in plan.items
@@ -244,3 +248,19 @@ def _unit_claim(work: Units, first: int, register: dict[Cell, int]) -> dict[str,
     if work.step == "exchange":
         claim["gates"] = [register[gate] for gate in work.gates]
     return claim
+
+
+def _sort_claim(
+    found: Sorted, lowering: Lowering, plan: Schedule, places: Allocation
+) -> dict[str, Any] | None:
+    """The claim about exchanges that sort; None if they do not keep to one register."""
+    cells = [lowering.read(form).plain for form in found.rounds]
+    registers = {None if cell is None else places.register.get(cell) for cell in cells}
+    blocks = [plan.starts.get(cell, -1) // 2 for cell in cells if cell is not None]
+    if len(registers) > 1 or None in registers or min(blocks) < 0:
+        return None
+    return {
+        "register": registers.pop(),
+        "blocks": [min(blocks), max(blocks)],
+        "lines": list(found.lines),
+    }

@@ -3,20 +3,26 @@
 Over all n tokens the maximum needs log2 n rounds: after round i a token knows the maximum
 of 2^i tokens up to itself. A sorting network is recognised by running odd-even
 transposition on its leaves: if the lines of its last round are there, n rounds of exchanges
-do the same.
+do the same, or Batcher's O(log^2 n) rounds.
 """
 
+from collections.abc import Callable
 from fractions import Fraction
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from everyformer.certify.compile.sorting import Round, odd_even, sorted_leaves
+from everyformer.construct.compile.builder import Builder
 from everyformer.construct.compile.families import Family
 from everyformer.construct.compile.lines import Table
-from everyformer.construct.compile.program import Form
-from everyformer.numerics.expression import Node
+from everyformer.construct.compile.program import Form, Sorted
+from everyformer.numerics.expression import Expression, Node
 
 if TYPE_CHECKING:
     from everyformer.construct.compile.lift import Lift
+
+SortingNetwork = Callable[[int], list[Round]]
+"""For a number of wires the rounds of a network that sorts them."""
 
 
 def extreme(lift: "Lift", family: Family) -> Form:
@@ -155,9 +161,7 @@ def _sorted(lift: "Lift", family: Family) -> Form | None:
         if set(family) <= set(final):
             value = lift.family(order)
             lift.says(family)
-            for start in range(n):
-                tau, low = _round(n, start % 2)
-                value = lift.build.exchange(value, tau, low)
+            value = lift.sorting.sort(lift.build, value, final)
             return lift.build.gather(value, [final.index(line) for line in family])
     return None
 
@@ -199,12 +203,43 @@ def _transposed(table: Table, order: list[int]) -> list[int]:
     return rows
 
 
-def _round(n: int, start: int) -> tuple[list[int], list[bool]]:
-    """Partners of neighbours from `start` on, and who keeps the lower number."""
+class Sorts:
+    """How n numbers are sorted, and what was.
+
+    A verifier that knows f's own lines for a sort follows any network; else it has to be
+    f's own, odd-even transposition.
+
+    Attributes:
+        found: The sorts whose lines of f a verifier recognises.
+    """
+
+    def __init__(
+        self, expression: Expression | None, network: SortingNetwork = odd_even
+    ) -> None:
+        """Begin with no sort."""
+        self._expression, self._network = expression, network
+        self.found: list[Sorted] = []
+
+    def sort(self, build: Builder, value: Form, lines: list[int]) -> Form:
+        """The numbers in order; `lines` are those of f that they are."""
+        known = self._expression is not None and (
+            sorted_leaves(self._expression, lines) is not None
+        )
+        rounds: list[Form] = []
+        for pairs in self._network(build.n) if known else odd_even(build.n):
+            value = build.exchange(value, *_round(build.n, pairs))
+            rounds.append(value)
+        if known:
+            self.found.append(Sorted(tuple(rounds), tuple(lines)))
+        return value
+
+
+def _round(n: int, pairs: Round) -> tuple[list[int], list[bool]]:
+    """Partners of all tokens, and who keeps the lower number."""
     tau, low = list(range(n)), [True] * n
-    for k in range(start, n - 1, 2):
-        tau[k], tau[k + 1] = k + 1, k
-        low[k + 1] = False
+    for i, j in pairs:
+        tau[i], tau[j] = j, i
+        low[j] = False
     return tau, low
 
 

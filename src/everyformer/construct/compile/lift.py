@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from fractions import Fraction
 from typing import NoReturn
 
+from everyformer.certify.compile.sorting import odd_even
 from everyformer.construct.compile.attention import Attention
 from everyformer.construct.compile.branches import branch, has_choice, merged
 from everyformer.construct.compile.builder import Builder
-from everyformer.construct.compile.extremes import extreme
+from everyformer.construct.compile.extremes import SortingNetwork, Sorts, extreme
 from everyformer.construct.compile.families import (
     Families,
     Family,
@@ -47,8 +48,12 @@ UNARY: dict[str, FunctionName] = {
 }
 
 
-def lift(target: Target) -> Program:
+def lift(target: Target, network: SortingNetwork = odd_even) -> Program:
     """Write a target as steps by tokens.
+
+    Args:
+        target: The function.
+        network: How n numbers are sorted, where f's own sort is recognised.
 
     Raises:
         ExpressionError: If f is not known as a program.
@@ -65,9 +70,11 @@ def lift(target: Target) -> Program:
     build = Builder(target.seq_len, target.domain)
     with _deep():
         lifted = Lift(table, build, target.name, target.domain)
+        lifted.sorting = Sorts(expression, network)
         columns = zip(*expression.outputs, strict=True)
         outputs = tuple(lifted.family(column) for column in columns)
-    return Program(target.seq_len, target.domain, outputs)
+    sorts = tuple(lifted.sorting.found)
+    return Program(target.seq_len, target.domain, outputs, sorts)
 
 
 class Lift:
@@ -80,6 +87,7 @@ class Lift:
         box: The domain.
         match: Matches lines of tokens.
         names: What people call lines.
+        sorting: How n numbers are sorted.
     """
 
     def __init__(self, table: Table, build: Builder, name: str, box: Box) -> None:
@@ -87,6 +95,7 @@ class Lift:
         self.table, self.build, self.name, self.box = table, build, name, box
         self.match = Families(table, build.n)
         self.attention = Attention(self)
+        self.sorting = Sorts(None)
         self._known: dict[Family, Form] = {}
         self._atoms: dict[Family, Form] = {}
         self.names = Names(table)

@@ -1,21 +1,50 @@
 """Compiling as a method: docs/constructions/compile.md."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
-from typing import ClassVar
+from typing import ClassVar, Literal
 
+from everyformer.certify.compile.sorting import batcher, odd_even
+from everyformer.construct.compile.extremes import SortingNetwork
 from everyformer.construct.compile.lift import lift
 from everyformer.construct.compile.plan import CompilePlan, plans_for
 from everyformer.construct.method import Method
 from everyformer.construct.problem import Problem
-from everyformer.errors import GridError
+from everyformer.errors import GridError, InputError
 from everyformer.targets.target import Target
+
+Variant = Literal["odd-even", "log-depth"]
+
+NETWORKS: dict[Variant, SortingNetwork] = {"odd-even": odd_even, "log-depth": batcher}
 
 
 @dataclass(frozen=True)
 class Compile(Method):
-    """f's own numpy program, operation by operation; no grid, bounds in the supremum."""
+    """f's own numpy program, operation by operation; no grid, bounds in the supremum.
+
+    Attributes:
+        variant: How tokens are sorted.
+    """
+
+    variant: Variant = field(
+        default="odd-even",
+        metadata={
+            "help": "How tokens are sorted: odd-even: n rounds; log-depth: O(log^2 n) "
+            "rounds, with more registers."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown variant.
+
+        Raises:
+            InputError: With those that there are.
+        """
+        if self.variant not in NETWORKS:
+            known = " or ".join(map(repr, NETWORKS))
+            msg = f"variant={self.variant!r} is not a way to sort. Give {known}."
+            raise InputError(msg)
 
     supremum: ClassVar[bool] = True
     default_p: ClassVar[int | float] = inf
@@ -35,7 +64,7 @@ class Compile(Method):
         """
         if problem.tol is None:
             raise GridError("method='compile' has no grid. Give tol.")
-        yield from plans_for(lift(problem.target), problem)
+        yield from plans_for(lift(problem.target, NETWORKS[self.variant]), problem)
 
     @classmethod
     def compared(cls, target: Target) -> Iterator[Method]:

@@ -265,6 +265,19 @@ class Scale(OfOne):
 
 
 @dataclass(frozen=True)
+class Sorted:
+    """Exchanges that sort n numbers, as f does in some lines.
+
+    Attributes:
+        rounds: The value after each round of exchanges.
+        lines: The lines of f in which its own sort ends.
+    """
+
+    rounds: tuple[Form, ...]
+    lines: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Program:
     """A function of sequences, in registers by tokens.
 
@@ -272,11 +285,13 @@ class Program:
         seq_len: n.
         box: The domain, an interval for each of d coordinates.
         outputs: The d coordinates of the result.
+        sorts: What is known to be a sort.
     """
 
     seq_len: int
     box: Box
     outputs: tuple[Form, ...]
+    sorts: tuple[Sorted, ...] = ()
 
     def steps(self) -> list[Step]:
         """All steps that the outputs need, each after what it reads."""

@@ -67,6 +67,13 @@ class Schedule:
         """The number of blocks."""
         return 1 + max((item.slot for item in self.items), default=-1) // 2
 
+    def by_block(self) -> dict[int, list[Scheduled]]:
+        """The items of each block that has some."""
+        found: dict[int, list[Scheduled]] = {}
+        for item in self.items:
+            found.setdefault(item.slot // 2, []).append(item)
+        return found
+
 
 def schedule(works: list[Work], outputs: list[Reading], constants: Constants) -> Schedule:
     """Find slots, and copies where an old value is still read."""
