@@ -2,11 +2,14 @@
 
 import os
 from collections.abc import Callable
+from importlib import import_module
 from importlib.metadata import version
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from typer.models import ArgumentInfo
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
@@ -49,6 +52,18 @@ def test_help_teaches_with_an_example(
     lines = everyformer(command, "--help").stdout.splitlines()
     assert lines[-1].strip().startswith(f"Example: everyformer {command}")
     assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("command", COMMANDS[1:])
+def test_no_version_of_typer_takes_a_metavar_for_a_name(command: str) -> None:
+    """Some make --SIZE of an option `size` with the metavar SIZE, if it has no name."""
+    name = command.replace("-", "_")
+    function = getattr(import_module(f"everyformer.cli.{name}"), name)
+    for parameter in signature(function).parameters.values():
+        for told in get_args(parameter.annotation)[1:]:
+            decls = (told.default, *(told.param_decls or ()))  # as typer reads Annotated
+            named = isinstance(told, ArgumentInfo) or str(decls[0]).startswith("-")
+            assert named or (told.metavar or "").lower() != parameter.name, parameter
 
 
 def test_no_command_shows_the_help(everyformer: Callable[..., Any]) -> None:

@@ -25,6 +25,7 @@ def check_module(
     layout: Annotated[
         str,
         typer.Option(
+            "--layout",
             metavar="LAYOUT",
             help="Where the module has its tokens: batch_first, (batch, n, d), or "
             "tokens_first, (n, batch, d); auto finds out, by a batch of two.",

@@ -153,7 +153,7 @@ TrialsOption = Annotated[
 ]
 
 SeedOption = Annotated[
-    int, typer.Option(min=0, max=2**31, metavar="SEED", help="What they are drawn from.")
+    int, typer.Option(min=0, max=2**31, metavar="S", help="What they are drawn from.")
 ]
 
 ReplayOption = Annotated[

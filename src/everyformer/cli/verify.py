@@ -26,6 +26,7 @@ def verify(
     target: Annotated[
         str | None,
         typer.Option(
+            "--target",
             metavar="TARGET",
             help="Derive what the certificate says of f again, from file.py:attribute or a "
             "target of the gallery. That file is run; without this option no code is.",
