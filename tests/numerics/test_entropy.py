@@ -139,7 +139,7 @@ def test_nothing_is_made_up_where_the_program_has_no_value(name: str) -> None:
 
 def _recorded(function: Any) -> Expression:
     """The program, without the comparison that would refuse functions with nan."""
-    return _record(function, 1, 1, batch=1)[0]
+    return Expression(1, 1, *_record(function, 1, 1, batch=1)[0])
 
 
 def test_a_constant_is_no_place_of_measure_zero() -> None:

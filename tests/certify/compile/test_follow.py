@@ -19,7 +19,7 @@ from tests.adversarial.compile_subjects import (
 from tests.certify.compile.drafts import Draft, head_claims, unit_claims
 
 import everyformer as ef
-from everyformer.certify.compile.claims import unary_columns
+from everyformer.certify.compile.claims import Claimed
 from everyformer.numerics.expression import Expression, Node
 
 EXACT: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -237,4 +237,5 @@ def test_what_may_not_be_defined_is_not_proved() -> None:
 def test_work_counts_columns_that_claim_something() -> None:
     """Columns that pad a head of several components cost nothing."""
     heads = [{"columns": [{"fn": "tanh"}, None, None]}, {"columns": None}, 7]
-    assert unary_columns({"blocks": [{"heads": heads}, [], {"heads": [{}]}]}) == 1
+    blocks = [{"heads": heads}, [], {"heads": [{}]}]
+    assert Claimed.of({"blocks": blocks}).columns == 1

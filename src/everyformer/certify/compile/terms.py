@@ -270,7 +270,9 @@ class Polynomials:
 
     def closed_sum(self, a: Term | OpenSum) -> Term:
         """The term of a sum."""
-        return a if isinstance(a, Term) else self.term(a.numerators, a.denominator)
+        if isinstance(a, Term):
+            return a
+        return self.completed(self.term(a.numerators, a.denominator))
 
     def scaled(self, a: Term, factor: Fraction) -> Term:
         """A rational multiple of a."""
