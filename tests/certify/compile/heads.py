@@ -8,8 +8,8 @@ from typing import Any
 import flint
 import numpy as np
 
-from everyformer.certify.compile.reference import Reference
-from everyformer.certify.compile.unary import HeadBound, Phi
+from everyformer.certify.compile.unary.error import HeadBound, Phi
+from everyformer.certify.compile.unary.reference import Reference
 
 IDENTITY = (Fraction(1), Fraction(0))
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everyformer.certify.compile.normal_forms import Algebra
-from everyformer.certify.compile.terms import Term
+from everyformer.certify.compile.algebra.normal_forms import Algebra
+from everyformer.certify.compile.algebra.terms import Term
 from everyformer.numerics.balls import BallArithmetic
 from everyformer.numerics.expression import Expression, Node
 

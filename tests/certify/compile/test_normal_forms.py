@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import everyformer as ef
-from everyformer.certify.compile.normal_forms import Algebra
-from everyformer.certify.compile.terms import Term
+from everyformer.certify.compile.algebra.normal_forms import Algebra
+from everyformer.certify.compile.algebra.terms import Term
 from everyformer.certify.undecided import Undecided
 from everyformer.numerics.expression import Expression, Node
 

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 import everyformer as ef
-from everyformer.certify.compile.normal_forms import Algebra
-from everyformer.certify.compile.sorting import (
+from everyformer.certify.compile.algebra.normal_forms import Algebra
+from everyformer.certify.compile.algebra.sorting import (
     Round,
     batcher,
     is_sorting_network,
     odd_even,
     sorted_leaves,
 )
-from everyformer.certify.compile.terms import Term
+from everyformer.certify.compile.algebra.terms import Term
 from everyformer.numerics.expression import Expression, Node
 
 

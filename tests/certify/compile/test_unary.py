@@ -22,8 +22,8 @@ from tests.certify.compile.heads import (
     value_of,
 )
 
-from everyformer.certify.compile import unary_cells, unary_series, unary_sizes
-from everyformer.certify.compile.unary import Phi, bound_head
+from everyformer.certify.compile.unary import cells, series, sizes
+from everyformer.certify.compile.unary.error import Phi, bound_head
 from everyformer.certify.undecided import Undecided
 from everyformer.errors import InputError
 
@@ -140,7 +140,7 @@ ROUGH = {
 def test_bounds_are_true_however_rough(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left out of a series, a grid or a sum is in its error."""
     for setting, value in ROUGH[name].items():
-        for module in (unary_cells, unary_series, unary_sizes):
+        for module in (cells, series, sizes):
             if hasattr(module, setting):
                 monkeypatch.setattr(module, setting, value)
     heads = [CASES[key] for key in ("t^2 1e-6", "sin 1e-6", "t^-1/2 1e-6")]

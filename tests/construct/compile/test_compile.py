@@ -22,7 +22,7 @@ from everyformer.bench.compiling import (
     soft_attention,
     transformer_block,
 )
-from everyformer.construct.compile.lift import lift
+from everyformer.construct.compile.lifting.lift import lift
 from everyformer.construct.compile.plan import cheaper, plan_at
 from everyformer.construct.compile.precision import Precision, kinds_of
 from everyformer.errors import (

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everyformer.construct.compile import program as ir
-from everyformer.construct.compile.emit import Compiled, emit
-from everyformer.construct.compile.intervals import Ranges
+from everyformer.construct.compile.lowering.emit import Compiled, emit
+from everyformer.construct.compile.lowering.intervals import Ranges
 from everyformer.model.cost import count
 from everyformer.model.forward import run_stages
 from everyformer.targets.box import Box

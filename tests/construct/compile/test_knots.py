@@ -5,8 +5,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from everyformer.construct.compile.intervals import Range
-from everyformer.construct.compile.knots import (
+from everyformer.construct.compile.lowering.intervals import Range
+from everyformer.construct.compile.lowering.knots import (
     LOGISTIC,
     TANH,
     Column,
@@ -16,8 +16,12 @@ from everyformer.construct.compile.knots import (
     gamma_knots,
     gauss_knots,
 )
+from everyformer.construct.compile.lowering.unary import (
+    centred,
+    gamma_argument,
+    gauss_argument,
+)
 from everyformer.construct.compile.program import Function, FunctionName
-from everyformer.construct.compile.unary import centred, gamma_argument, gauss_argument
 from everyformer.errors import ToleranceError
 
 F = Fraction

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.construct.compile.interpret import count, interpret
 
-from everyformer.construct.compile.lift import lift
+from everyformer.construct.compile.lifting.lift import lift
 from everyformer.construct.compile.program import Attend, Form, Mean, Normalise, Program
 from everyformer.errors import ExpressionError, TargetError
 from everyformer.targets import GALLERY
@@ -410,7 +410,7 @@ def test_a_target_without_a_program_is_refused() -> None:
 
 
 def test_programs_that_are_too_large_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module("everyformer.construct.compile.lift")
+    module = importlib.import_module("everyformer.construct.compile.lifting.lift")
     monkeypatch.setattr(module, "MOST_STEPS", 5)
     with pytest.raises(TargetError, match="does not fit into registers by tokens"):
         lift(Target(lambda x: np.tanh(np.tanh(np.tanh(x))), 2, 3))

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from everyformer.certify.compile.claims import Mixture
-from everyformer.certify.compile.reference import balls
 from everyformer.certify.compile.rounded import SILENT, UNDERFLOW, down, up
 from everyformer.certify.compile.rows import BlockWeights, Entry
+from everyformer.certify.compile.unary.reference import balls
 from everyformer.certify.compile.values import Held, Row, State, Value
 from everyformer.certify.rounding import UNIT_ROUNDOFF, gamma
 

@@ -10,10 +10,10 @@ A network that computes another function than f is not refuted: the proof stops.
 from fractions import Fraction
 
 from everyformer.certify.bound import Bound
+from everyformer.certify.compile.algebra.normal_forms import Algebra
 from everyformer.certify.compile.claims import read_claims
 from everyformer.certify.compile.defined import check_defined
 from everyformer.certify.compile.follow import Followed, follow
-from everyformer.certify.compile.normal_forms import Algebra
 from everyformer.certify.compile.values import Terms
 from everyformer.certify.hypotheses import EXP, FLOAT64
 from everyformer.certify.proof import Proof, obstacle_of

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from everyformer.certify.compile.algebra.sorting import Round, Sorting, is_sorting_network
+from everyformer.certify.compile.algebra.terms import Term
 from everyformer.certify.compile.claims import Sort, refuse
 from everyformer.certify.compile.rows import BlockWeights
-from everyformer.certify.compile.sorting import Round, Sorting, is_sorting_network
-from everyformer.certify.compile.terms import Term
 from everyformer.certify.compile.values import State, Terms
 
 

@@ -15,7 +15,7 @@ from everyformer.certify.compile.claims import Column, Unary
 from everyformer.certify.compile.heads import Written, multiplied, stored_in
 from everyformer.certify.compile.rounded import LARGEST, SILENT, UNDERFLOW, down, up
 from everyformer.certify.compile.rows import BlockWeights, Entry
-from everyformer.certify.compile.unary import HeadBound, Phi, Reference, bound_head
+from everyformer.certify.compile.unary.error import HeadBound, Phi, Reference, bound_head
 from everyformer.certify.compile.values import Held, Row, State, Value
 from everyformer.certify.rounding import gamma
 from everyformer.numerics.intervals import Interval, IntervalArithmetic

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import ClassVar, Literal
 
-from everyformer.certify.compile.sorting import batcher, odd_even
-from everyformer.construct.compile.extremes import SortingNetwork
-from everyformer.construct.compile.lift import lift
+from everyformer.certify.compile.algebra.sorting import batcher, odd_even
+from everyformer.construct.compile.lifting.extremes import SortingNetwork
+from everyformer.construct.compile.lifting.lift import lift
 from everyformer.construct.compile.plan import CompilePlan, plans_for
 from everyformer.construct.method import Method
 from everyformer.construct.problem import Problem

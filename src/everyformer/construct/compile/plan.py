@@ -13,8 +13,8 @@ from everyformer.certify.compile.prove import error_of, read_program
 from everyformer.certify.compile.untold import Untold
 from everyformer.certify.undecided import Undecided
 from everyformer.construct.certificates import as_stored
-from everyformer.construct.compile.emit import Compiled, emit
-from everyformer.construct.compile.knots import LARGEST_MEAN
+from everyformer.construct.compile.lowering.emit import Compiled, emit
+from everyformer.construct.compile.lowering.knots import LARGEST_MEAN
 from everyformer.construct.compile.precision import Precision, kinds_of
 from everyformer.construct.compile.program import Program
 from everyformer.construct.method import Count, Plan

@@ -11,8 +11,8 @@ does not delay the step, by a head that gathers each token from itself otherwise
 
 from dataclasses import dataclass, replace
 
-from everyformer.construct.compile.constants import Constants
-from everyformer.construct.compile.gadgets import (
+from everyformer.construct.compile.lowering.constants import Constants
+from everyformer.construct.compile.lowering.gadgets import (
     ONE,
     Average,
     Cell,
@@ -22,7 +22,7 @@ from everyformer.construct.compile.gadgets import (
     Units,
     Work,
 )
-from everyformer.construct.compile.moves import gather_scores
+from everyformer.construct.compile.lowering.moves import gather_scores
 
 FOREVER = 2**62
 """Slot in which outputs are read."""

@@ -11,15 +11,15 @@ from fractions import Fraction
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from everyformer.certify.compile.sorting import Round, odd_even, sorted_leaves
-from everyformer.construct.compile.builder import Builder
-from everyformer.construct.compile.families import Family
-from everyformer.construct.compile.lines import Table
+from everyformer.certify.compile.algebra.sorting import Round, odd_even, sorted_leaves
+from everyformer.construct.compile.lifting.builder import Builder
+from everyformer.construct.compile.lifting.families import Family
+from everyformer.construct.compile.lifting.lines import Table
 from everyformer.construct.compile.program import Form, Sorted
 from everyformer.numerics.expression import Expression, Node
 
 if TYPE_CHECKING:
-    from everyformer.construct.compile.lift import Lift
+    from everyformer.construct.compile.lifting.lift import Lift
 
 SortingNetwork = Callable[[int], list[Round]]
 """For a number of wires the rounds of a network that sorts them."""

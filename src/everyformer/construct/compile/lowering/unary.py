@@ -10,10 +10,17 @@ from fractions import Fraction
 from math import exp, floor, log2
 from typing import Any
 
-from everyformer.construct.compile.constants import Constants
-from everyformer.construct.compile.gadgets import ONE, ZERO, Average, Cell, Head, Reading
-from everyformer.construct.compile.intervals import Range, power_of_two_above
-from everyformer.construct.compile.knots import (
+from everyformer.construct.compile.lowering.constants import Constants
+from everyformer.construct.compile.lowering.gadgets import (
+    ONE,
+    ZERO,
+    Average,
+    Cell,
+    Head,
+    Reading,
+)
+from everyformer.construct.compile.lowering.intervals import Range, power_of_two_above
+from everyformer.construct.compile.lowering.knots import (
     LARGEST_VALUE,
     LOGISTIC,
     TANH,

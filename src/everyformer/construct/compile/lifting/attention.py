@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from everyformer.construct.compile.lines import ONE, ZERO, Rational, Sum, ratio
+from everyformer.construct.compile.lifting.lines import ONE, ZERO, Rational, Sum, ratio
+from everyformer.construct.compile.lifting.scores import Scores, bilinear
 from everyformer.construct.compile.program import Form
-from everyformer.construct.compile.scores import Scores, bilinear
 
 if TYPE_CHECKING:
-    from everyformer.construct.compile.lift import Lift
+    from everyformer.construct.compile.lifting.lift import Lift
 
 Values = dict[int, Sum]
 """For each exponential of a sum the lines it is multiplied with; -1 stands for 1."""

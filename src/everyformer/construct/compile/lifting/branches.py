@@ -15,13 +15,20 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from everyformer.construct.compile.families import Family
-from everyformer.construct.compile.lines import ONE, ZERO, Rational, Sum, Table, ratio
+from everyformer.construct.compile.lifting.families import Family
+from everyformer.construct.compile.lifting.lines import (
+    ONE,
+    ZERO,
+    Rational,
+    Sum,
+    Table,
+    ratio,
+)
 from everyformer.construct.compile.program import Form
 from everyformer.errors import TargetError
 
 if TYPE_CHECKING:
-    from everyformer.construct.compile.lift import Lift
+    from everyformer.construct.compile.lifting.lift import Lift
 
 POINTS = 32
 """Random points at which branches are compared on the border."""

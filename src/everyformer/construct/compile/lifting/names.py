@@ -3,7 +3,7 @@
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
-from everyformer.construct.compile.lines import Table
+from everyformer.construct.compile.lifting.lines import Table
 from everyformer.targets.places import Place, shown
 
 MOST_NAMED = 1000

@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from everyformer.construct.compile.allocate import (
+from everyformer.construct.compile.lowering.allocate import (
     Allocation,
     allocate,
     as_float,
     block_sizes,
 )
-from everyformer.construct.compile.gadgets import Cell, Head, Reading, Units
-from everyformer.construct.compile.knots import LARGEST_MEAN
-from everyformer.construct.compile.listing import Line, listing, steps
-from everyformer.construct.compile.lower import Lowering
+from everyformer.construct.compile.lowering.gadgets import Cell, Head, Reading, Units
+from everyformer.construct.compile.lowering.knots import LARGEST_MEAN
+from everyformer.construct.compile.lowering.listing import Line, listing, steps
+from everyformer.construct.compile.lowering.lower import Lowering
+from everyformer.construct.compile.lowering.schedule import Schedule, schedule
 from everyformer.construct.compile.precision import Precision
 from everyformer.construct.compile.program import Program, Sorted
-from everyformer.construct.compile.schedule import Schedule, schedule
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.compiled import ProgramStep
 from everyformer.model.network import Network

@@ -22,8 +22,8 @@ from itertools import groupby
 
 import numpy as np
 
-from everyformer.certify.compile.extremes import Extremes
-from everyformer.certify.compile.terms import OpenSum, Term
+from everyformer.certify.compile.algebra.extremes import Extremes
+from everyformer.certify.compile.algebra.terms import OpenSum, Term
 from everyformer.numerics.expression import Expression
 
 Round = list[tuple[int, int]]

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Hashable, Sequence
 from fractions import Fraction
 
-from everyformer.construct.compile.lines import Rational
+from everyformer.construct.compile.lifting.lines import Rational
+from everyformer.construct.compile.lifting.ranges import Range, Ranges
 from everyformer.construct.compile.program import (
     Absolute,
     Attend,
@@ -26,7 +27,6 @@ from everyformer.construct.compile.program import (
     Step,
     Unary,
 )
-from everyformer.construct.compile.ranges import Range, Ranges
 from everyformer.targets.box import Box
 
 FormKey = tuple[frozenset[tuple[int, Rational]], Fraction]

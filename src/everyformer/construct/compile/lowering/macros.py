@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from everyformer.construct.compile.allocate import Allocation
-from everyformer.construct.compile.gadgets import Cell
-from everyformer.construct.compile.schedule import Schedule
+from everyformer.construct.compile.lowering.allocate import Allocation
+from everyformer.construct.compile.lowering.gadgets import Cell
+from everyformer.construct.compile.lowering.schedule import Schedule
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,8 +19,8 @@ defined where the branch taken is, and so is a - k max{-c, 0}.
 from collections.abc import Sequence
 from fractions import Fraction
 
-from everyformer.certify.compile.quotients import Quotients
-from everyformer.certify.compile.terms import Term
+from everyformer.certify.compile.algebra.quotients import Quotients
+from everyformer.certify.compile.algebra.terms import Term
 
 MAX_DECIDED = 8
 """Maxima and choices that are decided one after the other."""

@@ -16,8 +16,8 @@ from fractions import Fraction
 from math import log
 from typing import Any
 
-from everyformer.construct.compile.constants import SILENCE, Constants
-from everyformer.construct.compile.gadgets import ONE, ZERO, Reading
+from everyformer.construct.compile.lowering.constants import SILENCE, Constants
+from everyformer.construct.compile.lowering.gadgets import ONE, ZERO, Reading
 
 B = 1024
 """Gap between the score of the token that a gather chooses and all others."""

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from everyformer.certify.compile.reference import Reference, around_zero, balls, exact
+from everyformer.certify.compile.unary.reference import Reference, around_zero, balls, exact
 
 ORDER = 20
 """Of the Taylor polynomials."""

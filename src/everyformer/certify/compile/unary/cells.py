@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from everyformer.certify.compile.reference import Reference
-from everyformer.certify.compile.unary_series import Tokens, bound_cell
+from everyformer.certify.compile.unary.reference import Reference
+from everyformer.certify.compile.unary.series import Tokens, bound_cell
 from everyformer.certify.undecided import Undecided
 
 REACH = 0.5

@@ -11,8 +11,8 @@ from fractions import Fraction
 from typing import Any
 
 from everyformer.construct.compile import program as ir
-from everyformer.construct.compile.constants import Constants
-from everyformer.construct.compile.gadgets import (
+from everyformer.construct.compile.lowering.constants import Constants
+from everyformer.construct.compile.lowering.gadgets import (
     ONE,
     ZERO,
     Average,
@@ -23,9 +23,9 @@ from everyformer.construct.compile.gadgets import (
     Units,
     Work,
 )
-from everyformer.construct.compile.intervals import Range, Ranges, function_range
-from everyformer.construct.compile.macros import NormaliseMacro, ProductMacro
-from everyformer.construct.compile.moves import (
+from everyformer.construct.compile.lowering.intervals import Range, Ranges, function_range
+from everyformer.construct.compile.lowering.macros import NormaliseMacro, ProductMacro
+from everyformer.construct.compile.lowering.moves import (
     Scores,
     attend_scores,
     gather_scores,
@@ -33,8 +33,8 @@ from everyformer.construct.compile.moves import (
     mixture,
     row_total,
 )
+from everyformer.construct.compile.lowering.unary import UnaryHeads, is_gauss
 from everyformer.construct.compile.precision import Precision
-from everyformer.construct.compile.unary import UnaryHeads, is_gauss
 
 SQUARE = ir.Function("pow", Fraction(2))
 ROOT = ir.Function("pow", Fraction(-1, 2))

@@ -11,12 +11,18 @@ from fractions import Fraction
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from everyformer.construct.compile.families import Family
-from everyformer.construct.compile.lines import ONE, ZERO, Rational, ratio, rational_root
+from everyformer.construct.compile.lifting.families import Family
+from everyformer.construct.compile.lifting.lines import (
+    ONE,
+    ZERO,
+    Rational,
+    ratio,
+    rational_root,
+)
 from everyformer.construct.compile.program import Form
 
 if TYPE_CHECKING:
-    from everyformer.construct.compile.lift import Lift
+    from everyformer.construct.compile.lifting.lift import Lift
 
 Factors = dict[int, Rational]
 """Lines and their exponents."""

@@ -8,7 +8,7 @@ steps.
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
-from everyformer.construct.compile.lines import Rational, Table, single_token
+from everyformer.construct.compile.lifting.lines import Rational, Table, single_token
 
 Family = tuple[int, ...]
 Key = Callable[[int, int], Hashable]

@@ -17,8 +17,8 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from everyformer.certify.compile.choices import Choices
-from everyformer.certify.compile.terms import Term, common_denominator
+from everyformer.certify.compile.algebra.choices import Choices
+from everyformer.certify.compile.algebra.terms import Term, common_denominator
 
 MAX_DEPTH = 4
 """How often a set is flattened anew after what its elements have in common was removed."""

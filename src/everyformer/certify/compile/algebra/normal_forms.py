@@ -14,8 +14,8 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from everyformer.certify.compile.sorting import Sorting
-from everyformer.certify.compile.terms import LIMIT, Term
+from everyformer.certify.compile.algebra.sorting import Sorting
+from everyformer.certify.compile.algebra.terms import LIMIT, Term
 
 
 class Algebra(Sorting):

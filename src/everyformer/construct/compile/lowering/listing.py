@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from everyformer.construct.compile.allocate import Allocation
-from everyformer.construct.compile.gadgets import Cell, Head, Reading, Term, Work
-from everyformer.construct.compile.intervals import Range
-from everyformer.construct.compile.macros import NormaliseMacro, ProductMacro
+from everyformer.construct.compile.lowering.allocate import Allocation
+from everyformer.construct.compile.lowering.gadgets import Cell, Head, Reading, Term, Work
+from everyformer.construct.compile.lowering.intervals import Range
+from everyformer.construct.compile.lowering.macros import NormaliseMacro, ProductMacro
 from everyformer.model.compiled import ProgramStep
 
 QUARTER = Fraction(1, 4)

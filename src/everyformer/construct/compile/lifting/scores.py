@@ -17,12 +17,19 @@ from fractions import Fraction
 from itertools import product
 from typing import TYPE_CHECKING
 
-from everyformer.construct.compile.builder import Builder
-from everyformer.construct.compile.lines import ONE, ZERO, Rational, Sum, Table, ratio
+from everyformer.construct.compile.lifting.builder import Builder
+from everyformer.construct.compile.lifting.lines import (
+    ONE,
+    ZERO,
+    Rational,
+    Sum,
+    Table,
+    ratio,
+)
 from everyformer.construct.compile.program import Form
 
 if TYPE_CHECKING:
-    from everyformer.construct.compile.lift import Lift
+    from everyformer.construct.compile.lifting.lift import Lift
 
 SILENT = Fraction(-(2**13))
 """The score of tokens that are not attended to: e^-8192 is 0 in float64."""

@@ -17,10 +17,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from everyformer.certify.compile.reference import LARGEST, Reference, balls
-from everyformer.certify.compile.unary_cells import bound_error, cut
-from everyformer.certify.compile.unary_series import Tokens
-from everyformer.certify.compile.unary_sizes import bound_sizes
+from everyformer.certify.compile.unary.cells import bound_error, cut
+from everyformer.certify.compile.unary.reference import LARGEST, Reference, balls
+from everyformer.certify.compile.unary.series import Tokens
+from everyformer.certify.compile.unary.sizes import bound_sizes
 from everyformer.certify.undecided import Undecided, require_finite
 from everyformer.errors import InputError
 

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 
-from everyformer.certify.compile.terms import (
+from everyformer.certify.compile.algebra.terms import (
     MAX_BITS,
     MAX_EXPANDED,
     MAX_EXPONENT,

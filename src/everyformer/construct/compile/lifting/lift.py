@@ -13,21 +13,21 @@ from contextlib import contextmanager
 from fractions import Fraction
 from typing import NoReturn
 
-from everyformer.certify.compile.sorting import odd_even
-from everyformer.construct.compile.attention import Attention
-from everyformer.construct.compile.branches import branch, has_choice, merged
-from everyformer.construct.compile.builder import Builder
-from everyformer.construct.compile.extremes import SortingNetwork, Sorts, extreme
-from everyformer.construct.compile.families import (
+from everyformer.certify.compile.algebra.sorting import odd_even
+from everyformer.construct.compile.lifting.attention import Attention
+from everyformer.construct.compile.lifting.branches import branch, has_choice, merged
+from everyformer.construct.compile.lifting.builder import Builder
+from everyformer.construct.compile.lifting.extremes import SortingNetwork, Sorts, extreme
+from everyformer.construct.compile.lifting.families import (
     Families,
     Family,
     coefficient_key,
     places,
 )
-from everyformer.construct.compile.lines import ONE, ZERO, Rational, Sum, Table
-from everyformer.construct.compile.mixtures import mixture
-from everyformer.construct.compile.monomials import monomial
-from everyformer.construct.compile.names import Names
+from everyformer.construct.compile.lifting.lines import ONE, ZERO, Rational, Sum, Table
+from everyformer.construct.compile.lifting.mixtures import mixture
+from everyformer.construct.compile.lifting.monomials import monomial
+from everyformer.construct.compile.lifting.names import Names
 from everyformer.construct.compile.program import Form, FunctionName, Program
 from everyformer.errors import ExpressionError, TargetError
 from everyformer.targets.box import Box

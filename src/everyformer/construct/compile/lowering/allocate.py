@@ -10,8 +10,8 @@ both are counted, and the smaller network is taken.
 from dataclasses import dataclass
 from fractions import Fraction
 
-from everyformer.construct.compile.gadgets import Cell, Head, Reading
-from everyformer.construct.compile.schedule import FOREVER, Schedule
+from everyformer.construct.compile.lowering.gadgets import Cell, Head, Reading
+from everyformer.construct.compile.lowering.schedule import FOREVER, Schedule
 
 
 @dataclass(frozen=True)

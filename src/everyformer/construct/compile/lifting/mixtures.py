@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Mapping
 from fractions import Fraction
 
-from everyformer.construct.compile.builder import Builder
-from everyformer.construct.compile.lines import Rational
+from everyformer.construct.compile.lifting.builder import Builder
+from everyformer.construct.compile.lifting.lines import Rational
 from everyformer.construct.compile.program import Form
 
 ZERO = Fraction(0)

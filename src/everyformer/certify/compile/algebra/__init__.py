@@ -1,0 +1,1 @@
+"""Terms of real functions: equal objects are equal functions."""

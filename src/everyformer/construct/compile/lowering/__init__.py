@@ -1,0 +1,1 @@
+"""From a program to heads, units, registers and blocks."""
