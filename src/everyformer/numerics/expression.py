@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from everyformer.errors import ExpressionError
+from everyformer.numerics.limits import shown
 from everyformer.numerics.rationals import parse_rational
 
 UNARY = frozenset({"neg", "abs", "sin", "cos", "exp", "log", "sqrt", "tanh", "xlogx"})
@@ -105,17 +106,15 @@ class Expression:
                 continue
             wrong = self._wrong(number, node)
             if wrong:
-                msg = (
-                    f"Line {number} of the expression, {node.op!r} {list(node.args)}, "
-                    f"{wrong}. Trace the function again."
-                )
+                line = f"{shown(node.op)} {shown(list(node.args))}"
+                msg = f"Line {number} of the expression, {line}, {wrong}. Trace the function again."
                 raise ExpressionError(msg)
         if len(self.outputs) != self.seq_len or not all(
             len(row) == self.d_model and all(_is_line(k, len(self.nodes)) for k in row)
             for row in self.outputs
         ):
             msg = (
-                f"The outputs {self.outputs} are not {self.seq_len} rows of "
+                f"The outputs {shown(self.outputs)} are not {self.seq_len} rows of "
                 f"{self.d_model} lines of the expression. Trace the function again."
             )
             raise ExpressionError(msg)
