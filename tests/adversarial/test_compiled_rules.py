@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.adversarial.hand_compiled import Hand, Head, Unit
+from tests.certify.compile.drafts import Draft
 
 import everyformer as ef
 from everyformer.certify.compile.claims import Claimed
@@ -283,6 +284,58 @@ def test_prefix_tokens_that_are_not_below_all_others(
     """The one says 100; the offset does not belong to it."""
     hand = hearing(MASK, 300.0, 8192.0, prefix_gap, -offset)
     assert "prefix tokens are heard" in hand.refused()
+
+
+TINY = 2.0**-40
+
+
+@pytest.fixture(scope="module")
+def clip() -> Draft:
+    return Draft.of(ef.Target(lambda x: np.clip(x, 0.25, 0.75), 1, 1))
+
+
+def nested(x: np.ndarray, low: float, high: float, at: float = 0.75) -> np.ndarray:
+    return np.where(x < 0.25, low, np.where(x > at, high, x))
+
+
+def by_two(x: np.ndarray, low: float, high: float, at: float = 0.75) -> np.ndarray:
+    return np.where((x > 0.25) & (x < at), x, np.where(x >= 0.5, high, low))
+
+
+@pytest.mark.parametrize("written", [nested, by_two])
+def test_choices_with_a_jump_are_not_the_clip(clip: Draft, written: Any) -> None:
+    """A jump of 2^-40, of whichever branch and of the border, is no clip."""
+
+    def traced(*numbers: float) -> Expression:
+        found = ef.Target(lambda x: written(x, *numbers), 1, 1).expression
+        assert found is not None
+        return found
+
+    assert not clip.refused(traced(0.25, 0.75))
+    for low, high, at in (
+        (0.25 + TINY, 0.75, 0.75), (0.25 - TINY, 0.75, 0.75), (0.25, 0.75 + TINY, 0.75),
+        (0.25, 0.75, 0.75 + TINY), (0.25, 0.75, 0.75 - TINY), (0.75, 0.25, 0.75),
+    ):  # fmt: skip
+        assert "is not f" in clip.refused(traced(low, high, at))
+
+
+def shares(x: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """1, as a sum of shares divided last, wherever their sum is not 0."""
+    weights = np.exp(x - np.swapaxes(x, -1, -2)) * mask
+    return (weights @ np.ones((3, 1))) / weights.sum(axis=-1, keepdims=True)
+
+
+def test_shares_of_what_may_be_zero_do_not_add_up() -> None:
+    """With the mask 1, 1, -1 the sum of weights is 0 somewhere in the box."""
+    draft = Draft.of(ef.Target(lambda x: shares(x, np.ones((3, 3))), 3, 1))
+    assert not draft.refused()
+    for row in ([1.0, 1.0, -1.0], [0.0, 1.0, -1.0]):
+        mask = np.ones((3, 3))
+        mask[1] = row
+        target = ef.Target(lambda x, mask=mask: shares(x, mask), 3, 1, lipschitz=1)
+        f = target.expression
+        assert f is not None
+        assert "may not be defined" in draft.refused(f)
 
 
 def test_a_long_word_is_not_as_many_as_there_are_rows() -> None:

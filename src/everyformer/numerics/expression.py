@@ -106,8 +106,11 @@ class Expression:
                 continue
             wrong = self._wrong(number, node)
             if wrong:
-                line = f"{shown(node.op)} {shown(list(node.args))}"
-                msg = f"Line {number} of the expression, {line}, {wrong}. Trace the function again."
+                line = f"{number} of the expression, {shown(node.op)}"
+                msg = (
+                    f"Line {line} {shown(list(node.args))}, {wrong}. "
+                    "Trace the function again."
+                )
                 raise ExpressionError(msg)
         if len(self.outputs) != self.seq_len or not all(
             len(row) == self.d_model and all(_is_line(k, len(self.nodes)) for k in row)
