@@ -58,6 +58,7 @@ class Hand:
     macros: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     coefficients: dict[str, Any] = field(default_factory=dict[str, Any])
     domain: tuple[float, float] = (0.0, 1.0)
+    sorting: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     def block(
         self,
@@ -131,6 +132,7 @@ class Hand:
             ],
             "macros": self.macros,
             "coefficients": self.coefficients,
+            "sorting": self.sorting,
         }
         ends = tuple((end,) * self.d for end in self.domain)
         held = Registers(W_in, start, self.rows(self.out, self.d), self.prefix)

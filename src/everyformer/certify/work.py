@@ -15,6 +15,7 @@ from pathlib import Path
 
 from everyformer.certify.certificate import CERTIFICATE_FILE, VALUES_FILE
 from everyformer.certify.compile.claims import Claimed
+from everyformer.certify.compile.sorting import MOST_WIRES
 from everyformer.certify.program_size import ProgramSize
 from everyformer.certify.refinement import most_parts
 from everyformer.certify.weights import Weights
@@ -207,7 +208,7 @@ def check_program(
     weights to be compared, but no more terms. A function of one number is a proof of its
     own: 0.002 to 0.04 seconds for knots that are made for it; for others it is given up
     after about one. For a claimed sort of n tokens f's lines are built again, and a network
-    is tried on all merges.
+    is tried on all merges, in about n^3 bytes.
 
     Raises:
         WorkLimitError: With the numbers.
@@ -235,4 +236,6 @@ def check_program(
     seconds += claimed.sorts * (n**2 * PER_TERM + n**3 * PER_MERGED)
     memory = PER_OBJECT * (4 * len(f.nodes) + terms) + 100.0 * numbers
     memory += 64.0 * n * (n + P) * bool(scores)
+    if claimed.sorts and n <= MOST_WIRES:
+        memory += float(n**3)  # n^3/4 for 0-1 inputs, and three copies of half a round
     limits.check(f"Following {weights.blocks:,} blocks", seconds, memory)

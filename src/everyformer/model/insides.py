@@ -23,6 +23,9 @@ HEADINGS = (
     "block", "what", "your line", "interval", "e", "r", "value", "ideal", "off, measured",
 )  # fmt: skip
 
+LONGEST = 200
+"""Characters of a word in a table: every row is as wide as the widest."""
+
 MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -84,13 +87,21 @@ class Trace(tuple["StageState", ...]):
 
 
 def table_of(insides: Iterable[Inside]) -> str:
-    """A row for each step; value and ideal at the token that is farthest off."""
-    rows = [HEADINGS, *(inside.row() for inside in insides)]
+    """A row for each step; value and ideal at the token that is farthest off.
+
+    Words of a file are cut short.
+    """
+    found = [HEADINGS, *(inside.row() for inside in insides)]
+    rows = [[_cut(text) for text in row] for row in found]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(f"{text:<{w}}" for text, w in zip(row, widths, strict=True)).rstrip()
         for row in rows
     )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def insides(network: "Network", state: np.ndarray) -> tuple[Inside, ...]:

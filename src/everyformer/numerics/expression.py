@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from everyformer.errors import ExpressionError
+from everyformer.numerics.limits import shown
 from everyformer.numerics.rationals import parse_rational
 
 UNARY = frozenset({"neg", "abs", "sin", "cos", "exp", "log", "sqrt", "tanh", "xlogx"})
@@ -105,9 +106,10 @@ class Expression:
                 continue
             wrong = self._wrong(number, node)
             if wrong:
+                line = f"{number} of the expression, {shown(node.op)}"
                 msg = (
-                    f"Line {number} of the expression, {node.op!r} {list(node.args)}, "
-                    f"{wrong}. Trace the function again."
+                    f"Line {line} {shown(list(node.args))}, {wrong}. "
+                    "Trace the function again."
                 )
                 raise ExpressionError(msg)
         if len(self.outputs) != self.seq_len or not all(
@@ -115,7 +117,7 @@ class Expression:
             for row in self.outputs
         ):
             msg = (
-                f"The outputs {self.outputs} are not {self.seq_len} rows of "
+                f"The outputs {shown(self.outputs)} are not {self.seq_len} rows of "
                 f"{self.d_model} lines of the expression. Trace the function again."
             )
             raise ExpressionError(msg)

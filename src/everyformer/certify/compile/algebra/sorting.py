@@ -29,7 +29,7 @@ from everyformer.numerics.expression import Expression
 Round = list[tuple[int, int]]
 
 MOST_WIRES = 1024
-"""Of a network that is checked: merges of n wires take about n^3/4 bytes."""
+"""Of a network that is checked: merges of n wires take about n^3 bytes."""
 
 
 def odd_even(n: int) -> list[Round]:
