@@ -206,7 +206,7 @@ def test_functions_without_a_bound_stay_undecided(balls: bool) -> None:
 
 def _recorded(function: Any) -> Expression:
     """The program, without the comparison that would refuse functions with nan."""
-    return _record(function, 1, 1, batch=1)[0]
+    return Expression(1, 1, *_record(function, 1, 1, batch=1)[0])
 
 
 def test_scores_beyond_float64_are_enclosed_as_they_were_written() -> None:

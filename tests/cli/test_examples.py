@@ -1,3 +1,4 @@
+import re
 import runpy
 from pathlib import Path
 
@@ -25,9 +26,16 @@ def test_examples_run_and_agree(example: Path, capsys: pytest.CaptureFixture[str
 def test_a_compiled_block(capsys: pytest.CaptureFixture[str]) -> None:
     """Proved, measured below the bound, and not proved with a weight that was moved."""
     runpy.run_path(str(FOLDER / "compiled_block.py"), run_name="__main__")
-    *_, proved, measured, spoiled = capsys.readouterr().out.splitlines()
+    *lines, spoiled = capsys.readouterr().out.splitlines()
+    (proved,) = (line for line in lines if line.startswith("PROVED"))
     assert proved.startswith("PROVED: sup|block - g| <= 0.01")
+    (measured,) = (line for line in lines if line.startswith("measured"))
     assert float(measured.split()[-1]) < 1e-2
+    steps = [line for line in lines if "compiled_block.py:" in line and "off by" in line]
+    assert any("np.tanh(norm(x) @ first)" in line for line in steps)
+    for line in steps:
+        off, bound = re.findall(r"(?:off by|proved) ([-+.e\d]+)", line)
+        assert float(off) <= float(bound)
     assert spoiled.startswith("UNKNOWN")
 
 
