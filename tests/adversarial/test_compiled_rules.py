@@ -15,14 +15,14 @@ from tests.adversarial.hand_compiled import Hand, Head, Unit
 from tests.certify.compile.drafts import Draft
 
 import everyformer as ef
-from everyformer.certify.compile.claims import Claimed
-from everyformer.certify.compile.sorting import (
+from everyformer.certify.compile.algebra.sorting import (
     MOST_WIRES,
     Round,
     batcher,
     is_sorting_network,
     odd_even,
 )
+from everyformer.certify.compile.claims import Claimed
 from everyformer.certify.work import Limits, check_program
 from everyformer.construct.certificates import as_stored
 from everyformer.errors import ExpressionError, WorkLimitError

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everyformer.certify.certificate import CERTIFICATE_FILE, VALUES_FILE
+from everyformer.certify.compile.algebra.sorting import MOST_WIRES
 from everyformer.certify.compile.claims import Claimed
-from everyformer.certify.compile.sorting import MOST_WIRES
 from everyformer.certify.program_size import ProgramSize
 from everyformer.certify.refinement import most_parts
 from everyformer.certify.weights import Weights
