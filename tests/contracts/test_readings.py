@@ -47,5 +47,5 @@ def test_a_reading_that_does_not_look_is_caught() -> None:
         def proof(self, weights: Weights, *more: Any, **named: Any) -> Proof:
             return super().proof(self.weights(), *more, **named)
 
-    with pytest.raises(AssertionError, match="registers.W_in"):
+    with pytest.raises(AssertionError, match=r"registers\.W_in"):
         Blind().test_tampered_weights_lose_the_old_bound()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.certify.partition_map import errors_sampled, lattice, waves
+from tests.certify.partition.partition_map import errors_sampled, lattice, waves
 from tests.plans import table_of
 
 import everyformer as ef
