@@ -201,7 +201,7 @@ def test_sizes_and_modules_that_cannot_be_checked() -> None:
         check(nn.Identity())
     with pytest.raises(InputError, match="cannot be run on tokens"):
         check(nn.Linear(3, 3), 4, 5)
-    with pytest.raises(InputError, match="no map of sequences"):
+    with pytest.raises(InputError, match="does not map sequences"):
         check(nn.Linear(4, 3), 4, 4)
     with pytest.raises(InputError, match="at least one"):
         check(nn.Identity(), 4, 4, trials=0)

@@ -176,5 +176,5 @@ class ProvingRuleContract(RuleContract):
         assert measured.violation_sampled == found.violation_sampled
         assert not replay(self.subject(self.satisfied), again).still_violates
         place.with_suffix(".json").write_text('{"seed": "x"}')
-        with pytest.raises(FileFormatError, match="is no counterexample"):
+        with pytest.raises(FileFormatError, match="is not a counterexample"):
             Counterexample.load(place)

@@ -176,10 +176,10 @@ def test_dropout_runs_in_plain_torch_and_only_in_training() -> None:
     [
         ({"num_heads": 3}, "the next multiple is 9"),
         ({"configuration": "both"}, "use one of sequential, union, multihead"),
-        ({"dropout": 1.0}, "dropout=1.0 is no probability below 1"),
-        ({"layer_index": -1}, "no number of a layer"),
+        ({"dropout": 1.0}, "dropout=1.0 is not a probability below 1"),
+        ({"layer_index": -1}, "not the number of a layer"),
         ({"implementation": "fast"}, "'auto' or 'reference'"),
-        ({"pattern": "star"}, "'star' is no pattern; give one of everyformer.patterns"),
+        ({"pattern": "star"}, "'star' is not a pattern; give one of everyformer.patterns"),
         (
             {"configuration": "multihead", "num_heads": 1},
             "num_heads=1 cannot be shared equally by the p=2 patterns of 'strided'",
