@@ -202,13 +202,18 @@ def test_inputs_that_do_not_fit() -> None:
         layer(torch.ones(7, 8))
     with pytest.raises(InputError, match=r"x has shape \(9, 7\)"):
         layer(torch.ones(9, 7))
+    wrong = SparseAttention(8, 2, lambda n: patterns.star(n + 1))
+    with pytest.raises(InputError, match="is for n=10"):
+        wrong(torch.ones(9, 8))
+
+
+@pytest.mark.unhooked
+def test_inputs_of_another_type() -> None:
+    layer = SparseAttention(8, 2, patterns.star(9))
     with pytest.raises(
         InputError, match=r"dtype torch.int64; give floating.* give one bool"
     ):
         layer(torch.ones(9, 8).long(), key_padding_mask=torch.zeros(9))
-    wrong = SparseAttention(8, 2, lambda n: patterns.star(n + 1))
-    with pytest.raises(InputError, match="is for n=10"):
-        wrong(torch.ones(9, 8))
 
 
 @pytest.mark.compile
