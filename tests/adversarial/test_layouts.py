@@ -167,7 +167,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
         lambda: nn.TransformerDecoderLayer(D, 2, 8),
         "wrap one that needs masks or other arguments",
     ),
-    "another width": (lambda: nn.LSTM(D, 2 * D), "no map of sequences"),
+    "another width": (lambda: nn.LSTM(D, 2 * D), "does not map sequences"),
     "dropout always": (
         lambda: Made(lambda m, x: nn.functional.dropout(x, 0.5, training=True)),
         "different outputs for the same input",

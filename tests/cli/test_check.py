@@ -129,13 +129,13 @@ def test_explain(everyformer: Command) -> None:
         (("check",), "Missing argument 'LAYER'"),
         (("check", "nope"), "is not a layer of the library"),
         (("check", "m.py:make"), "`everyformer check-module` one of your own"),
-        (("check", "t5+nope"), "is no layer of the library"),
+        (("check", "t5+nope"), "is not a layer of the library"),
         (("check", "t5", "-n", 1), "n >= 2"),
-        (("check", "t5", "-d", 7), "no multiple of num_heads"),
+        (("check", "t5", "-d", 7), "not a multiple of num_heads"),
         (("check", "swin", "-n", 5), "no square window"),
-        (("check", "none+"), "is no layer of the library"),
+        (("check", "none+"), "is not a layer of the library"),
         (("check", "t5", "-o", "full"), "not empty"),
-        (("check", "t5", "--replay", "m.py"), "is no counterexample"),
+        (("check", "t5", "--replay", "m.py"), "is not a counterexample"),
         (("check", "t5", "--replay", "m.py", "-o", "new"), "--replay writes nothing"),
         (("check-module", "urpe"), "'urpe' is not file.py:attribute"),
         (("check-module", "nothing.py:x"), "There is no file"),
@@ -144,7 +144,7 @@ def test_explain(everyformer: Command) -> None:
         (("check-module", "m.py:Needs"), "needs secret"),
         (("check-module", "m.py:Breaks"), "RuntimeError: no"),
         (("check-module", "m.py:leave"), "SystemExit: 1"),
-        (("check-module", "m.py:Shrinks"), "no map of sequences"),
+        (("check-module", "m.py:Shrinks"), "does not map sequences"),
         (("check-module", "m.py:Dict"), "returned dict"),
     ],
 )
@@ -174,11 +174,11 @@ def test_replay_asks_for_inputs_that_can_be_counterexamples(
     shown = json.loads(everyformer(*again, "--json", code=1).stdout)
     assert shown["violation_sampled"] == shown["was"]
     np.save(place, np.arange(16.0).reshape(4, 4))
-    assert "can be no counterexample" in everyformer(*again, code=2).stderr
+    assert "cannot be a counterexample" in everyformer(*again, code=2).stderr
     np.save(place, np.full((4, 4), 1e300))
     assert "cannot be measured" in " ".join(everyformer(*again, code=2).stderr.split())
     place.write_bytes(b"")
-    assert "is no counterexample" in everyformer(*again, code=2).stderr
+    assert "is not a counterexample" in everyformer(*again, code=2).stderr
 
 
 def test_a_function_that_makes_a_module(everyformer: Command, tmp_path: Path) -> None:

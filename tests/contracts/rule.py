@@ -1,6 +1,7 @@
 """What every rule must do: a subclass of this class buys the whole battery."""
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -61,6 +62,13 @@ class Lying(Box):
         return self.said
 
 
+@cache
+def judged_once(code: str, layer: Layer) -> tuple[Subject, Finding]:
+    """A layer and what a rule says of it, for all tests that ask the same."""
+    subject = Subject.of(layer.make(), N, D, "layer")
+    return subject, judge(rule_of(code), subject, TRIALS, seed=0)
+
+
 class RuleContract:
     """A rule, and a layer that does not satisfy it.
 
@@ -90,7 +98,7 @@ class RuleContract:
         assert places == sorted(places)
 
     def test_refuted_with_a_reason(self) -> None:
-        found = self.judged(self.subject(self.violated))
+        _, found = judged_once(self.code, self.violated)
         assert found.verdict is REFUTED, found.reason
         assert found.reason
         assert found.source == str(self.rule.source) != ""
@@ -155,8 +163,8 @@ class ProvingRuleContract(RuleContract):
 
     def test_counterexamples_run_again(self, tmp_path: Path) -> None:
         """The layer that satisfies the rule is the negative control."""
-        subject = self.subject(self.violated)
-        found = self.judged(subject).counterexample
+        subject, judged = judged_once(self.code, self.violated)
+        found = judged.counterexample
         if found is None:
             assert self.rule.search is None
             return
@@ -168,5 +176,5 @@ class ProvingRuleContract(RuleContract):
         assert measured.violation_sampled == found.violation_sampled
         assert not replay(self.subject(self.satisfied), again).still_violates
         place.with_suffix(".json").write_text('{"seed": "x"}')
-        with pytest.raises(FileFormatError, match="is no counterexample"):
+        with pytest.raises(FileFormatError, match="is not a counterexample"):
             Counterexample.load(place)

@@ -2,9 +2,7 @@
 
 import json
 import os
-import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.experiments.kills import KILLED, smoke_run
+from tests.programs import run_program
 
 from everyformer.data.excerpt import excerpt, excerpt_packs
 from everyformer.data.pack import write_pack
@@ -57,6 +57,14 @@ def reduced(folder: Path) -> list[Cell]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packs_module, "known_packs", lambda: known)
         return cells("reduced", [0, 1, 2], {}, folder)
+
+
+@pytest.fixture(scope="module")
+def smoke(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All cells of attention at the size smoke, and their report."""
+    place = tmp_path_factory.mktemp("smoke")
+    smoke_run(place, folder, ["*/attention/0"])
+    return place
 
 
 def by_name(found: list[Cell]) -> dict[str, Cell]:
@@ -141,9 +149,8 @@ def test_a_fine_tuning_is_named_by_all_that_its_parent_is() -> None:
     assert plain["squad/light/0"].parent is plain["mlm-long/light/0"]
 
 
-def test_a_smoke_run_from_packs_to_the_report(folder: Path, tmp_path: Path) -> None:
-    places: dict[str, Any] = {"out": tmp_path / "out", "runs": tmp_path / "runs"}
-    path = reproduce(MIXERS_BERT, "smoke", **places, data=folder, only=["*/attention/0"])
+def test_a_smoke_run_from_packs_to_the_report(smoke: Path) -> None:
+    path = results_path(smoke / "out", MIXERS_BERT, "smoke")
     report = load_report(path)
     names = ["/".join(map(str, r["labels"].values())) for r in report["results"]]
     assert names == [
@@ -297,57 +304,32 @@ def test_too_little_memory_is_a_sentence(
         reproduce(MIXERS_BERT, "smoke", **places, only=["mlm/light/0"])
 
 
-RUN = """
-import sys
-from pathlib import Path
-import torch
-from everyformer.experiments.mixers_bert import MIXERS_BERT
-from everyformer.experiments.reproduce import reproduce
-torch.set_num_threads(1)
-reproduce(MIXERS_BERT, "smoke", out=Path(sys.argv[1]) / "out",
-          runs=Path(sys.argv[1]) / "runs", only=["*/light-1/0"], resume=True,
-          changes={"checkpoint_every": 3})
-"""
-
-
-def numbers(folder: Path) -> tuple[Any, dict[str, Any]]:
+def numbers(folder: Path) -> dict[str, tuple[Any, dict[str, np.ndarray]]]:
+    """What a report says of each cell, and its scores."""
     path = results_path(folder / "out", MIXERS_BERT, "smoke")
-    kept = [
-        {name: r[name] for name in ("labels", "value_sampled", "complete")}
-        | {"curve": r["more"]["curve"], "test": r["more"]["test"]}
-        for r in load_report(path)["results"]
-    ]
-    return kept, load_scores(scores_path(path))
+    scores = load_scores(scores_path(path))
+    found: dict[str, tuple[Any, dict[str, np.ndarray]]] = {}
+    for r in load_report(path)["results"]:
+        name = "/".join(map(str, r["labels"].values()))
+        kept = {name: r[name] for name in ("value_sampled", "complete")}
+        kept |= {"curve": r["more"]["curve"], "test": r["more"]["test"]}
+        found[name] = (kept, scores[name])
+    return found
 
 
-def test_killed_and_resumed_runs_give_the_same_bits(tmp_path: Path) -> None:
+def test_killed_and_resumed_runs_give_the_same_bits(
+    folder: Path, smoke: Path, tmp_path: Path
+) -> None:
     """kill -9 in pre-training, and again in fine-tuning."""
-    torch.set_num_threads(1)
-    given: dict[str, Any] = {"only": ["*/light-1/0"], "changes": {"checkpoint_every": 3}}
-    for name in ("whole", "cut"):
-        place = {"out": tmp_path / name / "out", "runs": tmp_path / name / "runs"}
-        for wanted in (3, 13) if name == "cut" else ():
-            _killed_after(wanted, tmp_path / name)
-        reproduce(MIXERS_BERT, "smoke", **place, **given, resume=True)
-    whole, cut = numbers(tmp_path / "whole"), numbers(tmp_path / "cut")
-    assert json.dumps(whole[0]) == json.dumps(cut[0])
-    assert whole[1].keys() == cut[1].keys()
-    for name, found in whole[1].items():
-        for metric, values in found.items():
-            assert np.array_equal(values, cut[1][name][metric]), (name, metric)
-
-
-def _killed_after(lines: int, folder: Path) -> None:
-    """A run of its own process that is killed when its logs have so many lines."""
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
-    run = subprocess.Popen([sys.executable, "-c", RUN, str(folder)], env=env)
-    logs = folder / "runs/mixers-bert_smoke"
-    while run.poll() is None and _lines(logs) < lines:
-        time.sleep(0.002)
-    assert run.poll() is None, "it ended before it was killed"
-    run.kill()
-    run.wait()
-
-
-def _lines(folder: Path) -> int:
-    return sum(len(log.read_text().splitlines()) for log in folder.glob("*/log.jsonl"))
+    script = Path(__file__).with_name("kills.py")
+    paths = [str(script.parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    given = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    run_program(sys.executable, script, tmp_path, folder, env=os.environ | given)
+    smoke_run(tmp_path, folder)
+    whole, cut = numbers(smoke), numbers(tmp_path)
+    assert tuple(cut) == KILLED
+    for name, (result, scores) in cut.items():
+        assert json.dumps(result) == json.dumps(whole[name][0])
+        assert scores.keys() == whole[name][1].keys()
+        for metric, values in scores.items():
+            assert np.array_equal(values, whole[name][1][metric]), (name, metric)

@@ -82,9 +82,9 @@ def test_settings(make: Make, message: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"encoding": nn.Linear(2, 2)}, r"no encoding.*Pass one"),
+        ({"encoding": nn.Linear(2, 2)}, r"not an encoding.*Pass one"),
         ({"encoding": 3}, r"encoding=3"),
-        ({"gain": torch.ones(3)}, r"no gain.*Pass one"),
+        ({"gain": torch.ones(3)}, r"not a gain.*Pass one"),
         ({"implementation": "fast"}, r"'fast'.*'auto' or 'reference'"),
     ],
 )

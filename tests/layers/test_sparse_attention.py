@@ -176,10 +176,10 @@ def test_dropout_runs_in_plain_torch_and_only_in_training() -> None:
     [
         ({"num_heads": 3}, "the next multiple is 9"),
         ({"configuration": "both"}, "use one of sequential, union, multihead"),
-        ({"dropout": 1.0}, "dropout=1.0 is no probability below 1"),
-        ({"layer_index": -1}, "no number of a layer"),
+        ({"dropout": 1.0}, "dropout=1.0 is not a probability below 1"),
+        ({"layer_index": -1}, "not the number of a layer"),
         ({"implementation": "fast"}, "'auto' or 'reference'"),
-        ({"pattern": "star"}, "'star' is no pattern; give one of everyformer.patterns"),
+        ({"pattern": "star"}, "'star' is not a pattern; give one of everyformer.patterns"),
         (
             {"configuration": "multihead", "num_heads": 1},
             "num_heads=1 cannot be shared equally by the p=2 patterns of 'strided'",
@@ -202,13 +202,18 @@ def test_inputs_that_do_not_fit() -> None:
         layer(torch.ones(7, 8))
     with pytest.raises(InputError, match=r"x has shape \(9, 7\)"):
         layer(torch.ones(9, 7))
+    wrong = SparseAttention(8, 2, lambda n: patterns.star(n + 1))
+    with pytest.raises(InputError, match="is for n=10"):
+        wrong(torch.ones(9, 8))
+
+
+@pytest.mark.unhooked
+def test_inputs_of_another_type() -> None:
+    layer = SparseAttention(8, 2, patterns.star(9))
     with pytest.raises(
         InputError, match=r"dtype torch.int64; give floating.* give one bool"
     ):
         layer(torch.ones(9, 8).long(), key_padding_mask=torch.zeros(9))
-    wrong = SparseAttention(8, 2, lambda n: patterns.star(n + 1))
-    with pytest.raises(InputError, match="is for n=10"):
-        wrong(torch.ones(9, 8))
 
 
 @pytest.mark.compile

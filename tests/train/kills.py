@@ -1,16 +1,19 @@
-"""Runs that are killed with -9 and resumed: `python kills.py FOLDER RANDOM_KILLS`.
+"""Runs in two processes, and runs that are killed with -9 and resumed.
 
-Children of one process, so that torch is imported once. Prints, for each, how far it had
-come, whether it was killed, and whether log and weights are those of a run that nobody
-killed.
+`torchrun --nproc-per-node 2 kills.py FOLDER`: torch is imported once in each of the two,
+and each kills children of its own before the two train together. They leave in FOLDER, for
+each kill, how far the run had come, whether it was killed, and whether log and weights are
+those of a run that nobody killed.
 """
 
+import atexit
 import json
 import os
 import random
 import signal
 import sys
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
@@ -20,19 +23,26 @@ from typing import Any
 import torch
 from tests.train.runs import ragged_run, tiny_run
 
+from everyformer.train.processes import agreed, process_state
 from everyformer.train.run_folder import CHECKPOINT, LOG, read_log
 from everyformer.train.weights_from import ENCODER
+
+ALONE = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}
+"""What torchrun tells a process of the others, and a child is not to know."""
+
+STEPS = 24
+"""Three checkpoints and two evaluations of `tiny_run`, and some steps after them."""
 
 
 def run(folder: Path) -> None:
     """Dropout on: its masks must come again too."""
-    tiny_run(folder, dropout=0.2, steps=40, resume=True, watch=partial(_count, folder))
+    tiny_run(folder, dropout=0.2, steps=STEPS, resume=True, watch=partial(_count, folder))
 
 
 def run_with_parent(folder: Path) -> None:
     """A second stage: the run starts from the weights of another."""
     tiny_run(
-        folder, dropout=0.2, steps=40, resume=True, parent=folder.parent / "whole",
+        folder, dropout=0.2, steps=STEPS, resume=True, parent=folder.parent / "whole",
         watch=partial(_count, folder),
     )  # fmt: skip
 
@@ -45,7 +55,7 @@ def _count(folder: Path, line: Mapping[str, Any]) -> None:
 
 def ragged(folder: Path) -> None:
     """Two terms, two lengths, filling."""
-    ragged_run(folder, resume=True, steps=40)
+    ragged_run(folder, resume=True, steps=STEPS)
 
 
 def child(work: Callable[[Path], None], folder: Path, dies_at: str | None = None) -> int:
@@ -53,6 +63,8 @@ def child(work: Callable[[Path], None], folder: Path, dies_at: str | None = None
     pid = os.fork()
     if pid:
         return pid
+    for name in [name for name in os.environ if name in ALONE]:
+        del os.environ[name]
     if dies_at is not None:
         _die_in_writing(dies_at)
     try:
@@ -86,8 +98,10 @@ def killed(pid: int) -> bool:
     return False
 
 
-def tell(work: Callable[[Path], None], folder: Path, whole: Path, was_killed: bool) -> None:
-    """Resume, compare, print."""
+def resumed(
+    work: Callable[[Path], None], folder: Path, whole: Path, was_killed: bool
+) -> dict[str, Any]:
+    """Resume, compare, and say what was found."""
     lines = read_log(folder)
     reached = lines[-1]["step"] if lines else 0
     if lines:  # a line that the kill cut short
@@ -101,37 +115,67 @@ def tell(work: Callable[[Path], None], folder: Path, whole: Path, was_killed: bo
         read_log(folder) == read_log(whole),
         (folder / ENCODER).read_bytes() == (whole / ENCODER).read_bytes(),
     ]
-    told: dict[str, Any] = {
-        "name": folder.name,
-        "killed": was_killed,
-        "reached": reached,
-        "done": done,
-    }
-    told["same"] = same
-    sys.stdout.write(json.dumps(told) + "\n")
+    return {
+        "name": folder.name, "killed": was_killed, "reached": reached, "done": done,
+        "same": same,
+    }  # fmt: skip
 
 
-def main(folder: Path, kills: int) -> None:
-    torch.set_num_threads(1)
-    import_module("torch.utils.tensorboard")  # before the children do, one by one
-    works = {"whole": run, "child": run_with_parent, "ragged": ragged}
+def kills(
+    folder: Path, other: Callable[[Path], None], writes: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    """Five kills at random moments, of two kinds of runs in turn, and some in a write."""
+    works = {"other": other, "whole": run}
     seconds: dict[str, float] = {}
-    for name, work in works.items():
+    for name in ("whole", "other"):  # the other may begin with the weights of the first
         started = time.monotonic()
-        killed(child(work, folder / name))
+        killed(child(works[name], folder / name))
         seconds[name] = time.monotonic() - started
     draws = random.Random(os.getpid())
-    for turn in range(kills):
-        name, work = list(works.items())[turn % len(works)]
+    found: list[dict[str, Any]] = []
+    for turn in range(5):
+        name, work = list(works.items())[turn % 2]
         place = folder / f"random-{turn}"
         pid = child(work, place)
         time.sleep(draws.uniform(0.1, 1.0) * seconds[name])
         os.kill(pid, signal.SIGKILL)
-        tell(work, place, folder / name, killed(pid))
-    for name in (CHECKPOINT, ENCODER):
+        found.append(resumed(work, place, folder / name, killed(pid)))
+    for name in writes:
         place = folder / f"writing-{name.split('.')[0]}"
-        tell(run, place, folder / "whole", killed(child(run, place, dies_at=name)))
+        was_killed = killed(child(run, place, dies_at=name))
+        found.append(resumed(run, place, folder / "whole", was_killed))
+    return found
+
+
+def together(folder: Path) -> None:
+    """Two runs of both processes, and what they know of each other."""
+    groups: list[Callable[[], object]] = []
+    atexit.register(_tell_who_left, folder, groups)  # after what train registers
+    done = tiny_run(folder)
+    ragged_run(folder / "ragged")
+    if torch.distributed.is_initialized():
+        groups.append(weakref.ref(torch.distributed.group.WORLD))
+    (folder / f"processes-{done.processes}").touch()
+    rank = process_state().process_index
+    (folder / f"agreed-{rank}-{agreed(rank == 1)}").touch()
+
+
+def _tell_who_left(folder: Path, groups: list[Callable[[], object]]) -> None:
+    """Whoever left the group, and whose group is gone with its threads."""
+    gone = all(group() is None for group in groups)
+    if gone and not torch.distributed.is_initialized():
+        (folder / f"left-{os.environ.get('RANK', 0)}").touch()
+
+
+def main(folder: Path, rank: int) -> None:
+    torch.set_num_threads(1)
+    import_module("torch.utils.tensorboard")  # before the children do, one by one
+    other, writes = ((run_with_parent, ()), (ragged, (CHECKPOINT, ENCODER)))[rank]
+    place = folder / f"kills-{rank}"
+    place.mkdir()
+    (folder / f"kills-{rank}.json").write_text(json.dumps(kills(place, other, writes)))
+    together(folder / "two")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(os.environ["RANK"]))

@@ -1,10 +1,6 @@
-"""A tiny run, in this process or as a script of its own: `python runs.py FOLDER [...]`."""
+"""Tiny runs, in this process."""
 
-import argparse
-import atexit
-import os
-import weakref
-from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +13,6 @@ from everyformer.layers.encoder_config import EncoderConfig
 from everyformer.train.config import TrainConfig
 from everyformer.train.loop import Outcome, Watch, nobody, train
 from everyformer.train.objectives.labels import Labels
-from everyformer.train.processes import agreed, process_state
 
 TASK = Synthetic("etp", seq_len=8, tokens=10, seed=3, evaluated=16)
 
@@ -76,31 +71,7 @@ def losses(lines: list[dict[str, Any]]) -> dict[int, float]:
     return {line["step"]: line["loss"] for line in lines if "loss" in line}
 
 
-def _tell_who_left(folder: Path, groups: list[Callable[[], object]]) -> None:
-    """Whoever left the group, and whose group is gone with its threads."""
-    gone = all(group() is None for group in groups)
-    if gone and not torch.distributed.is_initialized():
-        (folder / f"left-{os.environ.get('RANK', 0)}").touch()
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--resume", action="store_true")
-    parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--ragged", action="store_true", help="a second run, too")
-    given = parser.parse_args()
-    groups: list[Callable[[], object]] = []
-    atexit.register(_tell_who_left, given.folder, groups)  # after what train registers
-    done = tiny_run(
-        given.folder, dropout=given.dropout, resume=given.resume, steps=given.steps
-    )
-    if given.ragged:
-        ragged_run(given.folder / "ragged")
-    if torch.distributed.is_initialized():
-        groups.append(weakref.ref(torch.distributed.group.WORLD))
-    (given.folder / f"processes-{done.processes}").touch()
-    rank = process_state().process_index
-    (given.folder / f"agreed-{rank}-{agreed(rank == 1)}").touch()
+@cache
+def plain_losses() -> dict[int, float]:
+    """Those of `tiny_run()`, with which other ways to the same are compared."""
+    return losses(tiny_run().curve)

@@ -30,7 +30,7 @@ GOOD: dict[str, Any] = {"steps": 10, "batch": 8, "lr": 0.1}
         ({"steps": 7.5}, "steps=7.5 should be of type int"),
         ({"compile": 1}, "compile=1 should be of type bool"),
         ({"betas": (0.9,)}, "betas=(0.9,) must be two numbers"),
-        ({"stop_at": 2, "evaluate_every": 1}, "stop_at=2 is no accuracy"),
+        ({"stop_at": 2, "evaluate_every": 1}, "stop_at=2 is not an accuracy"),
         ({"end_lr": 0.01}, "end_lr=0.01 has no meaning for decay='linear'"),
         ({"end_lr": 0.2, "decay": "cosine"}, "end_lr=0.2 must lie between 0 and lr=0.1"),
     ],

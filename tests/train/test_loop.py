@@ -1,4 +1,4 @@
-"""Runs in one process: accumulation, endings, folders, leaks."""
+"""Runs in one process: precision, endings, folders, leaks."""
 
 import json
 import time
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.train.runs import losses, tiny_run
+from tests.train.runs import losses, plain_losses, tiny_run
 
 from everyformer.data.batch import Batch, Draw
 from everyformer.data.randomness import Split
@@ -24,14 +24,8 @@ from everyformer.train.objectives.labels import Labels
 from everyformer.train.run_folder import CHECKPOINT, LOG
 
 
-def test_accumulated_parts_add_up() -> None:
-    whole, parts = losses(tiny_run().curve), losses(tiny_run(accumulation=4).curve)
-    assert parts == pytest.approx(whole, abs=1e-5)
-    assert len(whole) == 30
-
-
 def test_half_precision_is_near_and_not_the_same() -> None:
-    whole, half = losses(tiny_run().curve), losses(tiny_run(precision="bf16").curve)
+    whole, half = plain_losses(), losses(tiny_run(precision="bf16").curve)
     assert half == pytest.approx(whole, abs=0.05)
     assert half != whole
 

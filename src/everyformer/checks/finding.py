@@ -77,8 +77,8 @@ class Counterexample:
             RecursionError,
         ) as error:
             msg = (
-                f"{place} is no counterexample ({error}). Give the .npy file that `check "
-                "-o` wrote, with its .json file beside it."
+                f"{place} is not a counterexample ({error}). Give the .npy file that "
+                "`check -o` wrote, with its .json file beside it."
             )
             raise FileFormatError(msg) from error
 

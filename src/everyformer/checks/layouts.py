@@ -167,7 +167,7 @@ def _run(module: nn.Module, x: torch.Tensor, layout: Layout) -> torch.Tensor:
 
 def _misshapen(shape: tuple[int, ...], out: torch.Tensor) -> str:
     return (
-        f"it maps {shape} to {tuple(out.shape)}, so it is no map of sequences to sequences "
+        f"it maps {shape} to {tuple(out.shape)}, so it does not map sequences to sequences "
         "of one shape"
     )
 

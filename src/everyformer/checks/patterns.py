@@ -106,7 +106,7 @@ def check_pattern(
         time_limit: Seconds for the search of gamma, and for the count of s.
 
     Raises:
-        PatternError: If the path given is none, with its first broken edge.
+        PatternError: If the path given is not one, with its first broken edge.
         InputError: If rho returns no probabilities.
     """
     most = max(int(part.rows().counts.max()) for part in pattern.parts)

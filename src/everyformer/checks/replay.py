@@ -46,7 +46,7 @@ def replay(subject: Subject, example: Counterexample) -> Replayed:
     """Measure a counterexample again, with the weights it was found with.
 
     Raises:
-        InputError: If it is none for this subject or its rule.
+        InputError: If it cannot be one for this subject or its rule.
     """
     rule = rule_of(example.code)
     if rule.search is None:
@@ -56,7 +56,7 @@ def replay(subject: Subject, example: Counterexample) -> Replayed:
         msg = f"The counterexample has shape {example.input.shape}, the subject takes"
         raise InputError(f"{msg} {sizes}. Give --seq-len and --d-model as they were.")
     if not rule.search.admits(example.input):
-        msg = f"This input can be no counterexample to {rule.code} {rule.name}"
+        msg = f"This input cannot be a counterexample to {rule.code} {rule.name}"
         raise InputError(f"{msg}. Give the file as `check -o` wrote it.")
     size = rule.search.violation(subject.redrawn(example.seed), example.input)
     if size is None or not math.isfinite(size):

@@ -14,7 +14,7 @@ from everyformer.papers import Citation
 from everyformer.verdict import Verdict
 
 VIOLATED = 1e-6
-"""A violation beyond this, relative to the output, is none of float64's."""
+"""A violation beyond this, relative to the output, is not rounding in float64."""
 
 SURELY = 1e-3
 """A violation beyond this counts also against a proof."""

@@ -265,7 +265,7 @@ def _described(module: nn.Module, own: nn.Module, seq_len: int) -> Description:
 
 
 def _refuse_randomness(module: nn.Module, n: int, d: int) -> None:
-    """Refuse a module that is no function of the numbers it is given.
+    """Refuse a module that is not a function of the numbers it is given.
 
     Raises:
         InputError: If two runs on one input differ, be it with gradients, or with the
@@ -326,8 +326,8 @@ def _is_close(one: torch.Tensor, two: torch.Tensor) -> bool:
 def changes_itself(module: nn.Module, x: torch.Tensor, layout: Layout) -> str:
     """The attribute that every forward changes; "" if nothing does.
 
-    What is made in the first run and kept, such as a mask, is no state; nor is what is the
-    same after each run on the same input, such as weights that are kept to be looked at.
+    What is made in the first run and kept, such as a mask, is not a state, nor is what is
+    the same after each run on the same input, such as weights kept to be looked at.
     """
     with torch.no_grad():
         call(module, x.clone(), layout)

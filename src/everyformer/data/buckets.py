@@ -40,7 +40,6 @@ class Buckets:
     """
 
     def __init__(self, sizes: np.ndarray, lengths: tuple[int, ...], seed: int) -> None:
-        """See the class."""
         ascending = all(a < b for a, b in pairwise(lengths))
         if not lengths or not ascending or sizes.max(initial=0) > lengths[-1]:
             msg = (

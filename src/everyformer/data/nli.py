@@ -47,7 +47,6 @@ class Pairs:
         held_out: bool,
         premise_masked: bool = False,
     ) -> None:
-        """See the class."""
         names = ("tokens", "premises", "hypotheses", "labels", "splits")
         needs(pack, *names, tokens=("tokens",))
         self.pack, self.seed, self.lengths = pack, seed, lengths

@@ -154,7 +154,7 @@ def read_pack(path: Path, *, tokeniser: str | None = None) -> Pack:
         tokeniser: sha256 of the vocabulary that the pack must be made with, if any.
 
     Raises:
-        FileFormatError: If it is no pack, is damaged, or has another tokeniser.
+        FileFormatError: If it is not a pack, is damaged, or has another tokeniser.
     """
     try:
         with path.open("rb") as file:

@@ -15,7 +15,6 @@ class Resident:
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """See the class."""
         self._arrays = dict(arrays)
         self._held: dict[torch.device, dict[str, Tensor]] = {}
 

@@ -54,7 +54,6 @@ class Questions:
         lengths: tuple[int, ...] = (192, 256),
         ambiguous: str = "drop",
     ) -> None:
-        """See the class."""
         if ambiguous not in ("drop", "keep") or not lengths or lengths[-1] != length:
             msg = (
                 f"ambiguous={ambiguous!r} and lengths={lengths} for windows of {length}: "

@@ -24,7 +24,6 @@ class Texts:
     """
 
     def __init__(self, pack: Pack) -> None:
-        """See the class."""
         arrays = pack.arrays
         self._of_context = arrays["question_contexts"]
         self._text, self._answers = arrays["text"].tobytes(), arrays["answers"].tobytes()

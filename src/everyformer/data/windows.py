@@ -59,7 +59,6 @@ class MaskedWindows:
         next_sentence: bool = True,
         longer: tuple[int, int, int] | None = None,
     ) -> None:
-        """See the class."""
         needs(pack, "train", "validation", "test", tokens=("train", "validation", "test"))
         self.pack, self.seq_len, self.seed = pack, seq_len, seed
         self.masked_share, self.evaluated = masked_share, evaluated
@@ -181,7 +180,7 @@ class MaskedWindows:
         if not 0 < self.masked_share <= 0.5:
             wrong.append(f"masked_share={self.masked_share} is not in (0, 0.5]")
         if self.evaluated < 1:
-            wrong.append(f"evaluated={self.evaluated} windows are none")
+            wrong.append(f"evaluated={self.evaluated} windows leave nothing to evaluate")
         for n in sorted(lengths):
             if not SHORTEST <= n <= LONGEST:
                 wrong.append(f"windows of {n} tokens: give {SHORTEST} to {LONGEST}")

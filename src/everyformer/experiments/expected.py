@@ -12,7 +12,7 @@ a cell, and:
               of the number `chance` of the cell, {"below": x}: at most x times the
               finished cell with the labels `than`, {"under_ceiling": k}: not more than k
               standard errors above the number `ceiling` of the cell
-    note      why the number printed is no target, or what to know
+    note      why the number printed is not a target, or what to know
 """
 
 import json

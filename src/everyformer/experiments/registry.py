@@ -20,6 +20,6 @@ def experiment_by_name(name: str) -> Experiment:
         TrainingError: If there is none.
     """
     if name not in EXPERIMENTS:
-        msg = f"{name!r} is no experiment. There are {', '.join(EXPERIMENTS)}."
+        msg = f"{name!r} is not an experiment. There are {', '.join(EXPERIMENTS)}."
         raise TrainingError(msg)
     return EXPERIMENTS[name]

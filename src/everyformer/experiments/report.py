@@ -40,8 +40,8 @@ def load_report(path: Path) -> dict[str, Any]:
     """The file that `reproduce` wrote.
 
     Raises:
-        FileFormatError: If it is none, or that of another experiment or size: a name must
-            not turn a small run into one of the paper's size.
+        FileFormatError: If it is not a report, or that of another experiment or size: a
+            name must not turn a small run into one of the paper's size.
     """
     report: Any = None
     with suppress(ValueError):

@@ -83,7 +83,8 @@ def difference(
         seed: Of the bootstrap.
 
     Raises:
-        InputError: If shapes differ, there is nothing to compare, or a score is no number.
+        InputError: If shapes differ, there is nothing to compare, or a score is not a
+            number.
     """
     if a.shape != b.shape or a.shape[1:] != clusters.shape or not a.size:
         msg = (

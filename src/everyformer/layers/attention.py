@@ -89,7 +89,6 @@ class RelativeAttention(SelfAttention):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """See the class."""
         check_settings(self, embed_dim, num_heads, dropout, implementation)
         check_positive(max_len=max_len)
         if isinstance(encoding, str):
@@ -264,12 +263,12 @@ def _has_inverse(scale: float) -> bool:
 def _check_parts(encoding: object, gain: object, num_heads: int, head_dim: int) -> None:
     if encoding is not None and not isinstance(encoding, Encoding):
         msg = (
-            f"encoding={encoding!r} is no encoding. Pass one of everyformer.layers, "
+            f"encoding={encoding!r} is not an encoding. Pass one of everyformer.layers, "
             "its name, or None."
         )
         raise InputError(msg)
     if gain is not None and not isinstance(gain, Gain):
-        msg = f"gain={gain!r} is no gain. Pass one of everyformer.layers, True or None."
+        msg = f"gain={gain!r} is not a gain. Pass one of everyformer.layers, True or None."
         raise InputError(msg)
     if encoding is not None:
         encoding.check_layer(num_heads, head_dim)

@@ -48,7 +48,7 @@ def attention_by_name(
         base, gain = "none", "urpe"
     if base not in LAYER_NAMES[:-1] or gain != ("urpe" if plus or gain else ""):
         msg = (
-            f"{name!r} is no layer of the library. Use one of {', '.join(LAYER_NAMES)}, "
+            f"{name!r} is not a layer of the library. Use one of {', '.join(LAYER_NAMES)}, "
             "each also with +urpe, such as t5+urpe."
         )
         raise InputError(msg)

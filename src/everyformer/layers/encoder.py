@@ -50,7 +50,6 @@ class Encoder(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """See the class."""
         super().__init__()
         options: TorchOptions = {"device": device, "dtype": dtype}
         self.config = config

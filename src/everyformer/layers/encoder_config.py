@@ -41,7 +41,7 @@ class Positions:
         unknown = [part for part in parts if part not in (*NAMES, "ape", "urpe")]
         if unknown or len(relative) > 1 or len(set(parts)) < len(parts):
             msg = (
-                f"encoding={name!r} is no encoding of an encoder: "
+                f"encoding={name!r} is not an encoding of an encoder: "
                 f"{', '.join(map(repr, unknown)) or 'parts that exclude each other'}. "
                 f"Join at most one of {', '.join(NAMES)} with ape (absolute positions) "
                 "and urpe (a gain after the softmax), such as t5+urpe."
@@ -184,7 +184,7 @@ _KINDS: dict[tuple[type, ...], tuple[str, ...]] = {
 def wrong_types(
     config: object, kinds_of_names: Mapping[tuple[type, ...], tuple[str, ...]]
 ) -> list[str]:
-    """What is no whole number, no number, no name or no truth value, and should be one."""
+    """What should be a whole number, a number, a name or a truth value, and is not."""
     wrong: list[str] = []
     for kinds, names in kinds_of_names.items():
         for name in names:
@@ -211,8 +211,8 @@ def _wrong_sizes(config: EncoderConfig) -> list[str]:
         parts = sizes[name]
         if mixer in used and config.dim % parts:
             wrong.append(
-                f"dim={config.dim} is no multiple of {name}={parts}; the next multiple is "
-                f"{parts * -(-config.dim // parts)}"
+                f"dim={config.dim} is not a multiple of {name}={parts}; the next multiple "
+                f"is {parts * -(-config.dim // parts)}"
             )
     if len(config.mixer_names) != config.layers:
         wrong.append(
@@ -222,7 +222,7 @@ def _wrong_sizes(config: EncoderConfig) -> list[str]:
     if config.segments < 0:
         wrong.append(f"segments={config.segments} must be 0 or more")
     wrong += [
-        f"{name}={share} is no probability below 1"
+        f"{name}={share} is not a probability below 1"
         for name, share in (
             ("dropout", config.dropout),
             ("attention_dropout", config.attention_dropout),

@@ -120,7 +120,6 @@ class ToeplitzGain(Gain):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """See the class."""
         index = Exact(max_len, clamp) if buckets is None else buckets
         super().__init__(num_heads, index.size, device, dtype)
         self.index = index
@@ -205,7 +204,6 @@ class GraphGain(Gain):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """See the class."""
         check_positive(max_distance=max_distance)
         super().__init__(num_heads, RESERVED + max_distance + 1, device, dtype)
         self.max_distance = max_distance

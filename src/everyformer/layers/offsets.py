@@ -244,7 +244,7 @@ def _positions(n_q: int, n_k: int, device: torch.device) -> Int[Tensor, "{n_q} {
 
 
 def check_positive(**sizes: int) -> None:
-    """Refuse sizes that are no integer above 0; all at once."""
+    """Refuse sizes that are not integers above 0; all at once."""
     wrong = [
         f"{name}={value!r}"
         for name, value in sizes.items()

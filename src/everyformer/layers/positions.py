@@ -39,7 +39,6 @@ class AbsolutePositions(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """See the class."""
         super().__init__()
         check_positive(max_len=max_len, embed_dim=embed_dim)
         self.layer = layer
@@ -86,7 +85,6 @@ class SpecialToken(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """See the class."""
         super().__init__()
         check_positive(embed_dim=embed_dim)
         self.layer = layer

@@ -146,12 +146,12 @@ def check_settings(
     if embed_dim % num_heads:
         multiple = num_heads * -(-embed_dim // num_heads)
         wrong.append(
-            f"embed_dim={embed_dim} is no multiple of num_heads={num_heads}, so heads "
+            f"embed_dim={embed_dim} is not a multiple of num_heads={num_heads}, so heads "
             f"would have unequal sizes; the next multiple is {multiple}"
         )
     if not 0.0 <= dropout < 1.0:
         wrong.append(
-            f"dropout={dropout} is no probability below 1; give a number in [0, 1)"
+            f"dropout={dropout} is not a probability below 1; give a number in [0, 1)"
         )
     if implementation not in IMPLEMENTATIONS:
         wrong.append(

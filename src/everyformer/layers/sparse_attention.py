@@ -95,7 +95,6 @@ class SparseAttention(SelfAttention):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """See the class."""
         others = _wrong_settings(pattern, configuration, layer_index)
         check_settings(self, embed_dim, num_heads, dropout, implementation, others)
         super().__init__(
@@ -217,7 +216,7 @@ class SparseAttention(SelfAttention):
     def _check_pattern(self, pattern: object, n: int) -> None:
         wrong: list[str] = []
         if not isinstance(pattern, Pattern):
-            wrong.append(f"for n={n} the function gave {pattern!r}, which is no pattern")
+            wrong.append(f"for n={n} the function gave {pattern!r}, which is not a pattern")
         elif pattern.n != n:
             wrong.append(
                 f"there are {n} tokens, but the pattern {pattern.name!r} is for "
@@ -240,7 +239,7 @@ def _wrong_settings(pattern: object, configuration: str, layer_index: object) ->
     wrong: list[str] = []
     if not isinstance(pattern, Pattern) and not callable(pattern):
         wrong.append(
-            f"pattern={pattern!r} is no pattern; give one of everyformer.patterns, or a "
+            f"pattern={pattern!r} is not a pattern; give one of everyformer.patterns, or a "
             "function that makes one for n tokens"
         )
     if configuration not in CONFIGURATIONS:
@@ -249,7 +248,7 @@ def _wrong_settings(pattern: object, configuration: str, layer_index: object) ->
             f"{', '.join(CONFIGURATIONS)}"
         )
     if not isinstance(layer_index, int) or layer_index < 0:
-        wrong.append(f"layer_index={layer_index!r} is no number of a layer, 0 or more")
+        wrong.append(f"layer_index={layer_index!r} is not the number of a layer, 0 or more")
     return wrong
 
 

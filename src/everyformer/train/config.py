@@ -81,7 +81,7 @@ class TrainConfig:
         """The config that `to_json` gave.
 
         Raises:
-            TrainingError: If a name is unknown, or betas are no pair.
+            TrainingError: If a name is unknown, or betas are not a pair.
         """
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(stored) - known):
@@ -92,7 +92,7 @@ class TrainConfig:
             raise TrainingError(msg)
         given: dict[str, Any] = {**stored}
         if not isinstance(stored.get("betas", []), list | tuple):
-            msg = f"betas={stored['betas']!r} is no pair of numbers; use [0.9, 0.999]."
+            msg = f"betas={stored['betas']!r} is not a pair of numbers; use [0.9, 0.999]."
             raise TrainingError(msg)
         given["betas"] = tuple(stored.get("betas", cls.betas))
         return cls(**given)
@@ -169,7 +169,7 @@ def _out_of_range(config: TrainConfig) -> list[str]:
     if len(config.betas) != 2 or not all(0 <= beta < 1 for beta in config.betas):
         wrong.append(f"betas={config.betas} must be two numbers from 0 to below 1")
     if config.stop_at is not None and not 0 < config.stop_at <= 1:
-        wrong.append(f"stop_at={config.stop_at} is no accuracy that can be reached")
+        wrong.append(f"stop_at={config.stop_at} is not an accuracy that can be reached")
     if config.warmup >= config.steps:
         wrong.append(
             f"warmup={config.warmup} leaves none of {config.steps} steps at the full "

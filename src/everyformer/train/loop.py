@@ -90,7 +90,7 @@ def train(
 
     Raises:
         TrainingError: If the settings cannot work, `folder` holds another run, the parent
-            is missing or another one, or the loss is no number any more.
+            is missing or another one, or the loss is not a number any more.
     """
     started = time.monotonic()
     accelerator = processes.accelerator()

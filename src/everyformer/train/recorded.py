@@ -32,7 +32,6 @@ class Recorded:
     """
 
     def __init__(self, function: Update) -> None:
-        """See the class."""
         self._function = function
         self._stream = torch.cuda.Stream()
         self._calls: dict[Shape, int] = {}

@@ -50,7 +50,7 @@ class RunFolder:
         """The latest state of a run to resume, or None before the first.
 
         Raises:
-            TrainingError: If the file is no checkpoint.
+            TrainingError: If the file is not a checkpoint.
         """
         path = None if self._resumed is None else self._resumed / CHECKPOINT
         if path is None or not path.exists():
@@ -102,7 +102,7 @@ class RunFolder:
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """The lines of a log; a last line that a kill cut short is no line.
+    """The lines of a log; a last line that a kill cut short does not count.
 
     Raises:
         TrainingError: If another line is damaged.

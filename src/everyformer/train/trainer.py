@@ -131,7 +131,7 @@ class Trainer:
         """The loss of an update over all processes and its terms; waits for the device.
 
         Raises:
-            TrainingError: If the loss is no finite number.
+            TrainingError: If the loss is not a finite number.
         """
         means = [float(mean) for mean in summed(self.accelerator, shares)]
         loss = sum(means)

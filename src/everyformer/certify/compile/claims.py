@@ -314,7 +314,7 @@ def _head(values: Any, n: int) -> HeadClaim:
         return Attend()
     if kind == "unary":
         return Unary(tuple(_column(one) for one in _list(values["columns"])))
-    raise refuse(f"{str(kind)[:40]!r} is no step of a head")
+    raise refuse(f"{str(kind)[:40]!r} is not a step of a head")
 
 
 def _column(values: Any) -> Column | None:
@@ -322,7 +322,7 @@ def _column(values: Any) -> Column | None:
         return None
     name = values["fn"]
     if name not in FUNCTIONS:
-        raise refuse(f"{str(name)[:40]!r} is no function of a unary head")
+        raise refuse(f"{str(name)[:40]!r} is not a function of a unary head")
     power = _rational(values["power"]) if name == "pow" else None
     if power is not None and (power.denominator > 2 or abs(power) > 64):
         raise refuse(f"the power {power} is not followed")
@@ -343,14 +343,14 @@ def _units(values: Any, width: int) -> UnitClaim:
     if kind == "exchange" and len(units) == 2:
         low, up = _indices(values["gates"], width, count=2)
         return Exchange(register, (units[0], units[1]), (low, up))
-    raise refuse(f"{str(kind)[:40]!r} with {len(units)} units is no step of units")
+    raise refuse(f"{str(kind)[:40]!r} with {len(units)} units is not a step of units")
 
 
 def _term(values: Any, width: int) -> Term:
     kind, units = values["as"], _indices(values["units"])
     expected = {"copy": 2, "abs": 2, "relu": 1}.get(kind)
     if len(units) != expected:
-        raise refuse(f"{str(kind)[:40]!r} with {len(units)} units is no term")
+        raise refuse(f"{str(kind)[:40]!r} with {len(units)} units is not a term")
     gate = values["gate"]
     return Term(
         cast("TermKind", kind), units, None if gate is None else _index(gate, width)
@@ -366,7 +366,7 @@ def _macro(values: Any, blocks: int, width: int) -> tuple[int, Product] | Normal
             raise refuse(f"the balance {balance} of a product is not positive")
         return _index(values["block"], blocks), Product((plus, minus), balance)
     if kind != "normalise":
-        raise refuse(f"{str(kind)[:40]!r} is no macro")
+        raise refuse(f"{str(kind)[:40]!r} is not a macro")
 
     def place(pair: Any) -> tuple[int, int]:
         block, register = _list(pair)

@@ -110,7 +110,7 @@ def _product_rows(a: Facts, b: Facts, rank: int) -> Dims | None:
 
 
 def _adds_up_by_means(a: Facts, b: Facts) -> bool:
-    """Whether the sum over keys is no sum over tokens, or one with weights of sum 1."""
+    """Whether the sum over keys has weights of sum 1, if it is a sum over tokens."""
     if not (a.means and b.means) or a.rows is None or b.rows is None:
         return False
     key, key_b = len(a.shape) - 1, len(b.shape) - 2

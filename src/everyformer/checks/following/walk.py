@@ -234,7 +234,7 @@ class Walk:
         for spec, arg in zip(specs, node.args[0], strict=True):
             if spec.kind == OutputKind.USER_OUTPUT and isinstance(arg, torch.fx.Node):
                 return Followed(self.facts[arg.name])
-        return Followed(None, obstacle="export: the output is no tensor")
+        return Followed(None, obstacle="export: the output is not a tensor")
 
 
 def _careful(fact: Any, value: torch.Tensor) -> Any:

@@ -47,7 +47,7 @@ def by_structure(spec: AttentionSpec, n: int) -> Answer:
     if spec.causal:
         return Answer(False, "row 1 of A is (1, 0, .., 0) whatever the weights")
     if not spec.normalised:
-        return Answer(None, "without a denominator A is no softmax, which proves nothing")
+        return Answer(None, "without a denominator A is not a softmax: nothing is proved")
     if spec.fixed_bias:
         return Answer(False, "at X = 0 the fixed bias makes rows that are not uniform")
     if spec.special_token:

@@ -55,7 +55,6 @@ class Deberta(Encoding):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """See the class."""
         super().__init__()
         check_positive(num_heads=num_heads, head_dim=head_dim)
         self.index = Exact(max_len, clamp) if buckets is None else buckets

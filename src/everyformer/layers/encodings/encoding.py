@@ -69,7 +69,7 @@ class Encoding(nn.Module):
         scale: float,
         graph: Graph | None,
     ) -> Float[Tensor, "b_or_1 h n n"] | None:
-        """b_ij where it is no function of i - j alone; scaled already."""
+        """b_ij where it is not a function of i - j alone; scaled already."""
         return None
 
     def offset_values(self, n: int) -> Float[Tensor, "{2*n-1} d"] | None:

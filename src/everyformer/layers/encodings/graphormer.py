@@ -48,7 +48,6 @@ class Graphormer(Encoding):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """See the class."""
         super().__init__()
         check_positive(num_heads=num_heads, max_distance=max_distance, max_steps=max_steps)
         self.max_distance = max_distance

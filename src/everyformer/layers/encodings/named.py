@@ -66,7 +66,8 @@ def encoding_by_name(
     if name == "xl":
         return TransformerXL(embed_dim, num_heads, head_dim, device=device, dtype=dtype)
     msg = (
-        f"encoding={name!r} is no encoding known by name. Known are: {', '.join(NAMES)}. "
+        f"encoding={name!r} is not an encoding known by name. Known are: "
+        f"{', '.join(NAMES)}. "
         "Pass an object for the others: Swin(...) needs its window, Graphormer(...) its "
         "largest distance."
     )

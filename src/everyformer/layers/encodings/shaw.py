@@ -42,7 +42,6 @@ class Shaw(Encoding):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """See the class."""
         super().__init__()
         check_positive(head_dim=head_dim)
         self.index = Exact(max_len, clamp)

@@ -38,7 +38,6 @@ class T5(Encoding):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """See the class."""
         super().__init__()
         check_positive(num_heads=num_heads)
         self.index = Exact(max_len, clamp) if buckets is None else buckets

@@ -43,7 +43,6 @@ class TransformerXL(Encoding):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """See the class."""
         super().__init__()
         check_positive(embed_dim=embed_dim, num_heads=num_heads)
         if embed_dim % 2:

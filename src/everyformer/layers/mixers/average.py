@@ -35,7 +35,6 @@ class AverageAttention(Mixer):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """See the class."""
         super().__init__(dim, bias, device, dtype)
 
     def mixed(
@@ -43,7 +42,7 @@ class AverageAttention(Mixer):
         x: Float[Tensor, "*batch n d"],
         key_padding_mask: Bool[Tensor, "*batch n"] | None,
     ) -> Float[Tensor, "*batch 1 d"]:
-        """The mean of all tokens that are no padding.
+        """The mean of all tokens that are not padding.
 
         Where all are padding the mean is 0. Sums of half precision are float32.
         """

@@ -46,7 +46,6 @@ class BilinearProjection(Mixer):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """See the class."""
         super().__init__(dim, bias, device, dtype)
         check_positive(seq_len=seq_len)
         self.seq_len = seq_len

@@ -34,7 +34,7 @@ class LightConvolution(Mixer):
         dtype: As in torch.
 
     Raises:
-        InputError: If dim is no multiple of filters.
+        InputError: If dim is not a multiple of filters.
 
     Example:
         >>> mixer = LightConvolution(8, filters=2, filter_length=5)
@@ -53,12 +53,11 @@ class LightConvolution(Mixer):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """See the class."""
         super().__init__(dim, bias, device, dtype)
         check_positive(filters=filters, filter_length=filter_length)
         if dim % filters:
             msg = (
-                f"dim={dim} is no multiple of filters={filters}, so filters would serve "
+                f"dim={dim} is not a multiple of filters={filters}, so filters would serve "
                 f"groups of unequal size; the next multiple is "
                 f"{filters * -(-dim // filters)}."
             )

@@ -30,7 +30,6 @@ class Mixer(nn.Module, ABC):
         device: torch.device | str | None,
         dtype: torch.dtype | None,
     ) -> None:
-        """See the class."""
         super().__init__()
         check_positive(dim=dim)
         self.dim = dim

@@ -39,7 +39,6 @@ class SeparableConvolution(Mixer):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """See the class."""
         super().__init__(dim, bias, device, dtype)
         check_positive(filter_length=filter_length)
         self.filters = table(dim, filter_length, device=device, dtype=dtype)

@@ -24,7 +24,6 @@ class Classify(Objective):
     encoder: Encoder
 
     def __init__(self, encoder: Encoder, classes: int, dropout: float = 0.1) -> None:
-        """See the class."""
         check_parts("Classify", encoder, head=False, pooler=True)
         super().__init__(encoder)
         self.dropout = nn.Dropout(dropout)

@@ -33,7 +33,6 @@ class Span(Objective):
     encoder: Encoder
 
     def __init__(self, encoder: Encoder, longest: int = 30) -> None:
-        """See the class."""
         check_parts("Span", encoder, head=False, pooler=False)
         super().__init__(encoder)
         self.longest = longest

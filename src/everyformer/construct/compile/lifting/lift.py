@@ -120,7 +120,7 @@ class Lift:
         return known
 
     def _of_one_kind(self, key: Family) -> Form:
-        """Lines that are no sums: one family of atoms if they do the same."""
+        """Lines that are not sums: one family of atoms if they do the same."""
         kinds = {_kind(self.table, line) for line in key}
         single = len(kinds) == 1 and not kinds & {"x", "const"}
         if "extreme" in kinds or (single and not min(kinds).startswith("product")):

@@ -1,7 +1,7 @@
 """BigBird's star in exact integers: ids never collide, f_0 sometimes does."""
 
 import pytest
-from tests.construct.star_ids import all_star_ids, star_ids, starting_scalars
+from tests.construct.shifts.star_ids import all_star_ids, star_ids, starting_scalars
 
 from everyformer.errors import GridError
 

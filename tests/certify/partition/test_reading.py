@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.certify.partition_map import errors_sampled, lattice, waves
+from tests.certify.partition.partition_map import errors_sampled, lattice, waves
 from tests.plans import table_of
 
 import everyformer as ef
@@ -372,10 +372,3 @@ def test_shards_change_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     again = own.certify(computing=computing)
     assert again.bound == parts.bound
     assert len(list((tmp_path / "shards").iterdir())) == files
-
-
-def test_the_supremum_is_for_prefix_tokens_alone() -> None:
-    other = ef.construct(TARGET, grid=4, method="averaging")
-    found = certify(other.network, TARGET, grid=4, p=None)
-    assert found.verdict is ef.Verdict.UNKNOWN
-    assert "p = infinity" in found.obstacles[0].why

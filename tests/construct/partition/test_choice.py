@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.certify.partition_map import errors_sampled, unit_lattice, waves
+from tests.certify.partition.partition_map import errors_sampled, unit_lattice, waves
 
 from everyformer.certify.partition.bounds import distance, from_lipschitz
 from everyformer.certify.partition.lattice import Lattice

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.certify.partition_map import (
+from tests.certify.partition.partition_map import (
     average,
     errors_sampled,
     lattice,
     unit_lattice,
     waves,
 )
-from tests.certify.whole_box import first_order, second_order
+from tests.certify.partition.whole_box import first_order, second_order
 from tests.numerics.suprema import Suprema, suprema
 
 from everyformer.certify.bound import Bound

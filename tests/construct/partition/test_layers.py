@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.certify.partition_map import average, lattice, waves
+from tests.certify.partition.partition_map import average, lattice, waves
 from tests.cli.conftest import invoke
 from tests.plans import grid_plan
 

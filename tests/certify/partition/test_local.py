@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.certify.partition_map import average, errors_sampled, lattice, waves
-from tests.certify.whole_box import first_order
+from tests.certify.partition.partition_map import average, errors_sampled, lattice, waves
+from tests.certify.partition.whole_box import first_order
 
 from everyformer.certify.partition.lattice import Lattice, clipped
 from everyformer.certify.partition.lattice_field import LatticeField, lattice_field

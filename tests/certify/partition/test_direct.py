@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.certify.partition_map import lattice, waves
+from tests.certify.partition.partition_map import lattice, waves
 
 from everyformer.certify.partition import direct as partition_direct
 from everyformer.certify.partition.average import Average
