@@ -100,6 +100,8 @@ def test_all_methods_side_by_side(
     assert (tmp_path / "reverse-comparison.png").stat().st_size > 1000
     shown = json.loads(everyformer(*arguments, "--json", "--picture", "other.png").stdout)
     assert shown == ef.compare(ef.targets.reverse(2, 1), 0.1).to_json()
+    assert [row["grid"] for row in shown["optimality"]] == [2**k for k in range(1, 9)]
+    assert shown["optimality"][-1]["residual_over_lower_bound"] < 3
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "other.png",
         "reverse-comparison.png",

@@ -9,7 +9,13 @@ import pytest
 import torch
 
 Command = Callable[..., Any]
-NAMES = ("urpe-synthetic", "sparse-copying", "contextual-gap", "mixers-bert")
+NAMES = (
+    "urpe-synthetic",
+    "sparse-copying",
+    "contextual-gap",
+    "random-projections",
+    "mixers-bert",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +80,7 @@ def test_the_other_experiments_run(everyformer: Command) -> None:
         (("urpe-synthetic", "--set", "rate=1"), "A training config has no rate"),
         (("urpe-synthetic", "--only", "zz"), "matches none"),
         (("contextual-gap", "--set", "lr=1"), "trains nothing"),
+        (("random-projections", "--set", "lr=1"), "trains nothing"),
         (("urpe-synthetic", "--size", "smoke", "--show"), "No such file"),
         (("urpe-synthetic", "--set", "seed=1"), "instead: --seeds"),
         (("urpe-synthetic", "--set", "warmup=999"), "leaves none of 300 steps"),

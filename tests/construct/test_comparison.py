@@ -59,9 +59,22 @@ def test_the_cheapest_comes_first_in_the_table(centring: Comparison) -> None:
     first = centring.by_cost()[0][0].method.title
     heading = next(i for i, line in enumerate(lines) if line.startswith("method"))
     assert lines[heading + 1].startswith(first)
-    assert lines[-2].split()[-1] == "no"
-    assert lines[-1].startswith("Yun et al., Theorem 2: best bound")
+    assert lines[-4].split()[-1] == "no"
+    assert lines[-3].startswith("residual network*")
+    assert lines[-2].startswith("Yun et al., Theorem 2: best bound")
+    assert lines[-1].startswith("* One neuron")
     assert centring.to_json()["cheapest"] == centring.by_cost()[0][0].method.title
+
+
+def test_a_residual_network_stands_beside_them_and_is_never_chosen(
+    centring: Comparison,
+) -> None:
+    assert centring.residual is not None
+    assert "nothing is certified" in centring.remarks()[-1]
+    assert not any("residual" in one.method.title for one in centring.candidates)
+    shown = centring.to_json()["residual_network"]
+    assert shown == centring.residual.to_json()
+    assert not any("bound" in name for name in shown)
 
 
 def test_a_target_with_positions_has_no_equivariant_candidates() -> None:

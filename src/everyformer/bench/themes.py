@@ -11,6 +11,7 @@ from everyformer.bench import (
     hostile,
     mixers,
     peers,
+    rates,
     scaling,
     sparse,
     tightness,
@@ -23,6 +24,7 @@ THEMES = {
     "execution": execution,
     "certificates": certificates,
     "constructions": constructions,
+    "rates": rates,
     "attention": attention,
     "training": training,
     "bert": bert,
@@ -41,6 +43,7 @@ RESUMABLE = {"compile": compiling.run, "compile-scaling": scaling.run}
 
 PICTURES = {
     "constructions": constructions.picture,
+    "rates": rates.picture,
     "execution": execution.picture,
     "attention": attention.picture,
     "training": training.picture,

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from everyformer.certify.padding import without_padding
 from everyformer.errors import CertificateError, FileFormatError
 from everyformer.files.description import StageKind, kind_of
 from everyformer.files.network_file import read_network_file
@@ -26,7 +27,7 @@ class StageWeights:
         name: What the file calls it; for people.
         half: "attention" or "feed_forward"; the other half of each block is the identity.
         arrays: Stacked weights by their short names; float64, or object arrays of
-            Fractions.
+            Fractions. Without what is 0 at the end of heads and units (`certify.padding`).
         same_block: Whether it is the other half of the block of the stage before it.
         kind: Which step of a construction the file says it is. A hint: it chooses how the
             stage is examined, and proves nothing.
@@ -185,7 +186,8 @@ def _stages(
             msg = f"the stage {name!r} has {list(halves)}, not one half of each block"
             raise ValueError(msg)
         for number, (half, own) in enumerate(halves.items()):
-            yield StageWeights(name, half, own, number > 0, kind)  # pyright: ignore[reportArgumentType]
+            used = without_padding(half, own)
+            yield StageWeights(name, half, used, number > 0, kind)  # pyright: ignore[reportArgumentType]
 
 
 def to_fractions(array: np.ndarray) -> np.ndarray:

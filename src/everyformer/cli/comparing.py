@@ -11,6 +11,7 @@ from everyformer.cli.method_settings import read_method
 from everyformer.cli.saving import new_file
 from everyformer.construct.comparison import Comparison
 from everyformer.construct.method import Method
+from everyformer.construct.optimality import ratio_table
 from everyformer.construct.registry import is_compared
 from everyformer.targets.target import Target
 
@@ -34,7 +35,7 @@ def also_compared(name: str, settings: Sequence[str], target: Target) -> list[Me
 
 
 def show_comparison(found: Comparison, picture: Path | None, *, as_json: bool) -> None:
-    """Print the table, and draw it."""
+    """Print the tables, and draw them."""
     if picture is None and not as_json:
         picture = Path(f"{found.target}-comparison.png")
     if picture is not None:
@@ -43,4 +44,5 @@ def show_comparison(found: Comparison, picture: Path | None, *, as_json: bool) -
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
         return
-    tables.show(found.table(), *found.remarks(), f"Wrote {picture}.")
+    tables.show(found.table(), *found.remarks())
+    tables.show(ratio_table(found.ratios), f"Wrote {picture}.")

@@ -11,6 +11,7 @@ THEMES = (
     "execution",
     "certificates",
     "constructions",
+    "rates",
     "attention",
     "training",
     "bert",

@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from everyformer.cli.tables import number
 from everyformer.construct.comparison import Comparison
+from everyformer.construct.optimality import Ratio
 from everyformer.model.network import Network, StageState
 from everyformer.progress import Progress, no_progress
 from everyformer.targets.target import Target
@@ -65,9 +66,13 @@ def along_a_line(
 
 
 def comparison(found: Comparison) -> Figure:
-    """Planned bounds of d_p(f, g) against parameters, one line for each method."""
-    figure = Figure(figsize=(7.2, 4.4), layout="tight")
-    axes = figure.subplots()
+    """Planned bounds of d_p(f, g) against parameters, one line for each method.
+
+    Below: parameters over the lower bound of Section 5.4, against K.
+    """
+    figure = Figure(figsize=(7.2, 7.2), layout="tight")
+    axes, lower = figure.subplots(2, 1)
+    _ratios(lower, found.ratios)
     for place, candidate in enumerate(found.candidates):
         if not candidate.curve:
             continue
@@ -92,6 +97,24 @@ def comparison(found: Comparison) -> Figure:
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9)
     _tidy(axes)
     return figure
+
+
+def _ratios(axes: Axes, rows: Sequence[Ratio]) -> None:
+    """Parameters / lower bound of both constructions."""
+    K = [row.grid for row in rows]
+    lines = {
+        "Yun et al.": [row.numbers[0] for row in rows],
+        "residual network": [row.numbers[1] for row in rows],
+    }
+    for (name, values), colour in zip(lines.items(), COLOURS, strict=False):
+        axes.plot(K, values, color=colour, marker="o", ms=4, lw=1.6, label=name)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xlabel("K, cells per axis")
+    axes.set_ylabel("parameters / lower bound")
+    axes.set_title("Section 5.4: optimal in order where this is flat", **TITLE)
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9)
+    _tidy(axes)
 
 
 def moving_ids(steps: Sequence[StageState], network: Network) -> Figure:

@@ -24,8 +24,9 @@ def plan(
         typer.Option(
             "--compare",
             help="With --tol: all methods side by side, each on the coarsest grid whose "
-            "planned bound meets it, and --method sparse if it is given. Draws bounds "
-            "against parameters.",
+            "planned bound meets it, and --method sparse if it is given; beside them a "
+            "residual network. Draws bounds against parameters, and parameters over the "
+            "lower bound of Section 5.4 against K.",
         ),
     ] = False,
     picture: Annotated[

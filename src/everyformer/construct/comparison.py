@@ -23,7 +23,9 @@ from everyformer.construct.method import (
     format_bytes,
     format_count,
 )
+from everyformer.construct.optimality import Ratio, ratios
 from everyformer.construct.problem import Problem, Trial
+from everyformer.construct.residual import ResidualPlan
 from everyformer.construct.table_error import TableErrors
 from everyformer.errors import EveryformerError, ToleranceError
 
@@ -82,12 +84,17 @@ class Comparison:
         tol: The tolerance.
         p: The exponent; None for the supremum.
         candidates: The methods.
+        residual: A residual network on the flattened sequence, on the coarsest grid whose
+            table meets the tolerance: counted, not certified, and no candidate.
+        ratios: Parameters over the lower bound of Section 5.4, for several K.
     """
 
     target: str
     tol: Fraction
     p: Fraction | None
     candidates: tuple[Candidate, ...]
+    residual: ResidualPlan | None = None
+    ratios: tuple[Ratio, ...] = ()
 
     @property
     def exponent(self) -> str:
@@ -108,6 +115,8 @@ class Comparison:
             "p": self.exponent,
             "cheapest": order[0][0].method.title if order else None,
             "candidates": [candidate.to_json() for candidate in self.candidates],
+            "residual_network": None if self.residual is None else self.residual.to_json(),
+            "optimality": [row.to_json() for row in self.ratios],
         }
 
     def table(self) -> RichTable:
@@ -123,19 +132,31 @@ class Comparison:
         for candidate in self.candidates:
             if candidate.chosen is None:
                 table.add_row(candidate.method.title, "no", *[""] * (len(HEADINGS) - 1))
+        if self.residual is not None:
+            plan = self.residual
+            sizes = map(format_count, (plan.grid.cells, plan.blocks, 0, plan.parameters))
+            table.add_row(RESIDUAL, *sizes, *[""] * (len(HEADINGS) - 4))
         return table
 
     def remarks(self) -> list[str]:
-        """Why methods do not meet the tolerance, one line each."""
-        return [
+        """Why methods do not meet the tolerance, one line each; what the star means."""
+        refusals = [
             f"{c.method.title}: {c.refusal}"
             for c in self.candidates
             if c.refusal is not None
         ]
+        return refusals if self.residual is None else [*refusals, RESIDUAL_REMARK]
 
     def __str__(self) -> str:
         return "\n".join([as_text(self.table(), 140), *self.remarks()])
 
+
+RESIDUAL = "residual network*"
+RESIDUAL_REMARK = (
+    "* One neuron in each hidden layer, on the flattened sequence (Section 5.4): counted "
+    "on the coarsest grid whose table meets the tolerance. It is not a Transformer, and "
+    "nothing is certified of it."
+)
 
 HEADINGS = (
     "K",
@@ -193,7 +214,25 @@ def compare_methods(problem: Problem, methods: Iterable[Method]) -> Comparison:
         for method in methods
         if method.supremum or problem.p is not None
     ]
-    return Comparison(problem.target.name, problem.tol, problem.p, tuple(found))
+    residual = None if errors is None else _residual(problem, errors)
+    return Comparison(
+        problem.target.name,
+        problem.tol,
+        problem.p,
+        tuple(found),
+        residual,
+        tuple(ratios(problem.target)),
+    )
+
+
+def _residual(problem: Problem, errors: TableErrors) -> ResidualPlan | None:
+    """The residual network on the coarsest grid, of those looked at, whose table does."""
+    assert problem.tol is not None, "methods are compared for a tolerance"  # noqa: S101
+    for distance in errors.looked_at.values():
+        nothing = Fraction(0)
+        if distance.bound(ramps=nothing, gives_up_repeated=False) <= problem.tol:
+            return ResidualPlan(distance.grid)
+    return None
 
 
 def cheapest_first(problem: Problem, found: Comparison) -> Iterator[Plan]:

@@ -89,6 +89,15 @@ class Built:
         cells = None if self.plan.whole else self.plan.cells
         return certify(self.network, known, cells, self.p, eps, computing)
 
+    def embedded(self, h: int, m: int, r: int) -> "Built":
+        """The same function in T^{h,m,r}; its certificate is made from its own weights.
+
+        Raises:
+            InputError: If a size is not an integer or below the network's own.
+        """
+        wider = self.network.embedded(h, m, r)
+        return replace(self, network=wider, proved=None)
+
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the weights and the certificate to a folder, for `verify`."""
         place = Path(folder)

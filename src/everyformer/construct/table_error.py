@@ -7,7 +7,6 @@ tolerance needs before any network is built.
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import factorial
 from typing import Any
 
 import numpy as np
@@ -82,9 +81,8 @@ class TableDistance:
         count = f"{self.grid.sequences:,} cells"
         parts = [Bound(self._root(cell * kept), f"table: {count}", _cite("Lemma 8"))]
         if gives_up_repeated:
-            different = self.grid.num_distinct_sets * factorial(self.grid.seq_len)
-            lost = self.grid.sequences - different
-            share = Fraction(lost, self.grid.sequences)
+            share = self.grid.repeated_share
+            lost = int(share * self.grid.sequences)
             value = self._root(self._volume * share * self._everywhere())
             reason = f"duplicates: {lost:,} cells with equal columns"
             parts.append(Bound(value, reason, _cite("Proposition 4")))
@@ -171,6 +169,11 @@ class TableErrors:
         if K not in self._found:
             self._found[K] = self._measure(K)
         return self._found[K]
+
+    @property
+    def looked_at(self) -> dict[int, TableDistance]:
+        """What was measured so far, by K, coarse to fine."""
+        return dict(sorted(self._found.items()))
 
     def _measure(self, K: int) -> TableDistance:
         target = self._target

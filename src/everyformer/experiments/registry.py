@@ -4,12 +4,19 @@ from everyformer.errors import TrainingError
 from everyformer.experiments.contextual_gap import CONTEXTUAL_GAP
 from everyformer.experiments.experiment import Experiment
 from everyformer.experiments.mixers_bert import MIXERS_BERT
+from everyformer.experiments.random_projections import RANDOM_PROJECTIONS
 from everyformer.experiments.sparse_copying import SPARSE_COPYING
 from everyformer.experiments.urpe_synthetic import URPE_SYNTHETIC
 
 EXPERIMENTS = {
     found.name: found
-    for found in (URPE_SYNTHETIC, SPARSE_COPYING, CONTEXTUAL_GAP, MIXERS_BERT)
+    for found in (
+        URPE_SYNTHETIC,
+        SPARSE_COPYING,
+        CONTEXTUAL_GAP,
+        RANDOM_PROJECTIONS,
+        MIXERS_BERT,
+    )
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from everyformer.files.network_file import (
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.compiled import CompiledProgram
 from everyformer.model.construction import Construction
+from everyformer.model.embedding import embed
 from everyformer.model.executor import Executor, ExecutorName
 from everyformer.model.forward import run_blocks
 from everyformer.model.insides import Trace, insides
@@ -35,6 +36,7 @@ from everyformer.progress import Progress, no_progress
 
 if TYPE_CHECKING:
     from everyformer.model.torch_module import TransformerModule
+    from everyformer.model.torch_standard import StandardTransformer
 
 
 @dataclass(frozen=True)
@@ -241,17 +243,52 @@ class Network:
             description["program"] = self.program.to_json()
         write_arrays(Path(path), dict(self.arrays()), description)
 
+    def embedded(self, h: int, m: int, r: int) -> "Network":
+        """The same function in the class T^{h,m,r}: heads and units of zeros are appended.
+
+        Args:
+            h: Heads, at least as many as there are.
+            m: Size of a head, at least its own.
+            r: Hidden units, at least as many as there are.
+
+        Raises:
+            InputError: If a size is not an integer or below the network's own.
+        """
+        return embed(self, h, m, r)
+
+    @overload
     def to_torch(
-        self, *, unroll: bool = False, allow_rounding: bool = False
-    ) -> "TransformerModule":
+        self,
+        *,
+        standard: Literal[False] = False,
+        unroll: bool = False,
+        allow_rounding: bool = False,
+    ) -> "TransformerModule": ...
+    @overload
+    def to_torch(
+        self, *, standard: Literal[True], allow_rounding: bool = False
+    ) -> "StandardTransformer": ...
+    def to_torch(
+        self, *, standard: bool = False, unroll: bool = False, allow_rounding: bool = False
+    ) -> "TransformerModule | StandardTransformer":
         """The network as an `nn.Module` in float64.
 
         Args:
+            standard: PyTorch's own layers, `nn.MultiheadAttention` and `nn.Linear`, for
+                each block.
             unroll: One module for each block instead of stacked weights.
             allow_rounding: Round rational weights that are not float64 numbers.
+
+        Raises:
+            NumberKindError: If weights would be rounded, or PyTorch has no such layer.
+            MemoryLimitError: If there are too many blocks for a module each.
         """
         network = self.in_float64(allow_rounding=allow_rounding)
         # PyTorch takes a second or two to import: only those wait who need it.
+        if standard:
+            from everyformer.model.torch_standard import StandardTransformer
+
+            return StandardTransformer(network)
         from everyformer.model.torch_module import TransformerModule
 
         return TransformerModule(network, unroll=unroll)

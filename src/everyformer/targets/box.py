@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, combinations_with_replacement
-from math import comb
+from math import comb, perm
 
 import numpy as np
 
@@ -165,6 +165,18 @@ class Grid:
     def num_distinct_sets(self) -> int:
         """binom(K^d, n)."""
         return comb(self.columns, self.seq_len)
+
+    @property
+    def repeated_share(self) -> Fraction:
+        """Share of the cells in which two tokens have the same column, exactly.
+
+            1 - V (V - 1) .. (V - n + 1) / V^n,  V = K^d;  at most n (n - 1) / 2 delta^d
+
+        Example:
+            >>> Grid(4, 2, Box((0.0,), (1.0,))).repeated_share
+            Fraction(1, 4)
+        """
+        return 1 - Fraction(perm(self.columns, self.seq_len), self.sequences)
 
     @property
     def num_multisets(self) -> int:

@@ -114,12 +114,16 @@ class ShiftPlan(CellPlan):
         """The stages, and how many of their layers are the paper's."""
         yield from super().rows()
         yield "layers of the paper", format_count(self.paper_layers)
+        if self.gives_up_repeated:
+            share = float(self.shape.repeated_share)
+            yield "cells with equal columns, given up", f"{100 * share:.4g} %"
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
         c = self.constants
         named = {"theorem": c.theorem, "paper": c.paper.key, "attention": c.attention}
-        return super().to_json() | named
+        share = str(self.shape.repeated_share) if self.gives_up_repeated else None
+        return super().to_json() | named | {"repeated_share": share}
 
     def tabulate(self, target: Target, progress: Progress = no_progress) -> Table:
         """The target at the centre of every cell that the network tells apart."""
