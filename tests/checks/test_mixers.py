@@ -182,11 +182,10 @@ def numbers_of_positions(s: tuple[int, ...], M: int, skip: bool) -> list[int]:
     return [skip * one + M * R**j * C for j, one in enumerate(s)]
 
 
-def numbers_of_a_filter(s: tuple[int, ...], M: int, r: int, skip: bool) -> list[int]:
-    n = len(s)
-    window = range(-r, r + 1)
+def numbers_of_a_filter(s: tuple[int, ...], M: int, K: int, skip: bool) -> list[int]:
+    n, r = len(s), (K - 1) // 2
     return [
-        skip * s[j] + M * sum(s[j + k] * M ** (k + r) for k in window if 0 <= j + k < n)
+        skip * s[j] + M * sum(s[j + k - r] * M**k for k in range(K) if 0 <= j + k - r < n)
         for j in range(n)
     ]
 
@@ -203,14 +202,14 @@ def test_numbers_of_step_2_are_all_different(n: int, V: int, skip: bool) -> None
 
     assert apart([numbers_of_the_mean(s, M) for s in sequences])
     assert apart([numbers_of_positions(s, M, skip) for s in sequences])
-    for r in (1, 2, n - 1):
-        known = sequences
+    for K in (3, 4, 5, 2 * n - 1):
+        known, r = sequences, (K - 1) // 2
         for _ in range(-(-(n - 1) // r)):
-            assert not apart([list(row) for row in known])
             base = max(one for row in known for one in row) + 1
-            found = [numbers_of_a_filter(s, base, r, skip) for s in known]
+            found = [numbers_of_a_filter(s, base, K, skip) for s in known]
             distinct = sorted({one for row in found for one in row})
             names = {one: k + 1 for k, one in enumerate(distinct)}
             known = [tuple(names[one] for one in row) for row in found]
         assert apart([list(row) for row in known])
     assert not apart([[sum(s)] * n for s in sequences])
+    assert not apart([numbers_of_a_filter(s, M, 2, skip) for s in sequences])
