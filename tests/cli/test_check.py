@@ -185,3 +185,18 @@ def test_a_function_that_makes_a_module(everyformer: Command, tmp_path: Path) ->
     (tmp_path / "m.py").write_text(MODULES)
     out = everyformer("check-module", "m.py:make", *SMALL, "--json", code=1).stdout
     assert json.loads(out)["universal"]["lp"]["verdict"] == "REFUTED"
+
+
+def test_a_mixer_with_and_without_feed_forward_layers(
+    everyformer: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from everyformer.layers import BilinearProjection\n\n\n"
+        "def mixer(seq_len, d_model):\n    return BilinearProjection(d_model, seq_len)\n"
+    )
+    given = ("check-module", f"{file}:mixer", "-n", 3, "-d", 2, "--json")
+    found = json.loads(everyformer(*given).stdout)
+    assert found["universal"]["lp"]["source"] == "docs/mixers.md"
+    found = json.loads(everyformer(*given, "--no-feed-forward", code=1).stdout)
+    assert found["universal"]["lp"]["target"] == "f(X)_11 = |x_11 - 1/2|"

@@ -24,6 +24,7 @@ COMMANDS = [
     "run",
     "verify",
     "inspect",
+    "ablate",
     "check",
     "check-all",
     "check-module",

@@ -1,8 +1,11 @@
-"""The contract of a rule, for all ten."""
+"""The contract of a rule, for all eleven."""
 
-from tests.contracts.rule import Layer, ProvingRuleContract, RuleContract
+from typing import Any
+
+from tests.contracts.rule import D, Layer, ProvingRuleContract, RuleContract
 
 from everyformer.checks.rules import RULES
+from everyformer.layers import AverageAttention
 
 
 class TestPermutations(ProvingRuleContract):
@@ -45,6 +48,15 @@ class TestTokensApart(ProvingRuleContract):
 
 class TestReversal(ProvingRuleContract):
     code, satisfied, violated = "EF010", Layer("none"), Layer("rotary")
+
+
+class Mean(Layer):
+    def make(self) -> Any:
+        return AverageAttention(D)
+
+
+class TestAffine(ProvingRuleContract):
+    code, satisfied, violated = "EF011", Mean("average"), Layer("none", bias=False)
 
 
 def test_every_rule_has_its_contract() -> None:

@@ -1,7 +1,7 @@
 """Is it universal? All rules on one subject, and what follows from them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, overload
 
 from torch import nn
@@ -101,6 +101,7 @@ def check(
     trials: int = DEFAULT_TRIALS,
     seed: int = 0,
     layout: str = "auto",
+    feed_forward: bool = True,
     progress: Progress = no_progress,
 ) -> Report: ...
 
@@ -113,6 +114,7 @@ def check(
     trials: int = DEFAULT_TRIALS,
     seed: int = 0,
     layout: str = "auto",
+    feed_forward: bool = True,
     progress: Progress = no_progress,
 ) -> Report | PatternReport:
     """Judge whether stacks of a layer approximate every sequence-to-sequence function.
@@ -128,6 +130,8 @@ def check(
         seed: What they are drawn from.
         layout: "batch_first" or "tokens_first", for a module that takes (batch, n, d) or
             (n, batch, d); "auto" finds out, by a batch of two.
+        feed_forward: Whether stacks have feed-forward layers beside the layer; False asks
+            whether the layer can do without.
         progress: Called as progress(what, done, total).
 
     Raises:
@@ -140,6 +144,9 @@ def check(
             msg = f"seq_len={seq_len}, d_model={d_model}: give both, to run the module."
             raise InputError(msg)
         module = Subject.of(module, seq_len, d_model, layout=layout)
+    if not feed_forward:
+        name = f"{module.name}, without feed-forward layers,"
+        module = replace(module, name=name, feed_forward=False)
     if trials < 1:
         raise InputError(f"trials={trials}: at least one is needed. Leave it out for 4.")
     with threads_for(module):
@@ -182,7 +189,8 @@ def _concluded(subject: Subject, findings: tuple[Finding, ...]) -> Report:
     named = {finding.code: finding for finding in findings}
     n = subject.seq_len
     doubt = subject.doubt if subject.spec is not None else ""
-    lp = in_lp(subject.structure, named, n, doubt)
+    alone = not subject.feed_forward
+    lp = in_lp(subject.structure, named, n, doubt, alone=alone)
     sup = in_sup(lp, named, n)
     return Report(subject.name, n, subject.d_model, findings, lp, sup)
 

@@ -18,7 +18,9 @@ obstacle) treats frozen parameters, and buffers that operations read, as free to
 holds for those that are there. A proof that there are weights (a condition, or
 universality) needs every parameter free: not frozen, not shared, not lying in the memory
 of another. Stacks consist of such layers, each with weights of its own, and of
-feed-forward layers.
+feed-forward layers; with `check(..., feed_forward=False)`, of such layers alone. Mixers are
+layers like others ([mixers.md](mixers.md)): `Residual(mixer)` has the skip connection of a
+block, and `AbsolutePositions(Residual(mixer), n, d)` positions.
 
 **Structure** is what `spec()` says. It counts only where it was written for what runs: a
 class of `everyformer.layers`, or a subclass that overrides none of its members, without

@@ -117,6 +117,7 @@ class Subject:
         d_model: d.
         doubt: Why its spec does not count for the module; "" where it does.
         reading: How the module is fed.
+        feed_forward: Whether stacks have feed-forward layers, too.
     """
 
     name: str
@@ -126,6 +127,7 @@ class Subject:
     d_model: int
     doubt: str = "its spec was not checked against the module"
     reading: Reading = BATCH_FIRST
+    feed_forward: bool = True
 
     @classmethod
     def of(

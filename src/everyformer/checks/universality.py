@@ -15,7 +15,7 @@ from everyformer.verdict import Verdict
 
 Findings = Mapping[str, Finding]
 
-PERMUTATIONS, EQUAL, ATTENTIVE, POSITION_AWARE, ZERO, APART, REVERSAL = (
+PERMUTATIONS, EQUAL, ATTENTIVE, POSITION_AWARE, ZERO, APART, REVERSAL, AFFINE = (
     "EF001",
     "EF003",
     "EF004",
@@ -23,6 +23,7 @@ PERMUTATIONS, EQUAL, ATTENTIVE, POSITION_AWARE, ZERO, APART, REVERSAL = (
     "EF007",
     "EF009",
     "EF010",
+    "EF011",
 )
 WAYS_OUT = (
     "a gain after the softmax (URPE), relative terms in the values, absolute positions, a "
@@ -105,13 +106,68 @@ def never_hears(distance: str, pair: tuple[int, int], more: str = "") -> Univers
     )
 
 
+def affine_alone(distance: str) -> Universality:
+    """REFUTED: a stack of affine layers, without feed-forward layers, is affine.
+
+    For f(X)_11 = |x_11 - 1/2| on [0, 1]^(n x d): the mean of an affine g(X)_11 over all
+    other coordinates is a + b x_11, and not farther from f. By symmetry b = 0 is best, and
+    int (|x - 1/2| - 1/4)^2 dx = 1/12 - 1/16 = 1/48. In the sup norm f - a - b x is
+    at least 1/4 at one of 0, 1/2, 1, where f - 1/4 alternates.
+    """
+    return Universality(
+        distance,
+        Verdict.REFUTED,
+        "the layer is affine, and so is every stack of it",
+        "docs/rules.md, EF011",
+        "f(X)_11 = |x_11 - 1/2|",
+        48**-0.5 if distance == "L^p" else 0.25,
+        "feed-forward layers, a gate, or weights that move with the tokens",
+    )
+
+
+def mixers_in_lp(spec: AttentionSpec) -> Universality:
+    """Universal in L^p, for layers that add tokens with weights that do not move.
+
+    PROVED (docs/mixers.md, "Universal without attention") for free matrices of positions,
+    filters of length 3 or more, and for means with a skip connection and positions.
+    """
+
+    def unknown(reason: str) -> Universality:
+        return Universality("L^p", Verdict.UNKNOWN, reason)
+
+    if not spec.feed_forward_bias:
+        return unknown("the proof needs biases of the feed-forward layers")
+    if spec.special_token or spec.causal:
+        return unknown("special tokens and causal masks are not covered")
+    if spec.fixed:
+        return unknown(f"these are not free, and the proof needs all weights: {spec.fixed}")
+    free = {
+        "positions": True,
+        "offsets": spec.filter_length >= 3,
+        "average": spec.absolute and spec.skip,
+    }
+    if not free.get(spec.mixing):
+        return unknown("no theorem covers it")
+    how = {
+        "positions": "a free matrix of positions numbers all sequences and tokens",
+        "offsets": "filters number what a token sees, and stacks of them see everything",
+        "average": "a mean numbers all sequences, and positions are added to the tokens",
+    }
+    return Universality("L^p", Verdict.PROVED, how[spec.mixing], "docs/mixers.md")
+
+
 def _proved(findings: Findings, code: str) -> bool:
     return findings[code].verdict is Verdict.PROVED
 
 
 @implements(YUN2020, "Theorem 3")
 def in_lp(
-    spec: AttentionSpec | None, findings: Findings, n: int, doubt: str = ""
+    spec: AttentionSpec | None,
+    findings: Findings,
+    n: int,
+    doubt: str = "",
+    *,
+    alone: bool = False,
 ) -> Universality:
     """Universal in L^p, 1 <= p < infinity, on a box in R^(n x d)?
 
@@ -132,6 +188,7 @@ def in_lp(
         findings: One for each rule, by code.
         n: The length.
         doubt: Why a spec that there is does not count.
+        alone: Whether stacks are without feed-forward layers.
     """
     pair = findings[APART].pair
     if pair is not None:
@@ -156,11 +213,17 @@ def in_lp(
             0.5**0.5,
             "entries of their own for offsets i - j and j - i, in the gain or the bias",
         )
+    if alone and _proved(findings, AFFINE):
+        return affine_alone("L^p")
+    if alone:
+        return Universality("L^p", Verdict.UNKNOWN, "the theorems have feed-forward layers")
     if spec is None and doubt:
         reason = f"its spec() proves nothing: {doubt}"
         return Universality("L^p", Verdict.UNKNOWN, reason)
     if spec is None:
         return Universality("L^p", Verdict.UNKNOWN, "a black box is not proved by trials")
+    if spec.mixing != "attention":
+        return mixers_in_lp(spec)
     if spec.num_heads < 2:
         return Universality("L^p", Verdict.UNKNOWN, "the theorems have two heads")
     if not (spec.feed_forward_bias and spec.value_bias):
@@ -205,6 +268,8 @@ def in_sup(lp: Universality, findings: Findings, n: int) -> Universality:
     if pair is not None:
         return never_hears("sup norm", pair)
     at_equal_tokens = ((n - 1) / n) ** 0.5 if _proved(findings, EQUAL) else 0.0
+    if lp == affine_alone("L^p") and not at_equal_tokens:
+        return affine_alone("sup norm")
     if lp.verdict is Verdict.REFUTED and (lp.lower_bound or 0.0) >= at_equal_tokens:
         return Universality(
             "sup norm",

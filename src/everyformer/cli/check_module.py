@@ -31,6 +31,14 @@ def check_module(
             "tokens_first, (n, batch, d); auto finds out, by a batch of two.",
         ),
     ] = "auto",
+    feed_forward: Annotated[
+        bool,
+        typer.Option(
+            "--feed-forward/--no-feed-forward",
+            help="Whether stacks have feed-forward layers, too. Without them affine layers "
+            "are REFUTED (EF011).",
+        ),
+    ] = True,
     trials: options.TrialsOption = TRIALS,
     seed: options.SeedOption = 0,
     out: options.ReportFolderOption = None,
@@ -55,4 +63,5 @@ def check_module(
         choice,
         replay,
         layout,
+        feed_forward=feed_forward,
     )

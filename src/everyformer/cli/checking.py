@@ -76,6 +76,8 @@ def check_one(
     choice: Choice,
     replay: Path | None,
     layout: str = "auto",
+    *,
+    feed_forward: bool = True,
 ) -> None:
     """Judge one layer, or run a counterexample again.
 
@@ -89,7 +91,11 @@ def check_one(
         subject = Subject.of(make(), choice.seq_len, choice.d_model, name, layout)
         if replay is None:
             report = judge(
-                subject, trials=choice.trials, seed=choice.seed, progress=progress
+                subject,
+                trials=choice.trials,
+                seed=choice.seed,
+                feed_forward=feed_forward,
+                progress=progress,
             )
             code = EXIT_CODES[report.verdict]
             words = (_heading(report), findings_table(report.findings), ENDING)

@@ -50,6 +50,10 @@ COMMANDS = {
         "Show how the tokens of one sequence move through a network.",
         "everyformer inspect out/ --input x.npy",
     ),
+    "ablate": Command(
+        "Leave a stage out of a network, and verify its certificate again.",
+        "everyformer ablate out/ --stage 'value map'",
+    ),
     "check": Command(
         "Judge whether an attention layer of the library can be universal.",
         "everyformer check urpe",
@@ -124,6 +128,10 @@ def load(name: str) -> Callable[..., None]:
             from everyformer.cli.inspect import inspect
 
             return inspect
+        case "ablate":
+            from everyformer.cli.ablate import ablate
+
+            return ablate
         case "check":
             from everyformer.cli.check import check
 

@@ -32,3 +32,6 @@ TRIALS = 4
 SEARCH_SECONDS = 10.0
 MAX_WORK = 1800.0
 MAX_MEMORY = 8.0
+
+HALVES = ("both", "attention", "feed-forward")
+"""What `ablate` can leave out of a stage."""

@@ -124,6 +124,9 @@ StageKind = Literal[
     "max shifts",
     "ids to codes",
     "value map",
+    "average attention",
+    "bi-linear projection",
+    "separable convolution",
 ]
 """What a stage does, for programs; its name is for people. A hint, like all of these."""
 

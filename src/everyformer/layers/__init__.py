@@ -33,4 +33,6 @@ from everyformer.layers.mixers import SeparableConvolution as SeparableConvoluti
 from everyformer.layers.offsets import Exact as Exact
 from everyformer.layers.offsets import LogBuckets as LogBuckets
 from everyformer.layers.offsets import T5Buckets as T5Buckets
+from everyformer.layers.residual import Residual as Residual
 from everyformer.layers.sparse_attention import SparseAttention as SparseAttention
+from everyformer.layers.without_attention import without_attention as without_attention

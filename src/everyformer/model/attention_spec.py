@@ -2,11 +2,14 @@
 
 import inspect
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
 from everyformer.model.own_classes import fixed_parameters, stranger
+
+Mixing = Literal["attention", "average", "positions", "offsets"]
+"""What the weights of a sum over tokens depend on."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,12 @@ class AttentionSpec:
             of its own; 0 where this is not known.
         fixed: Parameters that are frozen, or not free for another reason; then nothing is
             said of the kind "there are weights".
+        mixing: "attention", or a mixer, y_i = sum_j a_ij x_j: "average", all weights are
+            1/n; "positions", a_ij are learnable; "offsets", a_ij = w_{j-i} for the offsets
+            of a filter, learnable, and 0 elsewhere.
+        filter_length: K of a filter: (K - 1) // 2 tokens on the left, the rest right.
+        gated: Whether a mixer multiplies the tokens by a gate first.
+        skip: Whether a mixer's input is added to its output.
     """
 
     name: str
@@ -63,10 +72,24 @@ class AttentionSpec:
     content: bool = True
     gain_rows: int | None = None
     fixed: tuple[str, ...] = ()
+    mixing: Mixing = "attention"
+    filter_length: int = 0
+    gated: bool = False
+    skip: bool = False
 
     @property
     def ignores_positions(self) -> bool:
-        """Whether nothing tells positions apart."""
+        """Whether nothing tells positions apart.
+
+        A mean forgets the positions of its tokens; with a skip connection, those that
+        were added to the tokens stay. A filter of length 1 sees one token.
+        """
+        if self.mixing == "average":
+            return not (self.absolute and self.skip)
+        if self.mixing == "positions":
+            return False
+        if self.mixing == "offsets":
+            return self.filter_length == 1 and not self.absolute
         logits = self.bias or self.fixed_bias or self.rotary
         positional = logits or self.gain or self.value_term or self.absolute
         return not (positional or self.causal)

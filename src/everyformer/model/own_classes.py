@@ -156,6 +156,18 @@ def _changed_object(layer: nn.Module, own: type) -> str:
     return ""
 
 
+def unchanged(layer: nn.Module) -> bool:
+    """Whether one object has no hooks, no methods of its own and no parametrisations.
+
+    Its parts are not looked at.
+    """
+    held = vars(layer)
+    hooked = any(getattr(all_modules, f"_global{hooks}") for hooks in HOOKS)
+    own = {name for base in type(layer).__mro__ for name in vars(base)}
+    replaced = (set(held) & own) - {"training"}
+    return not (hooked or any(held.get(hooks) for hooks in HOOKS) or replaced)
+
+
 def fixed_parameters(layer: nn.Module) -> tuple[str, ...]:
     """Parameters that cannot take any value, whatever the others do.
 

@@ -2,6 +2,7 @@
 
 from everyformer.checks.rule import Rule
 from everyformer.checks.rules import (
+    affine,
     attentive,
     causal,
     contextual_gap,
@@ -26,6 +27,7 @@ RULES: tuple[Rule, ...] = (
     contextual_gap.RULE,
     tokens_apart.RULE,
     reversal.RULE,
+    affine.RULE,
 )
 
 

@@ -44,6 +44,8 @@ FIT_INPUTS = 4
 @implements(LUO2022, "Theorem 3")
 def by_structure(spec: AttentionSpec, n: int) -> Answer:
     """W_Q = W_K = u, query bias -c, B = 0, C = 1."""
+    if spec.mixing != "attention":
+        return Answer(False, "the weights are the same for all X")
     if spec.causal:
         return Answer(False, "row 1 of A is (1, 0, .., 0) whatever the weights")
     if not spec.normalised:

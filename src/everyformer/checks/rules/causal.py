@@ -30,6 +30,10 @@ def by_structure(spec: AttentionSpec, n: int) -> Answer:
     """By its mask."""
     if spec.causal:
         return Answer(True, "later tokens are masked")
+    if spec.mixing == "offsets":
+        alone = spec.filter_length == 1
+        why = "a filter of one token" if alone else "the filter reaches to the right"
+        return Answer(alone, why)
     return Answer(False, "every token has a positive weight")
 
 

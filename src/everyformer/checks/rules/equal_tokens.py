@@ -37,6 +37,8 @@ def by_structure(spec: AttentionSpec, n: int) -> Answer:
     """Means of equal values are that value."""
     if spec.ignores_positions:
         return Answer(True, "nothing tells positions apart")
+    if spec.mixing != "attention" and not spec.absolute:
+        return Answer(False, "tokens are added with weights that depend on the position")
     ways_out = {
         "a gain after the softmax": spec.gain,
         "relative terms in the values": spec.value_term,

@@ -32,6 +32,8 @@ def by_structure(spec: AttentionSpec, n: int) -> Answer:
     """Nothing but the tokens enters."""
     if spec.ignores_positions:
         return Answer(True, "nothing tells positions apart, so permutations commute")
+    if spec.mixing != "attention":
+        return Answer(False, "positions enter the layer")
     if spec.relative_to == "graph" and not (spec.absolute or spec.causal):
         return Answer(
             None, "distances of nodes enter; on a symmetric graph that is nothing"

@@ -33,6 +33,12 @@ from everyformer.papers import LUO2022, Citation, implements
 @implements(LUO2022, "Theorem 3", "Proposition 4")
 def by_structure(spec: AttentionSpec, n: int) -> Answer:
     """Uniform weights times a gain with different rows have different row sums."""
+    if spec.mixing == "offsets":
+        return Answer(None, "tokens far from both ends may have equal row sums")
+    if spec.mixing == "positions" and spec.fixed:
+        return Answer(None, f"these are not free: {', '.join(spec.fixed)}")
+    if spec.mixing == "positions":
+        return Answer(True, "the weights are free, and so are their row sums")
     if not spec.normalised:
         return Answer(None, "without a denominator row sums may be anything")
     if not spec.gain:

@@ -40,6 +40,8 @@ def by_structure(spec: AttentionSpec, n: int) -> Answer:
         return Answer(False, "positions are added to the tokens")
     if spec.causal:
         return Answer(False, "the first token sees itself alone, the last one sees all")
+    if spec.mixing != "attention":
+        return Answer(False, "weights for i, j and for their mirror image are free")
     return Answer(None, "entries of offsets i - j and j - i may be the same")
 
 

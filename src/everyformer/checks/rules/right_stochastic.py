@@ -29,6 +29,12 @@ from everyformer.papers import LUO2022, Citation
 
 def by_structure(spec: AttentionSpec, n: int) -> Answer:
     """Softmax, and nothing after it."""
+    if spec.mixing == "average":
+        return Answer(True, "all weights are 1/n")
+    if spec.mixing == "offsets" and spec.filter_length == 1:
+        return Answer(None, "a filter of one number may be 1")
+    if spec.mixing != "attention":
+        return Answer(False, "sums over tokens have weights of any size, or lose some")
     if spec.gain:
         return Answer(False, "the weights are multiplied by a gain after the softmax")
     if not spec.normalised:

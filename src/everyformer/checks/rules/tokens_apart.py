@@ -33,9 +33,11 @@ from everyformer.patterns.receptive_fields import never_meet
 
 
 def by_structure(spec: AttentionSpec, n: int) -> Answer:
-    """By its mask."""
+    """By its mask, or its filter."""
     if spec.causal:
         return _never(0, n - 1)
+    if spec.mixing == "offsets" and spec.filter_length <= 2:
+        return _never(n - 1, 0)  # a filter of length 2 has no token on the left
     return Answer(False, "every token has a positive weight")
 
 

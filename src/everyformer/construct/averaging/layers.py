@@ -29,11 +29,15 @@ from everyformer.construct.averaging.codes import bose_chowla
 from everyformer.construct.sizes import Sizes
 from everyformer.construct.staircase import Layout, Units, lookup, staircase
 from everyformer.construct.table import Table
+from everyformer.model.mixing import MIXER_KINDS, MixerName
 from everyformer.model.registers import Registers
 from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage
 
 Variant = Literal["wide", "narrow", "two-step"]
 """Few blocks with many hidden units; two hidden units a block; digits in two steps."""
+
+Mixing = Literal["attention"] | MixerName
+"""Who takes the sum: a head whose softmax is a mean, or a layer that is not attention."""
 
 SOURCE = "everyformer, docs/constructions/averaging.md"
 NARROW = 2
@@ -54,11 +58,13 @@ class AveragingSizes(Sizes):
         positional: Whether tokens know their position.
         variant: How hidden units are spread over blocks.
         ramp: rho, the width of the ramps between digits, in widths of the box.
+        mixer: Which layer is to take the sum.
     """
 
     positional: bool
     variant: Variant
     ramp: Fraction
+    mixer: Mixing = "attention"
 
     @property
     def sequences(self) -> int:
@@ -269,11 +275,12 @@ def averaging_stages(a: AveragingSizes, table: Table) -> Iterator[Stage]:
     else:
         yield _layers("digits", digits(a).layers(r))
     attention, last = averaging_sum(a.layout, a.n), look_up(a, table).layers(r)
+    kind = None if a.mixer == "attention" else MIXER_KINDS[a.mixer]
     if a.variant == "narrow":
-        yield Stage("sum", SOURCE, attention=attention)
+        yield Stage("sum", SOURCE, attention, kind=kind)
         yield _layers("look-up", last)
     else:
-        yield Stage("sum and look-up", SOURCE, attention=attention, feed_forward=last)
+        yield Stage("sum and look-up", SOURCE, attention, last, kind)
 
 
 def _layers(name: str, stack: FeedForwardStack) -> Stage:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from everyformer.construct.averaging.layers import Variant
+from everyformer.construct.averaging.layers import Mixing, Variant
 from everyformer.construct.averaging.plan import plan_averaging
 from everyformer.construct.grid_plan import GridPlan, over_positions, ways_to_place
 from everyformer.construct.method import Method
@@ -19,6 +19,7 @@ class Averaging(Method):
     Attributes:
         variant: How hidden units are spread over blocks.
         positional: Whether tokens know their position.
+        mixer: Which layer takes the sum, in the module that `without_attention` makes.
     """
 
     variant: Variant = field(
@@ -36,12 +37,22 @@ class Averaging(Method):
         },
     )
 
+    mixer: Mixing = field(
+        default="attention",
+        metadata={
+            "help": "Which layer is to take the sum: a head with a plain mean, or, in "
+            "everyformer.layers.without_attention, average attention, a bi-linear "
+            "projection or a separable convolution. The function is the same."
+        },
+    )
+
     any_grid: ClassVar[bool] = True
 
     @property
     def family(self) -> str:
-        """The variant."""
-        return f"averaging, {self.variant}"
+        """The variant, and the mixer if it is not attention."""
+        by = "" if self.mixer == "attention" else f", {self.mixer}"
+        return f"averaging, {self.variant}{by}"
 
     @property
     def title(self) -> str:
@@ -55,7 +66,12 @@ class Averaging(Method):
 
         def planned(positional: bool | None, K: int) -> GridPlan:
             return plan_averaging(
-                problem.target, K, p=p, positional=positional, variant=self.variant
+                problem.target,
+                K,
+                p=p,
+                positional=positional,
+                variant=self.variant,
+                mixer=self.mixer,
             )
 
         return over_positions(problem, self.positional, planned, WITH_POSITIONS)

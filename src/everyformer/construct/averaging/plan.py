@@ -11,6 +11,7 @@ from everyformer.construct.averaging.layers import (
     GUARD,
     NARROW,
     AveragingSizes,
+    Mixing,
     Variant,
     averaging_stages,
     read_in_out,
@@ -20,6 +21,7 @@ from everyformer.construct.table import Table, all_multisets, piecewise_constant
 from everyformer.errors import GridError
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.construction import Construction, Ids
+from everyformer.model.mixing import MIXER_KINDS
 from everyformer.model.network import Network
 from everyformer.progress import Progress, no_progress
 from everyformer.targets.box import Grid
@@ -55,8 +57,10 @@ class AveragingPlan(CellPlan):
     @property
     def label(self) -> str:
         """The construction in few words."""
-        kind = "with" if self.averaging.positional else "without"
-        return f"averaging attention {kind} positions, {self.averaging.variant}"
+        a = self.averaging
+        kind = "with" if a.positional else "without"
+        by = "" if a.mixer == "attention" else f", by {MIXER_KINDS[a.mixer]}"
+        return f"averaging attention {kind} positions, {a.variant}{by}"
 
     @property
     def blocks(self) -> int:
@@ -132,6 +136,7 @@ class AveragingPlan(CellPlan):
             "paper": "everyformer",
             "variant": self.averaging.variant,
             "positional": self.averaging.positional,
+            "mixer": self.averaging.mixer,
             "ramp_width": str(self.averaging.ramp),
         }
 
@@ -249,6 +254,7 @@ def plan_averaging(
     p: Fraction = Fraction(2),
     positional: bool | None = None,
     variant: Variant = "wide",
+    mixer: Mixing = "attention",
 ) -> AveragingPlan:
     """Count the layers and parameters of averaging attention; nothing is built.
 
@@ -258,15 +264,21 @@ def plan_averaging(
         p: The exponent of d_p, which decides how narrow ramps are.
         positional: With positions; by default unless the target is equivariant.
         variant: "wide", "narrow" or "two-step".
+        mixer: Which layer is to take the sum.
 
     Raises:
-        GridError: If the grid is not an integer >= 2, there is no such variant, or the
-            target needs positions.
+        GridError: If the grid is not an integer >= 2, there is no such variant or mixer, or
+            the target needs positions.
     """
-    if variant not in get_args(Variant):
-        known = ", ".join(repr(name) for name in get_args(Variant))
-        msg = f"variant={variant!r} does not exist. Choose one of {known}."
-        raise GridError(msg)
+    mixers = ("attention", *MIXER_KINDS)
+    for name, value, known in (
+        ("variant", variant, get_args(Variant)),
+        ("mixer", mixer, mixers),
+    ):
+        if value not in known:
+            choice = ", ".join(repr(one) for one in known)
+            msg = f"{name}={value!r} does not exist. Choose one of {choice}."
+            raise GridError(msg)
     shape = Grid(grid, target.seq_len, target.domain)
     positional = has_positions(target, positional)
     if variant == "two-step" and not positional:
@@ -276,7 +288,8 @@ def plan_averaging(
         )
         raise GridError(msg)
     n, d, K = target.seq_len, target.d_model, shape.cells
-    a = AveragingSizes(shape, positional, variant, ramp_width(n, d, K, p, variant))
+    ramp = ramp_width(n, d, K, p, variant)
+    a = AveragingSizes(shape, positional, variant, ramp, mixer)
     units = hidden_units(a)
     stages = [
         StageCount(name, -(-count // NARROW) if variant == "narrow" else 1, False, count)

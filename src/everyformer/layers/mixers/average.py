@@ -2,12 +2,15 @@
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from everyformer.layers.mixers.mixer import Mixer, without_padding
+from everyformer.model.attention_spec import AttentionSpec
+from everyformer.model.own_classes import describes_itself
 from everyformer.papers import YUN2020, implements
 
 
+@describes_itself(out_proj=nn.Linear)
 @implements(YUN2020, "Appendix D")
 class AverageAttention(Mixer):
     """y_i = W_O (1/n sum_j x_j) + b: attention whose softmax matrix is full of 1/n.
@@ -54,3 +57,7 @@ class AverageAttention(Mixer):
             seen = (~key_padding_mask).sum(-1).clamp(min=1)
             mean = total / seen[..., None, None]
         return mean.to(x.dtype)
+
+    def spec(self, seq_len: int | None = None) -> AttentionSpec:
+        """What it can do, whatever its weights."""
+        return AttentionSpec("average", value_bias=self.has_bias, mixing="average")

@@ -2,15 +2,18 @@
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from everyformer.errors import InputError
 from everyformer.layers.encodings.encoding import table
 from everyformer.layers.mixers.mixer import Mixer, without_padding
 from everyformer.layers.offsets import check_positive
+from everyformer.model.attention_spec import AttentionSpec
+from everyformer.model.own_classes import describes_itself
 from everyformer.papers import YUN2020, implements
 
 
+@describes_itself(out_proj=nn.Linear)
 @implements(YUN2020, "Equation 5")
 class BilinearProjection(Mixer):
     """Y = W_P X W_O^T + b, tokens as rows: BProj(X) - X (paper: X = x^T, W_O X W_P).
@@ -78,6 +81,10 @@ class BilinearProjection(Mixer):
         positions = self.position_weight[:n, :n]
         seen = without_padding(x, key_padding_mask)
         return torch.matmul(positions.to(x.dtype), seen)
+
+    def spec(self, seq_len: int | None = None) -> AttentionSpec:
+        """What it can do, whatever its weights."""
+        return AttentionSpec("bilinear", value_bias=self.has_bias, mixing="positions")
 
     def extra_repr(self) -> str:
         """The sizes."""

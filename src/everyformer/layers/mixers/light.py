@@ -8,10 +8,13 @@ from everyformer.errors import InputError
 from everyformer.layers.encodings.encoding import table
 from everyformer.layers.mixers.mixer import Mixer, without_padding
 from everyformer.layers.offsets import check_positive
+from everyformer.model.attention_spec import AttentionSpec
+from everyformer.model.own_classes import describes_itself
 from everyformer.ops import light_convolution
 from everyformer.papers import YUN2020, implements
 
 
+@describes_itself(in_proj=nn.Linear, out_proj=nn.Linear)
 @implements(YUN2020, "Appendix D")
 class LightConvolution(Mixer):
     """A gate, a convolution with shared filters, a projection.
@@ -76,6 +79,16 @@ class LightConvolution(Mixer):
         seen = without_padding(gated, key_padding_mask)
         filters = self.filters.softmax(-1) if self.normalised else self.filters
         return light_convolution(seen, filters)
+
+    def spec(self, seq_len: int | None = None) -> AttentionSpec:
+        """What it can do, whatever its weights."""
+        return AttentionSpec(
+            "light",
+            value_bias=self.has_bias,
+            mixing="offsets",
+            filter_length=self.filters.shape[1],
+            gated=True,
+        )
 
     def extra_repr(self) -> str:
         """The filters."""

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from everyformer.errors import InputError
 from everyformer.layers.offsets import check_positive
+from everyformer.model.attention_spec import AttentionSpec
 
 
 class Mixer(nn.Module, ABC):
@@ -60,6 +61,15 @@ class Mixer(nn.Module, ABC):
         key_padding_mask: Bool[Tensor, "*batch n"] | None,
     ) -> Float[Tensor, "*batch n_or_1 d"]:
         """What the projection sees: a row for each token, or one for all."""
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether the projection has one."""
+        return "bias" in dict(self.out_proj.named_parameters())
+
+    @abstractmethod
+    def spec(self, seq_len: int | None = None) -> AttentionSpec:
+        """What it can do, whatever its weights."""
 
     def _check(self, x: Tensor, mask: Tensor | None) -> None:
         wrong: list[str] = []

@@ -2,15 +2,18 @@
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from everyformer.layers.encodings.encoding import table
 from everyformer.layers.mixers.mixer import Mixer, without_padding
 from everyformer.layers.offsets import check_positive
+from everyformer.model.attention_spec import AttentionSpec
+from everyformer.model.own_classes import describes_itself
 from everyformer.ops import light_convolution
 from everyformer.papers import YUN2020, implements
 
 
+@describes_itself(out_proj=nn.Linear)
 @implements(YUN2020, "Equation 6")
 class SeparableConvolution(Mixer):
     """y_i = W_O (sum_k w_k ⊙ x_{i + k - l}) + b, l = (K - 1) // 2: SepConv(X) - X.
@@ -51,3 +54,12 @@ class SeparableConvolution(Mixer):
         """Each dimension convolved; padding counts as zeros."""
         seen = without_padding(x, key_padding_mask)
         return light_convolution(seen, self.filters)
+
+    def spec(self, seq_len: int | None = None) -> AttentionSpec:
+        """What it can do, whatever its weights."""
+        return AttentionSpec(
+            "separable",
+            value_bias=self.has_bias,
+            mixing="offsets",
+            filter_length=self.filters.shape[1],
+        )

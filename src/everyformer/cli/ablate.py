@@ -1,0 +1,97 @@
+"""`everyformer ablate`: is a stage of a constructed network needed?"""
+
+import json
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from everyformer.cli import options
+from everyformer.cli.defaults import HALVES, MAX_WORK
+
+
+def ablate(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            exists=True,
+            file_okay=False,
+            help="The folder that `everyformer construct` wrote.",
+            show_default=False,
+        ),
+    ],
+    stage: Annotated[
+        str,
+        typer.Option(
+            "--stage",
+            metavar="NAME",
+            help="The stage to leave out; a name that does not exist is answered with "
+            "those that do.",
+            show_default=False,
+        ),
+    ],
+    half: Annotated[
+        str,
+        typer.Option(
+            "--half",
+            metavar="HALF",
+            help="Leave out both halves of its blocks, or the attention or feed-forward "
+            "layers alone.",
+        ),
+    ] = "both",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="Write what is left, with the old claim about it, to a folder that is new "
+            "or empty; else nothing is written.",
+            show_default=False,
+        ),
+    ] = None,
+    max_work: Annotated[
+        float,
+        typer.Option(
+            "--max-work",
+            metavar="SECONDS",
+            min=0.0,
+            help="Refuse what would take more seconds on one core, by an estimate.",
+        ),
+    ] = MAX_WORK,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Leave a stage out of a network, and verify its certificate again.
+
+    Skip connections make a stage that is left out the identity. The old claim is put to
+    what is left, as `verify` would: REFUTED comes with a proved lower bound on the
+    distance, UNKNOWN with what the verifier could not follow, PROVED means that the stage
+    is not needed. Beside it a random input on which the two networks differ, measured.
+    Exit code 0: PROVED. 1: REFUTED. 3: UNKNOWN. 2: wrong input.
+    """
+    if half not in HALVES:
+        msg = f"--half {half} does not exist. Choose one of {', '.join(HALVES)}."
+        raise typer.BadParameter(msg)
+    from everyformer.certify.verify import EXIT_CODES
+    from everyformer.cli import tables
+    from everyformer.cli.saving import check_new_folder, new_folder
+    from everyformer.construct.ablation import ablate as leave_out
+
+    if out is not None:
+        check_new_folder(out, frozenset(), overwrite=False)
+    with redirect_stdout(sys.stderr):
+        found = leave_out(folder, stage, half, max_work=max_work)
+        if out is not None:
+            with new_folder(out, frozenset(), overwrite=False) as place:
+                found.save(place)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=2))
+    else:
+        written = () if out is None else (f"Wrote {out}.",)
+        tables.show(str(found), *written)
+    code = EXIT_CODES[found.verification.verdict]
+    if code:
+        raise typer.Exit(code)
