@@ -96,6 +96,14 @@ def named(x: np.ndarray) -> np.ndarray:
     return np.einsum("...nd,de->...ne", x, np.array([[0.1, -0.7], [1 / 3, 0.2]]))
 
 
+def cotangent(x: np.ndarray) -> np.ndarray:
+    return 1 / np.tanh(x)
+
+
+def log_logistic(x: np.ndarray) -> np.ndarray:
+    return np.log(1 / (1 + np.exp(-x)))
+
+
 CASES: list[tuple[Function, int, int, float]] = [
     (dot_attention, 4, 4, 1e-9),
     (soft_attention, 3, 2, 1e-6),
@@ -164,6 +172,15 @@ def test_precision_by_kinds() -> None:
 def test_the_gallery_is_compiled(name: str) -> None:
     target = getattr(gallery, name)(3, 2)
     built = ef.construct(target, tol=1e-6, method="compile")
+    assert built.certificate.verdict is ef.Verdict.PROVED
+
+
+@pytest.mark.parametrize(
+    "function", [cotangent, log_logistic], ids=lambda function: function.__name__
+)
+def test_bounded_functions_of_a_small_interval_stay_away_from_0(function: Function) -> None:
+    target = ef.Target(function, 1, 1, domain=[(0.5, 1)])
+    built = ef.construct(target, tol=1e-4, method="compile")
     assert built.certificate.verdict is ef.Verdict.PROVED
 
 

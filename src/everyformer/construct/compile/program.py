@@ -21,11 +21,11 @@ is d forms, the coordinates of every token's result.
 Steps are compared by identity: whoever makes them shares what is equal.
 """
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal
 
+from everyformer.construct.compile.affine import Affine
 from everyformer.targets.box import Box
 
 FunctionName = Literal["pow", "exp", "log", "sin", "cos", "tanh", "logistic"]
@@ -61,57 +61,10 @@ class Step:
         return ()
 
 
-@dataclass(frozen=True, eq=False)
-class Form:
-    """An affine combination of steps, with exact coefficients.
+class Form(Affine[Step]):
+    """An affine combination of steps."""
 
-    Attributes:
-        terms: Coefficients, not zero.
-        offset: A constant, the same for all tokens.
-    """
-
-    terms: Mapping[Step, Fraction]
-    offset: Fraction = Fraction(0)
-
-    @classmethod
-    def of(cls, step: Step, coefficient: Fraction | int = 1) -> "Form":
-        """A multiple of one step."""
-        value = Fraction(coefficient)
-        return cls({step: value} if value else {})
-
-    @classmethod
-    def constant(cls, value: Fraction | int) -> "Form":
-        """A number."""
-        return cls({}, Fraction(value))
-
-    def __add__(self, other: "Form") -> "Form":
-        """The sum."""
-        terms = dict(self.terms)
-        for step, coefficient in other.terms.items():
-            terms[step] = terms.get(step, Fraction(0)) + coefficient
-        kept = {step: value for step, value in terms.items() if value}
-        return Form(kept, self.offset + other.offset)
-
-    def __mul__(self, factor: Fraction | int) -> "Form":
-        """A multiple."""
-        value = Fraction(factor)
-        if not value:
-            return Form({})
-        return Form({s: value * c for s, c in self.terms.items()}, value * self.offset)
-
-    __rmul__ = __mul__
-
-    def __neg__(self) -> "Form":
-        """The opposite."""
-        return self * -1
-
-    def __sub__(self, other: "Form") -> "Form":
-        """The difference."""
-        return self + other * -1
-
-    def __iter__(self) -> Iterator[Step]:
-        """The steps that take part."""
-        return iter(self.terms)
+    __slots__ = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Hashable, Sequence
 from fractions import Fraction
 
 from everyformer.construct.compile.lifting.lines import Rational
-from everyformer.construct.compile.lifting.ranges import Range, Ranges
 from everyformer.construct.compile.program import (
     Absolute,
     Attend,
@@ -27,6 +26,7 @@ from everyformer.construct.compile.program import (
     Step,
     Unary,
 )
+from everyformer.construct.compile.ranges import Range, Ranges
 from everyformer.targets.box import Box
 
 FormKey = tuple[frozenset[tuple[int, Rational]], Fraction]
@@ -44,7 +44,7 @@ class Builder:
         """Begin with no steps."""
         self.n = n
         self.origin = ""
-        self._ranges = Ranges(n, box)
+        self._ranges = Ranges(box)
         self._steps: dict[Hashable, Step] = {}
         self._forms: dict[FormKey, Form] = {}
         self._groups: dict[Hashable, Normalised] = {}
@@ -57,7 +57,7 @@ class Builder:
 
     def range(self, form: Form) -> Range:
         """Where the numbers of a form lie, whatever x."""
-        return self._ranges.form(form)
+        return self._ranges.of(form)
 
     def form(self, form: Form) -> Form:
         """The same form, as the object that stands for all equal ones."""

@@ -10,7 +10,6 @@ import sys
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from fractions import Fraction
 from typing import NoReturn
 
 from everyformer.certify.compile.algebra.sorting import odd_even
@@ -29,6 +28,7 @@ from everyformer.construct.compile.lifting.mixtures import mixture
 from everyformer.construct.compile.lifting.monomials import monomial
 from everyformer.construct.compile.lifting.names import Names
 from everyformer.construct.compile.program import Form, FunctionName, Program
+from everyformer.construct.compile.ranges import Range
 from everyformer.errors import ExpressionError, TargetError
 from everyformer.targets.box import Box
 from everyformer.targets.target import Target
@@ -291,21 +291,17 @@ class Lift:
         Raises:
             TargetError: If the form may be <= 0, or < 0 where zero is allowed.
         """
-        low, high = self.build.range(form)
-        if low > 0 or (zero and low >= 0):
+        found = self.build.range(form)
+        if found.low > 0 or (zero and found.low >= 0):
             return
-        self.refuse_domain(
-            family, what, "0 or less" if not zero else "less than 0", low, high
-        )
+        self.refuse_domain(family, what, "0 or less" if not zero else "less than 0", found)
 
-    def refuse_domain(
-        self, family: Family, what: str, why: str, low: Fraction, high: Fraction
-    ) -> NoReturn:
+    def refuse_domain(self, family: Family, what: str, why: str, found: Range) -> NoReturn:
         """Refuse a number that may leave the domain of a function."""
         msg = (
             f"{self.name} {what} line {family[0]}, which may be {why} on the domain "
-            f"([{float(low):g}, {float(high):g}]). Add a positive number, or narrow the "
-            "domain."
+            f"([{float(found.low):g}, {float(found.high):g}]). Add a positive number, or "
+            "narrow the domain."
         )
         raise TargetError(msg)
 

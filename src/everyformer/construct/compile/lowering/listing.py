@@ -6,8 +6,8 @@ from fractions import Fraction
 
 from everyformer.construct.compile.lowering.allocate import Allocation
 from everyformer.construct.compile.lowering.gadgets import Cell, Head, Reading, Term, Work
-from everyformer.construct.compile.lowering.intervals import Range
 from everyformer.construct.compile.lowering.macros import NormaliseMacro, ProductMacro
+from everyformer.construct.compile.ranges import Range
 from everyformer.model.compiled import ProgramStep
 
 QUARTER = Fraction(1, 4)

@@ -23,7 +23,6 @@ from everyformer.construct.compile.lowering.gadgets import (
     Units,
     Work,
 )
-from everyformer.construct.compile.lowering.intervals import Range, Ranges, function_range
 from everyformer.construct.compile.lowering.macros import NormaliseMacro, ProductMacro
 from everyformer.construct.compile.lowering.moves import (
     Scores,
@@ -35,6 +34,7 @@ from everyformer.construct.compile.lowering.moves import (
 )
 from everyformer.construct.compile.lowering.unary import UnaryHeads, is_gauss
 from everyformer.construct.compile.precision import Precision
+from everyformer.construct.compile.ranges import Range, Ranges, function_range
 
 SQUARE = ir.Function("pow", Fraction(2))
 ROOT = ir.Function("pow", Fraction(-1, 2))
@@ -66,7 +66,7 @@ class Lowering:
         self.constants = Constants(
             program.seq_len, has_prefix=knots or null, has_knots=knots
         )
-        self.ranges = Ranges(program.box, program.seq_len, precision.largest)
+        self.ranges = Ranges(program.box, precision.largest)
         self.works: list[Work] = []
         gauss = [s for s in steps if isinstance(s, ir.Product | ir.Normalise)]
         smooth = [s for s in steps if isinstance(s, ir.Unary) and is_gauss(s.function)]
@@ -82,7 +82,7 @@ class Lowering:
         self._fused = _fused(steps, program.outputs)
         alone = {s for group in self._fused.values() for s in group}
         for step in steps:
-            self.ranges.add(step)
+            self.ranges.step(step)
             if step not in alone:
                 self.constants.origin = step.origin
                 reading = self._lower(step)

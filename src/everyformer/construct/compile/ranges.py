@@ -3,7 +3,7 @@
 Natural interval arithmetic in rationals, rounded outward to 60 bits. Products have the
 product of the intervals, even powers are >= 0, normalised entries are at most sqrt(d). The
 errors are estimates: they say how much room the knots of a unary head should leave, and no
-proof rests on them.
+proof rests on them. Lifting asks for the intervals alone, with gadgets of accuracy 0.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from everyformer.construct.compile import program as ir
 from everyformer.errors import ToleranceError
 from everyformer.targets.box import Box
 
-ZERO = Fraction(0)
+ZERO, ONE = Fraction(0), Fraction(1)
 BITS = 60
 ROOM = Fraction(1, 2**20)
 """Part of an interval's size that knots leave for errors of arguments."""
@@ -92,30 +92,28 @@ def power_of_two_above(value: Fraction) -> Fraction:
 class Ranges:
     """The range of every step of a program, for gadgets of one accuracy."""
 
-    def __init__(self, box: Box, seq_len: int, accuracy: Fraction) -> None:
+    def __init__(self, box: Box, accuracy: Fraction = ZERO) -> None:
         """The ranges of steps over a box."""
-        self._box, self._n, self._accuracy = box, seq_len, accuracy
+        self._box, self._accuracy = box, accuracy
         self._known: dict[ir.Step, Range] = {}
 
     def of(self, form: ir.Form) -> Range:
-        """The range of a form whose steps are known."""
-        total = outward(form.offset, form.offset, Fraction(0))
+        """The range of a form."""
+        total = outward(form.offset, form.offset, ZERO)
         for step, coefficient in form.terms.items():
-            total = total + self._known[step] * coefficient
+            total = total + self.step(step) * coefficient
         return total
 
     def step(self, step: ir.Step) -> Range:
-        """The range of a step that was added."""
-        return self._known[step]
+        """The range of a step, from those of what it reads."""
+        known = self._known.get(step)
+        if known is None:
+            known = self._known[step] = self._range(step)
+        return known
 
     def know(self, step: ir.Step, known: Range) -> None:
         """Take the range of a step as given."""
         self._known[step] = known
-
-    def add(self, step: ir.Step) -> Range:
-        """Find the range of a step from those of what it reads."""
-        self._known[step] = self._range(step)
-        return self._known[step]
 
     def _range(self, step: ir.Step) -> Range:
         match step:
@@ -134,7 +132,8 @@ class Ranges:
                 moved = min(Fraction(1), sum((s.error for s in scores), Fraction(0)))
                 return outward(v.low, v.high, v.error + moved * (v.high - v.low))
             case ir.Mix(value=v, matrix=A):
-                return self._mixed(self.of(v), A)
+                t = self.of(v)
+                return hull(_mixed(t, row) for row in set(A))
             case ir.Maximum(first=a, second=b):
                 one, two = self.of(a), self.of(b)
                 error = max(one.error, two.error)
@@ -163,19 +162,18 @@ class Ranges:
                 msg = f"{type(step).__name__} is not a step of a program."
                 raise TypeError(msg)
 
-    def _mixed(self, t: Range, A: tuple[tuple[Fraction, ...], ...]) -> Range:
-        total = Range(Fraction(0), Fraction(0))
-        for sign in (1, -1):
-            sums = [sum(max(sign * a, Fraction(0)) for a in row) for row in A]
-            total = total + sign * hull(t * Fraction(s) for s in (min(sums), max(sums)))
-        return total
-
     def _normalised(self, group: ir.Normalised) -> Range:
         d = len(group.parts)
         spread = max(self.of(c).error for c in group.parts)
         steep = Fraction(sqrt(d / float(group.delta)) * 1.001)
         top = _rounded(Fraction(sqrt(d)) * (1 + Fraction(1, 2**50)), True)
         return outward(-top, top, steep * spread + 3 * self._accuracy)
+
+
+def _mixed(t: Range, row: tuple[Fraction, ...]) -> Range:
+    """The range of a sum of multiples, the signs of the factors apart."""
+    up, down = (sum((max(s * c, ZERO) for c in row), ZERO) for s in (1, -1))
+    return t * up + t * -down
 
 
 def function_range(function: ir.Function, t: Range, accuracy: Fraction) -> Range:
@@ -186,9 +184,8 @@ def function_range(function: ir.Function, t: Range, accuracy: Fraction) -> Range
     """
     name, s = function.name, function.power
     low, high = t.wide
-    if name in ("tanh", "sin", "cos", "logistic"):
-        bottom = Fraction(0 if name == "logistic" else -1)
-        return outward(bottom, Fraction(1), t.error + accuracy)
+    if name in ("sin", "cos"):
+        return outward(Fraction(-1), Fraction(1), t.error + accuracy)
     if name == "pow" and s is not None and s.denominator == 1 and s >= 0:
         p = int(s)
         ends = [t.low**p, t.high**p]
@@ -196,6 +193,11 @@ def function_range(function: ir.Function, t: Range, accuracy: Fraction) -> Range
         slope = p * t.size ** max(p - 1, 0)
         return outward(bottom, max(ends), slope * t.error + accuracy)
     ends = sorted([image(function, t.low, False), image(function, t.high, False)])
+    rounding = max(map(abs, ends)) / 2**52
+    if name in ("tanh", "logistic"):
+        bottom = Fraction(-1 if name == "tanh" else 0)
+        least, most = max(bottom, ends[0] - rounding), min(ONE, ends[1] + rounding)
+        return outward(least, most, t.error + accuracy)
     slope = Fraction(0)
     if t.error:
         if low <= 0 and name != "exp" and not (s is not None and s > 0):
@@ -207,7 +209,6 @@ def function_range(function: ir.Function, t: Range, accuracy: Fraction) -> Range
             raise ToleranceError(msg)
         start = max(low, (accuracy / 4) ** 2)
         slope = max(abs(_slope(function, start)), abs(_slope(function, high)))
-    rounding = max(map(abs, ends)) / 2**52
     error = slope * t.error + accuracy
     return outward(ends[0] - rounding, ends[1] + rounding, error)
 
@@ -222,7 +223,7 @@ def _slope(function: ir.Function, t: Fraction) -> Fraction:
 
 
 def image(function: ir.Function, t: Fraction, up: bool) -> Fraction:
-    """fn(t) of exp, log or a power, to about 60 bits."""
+    """fn(t) of a monotone function, to about 60 bits."""
     from flint import arb, ctx, fmpq
 
     saved, ctx.prec = ctx.prec, 100
@@ -232,6 +233,10 @@ def image(function: ir.Function, t: Fraction, up: bool) -> Fraction:
             ball = x.exp()
         elif function.name == "log":
             ball = x.log()
+        elif function.name == "tanh":
+            ball = x.tanh()
+        elif function.name == "logistic":
+            ball = 1 / (1 + (-x).exp())
         else:
             s = function.power or Fraction(0)
             if t == 0 and s > 0:
