@@ -303,7 +303,7 @@ class Drawn:
     def __init__(self, data: st.DataObject, n: int, d: int, kinds: tuple[str, ...]) -> None:
         self.data, self.n, self.d = data, n, d
         self.box = box(d, -1.0, 2.0)
-        self.ranges = Ranges(self.box, F(1, 10**9))
+        self.ranges = Ranges(self.box, n, F(1, 10**9))
         self.steps: list[ir.Step] = []
         for i in range(d):
             self.add(ir.Input(i))

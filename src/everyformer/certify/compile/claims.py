@@ -69,7 +69,12 @@ class Attend:
     """A head whose weights are softmax(q . k) over the tokens of the sequence."""
 
 
-HeadClaim = Mixture | Unary | Attend
+@dataclass(frozen=True)
+class ExponentialSum:
+    """A head that adds up e^(q . k) v over the tokens of the sequence."""
+
+
+HeadClaim = Mixture | Unary | Attend | ExponentialSum
 
 
 @dataclass(frozen=True)
@@ -312,6 +317,8 @@ def _head(values: Any, n: int) -> HeadClaim:
         return Mixture(tuple({k: q for k, q in enumerate(row) if q} for row in rows))
     if kind == "attend":
         return Attend()
+    if kind == "exponential sum":
+        return ExponentialSum()
     if kind == "unary":
         return Unary(tuple(_column(one) for one in _list(values["columns"])))
     raise refuse(f"{str(kind)[:40]!r} is no step of a head")

@@ -226,7 +226,7 @@ def attend(block: BlockWeights, head: int, state: State) -> Written:
     found = _scores(block, head, state)
     moved, rounded = found.moved, found.rounded
     n, P = state.seq_len, state.prefix_len
-    terms_of_scores = [_heard_scores(state, found, j) for j in range(n)]
+    terms_of_scores = [heard_scores(state, found, j) for j in range(n)]
     result: Written = []
     for component, entry in block.writes(head):
         said = block.value(head, component)
@@ -329,7 +329,7 @@ def _scores(block: BlockWeights, head: int, state: State) -> Scores:
     return Scores(asked, told, moved, rounded + 16 * UNIT_ROUNDOFF, silent)
 
 
-def _heard_scores(state: State, found: Scores, j: int) -> tuple[list[int], list[Any]]:
+def heard_scores(state: State, found: Scores, j: int) -> tuple[list[int], list[Any]]:
     """The tokens that token j may hear, and the ideal scores."""
     heard = np.flatnonzero(~found.silent[j]).tolist()
     algebra, one = state.algebra, Fraction(1)

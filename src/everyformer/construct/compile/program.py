@@ -14,6 +14,7 @@ is d forms, the coordinates of every token's result.
     Product(a, b)            a_j b_j
     Normalise(c, delta, i)   c_i / sqrt(mean of c^2 + delta), all of token j
     Attend(q, k, v)          sum_k softmax_k(q_j . k_k) v_k
+    ExponentialSum(q, k, v)  sum_k e^(q_j . k_k) v_k
     Maximum(a, b), Minimum(a, b), Absolute(a), Relu(a)
     Exchange(v, tau, low)    min(v_j, v_tau(j)) where low[j], else max(v_j, v_tau(j))
     Scale(v, c)              c_j v_j
@@ -65,6 +66,16 @@ class Form(Affine[Step]):
     """An affine combination of steps."""
 
     __slots__ = ()
+
+    def by_tokens(self, n: int) -> list[Fraction] | None:
+        """Its numbers, if they depend on the position alone."""
+        values = [self.offset] * n
+        for step, coefficient in self.terms.items():
+            if not isinstance(step, Constant):
+                return None
+            pairs = zip(values, step.values, strict=True)
+            values = [v + coefficient * c for v, c in pairs]
+        return values
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,8 +175,8 @@ class Normalise(Step):
 
 
 @dataclass(frozen=True, eq=False)
-class Attend(Step):
-    """sum_k softmax_k(q_j . k_k) v_k over the n tokens of the sequence."""
+class OfScores(Step):
+    """A step with the weights e^(q_j . k_k), j and k tokens of the sequence."""
 
     queries: tuple[Form, ...]
     keys: tuple[Form, ...]
@@ -175,6 +186,16 @@ class Attend(Step):
     def reads(self) -> tuple[Form, ...]:
         """Queries, keys, value."""
         return (*self.queries, *self.keys, self.value)
+
+
+@dataclass(frozen=True, eq=False)
+class Attend(OfScores):
+    """sum_k softmax_k(q_j . k_k) v_k over the n tokens of the sequence."""
+
+
+@dataclass(frozen=True, eq=False)
+class ExponentialSum(OfScores):
+    """sum_k e^(q_j . k_k) v_k over the n tokens of the sequence."""
 
 
 @dataclass(frozen=True, eq=False)

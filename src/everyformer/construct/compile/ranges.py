@@ -20,6 +20,10 @@ ROOM = Fraction(1, 2**20)
 """Part of an interval's size that knots leave for errors of arguments."""
 
 
+LOWEST = 600
+"""Scores below its negative are those of a mask: their exponentials count as 0."""
+
+
 class Range:
     """An interval and an estimate of the error of what lies in it."""
 
@@ -92,9 +96,9 @@ def power_of_two_above(value: Fraction) -> Fraction:
 class Ranges:
     """The range of every step of a program, for gadgets of one accuracy."""
 
-    def __init__(self, box: Box, accuracy: Fraction = ZERO) -> None:
+    def __init__(self, box: Box, seq_len: int, accuracy: Fraction = ZERO) -> None:
         """The ranges of steps over a box."""
-        self._box, self._accuracy = box, accuracy
+        self._box, self._n, self._accuracy = box, seq_len, accuracy
         self._known: dict[ir.Step, Range] = {}
 
     def of(self, form: ir.Form) -> Range:
@@ -124,13 +128,10 @@ class Ranges:
             case ir.Mean(value=v) | ir.Gather(value=v) | ir.Exchange(value=v):
                 return self.of(v)
             case ir.Attend():
-                scores = [
-                    self.of(q).times(self.of(k), Fraction(0))
-                    for q, k in zip(step.queries, step.keys, strict=True)
-                ]
-                v = self.of(step.value)
-                moved = min(Fraction(1), sum((s.error for s in scores), Fraction(0)))
+                v, moved = self.of(step.value), min(ONE, self.scores(step).error)
                 return outward(v.low, v.high, v.error + moved * (v.high - v.low))
+            case ir.ExponentialSum():
+                return self._summed(self.of(step.value), self.scores(step))
             case ir.Mix(value=v, matrix=A):
                 t = self.of(v)
                 return hull(_mixed(t, row) for row in set(A))
@@ -161,6 +162,30 @@ class Ranges:
             case _:
                 msg = f"{type(step).__name__} is not a step of a program."
                 raise TypeError(msg)
+
+    def scores(self, step: ir.OfScores) -> Range:
+        """The range of q_j . k_k; what depends on positions alone, pair by pair."""
+        total, fixed = Range(ZERO, ZERO), [[ZERO] * self._n for _ in range(self._n)]
+        for query, key in zip(step.queries, step.keys, strict=True):
+            q, k = (form.by_tokens(self._n) for form in (query, key))
+            if q is None or k is None:
+                total = total + self.of(query).times(self.of(key), ZERO)
+                continue
+            fixed = [
+                [c + a * b for c, b in zip(row, k, strict=True)]
+                for row, a in zip(fixed, q, strict=True)
+            ]
+        return total + outward(min(map(min, fixed)), max(map(max, fixed)), ZERO)
+
+    def _summed(self, v: Range, s: Range) -> Range:
+        """sum_k e^(s_k) v_k, n terms."""
+        exp = ir.Function("exp")
+        most = self._n * image(exp, s.high, True)
+        least = self._n * image(exp, s.low, False) if s.low >= -LOWEST else ZERO
+        low = v.low * (least if v.low > 0 else most)
+        high = v.high * (most if v.high > 0 else least)
+        error = most * (v.error + v.size * s.error) + self._accuracy
+        return outward(low, high, error)
 
     def _normalised(self, group: ir.Normalised) -> Range:
         d = len(group.parts)

@@ -9,6 +9,7 @@ from everyformer.construct.compile.program import (
     Attend,
     Constant,
     Exchange,
+    ExponentialSum,
     Form,
     Function,
     FunctionName,
@@ -20,6 +21,7 @@ from everyformer.construct.compile.program import (
     Mix,
     Normalise,
     Normalised,
+    OfScores,
     Product,
     Relu,
     Scale,
@@ -44,7 +46,7 @@ class Builder:
         """Begin with no steps."""
         self.n = n
         self.origin = ""
-        self._ranges = Ranges(box)
+        self._ranges = Ranges(box, n)
         self._steps: dict[Hashable, Step] = {}
         self._forms: dict[FormKey, Form] = {}
         self._groups: dict[Hashable, Normalised] = {}
@@ -101,7 +103,7 @@ class Builder:
                 return len(set(step.tau)) == 1 or self.is_uniform(step.value)
             case Mix():
                 return len(set(step.matrix)) == 1
-            case Input() | Constant() | Exchange() | Scale() | Attend():
+            case Input() | Constant() | Exchange() | Scale() | OfScores():
                 return False
             case _:
                 return all(self.is_uniform(form) for form in step.reads)
@@ -164,21 +166,14 @@ class Builder:
         for first, second in ((a, b), (b, a)):
             if not first.terms:
                 return self.form(second * first.offset)
-            steps = [step for step in first if not isinstance(step, Constant)]
-            if not steps:
-                return self.scale(second, self._values(first))
+            known = first.by_tokens(self.n)
+            if known is not None:
+                return self.scale(second, known)
         if self._key(a) == self._key(b):
             return self.unary("pow", a, Fraction(2))
         first, second = self.form(a), self.form(b)
         key = ("product", frozenset((self._key(first), self._key(second))))
         return self._made(key, lambda: Product(first, second, origin=self.origin))
-
-    def _values(self, form: Form) -> list[Fraction]:
-        values = [form.offset] * self.n
-        for step, coefficient in form.terms.items():
-            row = step.values if isinstance(step, Constant) else ()
-            values = [v + coefficient * c for v, c in zip(values, row, strict=True)]
-        return values
 
     def relu(self, value: Form) -> Form:
         """max(v_j, 0), also where the range decides: the verifier compares with f."""
@@ -242,6 +237,18 @@ class Builder:
         )
         made = self._made(key, lambda: Attend(q, k, plain, origin=self.origin))
         return self.form(made + offset)
+
+    def exponential_sum(
+        self, queries: Sequence[Form], keys: Sequence[Form], value: Form
+    ) -> Form:
+        """sum_k e^(q_j . k_k) v_k."""
+        q, k = tuple(map(self.form, queries)), tuple(map(self.form, keys))
+        plain = self.form(value)
+        rows = tuple(map(self._key, q)), tuple(map(self._key, k))
+        return self._made(
+            ("exponential sum", *rows, self._key(plain)),
+            lambda: ExponentialSum(q, k, plain, origin=self.origin),
+        )
 
 
 def _exact(name: FunctionName, t: Fraction, power: Rational | None) -> Fraction | None:

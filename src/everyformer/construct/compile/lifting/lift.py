@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from everyformer.certify.compile.algebra.sorting import odd_even
+from everyformer.construct.compile.lifting import exponential_sums
 from everyformer.construct.compile.lifting.attention import Attention
 from everyformer.construct.compile.lifting.branches import branch, has_choice, merged
 from everyformer.construct.compile.lifting.builder import Builder
@@ -157,6 +158,8 @@ class Lift:
         if closed and not self._is_even(lanes, closed, users):
             return self._reopened(lanes, set(closed), whole)
         total, lanes = self.attention.extract([dict(lane) for lane in lanes])
+        summed, lanes = exponential_sums.extract(self, lanes)
+        total += summed
         lanes = [merged(self, lane) for lane in lanes]
         users = Counter(line for lane in lanes for line in lane)
         entries = [k for k in users if self.table.nodes[k].op == "x"]

@@ -98,10 +98,10 @@ def _what(line: Line, places: Allocation) -> str:
             inner = " tau + ".join(column.get("inner", ()))
             tau = shown(work.queries[0], places)
             return f"{scale}{column.get('fn')}{power}({inner}), tau = {tau}"
-        if step == "attend":
+        if step in ("attend", "exponential sum"):
             pairs = zip(work.queries, work.keys, strict=True)
             products = (f"({shown(q, places)})({shown(k, places)})" for q, k in pairs)
-            return f"{scale}attend {value}, score {' + '.join(products)}"
+            return f"{scale}{step} {value}, score {' + '.join(products)}"
         tau = f" {work.claim['tau']}" if step == "gather" else ""
         return f"{scale}{step}{tau} {value}"
     if work.step == "sum":

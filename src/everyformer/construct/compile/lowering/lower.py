@@ -8,6 +8,7 @@ itself, a scaling with one factor. A product is two squares, read as (p - m)/4.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from math import exp
 from typing import Any
 
 from everyformer.construct.compile import program as ir
@@ -30,7 +31,9 @@ from everyformer.construct.compile.lowering.moves import (
     gather_scores,
     mean_scores,
     mixture,
+    null_score,
     row_total,
+    sum_scores,
 )
 from everyformer.construct.compile.lowering.unary import UnaryHeads, is_gauss
 from everyformer.construct.compile.precision import Precision
@@ -62,11 +65,11 @@ class Lowering:
         steps = program.steps()
         self.program, self.precision = program, precision
         knots = any(isinstance(s, (ir.Unary, ir.Product, ir.Normalise)) for s in steps)
-        null = any(isinstance(s, ir.Mix) and _needs_null(s) for s in steps)
+        null = any(_needs_null(s) for s in steps)
         self.constants = Constants(
             program.seq_len, has_prefix=knots or null, has_knots=knots
         )
-        self.ranges = Ranges(program.box, precision.largest)
+        self.ranges = Ranges(program.box, program.seq_len, precision.largest)
         self.works: list[Work] = []
         gauss = [s for s in steps if isinstance(s, ir.Product | ir.Normalise)]
         smooth = [s for s in steps if isinstance(s, ir.Unary) and is_gauss(s.function)]
@@ -131,6 +134,8 @@ class Lowering:
                 keys = [self.read(k) for k in step.keys]
                 scores = attend_scores(constants, queries, keys)
                 return self._move({"step": "attend"}, scores, step.value)
+            case ir.ExponentialSum():
+                return self._exponential_sum(step)
             case ir.Unary():
                 return self._unary(step)
             case ir.Product(first=a, second=b):
@@ -177,6 +182,18 @@ class Lowering:
         target = self.constants.work(str(claim["step"]), garbage)
         self.works.append(Head(claim, *scores, [Average(bare, scale, target)]))
         return Reading.of(target)
+
+    def _exponential_sum(self, step: ir.ExponentialSum) -> Reading:
+        """W sum_k e^(s_k) v_k / (e^c + sum_k e^(s_k)), W = e^c: off by S^2 V e^-c."""
+        queries = [self.read(q) for q in step.queries]
+        keys = [self._hushed(k) for k in step.keys]
+        size = self.ranges.of(step.value).size
+        highest = self.ranges.scores(step).high
+        c = null_score(self.constants.n, highest, size, self.precision.of("function"))
+        scores = sum_scores(self.constants, queries, keys, c)
+        value = self._hushed(step.value)
+        claim = {"step": "exponential sum"}
+        return self.move(claim, scores, value, Fraction(exp(c)), size)
 
     def _unary(self, step: ir.Unary) -> Reading:
         value, power = self.read(step.value), step.function.power
@@ -334,7 +351,9 @@ def _balance(a: Fraction, b: Fraction) -> Fraction:
     return Fraction(2) ** round(exponent / 2)
 
 
-def _needs_null(step: ir.Mix) -> bool:
+def _needs_null(step: ir.Step) -> bool:
+    if not isinstance(step, ir.Mix):
+        return isinstance(step, ir.ExponentialSum)
     parts = [
         [[max(sign * entry, ZERO) for entry in row] for row in step.matrix]
         for sign in (1, -1)
