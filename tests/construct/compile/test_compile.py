@@ -104,6 +104,23 @@ def log_logistic(x: np.ndarray) -> np.ndarray:
     return np.log(1 / (1 + np.exp(-x)))
 
 
+def summed(x: np.ndarray) -> np.ndarray:
+    return np.exp(x @ np.swapaxes(x, -1, -2)) @ x
+
+
+def summed_with_biases(x: np.ndarray) -> np.ndarray:
+    """Without a denominator: what depends on the token that asks does not cancel."""
+    places = np.arange(x.shape[-2])
+    gaps = ((x[..., :, None, :] - x[..., None, :, :]) ** 2).sum(axis=-1)
+    weights = np.exp(-gaps - np.abs(places[:, None] - places) / 4)
+    return (weights * np.tri(x.shape[-2])) @ (x - 0.5)
+
+
+def divided_by_more(x: np.ndarray) -> np.ndarray:
+    weights = np.exp(x @ np.swapaxes(x, -1, -2) / 2)
+    return (weights @ x) / (1 + weights.sum(axis=-1, keepdims=True))
+
+
 CASES: list[tuple[Function, int, int, float]] = [
     (dot_attention, 4, 4, 1e-9),
     (soft_attention, 3, 2, 1e-6),
@@ -123,6 +140,9 @@ CASES: list[tuple[Function, int, int, float]] = [
     (clipped, 3, 2, 1e-9),
     (named, 3, 2, 1e-9),
     (transformer_block, 3, 4, 1e-2),
+    (summed, 4, 2, 1e-10),
+    (summed_with_biases, 3, 2, 1e-5),
+    (divided_by_more, 3, 1, 1e-4),
 ]
 
 
@@ -182,6 +202,14 @@ def test_bounded_functions_of_a_small_interval_stay_away_from_0(function: Functi
     target = ef.Target(function, 1, 1, domain=[(0.5, 1)])
     built = ef.construct(target, tol=1e-4, method="compile")
     assert built.certificate.verdict is ef.Verdict.PROVED
+
+
+def test_a_sum_without_a_denominator_is_one_head() -> None:
+    """Pair by pair it took 17,002 parameters."""
+    built = ef.construct(ef.Target(summed, 4, 2), tol=1e-4, method="compile")
+    assert built.plan.count().parameters <= 120
+    with pytest.raises(ToleranceError, match="needs a null token"):
+        ef.construct(ef.Target(summed, 4, 2, domain=[(-9, 9)]), tol=1e-4, method="compile")
 
 
 def test_finite_p_follows_from_the_supremum() -> None:
