@@ -151,7 +151,7 @@ def _attention(block: BlockWeights, claims: Claims, state: State, found: Followe
         if isinstance(claim, Mixture):
             filled: Written = mixture(block, head, claim, state)
         elif isinstance(claim, Attend):
-            filled = attend(block, head, state)
+            filled = attend(block, head, claim, state)
         elif isinstance(claim, ExponentialSum):
             filled = exponential_sum(block, head, state)
         else:

@@ -190,7 +190,13 @@ class OfScores(Step):
 
 @dataclass(frozen=True, eq=False)
 class Attend(OfScores):
-    """sum_k softmax_k(q_j . k_k) v_k over the n tokens of the sequence."""
+    """sum_k softmax_k(q_j . k_k) v_k over the n tokens of the sequence.
+
+    Attributes:
+        everyone: Whether f has tokens with weights that are 0 in float64 (a mask of -1e9).
+    """
+
+    everyone: bool = False
 
 
 @dataclass(frozen=True, eq=False)

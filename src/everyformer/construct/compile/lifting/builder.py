@@ -222,7 +222,14 @@ class Builder:
             (*key, index), lambda: Normalise(group, index, origin=self.origin)
         )
 
-    def attend(self, queries: Sequence[Form], keys: Sequence[Form], value: Form) -> Form:
+    def attend(
+        self,
+        queries: Sequence[Form],
+        keys: Sequence[Form],
+        value: Form,
+        *,
+        everyone: bool = False,
+    ) -> Form:
         """sum_k softmax_k(q_j . k_k) v_k."""
         if not value.terms or self.is_uniform(value):
             return value
@@ -234,8 +241,9 @@ class Builder:
             tuple(map(self._key, q)),
             tuple(map(self._key, k)),
             self._key(plain),
+            everyone,
         )
-        made = self._made(key, lambda: Attend(q, k, plain, origin=self.origin))
+        made = self._made(key, lambda: Attend(q, k, plain, everyone, origin=self.origin))
         return self.form(made + offset)
 
     def exponential_sum(

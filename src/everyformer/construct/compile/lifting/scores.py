@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 SILENT = Fraction(-(2**13))
 """The score of tokens that are not attended to: e^-8192 is 0 in float64."""
 
+FAINT = 700
+"""Scores of f so far below others are those of a mask that is written as a number."""
+
 Monomial = tuple[int, ...]
 Polynomial = dict[Monomial, Rational]
 Channels = list[dict[int, Polynomial]]
@@ -44,16 +47,23 @@ Pairs = Sequence[Sequence[int | None]]
 
 @dataclass(frozen=True)
 class Scores:
-    """Queries and keys, as many of one as of the other."""
+    """Queries and keys, as many of one as of the other.
+
+    Attributes:
+        queries: q.
+        keys: k.
+        everyone: Whether all pairs have a weight in f, some of them next to none.
+    """
 
     queries: tuple[Form, ...]
     keys: tuple[Form, ...]
+    everyone: bool = False
 
     def attend(self, build: Builder, value: Form) -> Form:
         """The softmax average of a value; the mean if all scores are equal."""
         if not self.queries:
             return build.mean(value)
-        return build.attend(self.queries, self.keys, value)
+        return build.attend(self.queries, self.keys, value, everyone=self.everyone)
 
 
 def bilinear(lift: "Lift", pairs: Pairs, *, exact: bool = False) -> Scores | None:
@@ -378,8 +388,11 @@ class _Split:
             shifts = build.constants([numbers[0] for numbers in biases])
             made += [(q, Form.constant(1)) for q in (own, shifts) if q.terms or q.offset]
         made += [(build.constants(q), build.constants(k)) for q, k in factors]
+        masked = any(max(numbers) - min(numbers) > FAINT for numbers in biases)
         return Scores(
-            tuple(build.form(q) for q, _ in made), tuple(build.form(k) for _, k in made)
+            tuple(build.form(q) for q, _ in made),
+            tuple(build.form(k) for _, k in made),
+            masked and len(self._pairs) == self._n**2,
         )
 
     def _lines(self, polynomial: Polynomial) -> list[tuple[int, Rational]]:

@@ -133,7 +133,8 @@ class Lowering:
                 queries = [self.read(q) for q in step.queries]
                 keys = [self.read(k) for k in step.keys]
                 scores = attend_scores(constants, queries, keys)
-                return self._move({"step": "attend"}, scores, step.value)
+                heard = {"everyone": True} if step.everyone else {}
+                return self._move({"step": "attend", **heard}, scores, step.value)
             case ir.ExponentialSum():
                 return self._exponential_sum(step)
             case ir.Unary():
