@@ -1,4 +1,7 @@
-"""Sums of exponentials by hand: a null token that lies, is not alone, or is not e^c."""
+"""Sums of exponentials by hand: a null token that lies, is not alone, or is not e^c.
+
+And averages whose silent tokens f has, or has not: a mask that is a finite number.
+"""
 
 import math
 from dataclasses import dataclass
@@ -171,3 +174,45 @@ def test_a_sum_is_not_an_average_and_an_average_not_a_sum() -> None:
     assert "is not f" in hand.refused()
     hand.target = lambda x: summed(x) * np.exp(x * x / 4)
     assert "is not f" in hand.refused()
+
+
+def averaged(gap: float, *, everyone: bool, f_hears_all: bool, off: float = 0.0) -> Hand:
+    """Attention in which token 1 hears token 2 with a score that is `gap` less."""
+    mask = np.array([[0.0, -gap], [0.0, 0.0]])
+
+    def attended(x: np.ndarray) -> np.ndarray:
+        scores = x @ np.swapaxes(x, -1, -2)
+        weights = np.exp(scores + mask) if f_hears_all else np.exp(scores) * np.tri(2)
+        return weights / weights.sum(axis=-1, keepdims=True) @ x
+
+    hand = Hand(attended, 2, 1, 4)
+    hand.start = {1: [1.0, 0.0], 2: [0.0, -gap - off]}
+    claim = {"step": "attend", **({"everyone": True} if everyone else {})}
+    queries = [({0: 1.0}, 0.0), ({1: 1.0}, 0.0)]
+    hand.block([Head(claim, queries, [{0: 1.0}, {2: 1.0}], [{0: 1.0}], [(3, 1.0)])])
+    hand.coefficients = {"start": [[1, 2, str(-int(gap))]]} if off else {}
+    hand.out = [{3: 1.0}]
+    return hand
+
+
+@pytest.mark.parametrize("gap", [1e3, 1e4, 1e9, 1e30])
+def test_silent_tokens_of_f_cost_next_to_nothing(gap: float) -> None:
+    """Without the claim it is not f, though the difference is e^-1000."""
+    hand = averaged(gap, everyone=True, f_hears_all=True)
+    assert hand.bounds()[0] < 1e-150
+    assert hand.is_honest()
+    assert "is not f" in averaged(gap, everyone=False, f_hears_all=True).refused()
+
+
+@pytest.mark.parametrize("gap", [1.0, 30.0, 700.0, 790.0, 1e4])
+def test_who_is_said_to_be_in_the_sum_must_be_in_f(gap: float) -> None:
+    assert "is not f" in averaged(gap, everyone=True, f_hears_all=False).refused()
+    assert averaged(gap, everyone=True, f_hears_all=True).is_honest()
+
+
+@pytest.mark.parametrize("off", [0.5, 2.0, 9_000.0, -9_990.0])
+def test_a_mask_that_stands_for_another_number_is_followed_or_refused(off: float) -> None:
+    """The stored score is off by so much: what is silent is so for the ideal one too."""
+    hand = averaged(1e4, everyone=True, f_hears_all=True, off=off)
+    assert hand.is_honest()
+    assert abs(off) < 1 or hand.refused() or hand.bounds()[0] > 0.9

@@ -121,6 +121,12 @@ def divided_by_more(x: np.ndarray) -> np.ndarray:
     return (weights @ x) / (1 + weights.sum(axis=-1, keepdims=True))
 
 
+def masked_by_a_number(x: np.ndarray) -> np.ndarray:
+    scores = x @ np.swapaxes(x, -1, -2) + np.where(np.tri(x.shape[-2]) > 0, 0, -1e9)
+    weights = np.exp(scores)
+    return weights / weights.sum(axis=-1, keepdims=True) @ x
+
+
 CASES: list[tuple[Function, int, int, float]] = [
     (dot_attention, 4, 4, 1e-9),
     (soft_attention, 3, 2, 1e-6),
@@ -140,6 +146,7 @@ CASES: list[tuple[Function, int, int, float]] = [
     (clipped, 3, 2, 1e-9),
     (named, 3, 2, 1e-9),
     (transformer_block, 3, 4, 1e-2),
+    (masked_by_a_number, 3, 2, 1e-12),
     (summed, 4, 2, 1e-10),
     (summed_with_biases, 3, 2, 1e-5),
     (divided_by_more, 3, 1, 1e-4),
