@@ -13,7 +13,7 @@ from tests.construct.compile.interpret import interpret
 
 from everyformer.construct.compile import program as ir
 from everyformer.construct.compile.lowering.emit import Compiled, emit
-from everyformer.construct.compile.ranges import Ranges
+from everyformer.construct.compile.ranges import Ranges, image
 from everyformer.model.cost import count
 from everyformer.model.forward import run_stages
 from everyformer.targets.box import Box
@@ -370,6 +370,12 @@ class Drawn:
             "logistic": lambda: ir.Unary(a, ir.Function("logistic")),
         }
         return made[kind]()
+
+
+def test_exponentials_of_masks_have_few_digits() -> None:
+    exp = ir.Function("exp")
+    assert image(exp, F(-(10**9)), up=False) == 0
+    assert 0 < image(exp, F(-(10**9)), up=True) < F(1, 10**300)
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)

@@ -20,6 +20,9 @@ ROOM = Fraction(1, 2**20)
 """Part of an interval's size that knots leave for errors of arguments."""
 
 
+TINY = 2000
+"""Numbers below 2^-2000 are 0, or that."""
+
 LOWEST = 600
 """Scores below its negative are those of a mask: their exponentials count as 0."""
 
@@ -276,4 +279,6 @@ def image(function: ir.Function, t: Fraction, up: bool) -> Fraction:
         mantissa, exponent = ball.mid().man_exp()
     finally:
         ctx.prec = saved
+    if exponent < -TINY:  # e^-1e9 has a billion digits
+        return Fraction(1, 2**TINY) if up else ZERO
     return _rounded(Fraction(int(mantissa)) * Fraction(2) ** int(exponent), up)
