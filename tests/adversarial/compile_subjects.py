@@ -65,6 +65,15 @@ def softly(x: np.ndarray) -> np.ndarray:
     return weights / weights.sum(axis=-1, keepdims=True) @ x
 
 
+def unnormalised(x: np.ndarray) -> np.ndarray:
+    return np.exp(x @ np.swapaxes(x, -1, -2)) @ x
+
+
+def softly_summed(x: np.ndarray) -> np.ndarray:
+    weights = np.exp(-((x - np.swapaxes(x, -1, -2)) ** 2)) * np.tri(x.shape[-2])
+    return weights @ (x - 0.25)
+
+
 def normalised(x: np.ndarray) -> np.ndarray:
     c = x - x.mean(axis=-1, keepdims=True)
     return c / np.sqrt((c**2).mean(axis=-1, keepdims=True) + 1 / 128)
@@ -101,6 +110,8 @@ SUBJECTS: dict[str, tuple[Function, int, int, float]] = {
     "choices": (chosen, 2, 1, 1e-6),
     "x1 x2": (multiplied, 2, 2, 1e-4),
     "soft attention": (softly, 2, 1, 1e-4),
+    "sum of exponentials": (unnormalised, 2, 2, 1e-6),
+    "causal sum, from squares": (softly_summed, 3, 1, 1e-3),
     "normalise": (normalised, 2, 2, 1e-2),
     "tanh MLP": (layered, 2, 2, 1e-6),
     "x / (1 + mean x^2)": (damped, 2, 1, 1e-3),

@@ -9,6 +9,7 @@ from everyformer.construct.compile.program import (
     Attend,
     Constant,
     Exchange,
+    ExponentialSum,
     Form,
     Function,
     Gather,
@@ -78,6 +79,11 @@ def compute(step: Step, values: Values, x: np.ndarray) -> np.ndarray:
             queries = np.stack([read(q) for q in step.queries], axis=-1)
             keys = np.stack([read(k) for k in step.keys], axis=-1)
             return attend(queries, keys, read(step.value))
+        case ExponentialSum():
+            queries = np.stack([read(q) for q in step.queries], axis=-1)
+            keys = np.stack([read(k) for k in step.keys], axis=-1)
+            weights = np.exp(queries @ np.swapaxes(keys, -1, -2))
+            return np.einsum("...jk,...k->...j", weights, read(step.value))
         case Maximum():
             return np.maximum(read(step.first), read(step.second))
         case Minimum():

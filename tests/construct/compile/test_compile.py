@@ -96,6 +96,37 @@ def named(x: np.ndarray) -> np.ndarray:
     return np.einsum("...nd,de->...ne", x, np.array([[0.1, -0.7], [1 / 3, 0.2]]))
 
 
+def cotangent(x: np.ndarray) -> np.ndarray:
+    return 1 / np.tanh(x)
+
+
+def log_logistic(x: np.ndarray) -> np.ndarray:
+    return np.log(1 / (1 + np.exp(-x)))
+
+
+def summed(x: np.ndarray) -> np.ndarray:
+    return np.exp(x @ np.swapaxes(x, -1, -2)) @ x
+
+
+def summed_with_biases(x: np.ndarray) -> np.ndarray:
+    """Without a denominator: what depends on the token that asks does not cancel."""
+    places = np.arange(x.shape[-2])
+    gaps = ((x[..., :, None, :] - x[..., None, :, :]) ** 2).sum(axis=-1)
+    weights = np.exp(-gaps - np.abs(places[:, None] - places) / 4)
+    return (weights * np.tri(x.shape[-2])) @ (x - 0.5)
+
+
+def divided_by_more(x: np.ndarray) -> np.ndarray:
+    weights = np.exp(x @ np.swapaxes(x, -1, -2) / 2)
+    return (weights @ x) / (1 + weights.sum(axis=-1, keepdims=True))
+
+
+def masked_by_a_number(x: np.ndarray) -> np.ndarray:
+    scores = x @ np.swapaxes(x, -1, -2) + np.where(np.tri(x.shape[-2]) > 0, 0, -1e9)
+    weights = np.exp(scores)
+    return weights / weights.sum(axis=-1, keepdims=True) @ x
+
+
 CASES: list[tuple[Function, int, int, float]] = [
     (dot_attention, 4, 4, 1e-9),
     (soft_attention, 3, 2, 1e-6),
@@ -115,6 +146,10 @@ CASES: list[tuple[Function, int, int, float]] = [
     (clipped, 3, 2, 1e-9),
     (named, 3, 2, 1e-9),
     (transformer_block, 3, 4, 1e-2),
+    (masked_by_a_number, 3, 2, 1e-12),
+    (summed, 4, 2, 1e-10),
+    (summed_with_biases, 3, 2, 1e-5),
+    (divided_by_more, 3, 1, 1e-4),
 ]
 
 
@@ -165,6 +200,23 @@ def test_the_gallery_is_compiled(name: str) -> None:
     target = getattr(gallery, name)(3, 2)
     built = ef.construct(target, tol=1e-6, method="compile")
     assert built.certificate.verdict is ef.Verdict.PROVED
+
+
+@pytest.mark.parametrize(
+    "function", [cotangent, log_logistic], ids=lambda function: function.__name__
+)
+def test_bounded_functions_of_a_small_interval_stay_away_from_0(function: Function) -> None:
+    target = ef.Target(function, 1, 1, domain=[(0.5, 1)])
+    built = ef.construct(target, tol=1e-4, method="compile")
+    assert built.certificate.verdict is ef.Verdict.PROVED
+
+
+def test_a_sum_without_a_denominator_is_one_head() -> None:
+    """Pair by pair it took 17,002 parameters."""
+    built = ef.construct(ef.Target(summed, 4, 2), tol=1e-4, method="compile")
+    assert built.plan.count().parameters <= 120
+    with pytest.raises(ToleranceError, match="needs a null token"):
+        ef.construct(ef.Target(summed, 4, 2, domain=[(-9, 9)]), tol=1e-4, method="compile")
 
 
 def test_finite_p_follows_from_the_supremum() -> None:

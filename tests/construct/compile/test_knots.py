@@ -5,7 +5,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from everyformer.construct.compile.lowering.intervals import Range
 from everyformer.construct.compile.lowering.knots import (
     LOGISTIC,
     TANH,
@@ -22,6 +21,7 @@ from everyformer.construct.compile.lowering.unary import (
     gauss_argument,
 )
 from everyformer.construct.compile.program import Function, FunctionName
+from everyformer.construct.compile.ranges import Range
 from everyformer.errors import ToleranceError
 
 F = Fraction

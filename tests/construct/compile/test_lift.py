@@ -85,6 +85,21 @@ def causal(x: Any) -> Any:
     return (weights / weights.sum(-1, keepdims=True)) @ x
 
 
+def summed(x: Any) -> Any:
+    return np.exp(x @ np.swapaxes(x, -1, -2) / 3) @ (x + 0.5)
+
+
+def summed_causally(x: Any) -> Any:
+    n = x.shape[-2]
+    biases = -0.25 * np.abs(np.arange(n)[:, None] - np.arange(n))
+    return (np.exp(x @ np.swapaxes(x, -1, -2) + biases) * np.tri(n)) @ x
+
+
+def summed_by_distance(x: Any) -> Any:
+    gaps = x[..., :, None, :] - x[..., None, :, :]
+    return np.exp(-(gaps**2).sum(axis=-1)) @ x
+
+
 def triangle(x: Any) -> Any:
     return np.tril(np.ones((x.shape[-2],) * 2))
 
@@ -261,6 +276,12 @@ STEPS: dict[str, tuple[Function, dict[str, int]]] = {
     "soft attention, stable": (soft_other, {"Attend": 3, "Unary": 3}),
     "dot-product attention": (dot, {"Attend": 3}),
     "causal attention": (causal, {"Attend": 3}),
+    "without a denominator": (summed, {"ExponentialSum": 3}),
+    "without a denominator, causal": (summed_causally, {"ExponentialSum": 3}),
+    "without a denominator, by distance": (
+        summed_by_distance,
+        {"ExponentialSum": 3, "Unary": 3},
+    ),
     "causal attention, divided last": (causal_sum, {"Attend": 3}),
     "causal attention by where": (causal_where, {"Attend": 3}),
     "causal attention by distance": (causal_soft, {"Attend": 3, "Unary": 3}),

@@ -66,10 +66,22 @@ class Unary:
 
 @dataclass(frozen=True)
 class Attend:
-    """A head whose weights are softmax(q . k) over the tokens of the sequence."""
+    """A head whose weights are softmax(q . k) over the tokens of the sequence.
+
+    Attributes:
+        everyone: Whether f's own sum has the tokens that are silent, with weights below
+            e^-760; else it leaves them out.
+    """
+
+    everyone: bool = False
 
 
-HeadClaim = Mixture | Unary | Attend
+@dataclass(frozen=True)
+class ExponentialSum:
+    """A head that adds up e^(q . k) v over the tokens of the sequence."""
+
+
+HeadClaim = Mixture | Unary | Attend | ExponentialSum
 
 
 @dataclass(frozen=True)
@@ -311,7 +323,9 @@ def _head(values: Any, n: int) -> HeadClaim:
             raise refuse("a mixture has a negative weight, or a row with a sum above 1")
         return Mixture(tuple({k: q for k, q in enumerate(row) if q} for row in rows))
     if kind == "attend":
-        return Attend()
+        return Attend(everyone="everyone" in values)
+    if kind == "exponential sum":
+        return ExponentialSum()
     if kind == "unary":
         return Unary(tuple(_column(one) for one in _list(values["columns"])))
     raise refuse(f"{str(kind)[:40]!r} is not a step of a head")

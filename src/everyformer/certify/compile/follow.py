@@ -15,7 +15,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from everyformer.certify.compile.claims import Attend, Claims, Mixture
+from everyformer.certify.compile.claims import Attend, Claims, ExponentialSum, Mixture
+from everyformer.certify.compile.exponential_sums import exponential_sum
 from everyformer.certify.compile.heads import Written, attend, mixture
 from everyformer.certify.compile.products import Multiplied, multiply, normalised
 from everyformer.certify.compile.rounded import LARGEST, bounded
@@ -150,7 +151,9 @@ def _attention(block: BlockWeights, claims: Claims, state: State, found: Followe
         if isinstance(claim, Mixture):
             filled: Written = mixture(block, head, claim, state)
         elif isinstance(claim, Attend):
-            filled = attend(block, head, state)
+            filled = attend(block, head, claim, state)
+        elif isinstance(claim, ExponentialSum):
+            filled = exponential_sum(block, head, state)
         else:
             filled, known = unary(block, head, claim, state)
             made.update(known)

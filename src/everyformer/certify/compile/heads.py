@@ -5,13 +5,13 @@ it uses, and writes a multiple of the average to an empty register.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from everyformer.certify.compile.claims import Mixture
+from everyformer.certify.compile.claims import Attend, Mixture
 from everyformer.certify.compile.rounded import SILENT, UNDERFLOW, down, up
 from everyformer.certify.compile.rows import BlockWeights, Entry
 from everyformer.certify.compile.unary.reference import balls
@@ -216,23 +216,28 @@ def softmax_loss(tokens: int, doubt: Fraction, spread: Fraction) -> Fraction:
     return (1 + rho) / (1 - rho) * (1 + gamma(2 * tokens + 4)) - 1
 
 
-def attend(block: BlockWeights, head: int, state: State) -> Written:
+def attend(block: BlockWeights, head: int, claim: Attend, state: State) -> Written:
     """A head that attends by its scores: sum_k softmax_k(q_j . k_k) v_k.
 
     If no score moves by more than t, an average of numbers in [low, high] moves by at most
     tanh(t/2) (high - low) <= t/2 (high - low), and never by more than high - low. Tokens
-    that constant parts of the scores silence are not heard.
+    that constant parts of the scores silence are not heard. In f's own sum they may have a
+    part nevertheless (a mask of -1e9): the ideal constants are within `moved` <= 1 of the
+    stored ones, so that they lie more than 790 below the largest there too, and whether
+    the ideal average has them or not changes it by less than `UNDERFLOW`.
     """
     found = _scores(block, head, state)
     moved, rounded = found.moved, found.rounded
+    if claim.everyone and moved <= 1:
+        found = replace(found, silent=np.zeros_like(found.silent))
     n, P = state.seq_len, state.prefix_len
-    terms_of_scores = [_heard_scores(state, found, j) for j in range(n)]
+    terms_of_scores = [heard_scores(state, found, j) for j in range(n)]
     result: Written = []
     for component, entry in block.writes(head):
         said = block.value(head, component)
         v = state.read(said)
         width = v.high - v.low + 2 * v.e
-        e = v.e + min(moved / 2, Fraction(1)) * width + UNDERFLOW
+        e = v.e + min(moved / 2, Fraction(1)) * width + (1 + claim.everyone) * UNDERFLOW
         both = min((moved + rounded) / 2, Fraction(1)) * (width + 2 * v.r)
         lost = gamma(2 * (n + P) + 24) * v.size + UNDERFLOW
         r = v.e + v.r + both + lost - e + UNDERFLOW
@@ -329,7 +334,7 @@ def _scores(block: BlockWeights, head: int, state: State) -> Scores:
     return Scores(asked, told, moved, rounded + 16 * UNIT_ROUNDOFF, silent)
 
 
-def _heard_scores(state: State, found: Scores, j: int) -> tuple[list[int], list[Any]]:
+def heard_scores(state: State, found: Scores, j: int) -> tuple[list[int], list[Any]]:
     """The tokens that token j may hear, and the ideal scores."""
     heard = np.flatnonzero(~found.silent[j]).tolist()
     algebra, one = state.algebra, Fraction(1)

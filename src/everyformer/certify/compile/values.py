@@ -44,6 +44,10 @@ class Terms(Protocol):
         """a^s."""
         ...
 
+    def exp(self, a: Any, /) -> Any:
+        """e^a."""
+        ...
+
     def abs(self, a: Any, /) -> Any:
         """|a|."""
         ...

@@ -10,7 +10,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
-from everyformer.construct.compile.program import Normalise, Product, Program, Unary
+from everyformer.construct.compile.program import (
+    ExponentialSum,
+    Normalise,
+    Product,
+    Program,
+    Unary,
+)
 
 Kind = Literal["function", "product", "square", "root"]
 
@@ -51,7 +57,7 @@ def kinds_of(program: Program) -> list[tuple[Kind, ...]]:
     """The kinds of gadgets that a program has: all at once, then one by one."""
     steps = program.steps()
     present: list[Kind] = []
-    if any(isinstance(step, Unary) for step in steps):
+    if any(isinstance(step, Unary | ExponentialSum) for step in steps):
         present.append("function")
     if any(isinstance(step, Product | Normalise) for step in steps):
         present.append("product")

@@ -14,6 +14,7 @@ is d forms, the coordinates of every token's result.
     Product(a, b)            a_j b_j
     Normalise(c, delta, i)   c_i / sqrt(mean of c^2 + delta), all of token j
     Attend(q, k, v)          sum_k softmax_k(q_j . k_k) v_k
+    ExponentialSum(q, k, v)  sum_k e^(q_j . k_k) v_k
     Maximum(a, b), Minimum(a, b), Absolute(a), Relu(a)
     Exchange(v, tau, low)    min(v_j, v_tau(j)) where low[j], else max(v_j, v_tau(j))
     Scale(v, c)              c_j v_j
@@ -21,11 +22,11 @@ is d forms, the coordinates of every token's result.
 Steps are compared by identity: whoever makes them shares what is equal.
 """
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal
 
+from everyformer.construct.compile.affine import Affine
 from everyformer.targets.box import Box
 
 FunctionName = Literal["pow", "exp", "log", "sin", "cos", "tanh", "logistic"]
@@ -61,57 +62,20 @@ class Step:
         return ()
 
 
-@dataclass(frozen=True, eq=False)
-class Form:
-    """An affine combination of steps, with exact coefficients.
+class Form(Affine[Step]):
+    """An affine combination of steps."""
 
-    Attributes:
-        terms: Coefficients, not zero.
-        offset: A constant, the same for all tokens.
-    """
+    __slots__ = ()
 
-    terms: Mapping[Step, Fraction]
-    offset: Fraction = Fraction(0)
-
-    @classmethod
-    def of(cls, step: Step, coefficient: Fraction | int = 1) -> "Form":
-        """A multiple of one step."""
-        value = Fraction(coefficient)
-        return cls({step: value} if value else {})
-
-    @classmethod
-    def constant(cls, value: Fraction | int) -> "Form":
-        """A number."""
-        return cls({}, Fraction(value))
-
-    def __add__(self, other: "Form") -> "Form":
-        """The sum."""
-        terms = dict(self.terms)
-        for step, coefficient in other.terms.items():
-            terms[step] = terms.get(step, Fraction(0)) + coefficient
-        kept = {step: value for step, value in terms.items() if value}
-        return Form(kept, self.offset + other.offset)
-
-    def __mul__(self, factor: Fraction | int) -> "Form":
-        """A multiple."""
-        value = Fraction(factor)
-        if not value:
-            return Form({})
-        return Form({s: value * c for s, c in self.terms.items()}, value * self.offset)
-
-    __rmul__ = __mul__
-
-    def __neg__(self) -> "Form":
-        """The opposite."""
-        return self * -1
-
-    def __sub__(self, other: "Form") -> "Form":
-        """The difference."""
-        return self + other * -1
-
-    def __iter__(self) -> Iterator[Step]:
-        """The steps that take part."""
-        return iter(self.terms)
+    def by_tokens(self, n: int) -> list[Fraction] | None:
+        """Its numbers, if they depend on the position alone."""
+        values = [self.offset] * n
+        for step, coefficient in self.terms.items():
+            if not isinstance(step, Constant):
+                return None
+            pairs = zip(values, step.values, strict=True)
+            values = [v + coefficient * c for v, c in pairs]
+        return values
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,8 +175,8 @@ class Normalise(Step):
 
 
 @dataclass(frozen=True, eq=False)
-class Attend(Step):
-    """sum_k softmax_k(q_j . k_k) v_k over the n tokens of the sequence."""
+class OfScores(Step):
+    """A step with the weights e^(q_j . k_k), j and k tokens of the sequence."""
 
     queries: tuple[Form, ...]
     keys: tuple[Form, ...]
@@ -222,6 +186,22 @@ class Attend(Step):
     def reads(self) -> tuple[Form, ...]:
         """Queries, keys, value."""
         return (*self.queries, *self.keys, self.value)
+
+
+@dataclass(frozen=True, eq=False)
+class Attend(OfScores):
+    """sum_k softmax_k(q_j . k_k) v_k over the n tokens of the sequence.
+
+    Attributes:
+        everyone: Whether f has tokens with weights that are 0 in float64 (a mask of -1e9).
+    """
+
+    everyone: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class ExponentialSum(OfScores):
+    """sum_k e^(q_j . k_k) v_k over the n tokens of the sequence."""
 
 
 @dataclass(frozen=True, eq=False)

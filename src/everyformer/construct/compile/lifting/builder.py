@@ -4,12 +4,12 @@ from collections.abc import Callable, Hashable, Sequence
 from fractions import Fraction
 
 from everyformer.construct.compile.lifting.lines import Rational
-from everyformer.construct.compile.lifting.ranges import Range, Ranges
 from everyformer.construct.compile.program import (
     Absolute,
     Attend,
     Constant,
     Exchange,
+    ExponentialSum,
     Form,
     Function,
     FunctionName,
@@ -21,12 +21,14 @@ from everyformer.construct.compile.program import (
     Mix,
     Normalise,
     Normalised,
+    OfScores,
     Product,
     Relu,
     Scale,
     Step,
     Unary,
 )
+from everyformer.construct.compile.ranges import Range, Ranges
 from everyformer.targets.box import Box
 
 FormKey = tuple[frozenset[tuple[int, Rational]], Fraction]
@@ -44,7 +46,7 @@ class Builder:
         """Begin with no steps."""
         self.n = n
         self.origin = ""
-        self._ranges = Ranges(n, box)
+        self._ranges = Ranges(box, n)
         self._steps: dict[Hashable, Step] = {}
         self._forms: dict[FormKey, Form] = {}
         self._groups: dict[Hashable, Normalised] = {}
@@ -57,7 +59,7 @@ class Builder:
 
     def range(self, form: Form) -> Range:
         """Where the numbers of a form lie, whatever x."""
-        return self._ranges.form(form)
+        return self._ranges.of(form)
 
     def form(self, form: Form) -> Form:
         """The same form, as the object that stands for all equal ones."""
@@ -101,7 +103,7 @@ class Builder:
                 return len(set(step.tau)) == 1 or self.is_uniform(step.value)
             case Mix():
                 return len(set(step.matrix)) == 1
-            case Input() | Constant() | Exchange() | Scale() | Attend():
+            case Input() | Constant() | Exchange() | Scale() | OfScores():
                 return False
             case _:
                 return all(self.is_uniform(form) for form in step.reads)
@@ -164,21 +166,14 @@ class Builder:
         for first, second in ((a, b), (b, a)):
             if not first.terms:
                 return self.form(second * first.offset)
-            steps = [step for step in first if not isinstance(step, Constant)]
-            if not steps:
-                return self.scale(second, self._values(first))
+            known = first.by_tokens(self.n)
+            if known is not None:
+                return self.scale(second, known)
         if self._key(a) == self._key(b):
             return self.unary("pow", a, Fraction(2))
         first, second = self.form(a), self.form(b)
         key = ("product", frozenset((self._key(first), self._key(second))))
         return self._made(key, lambda: Product(first, second, origin=self.origin))
-
-    def _values(self, form: Form) -> list[Fraction]:
-        values = [form.offset] * self.n
-        for step, coefficient in form.terms.items():
-            row = step.values if isinstance(step, Constant) else ()
-            values = [v + coefficient * c for v, c in zip(values, row, strict=True)]
-        return values
 
     def relu(self, value: Form) -> Form:
         """max(v_j, 0), also where the range decides: the verifier compares with f."""
@@ -227,7 +222,14 @@ class Builder:
             (*key, index), lambda: Normalise(group, index, origin=self.origin)
         )
 
-    def attend(self, queries: Sequence[Form], keys: Sequence[Form], value: Form) -> Form:
+    def attend(
+        self,
+        queries: Sequence[Form],
+        keys: Sequence[Form],
+        value: Form,
+        *,
+        everyone: bool = False,
+    ) -> Form:
         """sum_k softmax_k(q_j . k_k) v_k."""
         if not value.terms or self.is_uniform(value):
             return value
@@ -239,9 +241,22 @@ class Builder:
             tuple(map(self._key, q)),
             tuple(map(self._key, k)),
             self._key(plain),
+            everyone,
         )
-        made = self._made(key, lambda: Attend(q, k, plain, origin=self.origin))
+        made = self._made(key, lambda: Attend(q, k, plain, everyone, origin=self.origin))
         return self.form(made + offset)
+
+    def exponential_sum(
+        self, queries: Sequence[Form], keys: Sequence[Form], value: Form
+    ) -> Form:
+        """sum_k e^(q_j . k_k) v_k."""
+        q, k = tuple(map(self.form, queries)), tuple(map(self.form, keys))
+        plain = self.form(value)
+        rows = tuple(map(self._key, q)), tuple(map(self._key, k))
+        return self._made(
+            ("exponential sum", *rows, self._key(plain)),
+            lambda: ExponentialSum(q, k, plain, origin=self.origin),
+        )
 
 
 def _exact(name: FunctionName, t: Fraction, power: Rational | None) -> Fraction | None:

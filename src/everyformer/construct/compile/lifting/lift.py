@@ -10,10 +10,10 @@ import sys
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from fractions import Fraction
 from typing import NoReturn
 
 from everyformer.certify.compile.algebra.sorting import odd_even
+from everyformer.construct.compile.lifting import exponential_sums
 from everyformer.construct.compile.lifting.attention import Attention
 from everyformer.construct.compile.lifting.branches import branch, has_choice, merged
 from everyformer.construct.compile.lifting.builder import Builder
@@ -29,6 +29,7 @@ from everyformer.construct.compile.lifting.mixtures import mixture
 from everyformer.construct.compile.lifting.monomials import monomial
 from everyformer.construct.compile.lifting.names import Names
 from everyformer.construct.compile.program import Form, FunctionName, Program
+from everyformer.construct.compile.ranges import Range
 from everyformer.errors import ExpressionError, TargetError
 from everyformer.targets.box import Box
 from everyformer.targets.target import Target
@@ -157,6 +158,8 @@ class Lift:
         if closed and not self._is_even(lanes, closed, users):
             return self._reopened(lanes, set(closed), whole)
         total, lanes = self.attention.extract([dict(lane) for lane in lanes])
+        summed, lanes = exponential_sums.extract(self, lanes)
+        total += summed
         lanes = [merged(self, lane) for lane in lanes]
         users = Counter(line for lane in lanes for line in lane)
         entries = [k for k in users if self.table.nodes[k].op == "x"]
@@ -291,21 +294,17 @@ class Lift:
         Raises:
             TargetError: If the form may be <= 0, or < 0 where zero is allowed.
         """
-        low, high = self.build.range(form)
-        if low > 0 or (zero and low >= 0):
+        found = self.build.range(form)
+        if found.low > 0 or (zero and found.low >= 0):
             return
-        self.refuse_domain(
-            family, what, "0 or less" if not zero else "less than 0", low, high
-        )
+        self.refuse_domain(family, what, "0 or less" if not zero else "less than 0", found)
 
-    def refuse_domain(
-        self, family: Family, what: str, why: str, low: Fraction, high: Fraction
-    ) -> NoReturn:
+    def refuse_domain(self, family: Family, what: str, why: str, found: Range) -> NoReturn:
         """Refuse a number that may leave the domain of a function."""
         msg = (
             f"{self.name} {what} line {family[0]}, which may be {why} on the domain "
-            f"([{float(low):g}, {float(high):g}]). Add a positive number, or narrow the "
-            "domain."
+            f"([{float(found.low):g}, {float(found.high):g}]). Add a positive number, or "
+            "narrow the domain."
         )
         raise TargetError(msg)
 

@@ -79,15 +79,15 @@ def raised(lift: "Lift", value: Form, power: Rational, lines: Family) -> Form:
     lift.says(lines)
     if whole and power > 0:
         return build.unary("pow", value, power)
-    low, high = build.range(value)
-    if whole and high < 0:
+    found = build.range(value)
+    if whole and found.high < 0:
         sign = -1 if power % 2 else 1
         return build.form(build.unary("pow", value * -1, power) * sign)
     if not whole and power > 0:
         lift.check_above(value, lines, "takes the root of", zero=True)
-    elif not low > 0:
+    elif not found.low > 0:
         what = "divides by" if whole else "divides by the root of"
-        lift.refuse_domain(lines, what, "0" if whole else "0 or less", low, high)
+        lift.refuse_domain(lines, what, "0" if whole else "0 or less", found)
     return build.unary("pow", value, power)
 
 

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 SILENT = Fraction(-(2**13))
 """The score of tokens that are not attended to: e^-8192 is 0 in float64."""
 
+FAINT = 700
+"""Scores of f so far below others are those of a mask that is written as a number."""
+
 Monomial = tuple[int, ...]
 Polynomial = dict[Monomial, Rational]
 Channels = list[dict[int, Polynomial]]
@@ -44,26 +47,39 @@ Pairs = Sequence[Sequence[int | None]]
 
 @dataclass(frozen=True)
 class Scores:
-    """Queries and keys, as many of one as of the other."""
+    """Queries and keys, as many of one as of the other.
+
+    Attributes:
+        queries: q.
+        keys: k.
+        everyone: Whether all pairs have a weight in f, some of them next to none.
+    """
 
     queries: tuple[Form, ...]
     keys: tuple[Form, ...]
+    everyone: bool = False
 
     def attend(self, build: Builder, value: Form) -> Form:
         """The softmax average of a value; the mean if all scores are equal."""
         if not self.queries:
             return build.mean(value)
-        return build.attend(self.queries, self.keys, value)
+        return build.attend(self.queries, self.keys, value, everyone=self.everyone)
 
 
-def bilinear(lift: "Lift", pairs: Pairs) -> Scores | None:
-    """Queries and keys of these scores, or None if there are none."""
+def bilinear(lift: "Lift", pairs: Pairs, *, exact: bool = False) -> Scores | None:
+    """Queries and keys of these scores, or None if there are none.
+
+    Args:
+        lift: Lifts what they read.
+        pairs: The scores.
+        exact: Whether what depends on token j alone is wanted too, with the key 1.
+    """
     for whole, depth in product((False, True), range(3)):
         polynomials = [
             [None if s is None else _polynomial(lift.table, s, depth, whole) for s in row]
             for row in pairs
         ]
-        found = _Split(lift, polynomials).scores()
+        found = _Split(lift, polynomials, exact).scores()
         if found is not None:
             return found
     return None
@@ -113,8 +129,11 @@ def _add(polynomial: Polynomial, key: Monomial, value: Rational) -> None:
 class _Split:
     """Scores over lines of token j and of token k."""
 
-    def __init__(self, lift: "Lift", scores: list[list[Polynomial | None]]) -> None:
+    def __init__(
+        self, lift: "Lift", scores: list[list[Polynomial | None]], exact: bool
+    ) -> None:
         self._lift, self._scores, self._n = lift, scores, lift.n
+        self._exact, self._rests = exact, dict[int, Polynomial]()
         self._pairs = [
             (j, k)
             for j in range(self._n)
@@ -148,6 +167,8 @@ class _Split:
             return None
         for query, key in zip(queries, keys, strict=True):
             self._extend(query, key)
+        if self._exact and not self._agree(queries, keys):
+            return None
         return self._made(queries, keys)
 
     def _common(self, axis: int) -> list[set[int]]:
@@ -334,10 +355,9 @@ class _Split:
 
     def _agree(self, queries: Channels, keys: Channels) -> bool:
         """Whether score minus queries times keys is a function of token j and a number."""
-        rests: dict[int, Polynomial] = {}
-        for j, k in [*self._beside, *((j, j) for j in range(self._n))]:
-            if self._scores[j][k] is None:
-                continue
+        rests = self._rests = dict[int, Polynomial]()
+        own = [(j, j) for j in range(self._n) if self._scores[j][j] is not None]
+        for j, k in self._pairs if self._exact else [*self._beside, *own]:
             rest = self._rest(j, k, queries, keys)
             self._biases[j, k] = rest.pop((), ZERO)
             if rests.setdefault(j, rest) != rest:
@@ -357,14 +377,22 @@ class _Split:
             q = lift.sums([self._lines(query.get(j, {})) for j in range(self._n)])
             made.append((q, k))
         lift.build.origin = "positions"
-        row, factors = _factored(self._full_biases())
+        biases = self._full_biases()
+        row, factors = _factored(biases)
         if any(row):
             plain += build.constants(row)
-        if plain.terms:
+        if plain.terms or (self._exact and plain.offset):
             made.append((Form.constant(1), plain))
+        if self._exact:
+            own = lift.sums([self._lines(self._rests.get(j, {})) for j in range(self._n)])
+            shifts = build.constants([numbers[0] for numbers in biases])
+            made += [(q, Form.constant(1)) for q in (own, shifts) if q.terms or q.offset]
         made += [(build.constants(q), build.constants(k)) for q, k in factors]
+        masked = any(max(numbers) - min(numbers) > FAINT for numbers in biases)
         return Scores(
-            tuple(build.form(q) for q, _ in made), tuple(build.form(k) for _, k in made)
+            tuple(build.form(q) for q, _ in made),
+            tuple(build.form(k) for _, k in made),
+            masked and len(self._pairs) == self._n**2,
         )
 
     def _lines(self, polynomial: Polynomial) -> list[tuple[int, Rational]]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from everyformer.construct.compile.lowering.gadgets import ONE, ZERO, Cell, Reading
-from everyformer.construct.compile.lowering.intervals import power_of_two_above
+from everyformer.construct.compile.ranges import power_of_two_above
 
 SILENCE = Fraction(2**40)
 """Key of prefix tokens, negated, in heads that listen to data tokens."""

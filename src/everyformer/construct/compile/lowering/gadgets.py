@@ -5,10 +5,11 @@ group of units writes. Several cells may later live in one register, one after t
 *reading* is an affine combination of cells: a row of a weight matrix, with exact rationals.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
+
+from everyformer.construct.compile.affine import Affine
 
 ZERO, ONE = Fraction(0), Fraction(1)
 
@@ -60,44 +61,10 @@ class Cell:
         return self.channel is not None or self.hushed
 
 
-class Reading:
+class Reading(Affine[Cell]):
     """An affine combination of cells."""
 
-    __slots__ = ("offset", "terms")
-
-    def __init__(self, terms: Mapping[Cell, Fraction], offset: Fraction = ZERO) -> None:
-        """Coefficients, not zero, and a constant."""
-        self.terms, self.offset = terms, offset
-
-    @classmethod
-    def of(cls, cell: Cell, coefficient: Fraction | int = 1) -> "Reading":
-        """A multiple of one cell."""
-        return cls({cell: Fraction(coefficient)})
-
-    def __add__(self, other: "Reading") -> "Reading":
-        """The sum."""
-        terms = dict(self.terms)
-        for cell, coefficient in other.terms.items():
-            terms[cell] = terms.get(cell, ZERO) + coefficient
-        kept = {cell: value for cell, value in terms.items() if value}
-        return Reading(kept, self.offset + other.offset)
-
-    def __mul__(self, factor: Fraction | int) -> "Reading":
-        """A multiple."""
-        value = Fraction(factor)
-        if not value:
-            return Reading({})
-        return Reading({s: value * c for s, c in self.terms.items()}, value * self.offset)
-
-    __rmul__ = __mul__
-
-    def __neg__(self) -> "Reading":
-        """The opposite."""
-        return self * -1
-
-    def __sub__(self, other: "Reading") -> "Reading":
-        """The difference."""
-        return self + other * -1
+    __slots__ = ()
 
     @property
     def plain(self) -> Cell | None:
@@ -157,7 +124,7 @@ class Head:
     @property
     def signature(self) -> Signature:
         """Equal for heads with equal scores."""
-        step = self.claim["step"]
+        step = (self.claim["step"], "everyone" in self.claim)
         rows = (r.signature for r in (*self.queries, *self.keys))
         return (step, len(self.queries), *rows)
 

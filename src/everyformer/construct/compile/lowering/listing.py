@@ -6,8 +6,8 @@ from fractions import Fraction
 
 from everyformer.construct.compile.lowering.allocate import Allocation
 from everyformer.construct.compile.lowering.gadgets import Cell, Head, Reading, Term, Work
-from everyformer.construct.compile.lowering.intervals import Range
 from everyformer.construct.compile.lowering.macros import NormaliseMacro, ProductMacro
+from everyformer.construct.compile.ranges import Range
 from everyformer.model.compiled import ProgramStep
 
 QUARTER = Fraction(1, 4)
@@ -98,10 +98,10 @@ def _what(line: Line, places: Allocation) -> str:
             inner = " tau + ".join(column.get("inner", ()))
             tau = shown(work.queries[0], places)
             return f"{scale}{column.get('fn')}{power}({inner}), tau = {tau}"
-        if step == "attend":
+        if step in ("attend", "exponential sum"):
             pairs = zip(work.queries, work.keys, strict=True)
             products = (f"({shown(q, places)})({shown(k, places)})" for q, k in pairs)
-            return f"{scale}attend {value}, score {' + '.join(products)}"
+            return f"{scale}{step} {value}, score {' + '.join(products)}"
         tau = f" {work.claim['tau']}" if step == "gather" else ""
         return f"{scale}{step}{tau} {value}"
     if work.step == "sum":

@@ -8,6 +8,7 @@ itself, a scaling with one factor. A product is two squares, read as (p - m)/4.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from math import exp
 from typing import Any
 
 from everyformer.construct.compile import program as ir
@@ -23,7 +24,6 @@ from everyformer.construct.compile.lowering.gadgets import (
     Units,
     Work,
 )
-from everyformer.construct.compile.lowering.intervals import Range, Ranges, function_range
 from everyformer.construct.compile.lowering.macros import NormaliseMacro, ProductMacro
 from everyformer.construct.compile.lowering.moves import (
     Scores,
@@ -31,10 +31,13 @@ from everyformer.construct.compile.lowering.moves import (
     gather_scores,
     mean_scores,
     mixture,
+    null_score,
     row_total,
+    sum_scores,
 )
 from everyformer.construct.compile.lowering.unary import UnaryHeads, is_gauss
 from everyformer.construct.compile.precision import Precision
+from everyformer.construct.compile.ranges import Range, Ranges, function_range
 
 SQUARE = ir.Function("pow", Fraction(2))
 ROOT = ir.Function("pow", Fraction(-1, 2))
@@ -62,7 +65,7 @@ class Lowering:
         steps = program.steps()
         self.program, self.precision = program, precision
         knots = any(isinstance(s, (ir.Unary, ir.Product, ir.Normalise)) for s in steps)
-        null = any(isinstance(s, ir.Mix) and _needs_null(s) for s in steps)
+        null = any(_needs_null(s) for s in steps)
         self.constants = Constants(
             program.seq_len, has_prefix=knots or null, has_knots=knots
         )
@@ -82,7 +85,7 @@ class Lowering:
         self._fused = _fused(steps, program.outputs)
         alone = {s for group in self._fused.values() for s in group}
         for step in steps:
-            self.ranges.add(step)
+            self.ranges.step(step)
             if step not in alone:
                 self.constants.origin = step.origin
                 reading = self._lower(step)
@@ -130,7 +133,10 @@ class Lowering:
                 queries = [self.read(q) for q in step.queries]
                 keys = [self.read(k) for k in step.keys]
                 scores = attend_scores(constants, queries, keys)
-                return self._move({"step": "attend"}, scores, step.value)
+                heard = {"everyone": True} if step.everyone else {}
+                return self._move({"step": "attend", **heard}, scores, step.value)
+            case ir.ExponentialSum():
+                return self._exponential_sum(step)
             case ir.Unary():
                 return self._unary(step)
             case ir.Product(first=a, second=b):
@@ -177,6 +183,18 @@ class Lowering:
         target = self.constants.work(str(claim["step"]), garbage)
         self.works.append(Head(claim, *scores, [Average(bare, scale, target)]))
         return Reading.of(target)
+
+    def _exponential_sum(self, step: ir.ExponentialSum) -> Reading:
+        """W sum_k e^(s_k) v_k / (e^c + sum_k e^(s_k)), W = e^c: off by S^2 V e^-c."""
+        queries = [self.read(q) for q in step.queries]
+        keys = [self._hushed(k) for k in step.keys]
+        size = self.ranges.of(step.value).size
+        highest = self.ranges.scores(step).high
+        c = null_score(self.constants.n, highest, size, self.precision.of("function"))
+        scores = sum_scores(self.constants, queries, keys, c)
+        value = self._hushed(step.value)
+        claim = {"step": "exponential sum"}
+        return self.move(claim, scores, value, Fraction(exp(c)), size)
 
     def _unary(self, step: ir.Unary) -> Reading:
         value, power = self.read(step.value), step.function.power
@@ -334,7 +352,9 @@ def _balance(a: Fraction, b: Fraction) -> Fraction:
     return Fraction(2) ** round(exponent / 2)
 
 
-def _needs_null(step: ir.Mix) -> bool:
+def _needs_null(step: ir.Step) -> bool:
+    if not isinstance(step, ir.Mix):
+        return isinstance(step, ir.ExponentialSum)
     parts = [
         [[max(sign * entry, ZERO) for entry in row] for row in step.matrix]
         for sign in (1, -1)

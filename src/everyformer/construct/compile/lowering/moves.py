@@ -4,6 +4,7 @@
     gather tau  q = (2 B tau(j), -B),   k = (pos, pos2)    -B (tau(j) - k)^2 + B tau(j)^2
     mix A       q_k = log A_jk,         k_k = hot_k        (-2^13 for 0)
     attend      q = (.., 1),            k = (.., -2^40 isprefix)
+    sum         q = (.., 1),            k = (.., c null - 2^40 other prefix tokens)
 
 With B = 1024 the scores of gathers are integers below 2^53, so that weights are exactly 0
 and 1. A mixture whose row sums differ gives what is missing to the first prefix token,
@@ -13,17 +14,21 @@ where all values are 0.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import log
+from math import ceil, log
 from typing import Any
 
 from everyformer.construct.compile.lowering.constants import SILENCE, Constants
 from everyformer.construct.compile.lowering.gadgets import ONE, ZERO, Reading
+from everyformer.errors import ToleranceError
 
 B = 1024
 """Gap between the score of the token that a gather chooses and all others."""
 
 NEVER = Fraction(-(2**13))
 """Score, at least so far below the others, of a token with weight 0."""
+
+MOST = 138
+"""Of c, so that e^c is below 2^200."""
 
 Scores = tuple[tuple[Reading, ...], tuple[Reading, ...]]
 Matrix = Sequence[Sequence[Fraction]]
@@ -75,6 +80,33 @@ def attend_scores(
     more_queries, more_keys = silence(constants)
     bare = [Reading(key.terms) for key in keys]
     return (*queries, *more_queries), (*bare, *more_keys)
+
+
+def null_score(n: int, highest: Fraction, size: Fraction, accuracy: Fraction) -> int:
+    """c, with S^2 V e^-c below the accuracy: S <= n e^highest, V the size of values.
+
+    Raises:
+        ToleranceError: If e^c would be too large for a weight.
+    """
+    log_size = log(max(size, ONE)) - log(accuracy)
+    c = ceil(2 * (log(n) + float(highest)) + log_size) + 1
+    if c > MOST:
+        msg = (
+            f"a sum of exponentials of scores up to {float(highest):g} needs a null token "
+            f"with the score {c}, more than {MOST}, for an error of {float(accuracy):.1e}. "
+            "Divide by the sum of the weights, or make the scores smaller."
+        )
+        raise ToleranceError(msg)
+    return max(c, 1)
+
+
+def sum_scores(
+    constants: Constants, queries: Sequence[Reading], keys: Sequence[Reading], c: int
+) -> Scores:
+    """q . k on data tokens, c on the null token."""
+    null = Reading.of(constants.null(), c + SILENCE)
+    one = null + Reading.of(constants.isprefix(), -SILENCE)
+    return (*queries, Reading({}, ONE)), (*keys, one)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from everyformer.construct.compile.lowering.gadgets import (
     Head,
     Reading,
 )
-from everyformer.construct.compile.lowering.intervals import Range, power_of_two_above
 from everyformer.construct.compile.lowering.knots import (
     LARGEST_VALUE,
     LOGISTIC,
@@ -32,6 +31,7 @@ from everyformer.construct.compile.lowering.knots import (
     gauss_knots,
 )
 from everyformer.construct.compile.program import Function
+from everyformer.construct.compile.ranges import Range, power_of_two_above
 from everyformer.errors import ToleranceError
 
 QUIET = Fraction(-(2**13))

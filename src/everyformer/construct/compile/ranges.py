@@ -3,7 +3,7 @@
 Natural interval arithmetic in rationals, rounded outward to 60 bits. Products have the
 product of the intervals, even powers are >= 0, normalised entries are at most sqrt(d). The
 errors are estimates: they say how much room the knots of a unary head should leave, and no
-proof rests on them.
+proof rests on them. Lifting asks for the intervals alone, with gadgets of accuracy 0.
 """
 
 from collections.abc import Iterable
@@ -14,10 +14,17 @@ from everyformer.construct.compile import program as ir
 from everyformer.errors import ToleranceError
 from everyformer.targets.box import Box
 
-ZERO = Fraction(0)
+ZERO, ONE = Fraction(0), Fraction(1)
 BITS = 60
 ROOM = Fraction(1, 2**20)
 """Part of an interval's size that knots leave for errors of arguments."""
+
+
+TINY = 2000
+"""Numbers below 2^-2000 are 0, or that."""
+
+LOWEST = 600
+"""Scores below its negative are those of a mask: their exponentials count as 0."""
 
 
 class Range:
@@ -92,30 +99,28 @@ def power_of_two_above(value: Fraction) -> Fraction:
 class Ranges:
     """The range of every step of a program, for gadgets of one accuracy."""
 
-    def __init__(self, box: Box, seq_len: int, accuracy: Fraction) -> None:
+    def __init__(self, box: Box, seq_len: int, accuracy: Fraction = ZERO) -> None:
         """The ranges of steps over a box."""
         self._box, self._n, self._accuracy = box, seq_len, accuracy
         self._known: dict[ir.Step, Range] = {}
 
     def of(self, form: ir.Form) -> Range:
-        """The range of a form whose steps are known."""
-        total = outward(form.offset, form.offset, Fraction(0))
+        """The range of a form."""
+        total = outward(form.offset, form.offset, ZERO)
         for step, coefficient in form.terms.items():
-            total = total + self._known[step] * coefficient
+            total = total + self.step(step) * coefficient
         return total
 
     def step(self, step: ir.Step) -> Range:
-        """The range of a step that was added."""
-        return self._known[step]
+        """The range of a step, from those of what it reads."""
+        known = self._known.get(step)
+        if known is None:
+            known = self._known[step] = self._range(step)
+        return known
 
     def know(self, step: ir.Step, known: Range) -> None:
         """Take the range of a step as given."""
         self._known[step] = known
-
-    def add(self, step: ir.Step) -> Range:
-        """Find the range of a step from those of what it reads."""
-        self._known[step] = self._range(step)
-        return self._known[step]
 
     def _range(self, step: ir.Step) -> Range:
         match step:
@@ -126,15 +131,13 @@ class Ranges:
             case ir.Mean(value=v) | ir.Gather(value=v) | ir.Exchange(value=v):
                 return self.of(v)
             case ir.Attend():
-                scores = [
-                    self.of(q).times(self.of(k), Fraction(0))
-                    for q, k in zip(step.queries, step.keys, strict=True)
-                ]
-                v = self.of(step.value)
-                moved = min(Fraction(1), sum((s.error for s in scores), Fraction(0)))
+                v, moved = self.of(step.value), min(ONE, self.scores(step).error)
                 return outward(v.low, v.high, v.error + moved * (v.high - v.low))
+            case ir.ExponentialSum():
+                return self._summed(self.of(step.value), self.scores(step))
             case ir.Mix(value=v, matrix=A):
-                return self._mixed(self.of(v), A)
+                t = self.of(v)
+                return hull(_mixed(t, row) for row in set(A))
             case ir.Maximum(first=a, second=b):
                 one, two = self.of(a), self.of(b)
                 error = max(one.error, two.error)
@@ -163,12 +166,29 @@ class Ranges:
                 msg = f"{type(step).__name__} is not a step of a program."
                 raise TypeError(msg)
 
-    def _mixed(self, t: Range, A: tuple[tuple[Fraction, ...], ...]) -> Range:
-        total = Range(Fraction(0), Fraction(0))
-        for sign in (1, -1):
-            sums = [sum(max(sign * a, Fraction(0)) for a in row) for row in A]
-            total = total + sign * hull(t * Fraction(s) for s in (min(sums), max(sums)))
-        return total
+    def scores(self, step: ir.OfScores) -> Range:
+        """The range of q_j . k_k; what depends on positions alone, pair by pair."""
+        total, fixed = Range(ZERO, ZERO), [[ZERO] * self._n for _ in range(self._n)]
+        for query, key in zip(step.queries, step.keys, strict=True):
+            q, k = (form.by_tokens(self._n) for form in (query, key))
+            if q is None or k is None:
+                total = total + self.of(query).times(self.of(key), ZERO)
+                continue
+            fixed = [
+                [c + a * b for c, b in zip(row, k, strict=True)]
+                for row, a in zip(fixed, q, strict=True)
+            ]
+        return total + outward(min(map(min, fixed)), max(map(max, fixed)), ZERO)
+
+    def _summed(self, v: Range, s: Range) -> Range:
+        """sum_k e^(s_k) v_k, n terms."""
+        exp = ir.Function("exp")
+        most = self._n * image(exp, s.high, True)
+        least = self._n * image(exp, s.low, False) if s.low >= -LOWEST else ZERO
+        low = v.low * (least if v.low > 0 else most)
+        high = v.high * (most if v.high > 0 else least)
+        error = most * (v.error + v.size * s.error) + self._accuracy
+        return outward(low, high, error)
 
     def _normalised(self, group: ir.Normalised) -> Range:
         d = len(group.parts)
@@ -176,6 +196,12 @@ class Ranges:
         steep = Fraction(sqrt(d / float(group.delta)) * 1.001)
         top = _rounded(Fraction(sqrt(d)) * (1 + Fraction(1, 2**50)), True)
         return outward(-top, top, steep * spread + 3 * self._accuracy)
+
+
+def _mixed(t: Range, row: tuple[Fraction, ...]) -> Range:
+    """The range of a sum of multiples, the signs of the factors apart."""
+    up, down = (sum((max(s * c, ZERO) for c in row), ZERO) for s in (1, -1))
+    return t * up + t * -down
 
 
 def function_range(function: ir.Function, t: Range, accuracy: Fraction) -> Range:
@@ -186,9 +212,8 @@ def function_range(function: ir.Function, t: Range, accuracy: Fraction) -> Range
     """
     name, s = function.name, function.power
     low, high = t.wide
-    if name in ("tanh", "sin", "cos", "logistic"):
-        bottom = Fraction(0 if name == "logistic" else -1)
-        return outward(bottom, Fraction(1), t.error + accuracy)
+    if name in ("sin", "cos"):
+        return outward(Fraction(-1), Fraction(1), t.error + accuracy)
     if name == "pow" and s is not None and s.denominator == 1 and s >= 0:
         p = int(s)
         ends = [t.low**p, t.high**p]
@@ -196,6 +221,11 @@ def function_range(function: ir.Function, t: Range, accuracy: Fraction) -> Range
         slope = p * t.size ** max(p - 1, 0)
         return outward(bottom, max(ends), slope * t.error + accuracy)
     ends = sorted([image(function, t.low, False), image(function, t.high, False)])
+    rounding = max(map(abs, ends)) / 2**52
+    if name in ("tanh", "logistic"):
+        bottom = Fraction(-1 if name == "tanh" else 0)
+        least, most = max(bottom, ends[0] - rounding), min(ONE, ends[1] + rounding)
+        return outward(least, most, t.error + accuracy)
     slope = Fraction(0)
     if t.error:
         if low <= 0 and name != "exp" and not (s is not None and s > 0):
@@ -207,7 +237,6 @@ def function_range(function: ir.Function, t: Range, accuracy: Fraction) -> Range
             raise ToleranceError(msg)
         start = max(low, (accuracy / 4) ** 2)
         slope = max(abs(_slope(function, start)), abs(_slope(function, high)))
-    rounding = max(map(abs, ends)) / 2**52
     error = slope * t.error + accuracy
     return outward(ends[0] - rounding, ends[1] + rounding, error)
 
@@ -222,7 +251,7 @@ def _slope(function: ir.Function, t: Fraction) -> Fraction:
 
 
 def image(function: ir.Function, t: Fraction, up: bool) -> Fraction:
-    """fn(t) of exp, log or a power, to about 60 bits."""
+    """fn(t) of a monotone function, to about 60 bits."""
     from flint import arb, ctx, fmpq
 
     saved, ctx.prec = ctx.prec, 100
@@ -232,6 +261,10 @@ def image(function: ir.Function, t: Fraction, up: bool) -> Fraction:
             ball = x.exp()
         elif function.name == "log":
             ball = x.log()
+        elif function.name == "tanh":
+            ball = x.tanh()
+        elif function.name == "logistic":
+            ball = 1 / (1 + (-x).exp())
         else:
             s = function.power or Fraction(0)
             if t == 0 and s > 0:
@@ -246,4 +279,6 @@ def image(function: ir.Function, t: Fraction, up: bool) -> Fraction:
         mantissa, exponent = ball.mid().man_exp()
     finally:
         ctx.prec = saved
+    if exponent < -TINY:  # e^-1e9 has a billion digits
+        return Fraction(1, 2**TINY) if up else ZERO
     return _rounded(Fraction(int(mantissa)) * Fraction(2) ** int(exponent), up)
