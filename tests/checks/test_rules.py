@@ -24,7 +24,6 @@ from everyformer.model.attention_spec import AttentionSpec
 from everyformer.verdict import Verdict
 
 # The type checker of the hook draws which items of a tuple it looks at.
-pytestmark = pytest.mark.filterwarnings("ignore:Do not use the .random. module inside")
 
 PROVED, REFUTED, UNKNOWN = Verdict.PROVED, Verdict.REFUTED, Verdict.UNKNOWN
 PAGE = Path(__file__).parents[2] / "docs" / "rules.md"
