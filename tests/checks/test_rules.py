@@ -23,8 +23,6 @@ from everyformer.layers.positions import SpecialToken
 from everyformer.model.attention_spec import AttentionSpec
 from everyformer.verdict import Verdict
 
-# The type checker of the hook draws which items of a tuple it looks at.
-
 PROVED, REFUTED, UNKNOWN = Verdict.PROVED, Verdict.REFUTED, Verdict.UNKNOWN
 PAGE = Path(__file__).parents[2] / "docs" / "rules.md"
 N, D = 4, 4
