@@ -147,7 +147,8 @@ OWN = {
 """What each folder of a method calls its own; "compile" is a word of torch, too."""
 
 CASES = {
-    "compiling", "constructions", "hostile", "peers", "scaling", "tightness", "work",
+    "compiling", "constructions", "hostile", "peers", "rates", "scaling",
+    "tightness", "work",
 }  # fmt: skip
 """Benchmarks that are tables of cases, methods with their settings: they name them."""
 

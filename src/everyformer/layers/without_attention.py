@@ -95,8 +95,8 @@ def _blocks(stage: Stage, tokens: int, mixer: MixerName | None) -> Iterator[nn.M
     if mixer is None:
         msg = (
             f"The stage {stage.name!r} does not say which mixer is to take its sum. Give "
-            "mixer='average', 'bilinear' or 'separable', or build with "
-            "Averaging(mixer=...)."
+            "mixer='average', 'bilinear' or 'separable', here or to the method that builds "
+            "the network."
         )
         raise InputError(msg)
     for block in range(stage.blocks):
