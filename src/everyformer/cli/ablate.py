@@ -13,16 +13,7 @@ from everyformer.cli.defaults import HALVES, MAX_WORK
 
 
 def ablate(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DIR",
-            exists=True,
-            file_okay=False,
-            help="The folder that `everyformer construct` wrote.",
-            show_default=False,
-        ),
-    ],
+    folder: options.BuiltArgument,
     stage: Annotated[
         str,
         typer.Option(

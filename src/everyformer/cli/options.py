@@ -259,3 +259,15 @@ def bytes_of(max_memory: float) -> int:
         msg = f"--max-memory {max_memory:g} is not a positive number of GiB up to 2^60."
         raise typer.BadParameter(msg)
     return int(max_memory * 2**30)
+
+
+BuiltArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DIR",
+        exists=True,
+        file_okay=False,
+        help="The folder that `everyformer construct` wrote.",
+        show_default=False,
+    ),
+]

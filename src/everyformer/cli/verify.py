@@ -3,7 +3,6 @@
 import json
 import sys
 from contextlib import redirect_stdout
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,16 +12,7 @@ from everyformer.cli.defaults import MAX_MEMORY, MAX_WORK
 
 
 def verify(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DIR",
-            exists=True,
-            file_okay=False,
-            help="The folder that `everyformer construct` wrote.",
-            show_default=False,
-        ),
-    ],
+    folder: options.BuiltArgument,
     target: Annotated[
         str | None,
         typer.Option(

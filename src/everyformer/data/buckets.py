@@ -15,7 +15,7 @@ import torch
 from everyformer.data.batch import FILLING, Draw
 from everyformer.data.draws import part_size
 from everyformer.data.order import Order
-from everyformer.data.randomness import mixed_key
+from everyformer.data.randomness import Split, mixed_key
 from everyformer.errors import InputError
 
 BATCHES = -1
@@ -103,3 +103,29 @@ class Buckets:
             return np.arange(count)
         order = Order(count, mixed_key(self._seed, use))
         return order.at(torch.full((count,), epoch), torch.arange(count)).numpy()
+
+
+class Bucketed:
+    """What tasks share whose examples lie in buckets.
+
+    Attributes:
+        buckets: Of each split.
+    """
+
+    buckets: dict[Split, Buckets]
+
+    def updates(self, batch: int, epochs: int) -> int:
+        """Updates of so many epochs."""
+        return epochs * self.buckets["train"].batches(batch)
+
+    def draw(
+        self, step: int, batch: int, part: int, parts: int, device: torch.device
+    ) -> Draw:
+        """The examples of one part of update `step`."""
+        return self.buckets["train"].draw(step, batch, part, parts, device)
+
+    def evaluation(
+        self, split: Split, batch: int, part: int, parts: int, device: torch.device
+    ) -> Iterator[Draw]:
+        """Every example of a split, once."""
+        return self.buckets[split].evaluation(batch, part, parts, device)

@@ -1,13 +1,11 @@
 """Natural language inference: does the hypothesis follow from the premise?"""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import torch
 
 from everyformer.data.batch import Batch, Draw
-from everyformer.data.buckets import Buckets
+from everyformer.data.buckets import Bucketed, Buckets
 from everyformer.data.draws import by_number
 from everyformer.data.nli_pack import CLASSES
 from everyformer.data.pack import Pack, needs
@@ -20,7 +18,7 @@ SPECIAL_TOKENS = 3
 """[CLS] A [SEP] B [SEP]."""
 
 
-class Pairs:
+class Pairs(Bucketed):
     """Pairs of sentences of a pack, in buckets by their length; three classes.
 
     Validation pairs are training pairs that were held out when the pack was made; test
@@ -59,32 +57,16 @@ class Pairs:
         if premise_masked:
             first, a = np.full_like(first, len(text)), np.ones_like(a)
         a, b = shortened(a, b, lengths[-1] - SPECIAL_TOKENS)
-        self._buckets: dict[Split, Buckets] = {}
+        self.buckets = {}
         columns = (first, a, second, b, arrays["labels"])
         held: dict[str, np.ndarray] = {}
         held["text"] = np.append(text, pack.specials["[MASK]"]).astype(np.int32)
         for split in SPLITS:
             own = self._members(split, arrays["splits"])
             sizes = (a + b)[own] + SPECIAL_TOKENS
-            self._buckets[split] = Buckets(sizes, lengths, seed)
+            self.buckets[split] = Buckets(sizes, lengths, seed)
             held[split] = np.stack([column[own] for column in columns])
         self._held = Resident(held)
-
-    def updates(self, batch: int, epochs: int) -> int:
-        """Updates of so many epochs."""
-        return epochs * self._buckets["train"].batches(batch)
-
-    def draw(
-        self, step: int, batch: int, part: int, parts: int, device: torch.device
-    ) -> Draw:
-        """The pairs of one part of update `step`."""
-        return self._buckets["train"].draw(step, batch, part, parts, device)
-
-    def evaluation(
-        self, split: Split, batch: int, part: int, parts: int, device: torch.device
-    ) -> Iterator[Draw]:
-        """Every pair of a split, once."""
-        return self._buckets[split].evaluation(batch, part, parts, device)
 
     def batch(self, split: Split, draw: Draw) -> Batch:
         """Pairs and their classes, (b,)."""

@@ -1,6 +1,5 @@
 """Answers as spans of a context: SQuAD 1.1 through windows."""
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 import torch
 
 from everyformer.data.batch import Batch, Draw
-from everyformer.data.buckets import Buckets
+from everyformer.data.buckets import Bucketed, Buckets
 from everyformer.data.pack import Pack
 from everyformer.data.randomness import SPLITS, Split
 from everyformer.data.resident import Resident, starts_of
@@ -27,7 +26,7 @@ FIRST, FIRST_LENGTH, SECOND, SECOND_LENGTH, START, END, LOW, HIGH = range(8)
 """Rows of the table of windows on the device."""
 
 
-class Questions:
+class Questions(Bucketed):
     """Questions and windows of their contexts, in buckets by their length.
 
     The label of a window is the first and last token of the answer, or (0, 0), [CLS], where
@@ -66,11 +65,11 @@ class Questions:
         asked, contexts = pack.arrays["questions"], pack.arrays["contexts"]
         held = {"text": np.concatenate([asked, contexts])}
         self._windows: dict[Split, Windows] = {}
-        self._buckets: dict[Split, Buckets] = {}
+        self.buckets = {}
         for split in SPLITS:
             held[split] = self._table(split)
             sizes = held[split][FIRST_LENGTH] + held[split][SECOND_LENGTH] + SPECIAL_TOKENS
-            self._buckets[split] = Buckets(sizes, lengths, seed)
+            self.buckets[split] = Buckets(sizes, lengths, seed)
         self._held = Resident(held)
 
     def questions(self, split: Split) -> np.ndarray:
@@ -85,22 +84,6 @@ class Questions:
     def windows(self, split: Split) -> Windows:
         """The windows of a split; `questions` counts within it."""
         return self._windows[split]
-
-    def updates(self, batch: int, epochs: int) -> int:
-        """Updates of so many epochs."""
-        return epochs * self._buckets["train"].batches(batch)
-
-    def draw(
-        self, step: int, batch: int, part: int, parts: int, device: torch.device
-    ) -> Draw:
-        """The windows of one part of update `step`."""
-        return self._buckets["train"].draw(step, batch, part, parts, device)
-
-    def evaluation(
-        self, split: Split, batch: int, part: int, parts: int, device: torch.device
-    ) -> Iterator[Draw]:
-        """Every window of a split, once."""
-        return self._buckets[split].evaluation(batch, part, parts, device)
 
     def batch(self, split: Split, draw: Draw) -> Batch:
         """Windows; labels (b, 2); places (b, n): 1 where an answer may begin."""
