@@ -101,6 +101,8 @@ def test_a_method_without_plans_is_an_error_in_words(
         ),
         ("urpe", ["softened=False"], ef.UrpeShifts(softened=False)),
         ("averaging", ["variant=two-step"], ef.Averaging("two-step")),
+        ("averaging", ["mixer=bilinear"], ef.Averaging(mixer="bilinear")),
+        ("compile", ["variant=log-depth"], ef.Compile(variant="log-depth")),
         ("partition", ["decay=3/4"], ef.Partition(decay=Fraction(3, 4))),
         ("partition", ["decay=0.75", "margin=3"], ef.Partition(Fraction(3, 4), 3)),
         ("auto", [], ef.Cheapest()),

@@ -36,7 +36,7 @@ from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage
 Variant = Literal["wide", "narrow", "two-step"]
 """Few blocks with many hidden units; two hidden units a block; digits in two steps."""
 
-Mixing = Literal["attention"] | MixerName
+Mixing = Literal["attention", MixerName]
 """Who takes the sum: a head whose softmax is a mean, or a layer that is not attention."""
 
 SOURCE = "everyformer, docs/constructions/averaging.md"
