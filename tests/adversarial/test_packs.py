@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from everyformer.data import pack_reading
-from everyformer.data.pack import new_pack, read_pack, write_pack
+from everyformer.data.packs import reading
+from everyformer.data.packs.pack import new_pack, read_pack, write_pack
 from everyformer.errors import FileFormatError
 
 HEADER: dict[str, Any] = {
@@ -192,5 +192,5 @@ def test_a_decoder_that_asks_for_memory(tmp_path: Path) -> None:
     checked = slice(12, 12 + size - 4)
     raw[12 + size - 4 : 12 + size] = zlib.crc32(raw[checked]).to_bytes(4, "little")
     (tmp_path / "bad").write_bytes(raw)
-    assert pack_reading.DECODER_BYTES < 1 << 32
+    assert reading.DECODER_BYTES < 1 << 32
     refused(tmp_path / "bad", "[Mm]emory")

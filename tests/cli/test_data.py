@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from everyformer.data import excerpt, sources
-from everyformer.data.pack import read_pack
-from everyformer.data.sources import VOCABULARY, Recipe
+from everyformer.data.packs import excerpt, sources
+from everyformer.data.packs.pack import read_pack
+from everyformer.data.packs.sources import VOCABULARY, Recipe
 
 Command = Callable[..., Any]
 
@@ -75,7 +75,7 @@ def test_work_that_was_interrupted_goes_on(
 ) -> None:
     """Nothing half-written has the name of a pack; what was finished is used, then gone."""
     with monkeypatch.context() as patch:
-        patch.setattr("everyformer.data.pack._write", _interrupted)
+        patch.setattr("everyformer.data.packs.pack._write", _interrupted)
         everyformer("data", "pack", "enwiki-wp", "--from", texts, code=130)
     assert [path.name for path in Path("packs").iterdir()] == [".enwiki-wp.work"]
     assert len(list(Path("packs/.enwiki-wp.work").iterdir())) > 1

@@ -6,8 +6,8 @@ import torch
 
 from everyformer.data.batch import FILLING
 from everyformer.data.buckets import Buckets
-from everyformer.data.excerpt import excerpt
 from everyformer.data.nli import Pairs
+from everyformer.data.packs.excerpt import excerpt
 from everyformer.errors import InputError
 
 CPU = torch.device("cpu")

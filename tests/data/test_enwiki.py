@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from everyformer.data import enwiki
-from everyformer.data.enwiki import articles, enwiki_arrays, shards, split_of
-from everyformer.data.excerpt import vocabulary
+from everyformer.data.packs import enwiki
+from everyformer.data.packs.enwiki import articles, enwiki_arrays, shards, split_of
+from everyformer.data.packs.excerpt import vocabulary
 from everyformer.data.randomness import SPLITS
 from everyformer.errors import FileFormatError
 

@@ -4,11 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from everyformer.data.excerpt import excerpt, excerpt_packs, sentences, towns, vocabulary
-from everyformer.data.pack import read_pack
-from everyformer.data.packing import same_tokeniser
+from everyformer.data.packs.excerpt import (
+    excerpt,
+    excerpt_packs,
+    sentences,
+    towns,
+    vocabulary,
+)
+from everyformer.data.packs.making import same_tokeniser
+from everyformer.data.packs.pack import read_pack
+from everyformer.data.packs.wordpiece import checked, read_vocabulary
 from everyformer.data.randomness import SPLITS
-from everyformer.data.wordpiece import checked, read_vocabulary
 from everyformer.errors import FileFormatError, InputError
 
 DIGESTS = {

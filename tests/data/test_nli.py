@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.data.test_pack import HEADER
 
 from everyformer.data.batch import Draw
-from everyformer.data.excerpt import excerpt, vocabulary
 from everyformer.data.nli import Pairs, shortened
-from everyformer.data.nli_pack import LEFT_OUT, held_out, rows
-from everyformer.data.pack import new_pack
+from everyformer.data.packs.excerpt import excerpt, vocabulary
+from everyformer.data.packs.nli import LEFT_OUT, held_out, rows
+from everyformer.data.packs.pack import new_pack
 from everyformer.errors import FileFormatError
 
 CPU = torch.device("cpu")

@@ -8,9 +8,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from everyformer.data.batch import FILLING, Batch, Draw
-from everyformer.data.excerpt import excerpt
 from everyformer.data.nli import Pairs
-from everyformer.data.squad import Questions
+from everyformer.data.packs.excerpt import excerpt
+from everyformer.data.squad.task import Questions
 from everyformer.data.windows import MaskedWindows
 
 CPU = torch.device("cpu")

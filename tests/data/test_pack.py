@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from everyformer.data import pack as packs
-from everyformer.data.pack import Pack, new_pack, read_pack, write_pack
+from everyformer.data.packs import pack as packs
+from everyformer.data.packs.pack import Pack, new_pack, read_pack, write_pack
 from everyformer.errors import FileFormatError, InputError
 
 HEADER: dict[str, Any] = {
@@ -147,8 +147,8 @@ def test_a_pack_of_another_kind_is_named(tmp_path: Path) -> None:
 def test_reading_needs_no_torch_and_no_pickle(tmp_path: Path) -> None:
     """What could run code is not even imported by the reader."""
     program = (
-        "import sys; from everyformer.data import pack_reading; "
-        "print(*{'torch', 'pickle', 'marshal'} & set(vars(pack_reading)), 'torch' in "
+        "import sys; from everyformer.data.packs import reading; "
+        "print(*{'torch', 'pickle', 'marshal'} & set(vars(reading)), 'torch' in "
         "sys.modules)"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -13,13 +13,13 @@ import torch
 from tests.data.test_pack import HEADER
 
 from everyformer.data.batch import FILLING
-from everyformer.data.excerpt import excerpt, vocabulary
-from everyformer.data.pack import Pack, new_pack
+from everyformer.data.packs.excerpt import excerpt, vocabulary
+from everyformer.data.packs.pack import Pack, new_pack
+from everyformer.data.packs.squad import articles, covering, squad_arrays
+from everyformer.data.packs.wordpiece import Pieces, read_vocabulary
 from everyformer.data.randomness import SPLITS, Split
-from everyformer.data.squad import Questions
-from everyformer.data.squad_pack import articles, covering, squad_arrays
-from everyformer.data.squad_windows import cut, windows
-from everyformer.data.wordpiece import Pieces, read_vocabulary
+from everyformer.data.squad.task import Questions
+from everyformer.data.squad.windows import cut, windows
 from everyformer.errors import FileFormatError, InputError
 
 CPU = torch.device("cpu")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everyformer.data.squad_metric import judge, normalised
+from everyformer.data.squad.metric import judge, normalised
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import torch
 from tests.data.test_pack import HEADER
 
 from everyformer.data.batch import FILLING, Batch, Draw
-from everyformer.data.excerpt import excerpt
 from everyformer.data.masking import chosen, masked
-from everyformer.data.pack import Pack, new_pack
+from everyformer.data.packs.excerpt import excerpt
+from everyformer.data.packs.pack import Pack, new_pack
 from everyformer.data.randomness import mixed
 from everyformer.data.windows import MaskedWindows
 from everyformer.errors import FileFormatError, InputError

@@ -14,8 +14,8 @@ import torch
 from tests.experiments.kills import KILLED, smoke_run
 from tests.programs import run_program
 
-from everyformer.data.excerpt import excerpt, excerpt_packs
-from everyformer.data.pack import write_pack
+from everyformer.data.packs.excerpt import excerpt, excerpt_packs
+from everyformer.data.packs.pack import write_pack
 from everyformer.errors import FileFormatError, TrainingError
 from everyformer.experiments.cell import Cell
 from everyformer.experiments.claims import judge, load_claims

@@ -168,7 +168,7 @@ def test_refusals(name: str) -> None:
     with pytest.raises(InputError, match="floating-point"):
         layer(torch.zeros(2, N, D, dtype=torch.long))
     for mask in (torch.zeros(2, N), torch.zeros(2, N + 1, dtype=torch.bool)):
-        with pytest.raises(InputError, match="a bool for each token"):
+        with pytest.raises(InputError, match="one bool per token"):
             layer(tokens(2, N, D), key_padding_mask=mask)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.train.runs import losses, plain_losses, tiny_run
+from torch import Tensor
 
 from everyformer.data.batch import Batch, Draw
 from everyformer.data.randomness import Split
@@ -100,11 +101,21 @@ def test_a_loss_that_is_no_number_is_refused() -> None:
         tiny_run(lr=1e30, warmup=0, clip=None)
 
 
+class Blockless(Objective):
+    """A table, and no blocks."""
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.encoder(batch.tokens).sum()[None]
+
+    def scores(self, batch: Batch) -> dict[str, Tensor]:
+        return {"sum": self.encoder(batch.tokens).sum((1, 2))}
+
+
 def test_a_model_without_blocks_is_not_compiled() -> None:
     config = TrainConfig(steps=1, batch=1, lr=1.0, compile=True)
     with pytest.raises(TrainingError, match="no ModuleList named blocks"):
         train(
-            lambda: Objective(torch.nn.Embedding(10, 10)), Synthetic("pi", 8, 10, 0), config
+            lambda: Blockless(torch.nn.Embedding(10, 10)), Synthetic("pi", 8, 10, 0), config
         )
 
 

@@ -31,11 +31,11 @@ from everyformer.data.task import FreshTask
 from everyformer.errors import EveryformerError
 from everyformer.layers.encoder import Encoder
 from everyformer.layers.encoder_config import BERT_BASE, EncoderConfig
-from everyformer.model.forward import Progress, no_progress
+from everyformer.progress import Progress, no_progress
 from everyformer.train.config import TrainConfig
 from everyformer.train.objectives.masked import MaskedLanguage
 from everyformer.train.processes import accelerator
-from everyformer.train.throughput import matrix_rate, training_flops
+from everyformer.train.throughput import matrix_rate, training_flops, wait_for
 from everyformer.train.trainer import Trainer
 
 NARROW = EncoderConfig(
@@ -326,11 +326,11 @@ def _timed(
         step()
     count, rounds = (IN_A_ROW, ROUNDS) if on_gpu else (1, 3)
     for _ in range(rounds):
-        _wait(device)
+        wait_for(device)
         started = time.perf_counter()
         for _ in range(count):
             step()
-        _wait(device)
+        wait_for(device)
         times.append((time.perf_counter() - started) / count)
     seconds, config = statistics.median(times), contender.config
     counted = MaskedLanguage(Encoder(config, device="meta"))
@@ -368,14 +368,9 @@ def _profiled(step: Step, device: torch.device) -> str:
     with profile(activities=kinds) as found:
         for _ in range(3):
             step()
-        _wait(device)
+        wait_for(device)
     by = "self_device_time_total" if on_gpu else "self_cpu_time_total"
     return found.key_averages().table(sort_by=by, row_limit=15, max_name_column_width=90)
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
 
 
 def table(report: dict[str, Any]) -> Table:

@@ -26,8 +26,8 @@ from everyformer.bench.results import environment
 from everyformer.errors import EveryformerError
 from everyformer.layers.encoder import Encoder
 from everyformer.layers.encoder_config import BERT_BASE, EncoderConfig
-from everyformer.model.forward import Progress, no_progress
-from everyformer.train.throughput import matrix_rate, training_flops
+from everyformer.progress import Progress, no_progress
+from everyformer.train.throughput import matrix_rate, training_flops, wait_for
 
 SYNTHETIC = EncoderConfig(
     1001, 128, dim=768, layers=3, heads=12, ffn=3072, encoding="t5+urpe"
@@ -198,12 +198,10 @@ def _step_seconds(step: Step, device: torch.device) -> list[float]:
     steps = STEPS if device.type == "cuda" else 3
     times: list[float] = []
     for turn in range(WARM_UP + steps):
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        wait_for(device)
         started = time.perf_counter()
         step()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        wait_for(device)
         if turn >= WARM_UP:
             times.append(time.perf_counter() - started)
     return times

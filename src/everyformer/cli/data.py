@@ -71,7 +71,7 @@ def data(
     if action == "list":
         _list(folder, as_json)
         return
-    from everyformer.data.sources import RECIPES, recipe
+    from everyformer.data.packs.sources import RECIPES, recipe
 
     if name is None or source is None:
         lacking = "NAME" if name is None else "--from DIR"
@@ -89,8 +89,8 @@ def _pack(
     as_json: bool,
 ) -> None:
     from everyformer.cli.progress import progress_bar
-    from everyformer.data.pack import read_pack
-    from everyformer.data.packing import make_pack
+    from everyformer.data.packs.making import make_pack
+    from everyformer.data.packs.pack import read_pack
 
     with progress_bar() as progress:
         path = make_pack(
@@ -109,7 +109,7 @@ def _pack(
 
 def _list(folder: Path | None, as_json: bool) -> None:
     """What there is, and what is here."""
-    from everyformer.data.sources import RECIPES
+    from everyformer.data.packs.sources import RECIPES
 
     lines = [_line(recipe, folder) for recipe in RECIPES.values()]
     if as_json:
@@ -121,7 +121,7 @@ def _list(folder: Path | None, as_json: bool) -> None:
 
 
 def _line(recipe: Any, folder: Path | None) -> dict[str, Any]:
-    from everyformer.data.pack import pack_path
+    from everyformer.data.packs.pack import pack_path
 
     path = None if folder is None else pack_path(folder, recipe.name)
     here = path is not None and path.is_file()

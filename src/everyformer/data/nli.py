@@ -7,8 +7,8 @@ import numpy as np
 from everyformer.data.batch import Batch, Draw
 from everyformer.data.buckets import Bucketed, Buckets
 from everyformer.data.draws import by_number
-from everyformer.data.nli_pack import CLASSES
-from everyformer.data.pack import Pack, needs
+from everyformer.data.packs.nli import CLASSES
+from everyformer.data.packs.pack import Pack, needs
 from everyformer.data.randomness import SPLITS, Split
 from everyformer.data.resident import Resident, starts_of
 from everyformer.data.two_texts import Spans, two_texts

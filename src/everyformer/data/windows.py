@@ -22,7 +22,7 @@ from everyformer.data.batch import Batch, Draw
 from everyformer.data.draws import by_number, consecutive, every
 from everyformer.data.masking import LONGEST, masked
 from everyformer.data.order import Order
-from everyformer.data.pack import Pack, needs
+from everyformer.data.packs.pack import Pack, needs
 from everyformer.data.randomness import SPLITS, Split, mixed, mixed_key, scaled
 from everyformer.data.resident import Resident
 from everyformer.data.two_texts import Spans, two_texts

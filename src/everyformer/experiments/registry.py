@@ -24,7 +24,7 @@ def experiment_by_name(name: str) -> Experiment:
     """The experiment of that name.
 
     Raises:
-        TrainingError: If there is none.
+        TrainingError: If no experiment has that name.
     """
     if name not in EXPERIMENTS:
         msg = f"{name!r} is not an experiment. There are {', '.join(EXPERIMENTS)}."

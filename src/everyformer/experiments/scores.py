@@ -32,7 +32,7 @@ def scores_path(results: Path) -> Path:
 
 
 def load_scores(path: Path) -> dict[str, dict[str, np.ndarray]]:
-    """The file that `save_scores` wrote; nothing if there is none.
+    """The file that `save_scores` wrote; nothing without such a file.
 
     Raises:
         FileFormatError: If it is damaged, or no such file. Nothing in it is executed.
@@ -102,7 +102,7 @@ class Runs:
         return sum(values) / len(values)
 
     def scored(self, result: Mapping[str, Any], metric: str) -> np.ndarray | None:
-        """The score of every test example of a result, or None if there are none.
+        """The score of every test example of a result, or None if they were not kept.
 
         Raises:
             FileFormatError: If their mean is not that of the result: the two files are not

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from everyformer.errors import InputError
 from everyformer.layers.offsets import check_positive
+from everyformer.layers.token_input import check_tokens
 
 Implementation = Literal["auto", "reference"]
 
@@ -79,7 +80,7 @@ class SelfAttention(nn.Module):
         Raises:
             InputError: If shapes or dtypes do not fit.
         """
-        self._check_input(x, mask)
+        check_tokens(self, x, self.embed_dim, mask, self.least_tokens)
         batch, n = x.shape[:-2].numel(), x.shape[-2]
         projected = nn.functional.linear(x, self.in_proj_weight, self.in_proj_bias)
         packed = projected.reshape(batch, n, 3, self.num_heads, self.head_dim)
@@ -98,26 +99,6 @@ class SelfAttention(nn.Module):
     def _drops(self) -> bool:
         """Whether weights are dropped now."""
         return self.training and self.dropout > 0.0
-
-    def _check_input(self, x: Tensor, mask: Tensor | None) -> None:
-        wrong: list[str] = []
-        short = x.dim() >= 2 and x.shape[-2] < self.least_tokens
-        if x.dim() < 2 or x.shape[-1] != self.embed_dim or short:
-            least = f" and at least {self.least_tokens}" if self.least_tokens else ""
-            wrong.append(
-                f"x has shape {tuple(x.shape)}; the layer needs (*batch, n, "
-                f"{self.embed_dim}), tokens as rows{least}"
-            )
-        if not x.is_floating_point():
-            wrong.append(f"x has dtype {x.dtype}; give floating-point numbers")
-        if mask is not None and (mask.dtype != torch.bool or mask.shape != x.shape[:-1]):
-            wrong.append(
-                f"key_padding_mask has shape {tuple(mask.shape)} and dtype {mask.dtype}; "
-                f"give one bool per token, {tuple(x.shape[:-1])}"
-            )
-        if wrong:
-            msg = f"{type(self).__name__} cannot run: {'; '.join(wrong)}."
-            raise InputError(msg)
 
 
 def check_settings(

@@ -34,7 +34,7 @@ _CHECKERS = frozenset({"beartype", "jaxtyping", "typeguard"})
 
 
 def caller() -> Place | None:
-    """The line of the user's program that is running; None if there is none."""
+    """The line of the user's program that is running; None outside of it."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         file = frame.f_code.co_filename

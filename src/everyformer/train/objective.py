@@ -11,6 +11,7 @@ alone, so W is known, and summed over parts and processes, before the first back
 each part then contributes sum_k S_k(part) / W_k, and gradients add up without a correction.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import torch
@@ -24,7 +25,7 @@ from everyformer.errors import TrainingError
 from everyformer.layers.encoder import Encoder
 
 
-class Objective(nn.Module):
+class Objective(nn.Module, ABC):
     """A model with its losses; subclasses give weights, forward and scores.
 
     Attributes:
@@ -54,13 +55,13 @@ class Objective(nn.Module):
         """The sum of weights of each term, from the batch alone."""
         return batch.weights.sum().float()[None]
 
+    @abstractmethod
     def forward(self, batch: Batch) -> Float[Tensor, " terms"]:
         """The sum of weighted losses of each term, in float32 at least."""
-        raise NotImplementedError
 
+    @abstractmethod
     def scores(self, batch: Batch) -> dict[str, Tensor]:
         """What is measured, one row for each example."""
-        raise NotImplementedError
 
 
 def token_losses(

@@ -75,10 +75,10 @@ def matrix_rate(
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     times: list[float] = []
     for turn in range(repeats + 3):
-        _wait(device)
+        wait_for(device)
         started = time.perf_counter()
         torch.matmul(a, b)
-        _wait(device)
+        wait_for(device)
         if turn >= 3:
             times.append(time.perf_counter() - started)
     return 2 * size**3 / statistics.median(times)
@@ -88,6 +88,7 @@ def _has_weights(part: nn.Module) -> bool:
     return next(part.parameters(recurse=False), None) is not None
 
 
-def _wait(device: torch.device) -> None:
+def wait_for(device: torch.device) -> None:
+    """Wait until a GPU has done all that it was given; a CPU has."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

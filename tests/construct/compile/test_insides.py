@@ -130,7 +130,7 @@ def test_names_of_files_do_not_move_the_cursor() -> None:
     """The user's words are shown, without what a terminal obeys."""
     f = function_of(
         "def f(x):\n    return np.tanh(x)  # \x1b]0;owned\x07 \u202e [bold]\n",
-        "/tmp/evil\x1b[2J\n[red].py",
+        "evil\x1b[2J\n[red].py",
     )
     built = ef.construct(ef.Target(f, 2, 1), tol=1e-3, method="compile")
     text = f"{built.program}\n{built.network.trace(np.zeros((2, 1)))}"

@@ -35,7 +35,7 @@ def rule_of(code: str) -> Rule:
     """The rule of a code, such as EF003, or of a name.
 
     Raises:
-        InputError: If there is none.
+        InputError: If no rule has that code.
     """
     for rule in RULES:
         if code.upper() == rule.code or code == rule.name:

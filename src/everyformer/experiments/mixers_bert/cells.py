@@ -15,7 +15,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from everyformer.data.nli import Pairs
-from everyformer.data.squad import Questions
+from everyformer.data.squad.task import Questions
 from everyformer.data.windows import MaskedWindows
 from everyformer.experiments.cell import Cell, Size, training_cell
 from everyformer.experiments.mixers_bert.packs import Packs, packs
@@ -186,7 +186,7 @@ class Maker:
 
 
 def left_plateau(outcome: Outcome) -> dict[str, Any]:
-    """The first evaluation that is below `PLATEAU`; None if there is none."""
+    """The first evaluation that is below `PLATEAU`; None if all are above."""
     below = [line["step"] for line in outcome.curve if line.get("nats", PLATEAU) < PLATEAU]
     return {"left_plateau_at": min(below, default=None)}
 

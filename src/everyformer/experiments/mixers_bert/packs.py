@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from everyformer.data.excerpt import excerpt
-from everyformer.data.pack import SUFFIX, Pack, check_tokeniser, read_pack
+from everyformer.data.packs.excerpt import excerpt
+from everyformer.data.packs.pack import SUFFIX, Pack, check_tokeniser, read_pack
 from everyformer.errors import FileFormatError, TrainingError
 from everyformer.experiments.cell import Size
 

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from everyformer.errors import InputError
 from everyformer.layers.offsets import check_positive
+from everyformer.layers.token_input import check_tokens
 from everyformer.model.attention_spec import AttentionSpec
 
 
@@ -51,7 +51,7 @@ class Mixer(nn.Module, ABC):
         Raises:
             InputError: If shapes or dtypes do not fit; all reasons at once.
         """
-        self._check(x, key_padding_mask)
+        check_tokens(self, x, self.dim, key_padding_mask)
         return self.out_proj(self.mixed(x, key_padding_mask)).expand_as(x)
 
     @abstractmethod
@@ -70,24 +70,6 @@ class Mixer(nn.Module, ABC):
     @abstractmethod
     def spec(self, seq_len: int | None = None) -> AttentionSpec:
         """What it can do, whatever its weights."""
-
-    def _check(self, x: Tensor, mask: Tensor | None) -> None:
-        wrong: list[str] = []
-        if x.dim() < 2 or x.shape[-1] != self.dim:
-            wrong.append(
-                f"x has shape {tuple(x.shape)}; it needs (*batch, n, {self.dim}), tokens "
-                "as rows"
-            )
-        if not x.is_floating_point():
-            wrong.append(f"x has dtype {x.dtype}; give floating-point numbers")
-        if mask is not None and (mask.dtype != torch.bool or mask.shape != x.shape[:-1]):
-            wrong.append(
-                f"key_padding_mask has shape {tuple(mask.shape)} and dtype {mask.dtype}; "
-                f"give a bool for each token, {tuple(x.shape[:-1])}"
-            )
-        if wrong:
-            msg = f"{type(self).__name__} cannot run: {'; '.join(wrong)}."
-            raise InputError(msg)
 
 
 def without_padding(

@@ -16,6 +16,7 @@ or a choice, which is defined where the branch that it takes is. So b + k max{c,
 defined where the branch taken is, and so is a - k max{-c, 0}.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -26,12 +27,12 @@ MAX_DECIDED = 8
 """Maxima and choices that are decided one after the other."""
 
 
-class Choices(Quotients):
+class Choices(Quotients, ABC):
     """Quotients with choices; maxima come with `Extremes`."""
 
+    @abstractmethod
     def relu(self, a: Term) -> Term:
         """max{a, 0}."""
-        raise NotImplementedError
 
     def where(self, c: Term, a: Term, b: Term) -> Term:
         """A if c > 0, else b."""

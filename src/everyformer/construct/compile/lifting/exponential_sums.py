@@ -1,8 +1,8 @@
 """Attention without a denominator: y_j = sum_k E_jk v_k, E_jk = exp(s_jk).
 
 An exponential of a lane belongs to the pair (j, k) if token k is the only other token that
-it depends on, and to (j, j) if there is none. Unlike in a softmax, what depends on j alone
-does not cancel: it is a query whose key is 1.
+it depends on, or to (j, j) if it depends on no other. Unlike in a softmax, what depends on
+j alone does not cancel: it is a query whose key is 1.
 """
 
 from typing import TYPE_CHECKING

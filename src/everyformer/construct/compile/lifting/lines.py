@@ -121,7 +121,7 @@ class Table:
         return number
 
     def make(self, op: str, *args: int, value: Fraction | None = None) -> int:
-        """The line that says this; a new one if there is none."""
+        """The line that says this; a new one if no line does."""
         known = self._numbers.get(Node(op, args, value))
         return self._append(Node(op, args, value)) if known is None else known
 

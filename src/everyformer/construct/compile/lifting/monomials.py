@@ -176,7 +176,7 @@ def _normalised(lift: "Lift", lanes: list[Factors]) -> list[Form]:
 
 
 def _over_tokens(lift: "Lift", family: Family, factors: Factors) -> Form | None:
-    """A product that all tokens have, with a factor from each; None if there is none."""
+    """A product that all tokens have, with a factor from each; None if they share none."""
     n, build = lift.n, lift.build
     local: list[Form] = []
     uniform: Factors = dict(factors)

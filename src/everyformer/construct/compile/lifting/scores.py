@@ -67,7 +67,7 @@ class Scores:
 
 
 def bilinear(lift: "Lift", pairs: Pairs, *, exact: bool = False) -> Scores | None:
-    """Queries and keys of these scores, or None if there are none.
+    """Queries and keys of these scores, or None where they are not of this form.
 
     Args:
         lift: Lifts what they read.

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from everyformer.data.pack import Pack, needs
+from everyformer.data.packs.pack import Pack, needs
 from everyformer.data.resident import starts_of
 from everyformer.errors import FileFormatError
 

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from everyformer.certify.shards import map_shards
+from everyformer.data.packs.wordpiece import WordPiece
 from everyformer.data.randomness import SPLITS, Split
-from everyformer.data.wordpiece import WordPiece
 from everyformer.errors import FileFormatError
 from everyformer.progress import Progress, no_progress
 

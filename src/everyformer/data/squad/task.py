@@ -8,12 +8,12 @@ import torch
 
 from everyformer.data.batch import Batch, Draw
 from everyformer.data.buckets import Bucketed, Buckets
-from everyformer.data.pack import Pack
+from everyformer.data.packs.pack import Pack
 from everyformer.data.randomness import SPLITS, Split
 from everyformer.data.resident import Resident, starts_of
-from everyformer.data.squad_metric import judge
-from everyformer.data.squad_texts import Texts, check_arrays
-from everyformer.data.squad_windows import (
+from everyformer.data.squad.metric import judge
+from everyformer.data.squad.texts import Texts, check_arrays
+from everyformer.data.squad.windows import (
     LONGEST_QUESTION,
     SPECIAL_TOKENS,
     Windows,

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from everyformer.certify.shards import map_shards
-from everyformer.data.pack_reading import (
+from everyformer.data.packs.reading import (
     DTYPES,
     FORMAT,
     MOST_HEADER,

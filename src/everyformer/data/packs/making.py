@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from everyformer.data.enwiki import enwiki_arrays
-from everyformer.data.nli_pack import nli_arrays
-from everyformer.data.pack import (
+from everyformer.data.packs.enwiki import enwiki_arrays
+from everyformer.data.packs.nli import nli_arrays
+from everyformer.data.packs.pack import (
     Pack,
     pack_path,
     refuse_existing,
     write_pack,
 )
-from everyformer.data.sources import VOCABULARY, Recipe
-from everyformer.data.squad_pack import squad_arrays
-from everyformer.data.wordpiece import read_vocabulary
+from everyformer.data.packs.sources import VOCABULARY, Recipe
+from everyformer.data.packs.squad import squad_arrays
+from everyformer.data.packs.wordpiece import read_vocabulary
 from everyformer.errors import FileFormatError, InputError
 from everyformer.progress import Progress, no_progress
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from everyformer.data.packs.wordpiece import WordPiece
 from everyformer.data.randomness import SPLITS
-from everyformer.data.wordpiece import WordPiece
 from everyformer.errors import FileFormatError
 from everyformer.progress import Progress, no_progress
 

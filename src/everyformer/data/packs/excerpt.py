@@ -14,14 +14,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from everyformer.data.enwiki import enwiki_arrays, split_of
-from everyformer.data.nli_pack import CLASSES, nli_arrays
-from everyformer.data.pack import Pack, new_pack, pack_path, write_pack
-from everyformer.data.pack_reading import SPECIALS
+from everyformer.data.packs.enwiki import enwiki_arrays, split_of
+from everyformer.data.packs.nli import CLASSES, nli_arrays
+from everyformer.data.packs.pack import Pack, new_pack, pack_path, write_pack
+from everyformer.data.packs.reading import SPECIALS
+from everyformer.data.packs.sources import recipe
+from everyformer.data.packs.squad import squad_arrays
+from everyformer.data.packs.wordpiece import WordPiece, checked
 from everyformer.data.randomness import SPLITS, mixed_key
-from everyformer.data.sources import recipe
-from everyformer.data.squad_pack import squad_arrays
-from everyformer.data.wordpiece import WordPiece, checked
 
 ARTICLES = {"train": 240, "validation": 24, "test": 24}
 PAIRS = {"train": 600, "test": 120}

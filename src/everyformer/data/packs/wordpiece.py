@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from everyformer.data.pack_reading import SPECIALS
+from everyformer.data.packs.reading import SPECIALS
 from everyformer.errors import FileFormatError, TrainingError
 
 BERT_UNCASED = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"

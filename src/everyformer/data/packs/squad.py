@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from everyformer.data.packs.wordpiece import Pieces, WordPiece
 from everyformer.data.randomness import SPLITS
-from everyformer.data.wordpiece import Pieces, WordPiece
 from everyformer.errors import FileFormatError
 from everyformer.progress import Progress, no_progress
 
@@ -119,11 +119,11 @@ def squad_arrays(
     """The arrays of a pack of questions, and its counts.
 
     Of contexts: `contexts` (tokens), `context_lengths`, `context_splits`; where judged also
-    `text` (UTF-8), `text_lengths` (0 where there is none), `gaps` and `widths` (characters
-    between tokens, and of each token). Of questions: `questions`, `question_lengths`,
-    `question_contexts`, `answer_first`, `answer_last` (tokens of the context),
-    `occurrences` of the answer's text, and where judged `answers` (UTF-8, each ended by a
-    byte 0) and `answer_lengths` (bytes of all answers of a question).
+    `text` (UTF-8), `text_lengths` (0 for contexts without one), `gaps` and `widths`
+    (characters between tokens, and of each token). Of questions: `questions`,
+    `question_lengths`, `question_contexts`, `answer_first`, `answer_last` (tokens of the
+    context), `occurrences` of the answer's text, and where judged `answers` (UTF-8, each
+    ended by a byte 0) and `answer_lengths` (bytes of all answers of a question).
     """
     columns = _Columns()
     given = articles(train)

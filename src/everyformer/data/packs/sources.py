@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from everyformer.data.wordpiece import BERT_UNCASED
+from everyformer.data.packs.wordpiece import BERT_UNCASED
 from everyformer.errors import InputError
 
 VOCABULARY = "bert-vocab/vocab.txt"
@@ -116,7 +116,7 @@ def recipe(name: str) -> Recipe:
     """The recipe of a name.
 
     Raises:
-        InputError: If there is none.
+        InputError: If no pack has that name.
     """
     if name not in RECIPES:
         msg = f"{name!r} is not a pack. Choose one of {', '.join(RECIPES)}."

@@ -1,0 +1,41 @@
+"""What every layer asks of its input: tokens as rows, and a padding mask that fits."""
+
+import torch
+from torch import Tensor
+
+from everyformer.errors import InputError
+
+
+def check_tokens(
+    layer: object, x: Tensor, width: int, mask: Tensor | None, least: int = 0
+) -> None:
+    """Refuse an input that a layer cannot take; all reasons at once.
+
+    Args:
+        layer: Whose name the error says.
+        x: Should be (*batch, n, width) numbers.
+        width: d.
+        mask: Should be one bool for each token.
+        least: Tokens that there must be.
+
+    Raises:
+        InputError: If shape or dtype of x or of the mask do not fit.
+    """
+    wrong: list[str] = []
+    short = x.dim() >= 2 and x.shape[-2] < least
+    if x.dim() < 2 or x.shape[-1] != width or short:
+        tokens = f" and at least {least}" if least else ""
+        wrong.append(
+            f"x has shape {tuple(x.shape)}; the layer needs (*batch, n, {width}), tokens "
+            f"as rows{tokens}"
+        )
+    if not x.is_floating_point():
+        wrong.append(f"x has dtype {x.dtype}; give floating-point numbers")
+    if mask is not None and (mask.dtype != torch.bool or mask.shape != x.shape[:-1]):
+        wrong.append(
+            f"key_padding_mask has shape {tuple(mask.shape)} and dtype {mask.dtype}; give "
+            f"one bool per token, {tuple(x.shape[:-1])}"
+        )
+    if wrong:
+        msg = f"{type(layer).__name__} cannot run: {'; '.join(wrong)}."
+        raise InputError(msg)
