@@ -24,6 +24,8 @@ COMMANDS = [
     "run",
     "verify",
     "inspect",
+    "export",
+    "contextual-mapping",
     "ablate",
     "check",
     "check-all",

@@ -50,6 +50,14 @@ COMMANDS = {
         "Show how the tokens of one sequence move through a network.",
         "everyformer inspect out/ --input x.npy",
     ),
+    "export": Command(
+        "Write a network in the format of another program.",
+        "everyformer export out/ --onnx network.onnx",
+    ),
+    "contextual-mapping": Command(
+        "Check that the ids of a network are a contextual mapping (Definition 5.1).",
+        "everyformer contextual-mapping out/",
+    ),
     "ablate": Command(
         "Leave a stage out of a network, and verify its certificate again.",
         "everyformer ablate out/ --stage 'value map'",
@@ -128,6 +136,14 @@ def load(name: str) -> Callable[..., None]:
             from everyformer.cli.inspect import inspect
 
             return inspect
+        case "export":
+            from everyformer.cli.export import export
+
+            return export
+        case "contextual-mapping":
+            from everyformer.cli.contextual_mapping import contextual_mapping
+
+            return contextual_mapping
         case "ablate":
             from everyformer.cli.ablate import ablate
 
