@@ -91,6 +91,15 @@ def reproduce(
         bool,
         typer.Option("--resume", help="Keep finished cells, and go on from checkpoints."),
     ] = False,
+    join: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Results (.json) that another process or machine of the same kind wrote "
+            "with another --out: its finished cells are kept; may be given again.",
+            show_default=False,
+        ),
+    ] = None,
     show: Annotated[
         bool,
         typer.Option("--show", help="Run nothing: table and picture of what is there."),
@@ -125,13 +134,13 @@ def reproduce(
         check_limit("--minutes", minutes, "minutes", zero=True)
     path = report.results_path(out, experiment, size)
     if show:
-        runner.show(experiment, path)
+        runner.show(experiment, path, join or ())
     else:
         with _screen() as watch:
             runner.reproduce(
                 experiment, size, out=out, runs=runs, data=data, seeds=_numbers(seeds),
                 only=only or (), changes=_settings(changes or []), resume=resume,
-                watch=watch,
+                others=join or (), watch=watch,
                 seconds=None if minutes is None else 60 * minutes,
             )  # fmt: skip
     if not runner.is_main():

@@ -16,6 +16,7 @@ from everyformer.errors import TrainingError
 from everyformer.experiments.cell import Cell, Result, Size, Surroundings
 from everyformer.experiments.document import document
 from everyformer.experiments.experiment import Experiment
+from everyformer.experiments.joining import join
 from everyformer.experiments.refusals import (
     chosen_cells,
     refuse_early,
@@ -29,7 +30,7 @@ from everyformer.experiments.report import (
     results_path,
     spent_before,
 )
-from everyformer.experiments.scores import load_scores, save_scores, scores_path
+from everyformer.experiments.scores import Scores, load_scores, save_scores, scores_path
 from everyformer.train.loop import Watch, nobody
 from everyformer.train.processes import agreed, process_state
 from everyformer.train.run_folder import write_whole
@@ -48,6 +49,7 @@ def reproduce(
     changes: Mapping[str, Any] | None = None,
     resume: bool = False,
     seconds: float | None = None,
+    others: Sequence[Path] = (),
     watch: Watch = nobody,
 ) -> Path:
     """Run the cells of an experiment, and write results, table and picture.
@@ -64,6 +66,7 @@ def reproduce(
         changes: Settings that differ from the experiment's.
         resume: Whether to keep the cells that are there, and go on from checkpoints.
         seconds: No cell begins later, and the running one ends at its next evaluation.
+        others: Files of results by other processes or machines, whose cells are kept too.
         watch: Told of every line of a log, with the name of the cell.
 
     Returns:
@@ -94,6 +97,8 @@ def reproduce(
         raise TrainingError(msg)
     report = load_report(path) if path.exists() else new_report(experiment, size)
     scores = load_scores(scores_path(path)) if path.exists() else {}
+    if others:
+        report, scores = join(experiment, path, report, scores, others)
     refuse_early(cells, seconds, experiment.least_seconds, state.num_processes, device)
     refuse_slow([cell for cell in cells if not is_there(report, cell)], size, device)
     if state.is_main_process:
@@ -134,17 +139,25 @@ def reproduce(
         if state.is_main_process:
             if single:
                 scores[cell.name] = single
-                save_scores(scores_path(path), scores)
-            write_whole(path, json.dumps(report) + "\n")
+            _write(path, report, scores)
     if state.is_main_process:
-        write_whole(path, json.dumps(report) + "\n")
+        _write(path, report, scores)
         show(experiment, path)
     state.wait_for_everyone()
     return path
 
 
-def show(experiment: Experiment, path: Path) -> None:
-    """Write the table and the picture beside a file of results."""
+def _write(path: Path, report: Mapping[str, Any], scores: Scores) -> None:
+    if scores:
+        save_scores(scores_path(path), scores)
+    write_whole(path, json.dumps(report) + "\n")
+
+
+def show(experiment: Experiment, path: Path, others: Sequence[Path] = ()) -> None:
+    """Write table and picture beside a file of results, first joined with others."""
+    if others:
+        here = load_report(path) if path.exists() else None
+        _write(path, *join(experiment, path, here, load_scores(scores_path(path)), others))
     report = load_report(path)
     text = document(experiment, report, load_scores(scores_path(path)))
     write_whole(path.with_suffix(".md"), text)
