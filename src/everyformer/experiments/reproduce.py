@@ -134,8 +134,8 @@ def reproduce(
         single, result = dict(result.scores), replace(result, scores={})
         kept = {"labels": dict(cell.labels), "settings": cell.settings, **asdict(result)}
         del kept["scores"]
-        others = [r for r in report["results"] if r["labels"] != kept["labels"]]
-        report["results"] = experiment.in_order([*others, kept | made], size)
+        rest = [r for r in report["results"] if r["labels"] != kept["labels"]]
+        report["results"] = experiment.in_order([*rest, kept | made], size)
         if state.is_main_process:
             if single:
                 scores[cell.name] = single
