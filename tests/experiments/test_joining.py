@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tests.experiments.test_reproduce import Counting
 
-from everyformer.errors import TrainingError
-from everyformer.experiments.report import load_report, results_path
+from everyformer.errors import FileFormatError, TrainingError
+from everyformer.experiments.report import load_report, results_path, shown_path
 from everyformer.experiments.reproduce import reproduce, show
 from everyformer.experiments.scores import load_scores, save_scores, scores_path
 
@@ -30,9 +30,25 @@ def test_what_two_processes_ran_is_one_report_in_order(tmp_path: Path) -> None:
     report = load_report(both)
     assert [r["labels"]["row"] for r in report["results"]] == ["a", "ccc"]
     assert report["wall_s"] == 2.0
+    assert "2 s of training, summed over processes" in both.with_suffix(".md").read_text()
     assert load_scores(scores_path(both))["ccc"]["x"].tolist() == [0, 1, 2]
     show(counting.experiment, both, [first])
     assert load_report(both) == report
+
+
+def test_results_of_another_machine_are_shown(tmp_path: Path) -> None:
+    counting = Counting()
+    here = _run(counting, tmp_path, "a")
+    shown = shown_path(tmp_path, counting.experiment, "smoke")
+    assert shown == here
+    there = here.rename(tmp_path / "counting_smoke_a-gpu.json")
+    assert shown_path(tmp_path, counting.experiment, "smoke") == there
+    both = tmp_path / "counting_smoke_b-gpu.json"
+    both.write_bytes(there.read_bytes())
+    with pytest.raises(FileFormatError, match=r"a-gpu.json, counting_smoke_b-gpu.json of"):
+        shown_path(tmp_path, counting.experiment, "smoke")
+    with pytest.raises(FileFormatError, match="no such results"):
+        shown_path(tmp_path, counting.experiment, "paper")
 
 
 def test_joined_cells_are_not_run_again(tmp_path: Path) -> None:

@@ -134,6 +134,7 @@ def reproduce(
         check_limit("--minutes", minutes, "minutes", zero=True)
     path = report.results_path(out, experiment, size)
     if show:
+        path = report.shown_path(out, experiment, size, join or ())
         runner.show(experiment, path, join or ())
     else:
         with _screen() as watch:

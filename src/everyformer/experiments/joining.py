@@ -30,6 +30,9 @@ def join(
         scores: Of the examples of what is there.
         others: Files of results that other processes or machines wrote.
 
+    Returns:
+        A report that says it was joined, since seconds of runs at one time add up; scores.
+
     Raises:
         TrainingError: If a file is of another experiment, size or kind of machine, or a
             cell has finished twice with different results: which of them counts is not
@@ -55,6 +58,7 @@ def join(
     if joined:
         joined["results"] = experiment.in_order(results, joined["size"])
         joined["wall_s"] = seconds
+        joined["joined"] = True
     return joined, scores
 
 

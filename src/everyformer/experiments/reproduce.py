@@ -148,6 +148,7 @@ def reproduce(
 
 
 def _write(path: Path, report: Mapping[str, Any], scores: Scores) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     if scores:
         save_scores(scores_path(path), scores)
     write_whole(path, json.dumps(report) + "\n")
