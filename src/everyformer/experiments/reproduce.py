@@ -17,6 +17,7 @@ from everyformer.experiments.cell import Cell, Result, Size, Surroundings
 from everyformer.experiments.document import document
 from everyformer.experiments.experiment import Experiment
 from everyformer.experiments.joining import join
+from everyformer.experiments.moving import folder_of, runs_of
 from everyformer.experiments.refusals import (
     chosen_cells,
     refuse_early,
@@ -112,7 +113,7 @@ def reproduce(
         last = None if deadline is None else deadline - experiment.least_seconds
         if agreed(last is not None and time.monotonic() > last):
             break
-        place = runs / f"{experiment.name}_{size}"
+        place = runs_of(runs, experiment, size)
         missing = _missing_parent(cell, report, place)
         skipped = {**report.get("skipped", {}), cell.name: missing}
         report["skipped"] = {name: reason for name, reason in skipped.items() if reason}
@@ -177,7 +178,7 @@ def _run(cell: Cell, around: Surroundings, device: torch.device) -> Result:
 
 
 def _folder(place: Path, cell: Cell) -> Path:
-    return place / cell.name.replace("/", "_")
+    return place / folder_of(cell.name)
 
 
 def _missing_parent(cell: Cell, report: Mapping[str, Any], place: Path) -> str | None:
