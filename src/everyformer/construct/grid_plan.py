@@ -273,7 +273,8 @@ def ways_to_place(target: Target) -> tuple[bool, ...]:
     An equivariant target gets none; where that is not good enough within float64, positions
     are tried after that.
     """
-    return (False, True) if target.equivariant and target.seq_len > 1 else (True,)
+    both = target.equivariant and target.seq_len > 1 and target.region is None
+    return (False, True) if both else (True,)
 
 
 def has_positions(target: Target, positional: bool | None) -> bool:
@@ -289,4 +290,12 @@ def has_positions(target: Target, positional: bool | None) -> bool:
             "approximate it. Leave positional out, or declare equivariant=True."
         )
         raise GridError(msg)
+    if target.region is not None and target.seq_len > 1:
+        if positional is False:
+            msg = (
+                "positional=False, but the domain is a region, which permutations of the "
+                "tokens may leave. Leave positional out."
+            )
+            raise GridError(msg)
+        return True
     return not target.equivariant if positional is None else positional

@@ -149,11 +149,15 @@ class Method(Protocol):
         supremum: Whether it has bounds for p = infinity.
         default_p: The exponent of d_p unless one is given.
         any_grid: Whether K need not be a power of two.
+        by_cells: Whether proofs sum over cells, and so can be over a region.
+        compact_support: Whether its networks can be 0 outside the box.
     """
 
     supremum: ClassVar[bool] = False
     default_p: ClassVar[int | float] = 2
     any_grid: ClassVar[bool] = False
+    by_cells: ClassVar[bool] = False
+    compact_support: ClassVar[bool] = False
 
     @property
     def title(self) -> str:

@@ -27,12 +27,18 @@ from everyformer.construct.problem import (
     out_of_reach,
 )
 from everyformer.construct.registry import DEFAULT, all_methods, method_of
-from everyformer.errors import CertificateError, GridError, MemoryLimitError
+from everyformer.errors import (
+    CertificateError,
+    GridError,
+    MemoryLimitError,
+    TargetError,
+)
 from everyformer.model.cost import Cost, count
 from everyformer.model.network import Network
 from everyformer.numerics.limits import check_limit, shown
 from everyformer.papers import YUN2020, implements
 from everyformer.progress import Progress, no_progress
+from everyformer.targets.support import check_support
 from everyformer.targets.target import Target
 from everyformer.verdict import Verdict
 
@@ -135,6 +141,7 @@ def construct(
         EveryformerError: If the target, the grid, the tolerance or the method cannot work.
     """
     chosen = method_of(method)
+    _check_domain(target, chosen)
     norm = exponent(chosen.default_p if p is None else p, supremum=chosen.supremum)
     problem = pose(target, norm, grid, tol, max_memory, computing.workers, progress)
     for plan in chosen.plans(problem):
@@ -206,6 +213,7 @@ def plan(
         EveryformerError: If the target, the grid or the method cannot work.
     """
     chosen = method_of(method)
+    _check_domain(target, chosen)
     norm = exponent(chosen.default_p if p is None else p, supremum=chosen.supremum)
     problem = pose(target, norm, grid, tol)
     for first in chosen.plans(problem):
@@ -238,9 +246,39 @@ def compare(
         EveryformerError: If the tolerance or the exponent makes no sense, or nothing is
             known of f.
     """
+    if target.region is not None or target.everywhere:
+        msg = (
+            f"{target.name} is to be approximated over a region or all of R^(n x d), and "
+            "methods are compared on a box. Construct with one method, such as averaging."
+        )
+        raise TargetError(msg)
     norm = exponent(p, supremum=True)
     problem = pose(target, norm, None, tol, max_memory, workers, progress)
     return compare_methods(problem, [*all_methods(target), *also])
+
+
+def _check_domain(target: Target, method: Method) -> None:
+    """Refuse a domain that the method cannot be proved on.
+
+    Raises:
+        TargetError: With what to do.
+    """
+    if target.region is not None and not method.by_cells:
+        msg = (
+            f"{target.name} is to be approximated over {target.region}, and "
+            f"{method.title} is proved on a whole box. Use method='averaging' or "
+            "'selective-shift', or leave the region out."
+        )
+        raise TargetError(msg)
+    if target.everywhere and not method.compact_support:
+        msg = (
+            f"{target.name} has everywhere=True, and networks of {method.title} are not "
+            "proved to be 0 outside the box. Use method='averaging', or leave everywhere "
+            "out."
+        )
+        raise TargetError(msg)
+    if target.everywhere:
+        check_support(target)
 
 
 def pose(
