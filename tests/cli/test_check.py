@@ -55,15 +55,15 @@ three = 3
 
 def test_urpe_is_proved(everyformer: Command) -> None:
     out = everyformer("check", "urpe", *SMALL, code=0).stdout
-    assert out.startswith("PROVED: is urpe universal? (n = 4, d = 4)")
+    assert out.startswith("urpe is universal in L^p: PROVED (n = 4, d = 4)")
     assert "Luo et al. 2022, Proposition 4" in out
 
 
 def test_rpe_is_refuted_with_a_bound(everyformer: Command) -> None:
     out = everyformer("check", "rpe", *SMALL, code=1).stdout
-    assert "REFUTED in the sup norm: equal tokens stay equal" in out
+    assert "rpe is universal in the sup norm: REFUTED (n = 4, d = 4)\n  equal tokens" in out
     assert "at least 0.866" in " ".join(out.split())
-    assert "Ways out" in out
+    assert "Ways out" in " ".join(out.split())
 
 
 def test_shaw_with_values_is_unknown(everyformer: Command) -> None:
@@ -74,7 +74,7 @@ def test_a_module_of_ones_own(everyformer: Command) -> None:
     out = everyformer("check-module", f"{EXAMPLE}:MyAttention", *SMALL, code=1).stdout
     assert "every operation maps equal tokens to equal tokens" in " ".join(out.split())
     out = everyformer("check-module", f"{EXAMPLE}:WithGain", *SMALL, code=3).stdout
-    assert "UNKNOWN in L^p: a black box is not proved by trials" in out
+    assert ":WithGain is universal in L^p: UNKNOWN (n = 4, d = 4)\n  a black box" in out
 
 
 def test_json(everyformer: Command) -> None:
@@ -206,3 +206,15 @@ def test_a_mixer_with_and_without_feed_forward_layers(
     assert found["universal"]["lp"]["source"] == "docs/mixers.md"
     found = json.loads(everyformer(*given, "--no-feed-forward", code=1).stdout)
     assert found["universal"]["lp"]["target"] == "f(X)_11 = |x_11 - 1/2|"
+
+
+def test_rules_say_what_their_verdict_means(everyformer: Command) -> None:
+    shown = everyformer("check", "t5", *SMALL, code=1).stdout
+    told = " ".join(shown.split())
+    assert "equal-tokens-stay-equal obstacle PROVED bad " in told
+    assert "permutation-equivariant obstacle REFUTED good " in told
+    assert "attentive condition PROVED good " in told
+    assert "position-aware condition REFUTED A 1 = 1" in told
+    assert "obstacle: PROVED is bad news" in told
+    found = json.loads(everyformer("check", "t5", *SMALL, "--json", code=1).stdout)
+    assert found["findings"][2]["kind"] == "obstacle"

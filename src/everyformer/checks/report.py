@@ -9,6 +9,7 @@ from torch import nn
 from everyformer.checks.evidence import against
 from everyformer.checks.finding import Finding
 from everyformer.checks.patterns import PatternReport, check_pattern
+from everyformer.checks.presentation import as_html, in_short, told
 from everyformer.checks.rule import judge
 from everyformer.checks.rules import RULES
 from everyformer.checks.subject import Subject
@@ -78,13 +79,22 @@ class Report:
                 return finding
         raise KeyError(code)
 
+    @property
+    def sizes(self) -> str:
+        """n and d."""
+        return f"n = {self.seq_len}, d = {self.d_model}"
+
     def __str__(self) -> str:
-        """The verdict with its reason, then a line for each rule."""
-        sizes = f"n = {self.seq_len}, d = {self.d_model}"
-        lines = [f"{self.verdict}: is {self.subject} universal? ({sizes})"]
-        lines += [f"  {answer.verdict} {answer}" for answer in (self.lp, self.sup)]
-        lines += [f"  {f.code} {f.name:24} {f.verdict}: {f.reason}" for f in self.findings]
-        return "\n".join(lines)
+        """What is claimed with its verdict and why, then a line for each rule."""
+        return told(self.subject, self.sizes, (self.lp, self.sup), self.findings)
+
+    def __repr__(self) -> str:
+        """One line or two; `print` shows the rules."""
+        return f"Report({in_short(self.subject, self.sizes, (self.lp, self.sup))})"
+
+    def _repr_html_(self) -> str:
+        """A line for each distance and for each rule, for notebooks."""
+        return as_html(self.subject, self.sizes, (self.lp, self.sup), self.findings)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""

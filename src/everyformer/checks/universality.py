@@ -54,14 +54,27 @@ class Universality:
     lower_bound: float | None = None
     way_out: str = ""
 
+    @property
+    def where(self) -> str:
+        """The distance, in a sentence."""
+        return "in the sup norm" if self.distance == "sup norm" else f"in {self.distance}"
+
+    def claim(self, subject: str) -> str:
+        """The claim that is judged: what follows is the verdict."""
+        return f"{subject} is universal {self.where}"
+
     def __str__(self) -> str:
-        """In the distance, by the theorem, with the target that refutes it."""
-        where = "the sup norm" if self.distance == "sup norm" else self.distance
-        text = f"in {where}: {self.reason}"
+        """In the distance, with the reason."""
+        return f"{self.where}: {self.why}"
+
+    @property
+    def why(self) -> str:
+        """By which theorem, and with the target that refutes it."""
+        text = self.reason
         if self.source:
             text += f" [{self.source}]"
         if self.target:
-            where = "L^2" if self.distance == "L^p" else where
+            where = "L^2" if self.distance == "L^p" else "the sup norm"
             text += f". Target: {self.target}; the distance in {where} is at least "
             text += f"{self.lower_bound:.4g}, whatever the weights"
         if self.way_out:

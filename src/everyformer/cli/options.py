@@ -205,12 +205,21 @@ WorkersOption = Annotated[
     ),
 ]
 
+VerboseOption = Annotated[
+    bool,
+    typer.Option(
+        "--verbose",
+        help="Show every term of the bounds, also those far below the others.",
+        show_default=False,
+    ),
+]
+
 WorkOption = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
         help="Folder of your own that keeps finished shards: give it again to go on after "
-        "an interruption. What lies there is believed.",
+        "an interruption. Results found there are used as they are, without a check.",
         show_default=False,
     ),
 ]

@@ -17,7 +17,13 @@ from everyformer.certify.proof import Computing
 from everyformer.certify.verify import NETWORK_FILE
 from everyformer.construct.certificates import certify
 from everyformer.construct.comparison import Comparison, compare_methods
-from everyformer.construct.method import Method, Plan, check_feasible
+from everyformer.construct.method import (
+    Method,
+    Plan,
+    check_feasible,
+    in_short,
+    plan_rows,
+)
 from everyformer.construct.problem import (
     DEFAULT_MAX_MEMORY,
     Problem,
@@ -35,6 +41,7 @@ from everyformer.errors import (
 )
 from everyformer.model.cost import Cost, count
 from everyformer.model.network import Network
+from everyformer.notebook import html_table, short
 from everyformer.numerics.limits import check_limit, shown
 from everyformer.papers import YUN2020, implements
 from everyformer.progress import Progress, no_progress
@@ -103,6 +110,19 @@ class Built:
         """
         wider = self.network.embedded(h, m, r)
         return replace(self, network=wider, proved=None)
+
+    def __repr__(self) -> str:
+        """What was built, and what is proved of it so far; nothing is computed."""
+        proved = self.proved or self.__dict__.get("certificate")
+        told = "" if proved is None else f"\n  {short(proved.headline, 120)}"
+        return f"Built({short(self.target.name)}: {in_short(self.plan)}{told})"
+
+    def _repr_html_(self) -> str:
+        """The plan and, if there is one already, the certificate, for notebooks."""
+        proved = self.proved or self.__dict__.get("certificate")
+        below = "" if proved is None else proved.html()
+        rows = [row for section in plan_rows(self.plan) for row in section]
+        return html_table(f"{self.target.name}: {self.plan.heading}", rows) + below
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the weights and the certificate to a folder, for `verify`."""
