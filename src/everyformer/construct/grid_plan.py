@@ -239,6 +239,13 @@ class CellPlan(GridPlan, ABC):
             ramps=self.ramp_share, gives_up_repeated=self.gives_up_repeated
         )
 
+    def too_coarse(self, errors: TableErrors | None, tol: Fraction) -> str | None:
+        """What f's distance from its table leaves to prove, if that is too much."""
+        if errors is None:
+            return None
+        about = errors.beyond(self.grid, tol, gives_up_repeated=self.gives_up_repeated)
+        return None if about is None else f"bound about {float(about):.3e}, planned"
+
 
 def over_grids(problem: Problem, make: Callable[[int], GridPlan]) -> Iterator[GridPlan]:
     """The plan for the grid given; for a tolerance those of K = 2, 4, 8, ...

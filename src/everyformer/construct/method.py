@@ -125,6 +125,18 @@ class Plan(Protocol):
         """
         return None
 
+    def too_coarse(self, errors: TableErrors | None, tol: Fraction) -> str | None:
+        """Why no proof of this plan can meet a tolerance, as far as is known; or None.
+
+        Args:
+            errors: As in `planned_bound`.
+            tol: The distance allowed.
+
+        Raises:
+            CertificateError: If f has no finite bound.
+        """
+        return None
+
     def known(self, target: Target) -> Target:
         """The target, with what the proof may use of it."""
         return target
@@ -196,6 +208,10 @@ class Method(Protocol):
             EveryformerError: If the settings do not go with the problem.
         """
         ...
+
+    def is_quick(self, problem: Problem) -> bool:
+        """Whether a plan is found in a moment, so that hints may name the method."""
+        return True
 
     @classmethod
     def compared(cls, target: Target) -> Iterator["Method"]:

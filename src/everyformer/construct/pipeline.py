@@ -6,7 +6,7 @@ certify(network, target)  the verifier's proof, from the weights alone
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -15,6 +15,13 @@ from pathlib import Path
 from everyformer.certify.certificate import Certificate
 from everyformer.certify.proof import Computing
 from everyformer.certify.verify import NETWORK_FILE
+from everyformer.construct.alternatives import (
+    Alternative,
+    alternatives,
+    cheaper,
+    hint,
+    not_looked_at,
+)
 from everyformer.construct.certificates import certify
 from everyformer.construct.comparison import Comparison, compare_methods
 from everyformer.construct.method import (
@@ -23,6 +30,7 @@ from everyformer.construct.method import (
     check_feasible,
     in_short,
     plan_rows,
+    refusal,
 )
 from everyformer.construct.problem import (
     DEFAULT_MAX_MEMORY,
@@ -35,9 +43,11 @@ from everyformer.construct.problem import (
 from everyformer.construct.registry import DEFAULT, all_methods, method_of
 from everyformer.errors import (
     CertificateError,
+    EveryformerError,
     GridError,
     MemoryLimitError,
     TargetError,
+    ToleranceError,
 )
 from everyformer.model.cost import Cost, count
 from everyformer.model.network import Network
@@ -85,6 +95,26 @@ class Built:
     def certificate(self) -> Certificate:
         """What is proved of d_p(f, g); made when first asked for."""
         return self.proved or self.certify()
+
+    @cached_property
+    def cheaper(self) -> tuple[Alternative, ...]:
+        """Methods that meet the same tolerance with far fewer parameters, as planned.
+
+        The tolerance is the one that was given, or the distance that was proved. Nothing is
+        built, and what takes long to plan is left out: `compare` plans everything.
+        """
+        eps = self.certificate.eps
+        if eps is None:
+            return ()
+        problem = Problem(self.target, self.p, tol=eps)
+        return cheaper(problem, self.cost.parameters)
+
+    @property
+    def hint(self) -> str:
+        """What would be much cheaper, as planned, in words; "" for nothing."""
+        eps = self.certificate.eps
+        found = self.cheaper
+        return hint(found, self.cost.parameters, float(eps)) if eps is not None else ""
 
     def certify(
         self,
@@ -164,11 +194,27 @@ def construct(
     _check_domain(target, chosen)
     norm = exponent(chosen.default_p if p is None else p, supremum=chosen.supremum)
     problem = pose(target, norm, grid, tol, max_memory, computing.workers, progress)
-    for plan in chosen.plans(problem):
+    for plan in planned(chosen, problem):
         built = attempt(plan, problem, computing)
         if built is not None:
             return built
-    raise out_of_reach(problem)
+    raise refused(problem)
+
+
+def planned(method: Method, problem: Problem) -> Iterator[Plan]:
+    """The plans of a method; why there are no more, where it says so, is noted as tried."""
+    try:
+        yield from method.plans(problem)
+    except ToleranceError as error:
+        problem.tried.append(Trial(method.title, None, None, str(error)))
+
+
+def refused(problem: Problem) -> EveryformerError:
+    """Why there is no network, with the methods that could do, as planned."""
+    if problem.tol is None:
+        return out_of_reach(problem)
+    could = [str(one) for one in alternatives(problem)]
+    return out_of_reach(problem, could, not_looked_at(problem))
 
 
 def attempt(plan: Plan, problem: Problem, computing: Computing) -> Built | None:
@@ -189,6 +235,9 @@ def attempt(plan: Plan, problem: Problem, computing: Computing) -> Built | None:
 
     try:
         check_feasible(plan, problem.max_memory)
+        hopeless = ruled_out(plan, problem)
+        if hopeless is not None:
+            return failed(hopeless)
         network = plan.build(plan.known(problem.target), problem.progress)
         built = Built(network, problem.target, plan, problem.p, None, tuple(problem.tried))
         if problem.tol is None:
@@ -201,6 +250,16 @@ def attempt(plan: Plan, problem: Problem, computing: Computing) -> Built | None:
     if proved.verdict is Verdict.PROVED:
         return replace(built, proved=proved)
     return failed(describe_bounds(proved))
+
+
+def ruled_out(plan: Plan, problem: Problem) -> str | None:
+    """Why a plan cannot meet the tolerance, as far as f's tables tell; or None."""
+    if problem.tol is None:
+        return None
+    try:
+        return plan.too_coarse(problem.errors, problem.tol)
+    except CertificateError as error:
+        return f"no bound (target: {str(error).rstrip('.')})"
 
 
 def describe_bounds(certificate: Certificate) -> str:
@@ -222,6 +281,9 @@ def plan(
 ) -> Plan:
     """The first plan of a method: what it costs; nothing is built.
 
+    With a tolerance it is the first that `construct` builds: plans that cannot meet it, as
+    far as f's tables tell, are passed over.
+
     Args:
         target: The function.
         grid: K, cells per axis; or
@@ -236,9 +298,15 @@ def plan(
     _check_domain(target, chosen)
     norm = exponent(chosen.default_p if p is None else p, supremum=chosen.supremum)
     problem = pose(target, norm, grid, tol)
-    for first in chosen.plans(problem):
-        return first
-    raise out_of_reach(problem)
+    for found in planned(chosen, problem):
+        if problem.tol is None:
+            return found
+        why = refusal(found, problem.max_memory) or ruled_out(found, problem)
+        if why is None:
+            return found
+        parameters = found.count().parameters
+        problem.tried.append(Trial(found.label, found.grid, parameters, why))
+    raise refused(problem)
 
 
 def compare(
