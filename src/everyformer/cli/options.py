@@ -229,7 +229,7 @@ WorkOption = Annotated[
     typer.Option(
         metavar="DIR",
         help="Folder of your own that keeps finished shards: give it again to go on after "
-        "an interruption. What lies there is believed.",
+        "an interruption. Shards that are found there are trusted, not computed again.",
         show_default=False,
     ),
 ]
