@@ -27,8 +27,8 @@ def inspect(
     picture: Annotated[
         Path | None,
         options.picture(
-            "Where to draw the ids against the number of the shift. [default: ids.png "
-            "beside the network]"
+            "Where to draw the ids against the number of the shift [default: ids.png "
+            "beside the network]."
         ),
     ] = None,
 ) -> None:
@@ -48,9 +48,6 @@ def inspect(
 
     folder = network if network.is_dir() else network.parent
     drawing = folder / IDS_FILE if picture is None else picture
-    if drawing.suffix != ".png":
-        msg = f"--picture {drawing} does not end in .png, the format that is written."
-        raise typer.BadParameter(msg)
     check_parent(resolved(drawing), str(drawing))
     loaded = load_network(network)
     sequences = read_input(input_file, loaded)
@@ -76,7 +73,7 @@ def inspect(
         return
     tables.show(tables.shift_moves(shifts), tables.stage_states(stages))
     with new_file(drawing) as file:
-        pictures.save(pictures.moving_ids(shifts, loaded), file)
+        pictures.save(pictures.moving_ids(shifts, loaded), file, drawing)
     tables.show(f"Drew the ids in {drawing}.")
 
 
