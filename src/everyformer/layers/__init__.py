@@ -17,6 +17,8 @@ from everyformer.layers.encodings import Rotary as Rotary
 from everyformer.layers.encodings import Shaw as Shaw
 from everyformer.layers.encodings import Swin as Swin
 from everyformer.layers.encodings import TransformerXL as TransformerXL
+from everyformer.layers.gain_share import GainShare as GainShare
+from everyformer.layers.gain_share import gain_share as gain_share
 from everyformer.layers.gains import Gain as Gain
 from everyformer.layers.gains import GraphGain as GraphGain
 from everyformer.layers.gains import ToeplitzGain as ToeplitzGain
