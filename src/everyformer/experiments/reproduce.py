@@ -13,9 +13,15 @@ import torch
 
 from everyformer.bench.results import environment
 from everyformer.errors import TrainingError
+from everyformer.experiments.arrays import save_arrays
 from everyformer.experiments.cell import Cell, Result, Size, Surroundings
 from everyformer.experiments.document import document
 from everyformer.experiments.experiment import Experiment
+from everyformer.experiments.positions_picture import (
+    load_positions,
+    positions_path,
+    positions_picture,
+)
 from everyformer.experiments.refusals import (
     chosen_cells,
     refuse_early,
@@ -56,7 +62,8 @@ def reproduce(
         experiment: Which.
         size: Which sizes.
         out: Folder of the results: a JSON file, a table (.md), a picture (.png), and the
-            scores of single examples (.scores.npz) where claims need them.
+            scores of single examples (.scores.npz) where claims need them; the learnt B
+            and C (.positions.npz) and their picture where cells have them.
         runs: Folder of logs and checkpoints, one inside for each cell.
         data: Folder of packs.
         seeds: One run of every cell for each.
@@ -94,6 +101,7 @@ def reproduce(
         raise TrainingError(msg)
     report = load_report(path) if path.exists() else new_report(experiment, size)
     scores = load_scores(scores_path(path)) if path.exists() else {}
+    positions = load_positions(positions_path(path)) if path.exists() else {}
     refuse_early(cells, seconds, experiment.least_seconds, state.num_processes, device)
     refuse_slow([cell for cell in cells if not is_there(report, cell)], size, device)
     if state.is_main_process:
@@ -126,15 +134,19 @@ def reproduce(
         result = _run(cell, around, device)
         report["wall_s"] = report.get("wall_s", 0.0) + result.more["wall_s"]
         result.more["wall_s"] += spent_before(report, cell)
-        single, result = dict(result.scores), replace(result, scores={})
+        single, tables = dict(result.scores), dict(result.positions)
+        result = replace(result, scores={}, positions={})
         kept = {"labels": dict(cell.labels), "settings": cell.settings, **asdict(result)}
-        del kept["scores"]
+        del kept["scores"], kept["positions"]
         others = [r for r in report["results"] if r["labels"] != kept["labels"]]
         report["results"] = experiment.in_order([*others, kept | made], size)
         if state.is_main_process:
             if single:
                 scores[cell.name] = single
                 save_scores(scores_path(path), scores)
+            if tables:
+                positions[cell.name] = tables
+                save_arrays(positions_path(path), positions)
             write_whole(path, json.dumps(report) + "\n")
     if state.is_main_process:
         write_whole(path, json.dumps(report) + "\n")
@@ -144,11 +156,13 @@ def reproduce(
 
 
 def show(experiment: Experiment, path: Path) -> None:
-    """Write the table and the picture beside a file of results."""
+    """Write the table and the pictures beside a file of results."""
     report = load_report(path)
     text = document(experiment, report, load_scores(scores_path(path)))
     write_whole(path.with_suffix(".md"), text)
     experiment.picture(report["results"], path.with_suffix(".png"))
+    if positions := load_positions(positions_path(path)):
+        positions_picture(positions, positions_path(path).with_suffix(".png"))
 
 
 def _run(cell: Cell, around: Surroundings, device: torch.device) -> Result:

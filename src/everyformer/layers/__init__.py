@@ -28,6 +28,7 @@ from everyformer.layers.graph import UNREACHABLE as UNREACHABLE
 from everyformer.layers.graph import VIRTUAL as VIRTUAL
 from everyformer.layers.graph import Graph as Graph
 from everyformer.layers.graph import shortest_paths as shortest_paths
+from everyformer.layers.learnt_positions import learnt_positions as learnt_positions
 from everyformer.layers.mixers import AverageAttention as AverageAttention
 from everyformer.layers.mixers import BilinearProjection as BilinearProjection
 from everyformer.layers.mixers import LightConvolution as LightConvolution
