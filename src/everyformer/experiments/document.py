@@ -26,6 +26,8 @@ def document(experiment: Experiment, report: Mapping[str, Any], scores: Scores) 
         parts.append(markdown(*seeded_table(experiment, results, size)))
         judged = judge(experiment.claims, results, scores, size)
         parts += [claims_text(judged, size)]
+    if experiment.summary is not None:
+        parts.append(experiment.summary(results, size))
     skipped: Mapping[str, str] = report.get("skipped", {})
     if skipped:
         told = (f"- {name}: {reason}" for name, reason in skipped.items())
