@@ -16,7 +16,7 @@ from everyformer.experiments.reproduce import reproduce
 from everyformer.experiments.urpe_lengths import URPE_LENGTHS
 from everyformer.experiments.urpe_lengths.cells import SCALES, cells
 from everyformer.experiments.urpe_lengths.models import ARMS, encoder_of
-from everyformer.experiments.urpe_lengths.overview import SAID, _lengths
+from everyformer.experiments.urpe_lengths.overview import SAID, kept_lengths
 from everyformer.experiments.urpe_lengths.tasks import NextByte, OffsetCopy
 from everyformer.experiments.urpe_lengths.texts import excerpt_texts, texts_of
 from everyformer.layers.encoder_config import EncoderConfig
@@ -32,7 +32,7 @@ def copying(**more: int) -> OffsetCopy:
 
 def reading() -> NextByte:
     text = np.arange(100, dtype=np.uint8)
-    texts = dict.fromkeys(("train", "validation", "test"), text)
+    texts: dict[str, np.ndarray] = dict.fromkeys(("train", "validation", "test"), text)
     return NextByte(
         seq_len=6, lengths=(6, 12), seed=0, name="counts", texts=texts, evaluated=4
     )
@@ -123,9 +123,11 @@ def test_the_overview_says_what_was_kept() -> None:
         labels = {"task": task, "method": "ape", "seed": 0}
         return {"labels": labels, "complete": True, "more": {"test": test}}
 
-    told = _lengths([result("copy", 1.0, 0.06), result("text", 0.4, 0.3)], ("ape", "t5"))
+    told = kept_lengths(
+        [result("copy", 1.0, 0.06), result("text", 0.4, 0.3)], ("ape", "t5")
+    )
     assert told == "ape copy 1.00 to 0.06 (lost), text 0.40 to 0.30 (kept)"
-    assert _lengths([], ("ape",)) == "not run"
+    assert kept_lengths([], ("ape",)) == "not run"
     assert [*SAID.values()] == [
         ("No", "Yes", "Yes"),
         ("No", "Yes", "Yes"),
@@ -144,7 +146,7 @@ def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
         OffsetCopy(seq_len=6, lengths=(12, 6), seed=0, offset=2, tokens=9)
     short = tmp_path / "short.txt"
     short.write_text("too short")
-    with pytest.raises(TrainingError, match="validation has 0 bytes.*514 are needed"):
+    with pytest.raises(TrainingError, match=r"validation has 0 bytes.*514 are needed"):
         cells("small", [0], {}, short)
     name, texts = excerpt_texts()
     assert name.startswith("excerpt ")

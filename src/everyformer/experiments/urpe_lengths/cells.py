@@ -119,7 +119,7 @@ def cell(
     arm: str,
     seed: int,
     changes: Mapping[str, Any],
-    text: tuple[str, Mapping[Any, np.ndarray]],
+    text: tuple[str, Mapping[str, np.ndarray]],
 ) -> Cell:
     """The complete config of one run."""
     scale = SCALES[size]
@@ -132,7 +132,7 @@ def cell(
     else:
         task = NextByte(
             seq_len=n, lengths=scale.lengths, seed=seed, name=text[0],
-            texts=dict(text[1]), evaluated=scale.evaluated,
+            texts=text[1], evaluated=scale.evaluated,
         )  # fmt: skip
     steps = scale.train.steps if kind == "copy" else scale.steps
     train = changed(replace(scale.train, steps=steps, seed=seed), changes)

@@ -33,7 +33,7 @@ def overview(results: Sequence[Mapping[str, Any]], size: str) -> str:
     if size == "smoke":
         return ""
     evidence = [
-        [_lengths(results, arms) for arms in COLUMNS.values()],
+        [kept_lengths(results, arms) for arms in COLUMNS.values()],
         [
             _other_data(name, graph)
             for name, graph in (
@@ -57,7 +57,8 @@ def overview(results: Sequence[Mapping[str, Any]], size: str) -> str:
     )
 
 
-def _lengths(results: Sequence[Mapping[str, Any]], arms: Sequence[str]) -> str:
+def kept_lengths(results: Sequence[Mapping[str, Any]], arms: Sequence[str]) -> str:
+    """What each arm can do at the length of training and at the longest."""
     told: list[str] = []
     for arm in arms:
         parts: list[str] = []

@@ -10,7 +10,7 @@ every length, with more and more of the text before them.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -179,7 +179,7 @@ class NextByte(AtLengths):
     """
 
     name: str
-    texts: dict[Split, np.ndarray] = field(repr=False, compare=False)
+    texts: Mapping[str, np.ndarray] = field(repr=False, compare=False)
     held: Resident = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -196,7 +196,7 @@ class NextByte(AtLengths):
                 f"{told}, and {least} are needed. Give a longer text."
             )
             raise TrainingError(msg)
-        object.__setattr__(self, "held", Resident(dict(self.texts)))
+        object.__setattr__(self, "held", Resident({**self.texts}))
 
     @property
     def vocab_size(self) -> int:

@@ -1,19 +1,20 @@
 """The text of the small language model: made by a grammar, or a file of the user."""
 
 import hashlib
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from everyformer.data.packs.excerpt import sentences, towns
-from everyformer.data.randomness import SPLITS, Split
+from everyformer.data.randomness import SPLITS
 from everyformer.errors import TrainingError
 from everyformer.experiments.urpe_lengths.tasks import SHARES
 
 
 @lru_cache
-def excerpt_texts() -> tuple[str, dict[Split, np.ndarray]]:
+def excerpt_texts() -> tuple[str, dict[str, np.ndarray]]:
     """The articles about towns that do not exist, as bytes; no town is in two splits."""
     texts = {
         split: "\n".join(line for town in towns(split) for line in [*sentences(town), ""])
@@ -22,7 +23,7 @@ def excerpt_texts() -> tuple[str, dict[Split, np.ndarray]]:
     return _named("excerpt", {split: text.encode() for split, text in texts.items()})
 
 
-def texts_of(path: Path) -> tuple[str, dict[Split, np.ndarray]]:
+def texts_of(path: Path) -> tuple[str, dict[str, np.ndarray]]:
     """A file as it is: nine tenths to learn, then validation and test, each a twentieth.
 
     Raises:
@@ -40,7 +41,9 @@ def texts_of(path: Path) -> tuple[str, dict[Split, np.ndarray]]:
     return _named(path.name, dict(zip(SPLITS, parts, strict=True)))
 
 
-def _named(name: str, texts: dict[Split, bytes]) -> tuple[str, dict[Split, np.ndarray]]:
+def _named(name: str, texts: Mapping[str, bytes]) -> tuple[str, dict[str, np.ndarray]]:
     digest = hashlib.sha256(b"".join(texts.values())).hexdigest()
-    arrays = {split: np.frombuffer(text, np.uint8) for split, text in texts.items()}
+    arrays: dict[str, np.ndarray] = {
+        split: np.array(np.frombuffer(text, np.uint8)) for split, text in texts.items()
+    }
     return f"{name} {digest[:12]}", arrays
