@@ -1,68 +1,56 @@
 """Results of one experiment from several processes or machines, as one file."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from everyformer.errors import TrainingError
 from everyformer.experiments.experiment import Experiment
-from everyformer.experiments.report import load_report
-from everyformer.experiments.scores import load_scores, scores_path
-
-Scored = dict[str, dict[str, np.ndarray]]
+from everyformer.experiments.stored import Stored
 
 
 def join(
-    experiment: Experiment,
-    path: Path,
-    report: Mapping[str, Any] | None,
-    scores: Scored,
-    others: Iterable[Path],
-) -> tuple[dict[str, Any], Scored]:
+    experiment: Experiment, path: Path, here: Stored | None, others: Iterable[Path]
+) -> Stored:
     """What is here and what others have finished; of two runs of a cell, the finished one.
 
     Args:
         experiment: Whose cells they are.
         path: Where the results are put; its name says experiment, size and machine.
-        report: What is there; None before the first run.
-        scores: Of the examples of what is there.
-        others: Files of results that other processes or machines wrote.
+        here: What is there; None before the first run.
+        others: Files of results that other processes or machines wrote; at least one.
 
     Returns:
-        A report that says it was joined, since seconds of runs at one time add up; scores.
+        All of it. Its report says that it was joined: seconds of runs at one time add up.
 
     Raises:
         TrainingError: If a file is of another experiment, size or kind of machine, or a
             cell has finished twice with different results: which of them counts is not
             for a program to choose.
     """
-    joined: dict[str, Any] = dict(report or {})
-    kept: dict[tuple[Any, ...], Mapping[str, Any]] = {}
-    for result in joined.get("results", ()):
-        kept[_key(result)] = result
-    seconds: float = joined.get("wall_s", 0.0)
-    scores = dict(scores)
-    for other in others:
-        found = _load(other, path)
-        joined = joined or {**found, "skipped": {}}
-        single = load_scores(scores_path(other))
-        fresh = [result for result in found["results"] if _is_new(result, kept, other)]
-        for result in fresh:
-            kept[_key(result)] = {**_made(found), **result}
+    found = [(other, _load(other, path)) for other in others]
+    joined = here or Stored({**found[0][1].report, "results": [], "wall_s": 0.0})
+    report = joined.report | {"joined": True}
+    kept = {_key(result): result for result in report["results"]}
+    for other, stored in found:
+        made = {name: stored.report["environment"][name] for name in ("date", "commit")}
+        for result in stored.report["results"]:
+            if not _is_new(result, kept, other):
+                continue
+            kept[_key(result)] = made | result
             name = "/".join(str(label) for label in result["labels"].values())
-            scores.update({name: single[name]} if name in single else {})
-        seconds += sum(result["more"].get("wall_s", 0.0) for result in fresh)
-    results: Sequence[Mapping[str, Any]] = list(kept.values())
-    if joined:
-        joined["results"] = experiment.in_order(results, joined["size"])
-        joined["wall_s"] = seconds
-        joined["joined"] = True
-    return joined, scores
+            for mine, theirs in (
+                (joined.scores, stored.scores),
+                (joined.positions, stored.positions),
+            ):
+                mine.update({name: theirs[name]} if name in theirs else {})
+            report["wall_s"] = report.get("wall_s", 0.0) + result["more"]["wall_s"]
+    report["results"] = experiment.in_order(list(kept.values()), report["size"])
+    return replace(joined, report=report)
 
 
-def _load(other: Path, path: Path) -> dict[str, Any]:
+def _load(other: Path, path: Path) -> Stored:
     if not other.is_file():
         raise TrainingError(
             f"--join {other}: there is no such file. Give a .json of results."
@@ -73,7 +61,7 @@ def _load(other: Path, path: Path) -> dict[str, Any]:
             "experiment, size and kind of machine, and have that name."
         )
         raise TrainingError(msg)
-    return load_report(other)
+    return Stored.load(other)
 
 
 def _is_new(
@@ -99,7 +87,3 @@ def _is_new(
 
 def _key(result: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(sorted(result["labels"].items()))
-
-
-def _made(report: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: report["environment"][name] for name in ("date", "commit")}

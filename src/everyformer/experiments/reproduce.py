@@ -1,7 +1,6 @@
 """Run an experiment cell by cell; what is finished is on the disk and stays."""
 
 import gc
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -18,6 +17,7 @@ from everyformer.experiments.document import document
 from everyformer.experiments.experiment import Experiment
 from everyformer.experiments.joining import join
 from everyformer.experiments.moving import folder_of, runs_of
+from everyformer.experiments.positions_picture import positions_path, positions_picture
 from everyformer.experiments.refusals import (
     chosen_cells,
     refuse_early,
@@ -26,12 +26,11 @@ from everyformer.experiments.refusals import (
 )
 from everyformer.experiments.report import (
     is_there,
-    load_report,
     new_report,
     results_path,
     spent_before,
 )
-from everyformer.experiments.scores import Scores, load_scores, save_scores, scores_path
+from everyformer.experiments.stored import Stored
 from everyformer.train.loop import Watch, nobody
 from everyformer.train.processes import agreed, process_state
 from everyformer.train.run_folder import write_whole
@@ -59,7 +58,8 @@ def reproduce(
         experiment: Which.
         size: Which sizes.
         out: Folder of the results: a JSON file, a table (.md), a picture (.png), and the
-            scores of single examples (.scores.npz) where claims need them.
+            scores of single examples (.scores.npz) where claims need them; the learnt B
+            and C (.positions.npz) and their picture where cells have them.
         runs: Folder of logs and checkpoints, one inside for each cell.
         data: Folder of packs.
         seeds: One run of every cell for each.
@@ -96,10 +96,10 @@ def reproduce(
             "--resume, or choose another folder."
         )
         raise TrainingError(msg)
-    report = load_report(path) if path.exists() else new_report(experiment, size)
-    scores = load_scores(scores_path(path)) if path.exists() else {}
+    stored = Stored.load(path) if path.exists() else Stored(new_report(experiment, size))
     if others:
-        report, scores = join(experiment, path, report, scores, others)
+        stored = join(experiment, path, stored, others)
+    report = stored.report
     refuse_early(cells, seconds, experiment.least_seconds, state.num_processes, device)
     refuse_slow([cell for cell in cells if not is_there(report, cell)], size, device)
     if state.is_main_process:
@@ -132,38 +132,34 @@ def reproduce(
         result = _run(cell, around, device)
         report["wall_s"] = report.get("wall_s", 0.0) + result.more["wall_s"]
         result.more["wall_s"] += spent_before(report, cell)
-        single, result = dict(result.scores), replace(result, scores={})
+        single, tables = dict(result.scores), dict(result.positions)
+        result = replace(result, scores={}, positions={})
         kept = {"labels": dict(cell.labels), "settings": cell.settings, **asdict(result)}
-        del kept["scores"]
+        del kept["scores"], kept["positions"]
         rest = [r for r in report["results"] if r["labels"] != kept["labels"]]
         report["results"] = experiment.in_order([*rest, kept | made], size)
         if state.is_main_process:
-            if single:
-                scores[cell.name] = single
-            _write(path, report, scores)
+            stored.scores.update({cell.name: single} if single else {})
+            stored.positions.update({cell.name: tables} if tables else {})
+            stored.write(path)
     if state.is_main_process:
-        _write(path, report, scores)
+        stored.write(path)
         show(experiment, path)
     state.wait_for_everyone()
     return path
 
 
-def _write(path: Path, report: Mapping[str, Any], scores: Scores) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if scores:
-        save_scores(scores_path(path), scores)
-    write_whole(path, json.dumps(report) + "\n")
-
-
 def show(experiment: Experiment, path: Path, others: Sequence[Path] = ()) -> None:
-    """Write table and picture beside a file of results, first joined with others."""
+    """Write table and pictures beside a file of results, first joined with others."""
     if others:
-        here = load_report(path) if path.exists() else None
-        _write(path, *join(experiment, path, here, load_scores(scores_path(path)), others))
-    report = load_report(path)
-    text = document(experiment, report, load_scores(scores_path(path)))
+        here = Stored.load(path) if path.exists() else None
+        join(experiment, path, here, others).write(path)
+    stored = Stored.load(path)
+    text = document(experiment, stored.report, stored.scores)
     write_whole(path.with_suffix(".md"), text)
-    experiment.picture(report["results"], path.with_suffix(".png"))
+    experiment.picture(stored.report["results"], path.with_suffix(".png"))
+    if stored.positions:
+        positions_picture(stored.positions, positions_path(path).with_suffix(".png"))
 
 
 def _run(cell: Cell, around: Surroundings, device: torch.device) -> Result:
