@@ -78,24 +78,32 @@ class Entry:
 
 
 def entries(source: str, marked: Mapping[Citation, Sequence[str]]) -> list[Entry]:
-    """The entries of the file; the first of a place has the code that is marked with it."""
+    """The entries of the file.
+
+    Code that is marked with a place and named by none of its entries is that of the first.
+    """
     found: list[Entry] = []
     known = {field.name for field in fields(Entry)} - {"paper"}
     for paper, tables in tomllib.loads(source).items():
-        places: set[str] = set()
+        left = {
+            place: list(marked.get(Citation(PAPERS[paper], place), ()))
+            for place in (table["place"] for table in tables)
+        }
         for table in tables:
             if not table.keys() <= known:
                 msg = f"{table} has {table.keys() - known}; an entry has {known}."
                 raise ValueError(msg)
+            named = left[table["place"]]
+            left[table["place"]] = [
+                one for one in named if one not in table.get("code", ())
+            ]
+        for table in tables:
             parts: dict[str, Any] = {
                 name: tuple(value) if isinstance(value, list) else value
                 for name, value in table.items()
             }
-            if table["place"] not in places:
-                more = marked.get(Citation(PAPERS[paper], table["place"]), ())
-                parts["code"] = tuple(dict.fromkeys([*parts.get("code", ()), *more]))
-            places.add(table["place"])
-            found.append(Entry(paper, **parts))
+            more = left.pop(table["place"], ())
+            found.append(Entry(paper, **parts | {"code": (*parts.get("code", ()), *more)}))
     return found
 
 

@@ -28,6 +28,7 @@ from everyformer.layers.graph import Graph as Graph
 from everyformer.layers.graph import shortest_paths as shortest_paths
 from everyformer.layers.mixers import AverageAttention as AverageAttention
 from everyformer.layers.mixers import BilinearProjection as BilinearProjection
+from everyformer.layers.mixers import DynamicConvolution as DynamicConvolution
 from everyformer.layers.mixers import LightConvolution as LightConvolution
 from everyformer.layers.mixers import SeparableConvolution as SeparableConvolution
 from everyformer.layers.offsets import Exact as Exact
