@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: venv demo check test attack bench verifier clean
+.PHONY: venv demo check test attack bench papers verifier clean
 
 venv: $(READY)
 
@@ -41,6 +41,10 @@ bench: venv
 	$(BIN)/everyformer bench building
 	$(BIN)/everyformer bench execution
 	$(BIN)/everyformer bench certificates
+
+# docs/papers.md, from docs/papers.toml and the marks in the code.
+papers: venv
+	$(BIN)/python -m tests.papers_page
 
 verifier: venv
 	$(BIN)/python -m everyformer.cli.standalone dist/everyformer-verify.pyz

@@ -142,7 +142,8 @@ def mixers_in_lp(spec: AttentionSpec) -> Universality:
     """Universal in L^p, for layers that add tokens with weights that do not move.
 
     PROVED (docs/mixers.md, "Universal without attention") for free matrices of positions,
-    filters of length 3 or more, and for means with a skip connection and positions.
+    filters of length 3 or more, and for means with a skip connection and positions. Filters
+    that tokens make are covered where these can be the same for all tokens.
     """
 
     def unknown(reason: str) -> Universality:
@@ -154,6 +155,8 @@ def mixers_in_lp(spec: AttentionSpec) -> Universality:
         return unknown("special tokens and causal masks are not covered")
     if spec.fixed:
         return unknown(f"these are not free, and the proof needs all weights: {spec.fixed}")
+    if not spec.query_bias:
+        return unknown("filters made from tokens need a bias to be the same for all tokens")
     free = {
         "positions": True,
         "offsets": spec.filter_length >= 3,
