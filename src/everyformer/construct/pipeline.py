@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from everyformer.certify.certificate import Certificate
 from everyformer.certify.proof import Computing
@@ -35,6 +36,9 @@ from everyformer.papers import YUN2020, implements
 from everyformer.progress import Progress, no_progress
 from everyformer.targets.target import Target
 from everyformer.verdict import Verdict
+
+if TYPE_CHECKING:
+    from everyformer.explore.show import Page
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,19 @@ class Built:
         """
         wider = self.network.embedded(h, m, r)
         return replace(self, network=wider, proved=None)
+
+    def explore(self) -> "Page":
+        """A page that runs the network in the browser, with f and the certificate.
+
+        In a notebook it is shown; else `save(path)` or `open()` it.
+
+        Raises:
+            MemoryLimitError: If the network has too many blocks for a page.
+            NumberKindError: If its weights are rationals that float64 cannot hold.
+        """
+        from everyformer.explore.show import explore
+
+        return explore(self)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the weights and the certificate to a folder, for `verify`."""
