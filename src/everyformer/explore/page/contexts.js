@@ -83,6 +83,7 @@ export function mappingOf(session, network, softness) {
   const x = new Float64Array(n * d);
   const cells = K ** d;
   for (let number = 0; number < count; number++) {
+    /** @type {number[]} */
     const columns = [];
     for (let j = n - 1, rest = number; j >= 0; j--, rest = Math.floor(rest / cells)) columns[j] = rest % cells;
     const distinct = new Set(columns).size === n;

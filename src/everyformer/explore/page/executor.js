@@ -83,18 +83,20 @@ export class Network {
       W_out: fullArray(data.registers.W_out),
       prefix: data.registers.prefix ? fullArray(data.registers.prefix) : null,
     };
+    /** @type {number[]} */ this.starts = [];
+    /** @type {number} */ this.blocks = 0;
     this.number();
   }
 
   /** Count the blocks of the stages as they run. */
   number() {
-    /** @type {number[]} */ this.starts = [];
+    this.starts = [];
     let at = 0;
     for (const stage of this.stages) {
       this.starts.push(at);
       at += stage.order ? stage.order.length : stage.blocks;
     }
-    /** @type {number} */ this.blocks = at;
+    this.blocks = at;
   }
 
   /**
@@ -413,10 +415,15 @@ function piece(phi, layer, unit, t) {
   return slope * t + phi.intercepts.data[layer * phi.intercepts.stride + 3 * unit + which];
 }
 
-let query = new Float64Array(16), key = new Float64Array(16), value = new Float64Array(16);
-let scores = new Float64Array(16), mixed = new Float64Array(16), update = new Float64Array(16);
+/** @typedef {Float64Array<ArrayBufferLike>} Room */
+/** @type {Room} */ let query = new Float64Array(16);
+/** @type {Room} */ let key = new Float64Array(16);
+/** @type {Room} */ let value = new Float64Array(16);
+/** @type {Room} */ let scores = new Float64Array(16);
+/** @type {Room} */ let mixed = new Float64Array(16);
+/** @type {Room} */ let update = new Float64Array(16);
 
-/** @param {Float64Array} array @param {number} size */
+/** @param {Room} array @param {number} size @returns {Room} */
 const atLeast = (array, size) => (array.length < size ? new Float64Array(2 * size) : array);
 
 /**

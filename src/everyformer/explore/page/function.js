@@ -36,10 +36,10 @@ export function functionPane(session, store) {
     maps.node,
     certificate.node,
   );
-  /** @param {State} state @param {Set<string>|null} changed */
-  const update = (state, changed) => {
+  /** @param {State} state */
+  const update = (state) => {
     choosers.forEach((c) => (c.select.value = String(state[c.key])));
-    maps.update(state, changed);
+    maps.update(state);
     certificate.update();
   };
   return { node: pane, update };

@@ -61,7 +61,7 @@ export function networkPage(app, data) {
   /** @param {State} state @param {Set<string>|null} changed */
   const update = (state, changed) => {
     session.follow(state, changed);
-    for (const pane of panes) pane.update(state, changed);
+    for (const pane of panes) pane.update(state);
     warning.hidden = session.asBuilt;
     const stop = state.tour >= 0 ? stops[Math.min(state.tour, stops.length - 1)] : null;
     for (const pane of panes) pane.node.classList.toggle("meant", Boolean(stop && stop.pane === pane.node.id));

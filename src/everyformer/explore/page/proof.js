@@ -28,7 +28,7 @@ export function proofPane(session, store) {
   });
   const count = el("output", { class: "count" });
   const player = playerOf(session, store);
-  const lemma = el("div", { class: "lemma" });
+  const lemma = el("div", { class: "lemma", tabindex: 0, role: "region", "aria-label": "The lemma in words" });
   const pane = el(
     "section",
     { class: "pane proof", id: "proof", "aria-labelledby": "proof-title" },
@@ -52,7 +52,6 @@ export function proofPane(session, store) {
     fill(track, drawing(session, store, block));
     fill(sentence, sentenceOf(session, block));
     if (state.tour < 0) fill(lemma, card(session, block));
-    player.update(state);
   };
   return { node: pane, update, lemma, player };
 }
@@ -210,7 +209,5 @@ function playerOf(session, store) {
     step: (/** @type {number} */ by) => { stop(); goTo(store.state.block + by); },
     jump: (/** @type {number} */ way) => { stop(); goTo(change(store.state.block, way)); },
     goTo: (/** @type {number} */ block) => { stop(); goTo(block); },
-    /** @param {State} state */
-    update: (state) => void state,
   };
 }

@@ -85,7 +85,7 @@ function numbers(session, state) {
 
 /** Which prefix tokens a token of a partition listens to. @param {Session} session @param {number} block */
 function anchors(session, block) {
-  const { n, prefix, tokens, w } = session.network;
+  const { n, prefix, tokens } = session.network;
   const place = block ? session.network.place(block - 1) : null;
   if (!place || !place.stage.attention || !session.run) return el("p", { class: "note" }, `${prefix} anchors stand before the sequence. Go to a block with attention to see which of them are heard.`);
   const probe = session.run.probe(block - 1);
@@ -94,6 +94,5 @@ function anchors(session, block) {
     const best = weights.map((share, k) => ({ share, k })).sort((a, b) => b.share - a.share).slice(0, 6);
     return el("tr", {}, el("th", { scope: "row", class: `name-${j % 8}` }, `${j + 1}`), best.map(({ share, k }) => el("td", {}, `${k < prefix ? `anchor ${k + 1}` : `token ${k - prefix + 1}`}: ${short(share, 3)}`)));
   });
-  void w;
   return el("table", {}, el("caption", {}, "What each token hears most, by the weights of softmax"), el("tbody", {}, rows));
 }

@@ -118,6 +118,7 @@ function lines(session, store) {
   });
   const svg = picture(WIDTH, height, "The tokens of the input, each on its line");
   svg.setAttribute("role", "group");
+  /** @type {any[]} */
   const handles = [];
   for (let k = 0; k < rows; k++) {
     const j = Math.floor(k / d), i = k % d, y = 22 + k * ROW;

@@ -44,12 +44,11 @@ export function stopsOf(session) {
  */
 export function settingOf(session, state, stop) {
   const set = stop.set || {};
-  const { n, d } = session.original;
+  const { d } = session.original;
   const first = { tab: "ids", broken: [], sharp: 0, zoom: 0, token: 0 };
   /** @type {number[]} */
   const shares = set.x || [];
   const x = set.x ? state.x.map((_, k) => session.inBox(shares[Math.floor(k / d) % shares.length], k % d)) : state.x;
-  void n;
   const { x: _, ...rest } = set;
   return { ...first, ...rest, x };
 }

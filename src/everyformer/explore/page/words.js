@@ -236,7 +236,6 @@ function inWords(session, stage, layer, before, after, moved) {
   const show = (/** @type {number} */ v) => fraction(v, K);
   const ids = network.ids(before), then = network.ids(after);
   const name = (/** @type {number} */ j) => `token ${j + 1}`;
-  const big = (/** @type {string} */ s) => s.charAt(0).toUpperCase() + s.slice(1);
   const a = stage.attention, ff = stage.feedForward;
   const kind = stage.kind || stage.name;
   if (kind === "out of range" && moved.length && moved.every((j) => Math.abs(after[j * network.w] - before[j * network.w]) < 1e-9))
