@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: venv demo check test attack bench papers verifier clean
+.PHONY: venv demo check test attack bench papers verifier page-types pictures clean
 
 venv: $(READY)
 
@@ -45,6 +45,16 @@ bench: venv
 # docs/papers.md, from docs/papers.toml and the marks in the code.
 papers: venv
 	$(BIN)/python -m tests.papers_page
+
+# The types of the explorer's modules; needs node and npm, which nothing else does.
+TYPESCRIPT = build/node/node_modules/.bin/tsc
+page-types:
+	test -x $(TYPESCRIPT) || npm install --silent --no-audit --no-fund --prefix build/node typescript@5.9
+	$(TYPESCRIPT) -p tests/explore/jsconfig.json
+
+# Every view of the explorer in light and dark; look at them before you commit them.
+pictures: venv
+	$(BIN)/python -m tests.explore.pictures docs/pictures
 
 verifier: venv
 	$(BIN)/python -m everyformer.cli.standalone dist/everyformer-verify.pyz

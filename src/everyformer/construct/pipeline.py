@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from everyformer.certify.certificate import Certificate
 from everyformer.certify.proof import Computing
@@ -58,6 +59,9 @@ from everyformer.progress import Progress, no_progress
 from everyformer.targets.support import check_support
 from everyformer.targets.target import Target
 from everyformer.verdict import Verdict
+
+if TYPE_CHECKING:
+    from everyformer.explore.show import Page
 
 
 @dataclass(frozen=True)
@@ -153,6 +157,19 @@ class Built:
         below = "" if proved is None else proved.html()
         rows = [row for section in plan_rows(self.plan) for row in section]
         return html_table(f"{self.target.name}: {self.plan.heading}", rows) + below
+
+    def explore(self) -> "Page":
+        """A page that runs the network in the browser, with f and the certificate.
+
+        In a notebook it is shown; else `save(path)` or `open()` it.
+
+        Raises:
+            MemoryLimitError: If the network has too many blocks for a page.
+            NumberKindError: If its weights are rationals that float64 cannot hold.
+        """
+        from everyformer.explore.show import explore
+
+        return explore(self)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the weights and the certificate to a folder, for `verify`."""

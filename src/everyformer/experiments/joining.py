@@ -31,7 +31,7 @@ def join(
     """
     found = [(other, _load(other, path)) for other in others]
     joined = here or Stored({**found[0][1].report, "results": [], "wall_s": 0.0})
-    report = joined.report | {"joined": True}
+    report: dict[str, Any] = {**joined.report, "joined": True}
     kept = {_key(result): result for result in report["results"]}
     for other, stored in found:
         made = {name: stored.report["environment"][name] for name in ("date", "commit")}

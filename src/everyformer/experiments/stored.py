@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class Stored:
     positions: Named = field(default_factory=dict[str, dict[str, np.ndarray]])
 
     @classmethod
-    def load(cls, path: Path) -> Self:
+    def load(cls, path: Path) -> "Stored":
         """What `write` wrote.
 
         Raises:

@@ -36,6 +36,7 @@ from everyformer.numerics.rationals import exact_array, to_float
 from everyformer.progress import Progress, no_progress
 
 if TYPE_CHECKING:
+    from everyformer.explore.show import Page
     from everyformer.model.torch_module import TransformerModule
     from everyformer.model.torch_standard import StandardTransformer
 
@@ -223,6 +224,17 @@ class Network:
         ):
             steps.append(StageState(f"block {number}", after, self.ids(after)))
         return tuple(steps)
+
+    def explore(self) -> "Page":
+        """A page that runs this network in the browser: show, `save` or `open` it.
+
+        Raises:
+            MemoryLimitError: If it has too many blocks for a page.
+            NumberKindError: If its weights are rationals that float64 cannot hold.
+        """
+        from everyformer.explore.show import explore
+
+        return explore(self)
 
     def ids(self, state: np.ndarray) -> np.ndarray | None:
         """u^T z of every token, or None for a network without ids."""
