@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from everyformer.cli.tables import number
 from everyformer.construct.comparison import Comparison
 from everyformer.construct.optimality import Ratio
 from everyformer.model.network import Network, StageState
+from everyformer.narration.numbers import number
 from everyformer.progress import Progress, no_progress
 from everyformer.targets.target import Target
 
