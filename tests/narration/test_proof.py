@@ -18,16 +18,20 @@ from everyformer.targets.gallery import centring, reverse, sort
 
 X = np.array([[0.1], [0.9]])
 NUMBER = r"-?[0-9][0-9.e+-]*(?:/[0-9]+)?"
-SUMS = {
+SUMS: dict[str, Callable[[list[float]], float]] = {
     rf"({NUMBER}) \+ ({NUMBER}) \(({NUMBER}) - \(?({NUMBER})\)?\) = ({NUMBER})": (
-        lambda a, V, b, c: a + V * (b - c)
+        lambda v: v[0] + v[1] * (v[2] - v[3])
     ),
-    rf": ({NUMBER}) \+ ({NUMBER}) \(({NUMBER})\) = ({NUMBER})": lambda a, C, b: a + C * b,
-    rf"[:=] ({NUMBER}) \+ ({NUMBER}) = ({NUMBER})": lambda a, b: a + b,
+    rf": ({NUMBER}) \+ ({NUMBER}) \(({NUMBER})\) = ({NUMBER})": (
+        lambda v: v[0] + v[1] * v[2]
+    ),
+    rf"[:=] ({NUMBER}) \+ ({NUMBER}) = ({NUMBER})": lambda v: v[0] + v[1],
     rf"\(({NUMBER}) - \(?({NUMBER})\)?\) / ({NUMBER}) = ({NUMBER})": (
-        lambda a, b, c: (a - b) / c
+        lambda v: (v[0] - v[1]) / v[2]
     ),
-    rf"[AS] = ({NUMBER}) \(({NUMBER})\^({NUMBER})\) = ({NUMBER})": lambda k, K, i: k * K**i,
+    rf"[AS] = ({NUMBER}) \(({NUMBER})\^({NUMBER})\) = ({NUMBER})": (
+        lambda v: v[0] * v[1] ** v[2]
+    ),
 }
 BOX = ef.Target(
     lambda x: x - x.mean(-2, keepdims=True), 2, 1, domain=[(-1, 3)], equivariant=True
@@ -94,7 +98,7 @@ def test_every_sum_is_right_and_the_ends_are_f_and_g(name: str) -> None:
     for pattern, formula in SUMS.items():
         for found in re.findall(pattern, text):
             *given, result = (float(Fraction(one)) for one in found)
-            assert formula(*given) == pytest.approx(result, rel=2e-5, abs=2e-5)
+            assert formula(given) == pytest.approx(result, rel=2e-5, abs=2e-5)
             checked += 1
     expected = {"compile": 0, "partition": 0, "theorem 3 in the plane": 3, "one token": 1}
     assert checked >= expected.get(name, 4)
