@@ -47,8 +47,8 @@ COMMANDS = {
         "everyformer verify out/",
     ),
     "inspect": Command(
-        "Show how the tokens of one sequence move through a network.",
-        "everyformer inspect out/ --input x.npy",
+        "Tell the proof at one input, step by step, with this network's numbers.",
+        "everyformer inspect out/ --x 0.1,0.5,0.9",
     ),
     "explore": Command(
         "Make a page that runs a network in the browser, block by block.",
