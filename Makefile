@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: venv demo check test attack bench verifier clean
+.PHONY: venv demo check test attack bench verifier pictures release clean
 
 venv: $(READY)
 
@@ -41,6 +41,15 @@ bench: venv
 	$(BIN)/everyformer bench building
 	$(BIN)/everyformer bench execution
 	$(BIN)/everyformer bench certificates
+
+pictures: venv
+	$(BIN)/python docs/pictures/draw.py
+
+# Wheel and sdist, without the network, and a look at what is inside.
+release: venv
+	rm -rf build dist/*.whl dist/*.tar.gz
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/pytest -q tests/test_release.py
 
 verifier: venv
 	$(BIN)/python -m everyformer.cli.standalone dist/everyformer-verify.pyz

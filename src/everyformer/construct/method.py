@@ -247,7 +247,7 @@ def plan_table(plan: Plan, name: str) -> RichTable:
 
 def as_text(table: RichTable, width: int = 72) -> str:
     """A table without colours."""
-    console = Console(width=width, no_color=True)
+    console = Console(width=width, no_color=True, force_jupyter=False)
     with console.capture() as capture:
         console.print(table)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
