@@ -1,4 +1,4 @@
-"""The lightweight convolution beside `F.conv1d` and others: checked first, then timed.
+"""The convolutions beside `F.conv1d` and others: checked first, then timed.
 
 16 filters on 768 dimensions, as in Yun et al. 2020. On a GPU in bf16, on a CPU in float32.
 All get the same tensors, tokens as rows; contenders may return a transposed view.
@@ -18,7 +18,7 @@ from everyformer import figures
 from everyformer.bench.gate import gate_row
 from everyformer.bench.results import environment, interleaved_medians
 from everyformer.bench.timing import gpu_bytes, gpu_milliseconds, wall_milliseconds
-from everyformer.ops import light_convolution
+from everyformer.ops import dynamic_convolution, light_convolution
 from everyformer.progress import Progress, no_progress
 
 DIM, FILTERS = 768, 16
@@ -84,10 +84,16 @@ def by_dense_matrix(x: Tensor, filters: Tensor) -> Tensor:
     )
 
 
+def by_filters_of_tokens(x: Tensor, filters: Tensor) -> Tensor:
+    """Dynamic convolution, with the same filters for all tokens."""
+    return dynamic_convolution(x, filters.expand(*x.shape[:2], *filters.shape))
+
+
 OURS, CONV1D = "ours", "F.conv1d, filter for each dimension"
 CONV1D_GROUPS = "F.conv1d, one for each filter"
 CONTENDERS: dict[str, Convolution] = {
     OURS: light_convolution,
+    "ours, dynamic": by_filters_of_tokens,
     CONV1D: conv1d_by_dimension,
     CONV1D_GROUPS: conv1d_by_filter,
     "FFT": by_fft,
@@ -118,13 +124,16 @@ def gate(device: str) -> list[dict[str, Any]]:
     """Errors against float64, of ours and of `F.conv1d` in the same dtype; equal bits."""
     found: list[dict[str, Any]] = []
     halves = (torch.bfloat16, torch.float16) if device == "cuda" else (torch.bfloat16,)
-    what, peer = "The convolution", ("conv1d", conv1d_by_dimension)
+    ours = {"The convolution": light_convolution, "Dynamic": by_filters_of_tokens}
+    peer = ("conv1d", conv1d_by_dimension)
     for dtype in (*halves, torch.float32):
         for n, length in ((200, 128), (65, 31), (1, 128)):
             tensors = _inputs(device, 1, n, length, dtype, GATE_DIM, GATE_DIM)
             about = {"dtype": str(dtype), "n": n, "length": length}
-            exact = conv1d_by_dimension
-            found.append(gate_row(what, about, tensors, light_convolution, peer, exact))
+            for what, function in ours.items():
+                about["name"] = what
+                row = gate_row(what, about, tensors, function, peer, conv1d_by_dimension)
+                found.append(row)
     return found
 
 

@@ -50,6 +50,10 @@ COMMANDS = {
         "Show how the tokens of one sequence move through a network.",
         "everyformer inspect out/ --input x.npy",
     ),
+    "explore": Command(
+        "Make a page that runs a network in the browser, block by block.",
+        "everyformer explore sort -n 3 --grid 4 -o page.html",
+    ),
     "ablate": Command(
         "Leave a stage out of a network, and verify its certificate again.",
         "everyformer ablate out/ --stage 'value map'",
@@ -128,6 +132,10 @@ def load(name: str) -> Callable[..., None]:
             from everyformer.cli.inspect import inspect
 
             return inspect
+        case "explore":
+            from everyformer.cli.explore import explore
+
+            return explore
         case "ablate":
             from everyformer.cli.ablate import ablate
 

@@ -224,6 +224,15 @@ WorkersOption = Annotated[
     ),
 ]
 
+VerboseOption = Annotated[
+    bool,
+    typer.Option(
+        "--verbose",
+        help="Show every term of the bounds, also those far below the others.",
+        show_default=False,
+    ),
+]
+
 WorkOption = Annotated[
     Path | None,
     typer.Option(

@@ -75,7 +75,7 @@ def judge(asked: Asked, *, picture: Path | None, out: Path | None, as_json: bool
         typer.echo(json.dumps(report.to_json(), indent=2))
     else:
         tables.show(
-            answers(report.heading, report.lp, report.sup),
+            *answers(report.pattern.name, report.sizes, report.lp, report.sup),
             _sizes(report),
             findings_table(report.findings),
             report.pattern.draw(DRAWING),

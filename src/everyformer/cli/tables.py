@@ -1,5 +1,6 @@
 """Tables for the terminal."""
 
+import re
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any
@@ -11,7 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from everyformer.model.network import StageState
+from everyformer.notebook import News
 from everyformer.targets.gallery import GALLERY
+from everyformer.verdict import Verdict
 
 SHOWN_TOKENS = 6
 SHOWN_SHIFTS = 40
@@ -29,7 +32,26 @@ def show(*items: RenderableType) -> None:
     """Print to stdout: text as it is, tables as wide as the terminal."""
     console = _Console(highlight=False, markup=False)
     for item in items:
-        console.print(item, soft_wrap=isinstance(item, str))
+        console.print(item, soft_wrap=isinstance(item, str | Text))
+
+
+COLOURS = {"good": "bold green", "bad": "bold red", "open": "bold yellow"}
+"""Of verdicts, on a terminal; not in a pipe, and not where NO_COLOR is set."""
+
+
+def coloured(news: News) -> Text:
+    """A verdict in the colour of the news that it is."""
+    return Text(news.text, COLOURS.get(news.mood, ""))
+
+
+def claimed(text: str) -> Text:
+    """A text that begins with a verdict on its claim; the verdict is coloured."""
+    found = re.match(r"(PROVED|REFUTED|UNKNOWN)\b(, CONDITIONAL\b)?", text)
+    told = Text(text)
+    if found:
+        told.stylize(COLOURS[News.of(Verdict[found[1]]).mood], 0, found.end(1))
+        told.stylize(COLOURS["open"], found.end(1), found.end())
+    return told
 
 
 def number(value: Any) -> str:

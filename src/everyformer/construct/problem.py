@@ -1,11 +1,14 @@
 """What is to be approximated, how well, and what was tried so far."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 
+from everyformer.construct.table_error import TableErrors
 from everyformer.errors import EveryformerError, GridError, TargetError, ToleranceError
 from everyformer.numerics.limits import is_number, is_positive, shown
 from everyformer.progress import Progress, no_progress
@@ -63,6 +66,13 @@ class Problem:
     progress: Progress = no_progress
     tried: list[Trial] = field(default_factory=list[Trial], compare=False)
 
+    @cached_property
+    def errors(self) -> TableErrors | None:
+        """How far f is from tables of its values; None for the supremum."""
+        if self.p is None:
+            return None
+        return TableErrors(self.target, self.p, self.workers, self.progress)
+
 
 def exponent(p: int | float | Fraction, *, supremum: bool) -> Fraction | None:
     """p of d_p as a rational; None for the supremum, where a method has bounds for it.
@@ -114,15 +124,49 @@ def check_tolerance(target: Target, tol: int | float) -> Fraction:
     return Fraction(tol) if isinstance(tol, Fraction) else Fraction(str(tol))
 
 
-def out_of_reach(problem: Problem) -> EveryformerError:
-    """No plan meets the tolerance: what was tried, and what to do."""
+def out_of_reach(
+    problem: Problem, could: Sequence[str] = (), unseen: Sequence[str] = ()
+) -> EveryformerError:
+    """No plan meets the tolerance: what was tried, and what to do.
+
+    Args:
+        problem: With what was tried.
+        could: Methods that meet the tolerance as planned, one line each.
+        unseen: Names of methods that were not planned.
+    """
     if problem.tol is None:
         msg = f"The method has no plan for {problem.target.name} at grid={problem.grid}."
         return GridError(f"{msg} Use another grid, or another method.")
-    lines = [f"  {trial}" for trial in problem.tried]
-    msg = (
-        f"No network that can be built brings d_p({problem.target.name}, g) to "
-        f"tol={float(problem.tol):g}. Tried:\n" + "\n".join(lines) + "\nRaise tol, allow "
-        "more memory, or use another method."
-    )
-    return ToleranceError(msg)
+    norm = "inf" if problem.p is None else problem.p
+    lines = [
+        f"No network that can be built brings d_{norm}({problem.target.name}, g) to "
+        f"tol={float(problem.tol):g}. Tried:",
+        *trial_table(problem.tried),
+    ]
+    if could:
+        lines += ["Methods that could, as planned:", *(f"  {one}" for one in could)]
+    else:
+        lines.append("Of the methods that are planned in a moment none other could.")
+    if unseen:
+        names = ", ".join(unseen)
+        lines.append(f"Not planned: {names}; `everyformer plan --compare` plans them all.")
+    lines.append("Raise tol, allow more memory, or use another method.")
+    return ToleranceError("\n".join(lines))
+
+
+def trial_table(tried: Sequence[Trial]) -> list[str]:
+    """What was tried as a table, a line for each.
+
+    Example:
+        >>> for line in trial_table([Trial("Theorem 3", 2, 900, "bound 2.5e-01")]):
+        ...     print(line)
+          construction  grid  parameters  outcome
+          Theorem 3        2         900  bound 2.5e-01
+    """
+    rows = [("construction", "grid", "parameters", "outcome")]
+    for one in tried:
+        grid = "" if one.grid is None else str(one.grid)
+        numbers = "" if one.parameters is None else f"{one.parameters:,}"
+        rows.append((one.label, grid, numbers, one.outcome))
+    wide = [max(len(row[i]) for row in rows) for i in range(3)]
+    return [f"  {a:<{wide[0]}}  {b:>{wide[1]}}  {c:>{wide[2]}}  {d}" for a, b, c, d in rows]
