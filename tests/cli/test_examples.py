@@ -1,6 +1,7 @@
 import re
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -37,6 +38,23 @@ def test_a_compiled_block(capsys: pytest.CaptureFixture[str]) -> None:
         off, bound = re.findall(r"(?:off by|proved) ([-+.e\d]+)", line)
         assert float(off) <= float(bound)
     assert spoiled.startswith("UNKNOWN")
+
+
+def test_the_notebook_runs() -> None:
+    """Every cell, in a kernel of its own; the spoiled network is not proved."""
+    import nbformat  # comes with nbclient
+    from nbclient import NotebookClient
+
+    notebook: Any = nbformat.read(FOLDER / "first_steps.ipynb", as_version=4)  # pyright: ignore
+    nbformat.validate(notebook)
+    assert not any(cell.get("outputs") for cell in notebook.cells), "outputs are stored"
+    NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+    shown = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    text = "".join(one["text"] for one in shown if one["output_type"] == "stream")
+    assert text.endswith("PROVED\nUNKNOWN\n")
+    assert "PROVED: d_2(swing, g) <= 1e-06" in text
+    (picture,) = (one for one in shown if one["output_type"] != "stream")
+    assert "image/png" in picture["data"]
 
 
 def test_urpe_on_bert(capsys: pytest.CaptureFixture[str]) -> None:

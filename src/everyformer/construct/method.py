@@ -306,7 +306,7 @@ def in_short(plan: Plan) -> str:
 
 def as_text(table: RichTable, width: int = 72) -> str:
     """A table without colours."""
-    console = Console(width=width, no_color=True)
+    console = Console(width=width, no_color=True, force_jupyter=False)
     with console.capture() as capture:
         console.print(table)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
