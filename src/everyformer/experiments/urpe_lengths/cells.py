@@ -113,6 +113,16 @@ def cells(
     ]
 
 
+def labels_of(size: Size, seeds: Sequence[int]) -> list[dict[str, str | int]]:
+    """The labels of all cells, without any text."""
+    return [
+        {"task": task, "method": arm, "seed": seed}
+        for seed in seeds
+        for task in TASKS
+        for arm in ARMS
+    ]
+
+
 def cell(
     size: Size,
     kind: str,
