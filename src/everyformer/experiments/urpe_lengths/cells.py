@@ -72,16 +72,16 @@ SCALES: dict[Size, Scale] = {
         steps=500,
     ),
     "reduced": Scale(
-        encoder=EncoderConfig(2, 2, dim=256, layers=4, heads=8, ffn=1024, norm="pre"),
+        encoder=EncoderConfig(2, 2, dim=256, layers=3, heads=8, ffn=1024, norm="pre"),
         lengths=(32, 64, 128, 256),
         offset=5,
         tokens=64,
         train=TrainConfig(
-            steps=800, batch=64, lr=1e-3, table_lr=10.0, warmup=100, clip=1.0,
-            record=True, log_every=100, evaluate_every=400, evaluation_batch=256,
+            steps=500, batch=64, lr=1e-3, table_lr=10.0, warmup=50, clip=1.0,
+            log_every=100, evaluate_every=250, evaluation_batch=256,
         ),
         evaluated=1024,
-        steps=1500,
+        steps=800,
     ),
 }  # fmt: skip
 
