@@ -86,6 +86,10 @@ COMMANDS = {
         "Run an experiment of a paper, and print a table: paper, ours, verdict.",
         "everyformer reproduce urpe-synthetic --size smoke",
     ),
+    "contexts": Command(
+        "Follow words through the layers of trained encoders, each in many contexts.",
+        "everyformer contexts out/runs/mixers-bert_small/mlm_attention_0",
+    ),
     "data": Command(
         "List the packs of real texts that experiments need, or make one.",
         "everyformer data list",
@@ -168,6 +172,10 @@ def load(name: str) -> Callable[..., None]:
             from everyformer.cli.reproduce import reproduce
 
             return reproduce
+        case "contexts":
+            from everyformer.cli.contexts import contexts
+
+            return contexts
         case "data":
             from everyformer.cli.data import data
 
