@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from everyformer.targets.target import Target as Target
     from everyformer.verdict import Verdict as Verdict
 
+__version__ = "0.2.0"
+"""The one place that says it: pyproject.toml and CITATION.cff follow."""
+
 _PLACES = {
     "ArchitectureSpec": "model.architecture",
     "AttentionSpec": "model.attention_spec",

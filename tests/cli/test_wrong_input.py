@@ -179,7 +179,9 @@ def test_run_refuses(
 def test_inspect_refuses_a_picture_it_cannot_write(everyformer: Command) -> None:
     np.save("x.npy", np.zeros((3, 1)))
     arguments = ("inspect", "out", "--input", "x.npy", "--picture")
-    assert "does not end in .png" in everyformer(*arguments, "p.pdf", code=2).stderr
+    refused = " ".join(everyformer(*arguments, "p.bmp", code=2).stderr.split())
+    assert "p.bmp ends in .bmp" in refused
+    assert "ends in .png, .pdf or .svg" in refused
     assert "does not exist" in everyformer(*arguments, "no/p.png", code=2).stderr
 
 

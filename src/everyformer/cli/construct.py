@@ -36,6 +36,7 @@ def construct(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a folder of an earlier run.")
     ] = False,
+    verbose: options.VerboseOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
     """Build the network of a target and write it to a folder.
@@ -109,7 +110,9 @@ def construct(
         return
     if built.tried:
         tables.show("Tried before:", *trial_table(built.tried), "")
-    tables.show(plan_table(built.plan, loaded.name), certificate_text(proved), "")
+    tables.show(
+        plan_table(built.plan, loaded.name), certificate_text(proved, verbose=verbose), ""
+    )
     if built.plan.note is not None:
         tables.show(built.plan.note, "")
     if cheaper:

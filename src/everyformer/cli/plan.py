@@ -32,8 +32,8 @@ def plan(
     picture: Annotated[
         Path | None,
         options.picture(
-            "With --compare: where it is drawn. [default: TARGET-comparison.png; with "
-            "--json nowhere]"
+            "With --compare: where it is drawn [default: TARGET-comparison.png; with "
+            "--json nowhere]."
         ),
     ] = None,
     method: options.MethodOption = None,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from everyformer.certify.certificate import Certificate
 from everyformer.certify.proof import Computing
@@ -24,7 +25,14 @@ from everyformer.construct.alternatives import (
 )
 from everyformer.construct.certificates import certify
 from everyformer.construct.comparison import Comparison, compare_methods
-from everyformer.construct.method import Method, Plan, check_feasible, refusal
+from everyformer.construct.method import (
+    Method,
+    Plan,
+    check_feasible,
+    in_short,
+    plan_rows,
+    refusal,
+)
 from everyformer.construct.problem import (
     DEFAULT_MAX_MEMORY,
     Problem,
@@ -40,16 +48,22 @@ from everyformer.errors import (
     EveryformerError,
     GridError,
     MemoryLimitError,
+    TargetError,
     ToleranceError,
 )
 from everyformer.model.cost import Cost, count
 from everyformer.model.network import Network
+from everyformer.notebook import html_table, short
 from everyformer.numerics.limits import check_limit, shown
 from everyformer.papers import YUN2020, implements
 from everyformer.progress import Progress, no_progress
 from everyformer.targets.failures import not_a_target
+from everyformer.targets.support import check_support
 from everyformer.targets.target import Target
 from everyformer.verdict import Verdict
+
+if TYPE_CHECKING:
+    from everyformer.explore.show import Page
 
 
 @dataclass(frozen=True)
@@ -133,6 +147,32 @@ class Built:
         wider = self.network.embedded(h, m, r)
         return replace(self, network=wider, proved=None)
 
+    def __repr__(self) -> str:
+        """What was built, and what is proved of it so far; nothing is computed."""
+        proved = self.proved or self.__dict__.get("certificate")
+        told = "" if proved is None else f"\n  {short(proved.headline, 120)}"
+        return f"Built({short(self.target.name)}: {in_short(self.plan)}{told})"
+
+    def _repr_html_(self) -> str:
+        """The plan and, if there is one already, the certificate, for notebooks."""
+        proved = self.proved or self.__dict__.get("certificate")
+        below = "" if proved is None else proved.html()
+        rows = [row for section in plan_rows(self.plan) for row in section]
+        return html_table(f"{self.target.name}: {self.plan.heading}", rows) + below
+
+    def explore(self) -> "Page":
+        """A page that runs the network in the browser, with f and the certificate.
+
+        In a notebook it is shown; else `save(path)` or `open()` it.
+
+        Raises:
+            MemoryLimitError: If the network has too many blocks for a page.
+            NumberKindError: If its weights are rationals that float64 cannot hold.
+        """
+        from everyformer.explore.show import explore
+
+        return explore(self)
+
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the weights and the certificate to a folder, for `verify`."""
         place = Path(folder)
@@ -170,6 +210,7 @@ def construct(
         EveryformerError: If the target, the grid, the tolerance or the method cannot work.
     """
     chosen = method_of(method)
+    _check_domain(target, chosen)
     norm = exponent(chosen.default_p if p is None else p, supremum=chosen.supremum)
     problem = pose(target, norm, grid, tol, max_memory, computing.workers, progress)
     for plan in planned(chosen, problem):
@@ -273,6 +314,7 @@ def plan(
         EveryformerError: If the target, the grid or the method cannot work.
     """
     chosen = method_of(method)
+    _check_domain(target, chosen)
     norm = exponent(chosen.default_p if p is None else p, supremum=chosen.supremum)
     problem = pose(target, norm, grid, tol)
     for found in planned(chosen, problem):
@@ -311,9 +353,39 @@ def compare(
         EveryformerError: If the tolerance or the exponent makes no sense, or nothing is
             known of f.
     """
+    if target.region is not None or target.everywhere:
+        msg = (
+            f"{target.name} is to be approximated over a region or all of R^(n x d), and "
+            "methods are compared on a box. Construct with one method, such as averaging."
+        )
+        raise TargetError(msg)
     norm = exponent(p, supremum=True)
     problem = pose(target, norm, None, tol, max_memory, workers, progress)
     return compare_methods(problem, [*all_methods(target), *also])
+
+
+def _check_domain(target: Target, method: Method) -> None:
+    """Refuse a domain that the method cannot be proved on.
+
+    Raises:
+        TargetError: With what to do.
+    """
+    if target.region is not None and not method.by_cells:
+        msg = (
+            f"{target.name} is to be approximated over {target.region}, and "
+            f"{method.title} is proved on a whole box. Use method='averaging' or "
+            "'selective-shift', or leave the region out."
+        )
+        raise TargetError(msg)
+    if target.everywhere and not method.compact_support:
+        msg = (
+            f"{target.name} has everywhere=True, and networks of {method.title} are not "
+            "proved to be 0 outside the box. Use method='averaging', or leave everywhere "
+            "out."
+        )
+        raise TargetError(msg)
+    if target.everywhere:
+        check_support(target)
 
 
 def pose(

@@ -24,8 +24,8 @@ def trace(
     function: Callable[[np.ndarray], np.ndarray],
     seq_len: int,
     d_model: int,
-    lows: Sequence[int | float],
-    highs: Sequence[int | float],
+    lows: Sequence[int | float] | np.ndarray,
+    highs: Sequence[int | float] | np.ndarray,
 ) -> Expression:
     """Write down what a function does.
 
@@ -36,8 +36,8 @@ def trace(
         function: f, vectorised: (batch, n, d) -> (batch, n, d).
         seq_len: n.
         d_model: d.
-        lows: For each coordinate, where the domain begins.
-        highs: For each coordinate, where it ends.
+        lows: For each coordinate, or each of every token, where the domain begins.
+        highs: The same, where it ends.
 
     Returns:
         The expression, with only the lines that its outputs need.
