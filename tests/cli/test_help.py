@@ -32,6 +32,7 @@ COMMANDS = [
     "explain",
     "bench",
     "reproduce",
+    "contexts",
     "data",
 ]
 

@@ -153,24 +153,24 @@ def _measure(device: str, n: int, batch: int, rounds: int | None) -> list[dict[s
 
 
 def table(report: dict[str, Any]) -> Table:
-    """The report for the terminal; the last column is beside attention."""
+    """The report for the terminal; the last column is the ratio to attention."""
     shown = Table(title=f"One block of BERT_BASE, {report['tokens']:,} tokens")
     for name in (
-        "n", "mixer", "parameters", "GFLOP", "saved MiB", "forward ms", "both ms",
+        "n", "mixer", "weights", "GFLOP", "saved MiB", "forward ms", "both ms",
     ):  # fmt: skip
         shown.add_column(name, justify="left" if name == "mixer" else "right")
-    shown.add_column("to attention", justify="right")
+    shown.add_column("ratio", justify="right")
     attention = 1.0
     for row in report["rows"]:
         attention = row["both_ms"] if row["mixer"] == "attention" else attention
         shown.add_row(
             f"{row['n']:,}",
             row["mixer"],
-            f"{row['parameters']:,}",
+            f"{row['parameters'] / 1e6:.2f}M",
             f"{row['flops'] / 1e9:,.1f}",
             f"{row['saved_bytes'] / 2**20:,.0f}",
-            f"{row['forward_ms']:,.2f}",
-            f"{row['both_ms']:,.2f}",
+            f"{row['forward_ms']:,.1f}",
+            f"{row['both_ms']:,.1f}",
             f"{row['both_ms'] / attention:.2f}",
         )
     return shown
