@@ -14,6 +14,7 @@ from rich.table import Table
 from torch import Tensor
 from torch.nn import functional
 
+from everyformer import figures
 from everyformer.bench.gate import gate_row
 from everyformer.bench.results import environment, interleaved_medians
 from everyformer.bench.timing import gpu_bytes, gpu_milliseconds, wall_milliseconds
@@ -236,20 +237,22 @@ def table(report: dict[str, Any]) -> Table:
     return shown
 
 
+@figures.styled
 def picture(report: dict[str, Any], path: Path) -> None:
-    """Forward and backward together at the first shape, against the filter length."""
-    figure = Figure(figsize=(6, 4), layout="constrained")
+    """Forward and backward together at the first shape, for each filter length."""
+    figure = Figure(figsize=(8, 4))
     axes = figure.subplots()
     first = report["rows"][0]
-    for name in CONTENDERS:
-        rows = [
-            row
-            for row in report["rows"]
-            if row["name"] == name and row["n"] == first["n"] and not row["glu"]
-        ]
-        lengths, times = [r["length"] for r in rows], [r["both_ms"] for r in rows]
-        axes.semilogy(lengths, times, marker="o", label=name)
-    title = f"n = {first['n']:,}, batch {first['batch']}"
-    axes.set(xlabel="filter length", ylabel="forward + backward, ms", title=title)
-    axes.legend(fontsize="small")
-    figure.savefig(path, dpi=150)
+    shown = [row for row in report["rows"] if row["n"] == first["n"] and not row["glu"]]
+    lengths = sorted({row["length"] for row in shown})
+    for place, name in enumerate(CONTENDERS):
+        rows = [row for row in shown if row["name"] == name]
+        places = [lengths.index(row["length"]) for row in rows]
+        look = figures.curve(place, len(CONTENDERS))
+        axes.plot(places, [row["both_ms"] for row in rows], label=name, **look)
+    axes.set_xticks(range(len(lengths)), [f"{length:,}" for length in lengths])
+    figures.logarithmic(axes.yaxis)
+    axes.set(xlabel="filter length", ylabel="forward + backward, ms")
+    figures.title(axes, f"n = {first['n']:,}, batch {first['batch']}")
+    figures.legend_beside(axes)
+    figures.write(figure, path)

@@ -47,8 +47,12 @@ COMMANDS = {
         "everyformer verify out/",
     ),
     "inspect": Command(
-        "Show how the tokens of one sequence move through a network.",
-        "everyformer inspect out/ --input x.npy",
+        "Tell the proof at one input, step by step, with this network's numbers.",
+        "everyformer inspect out/ --x 0.1,0.5,0.9",
+    ),
+    "explore": Command(
+        "Make a page that runs a network in the browser, block by block.",
+        "everyformer explore sort -n 3 --grid 4 -o page.html",
     ),
     "ablate": Command(
         "Leave a stage out of a network, and verify its certificate again.",
@@ -132,6 +136,10 @@ def load(name: str) -> Callable[..., None]:
             from everyformer.cli.inspect import inspect
 
             return inspect
+        case "explore":
+            from everyformer.cli.explore import explore
+
+            return explore
         case "ablate":
             from everyformer.cli.ablate import ablate
 

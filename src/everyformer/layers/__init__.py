@@ -17,8 +17,11 @@ from everyformer.layers.encodings import Rotary as Rotary
 from everyformer.layers.encodings import Shaw as Shaw
 from everyformer.layers.encodings import Swin as Swin
 from everyformer.layers.encodings import TransformerXL as TransformerXL
+from everyformer.layers.gain_share import GainShare as GainShare
+from everyformer.layers.gain_share import gain_share as gain_share
 from everyformer.layers.gains import Gain as Gain
 from everyformer.layers.gains import GraphGain as GraphGain
+from everyformer.layers.gains import HeadGain as HeadGain
 from everyformer.layers.gains import ToeplitzGain as ToeplitzGain
 from everyformer.layers.gains import WindowGain as WindowGain
 from everyformer.layers.gains import load_official_gain as load_official_gain
@@ -26,6 +29,9 @@ from everyformer.layers.graph import UNREACHABLE as UNREACHABLE
 from everyformer.layers.graph import VIRTUAL as VIRTUAL
 from everyformer.layers.graph import Graph as Graph
 from everyformer.layers.graph import shortest_paths as shortest_paths
+from everyformer.layers.image_encoder import ImageConfig as ImageConfig
+from everyformer.layers.image_encoder import ImageEncoder as ImageEncoder
+from everyformer.layers.learnt_positions import learnt_positions as learnt_positions
 from everyformer.layers.mixers import AverageAttention as AverageAttention
 from everyformer.layers.mixers import BilinearProjection as BilinearProjection
 from everyformer.layers.mixers import DynamicConvolution as DynamicConvolution
@@ -35,5 +41,6 @@ from everyformer.layers.offsets import Exact as Exact
 from everyformer.layers.offsets import LogBuckets as LogBuckets
 from everyformer.layers.offsets import T5Buckets as T5Buckets
 from everyformer.layers.residual import Residual as Residual
+from everyformer.layers.shifted_windows import ShiftedWindows as ShiftedWindows
 from everyformer.layers.sparse_attention import SparseAttention as SparseAttention
 from everyformer.layers.without_attention import without_attention as without_attention
