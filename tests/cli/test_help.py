@@ -35,6 +35,7 @@ COMMANDS = [
     "explain",
     "bench",
     "reproduce",
+    "contexts",
     "data",
 ]
 
