@@ -1,5 +1,6 @@
 """The program `everyformer`: its commands, and how they fail."""
 
+import errno
 import functools
 import io
 import signal
@@ -16,7 +17,13 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from everyformer.cli.commands import COMMANDS, load
+from everyformer.cli.start import INTERRUPTED, quit_now, quit_on_interrupt
 from everyformer.errors import EveryformerError
+
+FULL = (
+    " Nothing was left behind. Make room, or write elsewhere: -o chooses the folder, and "
+    "the environment variable TMPDIR where temporary files lie."
+)
 
 
 class _Command(TyperCommand):
@@ -72,6 +79,7 @@ def main() -> None:
 
     `verify` ends with 1 for REFUTED and with 3 for UNKNOWN.
     """
+    quit_on_interrupt()
     app()
 
 
@@ -85,8 +93,9 @@ def _reporting(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def reporting(*args: Any, **kwargs: Any) -> None:
         _write_any_text()
+        heard: list[int] = []
         try:
-            with _signals_raise():
+            with _signals_raise(heard):
                 try:
                     command(*args, **kwargs)
                 finally:
@@ -100,13 +109,16 @@ def _reporting(command: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(2) from error
         except KeyboardInterrupt as error:
             typer.echo("Interrupted.", err=True)
-            raise typer.Exit(130) from error
+            raise typer.Exit(INTERRUPTED) from error
         except _TerminatedError as error:
             typer.echo("Terminated.", err=True)
             raise typer.Exit(error.args[0]) from error
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
         except Exception as error:
+            if heard:  # an import that was interrupted may fail in words of its own
+                typer.echo("Interrupted.", err=True)
+                raise typer.Exit(INTERRUPTED) from error
             if "allocate memory" in str(error):  # as torch says it
                 typer.echo(f"Error: {_in_words(MemoryError())}", err=True)
                 raise typer.Exit(2) from error
@@ -133,21 +145,33 @@ def _writable() -> bool:
 
 
 @contextmanager
-def _signals_raise() -> Generator[None, None, None]:
-    """While the block runs, SIGTERM and SIGHUP raise, unless somebody handles them."""
+def _signals_raise(heard: list[int]) -> Generator[None, None, None]:
+    """While the block runs, SIGTERM, SIGHUP and SIGINT raise, unless somebody handles them.
+
+    Args:
+        heard: Gets the number of SIGINT when it comes.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield  # signals belong to the main thread
         return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        heard.append(number)
+        raise KeyboardInterrupt
+
     names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    numbers = [getattr(signal, name) for name in names]
-    ours = [n for n in numbers if signal.getsignal(n) == signal.SIG_DFL]
+    handlers: dict[int, Any] = {getattr(signal, name): _terminate for name in names}
+    handlers[signal.SIGINT] = interrupt
+    free = (signal.SIG_DFL, signal.default_int_handler, quit_now)
+    before = {n: signal.getsignal(n) for n in handlers}
+    ours = [n for n in handlers if before[n] in free]
     for number in ours:
-        signal.signal(number, _terminate)
+        signal.signal(number, handlers[number])
     try:
         yield
     finally:
         for number in ours:
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, before[number])
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
@@ -160,7 +184,8 @@ def _in_words(error: BaseException) -> str:
         return f"Not enough memory{detail}. Use a coarser grid or fewer sequences."
     if isinstance(error, OSError) and error.strerror:
         place = "" if error.filename is None else f"{error.filename}: "
-        return f"{place}{error.strerror}."
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        return f"{place}{error.strerror}.{FULL if full else ''}"
     return str(error)
 
 

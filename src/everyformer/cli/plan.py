@@ -1,6 +1,8 @@
 """`everyformer plan`: what a network would cost."""
 
 import json
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
@@ -60,8 +62,9 @@ def plan(
         from everyformer.construct.registry import DEFAULT
 
         loaded = load_target(target, seq_len, d_model, trace=trace)
-        also = also_compared(DEFAULT if method is None else method, settings or (), loaded)
-        with progress_bar() as progress:
+        with redirect_stdout(sys.stderr), progress_bar() as progress:
+            name = DEFAULT if method is None else method
+            also = also_compared(name, settings or (), loaded)
             found = compare_methods(
                 loaded,
                 tol,
@@ -89,7 +92,8 @@ def plan(
     chosen = read_method(
         DEFAULT if method is None else method, settings or (), loaded.seq_len
     )
-    planned = make_plan(loaded, grid, tol=tol, p=p, method=chosen)
+    with redirect_stdout(sys.stderr):  # results alone go to stdout
+        planned = make_plan(loaded, grid, tol=tol, p=p, method=chosen)
     refusal = None
     try:
         check_feasible(planned, DEFAULT_MAX_MEMORY)

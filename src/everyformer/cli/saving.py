@@ -39,6 +39,9 @@ def check_new_folder(folder: Path, own: frozenset[str], *, overwrite: bool) -> N
     if not place.is_dir():
         msg = f"{folder} is a file. Give the name of a folder."
         raise FileExistsError(msg)
+    if place.is_mount():
+        msg = f"{folder} is a mount point and cannot be replaced. Give a folder inside it."
+        raise FileExistsError(msg)
     present = {entry.name for entry in place.iterdir()}
     if not present:
         return

@@ -7,11 +7,13 @@ lowest first (the sign is on every digit), and D in the metadata.
 
 import json
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from everyformer.files import network_file
@@ -39,12 +41,27 @@ def write_arrays(
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
     try:
-        save_file(tensors, temporary, {FORMAT: json.dumps(header)})
+        _save(tensors, temporary, {FORMAT: json.dumps(header)})
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _save(tensors: dict[str, np.ndarray], path: str, metadata: dict[str, str]) -> None:
+    """Write a safetensors file.
+
+    Raises:
+        OSError: If it cannot be written; safetensors has an error of its own for that.
+    """
+    try:
+        save_file(tensors, path, metadata)
+    except SafetensorError as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise OSError(str(error)) from error
+        raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
 
 
 def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
