@@ -103,7 +103,8 @@ def entries(source: str, marked: Mapping[Citation, Sequence[str]]) -> list[Entry
                 for name, value in table.items()
             }
             more = left.pop(table["place"], ())
-            found.append(Entry(paper, **parts | {"code": (*parts.get("code", ()), *more)}))
+            parts["code"] = (*parts.get("code", ()), *more)
+            found.append(Entry(paper, **parts))
     return found
 
 

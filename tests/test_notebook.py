@@ -94,7 +94,7 @@ def test_a_file_s_words_are_called_that(tmp_path: Any) -> None:
     from everyformer.certify.certificate import read_certificate
 
     built().save(tmp_path)
-    read = read_certificate(tmp_path)
+    read: Any = read_certificate(tmp_path)
     assert repr(read).startswith("Certificate(the file says, unchecked: PROVED")
     assert "<b>the file" not in read._repr_html_()
     assert re.search("<caption[^>]*>the file says, unchecked: ", read._repr_html_())

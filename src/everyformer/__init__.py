@@ -95,7 +95,11 @@ def __getattr__(name: str) -> Any:
     if name in ("patterns", "targets"):
         return import_module(f"{__name__}.{name}")
     if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, __all__, n=1)
+        meant = f". Did you mean {near[0]!r}?" if near else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{meant}")
     found = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
     globals()[name] = found
     return found

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 FOLDER = Path(__file__).parents[2] / "examples"
-OTHERS = {"add_urpe", "compiled_block", "equal_tokens", "my_attention"}
+OTHERS = {"add_urpe", "compiled_block", "equal_tokens", "happy_bob", "my_attention"}
 CONSTRUCTIONS = sorted(path for path in FOLDER.glob("*.py") if path.stem not in OTHERS)
 
 
@@ -55,6 +55,16 @@ def test_the_notebook_runs() -> None:
     assert "PROVED: d_2(swing, g) <= 1e-06" in text
     (picture,) = (one for one in shown if one["output_type"] != "stream")
     assert "image/png" in picture["data"]
+
+
+def test_happy_and_bob(capsys: pytest.CaptureFixture[str]) -> None:
+    """The mean confuses two sentences; the shifts and the memory tell all of them apart."""
+    runpy.run_path(str(FOLDER / "happy_bob.py"), run_name="__main__")
+    lines = capsys.readouterr().out.splitlines()
+    verdicts = [line.split()[2] for line in lines if "contextual mapping" in line]
+    assert verdicts == ["REFUTED", "PROVED", "PROVED"]
+    assert "share the id 500" in lines[6]
+    assert lines[-1].startswith("wrong sentences: 0")
 
 
 def test_urpe_on_bert(capsys: pytest.CaptureFixture[str]) -> None:

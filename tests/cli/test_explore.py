@@ -55,10 +55,27 @@ def test_without_a_file_the_address_is_told(
     assert opened[0].endswith("/page.html")
 
 
+def test_patterns_layers_and_comparisons_have_pages(everyformer: Command) -> None:
+    pattern = ("--pattern", "strided", "-n", 16, "--with", "width=4")
+    everyformer("explore", *pattern, "-o", "pattern.html")
+    found = data_in(Path("pattern.html"))
+    assert (found["n"], len(found["heard"]), found["verdict"]) == (16, 2, "PROVED")
+    everyformer("explore", "--check", "urpe", "-n", 6, "-d", 4, "-o", "layer.html")
+    draws = data_in(Path("layer.html"))["draws"]
+    assert max(draws[0]["equal"]) - min(draws[0]["equal"]) > 1e-3
+    everyformer("explore", "reverse", "--compare", "--tol", 0.3, "-o", "methods.html")
+    assert len(data_in(Path("methods.html"))["methods"]) > 3
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ((), "Give a folder"),
+        ((), "Give one of these"),
+        (("sort", "--pattern", "star"), "Give one of these"),
+        (("--pattern", "star", "--grid", 2), "--grid means nothing for a pattern"),
+        (("--pattern", "star", "-n", 500), "n = 500 tokens; a page draws up to 128"),
+        (("--check", "nonsense"), "not a layer of the library"),
+        (("sort", "--compare"), "needs --tol"),
         (("sort", "--grid", 2, "--tol", 1), "not both"),
         (("nonsense",), "neither file.py:attribute"),
         (("sort", "--grid", 2, "-o", "no/where/page.html"), "parent folder does not exist"),

@@ -33,10 +33,13 @@ def wrong():
 
 CONSTRUCT: list[tuple[list[str], str]] = [
     (["nonsense", "--grid", "4"], "'nonsense' is neither file.py:attribute nor"),
-    (["mine.py", "--grid", "4"], "Write for example my_file.py:target"),
+    (["mine.py", "--grid", "4"], "mine.py is a file, not a target in it. Its targets:"),
     (["mine.py:", "--grid", "4"], "is neither file.py:attribute nor"),
     (["none.py:target", "--grid", "4"], "There is no file none.py"),
-    (["mine.py:other", "--grid", "4"], "Its targets: target, ordered, shrinking, b"),
+    (
+        ["mine.py:other", "--grid", "4"],
+        "Its targets: mine.py:target, mine.py:ordered",
+    ),
     (["mine.py:number", "--grid", "4"], "is of type int, not an everyformer.Target"),
     (["mine.py:wrong", "--grid", "4"], "is of type int, not an everyformer.Target"),
     (["mine.py:identity", "--grid", "4"], "everyformer.Target(identity"),

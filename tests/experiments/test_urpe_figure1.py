@@ -1,6 +1,7 @@
 """Figure 1 under equal conditions."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def test_the_size_of_the_paper_has_its_schedule() -> None:
 
 
 def test_a_smoke_run_is_kept_and_drawn(tmp_path: Path) -> None:
-    places = {"out": tmp_path, "runs": tmp_path / "runs"}
+    places: dict[str, Any] = {"out": tmp_path, "runs": tmp_path / "runs"}
     path = reproduce(URPE_FIGURE1, "smoke", **places, only=["etp/*/1x/0", "etp/t5/*"])
     shown = path.with_suffix(".md").read_text()
     assert shown.count("| etp") == 4

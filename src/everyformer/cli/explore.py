@@ -1,20 +1,11 @@
 """`everyformer explore`: a page that runs a network in the browser."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from everyformer.cli import options
-
-if TYPE_CHECKING:
-    from everyformer.explore.show import Page
-
-GRID = 4
-"""K where neither a grid nor a tolerance is given."""
-
-TOLERANCE = 0.01
-"""For methods without a grid."""
 
 
 def explore(
@@ -53,6 +44,31 @@ def explore(
     trace: options.TraceOption = True,
     seq_len: options.TargetSeqLenOption = None,
     d_model: options.TargetDModelOption = None,
+    pattern: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Instead: a sparse pattern, as `check-pattern` takes it, with -n and "
+            "--with KEY=VALUE.",
+            show_default=False,
+        ),
+    ] = None,
+    check: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LAYER",
+            help="Instead: an attention layer of the library, as `check` takes it, with -n "
+            "and -d.",
+            show_default=False,
+        ),
+    ] = None,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare",
+            help="With TARGET and --tol: all methods, bound against parameters.",
+        ),
+    ] = False,
 ) -> None:
     """Make a page that runs a network in the browser, block by block.
 
@@ -61,25 +77,27 @@ def explore(
     guided tour. It needs no server and loads nothing. Without -o it is written to a
     temporary place and opened.
     """
-    from everyformer.cli import tables
+    from everyformer.cli import exploring, tables
     from everyformer.cli.saving import check_parent, new_file, resolved
 
     if out is not None:
         check_parent(resolved(out), str(out))
-    if subject is None:
-        msg = "Give a folder that `everyformer construct` wrote, or a target such as sort."
-        raise typer.BadParameter(msg)
-    path = Path(subject)
-    if path.exists() and (path.is_dir() or path.suffix == ".safetensors"):
-        given = (grid, tol, p, method, settings, seq_len, d_model)
-        if any(one is not None for one in given):
-            msg = f"{subject} holds a network that is built already. Leave the others out."
-            raise typer.BadParameter(msg)
-        page = _of_folder(path)
-    else:
-        page = _of_target(
-            subject, (seq_len, d_model), (grid, tol, p), method, settings, trace=trace
+    chosen = [one for one in (subject, pattern, check) if one is not None]
+    if len(chosen) != 1:
+        msg = (
+            "Give one of these: a folder that `everyformer construct` wrote, a target such "
+            "as sort, --pattern NAME, or --check LAYER."
         )
+        raise typer.BadParameter(msg)
+    asked = exploring.Asked(grid, tol, p, method, settings, trace, seq_len, d_model)
+    if pattern is not None:
+        page = exploring.of_pattern(pattern, asked)
+    elif check is not None:
+        page = exploring.of_layer(check, asked)
+    elif compare:
+        page = exploring.of_comparison(chosen[0], asked)
+    else:
+        page = exploring.of_network(chosen[0], asked)
     if out is not None:
         with new_file(out) as file:
             file.write(page.html.encode("utf-8"))
@@ -87,52 +105,4 @@ def explore(
     elif show:
         tables.show(f"Opened {page.open()} in the browser.")
     else:
-        tables.show(f"Wrote {page.in_temporary_place().as_uri()}")
-
-
-def _of_folder(path: Path) -> "Page":
-    from everyformer.certify.certificate import CERTIFICATE_FILE, read_certificate
-    from everyformer.cli.loading import load_network
-    from everyformer.explore.show import network_page
-
-    certificate = None
-    if path.is_dir() and (path / CERTIFICATE_FILE).is_file():
-        certificate = read_certificate(path)
-    return network_page(load_network(path), certificate=certificate)
-
-
-def _of_target(
-    name: str,
-    sizes: tuple[int | None, int | None],
-    asked: tuple[int | None, float | None, float | None],
-    method: str | None,
-    settings: list[str] | None,
-    *,
-    trace: bool,
-) -> "Page":
-    import sys
-    from contextlib import redirect_stdout
-
-    from everyformer.cli.loading import load_target
-    from everyformer.cli.method_settings import read_method
-    from everyformer.cli.progress import progress_bar
-    from everyformer.construct.pipeline import construct, plan
-    from everyformer.construct.registry import DEFAULT
-    from everyformer.explore.network_data import refuse_large
-    from everyformer.explore.show import explore as show
-
-    grid, tol, p = asked
-    if grid is not None and tol is not None:
-        raise typer.BadParameter("Give --grid or --tol, not both.")
-    loaded = load_target(name, *sizes, trace=trace)
-    chosen = read_method(
-        DEFAULT if method is None else method, settings or (), loaded.seq_len
-    )
-    if grid is None and tol is None:
-        grid, tol = (None, TOLERANCE) if method in ("compile", "auto") else (GRID, None)
-    if grid is not None:
-        count = plan(loaded, grid, p=p, method=chosen).count()
-        refuse_large(count.blocks, count.stored_bytes, grid)
-    with redirect_stdout(sys.stderr), progress_bar() as progress:
-        built = construct(loaded, grid=grid, tol=tol, p=p, method=chosen, progress=progress)
-        return show(built)
+        typer.echo(f"Wrote {page.in_temporary_place().as_uri()}")

@@ -86,9 +86,27 @@ GridOption = Annotated[
     typer.Option(metavar="K", help="Instead of --tol: cells per axis.", show_default=False),
 ]
 
+
+def _tolerance(text: str) -> float:
+    """--tol as a number.
+
+    Raises:
+        typer.BadParameter: With what to write.
+    """
+    try:
+        return float(text)
+    except ValueError as error:
+        said = "give a distance such as 0.1"
+        share = text.strip().removesuffix("%")
+        if text.strip().endswith("%") and share.replace(".", "", 1).isdigit():
+            said = f"it is a distance, not a share of one: write {float(share) / 100:g}"
+        raise typer.BadParameter(f"{text!r} is not a number; {said}.") from error
+
+
 ToleranceOption = Annotated[
     float | None,
     typer.Option(
+        parser=_tolerance,
         metavar="EPS",
         help="Distance d_p(f, g) allowed: the coarsest grid is taken whose bound meets it.",
         show_default=False,

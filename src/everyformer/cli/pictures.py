@@ -10,12 +10,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from everyformer import figures
-from everyformer.cli.tables import number
 from everyformer.construct.comparison import Comparison
 from everyformer.construct.optimality import Ratio
 from everyformer.figures import COLOURS
 from everyformer.figures import save as save
 from everyformer.model.network import Network, StageState
+from everyformer.narration.numbers import number
 from everyformer.progress import Progress, no_progress
 from everyformer.targets.target import Target
 

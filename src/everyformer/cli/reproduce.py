@@ -45,8 +45,9 @@ def reproduce(
     data: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR",
-            help="Folder of packs that `everyformer data pack` wrote.",
+            metavar="PATH",
+            help="Folder of packs that `everyformer data pack` wrote; a text for "
+            "urpe-lengths; images (.npz, or the folder of CIFAR-10) for urpe-images.",
             show_default=False,
         ),
     ] = None,

@@ -37,6 +37,7 @@ from everyformer.construct.problem import (
     DEFAULT_MAX_MEMORY,
     Problem,
     Trial,
+    check_grid,
     check_tolerance,
     exponent,
     out_of_reach,
@@ -56,6 +57,7 @@ from everyformer.notebook import html_table, short
 from everyformer.numerics.limits import check_limit, shown
 from everyformer.papers import YUN2020, implements
 from everyformer.progress import Progress, no_progress
+from everyformer.targets.failures import not_a_target
 from everyformer.targets.support import check_support
 from everyformer.targets.target import Target
 from everyformer.verdict import Verdict
@@ -182,8 +184,8 @@ class Built:
 @implements(YUN2020, "Theorem 2", "Theorem 3")
 def construct(
     target: Target,
-    *,
     grid: int | None = None,
+    *,
     tol: int | float | None = None,
     p: int | float | Fraction | None = None,
     method: Method | str = DEFAULT,
@@ -400,9 +402,14 @@ def pose(
     Raises:
         EveryformerError: If the tolerance makes no sense, or nothing is known of f.
     """
+    if not isinstance(target, Target):
+        raise not_a_target(target)
     check_limit("max_memory", max_memory, "bytes")
     if (grid is None) == (tol is None):
         msg = f"Give either grid or tol; got grid={shown(grid)} and tol={shown(tol)}."
         raise GridError(msg)
+    check_grid(grid)
     allowed = None if tol is None else check_tolerance(target, tol)
+    if target.expression is None:
+        target.check()
     return Problem(target, p, grid, allowed, max_memory, workers, progress)

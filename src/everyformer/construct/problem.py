@@ -111,9 +111,10 @@ def check_tolerance(target: Target, tol: int | float) -> Fraction:
         TargetError: If the target cannot be traced and declares no modulus of continuity.
     """
     if not is_positive(tol):
-        msg = f"tol={shown(tol)} is not a positive number. Give one such as tol=0.1."
+        msg = f"tol={shown(tol)} is not a positive number. {_meant(tol)}."
         raise ToleranceError(msg)
     if target.modulus_of_continuity(Fraction(1)) is None and target.expression is None:
+        target.check()
         msg = (
             f"tol={tol:g} was asked for {target.name}, which declares neither lipschitz "
             f"nor modulus, and cannot be traced: {target.untraceable} How fine the grid "
@@ -122,6 +123,39 @@ def check_tolerance(target: Target, tol: int | float) -> Fraction:
         )
         raise TargetError(msg)
     return Fraction(tol) if isinstance(tol, Fraction) else Fraction(str(tol))
+
+
+def check_grid(grid: object) -> None:
+    """Refuse what is not a number of cells, where it is plain what was meant.
+
+    Raises:
+        GridError: With what to write.
+    """
+    if grid is None or isinstance(grid, int | np.integer):
+        return
+    try:
+        number = float(str(grid).strip())
+    except ValueError:
+        return
+    if number >= 2 and number.is_integer():
+        said = f"is not an integer: write grid={int(number)}"
+    elif 0 < number < 1:
+        said = f"is less than one cell per axis. A distance is given as tol={number:g}"
+    else:
+        return
+    raise GridError(f"grid={shown(grid)} {said}.")
+
+
+def _meant(tol: object) -> str:
+    """What a tolerance should be written as."""
+    try:
+        text = str(tol).strip()
+        number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        number = math.nan
+    if isinstance(tol, str) and 0 < number < math.inf:
+        return f"It is text: write tol={number:g}"
+    return "Give one such as tol=0.1"
 
 
 def out_of_reach(

@@ -103,7 +103,9 @@ class ArchitectureSpec:
         """
         kind = "sparse Transformers" if self.pattern is not None else "Transformers"
         heads = f"{self.num_heads} head{'s' * (self.num_heads > 1)} of size {self.d_head}"
-        parts = [f"{heads} and {self.d_ff} hidden units in each block"]
+        parts = [
+            f"{heads} and {self.d_ff} hidden unit{'s' * (self.d_ff > 1)} in each block"
+        ]
         if self.attention == "urpe":
             parts.append("attention weights times a gain of the offset (URPE)")
         if self.positional:

@@ -434,10 +434,19 @@ class Network:
         if array.ndim < 2 or array.shape[-2:] != (n, d):
             msg = (
                 f"x has shape {array.shape}, but this network takes (*batch, {n}, {d}): "
-                f"{n} tokens as rows, {d} coordinates each."
+                f"{n} tokens as rows, {d} coordinates each.{_reshaped(array, n, d)}"
             )
             raise InputError(msg)
         return array
+
+
+def _reshaped(array: np.ndarray, n: int, d: int) -> str:
+    """How an array of another shape becomes one that fits, where that is plain."""
+    if array.ndim == 1 and array.size == n * d:
+        return f" Write x.reshape({n}, {d})."
+    if array.ndim >= 2 and array.shape[-2:] == (d, n):
+        return " Tokens and coordinates seem swapped: write x.swapaxes(-1, -2)."
+    return ""
 
 
 def _is_tensor(x: Any) -> bool:

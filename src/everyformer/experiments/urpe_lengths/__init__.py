@@ -6,7 +6,7 @@ from typing import Any
 from everyformer.experiments.claims import load_claims
 from everyformer.experiments.expected import load_expected
 from everyformer.experiments.experiment import Experiment
-from everyformer.experiments.urpe_lengths.cells import cells
+from everyformer.experiments.urpe_lengths.cells import cells, labels_of
 from everyformer.experiments.urpe_lengths.overview import overview
 from everyformer.experiments.urpe_lengths.picture import picture
 
@@ -35,5 +35,6 @@ URPE_LENGTHS = Experiment(
     | {"wall_s": "seconds"},
     claims=load_claims(__name__),
     conditions=conditions,
+    order=labels_of,
     summary=overview,
 )

@@ -72,16 +72,16 @@ SCALES: dict[Size, Scale] = {
         steps=500,
     ),
     "reduced": Scale(
-        encoder=EncoderConfig(2, 2, dim=256, layers=4, heads=8, ffn=1024, norm="pre"),
+        encoder=EncoderConfig(2, 2, dim=256, layers=3, heads=8, ffn=1024, norm="pre"),
         lengths=(32, 64, 128, 256),
         offset=5,
         tokens=64,
         train=TrainConfig(
-            steps=800, batch=64, lr=1e-3, table_lr=10.0, warmup=100, clip=1.0,
-            record=True, log_every=100, evaluate_every=400, evaluation_batch=256,
+            steps=500, batch=64, lr=1e-3, table_lr=10.0, warmup=50, clip=1.0,
+            log_every=100, evaluate_every=250, evaluation_batch=256,
         ),
         evaluated=1024,
-        steps=1500,
+        steps=800,
     ),
 }  # fmt: skip
 
@@ -107,6 +107,16 @@ def cells(
     text = excerpt_texts() if data is None else texts_of(data)
     return [
         cell(size, task, arm, seed, changes, text)
+        for seed in seeds
+        for task in TASKS
+        for arm in ARMS
+    ]
+
+
+def labels_of(size: Size, seeds: Sequence[int]) -> list[dict[str, str | int]]:
+    """The labels of all cells, without any text."""
+    return [
+        {"task": task, "method": arm, "seed": seed}
         for seed in seeds
         for task in TASKS
         for arm in ARMS
