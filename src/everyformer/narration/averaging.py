@@ -57,10 +57,10 @@ def digits(scene: Scene) -> Told:
 
 
 def _written(told: str, exact: int, found: float) -> str:
-    """A sum, with what the network has; they differ on a ramp between two cells."""
+    """A sum, with what the network has; they differ near the border of two cells."""
     if agree(float(exact), float(found)):
         return f"{told} = {number(exact)}"
-    return f"{told} = {number(exact)}, but it has {number(found)}: it lies on a ramp"
+    return f"{told} = {number(exact)}, but it has {number(found)}: x is near a border"
 
 
 def whole_digits(scene: Scene) -> Told:

@@ -53,13 +53,6 @@ class Narration:
     g: np.ndarray
     f: np.ndarray | None
 
-    @property
-    def gap(self) -> float | None:
-        """The largest entry of |f(x) - g(x)|."""
-        if self.f is None:
-            return None
-        return float(np.abs(np.asarray(self.f - self.g, dtype=np.float64)).max())
-
 
 def narrate(
     network: Network, x: np.ndarray, trace: Sequence[StageState], f: Function | None = None
@@ -83,7 +76,7 @@ def narrate(
         rows.append((entered.title, entered.values))
     if network.program is None:
         scenes = [
-            Scene(network, stage, x, before.state, after.state, f)
+            Scene(network, stage, x, before.state, after.state)
             for stage, before, after in zip(network.stages, trace, trace[1:], strict=False)
         ]
         for scene in scenes:
