@@ -105,9 +105,15 @@ def test_counterexamples_are_written_and_run_again(
     everyformer("check", "urpe", "-n", 5, "-d", 4, *again, code=2)
 
 
-def test_all_layers_in_a_table(everyformer: Command, tmp_path: Path) -> None:
+def test_layers_in_a_table(
+    everyformer: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all layers, some here; each is judged in tests/checks/test_rules.py."""
+    some = ("none", "rotary", "alibi", "ape", "urpe")
+    monkeypatch.setattr("everyformer.cli.checking.LAYER_NAMES", some)
     out = everyformer("check-all", "-n", 4, "-d", 4, "--trials", 2, "-o", "out").stdout
     lines = {line.split()[0]: line.split()[1] for line in out.splitlines()[1:-1]}
+    assert list(lines) == [*some[:-1], *(f"{name}+urpe" for name in some[:-1])]
     assert lines["none"] == lines["rotary"] == "REFUTED"
     assert lines["none+urpe"] == lines["ape"] == "PROVED"
     assert lines["alibi+urpe"] == "UNKNOWN"

@@ -48,9 +48,15 @@ from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import power_up
 from everyformer.targets.box import Grid
 from everyformer.targets.declarations import check_declarations
+from everyformer.targets.region import Region
+from everyformer.targets.support import check_support
 from everyformer.targets.target import Target
 from everyformer.verdict import Verdict
 
+REGION_NEEDS_EXPRESSION = (
+    "The distance is over a region, and f is known by a declaration, which is about the "
+    "whole box. Make f traceable, or leave the region out."
+)
 NETWORK_FILE = "network.safetensors"
 EXIT_CODES = {Verdict.PROVED: 0, Verdict.REFUTED: 1, Verdict.UNKNOWN: 3}
 """2 is for wrong usage, broken files and everything else that is not a verdict."""
@@ -182,7 +188,10 @@ def describe_f(certificate: Certificate, statement: Statement, *, given: bool) -
         what = f"f is {of_file}, called {quoted(statement.name)} by the file"
     n, d = certificate.seq_len, certificate.d_model
     tokens = f"{n} token{'s' * (n > 1)} of {d} number{'s' * (d > 1)}"
-    return f"where {what}; {tokens} in {certificate.box}"
+    where = "" if certificate.region is None else f", of it {certificate.region.describe()}"
+    if certificate.everywhere:
+        where = ", and f = 0 outside it"
+    return f"where {what}; {tokens} in {certificate.box}{where}"
 
 
 def verify(
@@ -245,7 +254,8 @@ def verify(
         return found(Verdict.UNKNOWN, [why])
     box, p = certificate.box, certificate.p
     if certificate.grid is None:
-        proof = prove_everywhere(weights, box, statement.expression, p, limits)
+        f, on_box = statement.expression, certificate.on_box
+        proof = prove_everywhere(weights, box, f, p, limits, on_box=on_box)
     else:
         cells = cells_of(
             weights,
@@ -254,6 +264,8 @@ def verify(
             statement.expression,
             equivariant=statement.equivariant,
             limits=limits,
+            region=certificate.region,
+            everywhere=certificate.everywhere,
         )
         known = known_of(statement, cells)
         if isinstance(known, Declared):
@@ -303,6 +315,8 @@ def known_of(statement: Statement, cells: Cells) -> Expression | Declared:
     """
     if statement.expression is not None:
         return check_sizes(statement.expression, cells.grid.seq_len, cells.grid.d_model)
+    if cells.region is not None:
+        raise CertificateError(REGION_NEEDS_EXPRESSION)
     assert statement.omega is not None, "the kind is modulus"  # noqa: S101
     assert statement.values is not None, "the kind is modulus"  # noqa: S101
     expected = (cells.count, cells.grid.seq_len, cells.grid.d_model)
@@ -378,6 +392,15 @@ def _derived_again(
             f"d = {certificate.d_model} on {certificate.box}. Give the target it is about."
         )
         raise CertificateError(msg)
+    over = [_over(one.region, one.everywhere) for one in (target, certificate)]
+    if (target.region, target.everywhere) != (certificate.region, certificate.everywhere):
+        msg = (
+            f"Distances from {target.name} are over {over[0]}; the certificate is about "
+            f"one over {over[1]}. Give the target it is about."
+        )
+        raise CertificateError(msg)
+    if target.everywhere:
+        check_support(target)
     if stated.expression is not None:
         if target.expression is None:
             msg = f"{target.name} has no expression: {target.untraceable}"
@@ -393,6 +416,8 @@ def _derived_again(
         raise CertificateError(msg)
     check_declarations(target, certificate.grid)
     same = stated.equivariant and target.equivariant
+    if certificate.region is not None:
+        raise CertificateError(REGION_NEEDS_EXPRESSION)
     cells = cells_of(
         weights,
         certificate.box,
@@ -400,6 +425,7 @@ def _derived_again(
         None,
         equivariant=same,
         limits=limits,
+        everywhere=certificate.everywhere,
     )
     statement = declare(target, cells)
     assert statement.values is not None, "declare gives values"  # noqa: S101
@@ -407,6 +433,12 @@ def _derived_again(
     text = "are those of" if same else "differ from those of"
     remark = f"the values in the certificate {text} {target.name}; the latter count"
     return statement, [remark]
+
+
+def _over(region: Region | None, everywhere: bool) -> str:
+    if everywhere:
+        return "all of R^(n x d)"
+    return "the box" if region is None else str(region)
 
 
 def _judge(certificate: Certificate, proof: Proof, name: str) -> tuple[Verdict, list[str]]:

@@ -63,8 +63,8 @@ def inspect(
     picture: Annotated[
         Path | None,
         options.picture(
-            "Where to draw the ids against the number of the shift. [default: ids.png "
-            "beside the network]"
+            "Where to draw the ids against the number of the shift [default: ids.png "
+            "beside the network]."
         ),
     ] = None,
 ) -> None:
@@ -91,9 +91,6 @@ def inspect(
 
     folder = network if network.is_dir() else network.parent
     drawing = folder / IDS_FILE if picture is None else picture
-    if drawing.suffix != ".png":
-        msg = f"--picture {drawing} does not end in .png, the format that is written."
-        raise typer.BadParameter(msg)
     check_parent(resolved(drawing), str(drawing))
     loaded = load_network(network)
     x = one_sequence(loaded, numbers, input_file, sequence)
@@ -119,7 +116,7 @@ def inspect(
         tables.show("", _why_no_shifts(loaded))
         return
     with new_file(drawing) as file:
-        pictures.save(pictures.moving_ids(shifts, loaded), file)
+        pictures.save(pictures.moving_ids(shifts, loaded), file, drawing)
     tables.show("", f"Drew the ids in {drawing}.")
 
 

@@ -230,9 +230,7 @@ def compare_methods(problem: Problem, methods: Iterable[Method]) -> Comparison:
     Methods without a bound for the supremum are left out where that is asked for.
     """
     assert problem.tol is not None, "methods are compared for a tolerance"  # noqa: S101
-    errors = None
-    if problem.p is not None:
-        errors = TableErrors(problem.target, problem.p, problem.workers, problem.progress)
+    errors = problem.errors
     found = [
         _candidate(method, problem, errors)
         for method in methods

@@ -239,6 +239,13 @@ class CellPlan(GridPlan, ABC):
             ramps=self.ramp_share, gives_up_repeated=self.gives_up_repeated
         )
 
+    def too_coarse(self, errors: TableErrors | None, tol: Fraction) -> str | None:
+        """What f's distance from its table leaves to prove, if that is too much."""
+        if errors is None:
+            return None
+        about = errors.beyond(self.grid, tol, gives_up_repeated=self.gives_up_repeated)
+        return None if about is None else f"bound about {float(about):.3e}, planned"
+
 
 def over_grids(problem: Problem, make: Callable[[int], GridPlan]) -> Iterator[GridPlan]:
     """The plan for the grid given; for a tolerance those of K = 2, 4, 8, ...
@@ -287,7 +294,8 @@ def ways_to_place(target: Target) -> tuple[bool, ...]:
     An equivariant target gets none; where that is not good enough within float64, positions
     are tried after that.
     """
-    return (False, True) if target.equivariant and target.seq_len > 1 else (True,)
+    both = target.equivariant and target.seq_len > 1 and target.region is None
+    return (False, True) if both else (True,)
 
 
 def has_positions(target: Target, positional: bool | None) -> bool:
@@ -303,4 +311,12 @@ def has_positions(target: Target, positional: bool | None) -> bool:
             "approximate it. Leave positional out, or declare equivariant=True."
         )
         raise GridError(msg)
+    if target.region is not None and target.seq_len > 1:
+        if positional is False:
+            msg = (
+                "positional=False, but the domain is a region, which permutations of the "
+                "tokens may leave. Leave positional out."
+            )
+            raise GridError(msg)
+        return True
     return not target.equivariant if positional is None else positional

@@ -125,6 +125,18 @@ class Plan(Protocol):
         """
         return None
 
+    def too_coarse(self, errors: TableErrors | None, tol: Fraction) -> str | None:
+        """Why no proof of this plan can meet a tolerance, as far as is known; or None.
+
+        Args:
+            errors: As in `planned_bound`.
+            tol: The distance allowed.
+
+        Raises:
+            CertificateError: If f has no finite bound.
+        """
+        return None
+
     def known(self, target: Target) -> Target:
         """The target, with what the proof may use of it."""
         return target
@@ -165,11 +177,15 @@ class Method(Protocol):
         supremum: Whether it has bounds for p = infinity.
         default_p: The exponent of d_p unless one is given.
         any_grid: Whether K need not be a power of two.
+        by_cells: Whether proofs sum over cells, and so can be over a region.
+        compact_support: Whether its networks can be 0 outside the box.
     """
 
     supremum: ClassVar[bool] = False
     default_p: ClassVar[int | float] = 2
     any_grid: ClassVar[bool] = False
+    by_cells: ClassVar[bool] = False
+    compact_support: ClassVar[bool] = False
 
     @property
     def title(self) -> str:
@@ -192,6 +208,10 @@ class Method(Protocol):
             EveryformerError: If the settings do not go with the problem.
         """
         ...
+
+    def is_quick(self, problem: Problem) -> bool:
+        """Whether a plan is found in a moment, so that hints may name the method."""
+        return True
 
     @classmethod
     def compared(cls, target: Target) -> Iterator["Method"]:
@@ -286,7 +306,7 @@ def in_short(plan: Plan) -> str:
 
 def as_text(table: RichTable, width: int = 72) -> str:
     """A table without colours."""
-    console = Console(width=width, no_color=True)
+    console = Console(width=width, no_color=True, force_jupyter=False)
     with console.capture() as capture:
         console.print(table)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())

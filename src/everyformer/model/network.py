@@ -36,6 +36,7 @@ from everyformer.numerics.rationals import exact_array, to_float
 from everyformer.progress import Progress, no_progress
 
 if TYPE_CHECKING:
+    from everyformer.explore.show import Page
     from everyformer.model.torch_module import TransformerModule
     from everyformer.model.torch_standard import StandardTransformer
 
@@ -223,6 +224,17 @@ class Network:
         ):
             steps.append(StageState(f"block {number}", after, self.ids(after)))
         return tuple(steps)
+
+    def explore(self) -> "Page":
+        """A page that runs this network in the browser: show, `save` or `open` it.
+
+        Raises:
+            MemoryLimitError: If it has too many blocks for a page.
+            NumberKindError: If its weights are rationals that float64 cannot hold.
+        """
+        from everyformer.explore.show import explore
+
+        return explore(self)
 
     def ids(self, state: np.ndarray) -> np.ndarray | None:
         """u^T z of every token, or None for a network without ids."""
@@ -423,10 +435,19 @@ class Network:
         if array.ndim < 2 or array.shape[-2:] != (n, d):
             msg = (
                 f"x has shape {array.shape}, but this network takes (*batch, {n}, {d}): "
-                f"{n} tokens as rows, {d} coordinates each."
+                f"{n} tokens as rows, {d} coordinates each.{_reshaped(array, n, d)}"
             )
             raise InputError(msg)
         return array
+
+
+def _reshaped(array: np.ndarray, n: int, d: int) -> str:
+    """How an array of another shape becomes one that fits, where that is plain."""
+    if array.ndim == 1 and array.size == n * d:
+        return f" Write x.reshape({n}, {d})."
+    if array.ndim >= 2 and array.shape[-2:] == (d, n):
+        return " Tokens and coordinates seem swapped: write x.swapaxes(-1, -2)."
+    return ""
 
 
 def _is_tensor(x: Any) -> bool:
