@@ -154,9 +154,11 @@ def test_two_tokens_in_a_cell_and_one_outside() -> None:
     for positional in (True, False):
         method = ef.Averaging(positional=positional)
         network = ef.construct(BUMP, grid=4, method=method).network
-        told = story(network, np.array([[0.3], [-0.5]]))
+        told = story(network, np.array([[0.3], [-0.5]]), BUMP)
+        assert told.chapters[-1].title == "sum and look-up"  # no cell, no centre
         lines = [line for chapter in told.chapters for line in chapter.lines]
         assert any("token 2: outside the box, A = " in line for line in lines)
+        assert not any("phi(0) = 1" in line for line in lines)
         assert (told.g == 0).all()
 
 

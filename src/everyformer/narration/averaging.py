@@ -107,7 +107,9 @@ def codes(scene: Scene) -> Told:
     )
     S, A = register(scene, "S"), register(scene, "A")
     lines = tuple(
-        f"token {j + 1}: A = phi({number(S[j])}) = {number(A[j])}" for j in range(scene.n)
+        _outside(scene, j, A[j])
+        or f"token {j + 1}: A = phi({number(S[j])}) = {number(A[j])}"
+        for j in range(scene.n)
     )
     return Told(claim, lines, values=_shown(scene, "S", "A"))
 

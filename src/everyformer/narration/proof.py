@@ -144,7 +144,7 @@ def _table(scenes: Sequence[Scene], f: Function) -> list[Chapter]:
     for one in scenes:
         if one.stage.kind == "quantise":
             cells = quantising.columns(scene, one.new, one.old)
-    if cells is None:
+    if cells is None or (scene.unit < 0).any() or (scene.unit > 1).any():
         return []
     centre = quantising.centre(scene, cells)
     value = f(centre)
