@@ -68,9 +68,9 @@ class Problem:
 
     @cached_property
     def errors(self) -> TableErrors | None:
-        """How far f is from tables of its values on the box.
+        """How far f is from tables of its values; None for the supremum or a region.
 
-        None for the supremum, and over a region: f need not exist on the rest of the box.
+        They are measured on the whole box, of which a region may be a small part.
         """
         if self.p is None or self.target.region is not None:
             return None
