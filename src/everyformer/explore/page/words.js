@@ -283,7 +283,7 @@ function inWords(session, stage, layer, before, after, moved) {
     const w = network.w, at = from + j * w;
     for (let c = 0; c < w; c++) {
       if (before[at + c] !== after[at + c]) {
-        const where = w > 1 ? ` in ${network.registers ? "register" : "coordinate"} ${c + 1}` : "";
+        const where = w > 1 ? network.registers ? ` in register r${c}` : ` in coordinate ${c + 1}` : "";
         return `${name(j)} goes from ${short(before[at + c], 6)} to ${short(after[at + c], 6)}${where}`;
       }
     }
