@@ -47,8 +47,8 @@ COMMANDS = {
         "everyformer verify out/",
     ),
     "inspect": Command(
-        "Show how the tokens of one sequence move through a network.",
-        "everyformer inspect out/ --input x.npy",
+        "Tell the proof at one input, step by step, with this network's numbers.",
+        "everyformer inspect out/ --x 0.1,0.5,0.9",
     ),
     "explore": Command(
         "Make a page that runs a network in the browser, block by block.",
@@ -85,6 +85,10 @@ COMMANDS = {
     "reproduce": Command(
         "Run an experiment of a paper, and print a table: paper, ours, verdict.",
         "everyformer reproduce urpe-synthetic --size smoke",
+    ),
+    "contexts": Command(
+        "Follow words through the layers of trained encoders, each in many contexts.",
+        "everyformer contexts out/runs/mixers-bert_small/mlm_attention_0",
     ),
     "data": Command(
         "List the packs of real texts that experiments need, or make one.",
@@ -168,6 +172,10 @@ def load(name: str) -> Callable[..., None]:
             from everyformer.cli.reproduce import reproduce
 
             return reproduce
+        case "contexts":
+            from everyformer.cli.contexts import contexts
+
+            return contexts
         case "data":
             from everyformer.cli.data import data
 

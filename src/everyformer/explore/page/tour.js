@@ -91,6 +91,7 @@ export function tourCard(session, store, place, goTo) {
   const bound = session.data.certificate && session.data.certificate.real;
   const constants = /** @type {Record<string, any>} */ ({
     n: session.original.n, d: session.original.d, K, V: K ** session.original.d, blocks: short(session.original.blocks),
+    theorem: known ? known.theorem : "", paper: known ? known.paper : "",
     bound: bound ? bound.shown : "not proved", target: session.data.title,
     sharpness: known ? short(known.sharpness) : "", ramp: known ? short(known.ramp, 2) : "",
     low: known && known.ids ? short(known.ids.low) : "", high: known && known.ids ? short(known.ids.high) : "",
