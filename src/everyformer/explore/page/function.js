@@ -68,7 +68,7 @@ function heatMaps(session, store) {
     const cost = Math.max(0.002, session.milliseconds || 0.01);
     const K = session.K || 1;
     const most = Math.min(96, Math.max(8, Math.sqrt(PATIENCE / cost)));
-    const m = K * Math.max(1, Math.floor(most / K));
+    const m = K <= most ? K * Math.floor(most / K) : Math.floor(most);
     field = { key, m, f: session.target ? new Float64Array(m * m * 2).fill(NaN) : null, g: new Float64Array(m * m * 2).fill(NaN), done: 0 };
     painted = 0;
     clearTimeout(timer);
@@ -222,8 +222,8 @@ function slices(session, store) {
     if (known && known.key === key) return;
     const cost = Math.max(0.002, session.milliseconds || 0.01);
     const K = session.K || 1;
-    const per = Math.max(1, Math.floor(Math.min(240, Math.max(K, 60 / cost)) / K));
-    const count = K * per;
+    const most = Math.min(240, Math.max(16, 60 / cost));
+    const count = K <= most ? K * Math.floor(most / K) : Math.floor(most);
     const points = [];
     for (let at = 0; at < count; at++) {
       const x = state.x.slice();
@@ -246,8 +246,8 @@ function slices(session, store) {
     const xs = linear(session.lows[i], session.highs[i], left, right), ys = linear(low - room, high + room, bottom, top);
     const svg = picture(WIDTH, 178, "f and g along a slice through the input");
     for (const tick of ys.ticks) svg.append(el("line", { x1: left, x2: right, y1: ys.to(tick), y2: ys.to(tick), class: "grid" }), label(short(tick, 3), { x: left - 5, y: ys.to(tick) + 4, class: "tick", "text-anchor": "end" }));
-    const K = session.K || 0;
-    for (let cell = 0; cell <= K; cell++) svg.append(el("line", { x1: xs.to(session.inBox(cell / (K || 1), i)), x2: xs.to(session.inBox(cell / (K || 1), i)), y1: bottom - 5, y2: bottom + 3, class: "ramp-mark" }));
+    const K = session.K || 0, marks = session.drawnCells;
+    for (let cell = 0; cell <= marks; cell++) svg.append(el("line", { x1: xs.to(session.inBox(cell / marks, i)), x2: xs.to(session.inBox(cell / marks, i)), y1: bottom - 5, y2: bottom + 3, class: "ramp-mark" }));
     for (const end of [session.lows[i], session.highs[i]]) svg.append(label(short(end), { x: xs.to(end), y: bottom + 18, class: "tick", "text-anchor": "middle" }));
     const name = d > 1 ? `x of token ${Math.floor(state.axis / d) + 1}, coordinate ${i + 1}` : `x of token ${state.axis + 1}`;
     svg.append(label(K ? `${name}; marks: ramps` : name, { x: (left + right) / 2, y: bottom + 22, class: "tick", "text-anchor": "middle" }));
