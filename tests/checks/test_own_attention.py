@@ -1,6 +1,7 @@
 """Networks with somebody's own attention: equal to the certified ones, cell by cell."""
 
 import importlib.util
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -13,7 +14,10 @@ from torch import nn
 
 import everyformer as ef
 from everyformer.checks.own_attention.forms import Forms, NotAffine
-from everyformer.checks.own_attention.realise import with_own_attention
+from everyformer.checks.own_attention.realise import (
+    _examined,  # pyright: ignore[reportPrivateUsage]
+    with_own_attention,
+)
 from everyformer.checks.own_attention.witness import what_it_adds
 from everyformer.errors import InputError
 
@@ -62,6 +66,8 @@ def test_the_module_is_the_certified_network_on_all_cells(
     other = ef.construct(target, grid=2, method=ef.Averaging(positional=True))
     with pytest.raises(InputError, match="other weights"):
         found.report(other.certificate)
+    with pytest.raises(InputError, match="read from a file and not verified"):
+        found.report(replace(built.certificate, unchecked=True))
 
 
 class Copying(mine.GainWitness):
@@ -94,6 +100,28 @@ def test_copying_that_is_not_sharp_is_refused(built: ef.Built) -> None:
     witness.sharp = (1.0, 4.0)
     with pytest.raises(InputError, match="the look-up tolerates"):
         with_own_attention(built.network, witness)
+
+
+def test_a_look_up_with_a_slope_tolerates_nothing(built: ef.Built) -> None:
+    """One unit more, 10^-3 ReLU(key): off by a share of the key's error, however small."""
+    network, last = built.network, built.network.stages[-1]
+    held = last.feed_forward
+    assert held is not None
+    assert _examined(network).tolerated == Fraction(1, 4)
+    more = np.zeros_like(held.W_2[..., :1])
+    more[:, -1] = 1e-3
+    sloped = replace(
+        held,
+        W_1=np.concatenate([held.W_1, held.W_1[:, :1]], axis=1),
+        b_1=np.concatenate([held.b_1, np.full((1, 1), 2.0)], axis=1),
+        W_2=np.concatenate([held.W_2, more], axis=2),
+    )
+    changed = replace(
+        network,
+        stages=(*network.stages[:-1], replace(last, feed_forward=sloped)),
+        architecture=replace(network.architecture, d_ff=sloped.W_1.shape[1]),
+    )
+    assert _examined(changed).tolerated == 0
 
 
 def test_what_a_layer_adds_is_what_it_adds() -> None:
@@ -129,9 +157,8 @@ def test_forms_know_zero_times_anything() -> None:
         Forms.constant(np.array([np.nan]), 2)
 
 
-@pytest.mark.parametrize("method", ["selective-shift", "partition"])
-def test_other_networks_are_refused(method: str) -> None:
-    other = ef.construct(ef.targets.reverse(2, 1), grid=4, method=method)
+def test_other_networks_are_refused() -> None:
+    other = ef.construct(ef.targets.reverse(2, 1), grid=4)
     with pytest.raises(InputError, match="averaging attention with positions"):
         with_own_attention(other.network, mine.GainWitness())
 

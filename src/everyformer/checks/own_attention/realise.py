@@ -27,16 +27,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
+from math import ceil, floor
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from everyformer.certify.averaging.reading import read_registers
+from everyformer.certify.averaging.reading import RegisterReading, read_registers
 from everyformer.certify.certificate import Certificate
 from everyformer.certify.hypotheses import Hypothesis, Kind, headline
 from everyformer.certify.register_stages import Layer, Mean
+from everyformer.certify.ridge import Ridge
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import read_weights
 from everyformer.checks.own_attention.forms import NotAffine
@@ -104,8 +106,19 @@ class Realised:
                 "was made of. Give that of the same network."
             )
             raise InputError(msg)
-        if certificate.verdict is not Verdict.PROVED or "real" not in certificate.claims:
-            raise InputError("The certificate does not prove a bound in real arithmetic.")
+        proved = certificate.verdict is Verdict.PROVED and not certificate.unchecked
+        if not proved or "real" not in certificate.claims:
+            msg = (
+                "The certificate does not prove a bound in real arithmetic, or was read "
+                "from a file and not verified. Give that of the network that was built."
+            )
+            raise InputError(msg)
+        if certificate.everywhere and self.key_error:
+            msg = (
+                f"Keys are off by up to {float(self.key_error):.3g}, and outside the box "
+                "nothing is proved of them. Use layers that add sums exactly."
+            )
+            raise InputError(msg)
         claim = replace(certificate, claims=("real",)).claim(certificate.statement.name)
         claim = claim.replace(", g in", ", g the module in")
         real = [one for one in certificate.hypotheses if "real" in one.claims]
@@ -236,35 +249,49 @@ def _examined(network: Network) -> _Held:
         raise InputError("Its attention reads what it writes, or float64 rounds M / n.")
     tokens = reading.tokens
     values = [Fraction(int(v), tokens.unit) for v in tokens.numbers[..., read].flat]
-    integers = all(v.denominator == 1 for v in values)
-    tolerated = _tolerated(reading.later[1:], written) if integers else Fraction(0)
+    tolerated = _tolerated(reading, read, written)
     assert registers is not None, "as above"  # noqa: S101
     largest = max((abs(v) for v in values), default=Fraction(0))
     return _Held(sums, registers.start, largest, tolerated, weights.sha256)
 
 
-def _tolerated(later: Sequence[Layer | Mean], written: np.ndarray) -> Fraction:
-    """How far from an integer C may be: the least distance of a bend from an integer key.
+def _tolerated(reading: RegisterReading, read: np.ndarray, written: np.ndarray) -> Fraction:
+    """How far C may be off without any change of the output on cells; 0 if unknown.
 
-    A ridge that reads C with the factor s bends, as a function of the key, at bend / s; all
-    that it reads besides must be multiples of s, so that keys of cells are integers.
+    Known for a sum that one look-up follows. On cells all that it reads are integers, so a
+    ridge that reads s C + s (integer) sees s times an integer key. It is constant around
+    every integer, up to its nearest bend, if its pieces with integers in them are level.
     """
+    layers, unit = reading.later[1:], reading.tokens.unit
+    inexact = np.asarray(reading.registers.W_out[:, written] != 0).any()
+    if len(layers) != 1 or not isinstance(layers[0], Layer) or inexact:
+        return Fraction(0)
     least = TOLERATED
-    for stage in later:
-        if isinstance(stage, Mean):
+    for ridge in layers[0].ridges:
+        used = ridge.row != 0
+        if not (used & written).any():
+            continue
+        whole = reading.tokens.numbers[..., used | read] % unit == 0
+        s = Fraction(float(ridge.row[used & written][0]))
+        row = [Fraction(float(v)) / s for v in ridge.row[used]]
+        if (used & reading.inputs).any() or not np.asarray(whole).all():
             return Fraction(0)
-        for ridge in stage.ridges:
-            row = [Fraction(float(v)) for v in ridge.row]
-            seen = [v for v, here in zip(row, written, strict=True) if here and v]
-            if not seen:
-                continue
-            s = seen[0]
-            if len(seen) > 1 or any((v / s).denominator != 1 for v in row):
-                return Fraction(0)
-            for bend in ridge.bends.tolist():
-                key = Fraction(bend) / s
-                least = min(least, abs(key - round(key)))
+        if any(v.denominator != 1 for v in row):
+            return Fraction(0)
+        least = min(least, _room(ridge, s))
     return least
+
+
+def _room(ridge: Ridge, s: Fraction) -> Fraction:
+    """The least distance of a bend from an integer key, or 0 if some key sees a slope."""
+    keys = sorted(Fraction(bend) / s for bend in ridge.bends.tolist())
+    level = np.asarray((ridge.slopes == 0).all(axis=1)).tolist()
+    level = level if s > 0 else level[::-1]
+    ends = [None, *keys, None]
+    for flat, (low, high) in zip(level, pairwise(ends), strict=True):
+        if not flat and (low is None or high is None or floor(high) >= ceil(low)):
+            return Fraction(0)
+    return min((abs(key - round(key)) for key in keys), default=TOLERATED)
 
 
 def place_layer(start: np.ndarray, places: Places) -> FeedForwardStack:
@@ -352,6 +379,7 @@ class OwnNetwork(nn.Module):
                     BlockRun(Stage(stage.name, SOURCE, feed_forward=own), hard=False)
                 )
         self.layers = nn.ModuleList(layers)
+        self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
         """Tokens of shape (*batch, n, d), float64, to the same shape.
@@ -367,7 +395,9 @@ class OwnNetwork(nn.Module):
             raise InputError(msg)
         z = x.reshape(-1, *self.shape) @ self.W_in.mT + self.start
         for layer in self.layers:
-            z = layer(z)
+            # A layer of a witness is proved for one sequence at a time.
+            own = isinstance(layer, BlockRun)
+            z = layer(z) if own else torch.cat([layer(one[None]) for one in z])
         return (z @ self.W_out.mT).reshape(x.shape)
 
 
