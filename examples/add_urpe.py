@@ -7,7 +7,7 @@ set to zero, so that only the gain after the softmax can tell tokens apart.
 import torch
 from transformers import BertConfig, BertModel
 
-from everyformer.layers import add_urpe
+from everyformer.layers import add_urpe, gain_share
 
 torch.manual_seed(0)
 config = BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
@@ -27,6 +27,7 @@ def spread() -> float:
 print(f"without URPE: {spread():.1e}")
 add_urpe(model, max_len=64)
 print(f"gains at 1:   {spread():.1e}")
+print(gain_share(model))
 with torch.no_grad():
     for name, parameter in model.named_parameters():
         if name.endswith("urpe_gain.table"):

@@ -24,6 +24,7 @@ COMMANDS = [
     "run",
     "verify",
     "inspect",
+    "explore",
     "ablate",
     "check",
     "check-all",
@@ -32,6 +33,7 @@ COMMANDS = [
     "explain",
     "bench",
     "reproduce",
+    "contexts",
     "data",
 ]
 

@@ -15,6 +15,9 @@ NAMES = (
     "contextual-gap",
     "random-projections",
     "mixers-bert",
+    "urpe-figure1",
+    "urpe-lengths",
+    "urpe-images",
 )
 
 

@@ -220,3 +220,23 @@ def test_rules_that_cannot_be_read_are_refused(wrong: dict[str, Any]) -> None:
     stored = {"label": "arm", "gates": [], "chosen": [], "claims": []} | wrong
     with pytest.raises(FileFormatError, match="it needs"):
         read_claims(json.loads(json.dumps(stored)), "here")
+
+
+def test_a_margin_must_be_exceeded_and_may_depend_on_the_rate() -> None:
+    stand = Stand().add("a", 1.0).add("b", 0.7)
+    assert stand.verdicts(claim(("a", "b"), margin=0.1)) == ["holds"]
+    assert stand.found[0].compared[0].found is not None
+    assert 0.15 < stand.found[0].compared[0].found.effect_sampled < 0.25, "beyond it"
+    assert stand.verdicts(claim(("a", "b"), margin=0.5)) == ["contradicted"]
+    other = {"orders": [{"task": "fast"}], "margin": 0.1}
+    words = {"if_flipped": "depends on the rate"}
+    stand.add("a", 1.0, task="fast").add("b", 0.97, task="fast")
+    assert stand.verdicts(claim(("a", "b"), **other, **words)) == ["depends on the rate"]
+    (note,) = stand.found[0].notes
+    assert note.startswith("in fast a is not better than b by 0.1: ")
+    assert stand.verdicts(claim(("a", "b"), **other)) == ["undecided"]
+    slow = {"orders": [{"task": "slow"}], "margin": 0.1}
+    stand.add("a", 1.0, task="slow").add("b", 0.5, task="slow")
+    assert stand.verdicts(claim(("a", "b"), **slow, **words)) == ["holds"]
+    with pytest.raises(FileFormatError, match="needs exactly"):
+        stand.verdicts(claim(("a", "b"), leeway=0.1))

@@ -111,15 +111,15 @@ class Cells:
         """How many shards."""
         return -(-self.count // SHARD)
 
-    def rows(self, start: int, stop: int) -> np.ndarray:
+    def rows(self, start: int, stop: int, step: int = 1) -> np.ndarray:
         """Column numbers of representatives start .. stop - 1, shape (count, n)."""
         stop = min(stop, self.count)
         if self.pieces is not None:
             return self.pieces.columns[start:stop]
         if self.columns is not None:
-            return self.columns[start:stop]
+            return self.columns[start:stop:step]
         V, n = self.grid.columns, self.grid.seq_len
-        flat = np.arange(start, stop)
+        flat = np.arange(start, stop, step)
         return np.stack([flat // V ** (n - 1 - j) % V for j in range(n)], axis=-1)
 
     def weights(self, rows: np.ndarray, start: int = 0) -> np.ndarray:

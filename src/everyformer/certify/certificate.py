@@ -17,6 +17,7 @@ import numpy as np
 
 from everyformer.certify.bound import Bound
 from everyformer.certify.hypotheses import Claim, Hypothesis, conditions, headline
+from everyformer.certify.presentation import listing
 from everyformer.certify.undecided import Obstacle
 from everyformer.errors import (
     CertificateError,
@@ -25,6 +26,7 @@ from everyformer.errors import (
     printable,
 )
 from everyformer.files.strict_json import read_json
+from everyformer.notebook import html_lines, short
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import format_up, parse_rational
 from everyformer.provenance import versions
@@ -197,19 +199,52 @@ class Certificate:
         """What the bounds take for granted, in words."""
         return tuple(str(hypothesis) for hypothesis in self.hypotheses)
 
-    def __str__(self) -> str:
-        """The claim, the trees of bounds, and what they take for granted."""
-        name, hypotheses = self.statement.name, self.hypotheses
-        lines = [headline(self.verdict.name, self.claim(name), hypotheses)]
-        lines += describe_bounds(self.bound, self.float64_bound)
-        lines += [f"not proved: {obstacle}" for obstacle in self.obstacles]
-        if self.distance_sampled is not None:
-            short = self.distance(name).partition("(")[0]
-            lines.append(f"measured, not proved: {short} about {self.distance_sampled:.3e}")
-        lines += [f"assumes: {assumption}" for assumption in self.assumptions]
-        if self.unchecked:
-            lines = [f"the file says, unchecked: {printable(line)}" for line in lines]
+    def describe(self, *, verbose: bool = False) -> str:
+        """The claim, the trees of bounds, and what they take for granted.
+
+        Args:
+            verbose: Show all terms; otherwise tiny ones are folded into one line.
+        """
+        bounds = listing(self.bound, self.float64_bound, verbose=verbose)
+        lines = [self._marked(self.headline)]
+        lines += [self._marked(line) for line in [*bounds.lines(), *self._remarks()]]
         return "\n".join(lines)
+
+    def __str__(self) -> str:
+        """The claim, the bounds with tiny terms folded, and what they take for granted."""
+        return self.describe()
+
+    @property
+    def headline(self) -> str:
+        """The verdict and the claim, with all that was declared of f."""
+        claim = self.claim(self.statement.name)
+        return headline(self.verdict.name, claim, self.hypotheses)
+
+    def _remarks(self) -> list[str]:
+        """What is not proved, what was measured, and what is assumed."""
+        lines = [f"not proved: {obstacle}" for obstacle in self.obstacles]
+        if self.distance_sampled is not None:
+            name = self.distance(self.statement.name).partition("(")[0]
+            lines.append(f"measured, not proved: {name} about {self.distance_sampled:.3e}")
+        return lines + [f"assumes: {assumption}" for assumption in self.assumptions]
+
+    def _marked(self, line: str) -> str:
+        """A line, marked as a file's own words if that is what it is."""
+        return f"the file says, unchecked: {printable(line)}" if self.unchecked else line
+
+    def __repr__(self) -> str:
+        """One line; `print` shows the bounds."""
+        return f"Certificate({short(self._marked(self.headline), 160)})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return self.html()
+
+    def html(self) -> str:
+        """The bounds as a table."""
+        bounds = listing(self.bound, self.float64_bound)
+        table = bounds.html(self._marked(self.headline))
+        return table + html_lines(self._marked(line) for line in self._remarks())
 
     @property
     def is_conditional(self) -> bool:
@@ -277,16 +312,6 @@ def _metric(p: Fraction | None, everywhere: bool) -> str:
     if everywhere:
         return "d_p, f = 0 outside the domain"
     return "sup" if p is None else "d_p"
-
-
-def describe_bounds(bound: Bound | None, float64_bound: Bound | None) -> list[str]:
-    """The trees of bounds, a line each."""
-    lines = [] if bound is None else str(bound).splitlines()
-    if float64_bound is not None:
-        # Its parts are those of the first tree, but for the last line.
-        head, *rest = str(float64_bound).splitlines()
-        lines += [head, *rest[-1:]]
-    return lines
 
 
 def format_decimal(value: Fraction) -> str:

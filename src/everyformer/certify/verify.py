@@ -24,7 +24,6 @@ from everyformer.certify.cells import Cells
 from everyformer.certify.certificate import (
     Certificate,
     Statement,
-    describe_bounds,
     format_decimal,
     read_certificate,
 )
@@ -36,6 +35,7 @@ from everyformer.certify.modulus import (
     step_length,
     step_sizes,
 )
+from everyformer.certify.presentation import listing
 from everyformer.certify.proof import Computing, Proof
 from everyformer.certify.prove import cells_of, check_sizes, prove, prove_everywhere
 from everyformer.certify.undecided import quoted
@@ -43,6 +43,7 @@ from everyformer.certify.weights import Weights, read_weights
 from everyformer.certify.work import MAX_WORK, Limits, check_files
 from everyformer.errors import CertificateError
 from everyformer.files.network_file import MAX_MEMORY
+from everyformer.notebook import html_lines, short
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import power_up
 from everyformer.targets.box import Grid
@@ -138,18 +139,36 @@ class Verification:
     def _name(self) -> str:
         return self.statement.name if self.given else "f"
 
+    def describe(self, *, verbose: bool = False) -> str:
+        """The verdict, the reasons, what f is, the bounds found and what they assume.
+
+        Args:
+            verbose: Show all terms; otherwise tiny ones are folded into one line.
+        """
+        before, after = self._remarks()
+        bounds = listing(self.bound, self.float64_bound, verbose=verbose)
+        return "\n".join([self.headline, *before, *bounds.lines(), *after])
+
     def __str__(self) -> str:
-        """The verdict, the reasons, what f is, the bounds found and what they assume."""
-        return "\n".join(
-            [
-                self.headline,
-                *(f"because {reason}" for reason in self.reasons),
-                describe_f(self.certificate, self.statement, given=self.given),
-                *describe_bounds(self.bound, self.float64_bound),
-                *(f"assumes: {hypothesis}" for hypothesis in self.hypotheses),
-                *(f"note: {remark}" for remark in self.remarks),
-            ]
-        )
+        """The same, with tiny terms folded."""
+        return self.describe()
+
+    def _remarks(self) -> tuple[list[str], list[str]]:
+        """What is said before the bounds, and after them."""
+        before = [f"because {reason}" for reason in self.reasons]
+        before.append(describe_f(self.certificate, self.statement, given=self.given))
+        after = [f"assumes: {hypothesis}" for hypothesis in self.hypotheses]
+        return before, after + [f"note: {remark}" for remark in self.remarks]
+
+    def __repr__(self) -> str:
+        """One line; `print` shows the bounds."""
+        return f"Verification({short(self.headline, 160)})"
+
+    def _repr_html_(self) -> str:
+        """The bounds as a table, for notebooks."""
+        before, after = self._remarks()
+        bounds = listing(self.bound, self.float64_bound).html(self.headline)
+        return bounds + html_lines([*before, *after])
 
 
 def describe_f(certificate: Certificate, statement: Statement, *, given: bool) -> str:

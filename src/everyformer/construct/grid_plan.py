@@ -31,6 +31,11 @@ from everyformer.targets.target import Target
 LayerKind = Literal["feed-forward", "attention", "positions"]
 """A feed-forward layer, a plain attention layer, or one that makes positions."""
 
+CLOSES_A_GAP = (
+    "closes a gap: layers that the printed proof leaves out and that a network needs, for "
+    "example because float64 rounds."
+)
+
 
 @dataclass(frozen=True)
 class StageCount:
@@ -51,7 +56,7 @@ class StageCount:
     kind: LayerKind = "feed-forward"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GridPlan(Plan, ABC):
     """The cost of a construction on a grid, by formula.
 
@@ -186,6 +191,15 @@ class GridPlan(Plan, ABC):
         n, d, K = self.shape.seq_len, self.shape.d_model, self.grid
         return f"{self.source}, {self.architecture.class_name}\nn = {n}, d = {d}, K = {K}"
 
+    @property
+    def legend(self) -> str | None:
+        """The class of the network in words, and which layers the paper does not have."""
+        spec = self.architecture
+        lines = [f"{spec.class_name}: {spec.class_in_words}."]
+        if self.paper_layers and not all(stage.in_paper for stage in self.stages):
+            lines.append(CLOSES_A_GAP)
+        return "\n".join(lines)
+
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
         return {
@@ -224,6 +238,13 @@ class CellPlan(GridPlan, ABC):
         return errors.at(self.grid).bound(
             ramps=self.ramp_share, gives_up_repeated=self.gives_up_repeated
         )
+
+    def too_coarse(self, errors: TableErrors | None, tol: Fraction) -> str | None:
+        """What f's distance from its table leaves to prove, if that is too much."""
+        if errors is None:
+            return None
+        about = errors.beyond(self.grid, tol, gives_up_repeated=self.gives_up_repeated)
+        return None if about is None else f"bound about {float(about):.3e}, planned"
 
 
 def over_grids(problem: Problem, make: Callable[[int], GridPlan]) -> Iterator[GridPlan]:

@@ -43,6 +43,7 @@ class Result:
         complete: False where a deadline ended the run.
         more: All else that is worth keeping, as JSON holds it.
         scores: By metric, a number for each test example; `CLUSTERS` beside them.
+        positions: The learnt B and C, as `learnt_positions` names them.
     """
 
     value_sampled: float
@@ -50,6 +51,7 @@ class Result:
     complete: bool
     more: dict[str, Any]
     scores: Mapping[str, np.ndarray] = field(default_factory=dict)
+    positions: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -147,8 +149,8 @@ def training_cell(
             parent=around.parent,
             parent_identity=None if parent is None else parent.settings,
         )
-        kept = asdict(replace(outcome, scores={})) | dict(more)
-        del kept["scores"]
+        kept = asdict(replace(outcome, scores={}, positions={})) | dict(more)
+        del kept["scores"], kept["positions"]
         kept |= {} if derived is None else derived(outcome)
         return Result(
             outcome.test[metric].mean_sampled,
@@ -156,6 +158,7 @@ def training_cell(
             outcome.ended != "deadline",
             kept,
             {} if clusters is None else {**outcome.scores, CLUSTERS: clusters()},
+            outcome.positions,
         )
 
     return Cell(labels, made | parents, run, parent, operations)

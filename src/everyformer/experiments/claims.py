@@ -10,7 +10,9 @@
     claims    id, text, source, cell, metric, direction ("higher" or "lower" is better),
               comparisons (pairs of arms, the first better), clusters (what examples are
               drawn by), gates, sizes (of the runs that are judged), orders (cells at other
-              rates: where an order of arms flips there, the claim stays undecided)
+              rates: where an order of arms flips there, the claim stays undecided). May
+              have: margin (how much better the first must be; 0), if_flipped (what is said
+              where an order flips, instead of "undecided")
 
 A claim with several comparisons holds if all do: its p is the largest, without correction
 inside. It is contradicted if one comparison is the other way round: there the smallest p is
@@ -42,6 +44,7 @@ FIELDS = {
         "gates", "sizes", "orders",
     },
 }  # fmt: skip
+OPTIONAL = {"margin", "if_flipped"}
 SIGNS = {"higher": 1.0, "lower": -1.0}
 
 
@@ -80,8 +83,8 @@ class Judgement:
         claim: As in the file.
         compared: Its comparisons.
         p: Adjusted, against "not all comparisons are as claimed"; None if not judged.
-        verdict: holds, contradicted, undecided, not informative, or why nothing is said:
-            "drawn, 2 seeds", "not run".
+        verdict: holds, contradicted, undecided, not informative, what the claim says of an
+            order that flips, or why nothing is said: "drawn, 2 seeds", "not run".
         notes: Gates that failed, orders that flip, arms that look the same, what is
             missing.
         least_effect: That would have been seen in each of the comparisons; None if not
@@ -117,7 +120,9 @@ def read_claims(stored: Mapping[str, Any], source: str) -> Claims:
         for entry in stored[kind]:
             known = entry.get("direction", "higher") in SIGNS
             named = set(entry.get("gates", ())) <= gates
-            if entry.keys() != wanted or not known or not named:
+            optional = OPTIONAL if kind == "claims" else set[str]()
+            whole = wanted <= entry.keys() <= wanted | optional
+            if not (whole and known and named):
                 msg = (
                     f"claims.json of {source} has in {kind} the entry {entry}: it needs "
                     f"exactly {', '.join(sorted(wanted))}, a direction of "
@@ -211,7 +216,8 @@ def _pair(claim: Mapping[str, Any], better: str, worse: str, runs: Runs) -> Comp
         missing = f"{name}: runs of {better} and {worse} with the same test examples"
         return Compared(better, worse, None, missing)
     sign = SIGNS[claim["direction"]]
-    effect = difference(sign * values[0], sign * values[1], clusters[0])
+    least = claim.get("margin", 0.0)
+    effect = difference(sign * values[0] - least, sign * values[1], clusters[0])
     return Compared(better, worse, effect)
 
 
@@ -256,7 +262,7 @@ def _judgement(
     seen = p < LEVEL and all(d.low_sampled > 0 for d in found)
     verdict = "holds" if seen else "contradicted" if p_reversed < LEVEL else "undecided"
     if flips or _twins(compared):
-        verdict = "undecided"
+        verdict = claim.get("if_flipped", "undecided") if flips else "undecided"
     return Judgement(claim, compared, p, verdict, notes, least)
 
 
@@ -266,6 +272,7 @@ def _flips(
     """Comparisons whose order is another at another rate."""
     told: list[str] = []
     sign, metric = SIGNS[claim["direction"]], claim["metric"]
+    margin = claim.get("margin", 0.0)
     for cell in claim["orders"]:
         for c in compared:
             arms = (c.better, c.worse)
@@ -273,9 +280,15 @@ def _flips(
             if not seeds or c.found is None:
                 continue
             one, other = (runs.mean(cell, arm, metric, "test", seeds) for arm in arms)
-            if sign * (one - other) * c.found.effect_sampled < 0:
+            beyond = sign * (one - other) - margin
+            if beyond * c.found.effect_sampled < 0:
                 name = "/".join(map(str, cell.values()))
-                told.append(f"{c.better} and {c.worse} change places in {name}")
+                told.append(
+                    f"in {name} {c.better} is {'' if beyond > 0 else 'not '}better than "
+                    f"{c.worse} by {margin:g}: {one:.4f} against {other:.4f}"
+                    if margin
+                    else f"{c.better} and {c.worse} change places in {name}"
+                )
     return tuple(told)
 
 

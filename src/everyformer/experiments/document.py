@@ -15,6 +15,8 @@ from everyformer.experiments.experiment import (
 )
 from everyformer.experiments.scores import Scores
 
+MARGINS = " Where a claim has a margin, the effect is what goes beyond it."
+
 
 def document(experiment: Experiment, report: Mapping[str, Any], scores: Scores) -> str:
     """Where and when, the results, the claims, what was not run, and notes."""
@@ -26,6 +28,8 @@ def document(experiment: Experiment, report: Mapping[str, Any], scores: Scores) 
         parts.append(markdown(*seeded_table(experiment, results, size)))
         judged = judge(experiment.claims, results, scores, size)
         parts += [claims_text(judged, size)]
+    if experiment.summary is not None:
+        parts.append(experiment.summary(results, size))
     skipped: Mapping[str, str] = report.get("skipped", {})
     if skipped:
         told = (f"- {name}: {reason}" for name, reason in skipped.items())
@@ -41,11 +45,12 @@ def _heading(experiment: Experiment, report: Mapping[str, Any]) -> str:
     dates = dict.fromkeys((days[0], days[-1]))
     commits = dict.fromkeys((m["commit"] or "unknown")[:12] for m in made)
     scope = experiment.expected.size.get(report["size"])
+    shared = ", summed over processes that may have shared it" if "joined" in report else ""
     return (
         f"{experiment.name}, size {report['size']}: {experiment.expected.quantity}. "
         f"{f'{scope} ' if scope else ''}"
         f"{first['gpu'] or first['cpu']}, {' to '.join(dates)}, commit "
-        f"{', '.join(commits)}, {report.get('wall_s', 0.0):,.0f} s of training."
+        f"{', '.join(commits)}, {report.get('wall_s', 0.0):,.0f} s of training{shared}."
     )
 
 
@@ -103,7 +108,8 @@ def claims_text(judged: Sequence[Judgement], size: str) -> str:
         claim = judgement.claim
         for place, compared in enumerate(judgement.compared):
             found = compared.found
-            what = f"{claim['id']} {compared.better} better than {compared.worse}"
+            margin = f" by {claim['margin']:g}" if claim.get("margin") else ""
+            what = f"{claim['id']} {compared.better} better than {compared.worse}{margin}"
             first = place == 0
             rows.append(
                 [
@@ -118,11 +124,12 @@ def claims_text(judged: Sequence[Judgement], size: str) -> str:
                     judgement.verdict if first else "",
                 ]
             )
+    margins = any(judgement.claim.get("margin") for judgement in judged)
     headings = ["claim", "source", "metric", "effect", "95 % interval", "p", "verdict"]
     text = [
         "An effect is positive where the claim has it. The interval is over clusters of "
         "examples, p over seeds (paired, one-sided, Holm over all claims): both must agree "
-        "before anything is said to hold.",
+        "before anything is said to hold." + (MARGINS if margins else ""),
         markdown(headings, rows),
         "\n".join(_notes(judged)),
     ]

@@ -52,6 +52,7 @@ class Experiment:
         claims: What is judged over seeds; without it every run has a verdict of its own.
         conditions: How a result was made, where a number means little without.
         order: Labels of all cells of a size, where cells cannot be made without data.
+        summary: What the results say together, as text below their table.
         least_seconds: A cell that would have less time than this is not begun.
     """
 
@@ -64,6 +65,7 @@ class Experiment:
     claims: Claims | None = None
     conditions: Callable[[Mapping[str, Any]], str] | None = None
     order: Callable[[Size, Sequence[int]], Sequence[Labels]] | None = None
+    summary: Callable[[Sequence[Mapping[str, Any]], str], str] | None = None
     least_seconds: float = 5.0
 
     def labels(self, size: Size, seeds: Sequence[int]) -> list[dict[str, str | int]]:

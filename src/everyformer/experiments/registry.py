@@ -6,6 +6,9 @@ from everyformer.experiments.experiment import Experiment
 from everyformer.experiments.mixers_bert import MIXERS_BERT
 from everyformer.experiments.random_projections import RANDOM_PROJECTIONS
 from everyformer.experiments.sparse_copying import SPARSE_COPYING
+from everyformer.experiments.urpe_figure1 import URPE_FIGURE1
+from everyformer.experiments.urpe_images import URPE_IMAGES
+from everyformer.experiments.urpe_lengths import URPE_LENGTHS
 from everyformer.experiments.urpe_synthetic import URPE_SYNTHETIC
 
 EXPERIMENTS = {
@@ -16,6 +19,9 @@ EXPERIMENTS = {
         CONTEXTUAL_GAP,
         RANDOM_PROJECTIONS,
         MIXERS_BERT,
+        URPE_FIGURE1,
+        URPE_LENGTHS,
+        URPE_IMAGES,
     )
 }
 

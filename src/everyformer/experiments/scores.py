@@ -5,8 +5,6 @@ examples, and the clusters that the examples belong to. Claims are judged from i
 by another's statistics tomorrow.
 """
 
-import os
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from everyformer.errors import FileFormatError
+from everyformer.experiments.arrays import load_arrays, save_arrays
 
 CLUSTERS = "clusters"
 """The name of the numbers that say which examples belong together."""
@@ -37,40 +36,12 @@ def load_scores(path: Path) -> dict[str, dict[str, np.ndarray]]:
     Raises:
         FileFormatError: If it is damaged, or no such file. Nothing in it is executed.
     """
-    found: dict[str, dict[str, np.ndarray]] = {}
-    if not path.exists():
-        return found
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            for key in stored.files:
-                cell, _, name = key.rpartition(":")
-                found.setdefault(cell, {})[name] = stored[key]
-    except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
-        msg = (
-            f"{path} cannot be read as scores of single examples ({error}). Delete it: "
-            "--resume makes the scores of cells whose checkpoints are on this machine anew."
-        )
-        raise FileFormatError(msg) from error
-    return found
+    return load_arrays(path, "scores of single examples")
 
 
 def save_scores(path: Path, scores: Scores) -> None:
     """Replace the file whole; 32 bits for a score."""
-    arrays = {
-        f"{cell}:{name}": _narrow(values)
-        for cell, named in scores.items()
-        for name, values in named.items()
-    }
-    temporary = path.with_name(f".{path.name}")
-    with temporary.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-
-
-def _narrow(values: np.ndarray) -> np.ndarray:
-    return values.astype(np.float32 if values.dtype.kind == "f" else np.int32)
+    save_arrays(path, scores)
 
 
 @dataclass(frozen=True)

@@ -174,6 +174,30 @@ class WindowGain(Gain):
         return self.table[:, window_entries(self.window, n_q, self.table.device)][None]
 
 
+class HeadGain(Gain):
+    """c for each head, whatever the offset: the control of URPE.
+
+    It scales attention as a gain may, and knows no positions.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """One number for each head."""
+        super().__init__(num_heads, 1, device, dtype)
+
+    def matrix(
+        self, n_q: int, n_k: int | None = None, graph: Graph | None = None
+    ) -> Float[Tensor, "1 h {n_q} n_k"]:
+        """The same factor for all pairs of tokens."""
+        n_k = n_q if n_k is None else n_k
+        return self.table[None, :, :, None].expand(1, -1, n_q, n_k)
+
+
 @describes_itself()
 class GraphGain(Gain):
     """c_{distance(i, j)} for each head: URPE on graphs, the same after a renumbering.

@@ -15,6 +15,7 @@ from everyformer.errors import TargetError
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.limits import shown
 from everyformer.targets.box import Box, Grid
+from everyformer.targets.failures import SHAPES, advice, described
 from everyformer.targets.region import Region
 from everyformer.targets.trace import trace as record
 
@@ -117,6 +118,9 @@ class Target:
             wrong.append(f"lipschitz={shown(lipschitz)} is not a finite number >= 0")
         if modulus is not None and not callable(modulus):
             wrong.append(f"modulus={modulus!r} cannot be called")
+        pair = isinstance(domain, tuple | list) and len(domain) == 2
+        if pair and all(isinstance(end, Real) for end in domain):
+            wrong.append(f"domain={shown(domain)} is one interval: write [{shown(domain)}]")
         if wrong:
             msg = f"Target cannot be made: {'; '.join(wrong)}."
             raise TargetError(msg)
@@ -160,6 +164,24 @@ class Target:
             values[start : start + EVALUATION_CHUNK] = self._evaluate(piece)
         return values.reshape(tokens.shape)
 
+    def check(self) -> None:
+        """See that f works on arrays, and on each sequence of a batch by itself.
+
+        Raises:
+            TargetError: If it does not.
+        """
+        draws = np.random.default_rng(0).random((3, self.seq_len, self.d_model))
+        low, high = np.asarray(self.domain.lows), np.asarray(self.domain.highs)
+        x = low + (high - low) * draws
+        together, alone = self(x), np.concatenate([self(x[i : i + 1]) for i in range(3)])
+        if not np.allclose(together, alone, rtol=1e-6, atol=1e-9):
+            msg = (
+                f"{self.name} gives another result for a sequence when others stand beside "
+                f"it in the batch, or at another time. {SHAPES} Write x[..., ::-1, :] for "
+                "x[::-1], x.sum(-2, keepdims=True) for x.sum(0), and use no random numbers."
+            )
+            raise TargetError(msg)
+
     def _evaluate(self, batch: np.ndarray) -> np.ndarray:
         try:
             with np.errstate(all="ignore"):  # np.where computes what it does not choose
@@ -167,10 +189,11 @@ class Target:
         except Exception as error:
             msg = (
                 f"{self.name} failed on an array of shape {batch.shape}: "
-                f"{type(error).__name__}: {error}. A target takes (batch, n, d) and works "
-                "on all sequences of the batch at once."
+                f"{described(error)}. {advice(error)}"
             )
             raise TargetError(msg) from error
+        if values.shape == () and values.dtype == object and values.item() is None:
+            raise TargetError(f"{self.name} returned None. Is a `return` missing?")
         if values.shape != batch.shape:
             msg = (
                 f"{self.name} returned shape {values.shape} for input of shape "

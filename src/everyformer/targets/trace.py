@@ -13,6 +13,7 @@ import numpy as np
 from everyformer.errors import ExpressionError
 from everyformer.numerics.expression import Expression
 from everyformer.targets.agreement import compare
+from everyformer.targets.failures import described
 from everyformer.targets.recorder import ADVICE, COMMUTATIVE, Program, Recorder, Refused
 from everyformer.targets.traced_array import Lines, Traced
 
@@ -136,8 +137,7 @@ def _guarded(call: Callable[[], np.ndarray], when: str) -> np.ndarray:
     except Refused as error:
         raise ExpressionError(str(error)) from error
     except Exception as error:
-        said = f"{type(error).__name__}: {error}".rstrip(".")
-        msg = f"The function failed while it {when}: {said}. {ADVICE}"
+        msg = f"The function failed while it {when}: {described(error)}. {ADVICE}"
         raise ExpressionError(msg) from error
 
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from accelerate import Accelerator
 
 from everyformer.data.task import Scores, Task
 from everyformer.errors import TrainingError
+from everyformer.layers.learnt_positions import learnt_positions
 from everyformer.train import processes
 from everyformer.train.config import TrainConfig, check
 from everyformer.train.evaluation import Score, summaries
@@ -44,6 +46,7 @@ class Outcome:
         parameters: Number of weights.
         processes: How many computed it.
         curve: The lines of the log.
+        positions: The learnt B and C, as `learnt_positions` names them.
     """
 
     steps: int
@@ -56,6 +59,7 @@ class Outcome:
     parameters: int
     processes: int
     curve: list[dict[str, Any]]
+    positions: dict[str, np.ndarray]
 
 
 def train(
@@ -155,6 +159,10 @@ def train(
         parameters=sum(p.numel() for p in trainer.objective.parameters()),
         processes=accelerator.num_processes,
         curve=place.lines,
+        positions={
+            name: table.numpy()
+            for name, table in learnt_positions(trainer.objective).items()
+        },
     )
 
 

@@ -41,7 +41,7 @@ TOLERATED = Fraction(3, 8)
 """A look-up with ramp 1/4 between integers is right for errors of its key up to this."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AveragingPlan(CellPlan):
     """The cost of averaging attention by formula.
 

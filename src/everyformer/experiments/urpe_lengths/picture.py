@@ -1,0 +1,45 @@
+"""What each arm can do at longer and longer sequences."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from everyformer import figures
+from everyformer.experiments.urpe_lengths.models import ARMS
+
+SHOWN = {"copy": "accuracy", "text": "nats"}
+
+
+@figures.styled
+def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """A panel for each task; a line for each arm, thin dots for its seeds."""
+    figure = Figure(figsize=(9, 3.4))
+    for (task, metric), axes in zip(SHOWN.items(), figure.subplots(1, 2), strict=True):
+        figures.title(axes, task)
+        axes.set_xlabel("tokens of the test")
+        axes.set_ylabel(metric if task == "copy" else "nats of a byte")
+        figures.logarithmic(axes.xaxis, base=2)
+        for place, arm in enumerate(ARMS):
+            wanted = (task, arm)
+            runs = [
+                r["more"]["test"]
+                for r in results
+                if (r["labels"]["task"], r["labels"]["method"]) == wanted
+            ]
+            if not runs:
+                continue
+            names = [name for name in runs[0] if name.startswith(f"{metric}@")]
+            lengths = [int(name.rpartition("@")[2]) for name in names]
+            values = [[run[name]["mean_sampled"] for name in names] for run in runs]
+            means = [statistics.fmean(found) for found in zip(*values, strict=True)]
+            look = figures.curve(place, len(ARMS), marked=False)
+            look["linestyle"] = "--" if arm.startswith("urpe") else "-"
+            axes.plot(lengths, means, label=arm, **look)
+            for run in values:
+                axes.plot(lengths, run, ".", ms=4, color=look["color"], zorder=3)
+            figures.tick_each(axes.xaxis, lengths)
+    figures.one_legend(figure)
+    figures.write(figure, path)

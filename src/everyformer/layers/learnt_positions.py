@@ -1,0 +1,68 @@
+"""The tables B and C of a model, as Luo et al. 2022 draw them in Figure 2."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from everyformer.layers.encodings import T5, Swin
+from everyformer.layers.gains import ToeplitzGain, WindowGain
+from everyformer.layers.offsets import (
+    Exact,
+    LogBuckets,
+    OffsetIndex,
+    T5Buckets,
+    by_offset,
+    spread_offsets,
+)
+
+
+@torch.no_grad()
+def learnt_positions(model: nn.Module) -> dict[str, Float[Tensor, "h ..."]]:
+    """B and C of all layers that have numbers for offsets, on the CPU in float32.
+
+    B is the bias of T5 or Swin, C the gain of URPE. For sequences an array has a row for
+    each head and a column for each offset i - j from -(n - 1) to n - 1, buckets spelt out
+    up to their largest distance; for windows of M x M it is h x (2M - 1) x (2M - 1), by dx
+    and dy. Tables that several layers share are there once, as "B" and "C"; where there
+    are more they are numbered: "B0", "B1". Encodings whose bias depends on the tokens
+    (Shaw, DeBERTa, Transformer-XL) have no matrix B, and ALiBi's is not learnt.
+
+    Example:
+        >>> from everyformer.layers import RelativeAttention
+        >>> layer = RelativeAttention(8, 2, encoding="t5", gain=True, max_len=4)
+        >>> {name: tuple(x.shape) for name, x in learnt_positions(layer).items()}
+        {'B': (2, 7), 'C': (2, 7)}
+    """
+    kinds: dict[str, list[Tensor]] = {"B": [], "C": []}
+    for part in model.modules():
+        letter = "B" if isinstance(part, T5 | Swin) else "C"
+        if isinstance(part, T5 | ToeplitzGain):
+            kinds[letter].append(_by_offset(part.table, part.index))
+        elif isinstance(part, Swin | WindowGain):
+            side = 2 * part.window - 1
+            kinds[letter].append(part.table.unflatten(-1, (side, side)))
+    return {
+        letter if len(found) == 1 else f"{letter}{place}": table.detach().float().cpu()
+        for letter, found in kinds.items()
+        for place, table in enumerate(found)
+    }
+
+
+def toeplitz(vector: Float[Tensor, "h r"]) -> Float[Tensor, "h n n"]:
+    """The matrices whose entry (i, j) is that of offset i - j; r = 2n - 1.
+
+    Example:
+        >>> toeplitz(torch.tensor([[-1.0, 0.0, 1.0]])).tolist()
+        [[[0.0, -1.0], [1.0, 0.0]]]
+    """
+    n = (vector.shape[-1] + 1) // 2
+    return spread_offsets(vector[:, None].expand(-1, n, -1), n)
+
+
+def _by_offset(table: Tensor, index: OffsetIndex) -> Tensor:
+    """The entries of all offsets that the index tells apart."""
+    if isinstance(index, Exact):
+        return by_offset(table, index, index.max_len)
+    if isinstance(index, T5Buckets | LogBuckets):
+        return by_offset(table, index, index.max_distance + 1)
+    return table

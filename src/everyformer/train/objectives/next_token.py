@@ -1,0 +1,24 @@
+"""A label for every token, scored in nats too: the next one, or one before."""
+
+from torch import Tensor, nn
+
+from everyformer.data.batch import Batch
+from everyformer.train.objective import head_of, states_of, token_losses, weighted_mean
+from everyformer.train.objectives.labels import Labels
+
+
+class NextToken(Labels):
+    """The cross-entropy of labels (b, n) with weights (b, n), as `Labels`.
+
+    Scores: "accuracy" and "nats", means over the labels of a sequence that have a weight.
+    """
+
+    def scores(self, batch: Batch) -> dict[str, Tensor]:
+        """The share of right labels, and their mean loss."""
+        logits = head_of(self.encoder)(states_of(self.encoder, batch))
+        right = (logits.argmax(-1) == batch.labels).float()
+        losses = token_losses(nn.Identity(), logits, batch.labels)
+        return {
+            "accuracy": weighted_mean(right, batch.weights),
+            "nats": weighted_mean(losses, batch.weights),
+        }
