@@ -40,3 +40,61 @@ class WithGain(MyAttention):
         i = torch.arange(x.shape[-2])
         C = self.gain[i[:, None] - i + x.shape[-2] - 1]
         return x + (logits.softmax(dim=-1) * C) @ self.value(x)
+
+
+class WithoutDenominator(MyAttention):
+    """The same without a denominator: exp of the logits, and nothing that divides it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Tokens of shape (batch, n, d) to the same shape."""
+        logits = self.query(x) @ self.key(x).transpose(-1, -2) + self.bias
+        return x + logits.exp() @ self.value(x)
+
+
+def _with_values(layer: MyAttention, weight: torch.Tensor, bias: torch.Tensor) -> None:
+    """Scores that do not move with the tokens, and these values."""
+    with torch.no_grad():
+        for one in (layer.query, layer.key):
+            one.weight.zero_()
+            one.bias.zero_()
+        layer.value.weight.copy_(weight)
+        layer.value.bias.copy_(bias)
+
+
+class GainWitness:
+    """Why stacks of `WithGain` are universal: the weights for both conditions.
+
+    `everyformer.checks.own_attention.with_own_attention(network, GainWitness())`.
+    """
+
+    def attentive(self, width: int, seq_len: int, M: torch.Tensor) -> list[torch.nn.Module]:
+        """Softmax of 0 is 1/n: with the values n M x every token gets M sum_j x_j."""
+        layer = WithGain(width, seq_len).double()
+        _with_values(layer, seq_len * M, torch.zeros(width))
+        return [layer]
+
+    def position_aware(self, width: int, seq_len: int, c: torch.Tensor) -> torch.nn.Module:
+        """c_k = 1 for k >= 1, else 0: token i gets (i - 1)/n c."""
+        layer = WithGain(width, seq_len).double()
+        _with_values(layer, torch.zeros(width, width), c)
+        with torch.no_grad():
+            layer.gain[:seq_len] = 0.0
+        return layer
+
+
+class NoDenominatorWitness:
+    """The same for `WithoutDenominator`, which is not a softmax at all."""
+
+    def attentive(self, width: int, seq_len: int, M: torch.Tensor) -> list[torch.nn.Module]:
+        """exp(0) = 1: every token gets M sum_j x_j."""
+        layer = WithoutDenominator(width, seq_len).double()
+        _with_values(layer, M, torch.zeros(width))
+        return [layer]
+
+    def position_aware(self, width: int, seq_len: int, c: torch.Tensor) -> torch.nn.Module:
+        """A bias of log 2 for all earlier tokens: token i gets (n + i - 1) c, about."""
+        layer = WithoutDenominator(width, seq_len).double()
+        _with_values(layer, torch.zeros(width, width), c)
+        with torch.no_grad():
+            layer.bias.copy_(0.6931471805599453 * torch.ones_like(layer.bias).tril(-1))
+        return layer
