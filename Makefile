@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: venv demo check test attack bench verifier clean
+.PHONY: venv demo check test attack bench papers verifier page-types pictures release clean
 
 venv: $(READY)
 
@@ -41,6 +41,27 @@ bench: venv
 	$(BIN)/everyformer bench building
 	$(BIN)/everyformer bench execution
 	$(BIN)/everyformer bench certificates
+
+# docs/papers.md, from docs/papers.toml and the marks in the code.
+papers: venv
+	$(BIN)/python -m tests.papers_page
+
+# The types of the explorer's modules; needs node and npm, which nothing else does.
+TYPESCRIPT = build/node/node_modules/.bin/tsc
+page-types:
+	test -x $(TYPESCRIPT) || npm install --silent --no-audit --no-fund --prefix build/node typescript@5.9
+	$(TYPESCRIPT) -p tests/explore/jsconfig.json
+
+# The README's picture, and every view of the explorer; look at them before you commit them.
+pictures: venv
+	$(BIN)/python docs/pictures/draw.py
+	$(BIN)/python -m tests.explore.pictures docs/pictures
+
+# Wheel and sdist, without the network, and a look at what is inside.
+release: venv
+	rm -rf build/lib dist/*.whl dist/*.tar.gz
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/pytest -q tests/test_release.py
 
 verifier: venv
 	$(BIN)/python -m everyformer.cli.standalone dist/everyformer-verify.pyz

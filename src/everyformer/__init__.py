@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from everyformer.targets.target import Target as Target
     from everyformer.verdict import Verdict as Verdict
 
+__version__ = "0.2.0"
+"""The one place that says it: pyproject.toml and CITATION.cff follow."""
+
 _PLACES = {
     "ArchitectureSpec": "model.architecture",
     "AttentionSpec": "model.attention_spec",
@@ -92,7 +95,11 @@ def __getattr__(name: str) -> Any:
     if name in ("patterns", "targets"):
         return import_module(f"{__name__}.{name}")
     if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, __all__, n=1)
+        meant = f". Did you mean {near[0]!r}?" if near else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{meant}")
     found = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
     globals()[name] = found
     return found

@@ -21,7 +21,7 @@ NUMBERS = ("", "nan", "-1", "1e400", "five", HUGE, LONG)
 PLACES = ("missing", "folder", "empty", "latin.txt", "no/such/place", "loop")
 NAMES = ("", *PLACES[1:4], "loop", "a\nb", "\udcff", ":x", "empty:target")
 FILES = (*(f"{name}.npy" for name in PLACES), "", "\udcff.npy")
-PICTURES = ("folder.png", "pipe.png", "no/such/p.png", "p.pdf", "loop.png")
+PICTURES = ("folder.png", "pipe.png", "no/such/p.png", "p.bmp", "loop.png")
 SMALL = ("sort", "--grid", "2")
 
 WRONG: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {

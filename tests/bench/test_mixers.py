@@ -35,7 +35,7 @@ def test_a_quick_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {row["name"] for row in report["rows"]} == set(mixers.CONTENDERS)
     assert all(row["both_ms"] > 0 for row in report["rows"])
     assert all(row["bit_identical"] for row in report["gate"])
-    assert mixers.table(report).row_count == len(report["rows"]) == 10
+    assert mixers.table(report).row_count == len(report["rows"]) == 12
     mixers.picture(report, tmp_path / "mixers.png")
     assert (tmp_path / "mixers.png").stat().st_size > 5_000
 

@@ -15,6 +15,7 @@ from everyformer.checks.subject import Subject
 from everyformer.layers import (
     AverageAttention,
     BilinearProjection,
+    DynamicConvolution,
     LightConvolution,
     RelativeAttention,
     Residual,
@@ -57,6 +58,13 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], Verdict, str, float | None]] = 
     "light": (
         lambda: LightConvolution(D, filters=1, filter_length=4), PROVED, "filters", None
     ),
+    "dynamic": (
+        lambda: DynamicConvolution(D, filters=1, filter_length=3), PROVED, "filters", None
+    ),
+    "dynamic, K = 2": (
+        lambda: DynamicConvolution(D, filters=2, filter_length=2),
+        REFUTED, "token 4 never hears", 12**-0.5,
+    ),
 }  # fmt: skip
 
 
@@ -83,7 +91,8 @@ def test_without_feed_forward_layers_all_is_affine(name: str) -> None:
 
 def test_attention_and_gates_alone_are_not_decided() -> None:
     """The negative control of EF011: they are not affine, with a counterexample."""
-    for layer in (placed(RelativeAttention(D, 2)), LAYERS["light"][0]()):
+    makers = (LAYERS["light"][0], LAYERS["dynamic"][0])
+    for layer in (placed(RelativeAttention(D, 2)), *(make() for make in makers)):
         found = check(layer, N, D, trials=2, feed_forward=False)
         assert found.lp.verdict is UNKNOWN
         assert found["EF011"].verdict is REFUTED
@@ -129,8 +138,16 @@ def hooked() -> nn.Module:
         hooked,
         lambda: Residual(placed(AverageAttention(D))),
         lambda: SpecialToken(SeparableConvolution(D, 3), D),
+        lambda: DynamicConvolution(D, filters=1, filter_length=3, bias=False),
     ],
-    ids=["subclass", "frozen", "hook", "positions inside the skip", "special token"],
+    ids=[
+        "subclass",
+        "frozen",
+        "hook",
+        "positions inside the skip",
+        "special token",
+        "no bias of filters",
+    ],
 )
 def test_what_was_changed_is_not_proved(make: Callable[[], nn.Module]) -> None:
     assert check(make(), N, D, trials=2).verdict is not PROVED

@@ -17,7 +17,7 @@ def test_both_assumptions_prove() -> None:
     assert report.lp.source == "Yun et al. 2020b, Theorem 1"
     assert report.sup.verdict is Verdict.UNKNOWN
     assert [finding.code for finding in report.findings] == ["A1.1", "A1.2", "A1.3", "A2"]
-    assert str(report).startswith("PROVED: is strided universal? (n = 16)")
+    assert str(report).startswith("strided is universal in L^p: PROVED (n = 16)")
     assert report.to_json()["assumption_1"]["s"] == 3
 
 

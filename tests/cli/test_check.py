@@ -55,15 +55,15 @@ three = 3
 
 def test_urpe_is_proved(everyformer: Command) -> None:
     out = everyformer("check", "urpe", *SMALL, code=0).stdout
-    assert out.startswith("PROVED: is urpe universal? (n = 4, d = 4)")
+    assert out.startswith("urpe is universal in L^p: PROVED (n = 4, d = 4)")
     assert "Luo et al. 2022, Proposition 4" in out
 
 
 def test_rpe_is_refuted_with_a_bound(everyformer: Command) -> None:
     out = everyformer("check", "rpe", *SMALL, code=1).stdout
-    assert "REFUTED in the sup norm: equal tokens stay equal" in out
+    assert "rpe is universal in the sup norm: REFUTED (n = 4, d = 4)\n  equal tokens" in out
     assert "at least 0.866" in " ".join(out.split())
-    assert "Ways out" in out
+    assert "Ways out" in " ".join(out.split())
 
 
 def test_shaw_with_values_is_unknown(everyformer: Command) -> None:
@@ -74,7 +74,7 @@ def test_a_module_of_ones_own(everyformer: Command) -> None:
     out = everyformer("check-module", f"{EXAMPLE}:MyAttention", *SMALL, code=1).stdout
     assert "every operation maps equal tokens to equal tokens" in " ".join(out.split())
     out = everyformer("check-module", f"{EXAMPLE}:WithGain", *SMALL, code=3).stdout
-    assert "UNKNOWN in L^p: a black box is not proved by trials" in out
+    assert ":WithGain is universal in L^p: UNKNOWN (n = 4, d = 4)\n  a black box" in out
 
 
 def test_json(everyformer: Command) -> None:
@@ -105,9 +105,15 @@ def test_counterexamples_are_written_and_run_again(
     everyformer("check", "urpe", "-n", 5, "-d", 4, *again, code=2)
 
 
-def test_all_layers_in_a_table(everyformer: Command, tmp_path: Path) -> None:
+def test_layers_in_a_table(
+    everyformer: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all layers, some here; each is judged in tests/checks/test_rules.py."""
+    some = ("none", "rotary", "alibi", "ape", "urpe")
+    monkeypatch.setattr("everyformer.cli.checking.LAYER_NAMES", some)
     out = everyformer("check-all", "-n", 4, "-d", 4, "--trials", 2, "-o", "out").stdout
     lines = {line.split()[0]: line.split()[1] for line in out.splitlines()[1:-1]}
+    assert list(lines) == [*some[:-1], *(f"{name}+urpe" for name in some[:-1])]
     assert lines["none"] == lines["rotary"] == "REFUTED"
     assert lines["none+urpe"] == lines["ape"] == "PROVED"
     assert lines["alibi+urpe"] == "UNKNOWN"
@@ -200,3 +206,15 @@ def test_a_mixer_with_and_without_feed_forward_layers(
     assert found["universal"]["lp"]["source"] == "docs/mixers.md"
     found = json.loads(everyformer(*given, "--no-feed-forward", code=1).stdout)
     assert found["universal"]["lp"]["target"] == "f(X)_11 = |x_11 - 1/2|"
+
+
+def test_rules_say_what_their_verdict_means(everyformer: Command) -> None:
+    shown = everyformer("check", "t5", *SMALL, code=1).stdout
+    told = " ".join(shown.split())
+    assert "equal-tokens-stay-equal obstacle PROVED bad " in told
+    assert "permutation-equivariant obstacle REFUTED good " in told
+    assert "attentive condition PROVED good " in told
+    assert "position-aware condition REFUTED A 1 = 1" in told
+    assert "obstacle: PROVED is bad news" in told
+    found = json.loads(everyformer("check", "t5", *SMALL, "--json", code=1).stdout)
+    assert found["findings"][2]["kind"] == "obstacle"

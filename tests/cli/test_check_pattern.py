@@ -28,7 +28,7 @@ def flat(text: str) -> str:
 
 def test_strided_is_proved(everyformer: Command) -> None:
     out = everyformer("check-pattern", "strided", "-n", 64, "--with", "width=8").stdout
-    assert out.startswith("PROVED: is strided universal? (n = 64)")
+    assert out.startswith("strided is universal in L^p: PROVED (n = 64)")
     assert "[Yun et al. 2020b, Theorem 1]" in flat(out)
     for part in ("connections 556 / 512", "gamma 1, 2, 3,", "s 3", "A1.3 receptive-fields"):
         assert part in flat(out)
@@ -134,7 +134,7 @@ def test_a_map_of_the_users(everyformer: Command, tmp_path: Path) -> None:
     (tmp_path / "maps.py").write_text("def shares(v):\n    return abs(v) / abs(v).sum()\n")
     rho = ("check-pattern", "ring", "-n", 4, "--rho")
     out = flat(everyformer(*rho, "maps.py:shares", code=3).stdout)
-    assert "A2 one-hot UNKNOWN shares: on v = " in out
+    assert "A2 one-hot condition UNKNOWN shares: on v = " in out
     assert "no function 'other'" in everyformer(*rho, "maps.py:other", code=2).stderr
 
 

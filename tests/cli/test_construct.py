@@ -118,8 +118,25 @@ def test_what_was_tried_in_vain_is_told(everyformer: Command) -> None:
     arguments = ("construct", "reverse", "--tol", 0.22, "--no-trace", "-o", "out")
     lines = everyformer(*arguments).stdout.splitlines()
     assert lines[0] == "Tried before:"
-    assert lines[1].startswith("  Theorem 3 of Yun et al. 2020, grid=2, ")
-    assert read(Path("out/cost.json"))["tried"] == [lines[1].strip()]
+    assert lines[1].split() == ["construction", "grid", "parameters", "outcome"]
+    assert lines[2].startswith("  Theorem 3 of Yun et al. 2020     2         439  bound ")
+    (kept,) = read(Path("out/cost.json"))["tried"]
+    assert kept.startswith("Theorem 3 of Yun et al. 2020, grid=2, 439 parameters: bound ")
+
+
+def test_what_would_be_much_cheaper_is_told(everyformer: Command) -> None:
+    arguments = ("construct", "centring", "--grid", 8, "-o")
+    shown = everyformer(*arguments, "out").stdout
+    assert "Much cheaper than 3,105 parameters" in shown
+    assert "as planned (nothing of it was built or proved)" in shown
+    assert "--method compile" in shown
+    found = json.loads(everyformer(*arguments, "other", "--json").stdout)["cheaper"]
+    assert found[0]["shell"] == "--method compile"
+    assert found[0]["parameters"] * 4 <= 3105
+    best = everyformer(
+        "construct", "centring", "--tol", 0.1, "--method", "compile", "-o", "c"
+    )
+    assert "cheaper" not in best.stdout
 
 
 def test_no_certificate_is_made_where_none_is_asked_for(everyformer: Command) -> None:

@@ -1,12 +1,13 @@
 import re
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 FOLDER = Path(__file__).parents[2] / "examples"
-OTHERS = {"add_urpe", "compiled_block", "equal_tokens", "my_attention"}
+OTHERS = {"add_urpe", "compiled_block", "equal_tokens", "happy_bob", "my_attention"}
 CONSTRUCTIONS = sorted(path for path in FOLDER.glob("*.py") if path.stem not in OTHERS)
 
 
@@ -37,6 +38,34 @@ def test_a_compiled_block(capsys: pytest.CaptureFixture[str]) -> None:
         off, bound = re.findall(r"(?:off by|proved) ([-+.e\d]+)", line)
         assert float(off) <= float(bound)
     assert spoiled.startswith("UNKNOWN")
+
+
+<<<<<<< HEAD
+def test_the_notebook_runs() -> None:
+    """Every cell, in a kernel of its own; the spoiled network is not proved."""
+    import nbformat  # comes with nbclient
+    from nbclient import NotebookClient
+
+    notebook: Any = nbformat.read(FOLDER / "first_steps.ipynb", as_version=4)  # pyright: ignore
+    nbformat.validate(notebook)
+    assert not any(cell.get("outputs") for cell in notebook.cells), "outputs are stored"
+    NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+    shown = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    text = "".join(one["text"] for one in shown if one["output_type"] == "stream")
+    assert text.endswith("PROVED\nUNKNOWN\n")
+    assert "PROVED: d_2(swing, g) <= 1e-06" in text
+    (picture,) = (one for one in shown if one["output_type"] != "stream")
+    assert "image/png" in picture["data"]
+=======
+def test_happy_and_bob(capsys: pytest.CaptureFixture[str]) -> None:
+    """The mean confuses two sentences; the shifts and the memory tell all of them apart."""
+    runpy.run_path(str(FOLDER / "happy_bob.py"), run_name="__main__")
+    lines = capsys.readouterr().out.splitlines()
+    verdicts = [line.split()[2] for line in lines if "contextual mapping" in line]
+    assert verdicts == ["REFUTED", "PROVED", "PROVED"]
+    assert "share the id 500" in lines[6]
+    assert lines[-1].startswith("wrong sentences: 0")
+>>>>>>> claims20
 
 
 def test_urpe_on_bert(capsys: pytest.CaptureFixture[str]) -> None:

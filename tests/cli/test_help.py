@@ -24,6 +24,7 @@ COMMANDS = [
     "run",
     "verify",
     "inspect",
+    "explore",
     "ablate",
     "check",
     "check-all",

@@ -1,3 +1,5 @@
+import runpy
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +11,11 @@ import pytest
 import everyformer as ef
 from everyformer.cli import tables
 from everyformer.model.architecture import ArchitectureSpec
-from everyformer.model.network import Network, StageState
+from everyformer.model.network import Network
 from everyformer.model.stacks import FeedForwardStack, Stage
 
 Command = Callable[..., Any]
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def save(*sequences: list[float]) -> None:
@@ -23,20 +26,98 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("│┃ ").split("│")]
 
 
-def test_inspect_shows_moves_and_stages(everyformer: Command, swap_mean_4: Path) -> None:
+def test_inspect_tells_the_proof(everyformer: Command, swap_mean_4: Path) -> None:
     save([0.1, 0.6, 0.9])
-    lines = everyformer("inspect", swap_mean_4, "--input", "x.npy").stdout.splitlines()
-    rows = [cells(line) for line in lines if line.startswith("│")]
+    shown = everyformer("inspect", swap_mean_4, "--input", "x.npy").stdout
+    lines = shown.splitlines()
+    assert (
+        lines[0]
+        == "swap_mean: Theorem 2 of Yun et al. 2020, n = 3, d = 1, K = 4 cells per axis"
+    )
+    assert "T^{2,1,4}: Transformers with 2 heads of size 1 and 4 hidden units" in lines[1]
     # K = 4: a shift adds 4 (max - min), in the order of the ids 0, 1/2, 3/4.
-    assert rows[:3] == [
-        ["1", "1", "0", "3"],
-        ["3", "2", "0.5", "10.5"],
-        ["4", "3", "0.75", "39.75"],
-    ]
-    assert rows[3] == ["input", "0.1", "0.6", "0.9"]
+    for told in (
+        "0.1 lies in [0, 0.25) and becomes 0",
+        "layer 1, token 1: its id is l = 0: 0 + 4 (0.75 - 0) = 3",
+        "layer 3, token 2: its id is l = 0.5: 0.5 + 4 (3 - 0.5) = 10.5",
+        "layer 4, token 3: its id is l = 0.75: 0.75 + 4 (10.5 - 0.75) = 39.75",
+        "f at the centre (0.125, 0.625, 0.875) of this cell is",
+        "claims d_2(f, g) <= 0.3972, g in real arithmetic and as float64 runs it (a mean",
+    ):
+        assert told in shown
+    rows = [cells(line) for line in lines if line.startswith("│")]
+    assert rows[0] == ["input x", "0.1", "0.6", "0.9"]
     assert ["selective shifts", "3", "10.5", "39.75"] in rows
+    target = runpy.run_path(str(EXAMPLES / "swap_mean.py"))["target"]
+    f = target(np.array([[0.1], [0.6], [0.9]]))
+    assert [row[2] for row in rows[-3:]] == [tables.vector(token) for token in f]
     assert "Drew the ids in out/ids.png." in lines
     assert (swap_mean_4 / "ids.png").read_bytes().startswith(b"\x89PNG")
+    given = everyformer("inspect", swap_mean_4, "--x", "0.1,0.6,0.9").stdout
+    assert given == shown
+
+
+def test_inspect_of_theorem_3_begins_with_the_true_input(everyformer: Command) -> None:
+    everyformer("construct", "sort", "--grid", 4, "-n", 3, "--workers", 1, "-o", "out")
+    shown = everyformer("inspect", "out", "--x", "0.1,0.5,0.9").stdout
+    assert "token 3: 0.9 + 2.5 = 3.4" in shown
+    assert "its id is l = 0: 0 + 4 (3.25 - 0) = 13" in shown
+    rows = [cells(line) for line in shown.splitlines() if line.startswith("│")]
+    assert rows[0] == ["input x", "0.1", "0.5", "0.9"]
+    assert rows[-1] == ["3", "0.9", "0.9", "0.875", "0.025"]
+    everyformer("inspect", "out")  # tokens of its own choice
+    own = everyformer("inspect", "out", "--x", "0.1 0.5 0.9", "--target", "reverse").stdout
+    assert "f is reverse, as given." in own
+    other = everyformer("inspect", "out", "--x", "1/8,1/2,0.9").stdout
+    assert "token 1: 0.125 + 0 = 0.125" in other
+
+
+WRONG = {
+    "0.1,0.5": "--x has 2 numbers, but the network takes 3 tokens of 1 number: 3 numbers",
+    "0.1,x,0.9": "--x 0.1,x,0.9: ",
+    "1/0,1,1": "--x 1/0,1,1: ",
+    "0.1,0.5,nan": "--x 0.1,0.5,nan: ",
+    "1e400,0,0": "--x 1e400,0,0: ",
+}
+
+
+@pytest.mark.parametrize("numbers", WRONG)
+def test_inspect_refuses_numbers_that_are_not_an_input(
+    numbers: str, everyformer: Command, swap_mean_4: Path
+) -> None:
+    found = everyformer("inspect", swap_mean_4, "--x", numbers, code=2).stderr
+    assert " ".join(WRONG[numbers].split()) in " ".join(found.split())
+
+
+def test_inspect_refuses_two_inputs_and_another_target(
+    everyformer: Command, swap_mean_4: Path
+) -> None:
+    save([0.1, 0.6, 0.9])
+    both = ("inspect", swap_mean_4, "--x", "1,1,1")
+    assert "either --x or --input" in everyformer(*both, "--input", "x.npy", code=2).stderr
+    assert "of --input" in everyformer(*both, "--sequence", 1, code=2).stderr
+    Path("two.py").write_text(
+        "import everyformer as ef\ntarget = ef.Target(lambda x: x, 2, 1)\n"
+    )
+    given = everyformer(*both, "--target", "two.py:target", code=2).stderr
+    assert "takes 2 tokens of 1, the network 3 of 1" in " ".join(given.split())
+
+
+def test_inspect_does_not_compare_with_the_function_of_other_weights(
+    everyformer: Command, swap_mean_4: Path
+) -> None:
+    """A certificate that lies beside a network is not thereby its own."""
+    everyformer(
+        "construct", "centring", "-n", 3, "--grid", 4, "--no-certificate", "-o", "c"
+    )
+    shutil.copy(swap_mean_4 / "certificate.json", "c")
+    shown = everyformer("inspect", "c", "--x", "0.1,0.6,0.9").stdout
+    assert "f(x) is not known: the certificate beside the network is of other" in shown
+    assert "f(x) against" not in shown
+    assert "claims" not in shown
+    Path("c/certificate.json").write_text("{}")
+    shown = everyformer("inspect", "c", "--x", "0.1,0.6,0.9").stdout
+    assert "is not a certificate that can be read" in shown
 
 
 def test_inspect_chooses_a_sequence_and_a_picture(
@@ -46,7 +127,8 @@ def test_inspect_chooses_a_sequence_and_a_picture(
     network = swap_mean_4 / "network.safetensors"
     arguments = ("--input", "x.npy", "--sequence", 1, "--picture", "p.png")
     output = everyformer("inspect", network, *arguments).stdout
-    assert "0.9" in next(line for line in output.splitlines() if "input" in line).split()[3]
+    rows = [cells(line) for line in output.splitlines() if line.startswith("│")]
+    assert rows[0] == ["input x", "0.9", "0.6", "0.1"]
     assert Path("p.png").exists()
     assert not (swap_mean_4 / "ids.png").exists()
 
@@ -56,7 +138,7 @@ def test_inspect_of_equal_tokens_and_of_tokens_outside(
 ) -> None:
     save([0.3, 0.3, 0.3], [0.1, 2.0, 0.9])
     output = everyformer("inspect", swap_mean_4, "--input", "x.npy").stdout
-    assert "no token moved" in output
+    assert "Nothing moves: all ids are equal" in output
     everyformer("inspect", swap_mean_4, "--input", "x.npy", "--sequence", 1)
 
 
@@ -74,14 +156,6 @@ def test_inspect_of_a_single_token_has_stages_only(everyformer: Command) -> None
     assert "no selective shifts" in output
     assert "quantise" in output
     assert not Path("out/ids.png").exists()
-
-
-def test_tables_of_many_tokens_are_cut_short() -> None:
-    assert tables.tokens(np.zeros((7, 1))) == ["0"] * 6 + ["..."]
-    assert tables.tokens(np.zeros((1, 2))) == ["(0, 0)"]
-    steps = [StageState(f"block {i}", np.zeros((1, 1)), np.array([i])) for i in range(42)]
-    assert tables.shift_moves(steps).row_count == 40
-    assert tables.shift_moves(steps).caption == "and 1 more"
 
 
 def test_inspect_of_a_network_that_was_not_constructed(everyformer: Command) -> None:

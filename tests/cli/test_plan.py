@@ -128,12 +128,12 @@ def test_a_comparison_takes_a_method_that_needs_more_input(everyformer: Command)
     assert "--compare tries averaging with settings of its own" in told(wrong)
 
 
-def test_plan_for_a_tolerance_is_the_first_that_is_tried(everyformer: Command) -> None:
+def test_plan_for_a_tolerance_is_the_first_that_is_built(everyformer: Command) -> None:
     arguments = ("plan", "reverse", "--tol", 0.05, "--json")
     shown = json.loads(everyformer(*arguments).stdout)
     plan = ef.plan(ef.targets.reverse(2, 1), tol=0.05)
-    assert (plan.grid, shown) == (2, plan.to_json() | {"refusal": None})
-    assert "The first plan that `construct --tol 0.05` tries" in told(
+    assert (plan.grid, shown) == (16, plan.to_json() | {"refusal": None})
+    assert "The first plan that `construct --tol 0.05` builds" in told(
         everyformer(*arguments[:-1]).stdout
     )
     shown = json.loads(everyformer(*arguments, "--method", "partition", "-p", "inf").stdout)

@@ -72,7 +72,7 @@ def contents() -> dict[Path, bytes]:
 
 def test_a_certificate_is_proved_again(everyformer: Command, swap_mean_4: Path) -> None:
     before = contents()
-    output = everyformer("verify", swap_mean_4, "--workers", 1).stdout
+    output = everyformer("verify", swap_mean_4, "--workers", 1, "--verbose").stdout
     stored = json.loads((swap_mean_4 / "cost.json").read_text())["certificate"]["text"]
     first, where, *rest = output.splitlines()
     assert first.startswith("PROVED: d_2(f, g) <= 0.39")

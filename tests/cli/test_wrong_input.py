@@ -33,10 +33,13 @@ def wrong():
 
 CONSTRUCT: list[tuple[list[str], str]] = [
     (["nonsense", "--grid", "4"], "'nonsense' is neither file.py:attribute nor"),
-    (["mine.py", "--grid", "4"], "Write for example my_file.py:target"),
+    (["mine.py", "--grid", "4"], "mine.py is a file, not a target in it. Its targets:"),
     (["mine.py:", "--grid", "4"], "is neither file.py:attribute nor"),
     (["none.py:target", "--grid", "4"], "There is no file none.py"),
-    (["mine.py:other", "--grid", "4"], "Its targets: target, ordered, shrinking, b"),
+    (
+        ["mine.py:other", "--grid", "4"],
+        "Its targets: mine.py:target, mine.py:ordered",
+    ),
     (["mine.py:number", "--grid", "4"], "is of type int, not an everyformer.Target"),
     (["mine.py:wrong", "--grid", "4"], "is of type int, not an everyformer.Target"),
     (["mine.py:identity", "--grid", "4"], "everyformer.Target(identity"),
@@ -176,7 +179,9 @@ def test_run_refuses(
 def test_inspect_refuses_a_picture_it_cannot_write(everyformer: Command) -> None:
     np.save("x.npy", np.zeros((3, 1)))
     arguments = ("inspect", "out", "--input", "x.npy", "--picture")
-    assert "does not end in .png" in everyformer(*arguments, "p.pdf", code=2).stderr
+    refused = " ".join(everyformer(*arguments, "p.bmp", code=2).stderr.split())
+    assert "p.bmp ends in .bmp" in refused
+    assert "ends in .png, .pdf or .svg" in refused
     assert "does not exist" in everyformer(*arguments, "no/p.png", code=2).stderr
 
 

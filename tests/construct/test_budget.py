@@ -9,9 +9,10 @@ import pytest
 from tests.plans import constants_of
 
 import everyformer as ef
+from everyformer.construct.grid_plan import GridPlan
 from everyformer.construct.problem import exponent
 from everyformer.errors import EveryformerError, TargetError, ToleranceError
-from everyformer.targets import GALLERY, centring, reverse, soft_attention
+from everyformer.targets import GALLERY, centring, reverse, soft_attention, sort
 from everyformer.targets.target import Target
 
 
@@ -91,8 +92,11 @@ def test_without_a_modulus_and_a_trace_there_is_no_grid() -> None:
 def test_a_tolerance_out_of_reach_is_refused() -> None:
     message = (
         r"(?s)to tol=0\.01\. Tried:\n"
-        r".*Theorem 2 of Yun et al\. 2020, grid=\d+, .* parameters: bound .*\n"
-        r".*Theorem 3 of Yun et al\. 2020, grid=\d+, .* parameters: bound .*memory.*\n"
+        r"  construction +grid +parameters  outcome\n"
+        r".*Theorem 2 of Yun et al\. 2020 +4 +135,800  bound about 2\.3.*, planned\n"
+        r".*Theorem 3 of Yun et al\. 2020 +2 +16,526  bound about .*memory.*\n"
+        r"Methods that could, as planned:\n"
+        r'  compiled program: 62 parameters, planned bound .*method="compile".*\n'
         r"Raise tol"
     )
     with pytest.raises(ToleranceError, match=message):
@@ -101,10 +105,10 @@ def test_a_tolerance_out_of_reach_is_refused() -> None:
 
 def test_memory_limits_the_search() -> None:
     with pytest.raises(
-        ToleranceError, match=r"(?s)grid=16, .*: bound .*\n.*grid=32.*limit of"
+        ToleranceError, match=r"(?s) 16 +25,095  bound .*\n.* 32 .*grid=32.*limit of"
     ):
         ef.construct(reverse(2, 1), tol=1e-3, max_memory=1 << 19)
-    with pytest.raises(ToleranceError, match=r"grid=2, .*: .*limit of"):
+    with pytest.raises(ToleranceError, match=r" 2 +439  grid=2 .*limit of"):
         ef.construct(reverse(2, 1), tol=1e-3, max_memory=1)
 
 
@@ -128,9 +132,40 @@ def test_where_theorem_2_loses_too_much_theorem_3_is_taken() -> None:
     assert constants_of(ef.construct(target, tol=0.3).plan).theorem == "Theorem 2"
 
 
+@pytest.fixture
+def builds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The grids of all networks that are built."""
+    grids: list[int] = []
+    build = GridPlan.build
+
+    def counted(plan: GridPlan, *arguments: Any) -> Any:
+        grids.append(plan.grid)
+        return build(plan, *arguments)
+
+    monkeypatch.setattr(GridPlan, "build", counted)
+    return grids
+
+
+@pytest.mark.parametrize("way", ["expression", "modulus"])
+def test_what_tables_rule_out_is_not_built(builds: list[int], way: str) -> None:
+    """Theorem 2 up to K = 64 and Theorem 3 at K = 2 were built in vain before."""
+    target = Target(swap_mean, 3, 1, equivariant=True, lipschitz=1, trace=way != "modulus")
+    built = ef.construct(target, tol=0.1)
+    assert builds == [built.plan.grid]
+    assert [trial.grid for trial in built.tried][:6] == [4, 8, 16, 32, 64, 128]
+
+
+def test_a_hopeless_tolerance_is_refused_without_a_network(builds: list[int]) -> None:
+    with pytest.raises(ToleranceError, match=r'432 parameters, .*method="compile"'):
+        ef.construct(sort(3, 1), tol=1e-4)
+    with pytest.raises(ToleranceError, match=r"(?s) 128 .*bound about .*compile"):
+        ef.construct(sort(3, 1), tol=1e-4, method="averaging")
+    assert builds == []
+
+
 def test_theorem_2_alone_may_not_be_enough() -> None:
     with pytest.raises(
-        ToleranceError, match=r"Theorem 2 of Yun et al. 2020, grid=\d+, .*: bound "
+        ToleranceError, match=r"Theorem 2 of Yun et al. 2020 +\d+ +[\d,]+  bound "
     ):
         ef.construct(
             soft_attention(3, 1),

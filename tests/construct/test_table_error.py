@@ -77,3 +77,45 @@ def test_a_pole_has_no_bound() -> None:
     target = ef.Target(lambda x: 1 / (x - 0.5), 1, 1, name="pole")
     with pytest.raises(CertificateError, match="no finite bound"):
         of(target, 3)
+
+
+def bumpy(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x - 0.375, 0) * 3 + x.mean(-2, keepdims=True) ** 2
+
+
+@pytest.mark.parametrize("p", [1, 2, 4])
+@pytest.mark.parametrize("declared", [False, True])
+@pytest.mark.parametrize("positional", [False, True])
+def test_nothing_is_ruled_out_that_would_be_proved(
+    p: int, declared: bool, positional: bool
+) -> None:
+    """Whatever the tolerance: if it is met, the table does not stand in its way."""
+    target = ef.Target(bumpy, 2, 1, equivariant=True, lipschitz=5, trace=not declared)
+    method = ef.SelectiveShifts(positional=positional)
+    built = ef.construct(target, grid=8, p=p, method=method)
+    proved = built.certificate.bound
+    assert proved is not None
+    errors = TableErrors(target, Fraction(p))
+    assert built.plan.too_coarse(errors, proved.value) is None
+    found = errors.beyond(8, proved.value / 2, gives_up_repeated=not positional)
+    assert found is not None
+    assert float(found) == pytest.approx(float(proved.value), rel=0.01)
+
+
+def test_a_first_look_at_few_cells_tells_when_a_tolerance_is_far() -> None:
+    target = ef.targets.reverse(3, 1)
+    errors = TableErrors(target, Fraction(2))
+    far = errors.beyond(2**10, Fraction(1, 10**7), gives_up_repeated=False)  # 2^30 cells
+    assert far is not None
+    assert float(far) == pytest.approx((3 / 12) ** 0.5 / 2**10, rel=0.05)
+    assert errors.looked_at == {}
+    limited = TableErrors(target, Fraction(2)).limited(100)
+    assert limited.beyond(8, Fraction(1, 10**7), gives_up_repeated=False) is None
+
+
+def test_all_cells_are_looked_at_once() -> None:
+    """What a search measured is what a comparison would."""
+    target = ef.targets.sort(3, 1)
+    errors = TableErrors(target, Fraction(2))
+    assert errors.beyond(32, Fraction(1), gives_up_repeated=False) is None
+    assert errors.looked_at[32] == TableErrors(target, Fraction(2)).at(32)

@@ -1,4 +1,4 @@
-"""The contract of an operator, for all three.
+"""The contract of an operator, for all four.
 
 Fake tensors are checked under `pytest.mark.compile`: torch traces the operators there.
 """
@@ -11,10 +11,11 @@ import pytest
 import torch
 from tests.contracts.operator import OperatorContract, laid_out, normal
 from tests.ops.cases import Case
-from tests.ops.operators import Operator, convolution, sparse, toeplitz
+from tests.ops.operators import Operator, convolution, dynamic, sparse, toeplitz
 from torch import Tensor
 
 from everyformer import patterns
+from everyformer.ops.dynamic_convolution.library import band_op, mix_op
 from everyformer.ops.light_convolution.library import convolve_op, gradient_op
 from everyformer.ops.sparse_attention import library as sparse_library
 from everyformer.ops.sparse_attention.plans import plan_of
@@ -118,3 +119,28 @@ class TestLightConvolution(OperatorContract):
             filters = normal(4, 2).mT.requires_grad_()
             yield convolve_op, (x.requires_grad_(), filters, 1)
             yield gradient_op, (grad.requires_grad_(), x, 2, 4, 1)
+
+
+class TestDynamicConvolution(OperatorContract):
+    small: ClassVar[dict[str, Operator]] = {
+        "one group": dynamic(3, 16, 2, 4),
+        "small groups": dynamic(4, 4, 2, 3),
+    }
+    longer: ClassVar[dict[str, Operator]] = {"long": dynamic(70, 16, 2, 9)}
+    interpreted = dynamic(5, 16, 1, 4)
+
+    def use_kernels(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        paths = import_module("everyformer.ops.dynamic_convolution.paths")
+        launch = import_module("everyformer.ops.dynamic_convolution.launch")
+
+        def only(*_: object) -> Any:
+            return launch
+
+        monkeypatch.setattr(paths, "_path", only)
+
+    def custom_ops(self, layout: str) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+        x, grad = (laid_out(layout, 1, 2, 40, 16)[0].detach() for _ in range(2))
+        filters = normal(x.shape[0], 40, 4, 2).mT.requires_grad_()
+        yield mix_op, (x.requires_grad_(), filters, 1, False)
+        yield band_op, (grad.requires_grad_(), x, 2, 4, 1)
+        yield mix_op, (grad, filters, 1, True)

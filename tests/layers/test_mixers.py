@@ -11,6 +11,7 @@ from everyformer.errors import InputError
 from everyformer.layers import (
     AverageAttention,
     BilinearProjection,
+    DynamicConvolution,
     LightConvolution,
     SeparableConvolution,
 )
@@ -25,6 +26,7 @@ MAKERS: dict[str, Callable[[], nn.Module]] = {
     "light, normalised": lambda: LightConvolution(
         D, filters=4, filter_length=6, normalised=True
     ),
+    "dynamic": lambda: DynamicConvolution(D, filters=2, filter_length=6),
 }
 
 
@@ -34,8 +36,9 @@ def made(name: str) -> nn.Module:
     return layer
 
 
-def matrix(layer: nn.Module, c: int, n: int, seen: Tensor) -> Tensor:
+def matrix(layer: nn.Module, c: int, u: Tensor, seen: Tensor) -> Tensor:
     """M with y_i = W_O (sum_j M_ij u_j)_c: what mixes dimension c."""
+    n = len(u)
     M = torch.zeros(n, n, dtype=torch.float64)
     for i in range(n):
         for j in range(n):
@@ -45,6 +48,11 @@ def matrix(layer: nn.Module, c: int, n: int, seen: Tensor) -> Tensor:
                 M[i, j] = 1 / int(seen.sum())
             elif isinstance(layer, BilinearProjection):
                 M[i, j] = layer.position_weight[i, j]
+            elif isinstance(layer, DynamicConvolution):
+                k = j - i + (layer.filter_length - 1) // 2
+                own = layer.filter_proj(u[i]).view(layer.filters, -1).softmax(-1)
+                if 0 <= k < layer.filter_length:
+                    M[i, j] = own[c // (D // layer.filters), k]
             else:
                 filters = layer.get_parameter("filters")
                 if isinstance(layer, LightConvolution) and layer.normalised:
@@ -59,12 +67,12 @@ def matrix(layer: nn.Module, c: int, n: int, seen: Tensor) -> Tensor:
 def plain(layer: nn.Module, x: Tensor, padded: Tensor) -> Tensor:
     """The formula with the whole matrix, sequence by sequence."""
     u = x
-    if isinstance(layer, LightConvolution):
+    if isinstance(layer, LightConvolution | DynamicConvolution):
         value, gate = layer.in_proj(x).chunk(2, -1)
         u = value * torch.sigmoid(gate)
     mixed = torch.stack(
         [
-            torch.stack([matrix(layer, c, x.shape[1], ~p) @ s[:, c] for c in range(D)], -1)
+            torch.stack([matrix(layer, c, s, ~p) @ s[:, c] for c in range(D)], -1)
             for s, p in zip(u, padded, strict=True)
         ]
     )
@@ -139,8 +147,22 @@ def test_batches_of_batches_and_weights_from_a_file(name: str) -> None:
     assert torch.equal(again(x), layer(x))
 
 
+def test_without_tokens_in_its_filters_dynamic_is_light() -> None:
+    dynamic, x = made("dynamic"), tokens(3, N, D)
+    assert isinstance(dynamic, DynamicConvolution)
+    light = LightConvolution(D, filters=2, filter_length=6, normalised=True).double()
+    with torch.no_grad():
+        dynamic.filter_proj.weight.zero_()
+        light.filters.copy_(dynamic.filter_proj.bias.view(2, 6))
+    light.load_state_dict(dynamic.state_dict() | {"filters": light.filters}, strict=False)
+    assert (light(x) - dynamic(x)).abs().max() <= EXACT
+    with torch.no_grad():
+        dynamic.filter_proj.weight[0] = 1.0
+    assert (light(x) - dynamic(x)).abs().max() > 1e-3
+
+
 def test_any_length_but_for_the_projection() -> None:
-    for name in ("average", "separable", "light"):
+    for name in ("average", "separable", "light", "dynamic"):
         for n in (1, 2, 40):
             assert made(name)(tokens(n, D)).shape == (n, D)
 
@@ -175,6 +197,8 @@ def test_refusals(name: str) -> None:
 def test_filters_that_do_not_fit() -> None:
     with pytest.raises(InputError, match="next multiple is 20"):
         LightConvolution(16, filters=5)
+    with pytest.raises(InputError, match="next multiple is 20"):
+        DynamicConvolution(16, filters=5)
     with pytest.raises(InputError, match="filter_length=0"):
         SeparableConvolution(16, 0)
 

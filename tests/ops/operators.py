@@ -10,7 +10,13 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from everyformer import patterns
-from everyformer.ops import light_convolution, sparse_attention, toeplitz_attention
+from everyformer.ops import (
+    dynamic_convolution,
+    light_convolution,
+    sparse_attention,
+    toeplitz_attention,
+)
+from everyformer.ops.dynamic_convolution import reference as plain_dynamic
 from everyformer.ops.light_convolution import reference as plain_convolution
 from everyformer.ops.sparse_attention.reference import sparse_attention_reference
 from everyformer.ops.toeplitz_attention.reference import toeplitz_attention_reference
@@ -76,6 +82,18 @@ def convolution(n: int, d: int, filters: int, length: int) -> Operator:
         return plain_convolution.convolve(x, f, (length - 1) // 2)
 
     return Operator(light_convolution, plain, (x, f))
+
+
+def dynamic(n: int, d: int, filters: int, length: int) -> Operator:
+    """Filters for each token, with (length - 1) // 2 zeros on the left."""
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(2, n, d, generator=random, dtype=torch.float64)
+    f = torch.randn(2, n, filters, length, generator=random, dtype=torch.float64)
+
+    def plain(x: Tensor, f: Tensor) -> Tensor:
+        return plain_dynamic.mix(x, f, (length - 1) // 2, False)
+
+    return Operator(dynamic_convolution, plain, (x, f))
 
 
 def slopes(function: Function, leaves: list[Tensor], order: int) -> list[Tensor]:

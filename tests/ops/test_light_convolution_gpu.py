@@ -34,7 +34,7 @@ def test_output_and_gradients(shape: Shape, dtype: torch.dtype) -> None:
 
 
 def test_the_gate_of_the_benchmark() -> None:
-    assert len(gate("cuda")) == 9
+    assert len(gate("cuda")) == 18
 
 
 @pytest.mark.parametrize("group", [1, 15, 48])

@@ -27,6 +27,17 @@ def test_the_count_is_that_of_pytorch(encoding: str) -> None:
     assert counter.get_total_flops() == training_flops(model, 10)
 
 
+@pytest.mark.parametrize("mixer", ["average", "bilinear", "separable", "light", "dynamic"])
+def test_mixers_are_counted_as_pytorch_does(mixer: str) -> None:
+    """Without numbers convolutions are those of PyTorch; it counts no sums over taps."""
+    config = EncoderConfig(30, 10, 16, 2, 2, 24, mixers=mixer, filters=2, filter_length=5)
+    model = Encoder(config, device="meta")
+    with FlopCounterMode(display=False) as counter:
+        model(torch.zeros(1, 10, dtype=torch.long, device="meta"))
+    taps = 2 * (2 * 10 * 16 * 5) if mixer == "dynamic" else 0
+    assert counter.get_total_flops() == forward_flops(model, 10) - taps
+
+
 def test_a_head_on_few_tokens_costs_less() -> None:
     model = Encoder(EncoderConfig(30, 10, dim=8, layers=1, heads=2, ffn=24))
     saved = forward_flops(model, 10) - forward_flops(model, 10, head_tokens=4)

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from everyformer import figures
 from everyformer.bench.gate import gate_row
 from everyformer.bench.results import environment
 from everyformer.bench.timing import gpu_bytes
@@ -220,21 +221,29 @@ def table(report: dict[str, Any]) -> Table:
     return shown
 
 
+@figures.styled
 def picture(report: dict[str, Any], path: Path) -> None:
-    """Time and memory against the length, both logarithmic."""
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    names = dict.fromkeys(row["name"] for row in report["rows"])
-    for name in names:
-        rows = [r for r in report["rows"] if r["name"] == name and "both_ms" in r]
+    """Time and, where it was measured, memory against the length, both logarithmic."""
+    rows = [row for row in report["rows"] if "both_ms" in row]
+    names = list(dict.fromkeys(row["name"] for row in rows))
+    measured = any(row["peak_bytes"] for row in rows)
+    figure = Figure(figsize=(10.5 if measured else 6.4, 4))
+    panels = figure.subplots(1, 2 if measured else 1, squeeze=False)[0]
+    for place, name in enumerate(names):
+        own = [row for row in rows if row["name"] == name]
+        look = figures.curve(place, len(names))
         # Batches differ: time and memory of one sequence.
-        n = [row["n"] for row in rows]
-        left.loglog(n, [r["both_ms"] / r["batch"] for r in rows], marker="o", label=name)
-        peaks = [
-            (r["n"], r["peak_bytes"] / r["batch"] / 2**20) for r in rows if r["peak_bytes"]
-        ]
-        right.loglog([a for a, _ in peaks], [b for _, b in peaks], marker="o", label=name)
-    left.set(xlabel="n", ylabel="forward + backward, ms for a sequence")
-    right.set(xlabel="n", ylabel="memory beyond the inputs, MiB for a sequence")
-    left.legend(fontsize="small")
-    figure.savefig(path, dpi=150)
+        times = [row["both_ms"] / row["batch"] for row in own]
+        panels[0].plot([row["n"] for row in own], times, label=name, **look)
+        if measured:
+            own = [row for row in own if row["peak_bytes"]]
+            peaks = [row["peak_bytes"] / row["batch"] / 2**20 for row in own]
+            panels[1].plot([row["n"] for row in own], peaks, **look)
+    words = ("forward + backward, ms for a sequence", "memory beyond the inputs, MiB")
+    for axes, word in zip(panels, words, strict=False):
+        figures.logarithmic(axes.xaxis, base=2)
+        figures.tick_each(axes.xaxis, [row["n"] for row in rows])
+        figures.logarithmic(axes.yaxis)
+        axes.set(xlabel="n", ylabel=word)
+    figures.one_legend(figure)
+    figures.write(figure, path)

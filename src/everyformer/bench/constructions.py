@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from everyformer import figures
 from everyformer.bench.results import environment, seconds_of
 from everyformer.certify.proof import Computing
 from everyformer.construct.comparison import Comparison, cheapest_first
@@ -209,17 +210,23 @@ def _cell(row: dict[str, Any]) -> str:
     return f"{row['parameters']:,}\n{row['certified_bound']}"
 
 
+@figures.styled
 def picture(report: dict[str, Any], path: Path) -> None:
     """Certified bounds and sampled errors against K, log-log, with the fitted orders."""
-    figure = Figure(figsize=(7.2, 4.8), layout="constrained")
+    figure = Figure(figsize=(8.6, 4.8))
     axes = figure.subplots()
-    for name, way in report["orders"]["methods"].items():
-        label = f"{name}: order {way['order_certified']:.2f}"
-        (line,) = axes.loglog(way["K"], way["certified_bound"], "o-", label=label)
-        axes.loglog(way["K"], way["distance_sampled"], "x--", color=line.get_color())
+    ways = report["orders"]["methods"]
+    for place, (name, way) in enumerate(ways.items()):
+        look = figures.curve(place, len(ways))
+        label = f"{name}:\norder {way['order_certified']:.2f}"
+        axes.plot(way["K"], way["certified_bound"], label=label, **look)
+        look |= {"linestyle": ":", "markerfacecolor": "white"}
+        axes.plot(way["K"], way["distance_sampled"], **look)
+    figures.logarithmic(axes.xaxis, base=2)
+    figures.tick_each(axes.xaxis, [K for way in ways.values() for K in way["K"]])
+    figures.logarithmic(axes.yaxis)
     axes.set_xlabel("K, cells per axis")
-    axes.set_ylabel("$d_2(f, g)$: certified (line), sampled (dashed)")
-    axes.set_title(f"{report['orders']['target']}, n = 2, d = 1", loc="left")
-    axes.grid(visible=True, which="both", alpha=0.3)
-    axes.legend(frameon=False)
-    figure.savefig(path, dpi=150)
+    axes.set_ylabel("$d_2(f, g)$: certified (line), sampled (dotted)")
+    figures.title(axes, f"{report['orders']['target']}, n = 2, d = 1")
+    figures.legend_beside(axes)
+    figures.write(figure, path)

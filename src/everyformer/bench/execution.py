@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from everyformer import figures
 from everyformer.bench.building import table_gap
 from everyformer.bench.contenders import compiled_torch, eager_torch, jax_scan
 from everyformer.bench.results import (
@@ -296,17 +297,21 @@ def _gpu_rows(shown: Table, gpu: dict[str, Any]) -> None:
         )
 
 
+@figures.styled
 def picture(report: dict[str, Any], path: Path) -> None:
     """Time against depth and batch, log-log."""
-    figure = Figure(figsize=(9, 4), layout="constrained")
+    figure = Figure(figsize=(9, 4))
     for axes, kind in zip(figure.subplots(1, 2), ("depth", "batch"), strict=True):
         times = report["scaling"][kind]["seconds"]
         sizes = [int(size) for size in times]
-        axes.loglog(sizes, list(times.values()), "o-")
+        axes.plot(sizes, list(times.values()), **figures.curve(0, 1))
+        figures.logarithmic(axes.xaxis)
+        figures.tick_each(axes.xaxis, sizes)
+        figures.logarithmic(axes.yaxis)
         axes.set_xlabel("blocks" if kind == "depth" else "sequences")
         axes.set_ylabel("seconds")
-        axes.set_title(f"exponent {report['scaling'][kind]['exponent']:.3f}")
-        axes.grid(visible=True, which="both", alpha=0.3)
+        exponent = report["scaling"][kind]["exponent"]
+        figures.title(axes, f"time grows as {kind} to the power {exponent:.3f}")
     net = report["network"]
     figure.suptitle(f"Literal executor, n = {net['n']}, d = {net['d']}, K = {net['K']}")
-    figure.savefig(path, dpi=150)
+    figures.write(figure, path)

@@ -1,4 +1,4 @@
-"""The lightweight convolution beside `F.conv1d` and others: checked first, then timed.
+"""The convolutions beside `F.conv1d` and others: checked first, then timed.
 
 16 filters on 768 dimensions, as in Yun et al. 2020. On a GPU in bf16, on a CPU in float32.
 All get the same tensors, tokens as rows; contenders may return a transposed view.
@@ -14,10 +14,11 @@ from rich.table import Table
 from torch import Tensor
 from torch.nn import functional
 
+from everyformer import figures
 from everyformer.bench.gate import gate_row
 from everyformer.bench.results import environment, interleaved_medians
 from everyformer.bench.timing import gpu_bytes, gpu_milliseconds, wall_milliseconds
-from everyformer.ops import light_convolution
+from everyformer.ops import dynamic_convolution, light_convolution
 from everyformer.progress import Progress, no_progress
 
 DIM, FILTERS = 768, 16
@@ -83,10 +84,16 @@ def by_dense_matrix(x: Tensor, filters: Tensor) -> Tensor:
     )
 
 
+def by_filters_of_tokens(x: Tensor, filters: Tensor) -> Tensor:
+    """Dynamic convolution, with the same filters for all tokens."""
+    return dynamic_convolution(x, filters.expand(*x.shape[:2], *filters.shape))
+
+
 OURS, CONV1D = "ours", "F.conv1d, filter for each dimension"
 CONV1D_GROUPS = "F.conv1d, one for each filter"
 CONTENDERS: dict[str, Convolution] = {
     OURS: light_convolution,
+    "ours, dynamic": by_filters_of_tokens,
     CONV1D: conv1d_by_dimension,
     CONV1D_GROUPS: conv1d_by_filter,
     "FFT": by_fft,
@@ -117,13 +124,16 @@ def gate(device: str) -> list[dict[str, Any]]:
     """Errors against float64, of ours and of `F.conv1d` in the same dtype; equal bits."""
     found: list[dict[str, Any]] = []
     halves = (torch.bfloat16, torch.float16) if device == "cuda" else (torch.bfloat16,)
-    what, peer = "The convolution", ("conv1d", conv1d_by_dimension)
+    ours = {"The convolution": light_convolution, "Dynamic": by_filters_of_tokens}
+    peer = ("conv1d", conv1d_by_dimension)
     for dtype in (*halves, torch.float32):
         for n, length in ((200, 128), (65, 31), (1, 128)):
             tensors = _inputs(device, 1, n, length, dtype, GATE_DIM, GATE_DIM)
             about = {"dtype": str(dtype), "n": n, "length": length}
-            exact = conv1d_by_dimension
-            found.append(gate_row(what, about, tensors, light_convolution, peer, exact))
+            for what, function in ours.items():
+                about["name"] = what
+                row = gate_row(what, about, tensors, function, peer, conv1d_by_dimension)
+                found.append(row)
     return found
 
 
@@ -227,20 +237,22 @@ def table(report: dict[str, Any]) -> Table:
     return shown
 
 
+@figures.styled
 def picture(report: dict[str, Any], path: Path) -> None:
-    """Forward and backward together at the first shape, against the filter length."""
-    figure = Figure(figsize=(6, 4), layout="constrained")
+    """Forward and backward together at the first shape, for each filter length."""
+    figure = Figure(figsize=(8, 4))
     axes = figure.subplots()
     first = report["rows"][0]
-    for name in CONTENDERS:
-        rows = [
-            row
-            for row in report["rows"]
-            if row["name"] == name and row["n"] == first["n"] and not row["glu"]
-        ]
-        lengths, times = [r["length"] for r in rows], [r["both_ms"] for r in rows]
-        axes.semilogy(lengths, times, marker="o", label=name)
-    title = f"n = {first['n']:,}, batch {first['batch']}"
-    axes.set(xlabel="filter length", ylabel="forward + backward, ms", title=title)
-    axes.legend(fontsize="small")
-    figure.savefig(path, dpi=150)
+    shown = [row for row in report["rows"] if row["n"] == first["n"] and not row["glu"]]
+    lengths = sorted({row["length"] for row in shown})
+    for place, name in enumerate(CONTENDERS):
+        rows = [row for row in shown if row["name"] == name]
+        places = [lengths.index(row["length"]) for row in rows]
+        look = figures.curve(place, len(CONTENDERS))
+        axes.plot(places, [row["both_ms"] for row in rows], label=name, **look)
+    axes.set_xticks(range(len(lengths)), [f"{length:,}" for length in lengths])
+    figures.logarithmic(axes.yaxis)
+    axes.set(xlabel="filter length", ylabel="forward + backward, ms")
+    figures.title(axes, f"n = {first['n']:,}, batch {first['batch']}")
+    figures.legend_beside(axes)
+    figures.write(figure, path)

@@ -15,6 +15,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from everyformer import figures
 from everyformer.bench.constructions import fitted_order
 from everyformer.bench.results import environment
 from everyformer.certify.bound import Bound
@@ -169,24 +170,29 @@ def table(report: dict[str, Any]) -> Table:
     return shown
 
 
+@figures.styled
 def picture(report: dict[str, Any], path: Path) -> None:
     """Duplicates' part of the distance against K, certified and sampled, with slope d/p."""
-    figure = Figure(figsize=(9.6, 4.4), layout="constrained")
+    figure = Figure(figsize=(11, 4.2))
     panels = figure.subplots(1, 2, sharey=True)
     for d, axes in zip((1, 2), panels, strict=True):
-        for row in (row for row in report["rows"] if row["d"] == d):
+        rows = [row for row in report["rows"] if row["d"] == d]
+        for place, row in enumerate(rows):
             K, order = np.asarray(row["K"]), row["duplicates_order_expected"]
-            label = f"p = {row['p']}: $\\delta^{{d/p}}$, d/p = {order:g}"
-            (line,) = axes.loglog(K, row["duplicates_bound"], "o-", label=label, base=2)
-            colour = line.get_color()
-            axes.loglog(K, row["duplicates_sampled"], "x", color=colour, base=2)
+            colour = figures.colour(place)
+            open_dot = {"marker": "o", "markersize": 8, "markerfacecolor": "white"}
+            label = f"p = {row['p']}, order d/p = {order:g}"
+            axes.plot(K, row["duplicates_bound"], color=colour, label=label, **open_dot)
+            axes.plot(K, row["duplicates_sampled"], "x", color=colour, ms=4.5, zorder=3)
             slope = row["duplicates_bound"][0] * (K / K[0]) ** -order
-            axes.loglog(K, slope, ":", color=colour, base=2)
-        axes.set_title(f"d = {d}, n = 2", loc="left")
+            axes.plot(K, slope, ":", color="0.3", lw=1.1, zorder=3)
+        figures.title(axes, f"d = {d}, n = 2")
+        figures.logarithmic(axes.xaxis, base=2)
+        figures.tick_each(axes.xaxis, [K for row in rows for K in row["K"]])
+        figures.logarithmic(axes.yaxis)
         axes.set_xlabel("K = 1/$\\delta$")
-        axes.grid(visible=True, which="both", alpha=0.3)
-        axes.legend(frameon=False, loc="lower left")
+        figures.legend_beside(axes)
     panels[0].set_ylabel(
         "cost of duplicates: certified (o),\nsampled (x), $K^{-d/p}$ (dots)"
     )
-    figure.savefig(path, dpi=150)
+    figures.write(figure, path)

@@ -19,7 +19,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from everyformer import patterns
+from everyformer import figures, patterns
 from everyformer.bench.gate import gate_row
 from everyformer.bench.results import environment
 from everyformer.bench.timing import (
@@ -353,19 +353,27 @@ def table(report: dict[str, Any]) -> Table:
     return shown
 
 
+@figures.styled
 def picture(report: dict[str, Any], path: Path) -> None:
-    """Time and memory of ours against the length, both logarithmic."""
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    """Time of ours against the length and, where it was measured, memory; logarithmic."""
     mine = [row for row in report["rows"] if row["contender"] == "ours"]
-    for name, kind in dict.fromkeys((row["pattern"], row["part"]) for row in mine):
+    kinds = list(dict.fromkeys((row["pattern"], row["part"]) for row in mine))
+    measured = any("peak_bytes" in row for row in mine)
+    figure = Figure(figsize=(10.5 if measured else 6.4, 4))
+    panels = figure.subplots(1, 2 if measured else 1, squeeze=False)[0]
+    for place, (name, kind) in enumerate(kinds):
         rows = [row for row in mine if (row["pattern"], row["part"]) == (name, kind)]
         n = [row["n"] for row in rows]
         times = [row[_measure(row)] for row in rows]
-        left.loglog(n, times, marker="o", label=f"{name}, {kind}")
-        if all("peak_bytes" in row for row in rows):
-            right.loglog(n, [row["peak_bytes"] / 2**20 for row in rows], marker="o")
-    left.set(xlabel="n", ylabel="forward + backward, ms")
-    right.set(xlabel="n", ylabel="memory beyond the inputs, MiB")
-    left.legend(fontsize="x-small")
-    figure.savefig(path, dpi=150)
+        look = figures.curve(place, len(kinds))
+        panels[0].plot(n, times, label=f"{name}, {kind}", **look)
+        if measured and all("peak_bytes" in row for row in rows):
+            panels[1].plot(n, [row["peak_bytes"] / 2**20 for row in rows], **look)
+    words = ("forward + backward, ms", "memory beyond the inputs, MiB")
+    for axes, word in zip(panels, words, strict=False):
+        figures.logarithmic(axes.xaxis, base=2)
+        figures.tick_each(axes.xaxis, [row["n"] for row in mine])
+        figures.logarithmic(axes.yaxis)
+        axes.set(xlabel="n", ylabel=word)
+    figures.one_legend(figure)
+    figures.write(figure, path)

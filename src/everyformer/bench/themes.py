@@ -9,6 +9,7 @@ from everyformer.bench import (
     constructions,
     execution,
     hostile,
+    mixer_costs,
     mixers,
     peers,
     rates,
@@ -30,6 +31,7 @@ THEMES = {
     "bert": bert,
     "sparse": sparse,
     "mixers": mixers,
+    "mixer-costs": mixer_costs,
     "hostile": hostile,
     "work": work,
     "tightness": tightness,
@@ -49,4 +51,5 @@ PICTURES = {
     "training": training.picture,
     "sparse": sparse.picture,
     "mixers": mixers.picture,
+    "mixer-costs": mixer_costs.picture,
 }

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from everyformer import figures
 from everyformer.bench.results import environment
 from everyformer.errors import EveryformerError
 from everyformer.layers.encoder import Encoder
@@ -239,13 +240,16 @@ def table(report: dict[str, Any]) -> Table:
     return shown
 
 
+@figures.styled
 def picture(report: dict[str, Any], path: Path) -> None:
     """The share of the matrix rate that each contender reaches."""
     rows = [row for row in report["rows"] if "share_sampled" in row]
-    figure = Figure(figsize=(7, 0.5 * len(rows) + 1.2), layout="constrained")
+    figure = Figure(figsize=(7.6, 0.5 * len(rows) + 1.2))
     axes = figure.subplots()
     names = [f"{row['model']}, {row['how']}, {row['batch']} x {row['n']}" for row in rows]
-    axes.barh(names, [100 * row["share_sampled"] for row in rows])
+    bars = axes.barh(names, [100 * row["share_sampled"] for row in rows], height=0.6)
+    axes.bar_label(bars, fmt="%.0f %%", padding=3)
     axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
     axes.set_xlabel("per cent of the rate of one large product")
-    figure.savefig(path, dpi=120)
+    figures.write(figure, path)

@@ -31,6 +31,11 @@ class CellForm:
         """Without positions and gains."""
         return not self.weights.positional
 
+    @property
+    def by_cells(self) -> bool:
+        """Yes."""
+        return True
+
     def examined(self, grid: Grid, *, traced: bool) -> Grid:
         """The cells of the claim."""
         return grid

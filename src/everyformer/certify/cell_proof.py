@@ -5,8 +5,12 @@ of a constant, and the ramps between them, where it stays in the range of the cl
 
     d_p(f, g)^p <= sum over cells of vol(S) mean_S |f - g(S)|^p
                    + (measure of the ramps) * (sum over entries of (range)^p)
+
+Over a region the cells are its pieces. Over all of R^(n x d) a strip around the box is
+added, beyond which f and g are 0.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -19,11 +23,12 @@ from everyformer.certify.cell_reading import CellReading
 from everyformer.certify.cells import CellExamination, Cells, examine
 from everyformer.certify.certificate import current_versions
 from everyformer.certify.distances import BALL_PRECISION
-from everyformer.certify.hypotheses import BOTH, EQUIVARIANCE, FLOAT64, Claim
+from everyformer.certify.hypotheses import BOTH, EQUIVARIANCE, FLOAT64, SUPPORT, Claim
 from everyformer.certify.known import Declared, Known
 from everyformer.certify.overflow import LARGEST, outside
 from everyformer.certify.proof import Proof, Work, obstacle_of
 from everyformer.certify.shards import map_shards
+from everyformer.certify.support import vanishes_outside
 from everyformer.certify.undecided import Obstacle, Undecided
 from everyformer.certify.weights import Weights
 from everyformer.numerics.expression import Expression
@@ -32,6 +37,11 @@ from everyformer.papers import YUN2020, Citation, implements
 from everyformer.targets.box import Box
 
 SOURCE = "docs/certificates.md"
+
+NO_RUN_EVERYWHERE = (
+    "a float64 run overflows far from the box: over all of R^(n x d) only real arithmetic "
+    "has a bound"
+)
 
 Read = Callable[[Weights, Box, int], CellReading]
 """Examines the weights, for a box and so many cells per axis; or raises Undecided."""
@@ -73,6 +83,8 @@ def prove_on_cells(
     except (Undecided, OverflowError) as error:
         return Proof(obstacles=(obstacle_of(error, weights),))
     obstacles = [] if weights.exact else _run_obstacles(weights, reading, check_run)
+    if cells.everywhere and not weights.exact:
+        obstacles = [Obstacle(("float64",), "domain", NO_RUN_EVERYWHERE, own=True)]
     run = not weights.exact and not obstacles
     results: list[dict[str, Any]] | None = None
     for with_run in (True, False) if run else (False,):
@@ -130,6 +142,7 @@ def _key(weights: Weights, work: CellExamination, purpose: str) -> str:
     known = work.known
     box = work.cells.grid.box
     symmetric = work.cells.columns is not None
+    where = (work.cells.region, work.cells.everywhere)
     parts = (
         purpose,
         current_versions(),
@@ -140,7 +153,8 @@ def _key(weights: Weights, work: CellExamination, purpose: str) -> str:
         work.balls,
         symmetric,
     )
-    return repr((*parts, work.cells.grid.cells, box.lows, box.highs))
+    kept = repr((*parts, work.cells.grid.cells, box.lows, box.highs))
+    return kept if where == (None, False) else kept + repr(where)
 
 
 def _lower(
@@ -157,7 +171,7 @@ def _lower(
     if declared and cells.columns is not None:
         hypotheses = (*hypotheses, EQUIVARIANCE)
     summary: dict[str, Any] = {
-        "count": grid.sequences,
+        "count": grid.sequences if cells.region is None else cells.count,
         "representatives": cells.count,
         "method": "declared modulus" if declared else "mean value form",
         "by_balls": sum(shard["by_balls"] for shard in results),
@@ -191,8 +205,8 @@ def _combine(
         Undecided: If f has no bound on a cell, or the network none on the ramps.
     """
     grid = cells.grid
-    volume = grid.box.volume(grid.seq_len)
-    cell = volume / grid.sequences
+    volume = cells.volume
+    cell = grid.box.volume(grid.seq_len) / grid.sequences
     proof = _lower(reading, cells, known, results)
     proof = replace(proof, obstacles=tuple(obstacles))
     undecided = next((s["undecided"] for s in results if s["undecided"]), None)
@@ -209,12 +223,17 @@ def _combine(
         uniform = Fraction(radius) * power_up(everywhere, 1 / p)
         return min(power_up(cell * _sum(results, name), 1 / p), uniform)
 
-    parts = [share("cells", _cells_reason(grid.sequences, known), _cite("Lemma 8"))]
+    count = proof.summary["count"]
+    parts = [share("cells", _cells_reason(count, known), _cite("Lemma 8"))]
     if not reading.positional and grid.seq_len > 1:
         reason = "duplicates: cells with equal columns, g as the weights have it there"
         parts.append(share("duplicates", reason, _cite("Proposition 4")))
+    if cells.everywhere:
+        parts.append(_strip(reading, p))
+        if not vanishes_outside(known, grid.box):
+            proof = replace(proof, hypotheses=(*proof.hypotheses, SUPPORT))
     ranges = _ranges(reading, results)
-    ramps = _ramps(reading, volume, p, reading.plateaus.ramps, ranges)
+    ramps = _ramps(cells, p, reading.plateaus.ramps, ranges)
     real = Bound.p_norm([*parts, *ramps], p, "f and the values read off the weights")
     noise, source = reading.noise
     radius = proof.summary["radius"]
@@ -228,7 +247,7 @@ def _combine(
         (low - slack, high + slack)
         for (low, high), slack in zip(ranges, reading.run_slack, strict=True)
     )
-    ramps = _ramps(reading, volume, p, reading.plateaus.ramps_run, wider)
+    ramps = _ramps(cells, p, reading.plateaus.ramps_run, wider)
     run = Bound.p_norm([*parts, *ramps], p, "f and the values read off the weights")
     radius = str(max(Fraction(shard["run_radius"]) for shard in results))
     reason = f"float64 instead of real arithmetic: within {float(Fraction(radius)):.2g}"
@@ -241,6 +260,27 @@ def _combine(
         hypotheses=(*proof.hypotheses, FLOAT64),
         summary=proof.summary | {"run_radius": radius},
     )
+
+
+@implements(YUN2020, "Theorem 2")
+def _strip(reading: CellReading, p: Fraction) -> Bound:
+    """What R^(n x d) outside the box adds, where f = 0.
+
+    Beyond the strip the network is 0 as well. The strip is the widened box without the box:
+    its measure is prod (w_i + s_ji) - prod w_i, and there |f - g| = |g|.
+
+    Raises:
+        Undecided: If the network is not proved to be 0 beyond a strip.
+    """
+    found, widths = reading.outside(), reading.grid.box.widths
+    wider = math.prod((found.strip + np.array(widths, dtype=object)).flat)
+    measure = wider - reading.grid.box.volume(reading.grid.seq_len)
+    powers = sum((power_up(size, p) for size in found.sizes.flat), start=Fraction(0))
+    reason = (
+        f"outside the box: g = 0 beyond a strip of measure {float(measure):.3g}, in it "
+        f"within {float(max(found.sizes.flat)):.4g}"
+    )
+    return Bound(power_up(measure * powers, 1 / p), reason, SOURCE)
 
 
 def _cells_reason(count: int, known: Known) -> str:
@@ -279,19 +319,14 @@ def _ranges(
 
 @implements(YUN2020, "Lemma 9")
 def _ramps(
-    reading: CellReading,
-    volume: Fraction,
+    cells: Cells,
     p: Fraction,
     lengths: np.ndarray,
     ranges: Sequence[tuple[Fraction, Fraction]],
 ) -> list[Bound]:
     """Measure of the ramps times the range of f and g; an empty list without ramps."""
-    widths = reading.grid.box.widths
-    n = reading.grid.seq_len
-    share = sum(
-        (lengths[j, i] / widths[i] for j in range(n) for i in range(len(widths))),
-        start=Fraction(0),
-    )
+    n, measure = cells.grid.seq_len, cells.measure(lengths)
+    share = measure / cells.volume
     if share == 0:
         return []
     powers = sum((power_up(high - low, p) for low, high in ranges), start=Fraction(0))
@@ -299,4 +334,4 @@ def _ramps(
     reason = (
         f"ramps: share {float(share):.3g} of the domain, f and g within {float(widest):.4g}"
     )
-    return [Bound(power_up(volume * share * n * powers, 1 / p), reason, SOURCE)]
+    return [Bound(power_up(measure * n * powers, 1 / p), reason, SOURCE)]

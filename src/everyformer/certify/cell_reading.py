@@ -34,6 +34,20 @@ class Plateaus:
     stages: int
 
 
+@dataclass(frozen=True)
+class Outside:
+    """A network that is exactly 0 beyond a strip around the box.
+
+    Attributes:
+        strip: By how much the strip widens the interval of each coordinate of each token,
+            on both sides together, Fractions of shape (n, d).
+        sizes: |g| of each entry for every input, at most, Fractions of shape (n, d).
+    """
+
+    strip: np.ndarray
+    sizes: np.ndarray
+
+
 @runtime_checkable
 class CellReading(Protocol):
     """What a proof on cells asks of a network."""
@@ -81,6 +95,14 @@ class CellReading(Protocol):
     @property
     def noise(self) -> tuple[str, str]:
         """What the radius in real arithmetic is, and where it is explained."""
+        ...
+
+    def outside(self) -> Outside:
+        """Where the network is exactly 0, in real arithmetic.
+
+        Raises:
+            Undecided: If it is not proved to be 0 outside some strip around the box.
+        """
         ...
 
     def values(self, columns: np.ndarray, mode: Mode) -> Values:

@@ -11,6 +11,7 @@ by a declared modulus: |f - g| <= |f(c) - g| + omega(h). For a Lipschitz constan
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from everyformer.certify.values import Mode, Values
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import power_up
 from everyformer.targets.box import Grid
+from everyformer.targets.region import Pieces, Region
 
 SHARD = 8192
 """Representatives in a shard; never chosen by the number of workers."""
@@ -41,22 +43,67 @@ class Cells:
         grid: n, K and the box.
         columns: Column numbers of multisets, sorted rows, where f and the network are
             known to be equivariant; None for all cells, in order.
+        region: Over which the distance is; its pieces are examined instead of cells. None
+            for the whole box.
+        everywhere: Whether the distance is over all of R^(n x d), f being 0 off the box.
     """
 
     grid: Grid
     columns: np.ndarray | None
+    region: Region | None = None
+    everywhere: bool = False
 
     @classmethod
-    def of(cls, grid: Grid, *, symmetric: bool) -> "Cells":
+    def of(
+        cls,
+        grid: Grid,
+        *,
+        symmetric: bool,
+        region: Region | None = None,
+        everywhere: bool = False,
+    ) -> "Cells":
         """All cells of a grid, up to permutations of the tokens if symmetric."""
-        if not symmetric:
-            return cls(grid, None)
+        if not symmetric or region is not None:
+            return cls(grid, None, region, everywhere)
         parts = [grid.distinct_sets(), grid.repeated_multisets()]
-        return cls(grid, np.concatenate(parts))
+        return cls(grid, np.concatenate(parts), None, everywhere)
+
+    @cached_property
+    def pieces(self) -> Pieces | None:
+        """What cells and region have in common; None for the whole box."""
+        return None if self.region is None else self.region.pieces(self.grid)
+
+    @property
+    def volume(self) -> Fraction:
+        """Of the region, or the box."""
+        if self.region is not None:
+            return self.region.volume
+        return self.grid.box.volume(self.grid.seq_len)
+
+    def measure(self, lengths: np.ndarray) -> Fraction:
+        """The measure of the points with some coordinate on ramps, at most.
+
+        Args:
+            lengths: Of the ramps of every coordinate of every token, Fractions (n, d).
+        """
+        n, widths = self.grid.seq_len, self.grid.box.widths
+        if self.region is not None:
+            shares = sum(
+                np.minimum(lengths, part) / part * math.prod(part.flat)
+                for part in self.region.lengths
+            )
+            return sum(np.asarray(shares).flat, start=Fraction(0))
+        share = sum(
+            (lengths[j, i] / widths[i] for j in range(n) for i in range(len(widths))),
+            start=Fraction(0),
+        )
+        return self.volume * share
 
     @property
     def count(self) -> int:
         """How many representatives."""
+        if self.pieces is not None:
+            return len(self.pieces.columns)
         return self.grid.sequences if self.columns is None else len(self.columns)
 
     @property
@@ -64,20 +111,30 @@ class Cells:
         """How many shards."""
         return -(-self.count // SHARD)
 
-    def rows(self, start: int, stop: int) -> np.ndarray:
+    def rows(self, start: int, stop: int, step: int = 1) -> np.ndarray:
         """Column numbers of representatives start .. stop - 1, shape (count, n)."""
         stop = min(stop, self.count)
+        if self.pieces is not None:
+            return self.pieces.columns[start:stop]
         if self.columns is not None:
-            return self.columns[start:stop]
+            return self.columns[start:stop:step]
         V, n = self.grid.columns, self.grid.seq_len
-        flat = np.arange(start, stop)
+        flat = np.arange(start, stop, step)
         return np.stack([flat // V ** (n - 1 - j) % V for j in range(n)], axis=-1)
 
-    def weights(self, rows: np.ndarray) -> np.ndarray:
-        """How many cells each representative stands for."""
+    def weights(self, rows: np.ndarray, start: int = 0) -> np.ndarray:
+        """How many cells each representative stands for; a piece for a share of one."""
+        if self.pieces is not None:
+            return self.pieces.shares[start : start + len(rows)]
         if self.columns is None:
             return np.ones(len(rows), dtype=np.int64)
         return self.grid.orbit_sizes(rows)
+
+    def least_weights(self, rows: np.ndarray, start: int = 0) -> np.ndarray:
+        """The same from below: a piece that is not a whole cell may be all ramp."""
+        if self.pieces is not None:
+            return self.pieces.whole[start : start + len(rows)].astype(np.int64)
+        return self.weights(rows, start)
 
 
 @dataclass(frozen=True)
@@ -112,7 +169,7 @@ def examine(work: CellExamination, index: int) -> dict[str, Any]:
         distance of the network from g; `undecided` a cell on which f has no bound.
     """
     rows = work.cells.rows(index * SHARD, (index + 1) * SHARD)
-    weights = work.cells.weights(rows)
+    weights = work.cells.weights(rows, index * SHARD)
     values = network_values(work.reading, rows, "real")
     centre = values.centre.astype(np.float64)
     radius = values.radius
@@ -133,7 +190,9 @@ def examine(work: CellExamination, index: int) -> dict[str, Any]:
         "duplicates": sum_up((powers * weights)[repeated & ~undecided]),
         "real": sum_up(_deviation(radius, work.p) * weights),
         "radius": str(Fraction(float(radius.max(initial=0.0)))),
-        "lower": _sum_down(least.sum(axis=(1, 2)) * weights),
+        "lower": _sum_down(
+            least.sum(axis=(1, 2)) * work.cells.least_weights(rows, index * SHARD)
+        ),
         "low": [],
         "high": [],
         "by_balls": bounds.by_balls,
@@ -223,7 +282,7 @@ class _Bounds:
 def _bounds(work: CellExamination, index: int, rows: np.ndarray, g: np.ndarray) -> _Bounds:
     if isinstance(work.known, Declared):
         return _declared(work.known, work, index, g)
-    return _enclosed(work.known, work, rows, g)
+    return _enclosed(work.known, work, index, rows, g)
 
 
 def _declared(known: Declared, work: CellExamination, index: int, g: np.ndarray) -> _Bounds:
@@ -248,9 +307,14 @@ def mean_slack(known: Declared, grid: Grid, p: Fraction) -> Fraction:
 
 
 def _enclosed(
-    expression: Expression, work: CellExamination, rows: np.ndarray, g: np.ndarray
+    expression: Expression,
+    work: CellExamination,
+    index: int,
+    rows: np.ndarray,
+    g: np.ndarray,
 ) -> _Bounds:
-    weights = work.cells.weights(rows)
+    start, pieces = index * SHARD, work.cells.pieces
+    weights = work.cells.weights(rows, start)
     grid = work.cells.grid
     found = distances(
         expression,
@@ -261,6 +325,7 @@ def _enclosed(
         g,
         shards=work.cells.shards,
         balls=work.balls,
+        pieces=None if pieces is None else pieces[start : start + len(rows)],
     )
     lower = np.maximum(np.maximum(found.low - g, g - found.high), 0.0) * (2 - UP)
     lower = np.where(np.isfinite(lower), lower, 0.0)

@@ -17,13 +17,21 @@ import numpy as np
 
 from everyformer.certify.bound import Bound
 from everyformer.certify.hypotheses import Claim, Hypothesis, conditions, headline
+from everyformer.certify.presentation import listing
 from everyformer.certify.undecided import Obstacle
-from everyformer.errors import CertificateError, ExpressionError, printable
+from everyformer.errors import (
+    CertificateError,
+    ExpressionError,
+    TargetError,
+    printable,
+)
 from everyformer.files.strict_json import read_json
+from everyformer.notebook import html_lines, short
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import format_up, parse_rational
 from everyformer.provenance import versions
 from everyformer.targets.box import Box
+from everyformer.targets.region import Region
 from everyformer.verdict import Verdict
 
 FORMAT = "everyformer-certificate"
@@ -123,6 +131,8 @@ class Certificate:
         versions: What made it.
         unchecked: Read from a file: all of it is what the file says, and nothing is proved
             before `verify` has proved it again.
+        region: Over which the distance is; None for the box.
+        everywhere: Whether it is over all of R^(n x d), f being 0 outside the box.
     """
 
     eps: Fraction | None
@@ -144,6 +154,8 @@ class Certificate:
     distance_sampled: float | None = None
     versions: dict[str, str] = field(default_factory=dict)
     unchecked: bool = False
+    region: Region | None = None
+    everywhere: bool = False
 
     @property
     def verdict(self) -> Verdict:
@@ -162,7 +174,15 @@ class Certificate:
 
     def distance(self, name: str) -> str:
         """The distance that is bounded, in words, for a name of f."""
-        return f"sup|{name} - g|" if self.p is None else f"d_{self.p}({name}, g)"
+        over = "" if self.region is None else f" over {self.region}"
+        if self.everywhere:
+            over = f" over all of R^({self.seq_len} x {self.d_model})"
+        return f"sup|{name} - g|" if self.p is None else f"d_{self.p}({name}, g){over}"
+
+    @property
+    def on_box(self) -> bool:
+        """Whether the distance is over the box, and over nothing else."""
+        return self.region is None and not self.everywhere
 
     def claim(self, name: str) -> str:
         """What is claimed, in words, for a name of f."""
@@ -179,19 +199,52 @@ class Certificate:
         """What the bounds take for granted, in words."""
         return tuple(str(hypothesis) for hypothesis in self.hypotheses)
 
-    def __str__(self) -> str:
-        """The claim, the trees of bounds, and what they take for granted."""
-        name, hypotheses = self.statement.name, self.hypotheses
-        lines = [headline(self.verdict.name, self.claim(name), hypotheses)]
-        lines += describe_bounds(self.bound, self.float64_bound)
-        lines += [f"not proved: {obstacle}" for obstacle in self.obstacles]
-        if self.distance_sampled is not None:
-            short = self.distance(name).partition("(")[0]
-            lines.append(f"measured, not proved: {short} about {self.distance_sampled:.3e}")
-        lines += [f"assumes: {assumption}" for assumption in self.assumptions]
-        if self.unchecked:
-            lines = [f"the file says, unchecked: {printable(line)}" for line in lines]
+    def describe(self, *, verbose: bool = False) -> str:
+        """The claim, the trees of bounds, and what they take for granted.
+
+        Args:
+            verbose: Show all terms; otherwise tiny ones are folded into one line.
+        """
+        bounds = listing(self.bound, self.float64_bound, verbose=verbose)
+        lines = [self._marked(self.headline)]
+        lines += [self._marked(line) for line in [*bounds.lines(), *self._remarks()]]
         return "\n".join(lines)
+
+    def __str__(self) -> str:
+        """The claim, the bounds with tiny terms folded, and what they take for granted."""
+        return self.describe()
+
+    @property
+    def headline(self) -> str:
+        """The verdict and the claim, with all that was declared of f."""
+        claim = self.claim(self.statement.name)
+        return headline(self.verdict.name, claim, self.hypotheses)
+
+    def _remarks(self) -> list[str]:
+        """What is not proved, what was measured, and what is assumed."""
+        lines = [f"not proved: {obstacle}" for obstacle in self.obstacles]
+        if self.distance_sampled is not None:
+            name = self.distance(self.statement.name).partition("(")[0]
+            lines.append(f"measured, not proved: {name} about {self.distance_sampled:.3e}")
+        return lines + [f"assumes: {assumption}" for assumption in self.assumptions]
+
+    def _marked(self, line: str) -> str:
+        """A line, marked as a file's own words if that is what it is."""
+        return f"the file says, unchecked: {printable(line)}" if self.unchecked else line
+
+    def __repr__(self) -> str:
+        """One line; `print` shows the bounds."""
+        return f"Certificate({short(self._marked(self.headline), 160)})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return self.html()
+
+    def html(self) -> str:
+        """The bounds as a table."""
+        bounds = listing(self.bound, self.float64_bound)
+        table = bounds.html(self._marked(self.headline))
+        return table + html_lines(self._marked(line) for line in self._remarks())
 
     @property
     def is_conditional(self) -> bool:
@@ -204,7 +257,7 @@ class Certificate:
         return {
             "kind": f"{kind}, conditional" if conditional else kind,
             "claims": list(self.claims),
-            "metric": "d_p" if self.p is not None else "sup",
+            "metric": _metric(self.p, self.everywhere),
             "p": "inf" if self.p is None else str(self.p),
             "eps": None if self.eps is None else str(self.eps),
             "n": self.seq_len,
@@ -213,6 +266,7 @@ class Certificate:
                 [str(Fraction(low)), str(Fraction(high))]
                 for low, high in zip(self.box.lows, self.box.highs, strict=True)
             ],
+            **({} if self.region is None else {"region": self.region.to_json()}),
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -253,14 +307,11 @@ class Certificate:
         (place / CERTIFICATE_FILE).write_text(text + "\n")
 
 
-def describe_bounds(bound: Bound | None, float64_bound: Bound | None) -> list[str]:
-    """The trees of bounds, a line each."""
-    lines = [] if bound is None else str(bound).splitlines()
-    if float64_bound is not None:
-        # Its parts are those of the first tree, but for the last line.
-        head, *rest = str(float64_bound).splitlines()
-        lines += [head, *rest[-1:]]
-    return lines
+def _metric(p: Fraction | None, everywhere: bool) -> str:
+    """A distance by name; a reader that does not know one refuses it."""
+    if everywhere:
+        return "d_p, f = 0 outside the domain"
+    return "sup" if p is None else "d_p"
 
 
 def format_decimal(value: Fraction) -> str:
@@ -334,10 +385,14 @@ def _from_json(values: dict[str, Any], folder: Path) -> Certificate:
     p = None if claim["p"] == "inf" else parse_rational(claim["p"])
     claims = tuple(claim["claims"])
     possible = p is None or (p >= 1 and p.numerator <= 64 * 64 and p.denominator <= 64)
+    box = Box.per_coordinate(domain, d)
+    region = _region(claim["region"], n, d, box) if "region" in claim else None
+    everywhere = claim["metric"] == _metric(p, True)
+    possible = possible and not (everywhere and (p is None or region is not None))
     if (
         not possible
         or not set(claims) <= {"real", "float64"}
-        or claim["metric"] != ("sup" if p is None else "d_p")
+        or claim["metric"] != _metric(p, everywhere)
     ):
         msg = f"the claim {claim} cannot be checked"
         raise ValueError(msg)
@@ -349,7 +404,7 @@ def _from_json(values: dict[str, Any], folder: Path) -> Certificate:
         claims=claims,
         seq_len=n,
         d_model=d,
-        box=Box.per_coordinate(domain, d),
+        box=box,
         grid=K,
         weights_sha256=str(weights["sha256"]),
         dtype=str(weights["dtype"]),
@@ -363,7 +418,23 @@ def _from_json(values: dict[str, Any], folder: Path) -> Certificate:
         distance_sampled=None if sampled is None else float(sampled),
         versions=dict(values["versions"]),
         unchecked=True,
+        region=region,
+        everywhere=everywhere,
     )
+
+
+def _region(parts: list[Any], n: int, d: int, box: Box) -> Region:
+    """A region that nobody vouches for."""
+    ends = [
+        [[(_float(low), _float(high)) for low, high in row] for row in part]
+        for part in parts
+    ]
+    try:
+        region = Region.of(ends, n, d)
+        region.check_inside(box)
+    except TargetError as error:
+        raise ValueError(str(error)) from error
+    return region
 
 
 def _float(text: str) -> float:

@@ -33,6 +33,7 @@ from everyformer.numerics.enclosure import Enclosure, enclose, enclose_with_ball
 from everyformer.numerics.entropy import with_entropies
 from everyformer.numerics.expression import Expression
 from everyformer.targets.box import Grid
+from everyformer.targets.region import Pieces
 
 SPLITTING_DEPTH = 8
 SPLITTING_BALLS = 2**18
@@ -74,6 +75,7 @@ def distances(
     *,
     shards: int = 1,
     balls: bool = False,
+    pieces: Pieces | None = None,
 ) -> Distances:
     """Bound the distance of f from a constant on every cell.
 
@@ -86,8 +88,9 @@ def distances(
         g: (count, n, d), the constants; None for f at the centres.
         shards: Into how many calls the cells are divided; fewer are bisected in each.
         balls: In Arb balls on every cell, instead of float64 intervals first.
+        pieces: What is looked at instead of the whole cells, one for each.
     """
-    ends = cell_ends(grid, rows)
+    ends = cell_ends(grid, rows) if pieces is None else pieces.ends
     f = prepared(expression)
     found, by_balls = _enclose_cells(expression, ends, balls=balls)
     if g is None:
@@ -95,6 +98,7 @@ def distances(
             g = found.centre_low / 2 + found.centre_high / 2
         g = np.where(np.isfinite(g), g, 0.0)
     halves = np.array([float_up(w / (2 * grid.cells)) for w in grid.box.widths])
+    halves = halves if pieces is None else pieces.halves
     cells = Boxes(np.arange(len(rows)), ends[0], ends[1])
     steps = np.broadcast_to(halves, ends[0].shape)
     whole = measure(found, steps, p, g)
@@ -109,6 +113,7 @@ def distances(
         return measure(inside, boxes.halves, p, g[boxes.cell])
 
     widths = np.array([-float_up(-w / grid.cells) for w in grid.box.widths])
+    widths = widths if pieces is None else pieces.widths
     refined = refine(cells, whole, part, weights, widths, p, f, shards)
     axes = (0, 1)
     ranges = (

@@ -1,7 +1,7 @@
 """What a proof takes for granted, as values that are made where they are used.
 
 A bound holds under its hypotheses. The prover hands them back with the bound; nothing about
-them is read from a file. Two of them are declarations: a claim that rests on one of those
+them is read from a file. Three of them are declarations: a claim that rests on one of those
 is called CONDITIONAL.
 """
 
@@ -27,12 +27,13 @@ class Kind(StrEnum):
 
     MODULUS = "declared modulus"
     EQUIVARIANCE = "declared equivariance"
+    SUPPORT = "declared support"
     VALUES = "values as computed"
     FLOAT64 = "float64 arithmetic"
     EXP = "exp accuracy"
 
 
-DECLARED = frozenset({Kind.MODULUS, Kind.EQUIVARIANCE})
+DECLARED = frozenset({Kind.MODULUS, Kind.EQUIVARIANCE, Kind.SUPPORT})
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,9 @@ EXP = Hypothesis(Kind.EXP, "float64 runs: exp within 4 ulp", ("float64",))
 EQUIVARIANCE = Hypothesis(Kind.EQUIVARIANCE, "f is permutation equivariant")
 """Where one representative of each orbit is examined, and f has no expression."""
 
+SUPPORT = Hypothesis(Kind.SUPPORT, "f is 0 outside the box")
+"""Where the distance is over all of R^(n x d), and the expression of f does not show it."""
+
 VALUES = Hypothesis(
     Kind.VALUES, "f at the centres of the cells is what float64 computed for it"
 )
@@ -130,10 +134,9 @@ def headline(verdict: str, claim: str, hypotheses: Iterable[Hypothesis] = ()) ->
         >>> headline("PROVED", "d_2(f, g) <= 0.2", [EQUIVARIANCE, EXP])
         'PROVED, CONDITIONAL on the declared equivariance of f: d_2(f, g) <= 0.2'
     """
+    short = {Kind.EQUIVARIANCE: "equivariance of f", Kind.SUPPORT: "support of f"}
     listed = " and ".join(
-        "equivariance of f" if one.kind is Kind.EQUIVARIANCE else one.text
-        for one in hypotheses
-        if one.declared
+        short.get(one.kind, one.text) for one in hypotheses if one.declared
     )
     given = f", CONDITIONAL on the declared {listed}" if listed else ""
     return f"{verdict}{given}: {claim}"

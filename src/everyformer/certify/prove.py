@@ -9,9 +9,11 @@ from everyformer.certify.cells import Cells
 from everyformer.certify.compile.claims import Claimed
 from everyformer.certify.compile.prove import prove_program
 from everyformer.certify.forms import form_of
+from everyformer.certify.hypotheses import BOTH
 from everyformer.certify.known import Known
 from everyformer.certify.program_size import ProgramSize
 from everyformer.certify.proof import Computing, Proof, Work
+from everyformer.certify.undecided import Obstacle
 from everyformer.certify.weights import Weights
 from everyformer.certify.work import (
     Examined,
@@ -24,8 +26,22 @@ from everyformer.errors import CertificateError
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.symmetry import is_equivariant
 from everyformer.targets.box import Box, Grid
+from everyformer.targets.region import Region
 
 MAX_REPRESENTATIVES = 2**24
+
+
+ONLY_ON_THE_BOX = Proof(
+    obstacles=(
+        Obstacle(
+            BOTH,
+            "domain",
+            "such a network is proved on a whole box: neither over a region nor over all "
+            "of R^(n x d)",
+            own=True,
+        ),
+    )
+)
 
 
 def cells_of(
@@ -36,27 +52,32 @@ def cells_of(
     *,
     equivariant: bool,
     limits: Limits = Limits(),  # noqa: B008
+    region: Region | None = None,
+    everywhere: bool = False,
 ) -> Cells:
     """The cells to examine.
 
     Orbits instead of cells, where network and function are equivariant: the network because
     it has neither positions nor a gain, f because its expression says so or, without one,
-    by declaration.
+    by declaration. Over a region its pieces, whatever the symmetry.
 
     Raises:
         WorkLimitError: If there are too many, or examining them would take too long.
+        TargetError: If the region is not inside the box.
     """
     grid = Grid(cells, weights.seq_len, box)
     size = None if known is None else ProgramSize.of(known)
     check_work(Examined.of(weights, grid, 1, size), limits)
     form = form_of(weights)
     grid = form.examined(grid, traced=known is not None)
-    symmetric = form.symmetric
+    symmetric = form.symmetric and region is None
     if symmetric:
         symmetric = equivariant if known is None else is_equivariant(known)
-    count = check_cells(grid, symmetric=symmetric, most=MAX_REPRESENTATIVES)
+    if region is not None:
+        region.check_inside(box)
+    count = check_cells(grid, symmetric=symmetric, most=MAX_REPRESENTATIVES, region=region)
     check_work(Examined.of(weights, grid, count, size), limits)
-    return Cells.of(grid, symmetric=symmetric)
+    return Cells.of(grid, symmetric=symmetric, region=region, everywhere=everywhere)
 
 
 def prove(
@@ -86,7 +107,10 @@ def prove(
         CertificateError: If shards cannot be run.
     """
     work = Work(computing, balls, purpose)
-    return form_of(weights).prove(grid or cells.grid, cells, known, p, work)
+    form = form_of(weights)
+    if (cells.region is not None or cells.everywhere) and not form.by_cells:
+        return ONLY_ON_THE_BOX
+    return form.prove(grid or cells.grid, cells, known, p, work)
 
 
 def prove_everywhere(
@@ -95,6 +119,8 @@ def prove_everywhere(
     f: Expression | None,
     p: Fraction | None,
     limits: Limits = Limits(),  # noqa: B008
+    *,
+    on_box: bool = True,
 ) -> Proof:
     """Bound d_p(f, g) of a network that computes f's own program, step by step.
 
@@ -104,11 +130,14 @@ def prove_everywhere(
         f: The function; None if it has no expression.
         p: The exponent; None for the supremum.
         limits: What it may cost.
+        on_box: Whether the distance is over the box, and over nothing else.
 
     Raises:
         WorkLimitError: If it would cost more.
         CertificateError: If f is for another network, or not given.
     """
+    if not on_box:
+        return ONLY_ON_THE_BOX
     if f is None:
         msg = (
             "The certificate has no grid: such a network is proved of an expression alone."

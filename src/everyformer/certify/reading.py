@@ -20,6 +20,11 @@ class Reading(Protocol):
         """Whether permuting its tokens permutes its results, by its form alone."""
         ...
 
+    @property
+    def by_cells(self) -> bool:
+        """Whether its proof sums over cells, and can be about other sets than the box."""
+        ...
+
     def examined(self, grid: Grid, *, traced: bool) -> Grid:
         """The cells on which f is looked at.
 

@@ -181,7 +181,7 @@ def refine(
         whole: What is known of them.
         measure: Finds it out for parts.
         weights: How much each cell counts.
-        widths: (d,), the cells' widths, rounded down.
+        widths: (d,) or (cells, n, d), the cells' widths, rounded down.
         p: The exponent.
         f: The program that is run; a long one is run on fewer parts.
         shards: How many times this is done, for other cells.
@@ -190,13 +190,14 @@ def refine(
     room = most_parts(slopes, shards)
     parts, known = cells, whole
     shares = np.ones(len(cells.cell))
+    widths = np.broadcast_to(widths, cells.low.shape)
     with np.errstate(all="ignore"):
         for _ in range(most_rounds(slopes)):
             factor = shares * weights[parts.cell]
             hopeless = (shares < SMALLEST_UNKNOWN) & ~np.isfinite(known.powers)
             if known.good_enough(factor, p) or hopeless.any():
                 break
-            axis = _axes(parts, known.lost, widths)
+            axis = _axes(parts, known.lost, widths[parts.cell])
             lost = factor * (known.powers - known.guesses)
             chosen = _chosen(parts, axis, lost, room // 2)
             if len(chosen) == 0:
@@ -206,7 +207,7 @@ def refine(
             rest = np.ones(len(parts.cell), dtype=bool)
             rest[chosen] = False
             known = known.take(rest).joined(measure(halves))
-            shares = np.concatenate([shares[rest], _shares(halves, widths)])
+            shares = np.concatenate([shares[rest], _shares(halves, widths[halves.cell])])
             parts = _joined(parts.take(rest), halves)
         summed = np.bincount(parts.cell, known.powers * shares, len(cells.cell))
         untouched = np.bincount(parts.cell, minlength=len(cells.cell)) == 1

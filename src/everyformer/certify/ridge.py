@@ -16,6 +16,7 @@ and what underflow adds (`certify/overflow.py`).
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 
@@ -167,17 +168,23 @@ class Ridge:
             )
         return found
 
+    @cached_property
+    def at_bends(self) -> tuple[np.ndarray, int]:
+        """Psi at every bend, exactly: integers of shape (r, c) over one denominator."""
+        ratio = self.offset_unit // self.slope_unit
+        exact = whole(self.bends)
+        numbers = exact.numbers[:, None] * self.slopes[:-1] * ratio
+        values = numbers + self.offsets[:-1] * exact.unit
+        return values, exact.unit * self.offset_unit
+
     @property
     def range(self) -> tuple[np.ndarray, np.ndarray]:
         """Least and largest values over all real numbers, rounded outward; or infinite."""
         bounded = np.asarray((self.slopes[[0, -1]] == 0).all(axis=0), dtype=bool)
         # Psi is continuous: between bends it lies between its values there.
-        ratio = self.offset_unit // self.slope_unit
-        exact = whole(self.bends)
-        numbers = exact.numbers[:, None] * self.slopes[:-1] * ratio
-        last = self.offsets[-1:] * exact.unit
-        found = np.concatenate([numbers + self.offsets[:-1] * exact.unit, last])
-        unit = exact.unit * self.offset_unit
+        values, unit = self.at_bends
+        last = self.offsets[-1:] * (unit // self.offset_unit)
+        found = np.concatenate([values, last])
         low = [outward(Fraction(least, unit), -1) for least in found.min(axis=0)]
         high = [outward(Fraction(most, unit), 1) for most in found.max(axis=0)]
         return np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf)

@@ -24,7 +24,6 @@ from everyformer.certify.cells import Cells
 from everyformer.certify.certificate import (
     Certificate,
     Statement,
-    describe_bounds,
     format_decimal,
     read_certificate,
 )
@@ -36,6 +35,7 @@ from everyformer.certify.modulus import (
     step_length,
     step_sizes,
 )
+from everyformer.certify.presentation import listing
 from everyformer.certify.proof import Computing, Proof
 from everyformer.certify.prove import cells_of, check_sizes, prove, prove_everywhere
 from everyformer.certify.undecided import quoted
@@ -43,13 +43,20 @@ from everyformer.certify.weights import Weights, read_weights
 from everyformer.certify.work import MAX_WORK, Limits, check_files
 from everyformer.errors import CertificateError
 from everyformer.files.network_file import MAX_MEMORY
+from everyformer.notebook import html_lines, short
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import power_up
 from everyformer.targets.box import Grid
 from everyformer.targets.declarations import check_declarations
+from everyformer.targets.region import Region
+from everyformer.targets.support import check_support
 from everyformer.targets.target import Target
 from everyformer.verdict import Verdict
 
+REGION_NEEDS_EXPRESSION = (
+    "The distance is over a region, and f is known by a declaration, which is about the "
+    "whole box. Make f traceable, or leave the region out."
+)
 NETWORK_FILE = "network.safetensors"
 EXIT_CODES = {Verdict.PROVED: 0, Verdict.REFUTED: 1, Verdict.UNKNOWN: 3}
 """2 is for wrong usage, broken files and everything else that is not a verdict."""
@@ -132,18 +139,36 @@ class Verification:
     def _name(self) -> str:
         return self.statement.name if self.given else "f"
 
+    def describe(self, *, verbose: bool = False) -> str:
+        """The verdict, the reasons, what f is, the bounds found and what they assume.
+
+        Args:
+            verbose: Show all terms; otherwise tiny ones are folded into one line.
+        """
+        before, after = self._remarks()
+        bounds = listing(self.bound, self.float64_bound, verbose=verbose)
+        return "\n".join([self.headline, *before, *bounds.lines(), *after])
+
     def __str__(self) -> str:
-        """The verdict, the reasons, what f is, the bounds found and what they assume."""
-        return "\n".join(
-            [
-                self.headline,
-                *(f"because {reason}" for reason in self.reasons),
-                describe_f(self.certificate, self.statement, given=self.given),
-                *describe_bounds(self.bound, self.float64_bound),
-                *(f"assumes: {hypothesis}" for hypothesis in self.hypotheses),
-                *(f"note: {remark}" for remark in self.remarks),
-            ]
-        )
+        """The same, with tiny terms folded."""
+        return self.describe()
+
+    def _remarks(self) -> tuple[list[str], list[str]]:
+        """What is said before the bounds, and after them."""
+        before = [f"because {reason}" for reason in self.reasons]
+        before.append(describe_f(self.certificate, self.statement, given=self.given))
+        after = [f"assumes: {hypothesis}" for hypothesis in self.hypotheses]
+        return before, after + [f"note: {remark}" for remark in self.remarks]
+
+    def __repr__(self) -> str:
+        """One line; `print` shows the bounds."""
+        return f"Verification({short(self.headline, 160)})"
+
+    def _repr_html_(self) -> str:
+        """The bounds as a table, for notebooks."""
+        before, after = self._remarks()
+        bounds = listing(self.bound, self.float64_bound).html(self.headline)
+        return bounds + html_lines([*before, *after])
 
 
 def describe_f(certificate: Certificate, statement: Statement, *, given: bool) -> str:
@@ -163,7 +188,10 @@ def describe_f(certificate: Certificate, statement: Statement, *, given: bool) -
         what = f"f is {of_file}, called {quoted(statement.name)} by the file"
     n, d = certificate.seq_len, certificate.d_model
     tokens = f"{n} token{'s' * (n > 1)} of {d} number{'s' * (d > 1)}"
-    return f"where {what}; {tokens} in {certificate.box}"
+    where = "" if certificate.region is None else f", of it {certificate.region.describe()}"
+    if certificate.everywhere:
+        where = ", and f = 0 outside it"
+    return f"where {what}; {tokens} in {certificate.box}{where}"
 
 
 def verify(
@@ -226,7 +254,8 @@ def verify(
         return found(Verdict.UNKNOWN, [why])
     box, p = certificate.box, certificate.p
     if certificate.grid is None:
-        proof = prove_everywhere(weights, box, statement.expression, p, limits)
+        f, on_box = statement.expression, certificate.on_box
+        proof = prove_everywhere(weights, box, f, p, limits, on_box=on_box)
     else:
         cells = cells_of(
             weights,
@@ -235,6 +264,8 @@ def verify(
             statement.expression,
             equivariant=statement.equivariant,
             limits=limits,
+            region=certificate.region,
+            everywhere=certificate.everywhere,
         )
         known = known_of(statement, cells)
         if isinstance(known, Declared):
@@ -284,6 +315,8 @@ def known_of(statement: Statement, cells: Cells) -> Expression | Declared:
     """
     if statement.expression is not None:
         return check_sizes(statement.expression, cells.grid.seq_len, cells.grid.d_model)
+    if cells.region is not None:
+        raise CertificateError(REGION_NEEDS_EXPRESSION)
     assert statement.omega is not None, "the kind is modulus"  # noqa: S101
     assert statement.values is not None, "the kind is modulus"  # noqa: S101
     expected = (cells.count, cells.grid.seq_len, cells.grid.d_model)
@@ -359,6 +392,15 @@ def _derived_again(
             f"d = {certificate.d_model} on {certificate.box}. Give the target it is about."
         )
         raise CertificateError(msg)
+    over = [_over(one.region, one.everywhere) for one in (target, certificate)]
+    if (target.region, target.everywhere) != (certificate.region, certificate.everywhere):
+        msg = (
+            f"Distances from {target.name} are over {over[0]}; the certificate is about "
+            f"one over {over[1]}. Give the target it is about."
+        )
+        raise CertificateError(msg)
+    if target.everywhere:
+        check_support(target)
     if stated.expression is not None:
         if target.expression is None:
             msg = f"{target.name} has no expression: {target.untraceable}"
@@ -374,6 +416,8 @@ def _derived_again(
         raise CertificateError(msg)
     check_declarations(target, certificate.grid)
     same = stated.equivariant and target.equivariant
+    if certificate.region is not None:
+        raise CertificateError(REGION_NEEDS_EXPRESSION)
     cells = cells_of(
         weights,
         certificate.box,
@@ -381,6 +425,7 @@ def _derived_again(
         None,
         equivariant=same,
         limits=limits,
+        everywhere=certificate.everywhere,
     )
     statement = declare(target, cells)
     assert statement.values is not None, "declare gives values"  # noqa: S101
@@ -388,6 +433,12 @@ def _derived_again(
     text = "are those of" if same else "differ from those of"
     remark = f"the values in the certificate {text} {target.name}; the latter count"
     return statement, [remark]
+
+
+def _over(region: Region | None, everywhere: bool) -> str:
+    if everywhere:
+        return "all of R^(n x d)"
+    return "the box" if region is None else str(region)
 
 
 def _judge(certificate: Certificate, proof: Proof, name: str) -> tuple[Verdict, list[str]]:

@@ -24,6 +24,7 @@ from everyformer.files.network_file import MAX_MEMORY
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.limits import check_limit
 from everyformer.targets.box import Grid
+from everyformer.targets.region import Region
 
 MAX_WORK = 1800.0
 """Seconds on one core that a verification may take, unless more are allowed."""
@@ -105,8 +106,10 @@ def check_files(folder: Path, limits: Limits) -> None:
         limits.check(f"Reading {path} of {size:,} bytes", seconds, float(factor * size))
 
 
-def check_cells(grid: Grid, *, symmetric: bool, most: int) -> int:
-    """How many cells are to be examined.
+def check_cells(
+    grid: Grid, *, symmetric: bool, most: int, region: Region | None = None
+) -> int:
+    """How many cells are to be examined, or pieces of a region.
 
     Raises:
         WorkLimitError: If there are more than `most`, or cells cannot be numbered.
@@ -114,6 +117,7 @@ def check_cells(grid: Grid, *, symmetric: bool, most: int) -> int:
     bits = math.log2(grid.cells) * grid.d_model * grid.seq_len
     if bits <= 62:
         count = grid.num_multisets if symmetric else grid.sequences
+        count = count if region is None else region.count(grid)
         if count <= most:
             return count
         bits = math.log2(count)

@@ -11,6 +11,10 @@ from everyformer.errors import FileFormatError
 from everyformer.verdict import Verdict
 
 MAX_SEED = 2**32
+Kind = Literal["obstacle", "condition", "measure"]
+"""Where an obstacle is PROVED, a layer is not universal; where the conditions of a theorem
+are, it may be; a measure is neither."""
+
 How = Literal["structure", "operations", "counterexample", "pattern", "nothing"]
 
 
@@ -98,6 +102,7 @@ class Finding:
         counterexample: An input on which the property fails.
         contradicts: What says that the property holds, although it fails.
         pair: For PROVED: tokens (k, j), 0-based, that show it.
+        kind: What the property has to do with universality.
     """
 
     code: str
@@ -110,6 +115,23 @@ class Finding:
     counterexample: Counterexample | None = None
     contradicts: How | None = None
     pair: tuple[int, int] | None = None
+    kind: Kind = "measure"
+
+    @property
+    def good(self) -> bool | None:
+        """Whether this is good news for universality, bad news, or neither.
+
+        A condition that is REFUTED is neither: only its theorem does not apply.
+        """
+        if self.kind == "obstacle" and self.verdict is not Verdict.UNKNOWN:
+            return self.verdict is Verdict.REFUTED
+        proved = self.kind == "condition" and self.verdict is Verdict.PROVED
+        return True if proved else None
+
+    @property
+    def news(self) -> str:
+        """The same in a word."""
+        return {True: "good", False: "bad", None: ""}[self.good]
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
@@ -120,6 +142,7 @@ class Finding:
         return {
             "code": self.code,
             "name": self.name,
+            "kind": self.kind,
             "verdict": str(self.verdict),
             "how": self.how,
             "reason": self.reason,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from everyformer.checks.finding import Finding
+from everyformer.checks.presentation import as_html, in_short, told
 from everyformer.checks.universality import Universality, never_hears, verdict_of
 from everyformer.papers import YUN2020B, ZAHEER2020, Citation, implements
 from everyformer.patterns.assumption_1 import TEXT as TEXT_1
@@ -55,25 +56,31 @@ class PatternReport:
         )
         rho = self.assumption_2
         found = [
-            Finding(one.code, one.name, one.verdict, "pattern", one.reason, first)
+            _condition(one.code, one.name, one.verdict, one.reason, first)
             for one in self.assumption_1.clauses
         ]
         reason = f"{rho.name}: {rho.reason}"
-        return (*found, Finding("A2", "one-hot", rho.verdict, "pattern", reason, second))
-
-    def __str__(self) -> str:
-        """The verdict with its reason, then a line for each clause."""
-        lines = [self.heading]
-        lines += [f"  {answer.verdict} {answer}" for answer in (self.lp, self.sup)]
-        lines += [
-            f"  {f.code:4} {f.name:16} {f.verdict}: {f.reason}" for f in self.findings
-        ]
-        return "\n".join(lines)
+        return (*found, _condition("A2", "one-hot", rho.verdict, reason, second))
 
     @property
-    def heading(self) -> str:
-        """The verdict and what it is about."""
-        return f"{self.verdict}: is {self.pattern.name} universal? (n = {self.pattern.n})"
+    def sizes(self) -> str:
+        """n."""
+        return f"n = {self.pattern.n}"
+
+    def __str__(self) -> str:
+        """What is claimed with its verdict and why, then a line for each clause."""
+        answers = (self.lp, self.sup)
+        return told(self.pattern.name, self.sizes, answers, self.findings)
+
+    def __repr__(self) -> str:
+        """One line or two; `print` shows the clauses."""
+        answers = (self.lp, self.sup)
+        return f"PatternReport({in_short(self.pattern.name, self.sizes, answers)})"
+
+    def _repr_html_(self) -> str:
+        """A line for each distance and for each clause, for notebooks."""
+        answers = (self.lp, self.sup)
+        return as_html(self.pattern.name, self.sizes, answers, self.findings)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; tokens 1-based, as in the paper."""
@@ -88,6 +95,10 @@ class PatternReport:
             "assumption_1": self.assumption_1.to_json(),
             "assumption_2": self.assumption_2.to_json(),
         }
+
+
+def _condition(code: str, name: str, verdict: Verdict, reason: str, source: str) -> Finding:
+    return Finding(code, name, verdict, "pattern", reason, source, kind="condition")
 
 
 def check_pattern(

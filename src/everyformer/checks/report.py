@@ -9,11 +9,19 @@ from torch import nn
 from everyformer.checks.evidence import against
 from everyformer.checks.finding import Finding
 from everyformer.checks.patterns import PatternReport, check_pattern
+from everyformer.checks.presentation import as_html, in_short, told
 from everyformer.checks.rule import judge
 from everyformer.checks.rules import RULES
 from everyformer.checks.subject import Subject
 from everyformer.checks.threads import threads_for
-from everyformer.checks.universality import Universality, in_lp, in_sup, verdict_of
+from everyformer.checks.universality import (
+    ZERO,
+    Universality,
+    in_lp,
+    in_sup,
+    keeps_zero,
+    verdict_of,
+)
 from everyformer.errors import InputError
 from everyformer.patterns.pattern import Pattern
 from everyformer.progress import Progress, no_progress
@@ -43,8 +51,11 @@ class Report:
     sup: Universality
 
     def __post_init__(self) -> None:
-        """Nothing is PROVED universal while an obstacle is: that would be a fault here."""
-        obstacles = {rule.code for rule in RULES if rule.kind == "obstacle"}
+        """Nothing is PROVED universal while an obstacle is: that would be a fault here.
+
+        But for EF007, which says nothing of stacks in which other layers have biases.
+        """
+        obstacles = {rule.code for rule in RULES if rule.kind == "obstacle"} - {ZERO}
         held = [f for f in self.findings if f.code in obstacles]
         proved = [f.code for f in held if f.verdict is Verdict.PROVED]
         contradicted = [f.code for f in self.findings if f.contradicts is not None]
@@ -68,13 +79,22 @@ class Report:
                 return finding
         raise KeyError(code)
 
+    @property
+    def sizes(self) -> str:
+        """n and d."""
+        return f"n = {self.seq_len}, d = {self.d_model}"
+
     def __str__(self) -> str:
-        """The verdict with its reason, then a line for each rule."""
-        sizes = f"n = {self.seq_len}, d = {self.d_model}"
-        lines = [f"{self.verdict}: is {self.subject} universal? ({sizes})"]
-        lines += [f"  {answer.verdict} {answer}" for answer in (self.lp, self.sup)]
-        lines += [f"  {f.code} {f.name:24} {f.verdict}: {f.reason}" for f in self.findings]
-        return "\n".join(lines)
+        """What is claimed with its verdict and why, then a line for each rule."""
+        return told(self.subject, self.sizes, (self.lp, self.sup), self.findings)
+
+    def __repr__(self) -> str:
+        """One line or two; `print` shows the rules."""
+        return f"Report({in_short(self.subject, self.sizes, (self.lp, self.sup))})"
+
+    def _repr_html_(self) -> str:
+        """A line for each distance and for each rule, for notebooks."""
+        return as_html(self.subject, self.sizes, (self.lp, self.sup), self.findings)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
@@ -163,13 +183,13 @@ def _checked(subject: Subject, trials: int, seed: int, progress: Progress) -> Re
     if wrong:
         why = f"{wrong[0].code}: {wrong[0].reason}"
         return _judged(subject.doubted(why), trials, seed, progress, wrong)
-    report = _concluded(subject, findings)
-    if report.lp.verdict is Verdict.PROVED and subject.module is not None:
+    lp = _in_lp(subject, findings)
+    if lp.verdict is Verdict.PROVED and subject.module is not None:
         reasons = against(subject, RULES, findings, trials, seed)
         if reasons:
-            why = f"by {report.lp.source} it would be universal, but {reasons[0]}"
+            why = f"by {lp.source} it would be universal, but {reasons[0]}"
             return _judged(subject.doubted(why), trials, seed, progress)
-    return report
+    return _concluded(subject, findings)
 
 
 def _judged(
@@ -185,13 +205,18 @@ def _judged(
     return _concluded(subject, tuple(known.get(one.code, one) for one in again))
 
 
-def _concluded(subject: Subject, findings: tuple[Finding, ...]) -> Report:
+def _in_lp(subject: Subject, findings: tuple[Finding, ...]) -> Universality:
     named = {finding.code: finding for finding in findings}
-    n = subject.seq_len
     doubt = subject.doubt if subject.spec is not None else ""
     alone = not subject.feed_forward
-    lp = in_lp(subject.structure, named, n, doubt, alone=alone)
-    sup = in_sup(lp, named, n)
+    return in_lp(subject.structure, named, subject.seq_len, doubt, alone=alone)
+
+
+def _concluded(subject: Subject, findings: tuple[Finding, ...]) -> Report:
+    named = {finding.code: finding for finding in findings}
+    lp, n = _in_lp(subject, findings), subject.seq_len
+    zero_stays = keeps_zero(subject.structure, alone=not subject.feed_forward)
+    sup = in_sup(lp, named, n, zero_stays=zero_stays)
     return Report(subject.name, n, subject.d_model, findings, lp, sup)
 
 

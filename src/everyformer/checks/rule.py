@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
-from everyformer.checks.finding import Counterexample, Finding, How
+from everyformer.checks.finding import Counterexample, Finding, How, Kind
 from everyformer.checks.following.walk import Followed
 from everyformer.checks.subject import Subject, Trial
 from everyformer.model.attention_spec import AttentionSpec
@@ -67,7 +66,7 @@ class Rule:
 
     code: str
     name: str
-    kind: Literal["obstacle", "condition", "measure"]
+    kind: Kind
     text: str | None
     source: Citation | str
     by_structure: Callable[[AttentionSpec, int], Answer]
@@ -94,7 +93,7 @@ def judge(rule: Rule, subject: Subject, trials: int, seed: int) -> Finding:
         shown = example if verdict is Verdict.REFUTED else None
         pair = answer.pair if verdict is Verdict.PROVED else None
         about = (rule.code, rule.name, verdict, how, reason, str(rule.source))
-        return Finding(*about, largest, shown, pair=pair)
+        return Finding(*about, largest, shown, pair=pair, kind=rule.kind)
 
     if example is not None and answer.holds:
         if example.violation_sampled < SURELY:

@@ -65,7 +65,8 @@ def rules_page() -> str:
 
 def _article(kind: str) -> str:
     return {
-        "obstacle": "an obstacle: where it holds, a layer is not universal.",
-        "condition": "a condition of Theorem 3 of Luo et al. 2022.",
+        "obstacle": "an obstacle: where it is PROVED, a layer is not universal; REFUTED is "
+        "good news.",
+        "condition": "a condition of Theorem 3 of Luo et al. 2022: PROVED is good news.",
         "measure": "neither an obstacle nor a condition.",
     }[kind]

@@ -54,14 +54,27 @@ class Universality:
     lower_bound: float | None = None
     way_out: str = ""
 
+    @property
+    def where(self) -> str:
+        """The distance, in a sentence."""
+        return "in the sup norm" if self.distance == "sup norm" else f"in {self.distance}"
+
+    def claim(self, subject: str) -> str:
+        """The claim that is judged: what follows is the verdict."""
+        return f"{subject} is universal {self.where}"
+
     def __str__(self) -> str:
-        """In the distance, by the theorem, with the target that refutes it."""
-        where = "the sup norm" if self.distance == "sup norm" else self.distance
-        text = f"in {where}: {self.reason}"
+        """In the distance, with the reason."""
+        return f"{self.where}: {self.why}"
+
+    @property
+    def why(self) -> str:
+        """By which theorem, and with the target that refutes it."""
+        text = self.reason
         if self.source:
             text += f" [{self.source}]"
         if self.target:
-            where = "L^2" if self.distance == "L^p" else where
+            where = "L^2" if self.distance == "L^p" else "the sup norm"
             text += f". Target: {self.target}; the distance in {where} is at least "
             text += f"{self.lower_bound:.4g}, whatever the weights"
         if self.way_out:
@@ -129,7 +142,8 @@ def mixers_in_lp(spec: AttentionSpec) -> Universality:
     """Universal in L^p, for layers that add tokens with weights that do not move.
 
     PROVED (docs/mixers.md, "Universal without attention") for free matrices of positions,
-    filters of length 3 or more, and for means with a skip connection and positions.
+    filters of length 3 or more, and for means with a skip connection and positions. Filters
+    that tokens make are covered where these can be the same for all tokens.
     """
 
     def unknown(reason: str) -> Universality:
@@ -141,6 +155,8 @@ def mixers_in_lp(spec: AttentionSpec) -> Universality:
         return unknown("special tokens and causal masks are not covered")
     if spec.fixed:
         return unknown(f"these are not free, and the proof needs all weights: {spec.fixed}")
+    if not spec.query_bias:
+        return unknown("filters made from tokens need a bias to be the same for all tokens")
     free = {
         "positions": True,
         "offsets": spec.filter_length >= 3,
@@ -255,14 +271,29 @@ def in_lp(
     return Universality("L^p", Verdict.UNKNOWN, "no theorem covers it")
 
 
+def keeps_zero(spec: AttentionSpec | None, *, alone: bool = False) -> bool:
+    """Whether g(0) = 0 for the layer says so of its stacks: no other layer has a bias.
+
+    Feed-forward layers have biases, unless a spec says that they are like the layer: with
+    W_2 = 0 and b_2 = 1 one of them makes 1 of 0.
+
+    Args:
+        spec: What is known of the layer by its structure; None for a black box.
+        alone: Whether stacks are without feed-forward layers.
+    """
+    return alone or (spec is not None and not spec.feed_forward_bias)
+
+
 @implements(LUO2022, "Theorem 2")
-def in_sup(lp: Universality, findings: Findings, n: int) -> Universality:
+def in_sup(
+    lp: Universality, findings: Findings, n: int, *, zero_stays: bool
+) -> Universality:
     """Universal in the sup norm?
 
     REFUTED where equal tokens stay equal: for the constant T with T_11 = a, else 0, and any
     y, ||T - 1 y^T||_F^2 >= a^2 (n-1)/n, by the mean over the rows of the first column. And
-    where zero goes to zero: the constant 1. And where L^p is refuted, unless the distance
-    at equal tokens is larger.
+    where zero goes to zero in stacks, too (`keeps_zero`): the constant 1. And where L^p is
+    refuted, unless the distance at equal tokens is larger.
     """
     pair = findings[APART].pair
     if pair is not None:
@@ -290,7 +321,7 @@ def in_sup(lp: Universality, findings: Findings, n: int) -> Universality:
             at_equal_tokens,
             WAYS_OUT,
         )
-    if _proved(findings, ZERO):
+    if zero_stays and _proved(findings, ZERO):
         return Universality(
             "sup norm",
             Verdict.REFUTED,

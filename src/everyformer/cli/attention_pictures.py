@@ -5,20 +5,21 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from everyformer import figures
 from everyformer.checks.report import Report
 from everyformer.checks.subject import Subject
-from everyformer.cli.pictures import COLOURS, TITLE, save
+from everyformer.figures import COLOURS, save
 from everyformer.layers.attention import RelativeAttention
 from everyformer.layers.gains import ToeplitzGain
 
 __all__ = ["of_subject", "save", "spreads"]
 
 MAX_HEADS = 4
-LEAST_SPREAD = 1e-17
 
 
 def of_subject(subject: Subject) -> dict[str, Figure]:
@@ -35,6 +36,7 @@ def of_subject(subject: Subject) -> dict[str, Figure]:
     return found
 
 
+@figures.styled
 def bias_and_gain(layer: RelativeAttention, n: int) -> Figure | None:
     """B and C of each head as n x n matrices (Figure 2 of Luo et al. 2022)."""
     weight = layer.in_proj_weight
@@ -50,67 +52,99 @@ def bias_and_gain(layer: RelativeAttention, n: int) -> Figure | None:
     if not rows:
         return None
     heads = min(layer.num_heads, MAX_HEADS)
-    figure = Figure(figsize=(1.2 + 2.6 * heads, 2.6 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(1.2 + 2.6 * heads, 2.6 * len(rows)))
     panels: Any = figure.subplots(len(rows), heads, squeeze=False)
     for row, (name, matrices) in zip(panels, rows, strict=True):
         middle = 0.0 if name == "B" else 1.0
-        reach = max(float(np.abs(matrices - middle).max()), 1e-12)
-        scale = Normalize(middle - reach, middle + reach)
+        reach = float(np.abs(matrices - middle).max())
+        scale = Normalize(middle - (reach or 1.0), middle + (reach or 1.0))
+        same = "" if reach else f" = {middle:g}"
         for h, axes in enumerate(row):
             shown = matrices[min(h, len(matrices) - 1)]
-            axes.imshow(shown, cmap="RdBu_r", norm=scale)
-            axes.set_title(f"{name}, head {h + 1}", **TITLE)
-            axes.set_xlabel("key j")
-            axes.set_ylabel("query i")
+            _matrix(axes, shown, cmap="RdBu_r", norm=scale)
+            figures.title(axes, f"{name}{same}, head {h + 1}")
         figure.colorbar(ScalarMappable(scale, "RdBu_r"), ax=list(row), shrink=0.8)
     return figure
 
 
+def _matrix(axes: Axes, entries: np.ndarray, **look: Any) -> None:
+    """An n x n matrix; queries and keys are counted from 1."""
+    n = len(entries)
+    axes.imshow(entries, extent=(0.5, n + 0.5, n + 0.5, 0.5), **look)
+    figures.whole_numbers(axes.xaxis, axes.yaxis)
+    axes.grid(visible=False)
+    axes.set_xlabel("key j")
+    axes.set_ylabel("query i")
+
+
+@figures.styled
 def position_head(n: int, causal: bool) -> Figure:
     """Row sums A 1 of the head that makes positions (Luo et al. 2022, Proposition 4)."""
     i = np.arange(n)
     seen = i[:, None] >= i if causal else np.ones((n, n), dtype=bool)
     gain = np.eye(n) if causal else np.tril(np.ones((n, n)), -1)
     A = seen / seen.sum(axis=1, keepdims=True) * gain
-    figure = Figure(figsize=(7.2, 3.2), layout="constrained")
+    figure = Figure(figsize=(7.6, 3.2))
     left, right = figure.subplots(1, 2)
-    left.imshow(A, cmap="Blues")
-    left.set_title("A = softmax * C, W_Q = W_K = 0", **TITLE)
-    left.set_xlabel("key j")
-    left.set_ylabel("query i")
-    right.stem(i + 1, A.sum(axis=1), basefmt=" ")
-    right.set_title("row sums A 1: all different", **TITLE)
+    _matrix(left, A, cmap="Blues", vmin=0)
+    figures.title(left, "A = softmax * C, W_Q = W_K = 0")
+    sums = A.sum(axis=1)
+    zero = sums == 0
+    right.vlines(i[~zero] + 1, 0, sums[~zero], color=COLOURS[0])
+    right.plot(i[~zero] + 1, sums[~zero], "o", color=COLOURS[0])
+    right.plot(i[zero] + 1, sums[zero], "o", color=COLOURS[0], mfc="white", zorder=3)
+    for k in np.flatnonzero(zero):
+        right.annotate("0", (k + 1, 0), (0, 6), textcoords="offset points", ha="center")
+    right.set_ylim(bottom=min(0.0, -0.04 * sums.max()))
+    figures.whole_numbers(right.xaxis)
+    figures.title(right, "row sums A 1: all different")
     right.set_xlabel("position i")
     return figure
 
 
+@figures.styled
 def equal_tokens(subject: Subject, draws: int = 3) -> Figure:
     """The first coordinate of g(1 x^T) by position, for some draws of the weights."""
     rng = np.random.default_rng(0)
     X = np.tile(rng.standard_normal(subject.d_model), (subject.seq_len, 1))
-    figure = Figure(figsize=(7.2, 3.2), layout="constrained")
+    figure = Figure(figsize=(7.6, 3.2))
     axes = figure.subplots()
-    for seed, colour in zip(range(draws), COLOURS, strict=False):
+    for seed in range(draws):
         out = subject.redrawn(seed).output(X)[:, 0]
-        label = f"weights of seed {seed}"
-        axes.plot(np.arange(1, len(X) + 1), out, "o-", color=colour, ms=4, label=label)
-    axes.set_title(f"{subject.name}: outputs on equal tokens", **TITLE)
+        spread = float(np.ptp(out))
+        label = f"seed {seed}: spread {spread:.1g}" if spread else f"seed {seed}: all equal"
+        look = figures.curve(seed, draws)
+        axes.plot(np.arange(1, len(X) + 1), out, **look, label=label)
+    figures.title(axes, f"{subject.name}: outputs on equal tokens, weights drawn at random")
+    figures.whole_numbers(axes.xaxis)
     axes.set_xlabel("position")
     axes.set_ylabel("first coordinate")
-    axes.legend(frameon=False, fontsize=9)
+    figures.legend_beside(axes)
     return figure
 
 
+@figures.styled
 def spreads(reports: Sequence[Report]) -> Figure:
-    """The largest difference of rows on equal tokens, for each layer."""
+    """The largest difference of rows on equal tokens, by layer; exact zeros are marked."""
     names = [report.subject for report in reports]
-    sizes = [report["EF003"].violation_sampled or 0.0 for report in reports]
-    figure = Figure(figsize=(7.2, 1 + 0.26 * len(names)), layout="constrained")
+    sizes = np.array([report["EF003"].violation_sampled or 0.0 for report in reports])
+    zero = figures.place_of_zero(sizes.tolist())
+    rows = np.arange(len(names))
+    figure = Figure(figsize=(7.6, 1 + 0.26 * len(names)))
     axes = figure.subplots()
     colours = [COLOURS[1] if size > 1e-6 else COLOURS[0] for size in sizes]
-    axes.barh(names, np.maximum(sizes, LEAST_SPREAD), left=LEAST_SPREAD, color=colours)
-    axes.set_xscale("log")
-    axes.invert_yaxis()
-    axes.set_title("spread of the outputs on equal tokens", **TITLE)
+    axes.barh(rows, np.where(sizes > 0, sizes, np.nan), left=zero / 10, color=colours)
+    axes.plot(
+        np.full((sizes == 0).sum(), zero), rows[sizes == 0], "o", mfc="white", mec="k"
+    )
+    figures.logarithmic(axes.xaxis)
+    if (sizes == 0).any():
+        figures.mark_zero(axes.xaxis, zero)
+    else:
+        axes.set_xlim(left=10 * zero)
+    axes.set_yticks(rows, names, parse_math=False)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.grid(visible=False, axis="y")
+    figures.title(axes, "spread of the outputs on equal tokens")
     axes.set_xlabel("largest difference between rows (log scale)")
     return figure

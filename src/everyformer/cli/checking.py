@@ -9,6 +9,7 @@ from pathlib import Path
 
 import typer
 from rich.table import Table
+from rich.text import Text
 from torch import nn
 
 from everyformer.certify.verify import EXIT_CODES
@@ -23,7 +24,9 @@ from everyformer.cli.progress import progress_bar
 from everyformer.cli.report_texts import answers, findings_table
 from everyformer.cli.saving import check_new_folder, new_file, new_folder
 from everyformer.cli.subjects import Variant, layer_of_the_library
+from everyformer.cli.tables import coloured
 from everyformer.layers.by_name import LAYER_NAMES
+from everyformer.notebook import News
 
 ENDING = "`everyformer explain CODE` tells what a rule means."
 
@@ -60,7 +63,7 @@ class Choice:
         if self.out is not None:
             check_new_folder(self.out, frozenset(), overwrite=False)
 
-    def show(self, result: object, *texts: str | Table) -> None:
+    def show(self, result: object, *texts: str | Text | Table) -> None:
         """Print a result as JSON, or else what it is in words, and where it was written."""
         if self.as_json:
             typer.echo(json.dumps(result, indent=2))
@@ -98,7 +101,8 @@ def check_one(
                 progress=progress,
             )
             code = EXIT_CODES[report.verdict]
-            words = (_heading(report), findings_table(report.findings), ENDING)
+            told = answers(report.subject, report.sizes, report.lp, report.sup)
+            words = (*told, findings_table(report.findings), ENDING)
             if choice.out is not None:
                 _save(report, subject, choice.out)
         else:
@@ -108,12 +112,6 @@ def check_one(
     choice.show(report.to_json(), *words)
     if code:
         raise typer.Exit(code)
-
-
-def _heading(report: Report) -> str:
-    sizes = f"n = {report.seq_len}, d = {report.d_model}"
-    heading = f"{report.verdict}: is {report.subject} universal? ({sizes})"
-    return answers(heading, report.lp, report.sup)
 
 
 def _save(report: Report, subject: Subject, out: Path) -> None:
@@ -155,11 +153,10 @@ def _verdicts(reports: list[Report]) -> Table:
         table.add_column(heading, no_wrap=True)
     for report in reports:
         spread = report["EF003"].violation_sampled
+        verdicts = (report.verdict, report.lp.verdict, report.sup.verdict)
         table.add_row(
             report.subject,
-            str(report.verdict),
-            str(report.lp.verdict),
-            str(report.sup.verdict),
+            *(coloured(News.of(verdict)) for verdict in verdicts),
             "" if spread is None else f"spread {spread:.1e}",
         )
     return table

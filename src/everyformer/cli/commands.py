@@ -47,8 +47,12 @@ COMMANDS = {
         "everyformer verify out/",
     ),
     "inspect": Command(
-        "Show how the tokens of one sequence move through a network.",
-        "everyformer inspect out/ --input x.npy",
+        "Tell the proof at one input, step by step, with this network's numbers.",
+        "everyformer inspect out/ --x 0.1,0.5,0.9",
+    ),
+    "explore": Command(
+        "Make a page that runs a network in the browser, block by block.",
+        "everyformer explore sort -n 3 --grid 4 -o page.html",
     ),
     "ablate": Command(
         "Leave a stage out of a network, and verify its certificate again.",
@@ -81,6 +85,10 @@ COMMANDS = {
     "reproduce": Command(
         "Run an experiment of a paper, and print a table: paper, ours, verdict.",
         "everyformer reproduce urpe-synthetic --size smoke",
+    ),
+    "contexts": Command(
+        "Follow words through the layers of trained encoders, each in many contexts.",
+        "everyformer contexts out/runs/mixers-bert_small/mlm_attention_0",
     ),
     "data": Command(
         "List the packs of real texts that experiments need, or make one.",
@@ -128,6 +136,10 @@ def load(name: str) -> Callable[..., None]:
             from everyformer.cli.inspect import inspect
 
             return inspect
+        case "explore":
+            from everyformer.cli.explore import explore
+
+            return explore
         case "ablate":
             from everyformer.cli.ablate import ablate
 
@@ -160,6 +172,10 @@ def load(name: str) -> Callable[..., None]:
             from everyformer.cli.reproduce import reproduce
 
             return reproduce
+        case "contexts":
+            from everyformer.cli.contexts import contexts
+
+            return contexts
         case "data":
             from everyformer.cli.data import data
 

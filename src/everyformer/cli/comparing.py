@@ -40,7 +40,7 @@ def show_comparison(found: Comparison, picture: Path | None, *, as_json: bool) -
         picture = Path(f"{found.target}-comparison.png")
     if picture is not None:
         with new_file(picture) as file:
-            pictures.save(pictures.comparison(found), file)
+            pictures.save(pictures.comparison(found), file, picture)
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
         return

@@ -3,6 +3,7 @@
 import json
 import sys
 from contextlib import redirect_stdout
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -35,6 +36,7 @@ def construct(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a folder of an earlier run.")
     ] = False,
+    verbose: options.VerboseOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
     """Build the network of a target and write it to a folder.
@@ -64,6 +66,7 @@ def construct(
     )
     from everyformer.construct.method import plan_table
     from everyformer.construct.pipeline import construct as build
+    from everyformer.construct.problem import trial_table
     from everyformer.construct.registry import DEFAULT
 
     check_new_folder(out, OWN_FILES, overwrite=overwrite)
@@ -93,18 +96,25 @@ def construct(
             proved = built.certify(computing=computing)
         if proved is not None:
             proved.save(folder)
+            built = replace(built, proved=proved)
         report = cost_report(built, proved)
         (folder / COST_FILE).write_text(json.dumps(report, indent=2) + "\n")
         figure = pictures.along_a_line(loaded, built.network, progress)
         with (folder / PLOT_FILE).open("wb") as file:
             pictures.save(figure, file)
         written = sorted(path.name for path in folder.iterdir())
+        cheaper = () if proved is None else built.cheaper
     if as_json:
-        typer.echo(json.dumps(report | {"folder": str(out)}, indent=2))
+        told = {"folder": str(out), "cheaper": [one.to_json() for one in cheaper]}
+        typer.echo(json.dumps(report | told, indent=2))
         return
     if built.tried:
-        tables.show("Tried before:", *(f"  {trial}" for trial in built.tried), "")
-    tables.show(plan_table(built.plan, loaded.name), certificate_text(proved), "")
+        tables.show("Tried before:", *trial_table(built.tried), "")
+    tables.show(
+        plan_table(built.plan, loaded.name), certificate_text(proved, verbose=verbose), ""
+    )
     if built.plan.note is not None:
         tables.show(built.plan.note, "")
+    if cheaper:
+        tables.show(built.hint, "")
     tables.show(f"Wrote {', '.join(written)} to {out}.")

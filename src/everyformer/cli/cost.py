@@ -2,8 +2,11 @@
 
 from typing import Any
 
+from rich.text import Text
+
 from everyformer.certify.certificate import Certificate
 from everyformer.certify.hypotheses import conditions
+from everyformer.cli.tables import claimed
 from everyformer.construct.pipeline import Built
 
 
@@ -15,7 +18,7 @@ def cost_report(built: Built, proved: Certificate | None) -> dict[str, Any]:
         certified = {
             "verdict": str(proved.verdict),
             "conditional_on": list(conditions(proved.hypotheses)),
-            "text": str(proved),
+            "text": proved.describe(verbose=True),
             **{
                 name: None if bound is None else bound.format_value()
                 for name, bound in bounds.items()
@@ -29,6 +32,8 @@ def cost_report(built: Built, proved: Certificate | None) -> dict[str, Any]:
     }
 
 
-def certificate_text(proved: Certificate | None) -> str:
+def certificate_text(proved: Certificate | None, *, verbose: bool) -> Text:
     """The certificate, or that nothing was certified."""
-    return "No certificate was asked for." if proved is None else str(proved)
+    if proved is None:
+        return Text("No certificate was asked for.")
+    return claimed(proved.describe(verbose=verbose))

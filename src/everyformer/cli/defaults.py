@@ -17,6 +17,7 @@ THEMES = (
     "bert",
     "sparse",
     "mixers",
+    "mixer-costs",
     "hostile",
     "work",
     "tightness",

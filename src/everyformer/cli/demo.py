@@ -61,7 +61,7 @@ def demo(
         plan_table(built.plan, target.name), "", tables.comparison(notes, x, target(x), g)
     )
     tables.show("", EXPLANATION, "")
-    tables.show(str(built.certificate), "", f"Picture: {out / PLOT_FILE}")
+    tables.show(tables.claimed(str(built.certificate)), "", f"Picture: {out / PLOT_FILE}")
     given, rows = shlex.quote(str(out)), shlex.quote(str(out / INPUT_FILE))
     tables.show(f"Check the bound: everyformer verify {given}")
     tables.show(f"Look inside: everyformer inspect {given} --input {rows}")

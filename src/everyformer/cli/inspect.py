@@ -1,7 +1,6 @@
-"""`everyformer inspect`: how the tokens of one sequence move through a network."""
+"""`everyformer inspect`: the proof at one input, step by step, with its numbers."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,67 +16,143 @@ if TYPE_CHECKING:
 SHIFTS = ("selective shifts", "chain shifts")
 """The stage that is drawn: of a dense network, and of a sparse one."""
 
+OWN = {
+    "Averaging": "averaging attention",
+    "Partition": "a softmax partition of unity",
+    "Memory": "a memory of sequences",
+}
+"""Constructions that are not a theorem of a paper."""
+
 
 def inspect(
     network: options.NetworkArgument,
-    input_file: options.InputOption,
+    numbers: Annotated[
+        str | None,
+        typer.Option(
+            "--x",
+            metavar="NUMBERS",
+            help="The tokens, such as 0.1,0.5,0.9; with more than one coordinate, token by "
+            "token. [default: tokens spread over the domain]",
+            show_default=False,
+        ),
+    ] = None,
+    input_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--input",
+            exists=True,
+            dir_okay=False,
+            metavar="X.NPY",
+            help="Instead of --x: an array of shape (..., n, d), tokens as rows.",
+            show_default=False,
+        ),
+    ] = None,
     sequence: Annotated[
         int, typer.Option(metavar="NUMBER", help="Which sequence of the file, from 0.")
     ] = 0,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            metavar="TARGET",
+            help="f, to compare with: file.py:attribute or a target of the gallery. "
+            "[default: the expression in the certificate beside the network]",
+            show_default=False,
+        ),
+    ] = None,
     picture: Annotated[
         Path | None,
         options.picture(
-            "Where to draw the ids against the number of the shift. [default: ids.png "
-            "beside the network]"
+            "Where to draw the ids against the number of the shift [default: ids.png "
+            "beside the network]."
         ),
     ] = None,
 ) -> None:
-    """Show how the tokens of one sequence move through a network.
+    """Tell the proof at one input, step by step, with this network's numbers.
 
-    The id of every token before and after each selective shift that moved one (Lemma 6),
-    the tokens after each stage of the proof, and a picture of the ids. Of a compiled
-    network its program: what each register holds, step by step, which line of your file
-    it computes, between which numbers, with the error that the verifier finds, and its
-    value beside the ideal one.
+    Every step of the construction, what it is for and what it does to these tokens; the
+    tokens after each step; f(x) against g(x); and a picture of the ids, where there are
+    selective shifts. Of a compiled network its program: what each register holds, which
+    line of your file it computes, between which numbers, with the error that the verifier
+    finds, and its value beside the ideal one.
     """
     from everyformer.cli import pictures, tables
-    from everyformer.cli.loading import load_network, read_input
+    from everyformer.cli.inspecting import is_inside, meant, one_sequence
+    from everyformer.cli.loading import load_network
     from everyformer.cli.progress import progress_bar
-    from everyformer.cli.saving import IDS_FILE, check_parent, new_file, resolved
-    from everyformer.model.insides import table_of
+    from everyformer.cli.saving import (
+        IDS_FILE,
+        NETWORK_FILE,
+        check_parent,
+        new_file,
+        resolved,
+    )
+    from everyformer.narration.proof import narrate
 
     folder = network if network.is_dir() else network.parent
     drawing = folder / IDS_FILE if picture is None else picture
-    if drawing.suffix != ".png":
-        msg = f"--picture {drawing} does not end in .png, the format that is written."
-        raise typer.BadParameter(msg)
     check_parent(resolved(drawing), str(drawing))
     loaded = load_network(network)
-    sequences = read_input(input_file, loaded)
-    sequences = sequences.reshape(-1, *sequences.shape[-2:])
-    if not 0 <= sequence < len(sequences):
-        msg = f"--sequence {sequence}: {input_file} holds {len(sequences)}, from 0."
-        raise typer.BadParameter(msg)
-    x = sequences[sequence]
+    x = one_sequence(loaded, numbers, input_file, sequence)
+    weights = folder / NETWORK_FILE if network.is_dir() else network
+    f, certificate, known = meant(weights, target, loaded)
+    if f is not None and not is_inside(loaded, x):
+        f, known = None, "f(x) is not known: x lies outside the domain."
     with progress_bar() as progress:
-        prefix = loaded.architecture.num_prefix  # the sequence stands behind it
         traced = loaded.trace(x, progress)
-        stages = [replace(step, state=step.state[prefix:]) for step in traced]
+        told = narrate(loaded, x, traced, f)
         names = [stage.name for stage in loaded.stages if stage.kind in SHIFTS]
-        known = loaded.construction is not None and names
-        shifts = loaded.trace_blocks(x, names[0]) if known else ()
+        drawn = loaded.construction is not None and names
+        shifts = loaded.trace_blocks(x, names[0]) if drawn else ()
+    tables.show(*_heading(loaded), "")
     if loaded.program is not None:
-        found, note = _insides(loaded, traced.insides)
-        told = ("", table_of(found), note, "") if found else (note,)
-        tables.show(*loaded.program.listing, *told, tables.stage_states(stages))
-        return
+        tables.show(*_program(loaded, traced.insides), "")
+    for number, chapter in enumerate(told.chapters, start=1):
+        tables.show(*chapter.text(number), "")
+    tables.show(tables.token_rows(told.rows), "", tables.f_and_g(told), known)
+    if certificate is not None and certificate.eps is not None and told.f is not None:
+        tables.show(_bound_in_words(certificate.claim("f"), whole=certificate.p is None))
     if not shifts:
-        tables.show(tables.stage_states(stages), _why_no_shifts(loaded))
+        tables.show("", _why_no_shifts(loaded))
         return
-    tables.show(tables.shift_moves(shifts), tables.stage_states(stages))
     with new_file(drawing) as file:
-        pictures.save(pictures.moving_ids(shifts, loaded), file)
-    tables.show(f"Drew the ids in {drawing}.")
+        pictures.save(pictures.moving_ids(shifts, loaded), file, drawing)
+    tables.show("", f"Drew the ids in {drawing}.")
+
+
+def _heading(network: "Network") -> list[str]:
+    """What the network is, and what its letters mean."""
+    from everyformer.notebook import short
+
+    spec, made = network.architecture, network.construction
+    sizes = f"n = {spec.seq_len}, d = {spec.d_model}"
+    if made is not None:
+        paper = "" if made.paper == "everyformer" else f" of {short(made.paper)}"
+        by = OWN.get(made.theorem, f"{short(made.theorem)}{paper}")
+        cells = "" if made.theorem == "Memory" else f", K = {made.grid} cells per axis"
+        head = f"{short(made.target)}: {by}, {sizes}{cells}"
+    elif network.program is not None:
+        head = f"{short(network.program.target)}: a compiled program, {sizes}"
+    else:
+        head = f"A network, {sizes}"
+    return [head, f"{spec.class_name}: {spec.class_in_words}."]
+
+
+def _bound_in_words(claim: str, *, whole: bool) -> str:
+    kind = (
+        "at every point" if whole else "a mean over the domain: single points may be worse"
+    )
+    return f"The certificate, unchecked here, claims {claim} ({kind})."
+
+
+def _program(network: "Network", found: "Sequence[Inside]") -> list[str]:
+    """The listing, and every step beside its ideal value."""
+    from everyformer.model.insides import table_of
+
+    assert network.program is not None, "only compiled networks have one"  # noqa: S101
+    listing = list(network.program.listing)
+    found, note = _insides(network, found)
+    return [*listing, "", table_of(found), note] if found else [*listing, note]
 
 
 def _insides(
@@ -105,7 +180,11 @@ def _insides(
     except (Undecided, EveryformerError, OverflowError, ValueError) as error:
         nothing = [(1.0, 0.0, 0.0, 0.0)] * len(found)
         return with_errors(found, nothing), f"No errors are proved: {error}"
-    return with_errors(found, errors), "Intervals, e and r: found by the verifier just now."
+    return with_errors(found, errors), (
+        "Intervals, e (the distance from the ideal value in real arithmetic, at most) and "
+        "r (what float64 adds): found by the verifier just now. Values are those of the "
+        "token that is farthest off."
+    )
 
 
 def _why_no_shifts(network: "Network") -> str:

@@ -14,6 +14,7 @@ import typer
 from everyformer.cli.saving import NETWORK_FILE
 from everyformer.errors import FileFormatError, InputError, TargetError
 from everyformer.model.network import Network, load
+from everyformer.targets.failures import described, did_you_mean
 from everyformer.targets.gallery import GALLERY
 from everyformer.targets.target import Target
 
@@ -52,9 +53,14 @@ def _named(name: str, seq_len: int | None, d_model: int | None) -> Target:
         return GALLERY[name](seq_len or DEFAULT_SEQ_LEN, d_model or DEFAULT_D_MODEL)
     file, colon, attribute = name.rpartition(":")
     if not colon or not attribute or not file.endswith(".py"):
+        if name.endswith(".py"):
+            raise TargetError(
+                f"{name} is a file, not a target in it. {_in_file(Path(name))}."
+            )
         msg = (
-            f"{name!r} is neither file.py:attribute nor a target of the gallery. Write for "
-            f"example my_file.py:target, or one of {', '.join(GALLERY)}."
+            f"{name!r} is neither file.py:attribute nor a target of the gallery."
+            f"{did_you_mean(name, GALLERY)} Write for example my_file.py:target, or one of "
+            f"{', '.join(GALLERY)}."
         )
         raise TargetError(msg)
     if seq_len is not None or d_model is not None:
@@ -96,11 +102,33 @@ def import_file(path: Path) -> ModuleType:
     return module
 
 
+def _in_file(path: Path) -> str:
+    """What a file without an attribute may have meant."""
+    with redirect_stdout(sys.stderr):
+        return _targets_of(import_file(path), path)
+
+
+def _targets_of(module: ModuleType, path: Path) -> str:
+    """The targets of a file, as they are given on the command line; how to make one."""
+    own = vars(module).items()
+    known = [f"{path}:{key}" for key, value in own if isinstance(value, Target)]
+    if known:
+        return f"Its targets: {', '.join(known)}"
+    functions = [
+        key
+        for key, value in own
+        if inspect.isfunction(value) and value.__module__ == module.__name__
+    ]
+    f = functions[0] if functions else "f"
+    return (
+        f"It has no Target: write target = everyformer.Target({f}, seq_len=n, d_model=d) "
+        f"in it, and give {path}:target"
+    )
+
+
 def _target_in(module: ModuleType, path: Path, attribute: str) -> Target:
     if not hasattr(module, attribute):
-        known = [key for key, value in vars(module).items() if isinstance(value, Target)]
-        hint = f"Its targets: {', '.join(known)}" if known else "It has no Target"
-        msg = f"{path} has no attribute {attribute!r}. {hint}."
+        msg = f"{path} has no attribute {attribute!r}. {_targets_of(module, path)}."
         raise TargetError(msg)
     value: Any = getattr(module, attribute)
     if not isinstance(value, Target) and callable(value):
@@ -129,12 +157,6 @@ def _call(function: Any, path: Path, attribute: str) -> Any:
     except (Exception, SystemExit) as error:
         msg = f"{path}:{attribute}() failed: {described(error)}. Repair the file."
         raise TargetError(msg) from error
-
-
-def described(error: BaseException) -> str:
-    """An error in words."""
-    text = str(error).rstrip(".")
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def load_network(path: Path) -> Network:

@@ -14,6 +14,7 @@ from everyformer.cli.pattern_files import load_pattern, read_parameters, read_pa
 from everyformer.construct.method import Method
 from everyformer.construct.registry import DEFAULT, METHODS
 from everyformer.patterns.pattern import Pattern
+from everyformer.targets.failures import did_you_mean
 
 
 def methods_table() -> Table:
@@ -70,7 +71,8 @@ def read_method(name: str, given: Sequence[str], seq_len: int) -> Method:
         PatternError: If there is no such pattern.
     """
     if name not in METHODS:
-        msg = f"--method {name} does not exist. Choose one of {', '.join(METHODS)}."
+        near = did_you_mean(name, METHODS)
+        msg = f"--method {name} does not exist.{near} Choose one of {', '.join(METHODS)}."
         raise typer.BadParameter(msg)
     kind = METHODS[name]
     known = {one.name: one for one in _settings(kind)}

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from everyformer.errors import InputError
+
 
 def _seq_len(told: str, **settings: Any) -> Any:
     """-n, --seq-len: the number of tokens, of whatever the command is about."""
@@ -26,8 +28,25 @@ def _out(told: str, **settings: Any) -> Any:
 def picture(told: str) -> Any:
     """--picture: the file that is drawn."""
     return typer.Option(
-        "--picture", metavar="FILE.PNG", dir_okay=False, help=told, show_default=False
+        "--picture",
+        metavar="FILE",
+        dir_okay=False,
+        help=f"{told} The ending decides the format: .png, .pdf or .svg.",
+        show_default=False,
+        callback=_of_known_format,
     )
+
+
+def _of_known_format(path: Path | None) -> Path | None:
+    """Refuse the name of a picture before anything is computed for it."""
+    if path is not None:
+        from everyformer.figures import format_of  # loads matplotlib
+
+        try:
+            format_of(path)
+        except InputError as error:
+            raise typer.BadParameter(str(error)) from error
+    return path
 
 
 SeqLenOption = Annotated[int, _seq_len(".")]
@@ -67,9 +86,27 @@ GridOption = Annotated[
     typer.Option(metavar="K", help="Instead of --tol: cells per axis.", show_default=False),
 ]
 
+
+def _tolerance(text: str) -> float:
+    """--tol as a number.
+
+    Raises:
+        typer.BadParameter: With what to write.
+    """
+    try:
+        return float(text)
+    except ValueError as error:
+        said = "give a distance such as 0.1"
+        share = text.strip().removesuffix("%")
+        if text.strip().endswith("%") and share.replace(".", "", 1).isdigit():
+            said = f"it is a distance, not a share of one: write {float(share) / 100:g}"
+        raise typer.BadParameter(f"{text!r} is not a number; {said}.") from error
+
+
 ToleranceOption = Annotated[
     float | None,
     typer.Option(
+        parser=_tolerance,
         metavar="EPS",
         help="Distance d_p(f, g) allowed: the coarsest grid is taken whose bound meets it.",
         show_default=False,
@@ -205,12 +242,21 @@ WorkersOption = Annotated[
     ),
 ]
 
+VerboseOption = Annotated[
+    bool,
+    typer.Option(
+        "--verbose",
+        help="Show every term of the bounds, also those far below the others.",
+        show_default=False,
+    ),
+]
+
 WorkOption = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
         help="Folder of your own that keeps finished shards: give it again to go on after "
-        "an interruption. What lies there is believed.",
+        "an interruption. Shards that are found there are trusted, not computed again.",
         show_default=False,
     ),
 ]

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import typer
 from rich.table import Table
@@ -68,15 +68,14 @@ def judge(asked: Asked, *, picture: Path | None, out: Path | None, as_json: bool
         check_parent(picture, str(picture))
     report = asked.report()
     if picture is not None:
-        with new_file(picture) as file:
-            _draw(report.pattern, file)
+        _draw(report.pattern, picture)
     if out is not None:
         _save(report, out)
     if as_json:
         typer.echo(json.dumps(report.to_json(), indent=2))
     else:
         tables.show(
-            answers(report.heading, report.lp, report.sup),
+            *answers(report.pattern.name, report.sizes, report.lp, report.sup),
             _sizes(report),
             findings_table(report.findings),
             report.pattern.draw(DRAWING),
@@ -123,11 +122,11 @@ def _save(report: PatternReport, out: Path) -> None:
     with new_folder(out, frozenset(), overwrite=False) as place:
         text = json.dumps(report.to_json(), indent=2) + "\n"
         (place / "report.json").write_text(text)
-        with new_file(place / "pattern.png") as file:
-            _draw(report.pattern, file)
+        _draw(report.pattern, place / "pattern.png")
 
 
-def _draw(pattern: Pattern, file: IO[bytes]) -> None:
-    from everyformer.cli.pictures import save  # slow to import
+def _draw(pattern: Pattern, path: Path) -> None:
+    from everyformer.figures import save  # slow to import
 
-    save(pattern.picture(), file)
+    with new_file(path) as file:
+        save(pattern.picture(), file, path)

@@ -1,23 +1,23 @@
 """Drawings: the function beside the network, and how ids move."""
 
-from collections.abc import Sequence
-from typing import IO, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.patches import Patch
 
-from everyformer.cli.tables import number
+from everyformer import figures
 from everyformer.construct.comparison import Comparison
 from everyformer.construct.optimality import Ratio
+from everyformer.figures import COLOURS
+from everyformer.figures import save as save
 from everyformer.model.network import Network, StageState
+from everyformer.narration.numbers import number
 from everyformer.progress import Progress, no_progress
 from everyformer.targets.target import Target
-
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Okabe and Ito's, which colour-blind readers can tell apart; one for each token."""
 
 POINTS = 400
 FEWEST_POINTS = 33
@@ -26,14 +26,14 @@ EXACT_WORK = 1e5
 """Points times tokens times blocks that a picture may cost: a few seconds."""
 
 SHOWN_COORDINATES = 3
-TITLE: dict[str, Any] = {"loc": "left", "fontsize": 11, "parse_math": False}
+EDGE = 1e-3
+"""How far from the ends of its cell, in cells, a constant piece is drawn."""
+
+LEAST_JUMP = 0.01
+"""Of what a panel shows: smaller ones need no gap."""
 
 
-def save(figure: Figure, file: IO[bytes]) -> None:
-    """Write a picture as PNG."""
-    figure.savefig(file, format="png", dpi=150)
-
-
+@figures.styled
 def along_a_line(
     target: Target, network: Network, progress: Progress = no_progress
 ) -> Figure:
@@ -46,56 +46,78 @@ def along_a_line(
     def drawing(what: str, done: int, total: int) -> None:
         progress(f"draw: {what}", done, total)
 
-    x = _line(target, _affordable_points(network))
-    fine = _line(target, POINTS)
-    f, g = target(fine), network(x, drawing)
+    low, high = float(target.domain.lows[0]), float(target.domain.highs[0])
+    sweep = _sweep(network, low, high)
+    fine = _around_jumps(
+        lambda t: target(_sequences(target, t)), np.linspace(low, high, POINTS)
+    )
+    f = target(_sequences(target, fine))
+    x = _sequences(target, sweep)
+    g = network(x, drawing)
+    nothing = _runs(sweep, ~g.any(axis=(1, 2)))
     rows = min(target.d_model, SHOWN_COORDINATES)
-    figure = Figure(figsize=(7.2, 1.2 + 3.2 * rows), layout="tight")
+    tokens = min(target.seq_len, len(COLOURS))
+    figure = Figure(figsize=(7.6, 1.2 + 3.0 * rows))
     panels: Any = figure.subplots(rows, 1, sharex=True, squeeze=False)
     for i, axes in enumerate(panels[:, 0]):
-        for j, colour in zip(range(target.seq_len), COLOURS, strict=False):
-            axes.plot(x[:, 0, 0], g[:, j, i], color=colour, lw=1.6)
-            axes.plot(fine[:, 0, 0], f[:, j, i], color=colour, lw=1.1, ls="--")
+        shown = np.concatenate([f[:, :tokens, i].ravel(), g[:, :tokens, i].ravel()])
+        least = LEAST_JUMP * float(np.ptp(shown))
+        for j in range(tokens):
+            look = figures.curve(j, tokens, marked=False)
+            wide = {"linewidth": 2.2 + look["linewidth"], "alpha": 0.45}
+            steps = _jumps(sweep, g[:, j, i], least, 3 * EDGE * (high - low))
+            solid = {**look, **wide, "solid_capstyle": "butt"}
+            figures.plot_with_jumps(axes, sweep, g[:, j, i], steps, **solid)
+            leaps = _jumps(fine, f[:, j, i], least, 1e-9 * (high - low))
+            dashed = {"color": look["color"], "linewidth": 1.1, "linestyle": "--"}
+            figures.plot_with_jumps(axes, fine, f[:, j, i], leaps, **dashed, zorder=3)
+        for start, end in nothing:
+            axes.axvspan(start, end, color="0.93", zorder=0)
         which = f", coordinate {i + 1}" if target.d_model > 1 else ""
         axes.set_ylabel(f"output{which}")
-        _tidy(axes)
-    panels[0, 0].set_title(_heading(network, "f and the network g"), **TITLE)
+    figures.title(panels[0, 0], _heading(network, target.name, "f and the network g"))
     panels[-1, 0].set_xlabel(_sweep_label(x))
-    _legend(panels[0, 0], min(target.seq_len, len(COLOURS)))
+    _legend(panels[0, 0], tokens, zeros=bool(nothing))
     return figure
 
 
+@figures.styled
 def comparison(found: Comparison) -> Figure:
     """Planned bounds of d_p(f, g) against parameters, one line for each method.
 
+    A bound far below the tolerance is a triangle at the lower edge, with its number.
     Below: parameters over the lower bound of Section 5.4, against K.
     """
-    figure = Figure(figsize=(7.2, 7.2), layout="tight")
-    axes, lower = figure.subplots(2, 1)
+    figure = Figure(figsize=(8.4, 7.6))
+    axes, lower = figure.subplots(2, 1, height_ratios=[3, 2])
     _ratios(lower, found.ratios)
-    for place, candidate in enumerate(found.candidates):
-        if not candidate.curve:
-            continue
+    drawn = [candidate for candidate in found.candidates if candidate.curve]
+    floor = float(found.tol) / 10
+    for place, candidate in enumerate(drawn):
         sizes = [point.plan.count().parameters for point in candidate.curve]
         bounds = [float(point.bound.value) for point in candidate.curve]
+        look = figures.curve(place, len(drawn))
         axes.plot(
             sizes,
-            bounds,
-            color=COLOURS[place % len(COLOURS)],
-            ls=("-", "--", ":")[place // len(COLOURS) % 3],
-            marker="o",
-            ms=4,
-            lw=1.6,
+            [bound if bound >= floor else np.nan for bound in bounds],
+            **look,
             label=candidate.method.title,
         )
-    axes.axhline(float(found.tol), color="0.4", lw=1, ls=":")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+        for size, point, bound in zip(sizes, candidate.curve, bounds, strict=True):
+            if bound < floor:
+                axes.plot(size, floor, "v", color=look["color"], ms=9, clip_on=False)
+                told = f"bound {point.bound.format_value()}, far below"
+                axes.annotate(
+                    told, (size, floor), (9, 3), textcoords="offset points", fontsize=9
+                )
+    axes.axhline(float(found.tol), color="0.4", lw=1, ls=":", label="the tolerance")
+    figures.logarithmic(axes.xaxis)
+    figures.logarithmic(axes.yaxis)
+    axes.set_ylim(bottom=floor)
     axes.set_xlabel("parameters")
     axes.set_ylabel(f"planned bound of $d_{{{found.exponent}}}(f, g)$")
-    axes.set_title(f"{found.target}: what a tolerance costs, by method", **TITLE)
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9)
-    _tidy(axes)
+    figures.title(axes, f"{found.target}: what a tolerance costs, by method")
+    figures.legend_beside(axes)
     return figure
 
 
@@ -106,44 +128,45 @@ def _ratios(axes: Axes, rows: Sequence[Ratio]) -> None:
         "Yun et al.": [row.numbers[0] for row in rows],
         "residual network": [row.numbers[1] for row in rows],
     }
-    for (name, values), colour in zip(lines.items(), COLOURS, strict=False):
-        axes.plot(K, values, color=colour, marker="o", ms=4, lw=1.6, label=name)
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
+    for place, (name, values) in enumerate(lines.items()):
+        axes.plot(K, values, label=name, **figures.curve(place, len(lines)))
+    figures.logarithmic(axes.xaxis, base=2)
+    figures.tick_each(axes.xaxis, K)
+    figures.logarithmic(axes.yaxis)
     axes.set_xlabel("K, cells per axis")
     axes.set_ylabel("parameters / lower bound")
-    axes.set_title("Section 5.4: optimal in order where this is flat", **TITLE)
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9)
-    _tidy(axes)
+    figures.title(axes, "Section 5.4: optimal in order where this is flat")
+    figures.legend_beside(axes)
 
 
+@figures.styled
 def moving_ids(steps: Sequence[StageState], network: Network) -> Figure:
     """The id of every token of one sequence against the number of the shift."""
     assert network.construction is not None, "ids come with a construction"  # noqa: S101
     ids = np.array([step.ids for step in steps], dtype=np.float64)  # [shifts + 1, n]
-    figure = Figure(figsize=(7.2, 4.4), layout="tight")
+    n = ids.shape[1]
+    figure = Figure(figsize=(7.6, 4.4))
     axes = figure.subplots()
     shifts = np.arange(len(ids))
-    for j in range(ids.shape[1]):
+    for j in range(n):
+        moves = np.flatnonzero(np.diff(ids[:, j])) + 1
         axes.plot(
             shifts,
             ids[:, j],
-            color=COLOURS[j % len(COLOURS)],
+            **figures.curve(j, n),
             drawstyle="steps-post",
-            lw=1.8,
-            marker="o",
-            ms=4,
-            markevery=[0, *(np.flatnonzero(np.diff(ids[:, j])) + 1).tolist()],
+            markevery=[0, *moves.tolist()],
             label=f"token {j + 1}: {number(ids[0, j])} to {number(ids[-1, j])}",
         )
     axes.set_yscale("symlog", linthresh=1 / network.construction.grid)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    figures.readable_ticks(axes.yaxis)
+    figures.whole_numbers(axes.xaxis)
     axes.set_xlabel("number of the selective shift (0: before the first)")
     axes.set_ylabel("id $u^T z$ of the token")
-    axes.set_title(_heading(network, "selective shifts"), **TITLE)
-    if ids.shape[1] <= len(COLOURS):
-        axes.legend(frameon=False, fontsize=9)
-    _tidy(axes)
+    name = network.construction.target
+    figures.title(axes, _heading(network, name, "selective shifts"))
+    if n <= 2 * len(COLOURS):
+        figures.legend_beside(axes)
     return figure
 
 
@@ -153,7 +176,52 @@ def _affordable_points(network: Network) -> int:
     return max(FEWEST_POINTS, min(POINTS, limit))
 
 
-def _line(target: Target, points: int) -> np.ndarray:
+def _sweep(network: Network, low: float, high: float) -> np.ndarray:
+    """Where g is drawn: evenly, and at both ends of each cell where there is room."""
+    points = _affordable_points(network)
+    even = np.linspace(low, high, points)
+    grid = 0 if network.construction is None else network.construction.grid
+    if not 0 < 2 * grid <= points:
+        return even
+    ends = np.arange(grid)[:, None] + np.array([EDGE, 1 - EDGE])  # [K, 2], in cells
+    share = (even - low) / (high - low) * grid % 1
+    inside = np.abs(share - 0.5) < 0.5 - EDGE
+    return np.sort(np.concatenate([even[inside], low + (high - low) / grid * ends.ravel()]))
+
+
+def _jumps(x: np.ndarray, y: np.ndarray, least: float, near: float) -> np.ndarray:
+    """Every i with y[i] and y[i + 1] more than `least` apart, and x less than `near`."""
+    return np.flatnonzero((np.abs(np.diff(y)) > least) & (np.diff(x) < near))
+
+
+def _runs(x: np.ndarray, holds: np.ndarray) -> list[tuple[Any, Any]]:
+    """First and last x of every run of points where something holds."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], holds, [False]])))
+    return [(x[a], x[b - 1]) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def _around_jumps(
+    f: Callable[[np.ndarray], np.ndarray], x: np.ndarray, halvings: int = 40
+) -> np.ndarray:
+    """Points with two close neighbours at every place where f seems to jump.
+
+    Gaps across which an entry of f changes much are halved towards the larger change: at
+    a jump the change stays, on a steep slope it vanishes.
+    """
+    values = f(x).reshape(len(x), -1)
+    large = LEAST_JUMP * np.maximum(np.ptp(values, axis=0), 1e-300)
+    places = np.flatnonzero((np.abs(np.diff(values, axis=0)) > large).any(axis=1))
+    a, b = x[places], x[places + 1]
+    for _ in range(halvings if places.size else 0):
+        middle = (a + b) / 2
+        at_a, at_b, at_middle = (f(t).reshape(len(t), -1) for t in (a, b, middle))
+        left = (np.abs(at_middle - at_a) / large).max(axis=1)
+        right = (np.abs(at_b - at_middle) / large).max(axis=1)
+        a, b = np.where(left > right, a, middle), np.where(left > right, middle, b)
+    return np.unique(np.concatenate([x, a, b]))
+
+
+def _sequences(target: Target, sweep: np.ndarray) -> np.ndarray:
     """Sequences on a line through the domain, shape (points, n, d)."""
     n, d = target.seq_len, target.d_model
     low, high = np.asarray(target.domain.lows), np.asarray(target.domain.highs)
@@ -163,8 +231,8 @@ def _line(target: Target, points: int) -> np.ndarray:
     share[:, 0] = (np.arange(n) - 0.4) / max(n - 1, 1)
     golden = 0.618034
     share[:, 1:] = (0.3 + golden * (np.arange(n)[:, None] + np.arange(1, d))) % 1
-    x = np.repeat((low + (high - low) * share)[None], points, axis=0)
-    x[:, 0, 0] = np.linspace(low[0], high[0], points)
+    x = np.repeat((low + (high - low) * share)[None], len(sweep), axis=0)
+    x[:, 0, 0] = sweep
     return x
 
 
@@ -179,33 +247,24 @@ def _sweep_label(x: np.ndarray) -> str:
     return f"{what} (all else stays)"
 
 
-def _heading(network: Network, what: str) -> str:
+def _heading(network: Network, target: str, what: str) -> str:
     spec, made = network.architecture, network.construction
+    sizes = f"n = {spec.seq_len}, d = {spec.d_model}"
     if made is None:
-        return what
-    sizes = f"n = {spec.seq_len}, d = {spec.d_model}, K = {made.grid}"
-    return f"{made.target}: {what}\n{made.theorem} of {made.paper}, {sizes}"
+        return f"{target}: {what}, {sizes}"
+    how = made.theorem if made.paper == "everyformer" else f"{made.theorem} of {made.paper}"
+    return f"{target}: {what}\n{how}, {sizes}, K = {made.grid}"
 
 
-def _legend(axes: Axes, tokens: int) -> None:
-    handles = [
-        Line2D([], [], color="0.3", lw=1.6, label="network g"),
+def _legend(axes: Axes, tokens: int, *, zeros: bool) -> None:
+    handles: list[Line2D | Patch] = [
+        Line2D([], [], color="0.3", lw=4.5, alpha=0.45, label="network g"),
         Line2D([], [], color="0.3", lw=1.1, ls="--", label="function f"),
     ]
     handles += [
         Line2D([], [], color=COLOURS[j], lw=4, label=f"token {j + 1}")
         for j in range(tokens)
     ]
-    axes.legend(
-        handles=handles,
-        loc="center left",
-        bbox_to_anchor=(1.01, 0.5),
-        frameon=False,
-        fontsize=9,
-    )
-
-
-def _tidy(axes: Axes) -> None:
-    axes.grid(color="0.88", lw=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    if zeros:
+        handles.append(Patch(color="0.93", label="g = 0, exactly"))
+    figures.legend_beside(axes, handles)

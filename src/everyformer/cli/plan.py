@@ -10,8 +10,8 @@ from everyformer.cli import options
 from everyformer.errors import EveryformerError
 
 FIRST = (
-    "The first plan that `construct --tol {0:g}` tries; where its certificate falls short, "
-    "finer ones follow. What every method needs: plan --compare --tol {0:g}."
+    "The first plan that `construct --tol {0:g}` builds; where its certificate falls "
+    "short, finer ones follow. What every method needs: plan --compare --tol {0:g}."
 )
 
 
@@ -32,8 +32,8 @@ def plan(
     picture: Annotated[
         Path | None,
         options.picture(
-            "With --compare: where it is drawn. [default: TARGET-comparison.png; with "
-            "--json nowhere]"
+            "With --compare: where it is drawn [default: TARGET-comparison.png; with "
+            "--json nowhere]."
         ),
     ] = None,
     method: options.MethodOption = None,

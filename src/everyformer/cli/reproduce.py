@@ -92,6 +92,34 @@ def reproduce(
         bool,
         typer.Option("--resume", help="Keep finished cells, and go on from checkpoints."),
     ] = False,
+    join: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Results (.json) that another process or machine of the same kind wrote "
+            "with another --out: its finished cells are kept; may be given again.",
+            show_default=False,
+        ),
+    ] = None,
+    export_state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Copy unfinished runs of at most 16 MiB into this new folder at the end, "
+            "to go on with them on another machine.",
+            show_default=False,
+        ),
+    ] = None,
+    import_state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Begin with runs that --export-state wrote (with --resume).",
+            show_default=False,
+            exists=True,
+            file_okay=False,
+        ),
+    ] = None,
     show: Annotated[
         bool,
         typer.Option("--show", help="Run nothing: table and picture of what is there."),
@@ -114,7 +142,7 @@ def reproduce(
         )
         raise TrainingError(msg)
     from everyformer.cli import tables
-    from everyformer.experiments import registry, report
+    from everyformer.experiments import moving, registry, report
     from everyformer.experiments import reproduce as runner
     from everyformer.numerics.limits import check_limit
 
@@ -125,18 +153,31 @@ def reproduce(
     if minutes is not None:
         check_limit("--minutes", minutes, "minutes", zero=True)
     path = report.results_path(out, experiment, size)
+    place = moving.runs_of(runs, experiment, size)
+    if export_state is not None:
+        moving.refuse_filled(export_state)
+    if import_state is not None:
+        if not resume:
+            msg = "--import-state goes on with runs: give --resume too."
+            raise typer.BadParameter(msg)
+        moving.import_runs(import_state, place)
     if show:
-        runner.show(experiment, path)
+        path = report.shown_path(out, experiment, size, join or ())
+        runner.show(experiment, path, join or ())
     else:
         with _screen() as watch:
             runner.reproduce(
                 experiment, size, out=out, runs=runs, data=data, seeds=_numbers(seeds),
                 only=only or (), changes=_settings(changes or []), resume=resume,
-                watch=watch,
+                others=join or (), watch=watch,
                 seconds=None if minutes is None else 60 * minutes,
             )  # fmt: skip
     if not runner.is_main():
         return
+    if export_state is not None:
+        left = moving.export_runs(report.load_report(path), place, export_state)
+        for name, why in left.items():
+            typer.echo(f"{name} stays here: {why}", err=True)
     if as_json:
         typer.echo(json.dumps(report.load_report(path), indent=2))
         return

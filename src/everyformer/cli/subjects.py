@@ -9,10 +9,11 @@ from typing import Any
 
 from torch import nn
 
-from everyformer.cli.loading import described, import_file
+from everyformer.cli.loading import import_file
 from everyformer.errors import InputError
 from everyformer.layers.by_name import LAYER_NAMES, attention_by_name
 from everyformer.layers.positions import SpecialToken
+from everyformer.targets.failures import described
 
 ALIASES = {"rpe": "t5"}
 SIZES = {

@@ -1,8 +1,7 @@
 """Tables for the terminal."""
 
+import re
 from collections.abc import Iterable, Sequence
-from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from rich import box
@@ -10,11 +9,14 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from everyformer.model.network import StageState
+from everyformer.errors import printable
+from everyformer.narration.numbers import vector
+from everyformer.narration.proof import Narration
+from everyformer.notebook import News
 from everyformer.targets.gallery import GALLERY
+from everyformer.verdict import Verdict
 
-SHOWN_TOKENS = 6
-SHOWN_SHIFTS = 40
+SHOWN_ROWS = 40
 
 
 class _Console(Console):
@@ -29,26 +31,26 @@ def show(*items: RenderableType) -> None:
     """Print to stdout: text as it is, tables as wide as the terminal."""
     console = _Console(highlight=False, markup=False)
     for item in items:
-        console.print(item, soft_wrap=isinstance(item, str))
+        console.print(item, soft_wrap=isinstance(item, str | Text))
 
 
-def number(value: Any) -> str:
-    """A number in full where that is short, else to six digits.
-
-    Example:
-        >>> number(210427917.0625), number(0.46354166666666663), number(Fraction(21, 2))
-        ('210427917.0625', '0.463542', '21/2')
-    """
-    exact = isinstance(value, int | Fraction)
-    full = str(value) if exact else repr(float(value)).removesuffix(".0")
-    return full if len(full) <= 16 else f"{float(value):.6g}"
+COLOURS = {"good": "bold green", "bad": "bold red", "open": "bold yellow"}
+"""Of verdicts, on a terminal; not in a pipe, and not where NO_COLOR is set."""
 
 
-def tokens(sequence: np.ndarray) -> list[str]:
-    """The tokens of one sequence, (n, d), each as text; many are cut short."""
-    rows = [[number(entry) for entry in token] for token in sequence[:SHOWN_TOKENS]]
-    texts = [row[0] if len(row) == 1 else f"({', '.join(row)})" for row in rows]
-    return texts + ["..."] * (len(sequence) > SHOWN_TOKENS)
+def coloured(news: News) -> Text:
+    """A verdict in the colour of the news that it is."""
+    return Text(news.text, COLOURS.get(news.mood, ""))
+
+
+def claimed(text: str) -> Text:
+    """A text that begins with a verdict on its claim; the verdict is coloured."""
+    found = re.match(r"(PROVED|REFUTED|UNKNOWN)\b(, CONDITIONAL\b)?", text)
+    told = Text(text)
+    if found:
+        told.stylize(COLOURS[News.of(Verdict[found[1]]).mood], 0, found.end(1))
+        told.stylize(COLOURS["open"], found.end(1), found.end())
+    return told
 
 
 def comparison(notes: Sequence[str], x: np.ndarray, f: np.ndarray, g: np.ndarray) -> Table:
@@ -64,42 +66,35 @@ def comparison(notes: Sequence[str], x: np.ndarray, f: np.ndarray, g: np.ndarray
     return table
 
 
-def stage_states(steps: Iterable[StageState]) -> Table:
-    """The tokens of one sequence after every stage."""
-    table = _table("The tokens after each stage")
-    table.add_column("stage")
-    for step in steps:
-        cells = tokens(step.state)
+def token_rows(rows: Iterable[tuple[str, Sequence[str]]]) -> Table:
+    """The tokens of one sequence: as they were given, and after every step."""
+    table = _table("The tokens after each step")
+    table.add_column("step")
+    for name, cells in rows:
         while len(table.columns) <= len(cells):
             table.add_column(f"token {len(table.columns)}", justify="right")
-        table.add_row(step.stage, *cells)
+        table.add_row(Text(printable(name)), *cells)
     return table
 
 
-def moves(steps: Sequence[StageState]) -> list[tuple[int, int, Any, Any]]:
-    """(number of the shift, token, id before, id after) of every id that changed."""
-    found: list[tuple[int, int, Any, Any]] = []
-    for shift in range(1, len(steps)):
-        before, after = steps[shift - 1].ids, steps[shift].ids
-        if before is None or after is None:
-            continue
-        changed = np.flatnonzero(np.asarray(before != after, dtype=bool))
-        found += [(shift, int(j) + 1, before[j], after[j]) for j in changed]
-    return found
-
-
-def shift_moves(steps: Sequence[StageState]) -> Table:
-    """The ids before and after each selective shift that moved a token."""
-    found = moves(steps)
-    table = _table(f"What the {len(steps) - 1:,} selective shifts moved")
-    for heading in ("shift", "token", "id before", "id after"):
+def f_and_g(told: Narration) -> Table:
+    """What the network gives for each token, beside the function where it is known."""
+    table = _table("g(x)" if told.f is None else "f(x) against g(x)")
+    known = () if told.f is None else ("f(x)",)
+    gap = () if told.f is None else ("|f - g|",)
+    for heading in ("token", "x", *known, "g(x)", *gap):
         table.add_column(heading, justify="right")
-    for shift, token, before, after in found[:SHOWN_SHIFTS]:
-        table.add_row(f"{shift:,}", str(token), number(before), number(after))
-    if len(found) > SHOWN_SHIFTS:
-        table.caption = f"and {len(found) - SHOWN_SHIFTS:,} more"
-    if not found:
-        table.caption = "no token moved: all ids are equal, or lie outside the grid"
+    for j, (x, g) in enumerate(zip(told.x, told.g, strict=True)):
+        cells = [str(j + 1), vector(x)]
+        if told.f is None:
+            cells.append(vector(g))
+        else:
+            off = np.abs(np.asarray(told.f[j] - g, dtype=np.float64)).max()
+            cells += [vector(told.f[j]), vector(g), f"{float(off):.3g}"]
+        table.add_row(*cells)
+        if j + 1 == SHOWN_ROWS < len(told.x):
+            table.caption = f"and {len(told.x) - SHOWN_ROWS:,} tokens more"
+            break
     return table
 
 

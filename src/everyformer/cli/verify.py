@@ -46,6 +46,7 @@ def verify(
         ),
     ] = MAX_WORK,
     max_memory: options.MaxMemoryOption = MAX_MEMORY,
+    verbose: options.VerboseOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
     """Check a certificate from the weights and itself alone.
@@ -82,6 +83,6 @@ def verify(
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
     else:
-        tables.show(str(found))
+        tables.show(tables.claimed(found.describe(verbose=verbose)))
     if EXIT_CODES[found.verdict]:
         raise typer.Exit(EXIT_CODES[found.verdict])

@@ -20,6 +20,7 @@ from everyformer.errors import TargetError
 from everyformer.model.network import Network
 from everyformer.targets.box import Grid
 from everyformer.targets.declarations import check_declarations
+from everyformer.targets.support import check_support
 from everyformer.targets.target import Target
 
 SAMPLES = 4096
@@ -68,11 +69,16 @@ def certify(
         bound=None,
         float64_bound=None,
         versions=current_versions(),
+        region=target.region,
+        everywhere=target.everywhere,
     )
     if grid is None:
-        proof = prove_everywhere(weights, target.domain, target.expression, p)
+        f, on_box = target.expression, unproved.on_box
+        proof = prove_everywhere(weights, target.domain, f, p, on_box=on_box)
     elif cells is None:
         why = f"no modulus is declared, and no trace: {target.untraceable}"
+        if target.region is not None:
+            why = f"over a region f must have a trace: {target.untraceable}"
         stopped = Obstacle(BOTH, "target", why, own=True)
         sampled = distance_sampled(network, target, float(p or np.inf))
         return replace(unproved, eps=None, obstacles=(stopped,), distance_sampled=sampled)
@@ -115,14 +121,21 @@ def as_stored(network: Network) -> Weights:
 def _known(weights: Weights, target: Target, grid: int) -> tuple[Statement, Cells | None]:
     """What is known of f, and the cells it is known on; no cells, if nothing is."""
     declared = target.lipschitz is not None or target.modulus is not None
-    if target.expression is not None:
-        cells = cells_of(
-            weights, target.domain, grid, target.expression, equivariant=target.equivariant
-        )
-        return Statement(target.name, expression=target.expression), cells
-    if not declared:
+    if target.everywhere:
+        check_support(target)
+    if target.expression is None and (not declared or target.region is not None):
         return Statement(target.name), None
-    cells = cells_of(weights, target.domain, grid, None, equivariant=target.equivariant)
+    cells = cells_of(
+        weights,
+        target.domain,
+        grid,
+        target.expression,
+        equivariant=target.equivariant,
+        region=target.region,
+        everywhere=target.everywhere,
+    )
+    if target.expression is not None:
+        return Statement(target.name, expression=target.expression), cells
     statement = declare(target, cells)
     assert statement.values is not None, "declare gives values"  # noqa: S101
     false = contradiction(cells, statement.values, statement.steps)
@@ -142,11 +155,14 @@ def distance_sampled(
     """d_p(f, g) at random points: a measurement, and no bound."""
     rng = np.random.default_rng(0)
     low, high = np.asarray(target.domain.lows), np.asarray(target.domain.highs)
-    cube = rng.random((points, target.seq_len, target.d_model))
-    x = low + (high - low) * cube
+    volume = float(target.domain.volume(target.seq_len))
+    if target.region is None:
+        cube = rng.random((points, target.seq_len, target.d_model))
+        x = low + (high - low) * cube
+    else:
+        x, volume = target.region.sample(rng, points), float(target.region.volume)
     gap = np.abs(target(x) - network(x))
     if p == np.inf:
         return float(gap.max())
     gap = gap**p
-    volume = float(target.domain.volume(target.seq_len))
     return float((gap.sum(axis=(1, 2)).mean() * volume) ** (1 / p))

@@ -28,6 +28,7 @@ from everyformer.construct.problem import Problem, Trial
 from everyformer.construct.residual import ResidualPlan
 from everyformer.construct.table_error import TableErrors
 from everyformer.errors import EveryformerError, ToleranceError
+from everyformer.notebook import html_lines, html_table, short
 
 MULTIPLY_ADDS_PER_SECOND = 5e8
 """Of one core, about: benchmarks/results has measurements."""
@@ -138,6 +139,29 @@ class Comparison:
             table.add_row(RESIDUAL, *sizes, *[""] * (len(HEADINGS) - 4))
         return table
 
+    def __repr__(self) -> str:
+        """One line; `print` shows the table."""
+        order = self.by_cost()
+        found = "no method meets it"
+        if order:
+            cheapest, point = order[0]
+            cost = format_count(point.plan.count().parameters)
+            found = f"cheapest {cheapest.method.title}, {cost} parameters; {len(order)} of "
+            found += f"{len(self.candidates)} methods meet it"
+        wanted = f"d_{self.exponent}(f, g) <= {float(self.tol):g}"
+        return f"Comparison({short(self.target)}, {wanted}: {found})"
+
+    def _repr_html_(self) -> str:
+        """The table, the cheapest first, for notebooks."""
+        rows = [[c.method.title, *_cells(point)] for c, point in self.by_cost()]
+        rows += [[c.method.title, "no"] for c in self.candidates if c.chosen is None]
+        caption = (
+            f"{self.target}: d_{self.exponent}(f, g) <= {float(self.tol):g}, by method"
+        )
+        headings = ("method", *(heading.replace("\n", " ") for heading in HEADINGS))
+        refusals = [remark for remark in self.remarks() if remark != RESIDUAL_REMARK]
+        return html_table(caption, rows, headings) + html_lines(refusals)
+
     def remarks(self) -> list[str]:
         """Why methods do not meet the tolerance, one line each; what the star means."""
         refusals = [
@@ -206,9 +230,7 @@ def compare_methods(problem: Problem, methods: Iterable[Method]) -> Comparison:
     Methods without a bound for the supremum are left out where that is asked for.
     """
     assert problem.tol is not None, "methods are compared for a tolerance"  # noqa: S101
-    errors = None
-    if problem.p is not None:
-        errors = TableErrors(problem.target, problem.p, problem.workers, problem.progress)
+    errors = problem.errors
     found = [
         _candidate(method, problem, errors)
         for method in methods

@@ -31,6 +31,11 @@ from everyformer.targets.target import Target
 LayerKind = Literal["feed-forward", "attention", "positions"]
 """A feed-forward layer, a plain attention layer, or one that makes positions."""
 
+CLOSES_A_GAP = (
+    "closes a gap: layers that the printed proof leaves out and that a network needs, for "
+    "example because float64 rounds."
+)
+
 
 @dataclass(frozen=True)
 class StageCount:
@@ -51,7 +56,7 @@ class StageCount:
     kind: LayerKind = "feed-forward"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GridPlan(Plan, ABC):
     """The cost of a construction on a grid, by formula.
 
@@ -186,6 +191,15 @@ class GridPlan(Plan, ABC):
         n, d, K = self.shape.seq_len, self.shape.d_model, self.grid
         return f"{self.source}, {self.architecture.class_name}\nn = {n}, d = {d}, K = {K}"
 
+    @property
+    def legend(self) -> str | None:
+        """The class of the network in words, and which layers the paper does not have."""
+        spec = self.architecture
+        lines = [f"{spec.class_name}: {spec.class_in_words}."]
+        if self.paper_layers and not all(stage.in_paper for stage in self.stages):
+            lines.append(CLOSES_A_GAP)
+        return "\n".join(lines)
+
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
         return {
@@ -224,6 +238,13 @@ class CellPlan(GridPlan, ABC):
         return errors.at(self.grid).bound(
             ramps=self.ramp_share, gives_up_repeated=self.gives_up_repeated
         )
+
+    def too_coarse(self, errors: TableErrors | None, tol: Fraction) -> str | None:
+        """What f's distance from its table leaves to prove, if that is too much."""
+        if errors is None:
+            return None
+        about = errors.beyond(self.grid, tol, gives_up_repeated=self.gives_up_repeated)
+        return None if about is None else f"bound about {float(about):.3e}, planned"
 
 
 def over_grids(problem: Problem, make: Callable[[int], GridPlan]) -> Iterator[GridPlan]:
@@ -273,7 +294,8 @@ def ways_to_place(target: Target) -> tuple[bool, ...]:
     An equivariant target gets none; where that is not good enough within float64, positions
     are tried after that.
     """
-    return (False, True) if target.equivariant and target.seq_len > 1 else (True,)
+    both = target.equivariant and target.seq_len > 1 and target.region is None
+    return (False, True) if both else (True,)
 
 
 def has_positions(target: Target, positional: bool | None) -> bool:
@@ -289,4 +311,12 @@ def has_positions(target: Target, positional: bool | None) -> bool:
             "approximate it. Leave positional out, or declare equivariant=True."
         )
         raise GridError(msg)
+    if target.region is not None and target.seq_len > 1:
+        if positional is False:
+            msg = (
+                "positional=False, but the domain is a region, which permutations of the "
+                "tokens may leave. Leave positional out."
+            )
+            raise GridError(msg)
+        return True
     return not target.equivariant if positional is None else positional

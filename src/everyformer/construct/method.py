@@ -22,6 +22,7 @@ from everyformer.construct.problem import Problem
 from everyformer.construct.table_error import TableErrors
 from everyformer.errors import GridError, MemoryLimitError
 from everyformer.model.network import Network
+from everyformer.notebook import html_lines, html_table, short
 from everyformer.progress import Progress, no_progress
 from everyformer.targets.target import Target
 
@@ -124,6 +125,18 @@ class Plan(Protocol):
         """
         return None
 
+    def too_coarse(self, errors: TableErrors | None, tol: Fraction) -> str | None:
+        """Why no proof of this plan can meet a tolerance, as far as is known; or None.
+
+        Args:
+            errors: As in `planned_bound`.
+            tol: The distance allowed.
+
+        Raises:
+            CertificateError: If f has no finite bound.
+        """
+        return None
+
     def known(self, target: Target) -> Target:
         """The target, with what the proof may use of it."""
         return target
@@ -136,9 +149,24 @@ class Plan(Protocol):
         """What a table shows besides the count, as (quantity, value)."""
         yield from ()
 
+    @property
+    def legend(self) -> str | None:
+        """What the words of the table mean."""
+        return None
+
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
         return {"construction": self.label, "grid": self.grid, **self.count().to_json()}
+
+    def __repr__(self) -> str:
+        """One line; `print` shows the table. Subclasses are dataclasses with repr=False."""
+        return f"{type(self).__name__}({in_short(self)})"
+
+    def _repr_html_(self) -> str:
+        """The table, for notebooks."""
+        rows = [row for section in plan_rows(self) for row in section]
+        explained = "" if self.legend is None else html_lines(self.legend.split("\n"))
+        return html_table(self.heading, rows) + explained
 
 
 @runtime_checkable
@@ -149,11 +177,15 @@ class Method(Protocol):
         supremum: Whether it has bounds for p = infinity.
         default_p: The exponent of d_p unless one is given.
         any_grid: Whether K need not be a power of two.
+        by_cells: Whether proofs sum over cells, and so can be over a region.
+        compact_support: Whether its networks can be 0 outside the box.
     """
 
     supremum: ClassVar[bool] = False
     default_p: ClassVar[int | float] = 2
     any_grid: ClassVar[bool] = False
+    by_cells: ClassVar[bool] = False
+    compact_support: ClassVar[bool] = False
 
     @property
     def title(self) -> str:
@@ -176,6 +208,10 @@ class Method(Protocol):
             EveryformerError: If the settings do not go with the problem.
         """
         ...
+
+    def is_quick(self, problem: Problem) -> bool:
+        """Whether a plan is found in a moment, so that hints may name the method."""
+        return True
 
     @classmethod
     def compared(cls, target: Target) -> Iterator["Method"]:
@@ -228,26 +264,49 @@ def plan_table(plan: Plan, name: str) -> RichTable:
     )
     table.add_column("quantity")
     table.add_column("value", justify="right")
+    for section in plan_rows(plan):
+        for row in section:
+            table.add_row(*row)
+        table.add_section()
+    if plan.legend is not None:
+        table.caption, table.caption_justify = Text(plan.legend), "left"
+    return table
+
+
+def plan_rows(plan: Plan) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """What a plan's table shows: its own rows, and what every network costs."""
     count = plan.count()
-    for row in plan.rows():
-        table.add_row(*row)
-    table.add_section()
-    table.add_row("blocks", format_count(count.blocks))
-    table.add_row("of them with attention", format_count(count.attention_layers))
-    table.add_row("parameters", format_count(count.parameters))
-    table.add_row("non-zeros, at most", format_count(count.nonzeros_limit))
+    rows = [
+        ("blocks", format_count(count.blocks)),
+        ("of them with attention", format_count(count.attention_layers)),
+        ("parameters", format_count(count.parameters)),
+        ("non-zeros, at most", format_count(count.nonzeros_limit)),
+    ]
     if count.lower_bound is not None:
         ratio = float(count.parameters / count.lower_bound)
-        table.add_row("lower bound of Section 5.4", format_count(int(count.lower_bound)))
-        table.add_row("parameters / lower bound", f"{ratio:.1f}")
-    table.add_row("weights", format_bytes(count.stored_bytes))
-    table.add_row("memory while building, about", format_bytes(count.peak_bytes))
-    return table
+        rows += [
+            ("lower bound of Section 5.4", format_count(int(count.lower_bound))),
+            ("parameters / lower bound", f"{ratio:.1f}"),
+        ]
+    rows += [
+        ("weights", format_bytes(count.stored_bytes)),
+        ("memory while building, about", format_bytes(count.peak_bytes)),
+    ]
+    return list(plan.rows()), rows
+
+
+def in_short(plan: Plan) -> str:
+    """A plan on one line."""
+    count = plan.count()
+    size = "" if plan.grid is None else f", K = {plan.grid}"
+    blocks = f"{format_count(count.blocks)} block{'s' * (count.blocks != 1)}"
+    sizes = f"{blocks}, {format_count(count.parameters)}"
+    return f"{short(plan.label, 90)}{size}: {sizes} parameters"
 
 
 def as_text(table: RichTable, width: int = 72) -> str:
     """A table without colours."""
-    console = Console(width=width, no_color=True)
+    console = Console(width=width, no_color=True, force_jupyter=False)
     with console.capture() as capture:
         console.print(table)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())

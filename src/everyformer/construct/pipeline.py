@@ -6,35 +6,64 @@ certify(network, target)  the verifier's proof, from the weights alone
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from everyformer.certify.certificate import Certificate
 from everyformer.certify.proof import Computing
 from everyformer.certify.verify import NETWORK_FILE
+from everyformer.construct.alternatives import (
+    Alternative,
+    alternatives,
+    cheaper,
+    hint,
+    not_looked_at,
+)
 from everyformer.construct.certificates import certify
 from everyformer.construct.comparison import Comparison, compare_methods
-from everyformer.construct.method import Method, Plan, check_feasible
+from everyformer.construct.method import (
+    Method,
+    Plan,
+    check_feasible,
+    in_short,
+    plan_rows,
+    refusal,
+)
 from everyformer.construct.problem import (
     DEFAULT_MAX_MEMORY,
     Problem,
     Trial,
+    check_grid,
     check_tolerance,
     exponent,
     out_of_reach,
 )
 from everyformer.construct.registry import DEFAULT, all_methods, method_of
-from everyformer.errors import CertificateError, GridError, MemoryLimitError
+from everyformer.errors import (
+    CertificateError,
+    EveryformerError,
+    GridError,
+    MemoryLimitError,
+    TargetError,
+    ToleranceError,
+)
 from everyformer.model.cost import Cost, count
 from everyformer.model.network import Network
+from everyformer.notebook import html_table, short
 from everyformer.numerics.limits import check_limit, shown
 from everyformer.papers import YUN2020, implements
 from everyformer.progress import Progress, no_progress
+from everyformer.targets.failures import not_a_target
+from everyformer.targets.support import check_support
 from everyformer.targets.target import Target
 from everyformer.verdict import Verdict
+
+if TYPE_CHECKING:
+    from everyformer.explore.show import Page
 
 
 @dataclass(frozen=True)
@@ -73,6 +102,26 @@ class Built:
         """What is proved of d_p(f, g); made when first asked for."""
         return self.proved or self.certify()
 
+    @cached_property
+    def cheaper(self) -> tuple[Alternative, ...]:
+        """Methods that meet the same tolerance with far fewer parameters, as planned.
+
+        The tolerance is the one that was given, or the distance that was proved. Nothing is
+        built, and what takes long to plan is left out: `compare` plans everything.
+        """
+        eps = self.certificate.eps
+        if eps is None:
+            return ()
+        problem = Problem(self.target, self.p, tol=eps)
+        return cheaper(problem, self.cost.parameters)
+
+    @property
+    def hint(self) -> str:
+        """What would be much cheaper, as planned, in words; "" for nothing."""
+        eps = self.certificate.eps
+        found = self.cheaper
+        return hint(found, self.cost.parameters, float(eps)) if eps is not None else ""
+
     def certify(
         self,
         *,
@@ -98,6 +147,32 @@ class Built:
         wider = self.network.embedded(h, m, r)
         return replace(self, network=wider, proved=None)
 
+    def __repr__(self) -> str:
+        """What was built, and what is proved of it so far; nothing is computed."""
+        proved = self.proved or self.__dict__.get("certificate")
+        told = "" if proved is None else f"\n  {short(proved.headline, 120)}"
+        return f"Built({short(self.target.name)}: {in_short(self.plan)}{told})"
+
+    def _repr_html_(self) -> str:
+        """The plan and, if there is one already, the certificate, for notebooks."""
+        proved = self.proved or self.__dict__.get("certificate")
+        below = "" if proved is None else proved.html()
+        rows = [row for section in plan_rows(self.plan) for row in section]
+        return html_table(f"{self.target.name}: {self.plan.heading}", rows) + below
+
+    def explore(self) -> "Page":
+        """A page that runs the network in the browser, with f and the certificate.
+
+        In a notebook it is shown; else `save(path)` or `open()` it.
+
+        Raises:
+            MemoryLimitError: If the network has too many blocks for a page.
+            NumberKindError: If its weights are rationals that float64 cannot hold.
+        """
+        from everyformer.explore.show import explore
+
+        return explore(self)
+
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the weights and the certificate to a folder, for `verify`."""
         place = Path(folder)
@@ -109,8 +184,8 @@ class Built:
 @implements(YUN2020, "Theorem 2", "Theorem 3")
 def construct(
     target: Target,
-    *,
     grid: int | None = None,
+    *,
     tol: int | float | None = None,
     p: int | float | Fraction | None = None,
     method: Method | str = DEFAULT,
@@ -135,13 +210,30 @@ def construct(
         EveryformerError: If the target, the grid, the tolerance or the method cannot work.
     """
     chosen = method_of(method)
+    _check_domain(target, chosen)
     norm = exponent(chosen.default_p if p is None else p, supremum=chosen.supremum)
     problem = pose(target, norm, grid, tol, max_memory, computing.workers, progress)
-    for plan in chosen.plans(problem):
+    for plan in planned(chosen, problem):
         built = attempt(plan, problem, computing)
         if built is not None:
             return built
-    raise out_of_reach(problem)
+    raise refused(problem)
+
+
+def planned(method: Method, problem: Problem) -> Iterator[Plan]:
+    """The plans of a method; why there are no more, where it says so, is noted as tried."""
+    try:
+        yield from method.plans(problem)
+    except ToleranceError as error:
+        problem.tried.append(Trial(method.title, None, None, str(error)))
+
+
+def refused(problem: Problem) -> EveryformerError:
+    """Why there is no network, with the methods that could do, as planned."""
+    if problem.tol is None:
+        return out_of_reach(problem)
+    could = [str(one) for one in alternatives(problem)]
+    return out_of_reach(problem, could, not_looked_at(problem))
 
 
 def attempt(plan: Plan, problem: Problem, computing: Computing) -> Built | None:
@@ -162,6 +254,9 @@ def attempt(plan: Plan, problem: Problem, computing: Computing) -> Built | None:
 
     try:
         check_feasible(plan, problem.max_memory)
+        hopeless = ruled_out(plan, problem)
+        if hopeless is not None:
+            return failed(hopeless)
         network = plan.build(plan.known(problem.target), problem.progress)
         built = Built(network, problem.target, plan, problem.p, None, tuple(problem.tried))
         if problem.tol is None:
@@ -174,6 +269,16 @@ def attempt(plan: Plan, problem: Problem, computing: Computing) -> Built | None:
     if proved.verdict is Verdict.PROVED:
         return replace(built, proved=proved)
     return failed(describe_bounds(proved))
+
+
+def ruled_out(plan: Plan, problem: Problem) -> str | None:
+    """Why a plan cannot meet the tolerance, as far as f's tables tell; or None."""
+    if problem.tol is None:
+        return None
+    try:
+        return plan.too_coarse(problem.errors, problem.tol)
+    except CertificateError as error:
+        return f"no bound (target: {str(error).rstrip('.')})"
 
 
 def describe_bounds(certificate: Certificate) -> str:
@@ -195,6 +300,9 @@ def plan(
 ) -> Plan:
     """The first plan of a method: what it costs; nothing is built.
 
+    With a tolerance it is the first that `construct` builds: plans that cannot meet it, as
+    far as f's tables tell, are passed over.
+
     Args:
         target: The function.
         grid: K, cells per axis; or
@@ -206,11 +314,18 @@ def plan(
         EveryformerError: If the target, the grid or the method cannot work.
     """
     chosen = method_of(method)
+    _check_domain(target, chosen)
     norm = exponent(chosen.default_p if p is None else p, supremum=chosen.supremum)
     problem = pose(target, norm, grid, tol)
-    for first in chosen.plans(problem):
-        return first
-    raise out_of_reach(problem)
+    for found in planned(chosen, problem):
+        if problem.tol is None:
+            return found
+        why = refusal(found, problem.max_memory) or ruled_out(found, problem)
+        if why is None:
+            return found
+        parameters = found.count().parameters
+        problem.tried.append(Trial(found.label, found.grid, parameters, why))
+    raise refused(problem)
 
 
 def compare(
@@ -238,9 +353,39 @@ def compare(
         EveryformerError: If the tolerance or the exponent makes no sense, or nothing is
             known of f.
     """
+    if target.region is not None or target.everywhere:
+        msg = (
+            f"{target.name} is to be approximated over a region or all of R^(n x d), and "
+            "methods are compared on a box. Construct with one method, such as averaging."
+        )
+        raise TargetError(msg)
     norm = exponent(p, supremum=True)
     problem = pose(target, norm, None, tol, max_memory, workers, progress)
     return compare_methods(problem, [*all_methods(target), *also])
+
+
+def _check_domain(target: Target, method: Method) -> None:
+    """Refuse a domain that the method cannot be proved on.
+
+    Raises:
+        TargetError: With what to do.
+    """
+    if target.region is not None and not method.by_cells:
+        msg = (
+            f"{target.name} is to be approximated over {target.region}, and "
+            f"{method.title} is proved on a whole box. Use method='averaging' or "
+            "'selective-shift', or leave the region out."
+        )
+        raise TargetError(msg)
+    if target.everywhere and not method.compact_support:
+        msg = (
+            f"{target.name} has everywhere=True, and networks of {method.title} are not "
+            "proved to be 0 outside the box. Use method='averaging', or leave everywhere "
+            "out."
+        )
+        raise TargetError(msg)
+    if target.everywhere:
+        check_support(target)
 
 
 def pose(
@@ -257,9 +402,14 @@ def pose(
     Raises:
         EveryformerError: If the tolerance makes no sense, or nothing is known of f.
     """
+    if not isinstance(target, Target):
+        raise not_a_target(target)
     check_limit("max_memory", max_memory, "bytes")
     if (grid is None) == (tol is None):
         msg = f"Give either grid or tol; got grid={shown(grid)} and tol={shown(tol)}."
         raise GridError(msg)
+    check_grid(grid)
     allowed = None if tol is None else check_tolerance(target, tol)
+    if target.expression is None:
+        target.check()
     return Problem(target, p, grid, allowed, max_memory, workers, progress)

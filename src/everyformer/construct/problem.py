@@ -1,11 +1,14 @@
 """What is to be approximated, how well, and what was tried so far."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 
+from everyformer.construct.table_error import TableErrors
 from everyformer.errors import EveryformerError, GridError, TargetError, ToleranceError
 from everyformer.numerics.limits import is_number, is_positive, shown
 from everyformer.progress import Progress, no_progress
@@ -63,6 +66,13 @@ class Problem:
     progress: Progress = no_progress
     tried: list[Trial] = field(default_factory=list[Trial], compare=False)
 
+    @cached_property
+    def errors(self) -> TableErrors | None:
+        """How far f is from tables of its values; None for the supremum."""
+        if self.p is None:
+            return None
+        return TableErrors(self.target, self.p, self.workers, self.progress)
+
 
 def exponent(p: int | float | Fraction, *, supremum: bool) -> Fraction | None:
     """p of d_p as a rational; None for the supremum, where a method has bounds for it.
@@ -101,9 +111,10 @@ def check_tolerance(target: Target, tol: int | float) -> Fraction:
         TargetError: If the target cannot be traced and declares no modulus of continuity.
     """
     if not is_positive(tol):
-        msg = f"tol={shown(tol)} is not a positive number. Give one such as tol=0.1."
+        msg = f"tol={shown(tol)} is not a positive number. {_meant(tol)}."
         raise ToleranceError(msg)
     if target.modulus_of_continuity(Fraction(1)) is None and target.expression is None:
+        target.check()
         msg = (
             f"tol={tol:g} was asked for {target.name}, which declares neither lipschitz "
             f"nor modulus, and cannot be traced: {target.untraceable} How fine the grid "
@@ -114,15 +125,82 @@ def check_tolerance(target: Target, tol: int | float) -> Fraction:
     return Fraction(tol) if isinstance(tol, Fraction) else Fraction(str(tol))
 
 
-def out_of_reach(problem: Problem) -> EveryformerError:
-    """No plan meets the tolerance: what was tried, and what to do."""
+def check_grid(grid: object) -> None:
+    """Refuse what is not a number of cells, where it is plain what was meant.
+
+    Raises:
+        GridError: With what to write.
+    """
+    if grid is None or isinstance(grid, int | np.integer):
+        return
+    try:
+        number = float(str(grid).strip())
+    except ValueError:
+        return
+    if number >= 2 and number.is_integer():
+        said = f"is not an integer: write grid={int(number)}"
+    elif 0 < number < 1:
+        said = f"is less than one cell per axis. A distance is given as tol={number:g}"
+    else:
+        return
+    raise GridError(f"grid={shown(grid)} {said}.")
+
+
+def _meant(tol: object) -> str:
+    """What a tolerance should be written as."""
+    try:
+        text = str(tol).strip()
+        number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        number = math.nan
+    if isinstance(tol, str) and 0 < number < math.inf:
+        return f"It is text: write tol={number:g}"
+    return "Give one such as tol=0.1"
+
+
+def out_of_reach(
+    problem: Problem, could: Sequence[str] = (), unseen: Sequence[str] = ()
+) -> EveryformerError:
+    """No plan meets the tolerance: what was tried, and what to do.
+
+    Args:
+        problem: With what was tried.
+        could: Methods that meet the tolerance as planned, one line each.
+        unseen: Names of methods that were not planned.
+    """
     if problem.tol is None:
         msg = f"The method has no plan for {problem.target.name} at grid={problem.grid}."
         return GridError(f"{msg} Use another grid, or another method.")
-    lines = [f"  {trial}" for trial in problem.tried]
-    msg = (
-        f"No network that can be built brings d_p({problem.target.name}, g) to "
-        f"tol={float(problem.tol):g}. Tried:\n" + "\n".join(lines) + "\nRaise tol, allow "
-        "more memory, or use another method."
-    )
-    return ToleranceError(msg)
+    norm = "inf" if problem.p is None else problem.p
+    lines = [
+        f"No network that can be built brings d_{norm}({problem.target.name}, g) to "
+        f"tol={float(problem.tol):g}. Tried:",
+        *trial_table(problem.tried),
+    ]
+    if could:
+        lines += ["Methods that could, as planned:", *(f"  {one}" for one in could)]
+    else:
+        lines.append("Of the methods that are planned in a moment none other could.")
+    if unseen:
+        names = ", ".join(unseen)
+        lines.append(f"Not planned: {names}; `everyformer plan --compare` plans them all.")
+    lines.append("Raise tol, allow more memory, or use another method.")
+    return ToleranceError("\n".join(lines))
+
+
+def trial_table(tried: Sequence[Trial]) -> list[str]:
+    """What was tried as a table, a line for each.
+
+    Example:
+        >>> for line in trial_table([Trial("Theorem 3", 2, 900, "bound 2.5e-01")]):
+        ...     print(line)
+          construction  grid  parameters  outcome
+          Theorem 3        2         900  bound 2.5e-01
+    """
+    rows = [("construction", "grid", "parameters", "outcome")]
+    for one in tried:
+        grid = "" if one.grid is None else str(one.grid)
+        numbers = "" if one.parameters is None else f"{one.parameters:,}"
+        rows.append((one.label, grid, numbers, one.outcome))
+    wide = [max(len(row[i]) for row in rows) for i in range(3)]
+    return [f"  {a:<{wide[0]}}  {b:>{wide[1]}}  {c:>{wide[2]}}  {d}" for a, b, c, d in rows]

@@ -12,6 +12,7 @@ from everyformer.construct.partition.method import Partition
 from everyformer.construct.problem import Problem
 from everyformer.construct.shifts.method import SelectiveShifts, SparseShifts, UrpeShifts
 from everyformer.errors import GridError
+from everyformer.targets.failures import did_you_mean
 from everyformer.targets.target import Target
 
 
@@ -71,14 +72,19 @@ def method_of(given: "Method | str") -> Method:
     """
     if not isinstance(given, str):
         if isinstance(given, type) or not hasattr(given, "plans"):
+            said = f"method={given!r:.80} is not a method."
+            if isinstance(given, type):
+                written = f"ef.{given.__name__}"
+                said = f"method={written} is a class, not a method: write {written}()."
             msg = (
-                f"method={given!r:.80} is not a method. Give a name ({names()}) or a value "
-                "such as ef.Averaging(variant='narrow')."
+                f"{said} Give a name ({names()}) or a value such as "
+                "ef.Averaging(variant='narrow')."
             )
             raise GridError(msg)
         return given
     if given not in METHODS:
-        raise GridError(f"method={given!r} does not exist. There are {names()}.")
+        near = did_you_mean(given, METHODS)
+        raise GridError(f"method={given!r} does not exist.{near} There are {names()}.")
     try:
         return METHODS[given]()
     except TypeError as error:

@@ -16,6 +16,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from everyformer.errors import GridError
 from everyformer.model.stacks import FeedForwardStack
 
 
@@ -139,6 +140,90 @@ def staircase(
         W_2=np.stack([steps, -steps], axis=1).reshape(-1, len(reads)),
         b_2=values[0] @ writes,
     )
+
+
+def well(
+    reads: np.ndarray,
+    writes: np.ndarray,
+    ends: tuple[float, float],
+    height: float,
+    ramp: Fraction,
+) -> Units:
+    """0 for t = reads . z between two ends, `height` beyond rho outside them.
+
+    All four units are 0 between the ends, so nothing cancels there.
+
+    Args:
+        reads: What is read, shape (w,).
+        writes: The register that is written, as a row, shape (1, w).
+        ends: Where the ramps begin, on the outside.
+        height: The value outside.
+        ramp: rho, a power of two.
+    """
+    sharp = float(1 / ramp)
+    signs = np.array([-1.0, -1.0, 1.0, 1.0])
+    low, high = (end * sharp for end in ends)
+    steps = np.array([[height], [-height]]) * writes  # [2, w]
+    return Units(
+        W_1=signs[:, None] * reads * sharp,
+        b_1=np.array([low, low - 1, -high, -high - 1]),
+        W_2=np.concatenate([steps, steps]),
+        b_2=np.zeros(len(reads)),
+    )
+
+
+def ending_at_zero(
+    units: Units, reads: np.ndarray, writes: np.ndarray, after: int, pairs: int
+) -> Units:
+    """A look-up that is exactly 0 beyond its last key, in real arithmetic.
+
+    Steps are rounded to float64, so their sum is not exactly 0 behind the last one. It is a
+    sum of few float64 numbers, which as many more steps take back, between integers behind
+    `after`.
+
+    Args:
+        units: The look-up of integers.
+        reads: Its key.
+        writes: The registers that it writes, as rows.
+        after: Its largest key.
+        pairs: How many steps there are to take.
+
+    Raises:
+        GridError: If more are needed.
+    """
+    left = [units_end(units, column) for column in (writes != 0).argmax(axis=1).tolist()]
+    steps = np.zeros((pairs, len(writes)))
+    for m in range(pairs):
+        steps[m] = [-float(rest) for rest in left]
+        left = [
+            rest + Fraction(float(step)) for rest, step in zip(left, steps[m], strict=True)
+        ]
+    if any(left):
+        msg = (
+            f"The values of f are so different in size that {pairs} steps do not bring a "
+            "sum of them back to 0, as everywhere=True needs. Round f's values."
+        )
+        raise GridError(msg)
+    keys = after + np.arange(1, pairs + 1)
+    starts = -(keys - 0.5) * 4
+    moved = steps @ writes
+    more = Units(
+        W_1=np.broadcast_to(reads * 4.0, (2 * pairs, len(reads))),
+        b_1=np.stack([starts + 0.5, starts - 0.5], axis=-1).reshape(-1),
+        W_2=np.stack([moved, -moved], axis=1).reshape(-1, len(reads)),
+        b_2=np.zeros(len(reads)),
+    )
+    return Units.together([units, more])
+
+
+def units_end(units: Units, register: int) -> Fraction:
+    """What units write to a register for a large key: b_2 + sum W_2 b_1, slopes being 0."""
+    total = Fraction(float(units.b_2[register]))
+    columns = units.W_2[:, register]
+    used = np.flatnonzero(columns)
+    for weight, bias in zip(columns[used].tolist(), units.b_1[used].tolist(), strict=True):
+        total += Fraction(weight) * Fraction(bias)
+    return total
 
 
 def lookup(

@@ -50,7 +50,7 @@ def piecewise_constant(
     """
     columns = grid.all_sequences() if positional else grid.distinct_sets()
     progress("evaluate the target", 0, len(columns))
-    values = target(grid.centres(columns))
+    values = target(target.centres(grid, columns))
     progress("evaluate the target", len(columns), len(columns))
     table = Table(columns, values)
     if not positional and grid.seq_len > 1:
@@ -66,7 +66,7 @@ def all_multisets(grid: Grid, target: Target, progress: Progress = no_progress) 
     """
     columns = np.concatenate([grid.distinct_sets(), grid.repeated_multisets()])
     progress("evaluate the target", 0, len(columns))
-    table = Table(columns, target(grid.centres(columns)))
+    table = Table(columns, target(target.centres(grid, columns)))
     progress("evaluate the target", len(columns), len(columns))
     if grid.seq_len > 1:
         check_equivariance(grid, target, table, progress)

@@ -45,11 +45,12 @@ def _heading(experiment: Experiment, report: Mapping[str, Any]) -> str:
     dates = dict.fromkeys((days[0], days[-1]))
     commits = dict.fromkeys((m["commit"] or "unknown")[:12] for m in made)
     scope = experiment.expected.size.get(report["size"])
+    shared = ", summed over processes that may have shared it" if "joined" in report else ""
     return (
         f"{experiment.name}, size {report['size']}: {experiment.expected.quantity}. "
         f"{f'{scope} ' if scope else ''}"
         f"{first['gpu'] or first['cpu']}, {' to '.join(dates)}, commit "
-        f"{', '.join(commits)}, {report.get('wall_s', 0.0):,.0f} s of training."
+        f"{', '.join(commits)}, {report.get('wall_s', 0.0):,.0f} s of training{shared}."
     )
 
 

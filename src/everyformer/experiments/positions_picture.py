@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
+from everyformer import figures
 from everyformer.experiments.arrays import Arrays, load_arrays
 from everyformer.layers.learnt_positions import toeplitz
 
@@ -37,6 +38,7 @@ def load_positions(path: Path) -> dict[str, dict[str, np.ndarray]]:
     return load_arrays(path, "learnt positions")
 
 
+@figures.styled
 def positions_picture(positions: Arrays, path: Path) -> None:
     """Above, B and C of the first cell that has both as matrices; below, of all cells.
 
@@ -47,7 +49,7 @@ def positions_picture(positions: Arrays, path: Path) -> None:
     both = [own for own in positions.values() if {"B", "C"} <= own.keys()]
     shown = both[0] if both else {}
     sizes = [1.9] * len(shown) + [1.0] * rows
-    figure = Figure(figsize=(4.2 * ABREAST, sum(sizes) + 0.4), layout="constrained")
+    figure = Figure(figsize=(4.2 * ABREAST, sum(sizes) + 0.4))
     parts = figure.subfigures(len(sizes), 1, height_ratios=sizes, squeeze=False)[:, 0]
     for part, (name, table) in zip(parts, shown.items(), strict=False):
         cell = next(cell for cell, own in positions.items() if own is shown)
@@ -68,7 +70,7 @@ def positions_picture(positions: Arrays, path: Path) -> None:
                 image = table if table.ndim == 2 else np.concatenate(list(table), axis=1)
                 _shown(axes, name, image, _reach(name, table))
                 axes.set_title(f"{cell} {name}, ±{_reach(name, table):.2g}", fontsize=6)
-    figure.savefig(path, dpi=120)
+    figures.write(figure, path)
 
 
 def _reach(name: str, table: np.ndarray) -> float:

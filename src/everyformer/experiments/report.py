@@ -1,7 +1,7 @@
 """The file of results: what is in it, and which cells it holds already."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -24,6 +24,28 @@ def results_path(out: Path, experiment: Experiment, size: Size) -> Path:
     """Where the results of an experiment of that size on this machine are."""
     where = (gpu_name() or "cpu").lower().replace(" ", "-")
     return out / f"{experiment.name}_{size}_{where}.json"
+
+
+def shown_path(
+    out: Path, experiment: Experiment, size: Size, others: Sequence[Path] = ()
+) -> Path:
+    """Which results of a folder are shown: this machine's, else those of another.
+
+    Raises:
+        FileFormatError: If there are none, or those of several machines.
+    """
+    own, begins = results_path(out, experiment, size), f"{experiment.name}_{size}_"
+    if others:
+        return out / others[0].name if others[0].name.startswith(begins) else own
+    found = [own] if own.exists() else sorted(out.glob(f"{begins}*.json"))
+    if len(found) != 1:
+        names = ", ".join(path.name for path in found) or "no such results"
+        msg = (
+            f"{out} holds {names} of {experiment.name}, size {size}. Show the results of "
+            "one machine: give a folder with one such file as --out."
+        )
+        raise FileFormatError(msg)
+    return found[0]
 
 
 def new_report(experiment: Experiment, size: Size) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Run an experiment cell by cell; what is finished is on the disk and stays."""
 
 import gc
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -13,15 +12,12 @@ import torch
 
 from everyformer.bench.results import environment
 from everyformer.errors import TrainingError
-from everyformer.experiments.arrays import save_arrays
 from everyformer.experiments.cell import Cell, Result, Size, Surroundings
 from everyformer.experiments.document import document
 from everyformer.experiments.experiment import Experiment
-from everyformer.experiments.positions_picture import (
-    load_positions,
-    positions_path,
-    positions_picture,
-)
+from everyformer.experiments.joining import join
+from everyformer.experiments.moving import folder_of, runs_of
+from everyformer.experiments.positions_picture import positions_path, positions_picture
 from everyformer.experiments.refusals import (
     chosen_cells,
     refuse_early,
@@ -30,12 +26,11 @@ from everyformer.experiments.refusals import (
 )
 from everyformer.experiments.report import (
     is_there,
-    load_report,
     new_report,
     results_path,
     spent_before,
 )
-from everyformer.experiments.scores import load_scores, save_scores, scores_path
+from everyformer.experiments.stored import Stored
 from everyformer.train.loop import Watch, nobody
 from everyformer.train.processes import agreed, process_state
 from everyformer.train.run_folder import write_whole
@@ -54,6 +49,7 @@ def reproduce(
     changes: Mapping[str, Any] | None = None,
     resume: bool = False,
     seconds: float | None = None,
+    others: Sequence[Path] = (),
     watch: Watch = nobody,
 ) -> Path:
     """Run the cells of an experiment, and write results, table and picture.
@@ -71,6 +67,7 @@ def reproduce(
         changes: Settings that differ from the experiment's.
         resume: Whether to keep the cells that are there, and go on from checkpoints.
         seconds: No cell begins later, and the running one ends at its next evaluation.
+        others: Files of results by other processes or machines, whose cells are kept too.
         watch: Told of every line of a log, with the name of the cell.
 
     Returns:
@@ -99,9 +96,10 @@ def reproduce(
             "--resume, or choose another folder."
         )
         raise TrainingError(msg)
-    report = load_report(path) if path.exists() else new_report(experiment, size)
-    scores = load_scores(scores_path(path)) if path.exists() else {}
-    positions = load_positions(positions_path(path)) if path.exists() else {}
+    stored = Stored.load(path) if path.exists() else Stored(new_report(experiment, size))
+    if others:
+        stored = join(experiment, path, stored, others)
+    report = stored.report
     refuse_early(cells, seconds, experiment.least_seconds, state.num_processes, device)
     refuse_slow([cell for cell in cells if not is_there(report, cell)], size, device)
     if state.is_main_process:
@@ -115,7 +113,7 @@ def reproduce(
         last = None if deadline is None else deadline - experiment.least_seconds
         if agreed(last is not None and time.monotonic() > last):
             break
-        place = runs / f"{experiment.name}_{size}"
+        place = runs_of(runs, experiment, size)
         missing = _missing_parent(cell, report, place)
         skipped = {**report.get("skipped", {}), cell.name: missing}
         report["skipped"] = {name: reason for name, reason in skipped.items() if reason}
@@ -138,31 +136,30 @@ def reproduce(
         result = replace(result, scores={}, positions={})
         kept = {"labels": dict(cell.labels), "settings": cell.settings, **asdict(result)}
         del kept["scores"], kept["positions"]
-        others = [r for r in report["results"] if r["labels"] != kept["labels"]]
-        report["results"] = experiment.in_order([*others, kept | made], size)
+        rest = [r for r in report["results"] if r["labels"] != kept["labels"]]
+        report["results"] = experiment.in_order([*rest, kept | made], size)
         if state.is_main_process:
-            if single:
-                scores[cell.name] = single
-                save_scores(scores_path(path), scores)
-            if tables:
-                positions[cell.name] = tables
-                save_arrays(positions_path(path), positions)
-            write_whole(path, json.dumps(report) + "\n")
+            stored.scores.update({cell.name: single} if single else {})
+            stored.positions.update({cell.name: tables} if tables else {})
+            stored.write(path)
     if state.is_main_process:
-        write_whole(path, json.dumps(report) + "\n")
+        stored.write(path)
         show(experiment, path)
     state.wait_for_everyone()
     return path
 
 
-def show(experiment: Experiment, path: Path) -> None:
-    """Write the table and the pictures beside a file of results."""
-    report = load_report(path)
-    text = document(experiment, report, load_scores(scores_path(path)))
+def show(experiment: Experiment, path: Path, others: Sequence[Path] = ()) -> None:
+    """Write table and pictures beside a file of results, first joined with others."""
+    if others:
+        here = Stored.load(path) if path.exists() else None
+        join(experiment, path, here, others).write(path)
+    stored = Stored.load(path)
+    text = document(experiment, stored.report, stored.scores)
     write_whole(path.with_suffix(".md"), text)
-    experiment.picture(report["results"], path.with_suffix(".png"))
-    if positions := load_positions(positions_path(path)):
-        positions_picture(positions, positions_path(path).with_suffix(".png"))
+    experiment.picture(stored.report["results"], path.with_suffix(".png"))
+    if stored.positions:
+        positions_picture(stored.positions, positions_path(path).with_suffix(".png"))
 
 
 def _run(cell: Cell, around: Surroundings, device: torch.device) -> Result:
@@ -177,7 +174,7 @@ def _run(cell: Cell, around: Surroundings, device: torch.device) -> Result:
 
 
 def _folder(place: Path, cell: Cell) -> Path:
-    return place / cell.name.replace("/", "_")
+    return place / folder_of(cell.name)
 
 
 def _missing_parent(cell: Cell, report: Mapping[str, Any], place: Path) -> str | None:

@@ -34,6 +34,7 @@ from everyformer.layers.image_encoder import ImageEncoder as ImageEncoder
 from everyformer.layers.learnt_positions import learnt_positions as learnt_positions
 from everyformer.layers.mixers import AverageAttention as AverageAttention
 from everyformer.layers.mixers import BilinearProjection as BilinearProjection
+from everyformer.layers.mixers import DynamicConvolution as DynamicConvolution
 from everyformer.layers.mixers import LightConvolution as LightConvolution
 from everyformer.layers.mixers import SeparableConvolution as SeparableConvolution
 from everyformer.layers.offsets import Exact as Exact

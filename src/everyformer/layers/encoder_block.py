@@ -10,6 +10,7 @@ from everyformer.layers.gains import Gain
 from everyformer.layers.mixers import (
     AverageAttention,
     BilinearProjection,
+    DynamicConvolution,
     LightConvolution,
     SeparableConvolution,
 )
@@ -42,6 +43,13 @@ def mixer_by_name(
         )
     if name == "separable":
         return SeparableConvolution(config.dim, config.filter_length, **options)
+    if name == "dynamic":
+        return DynamicConvolution(
+            config.dim,
+            filters=config.filters,
+            filter_length=config.filter_length,
+            **options,
+        )
     return LightConvolution(
         config.dim,
         filters=config.filters,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from everyformer.errors import InputError
 from everyformer.layers.encodings.named import NAMES
 
-MIXERS = ("attention", "average", "bilinear", "separable", "light")
+MIXERS = ("attention", "average", "bilinear", "separable", "light", "dynamic")
 """What may mix the tokens of a block."""
 
 NORMS = ("post", "pre", "none")
@@ -79,7 +79,8 @@ class EncoderConfig:
         attention_dropout: On the weights of attention; it costs the O(n) memory.
         activation: One of `ACTIVATIONS`.
         filter_length: Of convolutions.
-        filters: Number of filters of a "light" convolution; dim must be a multiple.
+        filters: Of a "light" convolution, or of a token in a "dynamic" one; dim must be a
+            multiple.
         normalised_filters: Whether "light" filters pass a softmax (Wu et al. 2019).
         shorter: Whether "bilinear" blocks take shorter sequences, with the leading part
             of their matrix.
@@ -207,9 +208,9 @@ def _wrong_sizes(config: EncoderConfig) -> list[str]:
     if wrong:
         return wrong
     used = set(config.mixer_names)
-    for name, mixer in (("heads", "attention"), ("filters", "light")):
+    for name, mixers in (("heads", {"attention"}), ("filters", {"light", "dynamic"})):
         parts = sizes[name]
-        if mixer in used and config.dim % parts:
+        if mixers & used and config.dim % parts:
             wrong.append(
                 f"dim={config.dim} is not a multiple of {name}={parts}; the next multiple "
                 f"is {parts * -(-config.dim // parts)}"

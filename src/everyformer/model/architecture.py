@@ -93,6 +93,29 @@ class ArchitectureSpec:
         inside = "" if self.width is None else f" of width {self.width}"
         return f"{bar}{name}{mark}^{{{self.num_heads},{self.d_head},{self.d_ff}}}{inside}"
 
+    @property
+    def class_in_words(self) -> str:
+        """What the name of the class means.
+
+        Example:
+            >>> ArchitectureSpec(3, 1, 2, 1, 4, "softmax", "relu", False).class_in_words
+            'Transformers with 2 heads of size 1 and 4 hidden units in each block'
+        """
+        kind = "sparse Transformers" if self.pattern is not None else "Transformers"
+        heads = f"{self.num_heads} head{'s' * (self.num_heads > 1)} of size {self.d_head}"
+        parts = [
+            f"{heads} and {self.d_ff} hidden unit{'s' * (self.d_ff > 1)} in each block"
+        ]
+        if self.attention == "urpe":
+            parts.append("attention weights times a gain of the offset (URPE)")
+        if self.positional:
+            parts.append("positions E added to the input")
+        if self.width is not None:
+            parts.append(f"{self.width} registers for each token")
+        if self.normaliser == "hardmax":
+            parts.append("hardmax for softmax, three-piece activations for ReLU")
+        return f"{kind} with {'; '.join(parts)}"
+
     def to_json(self) -> dict[str, Any]:
         """A JSON object; without what is as in files written before it existed."""
         values = asdict(replace(self, pattern=None))

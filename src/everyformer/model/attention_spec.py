@@ -31,7 +31,8 @@ class AttentionSpec:
         normalised: Whether the weights of a row sum to 1 before the gain.
         causal: Whether a token sees only itself and earlier ones.
         query_bias: Whether the query has a bias, or the logits a learnable multiple of a
-            linear form of the key: what the attentive condition needs.
+            linear form of the key: what the attentive condition needs. Of a mixer, whether
+            its filters can be the same for all tokens.
         value_bias: Whether the value or the output has a bias.
         feed_forward_bias: Whether feed-forward layers have biases.
         fixed_bias: Whether b_ij holds numbers that no parameter can make vanish (ALiBi).
@@ -48,7 +49,7 @@ class AttentionSpec:
             said of the kind "there are weights".
         mixing: "attention", or a mixer, y_i = sum_j a_ij x_j: "average", all weights are
             1/n; "positions", a_ij are learnable; "offsets", a_ij = w_{j-i} for the offsets
-            of a filter, learnable, and 0 elsewhere.
+            of a filter, learnable or made from token i, and 0 elsewhere.
         filter_length: K of a filter: (K - 1) // 2 tokens on the left, the rest right.
         gated: Whether a mixer multiplies the tokens by a gate first.
         skip: Whether a mixer's input is added to its output.

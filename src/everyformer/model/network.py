@@ -30,11 +30,13 @@ from everyformer.model.onnx_export import save_onnx
 from everyformer.model.registers import Registers
 from everyformer.model.stacks import Stage
 from everyformer.model.storage import simplified, write_arrays
+from everyformer.notebook import html_table, short
 from everyformer.numerics.limits import check_limit
 from everyformer.numerics.rationals import exact_array, to_float
 from everyformer.progress import Progress, no_progress
 
 if TYPE_CHECKING:
+    from everyformer.explore.show import Page
     from everyformer.model.torch_module import TransformerModule
     from everyformer.model.torch_standard import StandardTransformer
 
@@ -223,12 +225,37 @@ class Network:
             steps.append(StageState(f"block {number}", after, self.ids(after)))
         return tuple(steps)
 
+    def explore(self) -> "Page":
+        """A page that runs this network in the browser: show, `save` or `open` it.
+
+        Raises:
+            MemoryLimitError: If it has too many blocks for a page.
+            NumberKindError: If its weights are rationals that float64 cannot hold.
+        """
+        from everyformer.explore.show import explore
+
+        return explore(self)
+
     def ids(self, state: np.ndarray) -> np.ndarray | None:
         """u^T z of every token, or None for a network without ids."""
         if self.construction is None or self.construction.ids is None:
             return None
         u = np.asarray(self.construction.ids.direction)
         return state @ u.astype(state.dtype)
+
+    def __repr__(self) -> str:
+        """One line: the class, the sizes, and what it was made for."""
+        spec, made = self.architecture, self.construction or self.program
+        sizes = f"{spec.seq_len} tokens of {spec.d_model}, {self.blocks:,} blocks"
+        target = "" if made is None else f" for {short(made.target)}"
+        return f"Network({spec.class_name}{target}: {sizes})"
+
+    def _repr_html_(self) -> str:
+        """A line for each stage, for notebooks."""
+        rows = [[short(s.name), f"{s.blocks:,}", short(s.source)] for s in self.stages]
+        spec = self.architecture
+        caption = f"{repr(self)[8:-1]}\n{spec.class_name}: {spec.class_in_words}"
+        return html_table(caption, rows, ("stage", "blocks", "source"))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write weights and description to one safetensors file, all or nothing."""
@@ -407,10 +434,19 @@ class Network:
         if array.ndim < 2 or array.shape[-2:] != (n, d):
             msg = (
                 f"x has shape {array.shape}, but this network takes (*batch, {n}, {d}): "
-                f"{n} tokens as rows, {d} coordinates each."
+                f"{n} tokens as rows, {d} coordinates each.{_reshaped(array, n, d)}"
             )
             raise InputError(msg)
         return array
+
+
+def _reshaped(array: np.ndarray, n: int, d: int) -> str:
+    """How an array of another shape becomes one that fits, where that is plain."""
+    if array.ndim == 1 and array.size == n * d:
+        return f" Write x.reshape({n}, {d})."
+    if array.ndim >= 2 and array.shape[-2:] == (d, n):
+        return " Tokens and coordinates seem swapped: write x.swapaxes(-1, -2)."
+    return ""
 
 
 def _is_tensor(x: Any) -> bool:

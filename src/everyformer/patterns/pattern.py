@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from everyformer.errors import PatternError
+from everyformer.notebook import html_drawing, html_table, short
 from everyformer.patterns import drawing
 from everyformer.patterns.kinds import Union
 from everyformer.patterns.part import Part, check_whole
@@ -95,6 +96,23 @@ class Pattern:
         shares = " / ".join(f"{100 * share:.2f} %" for share in self.sparsity)
         sizes = f"{self.name}: n = {self.n}, p = {self.p}"
         return f"{sizes}, connections {counts}, sparsity {shares}"
+
+    def __repr__(self) -> str:
+        """One line; `to_json` has all of it."""
+        kinds = ", ".join(dict.fromkeys(part.kind for part in self.parts))
+        return short(
+            f"Pattern({short(self.name)}: n = {self.n}, p = {self.p}, {kinds})", 120
+        )
+
+    def _repr_html_(self) -> str:
+        """A line for each part, and a drawing, for notebooks."""
+        rows = [
+            [str(k), part.kind, f"{part.connections:,}", f"{100 * part.sparsity:.2f} %"]
+            for k, part in enumerate(self.parts, start=1)
+        ]
+        caption = f"{short(self.name)}: {self.n} tokens, {self.p} in turn"
+        headings = ("part", "kind", "connections", "sparsity")
+        return html_table(caption, rows, headings) + html_drawing(self.draw())
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""

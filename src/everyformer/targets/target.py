@@ -14,7 +14,9 @@ import numpy as np
 from everyformer.errors import TargetError
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.limits import shown
-from everyformer.targets.box import Box
+from everyformer.targets.box import Box, Grid
+from everyformer.targets.failures import SHAPES, advice, described
+from everyformer.targets.region import Region
 from everyformer.targets.trace import trace as record
 
 EVALUATION_CHUNK = 1 << 16
@@ -33,6 +35,8 @@ class Target:
         seq_len: n, the number of tokens.
         d_model: d, the width of a token.
         domain: The box, an interval for each coordinate, the same for every token.
+        region: Where in the box f is to be approximated; None for all of it.
+        everywhere: Whether f is 0 outside the box, and distances are over all of R^(n x d).
         equivariant: True when f(PX) = P f(X) for every permutation P of the tokens.
         lipschitz: L with max|f(X) - f(Y)| <= L max|X - Y|, if declared.
         name: Shown in tables and files.
@@ -52,6 +56,8 @@ class Target:
     seq_len: int
     d_model: int
     domain: Box
+    region: Region | None
+    everywhere: bool
     equivariant: bool
     lipschitz: Fraction | None
     modulus: Callable[[float], float] | None
@@ -67,7 +73,9 @@ class Target:
         lipschitz: int | float | Fraction | None = None,
         modulus: Callable[[float], float] | None = None,
         equivariant: bool = False,
-        domain: Sequence[tuple[int | float, int | float]] = ((0.0, 1.0),),
+        domain: Sequence[Any] | None = None,
+        region: Sequence[Any] | None = None,
+        everywhere: bool = False,
         name: str | None = None,
         trace: bool = True,
     ) -> None:
@@ -81,7 +89,14 @@ class Target:
             modulus: Instead of `lipschitz`: omega(r) >= max|f(X) - f(Y)| over all X, Y in
                 the domain with max|X - Y| <= r.
             equivariant: Declare f permutation equivariant (Theorem 2 instead of 3).
-            domain: One (low, high) for each coordinate, or a single one for all.
+            domain: One (low, high) for each coordinate, or a single one for all; or a row
+                of d pairs for each token, which is a region of one box. [0, 1] by default,
+                or the least box around the region.
+            region: A compact domain that is not one box: a list of boxes, each with a row
+                of d pairs (low, high) for every token. Distances are over the region;
+                outside it f is not evaluated, and the network is free.
+            everywhere: Declare that f is 0 outside the box (compact support): distances are
+                over all of R^(n x d).
             name: A name for tables; the function's own by default.
             trace: Whether f may be known by its numpy operations; otherwise by what is
                 declared alone.
@@ -103,14 +118,26 @@ class Target:
             wrong.append(f"lipschitz={shown(lipschitz)} is not a finite number >= 0")
         if modulus is not None and not callable(modulus):
             wrong.append(f"modulus={modulus!r} cannot be called")
+        pair = isinstance(domain, tuple | list) and len(domain) == 2
+        if pair and all(isinstance(end, Real) for end in domain):
+            wrong.append(f"domain={shown(domain)} is one interval: write [{shown(domain)}]")
         if wrong:
             msg = f"Target cannot be made: {'; '.join(wrong)}."
+            raise TargetError(msg)
+        box, parts = _read_domain(domain, region, seq_len, d_model)
+        if everywhere and parts is not None:
+            msg = (
+                "everywhere=True counts all of R^(n x d), a region or intervals for each "
+                "token only a part of it. Give one of the two."
+            )
             raise TargetError(msg)
         values: dict[str, Any] = {
             "function": function,
             "seq_len": seq_len,
             "d_model": d_model,
-            "domain": Box.per_coordinate(domain, d_model),
+            "domain": box,
+            "region": parts,
+            "everywhere": bool(everywhere),
             "equivariant": bool(equivariant),
             "lipschitz": None if lipschitz is None else Fraction(lipschitz),
             "modulus": modulus,
@@ -137,6 +164,24 @@ class Target:
             values[start : start + EVALUATION_CHUNK] = self._evaluate(piece)
         return values.reshape(tokens.shape)
 
+    def check(self) -> None:
+        """See that f works on arrays, and on each sequence of a batch by itself.
+
+        Raises:
+            TargetError: If it does not.
+        """
+        draws = np.random.default_rng(0).random((3, self.seq_len, self.d_model))
+        low, high = np.asarray(self.domain.lows), np.asarray(self.domain.highs)
+        x = low + (high - low) * draws
+        together, alone = self(x), np.concatenate([self(x[i : i + 1]) for i in range(3)])
+        if not np.allclose(together, alone, rtol=1e-6, atol=1e-9):
+            msg = (
+                f"{self.name} gives another result for a sequence when others stand beside "
+                f"it in the batch, or at another time. {SHAPES} Write x[..., ::-1, :] for "
+                "x[::-1], x.sum(-2, keepdims=True) for x.sum(0), and use no random numbers."
+            )
+            raise TargetError(msg)
+
     def _evaluate(self, batch: np.ndarray) -> np.ndarray:
         try:
             with np.errstate(all="ignore"):  # np.where computes what it does not choose
@@ -144,10 +189,11 @@ class Target:
         except Exception as error:
             msg = (
                 f"{self.name} failed on an array of shape {batch.shape}: "
-                f"{type(error).__name__}: {error}. A target takes (batch, n, d) and works "
-                "on all sequences of the batch at once."
+                f"{described(error)}. {advice(error)}"
             )
             raise TargetError(msg) from error
+        if values.shape == () and values.dtype == object and values.item() is None:
+            raise TargetError(f"{self.name} returned None. Is a `return` missing?")
         if values.shape != batch.shape:
             msg = (
                 f"{self.name} returned shape {values.shape} for input of shape "
@@ -189,14 +235,22 @@ class Target:
 
     @cached_property
     def _traced(self) -> tuple[Expression | None, str | None]:
-        box = self.domain
+        box, region = self.domain, self.region
         if not self.trace:
             return None, "trace=False (--no-trace) forbids it."
+        ends = [(box.lows, box.highs)] if region is None else zip(*region.ends, strict=True)
+        n, d = self.seq_len, self.d_model
         try:
-            found = record(self.function, self.seq_len, self.d_model, box.lows, box.highs)
+            found = [record(self.function, n, d, *sides) for sides in ends]
         except Exception as error:  # whatever the user's function does
             return None, str(error)
-        return found, None
+        return found[0], None  # one program, compared with f on every part
+
+    def centres(self, grid: Grid, columns: np.ndarray) -> np.ndarray:
+        """A point for each cell: its centre, or a point of the region."""
+        if self.region is None:
+            return grid.centres(columns)
+        return self.region.centres(grid, columns)
 
     def modulus_of_continuity(self, radius: int | float | Fraction) -> Fraction | None:
         """omega(radius) as declared, or None when nothing is declared.
@@ -223,6 +277,38 @@ class Target:
             )
             raise TargetError(msg)
         return Fraction(float(value))
+
+
+def _read_domain(
+    domain: Sequence[Any] | None, region: Sequence[Any] | None, n: int, d: int
+) -> tuple[Box, Region | None]:
+    """The box of a token, and the region in it.
+
+    Raises:
+        TargetError: If they make no sense, or the region is not inside the box.
+    """
+    if domain is not None and _is_per_token(domain):
+        if region is not None:
+            msg = (
+                "domain has intervals for each token, which is a region of one box, and "
+                "region is given as well. Give one of the two."
+            )
+            raise TargetError(msg)
+        domain, region = None, [domain]
+    if region is None:
+        return Box.per_coordinate(((0.0, 1.0),) if domain is None else domain, d), None
+    parts = Region.of(region, n, d)
+    box = parts.hull if domain is None else Box.per_coordinate(domain, d)
+    parts.check_inside(box)
+    return box, parts
+
+
+def _is_per_token(domain: Sequence[Any]) -> bool:
+    """Whether a domain has rows of pairs instead of pairs."""
+    try:
+        return all(len(pair) == 2 for row in domain for pair in row)
+    except TypeError:
+        return False
 
 
 def _is_size(value: object) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 from everyformer.errors import ExpressionError
 from everyformer.numerics.expression import Expression
 from everyformer.targets.agreement import compare
+from everyformer.targets.failures import described
 from everyformer.targets.recorder import ADVICE, COMMUTATIVE, Program, Recorder, Refused
 from everyformer.targets.traced_array import Lines, Traced
 
@@ -23,8 +24,8 @@ def trace(
     function: Callable[[np.ndarray], np.ndarray],
     seq_len: int,
     d_model: int,
-    lows: Sequence[int | float],
-    highs: Sequence[int | float],
+    lows: Sequence[int | float] | np.ndarray,
+    highs: Sequence[int | float] | np.ndarray,
 ) -> Expression:
     """Write down what a function does.
 
@@ -35,8 +36,8 @@ def trace(
         function: f, vectorised: (batch, n, d) -> (batch, n, d).
         seq_len: n.
         d_model: d.
-        lows: For each coordinate, where the domain begins.
-        highs: For each coordinate, where it ends.
+        lows: For each coordinate, or each of every token, where the domain begins.
+        highs: The same, where it ends.
 
     Returns:
         The expression, with only the lines that its outputs need.
@@ -136,8 +137,7 @@ def _guarded(call: Callable[[], np.ndarray], when: str) -> np.ndarray:
     except Refused as error:
         raise ExpressionError(str(error)) from error
     except Exception as error:
-        said = f"{type(error).__name__}: {error}".rstrip(".")
-        msg = f"The function failed while it {when}: {said}. {ADVICE}"
+        msg = f"The function failed while it {when}: {described(error)}. {ADVICE}"
         raise ExpressionError(msg) from error
 
 

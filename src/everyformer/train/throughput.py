@@ -11,6 +11,14 @@ from everyformer.layers.attention import RelativeAttention
 from everyformer.layers.encoder import Encoder
 from everyformer.layers.encodings import Encoding
 from everyformer.layers.gains import Gain
+from everyformer.layers.mixers import (
+    AverageAttention,
+    BilinearProjection,
+    DynamicConvolution,
+    LightConvolution,
+    SeparableConvolution,
+)
+from everyformer.layers.mixers.mixer import Mixer
 
 BACKWARD = 2
 """A product has two gradients, each a product of the same size."""
@@ -27,11 +35,13 @@ def forward_flops(model: nn.Module, n: int, head_tokens: int | None = None) -> i
     """Operations of the matrix products of one sequence of n tokens.
 
         Linear: 2 n d_in d_out        attention: 2 n d 3d + 4 n^2 d
+        bi-linear: 2 n^2 d            convolutions: 2 n d K, whoever makes the filters
 
-    Sums, norms and the terms of encodings are not counted.
+    Sums, norms, gates and the terms of encodings are not counted. Average attention has
+    one projection of one row.
 
     Args:
-        model: An encoder with attention, or a module around it.
+        model: An encoder, a block, or a module around them.
         n: Number of tokens.
         head_tokens: How many tokens pass the head; all by default.
 
@@ -39,17 +49,22 @@ def forward_flops(model: nn.Module, n: int, head_tokens: int | None = None) -> i
         TrainingError: If the model has a part whose products are not known.
     """
     total = 0
+    means = [f"{name}." for name, p in model.named_modules() if _is_mean(p)]
     for name, part in model.named_modules():
         tokens = n if head_tokens is None or "head." not in f"{name}." else head_tokens
-        tokens = 1 if name.endswith(OF_ONE_TOKEN) else tokens
+        tokens = (
+            1 if name.endswith(OF_ONE_TOKEN) or name.startswith(tuple(means)) else tokens
+        )
         if isinstance(part, nn.Linear):
             total += 2 * tokens * part.in_features * part.out_features
         elif isinstance(part, RelativeAttention):
             total += 6 * n * part.embed_dim**2 + 4 * n**2 * part.embed_dim
+        elif isinstance(part, Mixer):
+            total += 2 * n * part.dim * _heard(part, n)
         elif _has_weights(part) and not isinstance(part, UNCOUNTED):
             msg = (
                 f"The products of {type(part).__name__} ({name}) are not known, so its "
-                "operations cannot be counted. Count an encoder with attention."
+                "operations cannot be counted. Count an encoder of the library's mixers."
             )
             raise TrainingError(msg)
     return total
@@ -82,6 +97,19 @@ def matrix_rate(
         if turn >= 3:
             times.append(time.perf_counter() - started)
     return 2 * size**3 / statistics.median(times)
+
+
+def _is_mean(part: nn.Module) -> bool:
+    return isinstance(part, AverageAttention)
+
+
+def _heard(part: Mixer, n: int) -> int:
+    """Tokens that a mixer multiplies for each output; sums of a mean are no products."""
+    if isinstance(part, BilinearProjection):
+        return n
+    if isinstance(part, SeparableConvolution | LightConvolution):
+        return part.filters.shape[1]
+    return part.filter_length if isinstance(part, DynamicConvolution) else 0
 
 
 def _has_weights(part: nn.Module) -> bool:

@@ -16,8 +16,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from everyformer.errors import TrainingError
+from everyformer.errors import InputError, TrainingError
 from everyformer.layers.encoder import Encoder
+from everyformer.layers.encoder_config import EncoderConfig
 from everyformer.train.objective import Objective
 from everyformer.train.run_folder import differences, replace_whole
 
@@ -93,6 +94,28 @@ def encoder_from(
         for name, tensor in named.items():
             tensor.copy_(tensors[name])
     return identity_hash(run)
+
+
+def trained_encoder(folder: Path) -> tuple[Encoder, dict[str, Any]]:
+    """The encoder that a run left, with its weights, and the identity of the run.
+
+    Raises:
+        TrainingError: If the run left none, or its config does not fit its weights.
+    """
+    run, config, tensors = _read(folder)
+    try:
+        encoder = Encoder(EncoderConfig.from_json(config))
+        named = _named(encoder)
+        with torch.no_grad():
+            for name, tensor in named.items():
+                tensor.copy_(tensors[name])
+    except (InputError, KeyError, RuntimeError, TypeError, AttributeError) as error:
+        msg = (
+            f"{folder / ENCODER} does not hold an encoder of the library "
+            f"({type(error).__name__}: {error}). Delete it, and resume that run."
+        )
+        raise TrainingError(msg) from error
+    return encoder, run
 
 
 def parent_hash(folder: Path) -> str:

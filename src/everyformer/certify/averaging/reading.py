@@ -20,8 +20,9 @@ from math import lcm
 
 import numpy as np
 
+from everyformer.certify.averaging.outside import outside
 from everyformer.certify.averaging.plateaus import PlateauSearch
-from everyformer.certify.cell_reading import Plateaus
+from everyformer.certify.cell_reading import Outside, Plateaus
 from everyformer.certify.overflow import LARGEST, UNDERFLOW
 from everyformer.certify.register_stages import (
     OUTWARD,
@@ -50,6 +51,7 @@ class RegisterReading:
         grid: n, K and the box.
         plateaus: Where everything that looks at the input is constant.
         tokens: The registers of every token and column before attention, (n, V, w).
+        early: What comes before attention.
         later: Attention and what comes after it.
         inputs: Which registers vary on a plateau.
         registers: The read-in and the read-out.
@@ -63,6 +65,7 @@ class RegisterReading:
     grid: Grid
     plateaus: Plateaus
     tokens: Exact
+    early: tuple[Layer | Mean, ...]
     later: tuple[Layer | Mean, ...]
     inputs: np.ndarray
     registers: RegisterWeights
@@ -77,6 +80,14 @@ class RegisterReading:
     def noise(self) -> tuple[str, str]:
         """What the radius in real arithmetic is, and where it is explained."""
         return "values of the network as float64 numbers", "docs/certificates.md"
+
+    def outside(self) -> Outside:
+        """Where the network is exactly 0, in real arithmetic.
+
+        Raises:
+            Undecided: If it is not proved to be 0 outside some strip around the box.
+        """
+        return outside(self.registers, (*self.early, *self.later), self.grid)
 
     def values(self, columns: np.ndarray, mode: Mode) -> Values:
         """The network's values on cells, and how far from them it may be.
@@ -147,6 +158,7 @@ def read_registers(weights: Weights, box: Box, cells: int) -> RegisterReading:
         grid=grid,
         plateaus=plateaus,
         tokens=tokens,
+        early=tuple(early),
         later=tuple(stages[first:]),
         inputs=inputs,
         registers=registers,

@@ -25,6 +25,11 @@ class PrefixForm:
         """Never: its tokens know their positions."""
         return False
 
+    @property
+    def by_cells(self) -> bool:
+        """No: bounds are for all points of the box at once."""
+        return False
+
     def examined(self, grid: Grid, *, traced: bool) -> Grid:
         """The cells of the claim; for a declared f cells around the points of its grid."""
         return grid if traced else around_points(grid)

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from everyformer.certify.cell_reading import Interval, Plateaus
+from everyformer.certify.cell_reading import Interval, Outside, Plateaus
 from everyformer.certify.shifts.context import UP, Ids, Mode, run_attention, to_real
 from everyformer.certify.shifts.layers import Tokens
 from everyformer.certify.shifts.lookup import (
@@ -58,6 +58,18 @@ class ShiftReading:
     def last(self) -> str:
         """Name of the last stage."""
         return self.stages[-1][0]
+
+    def outside(self) -> Outside:
+        """Not proved of these networks.
+
+        Raises:
+            Undecided: Always. On a ramp of the quantiser a softened shift moves an id by
+                any share of its height, and so through the windows of the value map, while
+                another token is anywhere outside: there the network is not 0, on a set
+                without finite measure (docs/constructions/dense.md).
+        """
+        why = "selective shifts are not proved to be 0 outside the box; use averaging"
+        raise Undecided(self.last, why)
 
     @property
     def noise(self) -> tuple[str, str]:

@@ -14,8 +14,9 @@ Satisfied by:
     and positions or without.
 
 Violated by:
-    Softmax attention, whose weights move with the tokens; gated convolutions; feed-forward
-    layers. The counterexample is an X with g(X) - 2 g(X/2) + g(0) different from 0.
+    Softmax attention, whose weights move with the tokens; gated and dynamic convolutions;
+    feed-forward layers. The counterexample is an X with g(X) - 2 g(X/2) + g(0) different
+    from 0.
 
 Source:
     docs/rules.md, EF011.

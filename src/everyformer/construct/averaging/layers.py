@@ -27,7 +27,14 @@ import numpy as np
 
 from everyformer.construct.averaging.codes import bose_chowla
 from everyformer.construct.sizes import Sizes
-from everyformer.construct.staircase import Layout, Units, lookup, staircase
+from everyformer.construct.staircase import (
+    Layout,
+    Units,
+    ending_at_zero,
+    lookup,
+    staircase,
+    well,
+)
 from everyformer.construct.table import Table
 from everyformer.model.mixing import MIXER_KINDS, MixerName
 from everyformer.model.registers import Registers
@@ -45,6 +52,9 @@ NARROW = 2
 
 LOOKUP_RAMP = Fraction(1, 4)
 
+CLOSING = 8
+"""Steps behind the last key that bring the look-up back to exactly 0."""
+
 GUARD = Fraction(1, 4)
 """Ramps end this many of their widths below a border of cells, more than rounding moves."""
 
@@ -59,12 +69,14 @@ class AveragingSizes(Sizes):
         variant: How hidden units are spread over blocks.
         ramp: rho, the width of the ramps between digits, in widths of the box.
         mixer: Which layer is to take the sum.
+        everywhere: Whether the network is 0 outside the box.
     """
 
     positional: bool
     variant: Variant
     ramp: Fraction
     mixer: Mixing = "attention"
+    everywhere: bool = False
 
     @property
     def sequences(self) -> int:
@@ -73,8 +85,10 @@ class AveragingSizes(Sizes):
 
     @cached_property
     def layout(self) -> Layout:
-        """data (d), A, C, pos or S, out (d); and m (d) in two steps."""
+        """data (d), A, C, pos or S, out (d); m (d) in two steps, and place (d)."""
         data = [f"data{i}" for i in range(self.d)]
+        if self.everywhere and self.positional:
+            data += [f"place{i}" for i in range(self.d)]
         steps = [f"m{i}" for i in range(self.d)] if self.variant == "two-step" else []
         middle = ["A", "C", "pos"] if self.positional else ["S", "A", "C"]
         out = [f"out{i}" for i in range(self.d)]
@@ -103,6 +117,14 @@ class AveragingSizes(Sizes):
         return self.n + Fraction(self.n - 1, self.K) if self.positional else Fraction(1)
 
     @property
+    def alarm(self) -> int:
+        """What a coordinate outside the box adds to A: more than all keys together.
+
+        A power of two; the keys behind the last one leave room for `CLOSING` steps.
+        """
+        return 1 << (self.largest_key + CLOSING + 2).bit_length()
+
+    @property
     def d_ff(self) -> int | None:
         """Hidden units of a block; None for all in one."""
         return NARROW if self.variant == "narrow" else None
@@ -122,6 +144,9 @@ def read_in_out(a: AveragingSizes) -> Registers:
         moved = -Fraction(low) / width
         apart = 1 + Fraction(1, a.K) if a.positional else 0
         start[:, i] = [float(moved + j * apart) for j in range(a.n)]
+        if a.everywhere and a.positional:
+            place = layout.names.index(f"place{i}")
+            W_in[place, i], start[:, place] = W_in[i, i], float(moved)
     if a.positional:
         start[:, layout.names.index("pos")] = np.arange(a.n)
     return Registers(W_in, start, a.out)
@@ -220,6 +245,28 @@ def symbol_codes(a: AveragingSizes) -> Units:
     return lookup(reads, writes, np.arange(a.V), values, LOOKUP_RAMP)
 
 
+def alarms(a: AveragingSizes) -> Units:
+    """Outside the box: a coordinate that is not in its interval adds `alarm` to A.
+
+    place_i = (x_i - low_i)/width_i without the position, which data_i has: far below its
+    interval, token j looks like token j - 1 in data_i. All other terms of A and C are >= 0,
+    whatever the input (hull property), so C >= alarm if any coordinate of any token is
+    outside, and the look-up has ended. The ramps lie outside the box, rho/4 from it.
+    """
+    name = "place" if a.positional else "data"
+    guard = float(GUARD * a.ramp)
+    return Units.together(
+        well(
+            a.layout.vector(**{f"{name}{i}": 1}),
+            a.layout.rows("A"),
+            (-guard, 1 + guard),
+            float(a.alarm),
+            a.ramp,
+        )
+        for i in range(a.d)
+    )
+
+
 def averaging_sum(layout: Layout, n: int, into: str = "C") -> AttentionStack:
     """W_Q = W_K = 0: all scores are 0 and softmax is the plain mean.
 
@@ -250,7 +297,10 @@ def look_up(a: AveragingSizes, table: Table) -> Units:
     else:
         reads = a.layout.vector(C=a.V, S=1)
     keys, first = np.unique(keys, return_index=True)
-    return lookup(reads, a.out, keys, values[first], LOOKUP_RAMP)
+    found = lookup(reads, a.out, keys, values[first], LOOKUP_RAMP)
+    if a.everywhere:
+        return ending_at_zero(found, reads, a.out, int(keys[-1]), CLOSING)
+    return found
 
 
 def table_keys(a: AveragingSizes, columns: np.ndarray) -> np.ndarray:
@@ -266,14 +316,19 @@ def table_keys(a: AveragingSizes, columns: np.ndarray) -> np.ndarray:
 def averaging_stages(a: AveragingSizes, table: Table) -> Iterator[Stage]:
     """All stages, in order. The wide variants have attention and look-up in one block."""
     r = a.d_ff
+
+    def first(name: str, units: Units) -> Stage:
+        more = [alarms(a)] if a.everywhere else []
+        return _layers(name, Units.together([units, *more]).layers(r))
+
     if not a.positional:
-        yield _layers("symbols", symbols(a).layers(r))
+        yield first("symbols", symbols(a))
         yield _layers("codes", symbol_codes(a).layers(r))
     elif a.variant == "two-step":
-        yield _layers("whole digits", whole_digits(a).layers(r))
+        yield first("whole digits", whole_digits(a))
         yield _layers("placed digits", placed_digits(a).layers(r))
     else:
-        yield _layers("digits", digits(a).layers(r))
+        yield first("digits", digits(a))
     attention, last = averaging_sum(a.layout, a.n), look_up(a, table).layers(r)
     kind = None if a.mixer == "attention" else MIXER_KINDS[a.mixer]
     if a.variant == "narrow":

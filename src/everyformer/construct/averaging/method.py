@@ -47,6 +47,8 @@ class Averaging(Method):
     )
 
     any_grid: ClassVar[bool] = True
+    by_cells: ClassVar[bool] = True
+    compact_support: ClassVar[bool] = True
 
     @property
     def family(self) -> str:

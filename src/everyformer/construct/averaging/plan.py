@@ -8,6 +8,7 @@ from typing import Any, ClassVar, get_args
 
 from everyformer.construct.averaging.codes import MAX_STEPS, prime_from
 from everyformer.construct.averaging.layers import (
+    CLOSING,
     GUARD,
     NARROW,
     AveragingSizes,
@@ -27,6 +28,9 @@ from everyformer.progress import Progress, no_progress
 from everyformer.targets.box import Grid
 from everyformer.targets.target import Target
 
+REACH = 1024
+"""Widths of the box from which on float64 inputs of a network on R^(n x d) are refused."""
+
 BITS = 52
 """Integers up to 2^52 and their halves are float64 numbers."""
 
@@ -37,7 +41,7 @@ TOLERATED = Fraction(3, 8)
 """A look-up with ramp 1/4 between integers is right for errors of its key up to this."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AveragingPlan(CellPlan):
     """The cost of averaging attention by formula.
 
@@ -60,6 +64,7 @@ class AveragingPlan(CellPlan):
         a = self.averaging
         kind = "with" if a.positional else "without"
         by = "" if a.mixer == "attention" else f", by {MIXER_KINDS[a.mixer]}"
+        by += ", 0 outside the box" if a.everywhere else ""
         return f"averaging attention {kind} positions, {a.variant}{by}"
 
     @property
@@ -92,6 +97,7 @@ class AveragingPlan(CellPlan):
         last = units.pop("look-up")
         count = 3 * sum(units.values()) + 2 + last * (3 + a.d) + a.d
         read = 2 * a.d + (a.n * (a.d + 1) if a.positional else a.n * a.d)
+        read += a.d * (1 + a.n) if a.everywhere and a.positional else 0
         return count + read
 
     @property
@@ -183,6 +189,7 @@ def description(a: AveragingSizes, target: str) -> Construction:
         highs=a.grid.box.highs,
         ids=Ids(direction, Fraction(0), Fraction(a.largest_key + 1)),
         ramp_width=a.ramp,
+        reach=REACH if a.everywhere else 0,
     )
 
 
@@ -228,7 +235,12 @@ def hidden_units(a: AveragingSizes) -> dict[str, int]:
         first = {"whole digits": 2 * d * (n * K - 1), "placed digits": 2 * d * (n * K - 1)}
     else:
         first = {"digits": 2 * d * (n * K - 1)}
-    return first | {"look-up": 2 * (lookup_rows(a) - 1)}
+    last = 2 * (lookup_rows(a) - 1)
+    if a.everywhere:
+        name = next(iter(first))
+        first[name] += 4 * d
+        last += 2 * CLOSING
+    return first | {"look-up": last}
 
 
 def ramp_width(n: int, d: int, K: int, p: Fraction, variant: Variant) -> Fraction:
@@ -289,7 +301,7 @@ def plan_averaging(
         raise GridError(msg)
     n, d, K = target.seq_len, target.d_model, shape.cells
     ramp = ramp_width(n, d, K, p, variant)
-    a = AveragingSizes(shape, positional, variant, ramp, mixer)
+    a = AveragingSizes(shape, positional, variant, ramp, mixer, target.everywhere)
     units = hidden_units(a)
     stages = [
         StageCount(name, -(-count // NARROW) if variant == "narrow" else 1, False, count)

@@ -16,6 +16,9 @@ from everyformer.targets.target import Target
 
 Variant = Literal["odd-even", "log-depth"]
 
+QUICK_NODES = 2**10
+"""Operations of a program that is compiled in a moment."""
+
 NETWORKS: dict[Variant, SortingNetwork] = {"odd-even": odd_even, "log-depth": batcher}
 
 
@@ -65,6 +68,11 @@ class Compile(Method):
         if problem.tol is None:
             raise GridError("method='compile' has no grid. Give tol.")
         yield from plans_for(lift(problem.target, NETWORKS[self.variant]), problem)
+
+    def is_quick(self, problem: Problem) -> bool:
+        """Long programs take as long to plan as to compile."""
+        known = problem.target.expression
+        return known is not None and len(known.nodes) <= QUICK_NODES
 
     @classmethod
     def compared(cls, target: Target) -> Iterator[Method]:

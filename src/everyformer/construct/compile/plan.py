@@ -17,7 +17,7 @@ from everyformer.construct.compile.lowering.emit import Compiled, emit
 from everyformer.construct.compile.lowering.knots import LARGEST_MEAN
 from everyformer.construct.compile.precision import Precision, kinds_of
 from everyformer.construct.compile.program import Program
-from everyformer.construct.method import Count, Plan
+from everyformer.construct.method import Count, Plan, as_text, plan_table
 from everyformer.construct.problem import Problem
 from everyformer.construct.table_error import TableErrors
 from everyformer.errors import ToleranceError
@@ -47,7 +47,7 @@ FEWEST_TRIES = 2
 """Coarser networks that are tried; of long programs fewer."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CompilePlan(Plan):
     """The network of a program.
 
@@ -123,6 +123,9 @@ class CompilePlan(Plan):
         real, run = self.errors
         yield "planned bound, real arithmetic", format_up(real)
         yield "planned bound, float64", format_up(run)
+
+    def __str__(self) -> str:
+        return as_text(plan_table(self, self.target))
 
 
 def plans_for(program: Program, problem: Problem) -> Iterator[CompilePlan]:

@@ -49,7 +49,7 @@ Settings = tuple[tuple[Fraction, ...], tuple[int, ...]]
 """Values of D and margins to try."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PartitionPlan(GridPlan):
     """The cost of a softmax partition of unity by formula.
 

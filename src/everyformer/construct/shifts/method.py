@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from everyformer.construct.grid_plan import (
     GridPlan,
@@ -46,6 +47,8 @@ class SelectiveShifts(Method):
     )
     softened: bool = field(default=True, metadata={"help": SOFTENED})
     spacing: int | None = field(default=None, metadata={"help": SPACING})
+
+    by_cells: ClassVar[bool] = True
 
     @property
     def family(self) -> str:
@@ -97,6 +100,8 @@ class UrpeShifts(Method):
 
     softened: bool = field(default=True, metadata={"help": SOFTENED})
     spacing: int | None = field(default=None, metadata={"help": SPACING})
+
+    by_cells: ClassVar[bool] = True
 
     @property
     def title(self) -> str:
@@ -158,6 +163,8 @@ class SparseShifts(Method):
     )
     softened: bool = field(default=True, metadata={"help": SOFTENED})
     spacing: int | None = field(default=None, metadata={"help": SPACING})
+
+    by_cells: ClassVar[bool] = True
 
     @property
     def title(self) -> str:

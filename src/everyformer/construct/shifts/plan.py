@@ -29,7 +29,7 @@ from everyformer.targets.box import Grid
 from everyformer.targets.target import Target
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ShiftPlan(CellPlan):
     """The cost of a construction by selective shifts, by formula.
 

@@ -24,7 +24,7 @@ from everyformer.targets.target import Target
 from everyformer.verdict import Verdict
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SparsePlan(ShiftPlan):
     """The cost of a sparse Transformer by formula.
 

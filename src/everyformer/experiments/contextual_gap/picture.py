@@ -1,35 +1,46 @@
-"""The gap against the depth, logarithmic; collisions at the bottom."""
+"""The gap against the depth, logarithmic; collisions have a tick of their own, 0."""
 
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
-BOTTOM = 1e-12
-"""Where a gap of 0 is drawn."""
+from everyformer import figures
 
 
+@figures.styled
 def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     """The median over seeds, a panel for each stack."""
     stacks = list(dict.fromkeys(r["labels"]["stack"] for r in results)) or ["alone"]
-    figure = Figure(figsize=(4.2 * len(stacks), 3.4), layout="constrained")
+    mixers = list(dict.fromkeys(r["labels"]["mixer"] for r in results))
+    zero = figures.place_of_zero([r["value_sampled"] for r in results])
+    figure = Figure(figsize=(2 + 3.6 * len(stacks), 3.6))
     panels = figure.subplots(1, len(stacks), squeeze=False, sharey=True)[0]
     for stack, axes in zip(stacks, panels, strict=True):
         own = [r for r in results if r["labels"]["stack"] == stack]
-        axes.set_title(f"mixers {stack}", fontsize=9)
+        figures.title(axes, f"mixers {stack}")
         axes.set_xlabel("depth")
-        axes.set_yscale("log")
-        for mixer in dict.fromkeys(r["labels"]["mixer"] for r in own):
+        figures.whole_numbers(axes.xaxis)
+        for place, mixer in enumerate(mixers):
             gaps: dict[int, list[float]] = {}
             for result in own:
                 if result["labels"]["mixer"] == mixer:
                     found = gaps.setdefault(result["labels"]["depth"], [])
-                    found.append(max(result["value_sampled"], BOTTOM))
-            depths = sorted(gaps)
-            medians = [statistics.median(gaps[depth]) for depth in depths]
-            axes.plot(depths, medians, marker="o", ms=3, label=mixer)
-        axes.legend(fontsize=7)
-    panels[0].set_ylabel("gap / largest output (bottom: collision)")
-    figure.savefig(path, dpi=120)
+                    found.append(result["value_sampled"])
+            depths = np.array(sorted(gaps))
+            medians = np.array([statistics.median(gaps[depth]) for depth in depths])
+            look = figures.curve(place, len(mixers))
+            shown = np.where(medians > 0, medians, np.nan)
+            axes.plot(depths, shown, label=mixer, **look)
+            at_zero = {**look, "linestyle": "", "markerfacecolor": "white"}
+            none = depths[medians == 0]
+            axes.plot(none, np.full(len(none), zero), **at_zero)
+    figures.logarithmic(panels[0].yaxis)
+    if any(r["value_sampled"] == 0 for r in results):
+        figures.mark_zero(panels[0].yaxis, zero)
+    panels[0].set_ylabel("gap / largest output (0: collision)")
+    figures.one_legend(figure)
+    figures.write(figure, path)

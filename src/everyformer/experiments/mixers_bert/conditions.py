@@ -20,7 +20,7 @@ def conditions(result: Mapping[str, Any]) -> str:
 
 def _model(model: Mapping[str, Any]) -> str:
     told = f"{model['layers']} x {model['dim']}, {model['norm']}-norm"
-    if "light" in model["mixers"]:
+    if {"light", "dynamic"} & {*model["mixers"]}:
         told += f", {model['filters']} filters of {model['filter_length']}"
     if "separable" in model["mixers"]:
         told += f", filters of {model['filter_length']}"

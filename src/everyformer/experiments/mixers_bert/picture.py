@@ -8,6 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from everyformer import figures
 from everyformer.experiments.mixers_bert.cells import PLATEAU
 
 Results = Sequence[Mapping[str, Any]]
@@ -19,20 +20,22 @@ PANELS = (
 """Task, metric and title of Figure 1's panels."""
 
 
+@figures.styled
 def picture(results: Results, path: Path) -> None:
     """The curves of all arms, then a number against the layers that are replaced."""
-    figure = Figure(figsize=(13, 3.6), layout="constrained")
-    panels = figure.subplots(1, 1 + len(PANELS), width_ratios=[1.5, 1, 1, 1])
+    figure = Figure(figsize=(11, 6.6))
+    panels = figure.subplots(2, 2).ravel()
     _curves(panels[0], [r for r in results if r["labels"]["task"] == "mlm"])
     for axes, (task, metric, title) in zip(panels[1:], PANELS, strict=True):
         own = [r for r in results if r["labels"]["task"] == task and r["complete"]]
         _replaced(axes, own, metric, title)
-    figure.savefig(path, dpi=120)
+    figures.write(figure, path)
 
 
 def _curves(axes: Axes, results: Results) -> None:
     """Nats on validation text against updates; the band holds all seeds."""
-    for place, arm in enumerate(dict.fromkeys(r["labels"]["arm"] for r in results)):
+    arms = list(dict.fromkeys(r["labels"]["arm"] for r in results))
+    for place, arm in enumerate(arms):
         by_step: dict[int, list[float]] = {}
         for result in results:
             if result["labels"]["arm"] == arm:
@@ -42,17 +45,17 @@ def _curves(axes: Axes, results: Results) -> None:
         if not by_step:
             continue
         steps = sorted(by_step)
-        colour = f"C{place}"
+        look = figures.curve(place, len(arms), marked=False)
         means = [statistics.fmean(by_step[step]) for step in steps]
-        axes.plot(steps, means, label=arm, color=colour, lw=1.2)
+        axes.plot(steps, means, label=arm, **look)
         low, high = ([f(by_step[step]) for step in steps] for f in (min, max))
-        axes.fill_between(steps, low, high, color=colour, alpha=0.25, lw=0)
-    axes.axhline(PLATEAU, color="grey", ls=":", lw=0.8)
-    axes.set_title("pre-training: masked words", fontsize=9)
+        axes.fill_between(steps, low, high, color=look["color"], alpha=0.25, lw=0)
+    axes.axhline(PLATEAU, color="0.3", ls=":", lw=1, label=f"{PLATEAU}, the plateau")
+    figures.title(axes, "pre-training: masked words")
+    figures.whole_numbers(axes.xaxis, most=5)
     axes.set_xlabel("updates")
-    axes.set_ylabel(f"nats; dotted: {PLATEAU}, the plateau")
-    if axes.lines[1:]:
-        axes.legend(fontsize=7)
+    axes.set_ylabel("nats")
+    figures.legend_beside(axes)
 
 
 def _replaced(axes: Axes, results: Results, metric: str, title: str) -> None:
@@ -69,14 +72,15 @@ def _replaced(axes: Axes, results: Results, metric: str, title: str) -> None:
     depths = sorted(at)
     if depths:
         means = [statistics.fmean(at[j]) for j in depths]
-        axes.plot(depths, means, marker="o", ms=4, label="light, then attention")
+        look = figures.curve(0, 1 + len(others))
+        axes.plot(depths, means, label="light, then attention", **look)
         low, high = ([f(at[j]) for j in depths] for f in (min, max))
-        axes.fill_between(depths, low, high, color="C0", alpha=0.25, lw=0)
-        axes.set_xticks(depths)
+        axes.fill_between(depths, low, high, color=look["color"], alpha=0.25, lw=0)
+        figures.tick_each(axes.xaxis, depths)
     for place, (arm, values) in enumerate(others.items()):
         mean = statistics.fmean(values)
-        axes.axhline(mean, ls="--", lw=0.9, color=f"C{place + 1}", label=arm)
-    axes.set_title(title, fontsize=9)
+        axes.axhline(mean, ls="--", color=figures.colour(place + 1), label=arm)
+    figures.title(axes, title)
     axes.set_xlabel("layers replaced by light convolution")
     if depths or others:
-        axes.legend(fontsize=7)
+        figures.legend_beside(axes)

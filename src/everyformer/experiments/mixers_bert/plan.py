@@ -70,7 +70,9 @@ def _order(size: Size, seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
         for arm in core[1:]:
             yield from _tuned("mlm-long", ("squad",), arm, seed)
     yield from _tuned("mlm", ("mnli",), "separable", seeds[0])
-    if size == "reduced":
+    if size != "reduced":
+        yield from _tuned("mlm", ("mnli",), "dynamic", seeds[0])
+    else:
         for task in RATES:
             for arm in (*MAIN, *hybrids):
                 yield task, arm, seeds[0]

@@ -7,21 +7,26 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from everyformer import figures
 
+
+@figures.styled
 def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     """A panel for each task and |V|; a dotted line at chance."""
     labels = [r["labels"] for r in results]
     tasks = list(dict.fromkeys(x["task"] for x in labels)) or ["etp"]
     sizes = sorted({x["tokens"] for x in labels}) or [10]
-    figure = Figure(figsize=(4.2 * len(sizes), 2.6 * len(tasks)), layout="constrained")
+    figure = Figure(figsize=(1 + 4.2 * len(sizes), 2.6 * len(tasks)))
     panels = figure.subplots(len(tasks), len(sizes), squeeze=False)
     for task, row in zip(tasks, panels, strict=True):
         for size, axes in zip(sizes, row, strict=True):
-            axes.set_title(f"{task.upper()}, |V| = {size:,}", fontsize=9)
+            figures.title(axes, f"{task.upper()}, |V| = {size:,}")
             axes.set_ylim(0, 1.02)
             _bars(axes, [r for r in results if _is(r, task, size)])
-    panels[0][0].set_ylabel("accuracy")
-    figure.savefig(path, dpi=120)
+    for row in panels:
+        row[0].set_ylabel("accuracy")
+    figures.one_legend(figure)
+    figures.write(figure, path)
 
 
 def _is(result: Mapping[str, Any], task: str, size: int) -> bool:
@@ -35,11 +40,12 @@ def _bars(axes: Any, results: Sequence[Mapping[str, Any]]) -> None:
         own = result["labels"]
         name = f"{own['method']}\ntables {own['rate']}"
         arms.setdefault(name, []).append(result["value_sampled"])
-        colours[name] = {"urpe": "C0", "t5": "C1"}.get(own["method"], "C2")
+        colours[name] = figures.colour({"urpe": 0, "t5": 1}.get(own["method"], 2))
     for place, (name, values) in enumerate(arms.items()):
         mean = statistics.fmean(values)
         axes.bar(place, mean, 0.7, color=colours[name], alpha=0.6)
         axes.plot([place] * len(values), values, "k.", ms=4)
-    axes.set_xticks(range(len(arms)), list(arms), fontsize=7)
+    axes.set_xticks(range(len(arms)), list(arms), fontsize=8)
     if results:
-        axes.axhline(results[0]["more"]["chance"], color="grey", ls=":", lw=0.8)
+        chance = results[0]["more"]["chance"]
+        axes.axhline(chance, color="0.3", ls=":", lw=1, label="chance")

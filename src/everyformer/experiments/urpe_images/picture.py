@@ -7,10 +7,13 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from everyformer import figures
 
+
+@figures.styled
 def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Two bars for each arm, a dot for each seed; a dotted line at chance."""
-    figure = Figure(figsize=(5.6, 3.2), layout="constrained")
+    figure = Figure(figsize=(6.8, 3.2))
     axes = figure.subplots()
     arms = list(dict.fromkeys(r["labels"]["method"] for r in results))
     for shift, metric in ((-0.2, "accuracy"), (0.2, "moved")):
@@ -20,7 +23,7 @@ def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
                 for r in results
                 if r["labels"]["method"] == arm
             ]
-            colour = "C0" if metric == "accuracy" else "C1"
+            colour = figures.colour(0 if metric == "accuracy" else 1)
             told = {"accuracy": "in the middle", "moved": "moved"}[metric]
             axes.bar(
                 place + shift, statistics.fmean(values), 0.36, color=colour, alpha=0.6,
@@ -28,9 +31,10 @@ def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
             )  # fmt: skip
             axes.plot([place + shift] * len(values), values, "k.", ms=4)
     if results:
-        axes.axhline(results[0]["more"]["chance"], color="grey", ls=":", lw=0.8)
-        axes.legend(fontsize=8, loc="lower right")
+        chance = results[0]["more"]["chance"]
+        axes.axhline(chance, color="0.3", ls=":", lw=1, label="chance")
+        figures.legend_beside(axes)
     axes.set_xticks(range(len(arms)), arms)
     axes.set_ylabel("accuracy")
     axes.set_ylim(0, 1.02)
-    figure.savefig(path, dpi=120)
+    figures.write(figure, path)

@@ -7,20 +7,21 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from everyformer import figures
 from everyformer.experiments.urpe_lengths.models import ARMS
 
 SHOWN = {"copy": "accuracy", "text": "nats"}
 
 
+@figures.styled
 def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     """A panel for each task; a line for each arm, thin dots for its seeds."""
-    figure = Figure(figsize=(8.4, 3.4), layout="constrained")
-    drawn: dict[str, Any] = {}
+    figure = Figure(figsize=(9, 3.4))
     for (task, metric), axes in zip(SHOWN.items(), figure.subplots(1, 2), strict=True):
-        axes.set_title(task, fontsize=9)
+        figures.title(axes, task)
         axes.set_xlabel("tokens of the test")
         axes.set_ylabel(metric if task == "copy" else "nats of a byte")
-        axes.set_xscale("log", base=2)
+        figures.logarithmic(axes.xaxis, base=2)
         for place, arm in enumerate(ARMS):
             wanted = (task, arm)
             runs = [
@@ -34,10 +35,11 @@ def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
             lengths = [int(name.rpartition("@")[2]) for name in names]
             values = [[run[name]["mean_sampled"] for name in names] for run in runs]
             means = [statistics.fmean(found) for found in zip(*values, strict=True)]
-            style = "--" if arm.startswith("urpe") else "-"
-            (drawn[arm],) = axes.plot(lengths, means, style, color=f"C{place}")
+            look = figures.curve(place, len(ARMS), marked=False)
+            look["linestyle"] = "--" if arm.startswith("urpe") else "-"
+            axes.plot(lengths, means, label=arm, **look)
             for run in values:
-                axes.plot(lengths, run, ".", ms=3, color=f"C{place}")
-            axes.set_xticks(lengths, [str(n) for n in lengths])
-    figure.legend(drawn.values(), drawn.keys(), loc="outside right center", fontsize=8)
-    figure.savefig(path, dpi=120)
+                axes.plot(lengths, run, ".", ms=4, color=look["color"], zorder=3)
+            figures.tick_each(axes.xaxis, lengths)
+    figures.one_legend(figure)
+    figures.write(figure, path)

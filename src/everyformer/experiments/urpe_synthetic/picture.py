@@ -6,33 +6,45 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from everyformer import figures
 from everyformer.experiments.urpe_synthetic.cells import ENCODINGS
 
 
+@figures.styled
 def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Validation accuracy of every run; a dotted line at chance."""
+    """Validation accuracy of every run, with a marker at its end; dots at chance."""
     tasks = list(dict.fromkeys(r["labels"]["task"] for r in results)) or ["pi"]
     sizes = sorted({r["labels"]["tokens"] for r in results}) or [10]
-    figure = Figure(figsize=(3.6 * len(sizes), 2.8 * len(tasks)), layout="constrained")
-    panels = figure.subplots(len(tasks), len(sizes), squeeze=False)
-    colours = {method: f"C{place}" for place, method in enumerate(ENCODINGS)}
-    drawn: dict[str, Any] = {}
+    methods = [name for name in ENCODINGS if any(_is_of(r, name) for r in results)]
+    figure = Figure(figsize=(1.8 + 3.2 * len(sizes), 2.8 * len(tasks)))
+    panels = figure.subplots(len(tasks), len(sizes), squeeze=False, sharey=True)
     for task, row in zip(tasks, panels, strict=True):
         for size, axes in zip(sizes, row, strict=True):
-            axes.set_title(f"{task.upper()}, |V| = {size:,}", fontsize=9)
-            axes.set_ylim(0, 1.02)
+            figures.title(axes, f"{task.upper()}, |V| = {size:,}")
+            axes.set_ylim(-0.02, 1.04)
             axes.set_xlabel("updates")
+            figures.whole_numbers(axes.xaxis, most=5)
             for result in results:
                 labels = result["labels"]
                 if (labels["task"], labels["tokens"]) != (task, size):
                     continue
                 points = [x for x in result["more"]["curve"] if "accuracy" in x]
-                (drawn[labels["method"]],) = axes.plot(
+                place = methods.index(labels["method"])
+                axes.plot(
                     [x["step"] for x in points],
                     [x["accuracy"] for x in points],
-                    color=colours[labels["method"]],
+                    **figures.curve(place, len(methods)),
+                    markevery=[-1] if points else None,
+                    label=labels["method"],
                 )
-                axes.axhline(result["more"]["chance"], color="grey", ls=":", lw=0.8)
-    panels[0][0].set_ylabel("accuracy")
-    figure.legend(drawn.values(), drawn.keys(), loc="outside right center", fontsize=8)
-    figure.savefig(path, dpi=120)
+                chance = result["more"]["chance"]
+                axes.axhline(chance, color="0.3", ls=":", lw=1, zorder=4)
+    panels[-1][-1].plot([], [], color="0.3", ls=":", lw=1, label="chance")
+    for row in panels:
+        row[0].set_ylabel("accuracy")
+    figures.one_legend(figure)
+    figures.write(figure, path)
+
+
+def _is_of(result: Mapping[str, Any], method: str) -> bool:
+    return result["labels"]["method"] == method

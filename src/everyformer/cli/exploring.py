@@ -1,0 +1,140 @@
+"""The pages of `everyformer explore`, from what the command line says."""
+
+import sys
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from everyformer.certify.certificate import CERTIFICATE_FILE, read_certificate
+from everyformer.cli.comparing import also_compared
+from everyformer.cli.defaults import (
+    CHECK_D_MODEL,
+    CHECK_HEADS,
+    CHECK_SEQ_LEN,
+    SEARCH_SECONDS,
+    TRIALS,
+)
+from everyformer.cli.loading import load_network, load_target
+from everyformer.cli.method_settings import read_method
+from everyformer.cli.progress import progress_bar
+from everyformer.construct.pipeline import compare, construct, plan
+from everyformer.construct.registry import DEFAULT
+from everyformer.explore.comparison_page import comparison_page
+from everyformer.explore.network_data import refuse_large
+from everyformer.explore.page_file import Page
+from everyformer.explore.show import explore, network_page
+
+GRID = 4
+"""K where neither a grid nor a tolerance is given."""
+
+TOLERANCE = 0.01
+"""For methods without a grid."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line says, apart from the subject.
+
+    Attributes:
+        grid: K.
+        tol: The distance allowed.
+        p: The exponent.
+        method: Name of the construction.
+        settings: KEY=VALUE, of the method or the pattern.
+        trace: Whether f may be traced.
+        seq_len: n.
+        d_model: d.
+    """
+
+    grid: int | None
+    tol: float | None
+    p: float | None
+    method: str | None
+    settings: list[str] | None
+    trace: bool
+    seq_len: int | None
+    d_model: int | None
+
+    def refuse(self, subject: str, *names: str) -> None:
+        """Refuse options that mean nothing for a subject.
+
+        Raises:
+            typer.BadParameter: Naming the first.
+        """
+        given = [name for name in names if getattr(self, name) is not None]
+        if given:
+            option = {"settings": "with"}.get(given[0], given[0]).replace("_", "-")
+            raise typer.BadParameter(
+                f"--{option} means nothing for {subject}. Leave it out."
+            )
+
+
+def of_network(subject: str, asked: Asked) -> Page:
+    """The page of a network in a folder, or of one that is built now."""
+    path = Path(subject)
+    if path.exists() and (path.is_dir() or path.suffix == ".safetensors"):
+        names = ("grid", "tol", "p", "method", "settings", "seq_len", "d_model")
+        asked.refuse(f"{subject}, a network that is built already", *names)
+        certificate = None
+        if path.is_dir() and (path / CERTIFICATE_FILE).is_file():
+            certificate = read_certificate(path)
+        return network_page(load_network(path), certificate=certificate)
+    grid, tol, p = asked.grid, asked.tol, asked.p
+    if grid is not None and tol is not None:
+        raise typer.BadParameter("Give --grid or --tol, not both.")
+    target = load_target(subject, asked.seq_len, asked.d_model, trace=asked.trace)
+    name = DEFAULT if asked.method is None else asked.method
+    method = read_method(name, asked.settings or (), target.seq_len)
+    if grid is None and tol is None:
+        grid, tol = (None, TOLERANCE) if name in ("compile", "auto") else (GRID, None)
+    if grid is not None:
+        count = plan(target, grid, p=p, method=method).count()
+        refuse_large(count.blocks, count.stored_bytes, grid)
+    with redirect_stdout(sys.stderr), progress_bar() as progress:
+        return explore(
+            construct(target, grid=grid, tol=tol, p=p, method=method, progress=progress)
+        )
+
+
+def of_comparison(subject: str, asked: Asked) -> Page:
+    """The page of all methods for a target and a tolerance."""
+    asked.refuse("--compare, which gives every method its own grid,", "grid")
+    if asked.tol is None:
+        raise typer.BadParameter("--compare needs --tol: what the methods are to meet.")
+    target = load_target(subject, asked.seq_len, asked.d_model, trace=asked.trace)
+    name = DEFAULT if asked.method is None else asked.method
+    also = also_compared(name, asked.settings or (), target)
+    p = 2 if asked.p is None else asked.p
+    with redirect_stdout(sys.stderr), progress_bar() as progress:
+        found = compare(target, asked.tol, p=p, also=also, progress=progress)
+    return comparison_page(found)
+
+
+def of_pattern(name: str, asked: Asked) -> Page:
+    """The page of a sparse pattern."""
+    from everyformer.cli.pattern_checking import Asked as AskedPattern
+    from everyformer.explore.pattern_page import pattern_page
+
+    asked.refuse("a pattern", "grid", "tol", "p", "method", "d_model")
+    settings = asked.settings or ()
+    one = AskedPattern(
+        name, asked.seq_len, settings, False, "softmax", None, SEARCH_SECONDS
+    )
+    return pattern_page(one.report())
+
+
+def of_layer(name: str, asked: Asked) -> Page:
+    """The page of an attention layer of the library."""
+    from everyformer.checks.report import check
+    from everyformer.checks.subject import Subject
+    from everyformer.cli.subjects import Variant, layer_of_the_library
+    from everyformer.explore.attention_page import attention_page
+
+    asked.refuse("a layer", "grid", "tol", "p", "method", "settings")
+    n = CHECK_SEQ_LEN if asked.seq_len is None else asked.seq_len
+    d = CHECK_D_MODEL if asked.d_model is None else asked.d_model
+    layer = layer_of_the_library(name, n, d, min(CHECK_HEADS, d), Variant())
+    subject = Subject.of(layer, n, d, name)
+    return attention_page(subject, check(subject, trials=TRIALS))

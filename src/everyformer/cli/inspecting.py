@@ -1,0 +1,132 @@
+"""What `everyformer inspect` takes: one sequence, and the function that was meant."""
+
+import hashlib
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import typer
+
+from everyformer.certify.certificate import CERTIFICATE_FILE, Certificate, read_certificate
+from everyformer.cli.loading import load_target, read_input
+from everyformer.errors import EveryformerError, InputError, printable
+from everyformer.model.network import Network
+
+Function = Callable[[np.ndarray], np.ndarray]
+
+
+def one_sequence(
+    network: Network, numbers: str | None, file: Path | None, sequence: int
+) -> np.ndarray:
+    """The sequence that is meant, shape (n, d): by --x, by --input, or spread out.
+
+    Raises:
+        typer.BadParameter: If the options do not say which.
+        EveryformerError: If the network cannot take it.
+    """
+    if numbers is not None and file is not None:
+        raise typer.BadParameter("Give either --x or --input: both name the tokens.")
+    if file is not None:
+        found = read_input(file, network)
+        found = found.reshape(-1, *found.shape[-2:])
+        if not 0 <= sequence < len(found):
+            msg = f"--sequence {sequence}: {file} holds {len(found)}, from 0."
+            raise typer.BadParameter(msg)
+        return found[sequence]
+    if sequence:
+        msg = f"--sequence {sequence} chooses a sequence of --input. Give that, too."
+        raise typer.BadParameter(msg)
+    return spread_out(network) if numbers is None else read_numbers(network, numbers)
+
+
+def read_numbers(network: Network, text: str) -> np.ndarray:
+    """The tokens of --x: numbers, or fractions such as 1/3.
+
+    Raises:
+        typer.BadParameter: If they are not n d numbers.
+        InputError: If the network cannot take them.
+    """
+    n, d = network.architecture.seq_len, network.architecture.d_model
+    words = [word for word in re.split(r"[,;\s]+", text.strip("()[] ")) if word]
+    try:
+        values = [Fraction(word) for word in words]
+        numbers = values if network.is_exact else [float(value) for value in values]
+    except (ValueError, ZeroDivisionError, OverflowError) as error:
+        msg = f"--x {printable(text[:80])}: {error}. Write numbers with commas between."
+        raise typer.BadParameter(msg) from error
+    if len(words) != n * d:
+        sizes = f"{n} token{'s' * (n > 1)} of {d} number{'s' * (d > 1)}"
+        example = ",".join(f"0.{k % 9 + 1}" for k in range(min(n * d, 12)))
+        more = ",..." if n * d > 12 else ""
+        msg = f"--x has {len(words)} numbers, but the network takes {sizes}: {n * d}"
+        raise typer.BadParameter(f"{msg} numbers, token by token, such as {example}{more}.")
+    array = np.array(numbers, dtype=object if network.is_exact else np.float64)
+    return network.check_input(array.reshape(n, d))
+
+
+def spread_out(network: Network) -> np.ndarray:
+    """Tokens that differ, spread over the domain.
+
+    Raises:
+        InputError: If the domain is not known.
+    """
+    made = network.construction or network.program
+    if made is None:
+        msg = "This network does not know its domain. Give the tokens with --x or --input."
+        raise InputError(msg)
+    n = network.architecture.seq_len
+    lows, highs = np.array(made.lows), np.array(made.highs)
+    share = (np.arange(n) + 0.4) / n
+    return network.check_input(lows + (highs - lows) * share[:, None])
+
+
+def meant(
+    weights: Path, name: str | None, network: Network
+) -> tuple[Function | None, Certificate | None, str]:
+    """f, the certificate of these weights, and where f is from, in words.
+
+    Raises:
+        EveryformerError: If the target given is not one, or has another size.
+    """
+    size = (network.architecture.seq_len, network.architecture.d_model)
+    certificate, why = _certificate(weights, size)
+    if name is not None:
+        gallery = not name.rpartition(":")[0].endswith(".py")
+        target = load_target(name, *(size if gallery else (None, None)))
+        if (target.seq_len, target.d_model) != size:
+            msg = (
+                f"--target {name} takes {target.seq_len} tokens of {target.d_model}, the "
+                f"network {size[0]} of {size[1]}. Give the target it was made for."
+            )
+            raise InputError(msg)
+        return target, certificate, f"f is {printable(target.name)}, as given."
+    f = None if certificate is None else certificate.statement.expression
+    if f is None:
+        return None, certificate, f"f(x) is not known: {why}. Name f with --target."
+    return f, certificate, "f is the expression in the certificate."
+
+
+def _certificate(weights: Path, size: tuple[int, int]) -> tuple[Certificate | None, str]:
+    """The certificate beside weights if it is theirs; and why f is not in it."""
+    folder = weights.parent
+    if not (folder / CERTIFICATE_FILE).is_file():
+        return None, "there is no certificate beside the network"
+    try:
+        found = read_certificate(folder)
+    except (EveryformerError, OSError) as error:
+        return None, printable(str(error)).rstrip(".")
+    sha256 = hashlib.sha256(weights.read_bytes()).hexdigest()
+    if found.weights_sha256 != sha256 or (found.seq_len, found.d_model) != size:
+        return None, "the certificate beside the network is of other weights"
+    return found, "the certificate does not hold f itself"
+
+
+def is_inside(network: Network, x: np.ndarray) -> bool:
+    """Whether x lies in the domain of f."""
+    made = network.construction or network.program
+    if made is None:
+        return True
+    values = np.asarray(x, dtype=np.float64)
+    return bool(((values >= np.array(made.lows)) & (values <= np.array(made.highs))).all())

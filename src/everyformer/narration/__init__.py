@@ -1,0 +1,1 @@
+"""A proof told at one input: every step with the numbers of this network."""

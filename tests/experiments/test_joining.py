@@ -1,0 +1,89 @@
+"""Results of several processes become one file."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.experiments.test_reproduce import Counting
+
+from everyformer.errors import FileFormatError, TrainingError
+from everyformer.experiments.report import load_report, results_path, shown_path
+from everyformer.experiments.reproduce import reproduce, show
+from everyformer.experiments.scores import load_scores, save_scores, scores_path
+
+
+def _run(counting: Counting, out: Path, only: str, others: Sequence[Path] = ()) -> Path:
+    return reproduce(
+        counting.experiment, "smoke", out=out, runs=out / "runs", only=[only], others=others
+    )
+
+
+def test_what_two_processes_ran_is_one_report_in_order(tmp_path: Path) -> None:
+    counting = Counting()
+    last, first = _run(counting, tmp_path / "1", "ccc"), _run(counting, tmp_path / "2", "a")
+    save_scores(scores_path(last), {"ccc": {"x": np.arange(3.0)}})
+    both = results_path(tmp_path / "both", counting.experiment, "smoke")
+    both.parent.mkdir()
+    show(counting.experiment, both, [last, first])
+    report = load_report(both)
+    assert [r["labels"]["row"] for r in report["results"]] == ["a", "ccc"]
+    assert report["wall_s"] == 2.0
+    assert "2 s of training, summed over processes" in both.with_suffix(".md").read_text()
+    assert load_scores(scores_path(both))["ccc"]["x"].tolist() == [0, 1, 2]
+    show(counting.experiment, both, [first])
+    assert load_report(both) == report
+
+
+def test_results_of_another_machine_are_shown(tmp_path: Path) -> None:
+    counting = Counting()
+    here = _run(counting, tmp_path, "a")
+    shown = shown_path(tmp_path, counting.experiment, "smoke")
+    assert shown == here
+    there = here.rename(tmp_path / "counting_smoke_a-gpu.json")
+    assert shown_path(tmp_path, counting.experiment, "smoke") == there
+    both = tmp_path / "counting_smoke_b-gpu.json"
+    both.write_bytes(there.read_bytes())
+    with pytest.raises(FileFormatError, match=r"a-gpu.json, counting_smoke_b-gpu.json of"):
+        shown_path(tmp_path, counting.experiment, "smoke")
+    with pytest.raises(FileFormatError, match="no such results"):
+        shown_path(tmp_path, counting.experiment, "paper")
+
+
+def test_joined_cells_are_not_run_again(tmp_path: Path) -> None:
+    counting = Counting()
+    there = _run(counting, tmp_path / "1", "bb")
+    counting.ran.clear()
+    here = _run(counting, tmp_path / "2", "*", others=[there])
+    assert counting.ran == ["a", "ccc"]
+    assert [r["labels"]["row"] for r in load_report(here)["results"]] == ["a", "bb", "ccc"]
+
+
+def test_of_two_runs_of_a_cell_the_finished_one_counts(tmp_path: Path) -> None:
+    counting = Counting()
+    counting.stopped = "bb"
+    early = _run(counting, tmp_path / "1", "bb")
+    counting.stopped = ""
+    ended = _run(counting, tmp_path / "2", "bb")
+    for path, other in ((early, ended), (ended, early)):
+        show(counting.experiment, path, [other])
+        assert [r["complete"] for r in load_report(path)["results"]] == [True]
+
+
+def test_results_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
+    counting = Counting()
+    here, there = _run(counting, tmp_path / "1", "a"), _run(counting, tmp_path / "2", "a")
+    before = here.read_bytes()
+    changed = json.loads(there.read_text())
+    changed["results"][0]["value_sampled"] = 7.0
+    there.write_text(json.dumps(changed))
+    with pytest.raises(TrainingError, match=r"finished with 1.0 here and with 7.0 there"):
+        show(counting.experiment, here, [there])
+    moved = there.with_name("counting_paper_cpu.json")
+    moved.write_bytes(there.read_bytes())
+    with pytest.raises(TrainingError, match="same experiment, size and kind"):
+        show(counting.experiment, here, [moved])
+    with pytest.raises(TrainingError, match="no such file"):
+        show(counting.experiment, here, [tmp_path / "3" / here.name])
+    assert here.read_bytes() == before
