@@ -25,7 +25,6 @@ from everyformer.errors import TrainingError
 CIFAR = ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5")
 ROW = 1 + 3 * 32 * 32
 HELD_OUT = 5_000
-UNREADABLE = (ValueError, TypeError, OSError, KeyError, EOFError)
 LEAST = 20
 """Images of a file: each split has two or more."""
 
