@@ -40,7 +40,6 @@ def test_a_compiled_block(capsys: pytest.CaptureFixture[str]) -> None:
     assert spoiled.startswith("UNKNOWN")
 
 
-<<<<<<< HEAD
 def test_the_notebook_runs() -> None:
     """Every cell, in a kernel of its own; the spoiled network is not proved."""
     import nbformat  # comes with nbclient
@@ -56,7 +55,8 @@ def test_the_notebook_runs() -> None:
     assert "PROVED: d_2(swing, g) <= 1e-06" in text
     (picture,) = (one for one in shown if one["output_type"] != "stream")
     assert "image/png" in picture["data"]
-=======
+
+
 def test_happy_and_bob(capsys: pytest.CaptureFixture[str]) -> None:
     """The mean confuses two sentences; the shifts and the memory tell all of them apart."""
     runpy.run_path(str(FOLDER / "happy_bob.py"), run_name="__main__")
@@ -65,7 +65,6 @@ def test_happy_and_bob(capsys: pytest.CaptureFixture[str]) -> None:
     assert verdicts == ["REFUTED", "PROVED", "PROVED"]
     assert "share the id 500" in lines[6]
     assert lines[-1].startswith("wrong sentences: 0")
->>>>>>> claims20
 
 
 def test_urpe_on_bert(capsys: pytest.CaptureFixture[str]) -> None:
