@@ -33,6 +33,7 @@ COMMANDS = [
     "explain",
     "bench",
     "reproduce",
+    "contexts",
     "data",
 ]
 

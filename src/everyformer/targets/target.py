@@ -118,8 +118,8 @@ class Target:
             wrong.append(f"lipschitz={shown(lipschitz)} is not a finite number >= 0")
         if modulus is not None and not callable(modulus):
             wrong.append(f"modulus={modulus!r} cannot be called")
-        pair = isinstance(domain, tuple | list) and len(domain) == 2
-        if pair and all(isinstance(end, Real) for end in domain):
+        flat = domain if isinstance(domain, tuple | list) else ()
+        if len(flat) == 2 and all(isinstance(end, Real) for end in flat):
             wrong.append(f"domain={shown(domain)} is one interval: write [{shown(domain)}]")
         if wrong:
             msg = f"Target cannot be made: {'; '.join(wrong)}."
