@@ -180,19 +180,22 @@ def table(report: dict[str, Any]) -> Table:
 @figures.styled
 def picture(report: dict[str, Any], path: Path) -> None:
     """Time and memory against the length, for as many tokens."""
-    figure = Figure(figsize=(10, 3.6))
+    figure = Figure(figsize=(9.5, 3.6))
     left, right = figure.subplots(1, 2)
     lengths = list(dict.fromkeys(row["n"] for row in report["rows"]))
     for place, mixer in enumerate(MIXERS):
         rows = [row for row in report["rows"] if row["mixer"] == mixer]
         look = figures.curve(place, len(MIXERS))
         left.plot(lengths, [row["both_ms"] for row in rows], label=mixer, **look)
-        right.plot(lengths, [row["saved_bytes"] / 2**20 for row in rows], **look)
+        kept = [row["saved_bytes"] / 2**20 for row in rows]
+        right.plot(lengths, kept, label=mixer, **look)
     figures.title(left, f"forward + backward, {report['tokens']:,} tokens")
     figures.title(right, "kept for the backward pass")
-    for axes, unit in ((left, "ms"), (right, "MiB")):
+    left.set_ylabel("ms")
+    right.set_ylabel("MiB")
+    for axes in (left, right):
         figures.logarithmic(axes.xaxis, base=2)
         figures.tick_each(axes.xaxis, lengths)
-        axes.set(xlabel="n", ylabel=unit, ylim=(0, None))
+        axes.set(xlabel="n", ylim=(0, None))
     figures.one_legend(figure)
     figures.write(figure, path)
