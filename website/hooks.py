@@ -26,6 +26,9 @@ BENCHMARKS, EXPERIMENTS = (ROOT / one / "results" for one in ("benchmarks", "exp
 EXPLORED = ("smooth_rank", "-n", "3", "--grid", "4")
 """What the home page explores."""
 
+WITHOUT = {"papers.md": ["toc"], "index.md": ["navigation", "toc"]}
+"""Pages that need the width of what stands beside others."""
+
 EXPLORER = "<!-- explorer -->"
 """Where, on any page of the first level."""
 
@@ -96,6 +99,7 @@ def _explorer() -> bytes:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Lead links to their places, and write what GitHub reads as MkDocs reads it."""
     here = page.file.src_uri
+    page.meta.setdefault("hide", WITHOUT.get(here, []))
     origin = origins[here]
 
     def new(link: Link) -> str:
