@@ -16,7 +16,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from website.github import readable
-from website.links import Link, links, relinked, resolved
+from website.links import Link, links, loaded_from_elsewhere, relinked, resolved
 from website.places import PLACES, SHOWN_AS_CODE, place_of
 
 from website import results, tutorials
@@ -114,3 +114,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     text = readable(relinked(markdown, new))
     return text.replace(EXPLORER, tutorials.framed("explorer.html", "A network explored"))
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Refuse a page that loads something from elsewhere."""
+    if found := loaded_from_elsewhere(output):
+        raise PluginError(f"{page.file.src_uri} loads {', '.join(found)}: keep it here.")
+    return output
