@@ -4,6 +4,7 @@ Can stacks of a layer of your own approximate every continuous function? In the 
 `everyformer check-module examples/my_attention.py:MyAttention`.
 """
 
+
 # %% [markdown]
 # ## A layer
 #
@@ -59,6 +60,64 @@ class WithGain(MyAttention):
         return x + (logits.softmax(dim=-1) * C) @ self.value(x)
 
 
+class WithoutDenominator(MyAttention):
+    """The same without a denominator: exp of the logits, and nothing that divides it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Tokens of shape (batch, n, d) to the same shape."""
+        logits = self.query(x) @ self.key(x).transpose(-1, -2) + self.bias
+        return x + logits.exp() @ self.value(x)
+
+
+def _with_values(layer: MyAttention, weight: torch.Tensor, bias: torch.Tensor) -> None:
+    """Scores that do not move with the tokens, and these values."""
+    with torch.no_grad():
+        for one in (layer.query, layer.key):
+            one.weight.zero_()
+            one.bias.zero_()
+        layer.value.weight.copy_(weight)
+        layer.value.bias.copy_(bias)
+
+
+class GainWitness:
+    """Why stacks of `WithGain` are universal: the weights for both conditions.
+
+    `everyformer.checks.own_attention.with_own_attention(network, GainWitness())`.
+    """
+
+    def attentive(self, width: int, seq_len: int, M: torch.Tensor) -> list[torch.nn.Module]:
+        """Softmax of 0 is 1/n: with the values n M x every token gets M sum_j x_j."""
+        layer = WithGain(width, seq_len).double()
+        _with_values(layer, seq_len * M, torch.zeros(width))
+        return [layer]
+
+    def position_aware(self, width: int, seq_len: int, c: torch.Tensor) -> torch.nn.Module:
+        """c_k = 1 for k >= 1, else 0: token i gets (i - 1)/n c."""
+        layer = WithGain(width, seq_len).double()
+        _with_values(layer, torch.zeros(width, width), c)
+        with torch.no_grad():
+            layer.gain[:seq_len] = 0.0
+        return layer
+
+
+class NoDenominatorWitness:
+    """The same for `WithoutDenominator`, which is not a softmax at all."""
+
+    def attentive(self, width: int, seq_len: int, M: torch.Tensor) -> list[torch.nn.Module]:
+        """exp(0) = 1: every token gets M sum_j x_j."""
+        layer = WithoutDenominator(width, seq_len).double()
+        _with_values(layer, M, torch.zeros(width))
+        return [layer]
+
+    def position_aware(self, width: int, seq_len: int, c: torch.Tensor) -> torch.nn.Module:
+        """A bias of log 2 for all earlier tokens: token i gets (n + i - 1) c, about."""
+        layer = WithoutDenominator(width, seq_len).double()
+        _with_values(layer, torch.zeros(width, width), c)
+        with torch.no_grad():
+            layer.bias.copy_(0.6931471805599453 * torch.ones_like(layer.bias).tril(-1))
+        return layer
+
+
 # %% [markdown]
 # ## The verdicts
 #
@@ -69,6 +128,7 @@ class WithGain(MyAttention):
 if __name__ == "__main__":
     torch.manual_seed(0)
     print(ef.check(MyAttention(d_model=4, seq_len=5), 5, 4))
+
 
 # %% [markdown]
 # With the gain the obstacle is gone. That is not yet a proof of universality: for a layer

@@ -7,7 +7,7 @@ import pytest
 
 import everyformer as ef
 from everyformer.certify.half_lines import EVERYWHERE, ZERO, end_times, plus, scaled
-from everyformer.certify.support import LARGEST_POWER, _Unbounded
+from everyformer.certify.support import LARGEST_POWER, Unbounded
 from everyformer.targets.box import Grid
 from everyformer.targets.region import Region
 
@@ -21,21 +21,21 @@ def test_numbers_beyond_float64_meet_ends_without_bound() -> None:
     assert scaled(-HUGE, (Fraction(1), inf)) == (-inf, -HUGE)
     assert scaled(Fraction(0), EVERYWHERE) == ZERO
     assert end_times(HUGE, inf) == inf == end_times(-HUGE, -inf)
-    assert _Unbounded.mul((HUGE, inf), (-HUGE, Fraction(0))) == (-inf, 0)
+    assert Unbounded.mul((HUGE, inf), (-HUGE, Fraction(0))) == (-inf, 0)
 
 
 @pytest.mark.parametrize("exponent", [2, 3, LARGEST_POWER + 1, LARGEST_POWER + 2, 10**9])
 def test_powers_hold_what_they_must(exponent: int) -> None:
     half = Fraction(1, 2)
     for ends in ((half, half), (-half, half), (-half, -half), (Fraction(2), inf), ZERO):
-        found = _Unbounded.pow(ends, exponent)
+        found = Unbounded.pow(ends, exponent)
         assert found is not None
         for base in {max(ends[0], -half), min(ends[1], Fraction(2)), ends[0]}:
             if not isinstance(base, Fraction) or not ends[0] <= base <= ends[1]:
                 continue
             small = min(exponent, 66 + exponent % 2)  # of the same sign, and no smaller
             assert found[0] <= base**small <= found[1]
-    assert _Unbounded.pow(ZERO, exponent) == ZERO
+    assert Unbounded.pow(ZERO, exponent) == ZERO
 
 
 def test_shares_of_pieces_below_float64_are_not_lost() -> None:

@@ -52,7 +52,7 @@ def _is_zero(f: Expression, j: int, i: int, ends: Ends) -> bool:
     def entry(token: int, coordinate: int) -> Maybe:
         return ends if (token, coordinate) == (j, i) else EVERYWHERE
 
-    return all(value == ZERO for row in f.run(_Unbounded(), entry) for value in row)
+    return all(value == ZERO for row in f.run(Unbounded(), entry) for value in row)
 
 
 def _short(low: End, high: End) -> Ends:
@@ -66,7 +66,7 @@ def _is_long(end: End) -> bool:
     return end.numerator.bit_length() + end.denominator.bit_length() > MOST_BITS
 
 
-class _Unbounded:
+class Unbounded:
     """The operations on intervals of finite numbers, with ends that may be infinite."""
 
     @staticmethod

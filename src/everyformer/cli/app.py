@@ -8,8 +8,9 @@ import threading
 import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from importlib.metadata import version
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
@@ -163,8 +164,25 @@ def _in_words(error: BaseException) -> str:
     return str(error)
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"everyformer {version('everyformer')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _everyformer() -> None:
+def _everyformer(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Show the version and exit.",
+            show_default=False,
+        ),
+    ] = False,
+) -> None:
     """Nothing happens before the command."""
 
 

@@ -9,7 +9,7 @@ import { windowOf } from "./words.js";
 /** @typedef {import("./store.js").State} State */
 /** @typedef {import("./scales.js").Scale} Scale */
 
-const WIDTH = 556, HEIGHT = 372, LEFT = 114, RIGHT = 408, ROWS = 14;
+const WIDTH = 556, HEIGHT = 354, LEFT = 114, RIGHT = 408, ROWS = 14;
 
 /**
  * @param {Session} session

@@ -47,7 +47,7 @@ export function lemmaOf(session, stage) {
     case "quantise":
       return {
         short: "quantise",
-        words: `Every coordinate is rounded down to the grid of width δ = 1/${K}: one feed-forward layer for each cell, a step made of four ReLUs with a ramp of width ${short(known.ramp, 2)}. From here on the sequence is one of finitely many.`,
+        words: `Every coordinate is rounded down to the grid of width δ = 1/${K}: one feed-forward layer for each cell, a step made of four ReLUs with a ramp of width ${short(known ? known.ramp : 0, 2)}. From here on the sequence is one of finitely many.`,
         formulas: [`z_i := δ ⌊ z_i / δ ⌋, δ = 1/${K}`, "z_i += φ(z_i - k δ), φ(t) = -t \\text{ on } [0, δ)"],
       };
     case "selective shifts":
@@ -94,7 +94,7 @@ export function lemmaOf(session, stage) {
     case "push down":
       return {
         short: "push",
-        words: `Ids outside [t_l, t_r) = [${short(known.ids.low, 6)}, ${short(known.ids.high, 6)}) belong to sequences with equal tokens, or with one outside the box. Their tokens are pushed far below 0.`,
+        words: `Ids outside [t_l, t_r)${known && known.ids ? ` = [${short(known.ids.low, 6)}, ${short(known.ids.high, 6)})` : ""} belong to sequences with equal tokens, or with one outside the box. Their tokens are pushed far below 0.`,
         formulas: ["Z := Z - M \\text{ where } u^T Z ∉ [t_l, t_r)"],
       };
     case "negative to zero":
@@ -283,7 +283,7 @@ function inWords(session, stage, layer, before, after, moved) {
     const w = network.w, at = from + j * w;
     for (let c = 0; c < w; c++) {
       if (before[at + c] !== after[at + c]) {
-        const where = w > 1 ? ` in ${network.registers ? "register" : "coordinate"} ${c + 1}` : "";
+        const where = w > 1 ? network.registers ? ` in register r${c}` : ` in coordinate ${c + 1}` : "";
         return `${name(j)} goes from ${short(before[at + c], 6)} to ${short(after[at + c], 6)}${where}`;
       }
     }
