@@ -9,13 +9,13 @@ import threading
 import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from importlib.metadata import version
 from types import FrameType
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from everyformer import __version__
 from everyformer.cli.commands import COMMANDS, load
 from everyformer.cli.start import INTERRUPTED, quit_now, quit_on_interrupt
 from everyformer.errors import EveryformerError
@@ -191,7 +191,7 @@ def _in_words(error: BaseException) -> str:
 
 def _show_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"everyformer {version('everyformer')}")
+        typer.echo(f"everyformer {__version__}")
         raise typer.Exit
 
 
