@@ -92,9 +92,9 @@ print("equal:   ", network(np.full((3, 1), 0.5)).ravel())
 # %% [markdown]
 # ## How far is it from f?
 #
-# The certificate is computed from the weights. At K = 4 nearly all of it are the cells with
-# equal tokens: 62.5 % of the cube, more than the theorem's limit suggests. What finer grids
-# and other constructions reach: [compared](../docs/constructions/comparison.md).
+# The certificate is computed from the weights. At K = 4 cells with equal tokens are 62.5 %
+# of the cube, and nearly all of the bound. What finer grids and other constructions reach:
+# [compared](../docs/constructions/comparison.md).
 
 # %%
 print(built.certificate)

@@ -16,7 +16,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from website.github import readable
-from website.links import Link, links, relinked, resolved
+from website.links import Link, links, loaded_from_elsewhere, relinked, resolved
 from website.places import PLACES, SHOWN_AS_CODE, place_of
 
 from website import results, tutorials
@@ -25,6 +25,9 @@ ROOT = Path(__file__).parents[1]
 BENCHMARKS, EXPERIMENTS = (ROOT / one / "results" for one in ("benchmarks", "experiments"))
 EXPLORED = ("smooth_rank", "-n", "3", "--grid", "4")
 """What the home page explores."""
+
+WITHOUT = {"papers.md": ["toc"], "index.md": ["navigation", "toc"]}
+"""Pages that need the width of what stands beside others."""
 
 EXPLORER = "<!-- explorer -->"
 """Where, on any page of the first level."""
@@ -96,6 +99,7 @@ def _explorer() -> bytes:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Lead links to their places, and write what GitHub reads as MkDocs reads it."""
     here = page.file.src_uri
+    page.meta.setdefault("hide", WITHOUT.get(here, []))
     origin = origins[here]
 
     def new(link: Link) -> str:
@@ -110,3 +114,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     text = readable(relinked(markdown, new))
     return text.replace(EXPLORER, tutorials.framed("explorer.html", "A network explored"))
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Refuse a page that loads something from elsewhere."""
+    if found := loaded_from_elsewhere(output):
+        raise PluginError(f"{page.file.src_uri} loads {', '.join(found)}: keep it here.")
+    return output

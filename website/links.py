@@ -19,6 +19,10 @@ DEFINITION = re.compile(r"^ {0,3}\[[^\]^]+\]:\s*<?(\S+?)>?\s*$", re.MULTILINE)
 ATTRIBUTE = re.compile(r"\b(?:href|src)=\"([^\"]+)\"")
 HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.*?)[ \t]*#*$", re.MULTILINE)
 NAMED = re.compile(r"\b(?:id|name)=\"([^\"]+)\"")
+LOADED = re.compile(
+    r"<(?:script|link|img|iframe|source|video|audio|embed)\b[^>]*?"
+    r"\b(?:src|href)=[\"']?((?:https?:)?//[^\"'\s>]+)"
+)
 ELSEWHERE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:|//")
 
 
@@ -79,6 +83,11 @@ def anchors(text: str) -> set[str]:
         known = {name, *(f"{name}-{k}" for k in range(1, len(found) + 1))}
         found.add(name if name not in found else min(known - found, key=len))
     return found
+
+
+def loaded_from_elsewhere(html: str) -> list[str]:
+    """Addresses from which a page loads something; what it only links to is not meant."""
+    return LOADED.findall(html)
 
 
 def resolved(page: str, link: Link) -> str:

@@ -16,9 +16,10 @@ import everyformer as ef
 from everyformer.checks.own_attention.forms import Forms, NotAffine
 from everyformer.checks.own_attention.realise import (
     _examined,  # pyright: ignore[reportPrivateUsage]
+    place_layer,
     with_own_attention,
 )
-from everyformer.checks.own_attention.witness import what_it_adds
+from everyformer.checks.own_attention.witness import tokens_heard, what_it_adds
 from everyformer.errors import InputError
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my_attention.py"
@@ -94,12 +95,15 @@ def test_copying_one_token_after_the_other_has_a_proved_error(built: ef.Built) -
     assert np.abs(y - built.network(x)).max() < 1e-9
 
 
-def test_copying_that_is_not_sharp_is_refused(built: ef.Built) -> None:
-    """Biases 1 and 4: what a token gets of the others is not what it misses of one."""
+def test_copying_that_is_not_sharp_misses_what_it_should_add() -> None:
+    """Biases 1 and 4: the shares of the others are not what a token misses of one."""
+    shares = np.array([[np.e, 1.0], [1.0, np.e**4]])
+    total = (shares / shares.sum(axis=1, keepdims=True)).sum(axis=0)
     witness = Copying()
     witness.sharp = (1.0, 4.0)
-    with pytest.raises(InputError, match="the look-up tolerates"):
-        with_own_attention(built.network, witness)
+    M = torch.tensor([[0.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
+    layers = [what_it_adds(layer, 2, 2) for layer in witness.attentive(2, 2, M)]
+    assert abs(float(tokens_heard(layers, M)) - np.abs(total - 1).sum()) < 1e-12
 
 
 def test_a_look_up_with_a_slope_tolerates_nothing(built: ef.Built) -> None:
@@ -163,8 +167,15 @@ def test_other_networks_are_refused() -> None:
         with_own_attention(other.network, mine.GainWitness())
 
 
-def test_positions_that_float64_rounds_are_refused() -> None:
-    target = ef.Target(lambda x: x[..., ::-1, :], 2, 1, domain=[(0.1, 0.7)])
-    built = ef.construct(target, grid=3, method=ef.Averaging(positional=True))
+def test_places_are_exact_or_refused() -> None:
+    """v in any order; start_i - start_1 as float64 numbers, or not at all."""
+    places = tuple((Fraction(v), Fraction(v) + Fraction(1, 100)) for v in (5, -1, 2))
+    start = np.array([[0.0, 0.0], [1.25, 1.0], [2.5, 2.0]])
+    layer = place_layer(start, places)
+    for i, (low, high) in enumerate(places):
+        for v in (float(low), float(high)):
+            z = np.array([0.0, 0.0, v])
+            hidden = np.maximum(layer.W_1[0] @ z + layer.b_1[0], 0)
+            assert ((layer.W_2[0] @ hidden + layer.b_2[0])[:2] == start[i] - start[0]).all()
     with pytest.raises(InputError, match="power of two"):
-        with_own_attention(built.network, mine.GainWitness())
+        place_layer(start + np.array([[0.1], [1e9], [0.3]]), places)

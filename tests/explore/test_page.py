@@ -74,6 +74,19 @@ def test_the_sentence_has_the_numbers_of_the_block(
     assert page.inner_text(".count") == "block 8 of 39"
 
 
+def test_a_token_on_a_ramp_is_not_said_to_be_on_the_grid(
+    written: Written, opened: Opened
+) -> None:
+    page = opened(written("theorem-2"), "#block=4&x=0.4999999995,0.13,0.88")
+    assert "which is not on the grid" in page.inner_text("#sentence")
+    page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("Shift+ArrowRight")
+    settled(page)
+    told = page.inner_text("#sentence")
+    assert "off the grid but within δ/2 of l = 1/4" in told
+
+
 def test_play_runs_to_the_end_and_stops(written: Written, opened: Opened) -> None:
     page = opened(written("theorem-3"), "#block=70", reduced_motion="reduce")
     page.select_option(".player select", "fast")

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from website.links import Link, anchors, faults, links, relinked
+from website.links import Link, anchors, faults, links, loaded_from_elsewhere, relinked
 
 import everyformer
 
@@ -58,6 +58,13 @@ def test_links_are_led_elsewhere_and_code_stays() -> None:
     assert relinked(text, moved) == text.replace("b.md#c", "new/b.md#c", 1).replace(
         "q.png", "new/q.png"
     )
+
+
+def test_what_a_page_loads_from_elsewhere_is_seen() -> None:
+    near = '<script src="a.js"></script><a href="https://a.org">a</a><img src="data:x">'
+    assert loaded_from_elsewhere(near) == []
+    far = '<link rel="stylesheet" href="https://a.org/b.css"><script async src=//c.org/d>'
+    assert loaded_from_elsewhere(near + far) == ["https://a.org/b.css", "//c.org/d"]
 
 
 def test_anchors_are_those_of_github() -> None:

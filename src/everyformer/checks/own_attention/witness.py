@@ -25,6 +25,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.export import ExportedProgram
 
 from everyformer.checks.following.walk import export_honestly
 from everyformer.checks.own_attention.affine_run import run_affine
@@ -92,18 +93,32 @@ def what_it_adds(layer: nn.Module, width: int, seq_len: int) -> Added:
         InputError: If it is not a layer of this shape, or depends on the batch.
     """
     check_layer(layer, width, seq_len)
-    n, w = seq_len, width
-    x = torch.zeros(1, n, w, dtype=torch.float64)
+    return added_by(exported(layer, width, seq_len), seq_len, width)
+
+
+def exported(layer: nn.Module, width: int, seq_len: int) -> ExportedProgram:
+    """The operations of a layer.
+
+    Raises:
+        NotAffine: If it cannot be exported, or does something else when it is.
+    """
+    x = torch.zeros(1, seq_len, width, dtype=torch.float64)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch.export warns of its own workings
-            program = export_honestly(layer, x)
+            return export_honestly(layer, x)
     except Exception as error:  # whatever a user's module does
         first = (str(error).strip().splitlines() or [""])[0]
         raise NotAffine(f"export: {type(error).__name__}: {first[:200]}") from error
-    found = run_affine(program)
-    tokens = Forms.tokens((1, n, w))
-    added = found + (-tokens)
+
+
+def added_by(program: ExportedProgram, n: int, w: int) -> Added:
+    """What an exported layer adds to its tokens, (1, n, w).
+
+    Raises:
+        NotAffine: If it is not affine in the tokens, or an operation is not known.
+    """
+    added = run_affine(program) + (-Forms.tokens((1, n, w)))
     shape = (n, w, n, w)
     return Added(
         added.centre[0, ..., :-1].reshape(shape),

@@ -111,7 +111,7 @@ function clamped(session, value, i) {
 function lines(session, store) {
   const { n, d } = session.original;
   const rows = n * d, height = rows * ROW + 34;
-  const left = 26, right = WIDTH - 16;
+  const left = d > 1 ? 38 : 26, right = WIDTH - 16;
   const scales = session.lows.map((low, i) => {
     const slack = session.reach * (session.highs[i] - low);
     return linear(low - slack, session.highs[i] + slack, left, right);
