@@ -100,7 +100,7 @@ def test_a_value_off_by_an_ulp_has_no_integral(built: ef.Built, tmp_path: Path) 
     assert "no integral over" in str(found)
 
 
-@pytest.mark.parametrize("method", ["selective-shift", "partition", "compile"])
+@pytest.mark.parametrize("method", ["selective-shift", "compile"])
 def test_other_networks_are_not_proved_on_all_of_space(method: str, tmp_path: Path) -> None:
     target = ef.targets.centring(2, 1)
     if method == "compile":
@@ -200,13 +200,13 @@ def test_a_region_and_all_of_space_together_are_refused(
 def test_tampered_networks(
     kind: str, built: ef.Built, regional: ef.Built, tmp_path: Path
 ) -> None:
-    """15 random changes each: what is still bounded is so, by runs in rationals."""
+    """Ten random changes each: what is still bounded is so, by runs in rationals."""
     subject = built if kind == "everywhere" else regional
     source, place = tmp_path / "source", tmp_path / "place"
     subject.save(source)
     place.mkdir()
     said: set[str] = set()
-    for number in range(15):
+    for number in range(10):
         rng = np.random.default_rng([7, number])
         tamper(source, place, rng)
         try:

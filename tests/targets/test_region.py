@@ -21,7 +21,7 @@ def same(x: np.ndarray) -> np.ndarray:
     return x
 
 
-@pytest.mark.parametrize("K", [2, 3, 4])
+@pytest.mark.parametrize("K", [2, 3])
 def test_pieces_have_the_volume_of_the_region_for_all_boxes(K: int) -> None:
     """Every box with these ends: pieces are as many, and as large, as counted by hand."""
     intervals = [(a, b) for a in ENDS for b in ENDS if a < b]

@@ -1,7 +1,7 @@
 """What a proof takes for granted, as values that are made where they are used.
 
 A bound holds under its hypotheses. The prover hands them back with the bound; nothing about
-them is read from a file. Three of them are declarations: a claim that rests on one of those
+them is read from a file. Some of them are declarations: a claim that rests on one of those
 is called CONDITIONAL.
 """
 
@@ -28,12 +28,14 @@ class Kind(StrEnum):
     MODULUS = "declared modulus"
     EQUIVARIANCE = "declared equivariance"
     SUPPORT = "declared support"
+    ATTENTION = "declared attention"
+    EXPORT = "operations as exported"
     VALUES = "values as computed"
     FLOAT64 = "float64 arithmetic"
     EXP = "exp accuracy"
 
 
-DECLARED = frozenset({Kind.MODULUS, Kind.EQUIVARIANCE, Kind.SUPPORT})
+DECLARED = frozenset({Kind.MODULUS, Kind.EQUIVARIANCE, Kind.SUPPORT, Kind.ATTENTION})
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,11 @@ def headline(verdict: str, claim: str, hypotheses: Iterable[Hypothesis] = ()) ->
         >>> headline("PROVED", "d_2(f, g) <= 0.2", [EQUIVARIANCE, EXP])
         'PROVED, CONDITIONAL on the declared equivariance of f: d_2(f, g) <= 0.2'
     """
-    short = {Kind.EQUIVARIANCE: "equivariance of f", Kind.SUPPORT: "support of f"}
+    short = {
+        Kind.EQUIVARIANCE: "equivariance of f",
+        Kind.SUPPORT: "support of f",
+        Kind.ATTENTION: "attention of the witness",
+    }
     listed = " and ".join(
         short.get(one.kind, one.text) for one in hypotheses if one.declared
     )

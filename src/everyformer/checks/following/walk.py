@@ -90,7 +90,7 @@ def follow(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch.export warns of its own workings
-            program = _export(Calling(module, call), x)
+            program = export_honestly(Calling(module, call), x)
             found = Walk(program).run()
             again = found.output and Walk(program, Kinds()).run().output
             return replace(found, mirrored=bool(again and again.moves == frozenset({1})))
@@ -99,7 +99,7 @@ def follow(
         return Followed(None, obstacle=f"export: {type(error).__name__}: {first[:200]}")
 
 
-def _export(module: nn.Module, x: torch.Tensor) -> ExportedProgram:
+def export_honestly(module: nn.Module, x: torch.Tensor) -> ExportedProgram:
     """The operations of a module, without those that write in place.
 
     Raises:
