@@ -94,3 +94,4 @@ def test_f_of_an_untraceable_target_is_the_nearest_sample(
     found = page.evaluate("everyformer.f([0.5, 1])")
     np.testing.assert_allclose(found, [0.25, 0.5], atol=1e-2)
     assert "sampled points" in page.inner_text("#tokens")
+    assert "CONDITIONAL" in page.inner_text("#function")  # on the declared constant

@@ -47,10 +47,11 @@ def test_the_pair_that_never_meets_is_named(tmp_path: Path, opened: Opened) -> N
 def test_equal_tokens_stay_equal_with_a_bias_and_spread_with_a_gain(
     tmp_path: Path, opened: Opened
 ) -> None:
+    report = None
     for name, told in (("t5", "stay equal"), ("urpe", "tokens spread, by up to")):
-        layer = attention_by_name(name, seq_len=6, embed_dim=4, num_heads=2)
-        subject = Subject.of(layer, 6, 4, name)
-        report = check(subject, trials=1)
+        layer = attention_by_name(name, seq_len=4, embed_dim=4, num_heads=2)
+        subject = Subject.of(layer, 4, 4, name)
+        report = report or check(subject, trials=1)  # its words are not what is tested
         page = opened(attention_page(subject, report).save(tmp_path / f"{name}.html"))
         assert told in page.inner_text("#sentence")
         sums = page.evaluate(

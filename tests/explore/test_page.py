@@ -152,6 +152,7 @@ def test_breaking_the_lemma_names_two_sequences_that_collide(
     assert found[2] != found[4]
     assert page.is_visible(".chip.bad")
     assert "The network that runs now was changed" in page.inner_text("#function")
+    assert "PROVED" not in page.inner_text("#function")
     ids = page.evaluate(
         """(columns) => {
           const { network } = everyformer.session;

@@ -13,6 +13,7 @@ def certificate_data(certificate: Certificate) -> dict[str, Any]:
     return {
         "verdict": str(certificate.verdict),
         "unchecked": certificate.unchecked,
+        "conditional": certificate.is_conditional,
         "headline": printable(str(certificate).partition("\n")[0]),
         "p": None if certificate.p is None else str(certificate.p),
         "eps": None if certificate.eps is None else finite_float(certificate.eps),

@@ -97,11 +97,13 @@ export function certificateView(session) {
     fill(reason, el("strong", {}, `≤ ${decimal(part.shown)}  `), part.reason, part.source ? ` [${part.source}]` : "");
   };
   const norm = certificate.p === null ? "sup |f − g|" : `d${"₀₁₂₃₄₅₆₇₈₉"[p] || "_p"}(f, g)`;
-  const best = bounds.length ? bounds.reduce((a, b) => ((a.value ?? 0) > (b.value ?? 0) ? a : b)) : null;
-  const word = certificate.unchecked ? "Claimed" : certificate.verdict;
+  const best = bounds.length ? bounds.reduce((a, b) => ((a.value ?? Infinity) > (b.value ?? Infinity) ? a : b)) : null;
+  const word = certificate.unchecked ? "Claimed" : certificate.conditional ? "CONDITIONAL" : certificate.verdict;
+  const kind = word === "PROVED" ? "good" : "open";
+  const verdict = el("span", { class: `chip ${kind}` }, word);
   fill(
     node,
-    el("h3", {}, el("span", { class: `chip ${certificate.verdict === "PROVED" && !certificate.unchecked ? "good" : "open"}` }, word), " ", best ? `${norm} ≤ ${decimal(best.shown)}` : "no bound"),
+    el("h3", {}, verdict, " ", best ? `${norm} ≤ ${decimal(best.shown)}` : "no bound"),
     bounds.length ? bar : null,
     reason,
     changed,
@@ -111,5 +113,12 @@ export function certificateView(session) {
     certificate.hypotheses.length ? el("details", {}, el("summary", {}, "What it rests on"), certificate.hypotheses.map((/** @type {string} */ text) => el("p", { class: "note" }, text))) : null,
   );
   show();
-  return { node, update: () => { changed.hidden = session.asBuilt; } };
+  return {
+    node,
+    update: () => {
+      changed.hidden = session.asBuilt;
+      verdict.textContent = session.asBuilt ? word : "as built only:";
+      verdict.className = `chip ${session.asBuilt ? kind : "open"}`;
+    },
+  };
 }
