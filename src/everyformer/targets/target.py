@@ -118,8 +118,8 @@ class Target:
             wrong.append(f"lipschitz={shown(lipschitz)} is not a finite number >= 0")
         if modulus is not None and not callable(modulus):
             wrong.append(f"modulus={modulus!r} cannot be called")
-        pair = isinstance(domain, tuple | list) and len(domain) == 2
-        if pair and all(isinstance(end, Real) for end in domain):
+        ends = domain if isinstance(domain, tuple | list) and len(domain) == 2 else [None]
+        if all(isinstance(end, Real) for end in ends):
             wrong.append(f"domain={shown(domain)} is one interval: write [{shown(domain)}]")
         if wrong:
             msg = f"Target cannot be made: {'; '.join(wrong)}."
@@ -215,6 +215,11 @@ class Target:
             )
             raise TargetError(msg)
         return values
+
+    @property
+    def on_box(self) -> bool:
+        """Whether distances are over the box, and over nothing else."""
+        return self.region is None and not self.everywhere
 
     @property
     def expression(self) -> Expression | None:
