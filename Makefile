@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: venv demo check test attack bench papers verifier page-types pictures release clean
+.PHONY: venv demo check test attack bench papers docs verifier page-types pictures release clean
 
 venv: $(READY)
 
@@ -45,6 +45,14 @@ bench: venv
 # docs/papers.md, from docs/papers.toml and the marks in the code.
 papers: venv
 	$(BIN)/python -m tests.papers_page
+
+# The documentation site in build/site; nothing is loaded from elsewhere when it is read.
+$(VENV)/.docs: $(READY)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	touch $@
+
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # The types of the explorer's modules; needs node and npm, which nothing else does.
 TYPESCRIPT = build/node/node_modules/.bin/tsc

@@ -1,12 +1,22 @@
-"""An attention layer of your own.
+"""Check your attention.
 
-Judge it: `everyformer check-module examples/my_attention.py:MyAttention`.
-
-Its logits know all positions, and yet equal tokens stay equal: REFUTED.
+Can stacks of a layer of your own approximate every continuous function? In the shell:
+`everyformer check-module examples/my_attention.py:MyAttention`.
 """
 
+
+# %% [markdown]
+# ## A layer
+#
+# Its logits know all positions: there is a bias for every pair. And yet equal tokens stay
+# equal, since each output is a mean of equal values.
+
+# %%
 import torch
 from torch import nn
+
+import everyformer as ef
+from everyformer.layers import RelativeAttention
 
 
 class MyAttention(nn.Module):
@@ -26,6 +36,14 @@ class MyAttention(nn.Module):
         return x + logits.softmax(dim=-1) @ self.value(x)
 
 
+# %% [markdown]
+# ## The way out
+#
+# URPE (Luo et al. 2022): multiply by a gain after the softmax, so that rows no longer sum
+# to 1.
+
+
+# %%
 class WithGain(MyAttention):
     """The same with URPE: the weights are multiplied by a gain after the softmax."""
 
@@ -98,3 +116,27 @@ class NoDenominatorWitness:
         with torch.no_grad():
             layer.bias.copy_(0.6931471805599453 * torch.ones_like(layer.bias).tril(-1))
         return layer
+
+
+# %% [markdown]
+# ## The verdicts
+#
+# A module is exported, and its operations are followed: what is proved then holds for all
+# weights. What is refuted has a counterexample. The rest is UNKNOWN, with measurements.
+
+# %%
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    print(ef.check(MyAttention(d_model=4, seq_len=5), 5, 4))
+
+
+# %% [markdown]
+# With the gain the obstacle is gone. That is not yet a proof of universality: for a layer
+# of the library, whose structure is known, there is one.
+
+# %%
+if __name__ == "__main__":
+    gained = ef.check(WithGain(d_model=4, seq_len=5), 5, 4)
+    print(gained.verdict)
+    known = RelativeAttention(4, 2, encoding="t5", gain=True, max_len=5)
+    print(ef.check(known, 5, 4).lp)

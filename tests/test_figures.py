@@ -57,7 +57,7 @@ def caught(draw: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch) -> Fig
         found.append(figure)
 
     monkeypatch.setattr(figures, "write", keep)
-    draw(Path("picture.png"))
+    draw(Path("no/such/folder/picture.png"))
     (figure,) = found
     return drawn(figure)
 

@@ -97,6 +97,9 @@ def test_a_file_s_words_are_called_that(tmp_path: Any) -> None:
     read: Any = read_certificate(tmp_path)
     assert repr(read).startswith("Certificate(the file says, unchecked: PROVED")
     assert "<b>the file" not in read._repr_html_()
+    found: Any = ef.verify(tmp_path)
+    assert repr(found).startswith("Verification(PROVED: d_2(f, g) <= ")
+    assert "<script" not in found._repr_html_()
     assert re.search("<caption[^>]*>the file says, unchecked: ", read._repr_html_())
 
 

@@ -15,6 +15,7 @@ import everyformer
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "everyformer"
+SNAPSHOTS = ROOT / "tests" / "cli" / "snapshots"
 DATA = (".json", ".md", ".typed", ".html", ".css", ".js", ".txt")
 
 
@@ -140,6 +141,25 @@ def test_links_lead_to_files(page: str) -> None:
         for link in re.findall(r"\]\(([^)#\s]+)", one.read_text()):
             if "://" not in link:
                 assert (one.parent / link).exists(), (one.name, link)
+
+
+def test_commands_of_the_readme_exist() -> None:
+    """Every command of the table, and each of its options, is in the help of today."""
+    text = (ROOT / "README.md").read_text()
+    (table,) = re.findall(
+        r"^\| I want to \| command \|\n(.*?)\n\n", text, flags=re.M | re.S
+    )
+    commands = re.findall(r"`everyformer ([^`]+)`", table)
+    assert len(commands) >= 17
+    for command in commands:
+        name, *rest = command.split()
+        help_of_it = (SNAPSHOTS / f"{name}.txt").read_text()
+        for option in rest:
+            if option.startswith("-"):
+                assert re.search(rf"(?<![\w-]){option}(?![\w-])", help_of_it), command
+            file, colon, _ = option.partition(":")
+            if file.endswith(".py") and colon:
+                assert (ROOT / file).exists(), command
 
 
 def test_the_readme_is_short_and_plain() -> None:

@@ -15,6 +15,7 @@ from everyformer.certify.bound import Bound
 from everyformer.errors import MemoryLimitError, NumberKindError
 from everyformer.explore import network_data
 from everyformer.explore.show import network_page
+from everyformer.model.compiled import CompiledProgram, ProgramStep
 
 EVIL = (
     """</script><script>alert(1)</script><img src=x onerror="alert('2')">'"\u2028{{data}}"""
@@ -66,6 +67,35 @@ def test_a_hostile_address_shows_the_page(
     for name in ("all", "softmax", "ramp", "ids"):
         page.click(f"#tab-{name}")
     assert page.inner_text(".count").startswith("block ")
+
+
+@pytest.mark.parametrize("lie", ["nothing", "grid", "kinds", "program"])
+def test_a_network_that_lies_about_itself_is_still_run(
+    lie: str, evil: ef.Built, tmp_path: Path, opened: Callable[..., Any]
+) -> None:
+    network = evil.network
+    known = network.construction
+    assert known is not None
+    if lie == "nothing":
+        network = replace(network, construction=None)
+    elif lie == "grid":
+        network = replace(network, construction=replace(known, grid=2**61))
+    elif lie == "kinds":
+        kinds = [stage.kind for stage in network.stages]
+        stages = zip(network.stages, reversed(kinds), strict=True)
+        network = replace(network, stages=tuple(replace(s, kind=k) for s, k in stages))
+    else:
+        steps = (ProgramStep(99, ((7, 1e308), (0, 1.0)), EVIL, EVIL, e=1e308),)
+        program = CompiledProgram(EVIL, (0.0,), (1.0,), {}, (EVIL,), steps)
+        network = replace(network, construction=None, program=program)
+    page = opened(network_page(network, evil.target).save(tmp_path / "page.html"))
+    assert page.evaluate("everyformer.evaluate([0.3, 0.8])") == [0.125, 0.375]
+    for tab in page.locator("[role=tab]").all():
+        tab.click()
+    for _ in range(4):
+        page.keyboard.press("Shift+ArrowRight")
+    page.click("[data-action='last']")
+    page.locator(".count", has_text="block 13 of 13").wait_for(timeout=5000)
 
 
 def test_a_frame_in_a_notebook_shares_nothing(evil: ef.Built) -> None:

@@ -130,6 +130,24 @@ def hooked() -> nn.Module:
     return layer
 
 
+def tied() -> nn.Module:
+    layer = DynamicConvolution(D, filters=1, filter_length=2 * D)
+    layer.filter_proj = layer.in_proj
+    return layer
+
+
+def without_bias_of_filters() -> nn.Module:
+    layer = DynamicConvolution(D, filters=1, filter_length=3)
+    layer.filter_proj.register_parameter("bias", None)
+    return layer
+
+
+def frozen_bias_of_filters() -> nn.Module:
+    layer = DynamicConvolution(D, filters=1, filter_length=3)
+    layer.filter_proj.bias.requires_grad_(False)
+    return layer
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -139,6 +157,9 @@ def hooked() -> nn.Module:
         lambda: Residual(placed(AverageAttention(D))),
         lambda: SpecialToken(SeparableConvolution(D, 3), D),
         lambda: DynamicConvolution(D, filters=1, filter_length=3, bias=False),
+        tied,
+        without_bias_of_filters,
+        frozen_bias_of_filters,
     ],
     ids=[
         "subclass",
@@ -147,6 +168,9 @@ def hooked() -> nn.Module:
         "positions inside the skip",
         "special token",
         "no bias of filters",
+        "filters tied to the gate",
+        "bias of filters taken away",
+        "bias of filters frozen",
     ],
 )
 def test_what_was_changed_is_not_proved(make: Callable[[], nn.Module]) -> None:

@@ -126,6 +126,8 @@ def test_explain(everyformer: Command) -> None:
     out = everyformer("explain", "ef003").stdout
     assert out.startswith("EF003: equal tokens stay equal.")
     assert "Satisfied by:" in out
+    assert "Kind: obstacle: PROVED is bad news" in out
+    assert "Kind: condition: PROVED is good" in everyformer("explain", "A1").stdout
     assert "permutation" in everyformer("explain", "EF9", code=2).stderr
 
 

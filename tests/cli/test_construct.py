@@ -55,7 +55,7 @@ def test_the_files_hold_what_the_library_says(swap_mean_4: Path) -> None:
         "certificate": {
             "verdict": "PROVED",
             "conditional_on": [],
-            "text": str(proved),
+            "text": proved.describe(verbose=True),
             "real": proved.bound.format_value(),
             "float64": proved.float64_bound.format_value(),
         },

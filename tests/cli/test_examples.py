@@ -7,7 +7,10 @@ import pytest
 import torch
 
 FOLDER = Path(__file__).parents[2] / "examples"
-OTHERS = {"add_urpe", "compiled_block", "equal_tokens", "happy_bob", "my_attention"}
+OTHERS = {
+    "add_urpe", "compiled_block", "equal_tokens", "happy_bob", "my_attention",
+    "reproduce_gap", "sparse_patterns", "theorem_2", "your_function",
+}  # fmt: skip
 CONSTRUCTIONS = sorted(path for path in FOLDER.glob("*.py") if path.stem not in OTHERS)
 
 
@@ -91,3 +94,33 @@ def test_an_attention_of_ones_own() -> None:
     urpe.load_state_dict(plain.state_dict(), strict=False)
     x = torch.randn(2, 5, 4)
     assert torch.equal(plain(x), urpe(x))
+
+
+def test_the_verdicts_on_ones_own_attention(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(FOLDER / "my_attention.py"), run_name="__main__")
+    out = capsys.readouterr().out
+    assert "MyAttention is universal in the sup norm: REFUTED" in out
+    assert "attentive and position-aware" in out
+
+
+def test_the_proof_by_hand_is_that_of_the_network(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = runpy.run_path(str(FOLDER / "theorem_2.py"), run_name="__main__")
+    lines = capsys.readouterr().out.splitlines()
+    last_shift = [line for line in lines if line.startswith("l = ")][-1]
+    by_hand = [line for line in lines if line.startswith("by hand:")]
+    networks = [line.partition(":")[2] for line in lines if line.startswith("the network:")]
+    assert last_shift.partition("-> ")[2] == networks[0].strip()
+    assert by_hand[0].partition(":")[2].strip() == networks[1].strip()
+    assert made["page"].html.startswith("<!DOCTYPE html>")
+
+
+def test_patterns_that_are_enough_and_one_that_is_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    runpy.run_path(str(FOLDER / "sparse_patterns.py"), run_name="__main__")
+    out = capsys.readouterr().out
+    assert "strided is universal in L^p: PROVED" in out
+    assert "REFUTED - in L^p: token 1 never hears token 13" in out
+    assert "PROVED: d_2(contrast, g) <= 0.12" in out

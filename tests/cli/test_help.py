@@ -25,6 +25,8 @@ COMMANDS = [
     "verify",
     "inspect",
     "explore",
+    "export",
+    "contextual-mapping",
     "ablate",
     "check",
     "check-all",

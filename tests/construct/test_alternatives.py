@@ -1,5 +1,6 @@
 """What else would do for a tolerance, as planned."""
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from everyformer.cli.method_settings import read_method
 from everyformer.construct.alternatives import MUCH, Alternative
 from everyformer.construct.grid_plan import GridPlan
 from everyformer.construct.method import Plan
+from everyformer.construct.table_error import TableErrors
 from everyformer.errors import TargetError
 
 
@@ -95,3 +97,19 @@ def test_a_function_that_fails_later_spoils_nothing(built: ef.Built) -> None:
     broken = ef.Target(fails, 2, 1, equivariant=True, lipschitz=1)
     again = ef.Built(built.network, broken, built.plan, built.p, built.proved)
     assert all(isinstance(one, Alternative) for one in again.cheaper)
+
+
+def test_a_region_is_neither_ruled_out_by_its_box_nor_compared() -> None:
+    """Far from the region f is steep; tables of the whole box are 20 times too far."""
+    steep = ef.Target(
+        lambda x: 100 * np.maximum(x - 0.25, 0) + x,
+        2,
+        1,
+        region=[[[(0, 0.25)], [(0, 0.25)]]],
+        domain=[(0, 1)],
+    )
+    built = ef.construct(steep, tol=0.05)
+    assert built.certificate.verdict is ef.Verdict.PROVED
+    box = TableErrors(steep, Fraction(2))
+    assert built.plan.too_coarse(box, Fraction("0.05")) is not None
+    assert built.cheaper == ()

@@ -240,3 +240,7 @@ def test_a_margin_must_be_exceeded_and_may_depend_on_the_rate() -> None:
     assert stand.verdicts(claim(("a", "b"), **slow, **words)) == ["holds"]
     with pytest.raises(FileFormatError, match="needs exactly"):
         stand.verdicts(claim(("a", "b"), leeway=0.1))
+    one = Stand().add("a", 1.0, seeds=1).add("b", 0.7, seeds=1)
+    one.add("a", 1.0, seeds=1, task="fast").add("b", 0.97, seeds=1, task="fast")
+    told = "drawn, 1 seeds: depends on the rate"
+    assert one.verdicts(claim(("a", "b"), **other, **words)) == [told]

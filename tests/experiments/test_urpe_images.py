@@ -60,23 +60,23 @@ def test_an_epoch_shows_every_image_once_in_another_order_each_time() -> None:
 
 
 def test_files_of_images(tmp_path: Path) -> None:
-    images = np.arange(12 * 4, dtype=np.uint8).reshape(12, 2, 2)
+    images = np.arange(24 * 4, dtype=np.uint8).reshape(24, 2, 2)
     path = tmp_path / "mine.npz"
-    np.savez(path, images=images, labels=np.arange(12) % 3, levels=255)
+    np.savez(path, images=images, labels=np.arange(24) % 3, levels=255)
     found = images_of(path)
     assert found.name.startswith("mine ")
     assert (found.levels, found.classes) == (255, 3)
     parts = [len(part) for part in found.labels.values()]
-    assert parts == [8, 1, 3]
+    assert parts == [16, 3, 5]
     everything = np.concatenate([part.reshape(-1, 4) for part in found.pixels.values()])
-    assert sorted(map(tuple, everything)) == sorted(map(tuple, images.reshape(12, 4)))
+    assert sorted(map(tuple, everything)) == sorted(map(tuple, images.reshape(24, 4)))
 
 
 def test_the_binary_version_of_cifar(tmp_path: Path) -> None:
     row = np.arange(3073) % 7
+    rows = np.stack([row] * 4).astype(np.uint8)
     for number, name in enumerate(("1", "2", "3", "4", "5", "test")):
         name = "test_batch" if name == "test" else f"data_batch_{name}"
-        rows = np.stack([row] * 4).astype(np.uint8)
         rows[:, 0] = number
         (tmp_path / f"{name}.bin").write_bytes(rows.tobytes())
     found = images_of(tmp_path)
@@ -87,6 +87,10 @@ def test_the_binary_version_of_cifar(tmp_path: Path) -> None:
     pixel = found.pixels["train"][0, 0, 1]
     assert pixel.tolist() == [row[2], row[2 + 1024], row[2 + 2048]], "channels together"
     assert len(cells("small", [0], {}, tmp_path)) == len(ARMS)
+    rows[:, 0] = 10
+    (tmp_path / "test_batch.bin").write_bytes(rows.tobytes())
+    with pytest.raises(TrainingError, match="a label above 9"):
+        images_of(tmp_path)
     (tmp_path / "data_batch_3.bin").unlink()
     with pytest.raises(TrainingError, match=r"lacks data_batch_3\.bin"):
         images_of(tmp_path)
@@ -123,19 +127,26 @@ def test_a_smoke_run_is_kept_and_drawn(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "told"),
     [
-        ({"images": np.zeros((12, 2, 2), int)}, "cannot be read as images"),
-        ({"images": np.zeros((12, 2, 3), int), "labels": np.zeros(12, int)}, "square"),
-        ({"images": np.zeros((12, 2, 2)), "labels": np.zeros(12, int)}, "float64"),
-        ({"images": np.zeros((12, 2, 2), int), "labels": np.zeros(11, int)}, "as many"),
-        ({"images": np.full((12, 2, 2), -1), "labels": np.zeros(12, int)}, "from 0 on"),
-        ({"images": np.array([{}]), "labels": np.zeros(1, int)}, "cannot be read"),
+        ({"labels": None}, "cannot be read as images"),
+        ({"images": np.zeros((24, 2, 3), int)}, "square"),
+        ({"images": np.zeros((24, 2, 2))}, "float64"),
+        ({"labels": np.zeros(23, int)}, "as many"),
+        ({"images": np.full((24, 2, 2), -1)}, "from 0 on"),
+        ({"images": np.array([{}])}, "cannot be read"),
+        ({"levels": np.array([1, 2])}, "cannot be read"),
+        ({"images": np.full((24, 2, 2), 7), "levels": 3}, "pixels up to 7 with levels=3"),
+        ({"labels": np.full(24, 10**9)}, "labels up to 1000000000 for 24 images"),
+        ({"images": np.zeros((0, 2, 2), int), "labels": np.zeros(0, int)}, "zero-size"),
+        ({"images": np.ones((9, 2, 2), int), "labels": np.zeros(9, int)}, "20 or more"),
     ],
 )
 def test_files_that_hold_no_images(
     arrays: dict[str, Any], told: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "wrong.npz"
-    np.savez(path, **arrays)
+    right: dict[str, Any] = {"images": np.ones((24, 2, 2), int), "labels": np.arange(24)}
+    given = {name: x for name, x in (right | arrays).items() if x is not None}
+    np.savez(path, **given)
     with pytest.raises(TrainingError, match=told):
         images_of(path)
 

@@ -5,6 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import everyformer as ef
+from everyformer.checks.patterns import check_pattern
+from everyformer.explore.comparison_page import comparison_page
+from everyformer.explore.pattern_page import pattern_page
+
 AXE = Path(__file__).parent / "vendor/axe-core/axe.min.js"
 VIEWS = [
     ("theorem-2", "#block=8"),
@@ -22,12 +27,19 @@ def test_the_copy_is_the_one_that_its_readme_names() -> None:
 
 
 def test_axe_finds_nothing_serious(
-    written: Callable[[str], Path], opened: Callable[..., Any]
+    written: Callable[[str], Path], opened: Callable[..., Any], tmp_path: Path
 ) -> None:
     wrong: list[str] = []
+    pattern = check_pattern(ef.patterns.by_name("block-local", n=8, width=4))
+    others = {
+        "pattern": pattern_page(pattern),
+        "comparison": comparison_page(ef.compare(ef.targets.reverse(2, 1), 0.3)),
+    }
+    places = {n: page.save(tmp_path / f"{n}.html") for n, page in others.items()}
     for scheme in ("light", "dark"):
-        for name, fragment in VIEWS:
-            page = opened(written(name), fragment, color_scheme=scheme, bypass_csp=True)
+        for name, fragment in [*VIEWS, *((n, "") for n in places)]:
+            place = places[name] if name in places else written(name)
+            page = opened(place, fragment, color_scheme=scheme, bypass_csp=True)
             page.evaluate("() => new Promise(done => setTimeout(done, 250))")
             page.add_script_tag(path=AXE)
             found = page.evaluate("async () => (await axe.run()).violations")

@@ -74,6 +74,19 @@ def test_the_sentence_has_the_numbers_of_the_block(
     assert page.inner_text(".count") == "block 8 of 39"
 
 
+def test_a_token_on_a_ramp_is_not_said_to_be_on_the_grid(
+    written: Written, opened: Opened
+) -> None:
+    page = opened(written("theorem-2"), "#block=4&x=0.4999999995,0.13,0.88")
+    assert "which is not on the grid" in page.inner_text("#sentence")
+    page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("Shift+ArrowRight")
+    settled(page)
+    told = page.inner_text("#sentence")
+    assert "off the grid but within δ/2 of l = 1/4" in told
+
+
 def test_play_runs_to_the_end_and_stops(written: Written, opened: Opened) -> None:
     page = opened(written("theorem-3"), "#block=70", reduced_motion="reduce")
     page.select_option(".player select", "fast")
@@ -196,6 +209,7 @@ def test_the_tour_visits_every_stop(written: Written, opened: Opened) -> None:
 
 def test_a_program_shows_its_registers(written: Written, opened: Opened) -> None:
     page = opened(written("compile"), "#block=2")
+    assert page.locator("[data-action='tour']").count() == 0  # it tells another proof
     told = page.inner_text("#ids")
     assert "found by the verifier just now" in told
     assert "logistic" in told or "sigmoid" in told or "tanh" in told
@@ -222,6 +236,18 @@ def test_a_phone_and_the_dark_are_served(written: Written, opened: Opened) -> No
            }).map(node => node.outerHTML)"""
     )
     assert small == []
+
+
+def test_a_frame_in_a_notebook_runs_the_network(
+    built: Callable[[str], ef.Built], tmp_path: Path, opened: Opened
+) -> None:
+    place = tmp_path / "notebook.html"
+    shown = built("theorem-3").explore()._repr_html_()  # pyright: ignore[reportPrivateUsage]
+    place.write_text(f"<!DOCTYPE html><meta charset=utf-8>{shown}", encoding="utf-8")
+    frame = opened(place).frame_locator("iframe")
+    frame.locator("[data-action='permute']").click()
+    frame.locator("[data-action='last']").click()
+    frame.locator(".count", has_text="block 83 of 83").wait_for(timeout=5000)
 
 
 def test_a_picture_can_be_kept(written: Written, opened: Opened, tmp_path: Path) -> None:

@@ -36,6 +36,14 @@ SUMS: dict[str, Callable[[list[float]], float]] = {
 BOX = ef.Target(
     lambda x: x - x.mean(-2, keepdims=True), 2, 1, domain=[(-1, 3)], equivariant=True
 )
+
+
+def bump(x: np.ndarray) -> np.ndarray:
+    height = np.maximum(x * (1 - x), 0)
+    return height * height[..., ::-1, :]
+
+
+BUMP = ef.Target(bump, 2, 1, equivariant=True, everywhere=True)
 PLANE = ef.Target(lambda x: x[..., ::-1, :], 2, 2, domain=[(0, 1), (-1, 1)])
 
 MADE: dict[str, Callable[[], ef.Built]] = {
@@ -57,6 +65,9 @@ MADE: dict[str, Callable[[], ef.Built]] = {
     ),
     "averaging, narrow": lambda: ef.construct(
         centring(2), grid=4, method=ef.Averaging(variant="narrow")
+    ),
+    "averaging, 0 outside": lambda: ef.construct(
+        BUMP, grid=4, method=ef.Averaging(positional=True)
     ),
     "partition": lambda: ef.construct(centring(2), grid=4, method="partition"),
     "compile": lambda: ef.construct(centring(2), tol=1e-3, method="compile"),
@@ -140,6 +151,15 @@ def test_two_tokens_in_a_cell_and_one_outside() -> None:
     assert "lies outside the grid and stays" in text
     assert "its id is below 0, so the smallest one counts: " in text
     assert (outside.g == 0).all()
+    for positional in (True, False):
+        method = ef.Averaging(positional=positional)
+        network = ef.construct(BUMP, grid=4, method=method).network
+        told = story(network, np.array([[0.3], [-0.5]]), BUMP)
+        assert told.chapters[-1].title == "sum and look-up"  # no cell, no centre
+        lines = [line for chapter in told.chapters for line in chapter.lines]
+        assert any("token 2: outside the box, A = " in line for line in lines)
+        assert not any("phi(0) = 1" in line for line in lines)
+        assert (told.g == 0).all()
 
 
 def test_a_memory_is_told_by_its_registers() -> None:

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 from torch import Tensor, nn
 
+from everyformer import figures
 from everyformer.bench.results import environment
 from everyformer.bench.timing import cpu_milliseconds, gpu_bytes, gpu_milliseconds
 from everyformer.errors import EveryformerError
@@ -176,23 +177,25 @@ def table(report: dict[str, Any]) -> Table:
     return shown
 
 
+@figures.styled
 def picture(report: dict[str, Any], path: Path) -> None:
     """Time and memory against the length, for as many tokens."""
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    figure = Figure(figsize=(9.5, 3.6))
     left, right = figure.subplots(1, 2)
     lengths = list(dict.fromkeys(row["n"] for row in report["rows"]))
-    for mixer, marker in zip(MIXERS, "osdv^P", strict=True):
+    for place, mixer in enumerate(MIXERS):
         rows = [row for row in report["rows"] if row["mixer"] == mixer]
-        size = 9 if mixer == "attention" else 5  # seen behind another on the same numbers
-        times = [row["both_ms"] for row in rows]
-        left.semilogx(lengths, times, marker=marker, markersize=size, label=mixer)
+        look = figures.curve(place, len(MIXERS))
+        left.plot(lengths, [row["both_ms"] for row in rows], label=mixer, **look)
         kept = [row["saved_bytes"] / 2**20 for row in rows]
-        right.semilogx(lengths, kept, marker=marker, markersize=size)
-    left.set(ylabel="ms", title=f"forward + backward, {report['tokens']:,} tokens")
-    right.set(ylabel="MiB", title="kept for the backward pass")
+        right.plot(lengths, kept, label=mixer, **look)
+    figures.title(left, f"forward + backward, {report['tokens']:,} tokens")
+    figures.title(right, "kept for the backward pass")
+    left.set_ylabel("ms")
+    right.set_ylabel("MiB")
     for axes in (left, right):
-        axes.set_xticks(lengths, [f"{n:,}" for n in lengths])
-        axes.minorticks_off()
+        figures.logarithmic(axes.xaxis, base=2)
+        figures.tick_each(axes.xaxis, lengths)
         axes.set(xlabel="n", ylim=(0, None))
-    figure.legend(loc="outside right center", fontsize="small")
-    figure.savefig(path, dpi=150)
+    figures.one_legend(figure)
+    figures.write(figure, path)

@@ -1,7 +1,7 @@
 """Whether a function is 0 outside a box, by its expression.
 
 Outside the box some coordinate x_ji is at most low_i, or at least high_i, and all others
-are any real numbers: 2nd half-spaces. On each of them the expression is followed with
+are any real numbers: 2 n d half-spaces. On each of them the expression is followed with
 intervals whose ends may be infinite. The numbers themselves are finite, so 0 times an
 interval without end is 0. If every entry of f comes out as [0, 0] on every half-space, f is
 0 outside.
@@ -12,23 +12,21 @@ What may not even be defined (a root of numbers below 0, a quotient by 0) proves
 from fractions import Fraction
 from math import inf
 
+from everyformer.certify.half_lines import EVERYWHERE, ZERO, End, Ends, end_times, plus
 from everyformer.certify.known import Known
 from everyformer.numerics.expression import Expression
 from everyformer.targets.box import Box
 
-End = Fraction | float
-"""An exact number, or -inf or inf."""
-
-Ends = tuple[End, End]
 Maybe = Ends | None
 """An interval that holds the value; None where it may not even be defined."""
 
-ZERO: Ends = (Fraction(0), Fraction(0))
 SIGNED: Ends = (Fraction(-1), Fraction(1))
-ANY: Ends = (-inf, inf)
 
 MOST_BITS = 4096
 """Of an end; a longer one is replaced by one without bound, outward."""
+
+LARGEST_POWER = 64
+"""Of a larger power the sign is kept, and no size."""
 
 MOST_LINES = 2**22
 """Half-spaces times lines that are followed: a long program is not."""
@@ -52,9 +50,9 @@ def vanishes_outside(known: Known, box: Box) -> bool:
 
 def _is_zero(f: Expression, j: int, i: int, ends: Ends) -> bool:
     def entry(token: int, coordinate: int) -> Maybe:
-        return ends if (token, coordinate) == (j, i) else ANY
+        return ends if (token, coordinate) == (j, i) else EVERYWHERE
 
-    return all(value == ZERO for row in f.run(_Unbounded(), entry) for value in row)
+    return all(value == ZERO for row in f.run(Unbounded(), entry) for value in row)
 
 
 def _short(low: End, high: End) -> Ends:
@@ -68,12 +66,7 @@ def _is_long(end: End) -> bool:
     return end.numerator.bit_length() + end.denominator.bit_length() > MOST_BITS
 
 
-def _times(a: End, b: End) -> End:
-    """A product of ends: 0 times an end without bound is 0."""
-    return Fraction(0) if a == 0 or b == 0 else a * b
-
-
-class _Unbounded:
+class Unbounded:
     """The operations on intervals of finite numbers, with ends that may be infinite."""
 
     @staticmethod
@@ -94,7 +87,7 @@ class _Unbounded:
     @staticmethod
     def add(a: Maybe, b: Maybe) -> Maybe:
         """a + b; a lower end is never inf, an upper end never -inf."""
-        return None if a is None or b is None else _short(a[0] + b[0], a[1] + b[1])
+        return None if a is None or b is None else _short(*plus(a, b))
 
     @classmethod
     def sub(cls, a: Maybe, b: Maybe) -> Maybe:
@@ -106,7 +99,7 @@ class _Unbounded:
         """a b."""
         if a is None or b is None:
             return None
-        ends = [_times(x, y) for x in a for y in b]
+        ends = [end_times(x, y) for x in a for y in b]
         return _short(min(ends), max(ends))
 
     @staticmethod
@@ -136,6 +129,11 @@ class _Unbounded:
         if a is None or exponent < 1:
             return None
         base = cls.abs(a) if exponent % 2 == 0 else a
+        if base is None:
+            return None
+        if exponent > LARGEST_POWER:
+            low = Fraction(0) if base[0] >= 0 else -inf
+            return low, Fraction(0) if base[1] <= 0 else inf
         result = base
         for _ in range(exponent - 1):
             result = cls.mul(result, base)
@@ -173,18 +171,18 @@ class _Unbounded:
     @staticmethod
     def log(a: Maybe) -> Maybe:
         """Of numbers that are certainly > 0."""
-        return None if a is None or a[0] <= 0 else ANY
+        return None if a is None or a[0] <= 0 else EVERYWHERE
 
     @staticmethod
     def xlogx(a: Maybe) -> Maybe:
         """Of numbers that are certainly >= 0; 0 at 0."""
         if a is None or a[0] < 0:
             return None
-        return a if a == ZERO else ANY
+        return a if a == ZERO else EVERYWHERE
 
     @staticmethod
     def div(a: Maybe, b: Maybe) -> Maybe:
         """By numbers that are certainly not 0."""
         if a is None or b is None or b[0] <= 0 <= b[1]:
             return None
-        return a if a == ZERO else ANY
+        return a if a == ZERO else EVERYWHERE

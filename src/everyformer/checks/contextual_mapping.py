@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from everyformer.errors import NumberKindError
+from everyformer.errors import InputError, NumberKindError
 from everyformer.model.network import Network
 from everyformer.numerics.rationals import exact_array
 from everyformer.papers import YUN2020, implements
@@ -143,7 +143,7 @@ def contextual_mapping(
     states = exact_array(sequences)
     if states.ndim != 3:
         msg = f"sequences has shape {states.shape}; give (count, n, d)."
-        raise ValueError(msg)
+        raise InputError(msg)
     if isinstance(network_or_map, Network):
         equivariant, interval = _read_off(network_or_map, equivariant, interval)
         ids = _network_ids(network_or_map, states)
@@ -151,7 +151,7 @@ def contextual_mapping(
         ids = exact_array(network_or_map(np.asarray(sequences)))
     if ids.shape != states.shape[:2]:
         msg = f"The map returned ids of shape {ids.shape} for {states.shape[:2]} tokens."
-        raise ValueError(msg)
+        raise InputError(msg)
     keys = [_key(state, equivariant or False) for state in states]
     _refuse_repeats(keys)
     promised = [not equivariant or _is_category_1(state) for state in states]
@@ -177,13 +177,13 @@ def _read_off(
             "This network says nothing about its construction, so its contextual map is "
             "not known. Give a function from sequences to ids instead."
         )
-        raise ValueError(msg)
+        raise InputError(msg)
     if construction.theorem not in ("Theorem 1", "Theorem 2", "Theorem 3"):
         msg = (
             f"This network was made by {construction.theorem!r}, whose ids are sums, not "
             "contextual maps of Lemma 6. Give a function from sequences to ids instead."
         )
-        raise ValueError(msg)
+        raise InputError(msg)
     if equivariant is None:
         equivariant = construction.theorem == "Theorem 2"
     if interval is None and construction.theorem == "Theorem 2":
@@ -226,7 +226,7 @@ def _refuse_repeats(keys: Sequence[tuple[Any, ...]]) -> None:
                 f"Sequences {seen[key]} and {number} are the same (up to order, for an "
                 "equivariant map); their ids agree by necessity. Give each once."
             )
-            raise ValueError(msg)
+            raise InputError(msg)
         seen[key] = number
 
 

@@ -9,11 +9,12 @@ import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from everyformer import __version__
 from everyformer.cli.commands import COMMANDS, load
 from everyformer.errors import EveryformerError
 
@@ -163,8 +164,25 @@ def _in_words(error: BaseException) -> str:
     return str(error)
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"everyformer {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _everyformer() -> None:
+def _everyformer(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Show the version and exit.",
+            show_default=False,
+        ),
+    ] = False,
+) -> None:
     """Nothing happens before the command."""
 
 

@@ -54,6 +54,14 @@ COMMANDS = {
         "Make a page that runs a network in the browser, block by block.",
         "everyformer explore sort -n 3 --grid 4 -o page.html",
     ),
+    "export": Command(
+        "Write a network in the format of another program.",
+        "everyformer export out/ --onnx network.onnx",
+    ),
+    "contextual-mapping": Command(
+        "Check that the ids of a network are a contextual mapping (Definition 5.1).",
+        "everyformer contextual-mapping out/",
+    ),
     "ablate": Command(
         "Leave a stage out of a network, and verify its certificate again.",
         "everyformer ablate out/ --stage 'value map'",
@@ -140,6 +148,14 @@ def load(name: str) -> Callable[..., None]:
             from everyformer.cli.explore import explore
 
             return explore
+        case "export":
+            from everyformer.cli.export import export
+
+            return export
+        case "contextual-mapping":
+            from everyformer.cli.contextual_mapping import contextual_mapping
+
+            return contextual_mapping
         case "ablate":
             from everyformer.cli.ablate import ablate
 

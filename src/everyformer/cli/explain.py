@@ -21,8 +21,15 @@ def explain(
     where it comes from.
     """
     from everyformer.checks.patterns import ASSUMPTIONS
+    from everyformer.checks.presentation import LEGEND
     from everyformer.checks.rules import rule_of
     from everyformer.cli import tables
 
-    text = ASSUMPTIONS.get(code.upper()) or rule_of(code).text
-    tables.show((text or "").rstrip())
+    assumption = ASSUMPTIONS.get(code.upper())
+    if assumption is not None:
+        kind, text = "condition", assumption
+    else:
+        rule = rule_of(code)
+        kind, text = rule.kind, rule.text or ""
+    meaning = next(line for line in LEGEND if line.startswith(f"{kind}:"))
+    tables.show(text.rstrip(), "", f"Kind: {meaning}")

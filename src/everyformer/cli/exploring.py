@@ -8,7 +8,6 @@ from pathlib import Path
 import typer
 
 from everyformer.certify.certificate import CERTIFICATE_FILE, read_certificate
-from everyformer.cli.comparing import also_compared
 from everyformer.cli.defaults import (
     CHECK_D_MODEL,
     CHECK_HEADS,
@@ -21,7 +20,6 @@ from everyformer.cli.method_settings import read_method
 from everyformer.cli.progress import progress_bar
 from everyformer.construct.pipeline import compare, construct, plan
 from everyformer.construct.registry import DEFAULT
-from everyformer.explore.comparison_page import comparison_page
 from everyformer.explore.network_data import refuse_large
 from everyformer.explore.page_file import Page
 from everyformer.explore.show import explore, network_page
@@ -100,6 +98,9 @@ def of_network(subject: str, asked: Asked) -> Page:
 
 def of_comparison(subject: str, asked: Asked) -> Page:
     """The page of all methods for a target and a tolerance."""
+    from everyformer.cli.comparing import also_compared
+    from everyformer.explore.comparison_page import comparison_page
+
     asked.refuse("--compare, which gives every method its own grid,", "grid")
     if asked.tol is None:
         raise typer.BadParameter("--compare needs --tol: what the methods are to meet.")

@@ -77,7 +77,7 @@ def inspect(
     finds, and its value beside the ideal one.
     """
     from everyformer.cli import pictures, tables
-    from everyformer.cli.inspecting import is_inside, meant, one_sequence
+    from everyformer.cli.inspecting import is_inside, meant, one_sequence, outside
     from everyformer.cli.loading import load_network
     from everyformer.cli.progress import progress_bar
     from everyformer.cli.saving import (
@@ -97,7 +97,7 @@ def inspect(
     weights = folder / NETWORK_FILE if network.is_dir() else network
     f, certificate, known = meant(weights, target, loaded)
     if f is not None and not is_inside(loaded, x):
-        f, known = None, "f(x) is not known: x lies outside the domain."
+        f, known = outside(certificate)
     with progress_bar() as progress:
         traced = loaded.trace(x, progress)
         told = narrate(loaded, x, traced, f)

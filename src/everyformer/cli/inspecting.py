@@ -123,6 +123,13 @@ def _certificate(weights: Path, size: tuple[int, int]) -> tuple[Certificate | No
     return found, "the certificate does not hold f itself"
 
 
+def outside(certificate: Certificate | None) -> tuple[Function | None, str]:
+    """What is known of f outside its domain, and in words."""
+    if certificate is None or not certificate.everywhere:
+        return None, "f(x) is not known: x lies outside the domain."
+    return np.zeros_like, "f is 0 outside the box, by the certificate."
+
+
 def is_inside(network: Network, x: np.ndarray) -> bool:
     """Whether x lies in the domain of f."""
     made = network.construction or network.program

@@ -99,6 +99,8 @@ def alternatives(problem: Problem, fewer_than: int | None = None) -> list[Altern
         problem: With a tolerance.
         fewer_than: Only plans with fewer parameters.
     """
+    if problem.target.region is not None or problem.target.everywhere:
+        return []  # plans are for a box
     tried = {trial.label for trial in problem.tried}
     errors = None if problem.errors is None else problem.errors.limited(QUICK_CELLS)
     found = [
@@ -116,6 +118,8 @@ def alternatives(problem: Problem, fewer_than: int | None = None) -> list[Altern
 
 def not_looked_at(problem: Problem) -> list[str]:
     """Names of methods that are left out because planning them takes long."""
+    if problem.target.region is not None or problem.target.everywhere:
+        return []
     tried = {trial.label for trial in problem.tried}
     slow = [m for m in all_methods(problem.target) if not m.is_quick(problem)]
     return sorted({_name(method) for method in slow if method.title not in tried})

@@ -356,6 +356,7 @@ def compare(
         EveryformerError: If the tolerance or the exponent makes no sense, or nothing is
             known of f.
     """
+    check_is_target(target)
     if not target.on_box:
         msg = (
             f"{target.name} is to be approximated over a region or all of R^(n x d), and "
@@ -373,6 +374,7 @@ def _check_domain(target: Target, method: Method) -> None:
     Raises:
         TargetError: With what to do.
     """
+    check_is_target(target)
     if target.region is not None and not method.by_cells:
         msg = (
             f"{target.name} is to be approximated over {target.region}, and "
@@ -391,6 +393,16 @@ def _check_domain(target: Target, method: Method) -> None:
         check_support(target)
 
 
+def check_is_target(target: Target) -> None:
+    """Refuse a function, a name or a class in place of a target.
+
+    Raises:
+        TargetError: With what to write.
+    """
+    if not isinstance(target, Target):
+        raise not_a_target(target)
+
+
 def pose(
     target: Target,
     p: Fraction | None,
@@ -405,8 +417,7 @@ def pose(
     Raises:
         EveryformerError: If the tolerance makes no sense, or nothing is known of f.
     """
-    if not isinstance(target, Target):
-        raise not_a_target(target)
+    check_is_target(target)
     check_limit("max_memory", max_memory, "bytes")
     if (grid is None) == (tol is None):
         msg = f"Give either grid or tol; got grid={shown(grid)} and tol={shown(tol)}."

@@ -68,8 +68,11 @@ class Problem:
 
     @cached_property
     def errors(self) -> TableErrors | None:
-        """How far f is from tables of its values; None for the supremum."""
-        if self.p is None:
+        """How far f is from tables of its values; None for the supremum or a region.
+
+        They are measured on the whole box, of which a region may be a small part.
+        """
+        if self.p is None or self.target.region is not None:
             return None
         return TableErrors(self.target, self.p, self.workers, self.progress)
 

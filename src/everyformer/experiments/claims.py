@@ -257,7 +257,9 @@ def _judgement(
         return Judgement(claim, compared, None, "not informative", notes, None)
     if not found:
         seeds = min(c.found.seeds for c in compared if c.found)
-        return Judgement(claim, compared, None, f"drawn, {seeds} seeds", notes, None)
+        said = f": {claim['if_flipped']}" if flips and "if_flipped" in claim else ""
+        drawn = f"drawn, {seeds} seeds{said}"
+        return Judgement(claim, compared, None, drawn, notes, None)
     least = max(d.least_effect(LEVEL / family) or 0.0 for d in found)
     seen = p < LEVEL and all(d.low_sampled > 0 for d in found)
     verdict = "holds" if seen else "contradicted" if p_reversed < LEVEL else "undecided"

@@ -10,6 +10,7 @@ import torch
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from everyformer import figures
 from everyformer.data.packs.excerpt import excerpt, vocabulary
 from everyformer.data.packs.pack import SUFFIX, Pack, read_pack
 from everyformer.errors import TrainingError
@@ -145,19 +146,25 @@ def table(found: Sequence[RunContexts]) -> Table:
     return shown
 
 
+@figures.styled
 def picture(found: Sequence[RunContexts], path: Path) -> None:
     """Share of the context and gap against the layer, a line for each run."""
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    figure = Figure(figsize=(9.5, 3.6))
     left, right = figure.subplots(1, 2)
-    for run in found:
-        layers = [layer.layer for layer in run.layers]
+    gaps = [layer.gap_sampled for run in found for layer in run.layers if layer.separating]
+    zero = figures.place_of_zero(gaps)
+    for place, run in enumerate(found):
+        layers, look = range(len(run.layers)), figures.curve(place, len(found))
         shares = [100 * layer.share_of_context for layer in run.layers]
-        left.plot(layers, shares, marker="o", label=run.name)
-        gaps = [max(layer.gap_sampled, 1e-17) for layer in run.layers]
-        right.semilogy(layers, gaps, marker="o")
-    left.set(
-        xlabel="layer", ylabel="share of the context, %", title="one word, many contexts"
-    )
-    right.set(xlabel="layer", ylabel="gap / largest state", title="gap (Definition 5.1)")
-    left.legend(fontsize="x-small")
-    figure.savefig(path, dpi=150)
+        left.plot(layers, shares, label=run.name, **look)
+        told = [layer.gap_sampled if layer.separating else zero for layer in run.layers]
+        right.plot(layers, told, label=run.name, **look)
+    figures.title(left, "one word, many contexts")
+    figures.title(right, "gap (Definition 5.1); 0 is a collision")
+    left.set(xlabel="layer", ylabel="share of the context, %")
+    right.set(xlabel="layer", ylabel="gap / largest state")
+    figures.logarithmic(right.yaxis)
+    figures.mark_zero(right.yaxis, zero)
+    figures.whole_numbers(left.xaxis, right.xaxis)
+    figures.one_legend(figure)
+    figures.write(figure, path)

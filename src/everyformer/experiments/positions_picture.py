@@ -59,7 +59,7 @@ def positions_picture(positions: Arrays, path: Path) -> None:
         for axes in panels:
             axes.set_axis_off()
         for axes, matrix in zip(panels, matrices, strict=False):
-            _shown(axes, name, matrix, _reach(name, table))
+            _shown(axes, name, matrix, _reach(name, table), aspect="equal")
     cells = list(positions.items())
     for row, part in enumerate(parts[len(shown) :]):
         panels = part.subplots(1, 2 * ABREAST, squeeze=False)[0]
@@ -78,9 +78,11 @@ def _reach(name: str, table: np.ndarray) -> float:
     return float(np.abs(table - NEUTRAL[name[0]]).max())
 
 
-def _shown(axes: Any, name: str, image: np.ndarray, largest: float) -> None:
+def _shown(
+    axes: Any, name: str, image: np.ndarray, largest: float, *, aspect: str = "auto"
+) -> None:
     middle, reach = NEUTRAL[name[0]], max(largest, 1e-9)
     axes.imshow(
-        image, cmap="RdBu_r", vmin=middle - reach, vmax=middle + reach, aspect="auto",
+        image, cmap="RdBu_r", vmin=middle - reach, vmax=middle + reach, aspect=aspect,
         interpolation="nearest",
     )  # fmt: skip

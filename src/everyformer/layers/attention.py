@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from everyformer.errors import InputError
 from everyformer.layers.encodings import Encoding, encoding_by_name
-from everyformer.layers.gains import Gain, ToeplitzGain
+from everyformer.layers.gains import Gain, HeadGain, ToeplitzGain
 from everyformer.layers.graph import Graph
 from everyformer.layers.offsets import check_positive, collect_offsets, spread_offsets
 from everyformer.layers.self_attention import (
@@ -174,7 +174,9 @@ class RelativeAttention(SelfAttention):
         places = {part.relative_to for part in (encoding, self.gain) if part is not None}
         has_bias = self.in_proj_bias is not None
         rows = None
-        if self.gain is not None and seq_len is not None:
+        if isinstance(self.gain, HeadGain):
+            rows = 1  # whatever the length
+        elif self.gain is not None and seq_len is not None:
             rows = self.gain.different_rows(seq_len, causal=self.causal)
             rows = None if rows == seq_len else rows
         return AttentionSpec(

@@ -36,8 +36,8 @@ def learnt_positions(model: nn.Module) -> dict[str, Float[Tensor, "h ..."]]:
     kinds: dict[str, list[Tensor]] = {"B": [], "C": []}
     for part in model.modules():
         letter = "B" if isinstance(part, T5 | Swin) else "C"
-        if isinstance(part, T5 | ToeplitzGain):
-            kinds[letter].append(_by_offset(part.table, part.index))
+        if isinstance(part, T5 | ToeplitzGain) and (reach := _reach(part.index)):
+            kinds[letter].append(by_offset(part.table, part.index, reach))
         elif isinstance(part, Swin | WindowGain):
             side = 2 * part.window - 1
             kinds[letter].append(part.table.unflatten(-1, (side, side)))
@@ -59,10 +59,8 @@ def toeplitz(vector: Float[Tensor, "h r"]) -> Float[Tensor, "h n n"]:
     return spread_offsets(vector[:, None].expand(-1, n, -1), n)
 
 
-def _by_offset(table: Tensor, index: OffsetIndex) -> Tensor:
-    """The entries of all offsets that the index tells apart."""
+def _reach(index: OffsetIndex) -> int:
+    """The shortest length with all offsets that are told apart; 0 where that is unknown."""
     if isinstance(index, Exact):
-        return by_offset(table, index, index.max_len)
-    if isinstance(index, T5Buckets | LogBuckets):
-        return by_offset(table, index, index.max_distance + 1)
-    return table
+        return index.max_len
+    return index.max_distance + 1 if isinstance(index, T5Buckets | LogBuckets) else 0

@@ -77,7 +77,7 @@ class CompiledProgram:
         index = tuple(int(i) for i in np.argwhere(outside)[0])
         i = index[-1]
         msg = (
-            f"x{list(index)} = {x[index]!r} lies outside [{self.lows[i]:g}, "
+            f"x{list(index)} = {float(x[index])!r} lies outside [{self.lows[i]:g}, "
             f"{self.highs[i]:g}]: a compiled program is proved on its domain alone. Clip "
             "the input, or construct on a larger domain."
         )

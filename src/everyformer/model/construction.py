@@ -80,7 +80,7 @@ class Construction:
                 f"{self.reach} box widths away"
             )
             cure = "Use 0 there, or construct on a larger domain."
-        msg = f"x{list(index)} = {x[index]!r} lies outside {box}: {why}. {cure}"
+        msg = f"x{list(index)} = {float(x[index])!r} lies outside {box}: {why}. {cure}"
         raise DomainError(msg)
 
     def to_json(self, width: int) -> dict[str, Any]:

@@ -246,9 +246,10 @@ class Network:
     def __repr__(self) -> str:
         """One line: the class, the sizes, and what it was made for."""
         spec, made = self.architecture, self.construction or self.program
-        sizes = f"{spec.seq_len} tokens of {spec.d_model}, {self.blocks:,} blocks"
+        sizes = f"n = {spec.seq_len}, d = {spec.d_model}"
         target = "" if made is None else f" for {short(made.target)}"
-        return f"Network({spec.class_name}{target}: {sizes})"
+        blocks = f"{self.blocks:,} block{'s' * (self.blocks != 1)}"
+        return f"Network({spec.class_name}{target}: {sizes}, {blocks})"
 
     def _repr_html_(self) -> str:
         """A line for each stage, for notebooks."""

@@ -16,7 +16,8 @@ def sizes(scene: Scene) -> AveragingSizes:
     names = [stage.name for stage in scene.network.stages]
     grid = Grid(made.grid, spec.seq_len, Box(made.lows, made.highs))
     variant: Variant = "two-step" if "whole digits" in names else "wide"
-    found = AveragingSizes(grid, "symbols" not in names, variant, Fraction(1, 4))
+    positional, everywhere = "symbols" not in names, made.reach > 0
+    found = AveragingSizes(grid, positional, variant, Fraction(1, 4), everywhere=everywhere)
     assert found.layout.width == spec.inner_width, "other registers"  # noqa: S101
     return found
 
@@ -52,15 +53,24 @@ def digits(scene: Scene) -> Told:
     for j, k in enumerate(cells(scene)):
         sums = " + ".join(f"{k[i]} ({K}^{i + d * j})" for i in range(d))
         exact = sum(int(k[i]) * K ** (i + d * j) for i in range(d))
-        lines.append(_written(f"token {j + 1}: cell {vector(k)}, A = {sums}", exact, A[j]))
+        told = f"token {j + 1}: cell {vector(k)}, A = {sums}"
+        lines.append(_outside(scene, j, A[j]) or _written(told, exact, A[j]))
     return Told(claim, tuple(lines), values=_shown(scene, "A"))
 
 
 def _written(told: str, exact: int, found: float) -> str:
-    """A sum, with what the network has; they differ on a ramp between two cells."""
+    """A sum, with what the network has; they differ near the border of two cells."""
     if agree(float(exact), float(found)):
         return f"{told} = {number(exact)}"
-    return f"{told} = {number(exact)}, but it has {number(found)}: it lies on a ramp"
+    return f"{told} = {number(exact)}, but it has {number(found)}: x is near a border"
+
+
+def _outside(scene: Scene, j: int, A: float) -> str | None:
+    """What is said of a token outside the box; None of others."""
+    if ((scene.unit[j] >= 0) & (scene.unit[j] <= 1)).all():
+        return None
+    why = "larger than any key of the table, so that the value will be 0"
+    return f"token {j + 1}: outside the box, A = {number(A)}, {why}"
 
 
 def whole_digits(scene: Scene) -> Told:
@@ -83,7 +93,9 @@ def symbols(scene: Scene) -> Told:
     for j, k in enumerate(cells(scene)):
         sums = " + ".join(f"{k[i]} ({K}^{i})" for i in range(d))
         exact = sum(int(k[i]) * K**i for i in range(d))
-        lines.append(_written(f"token {j + 1}: cell {vector(k)}, S = {sums}", exact, S[j]))
+        told = f"token {j + 1}: cell {vector(k)}, S = {sums}"
+        alarm = register(scene, "A")[j]
+        lines.append(_outside(scene, j, alarm) or _written(told, exact, S[j]))
     return Told(claim, tuple(lines), values=_shown(scene, "S"))
 
 
@@ -95,7 +107,9 @@ def codes(scene: Scene) -> Told:
     )
     S, A = register(scene, "S"), register(scene, "A")
     lines = tuple(
-        f"token {j + 1}: A = phi({number(S[j])}) = {number(A[j])}" for j in range(scene.n)
+        _outside(scene, j, A[j])
+        or f"token {j + 1}: A = phi({number(S[j])}) = {number(A[j])}"
+        for j in range(scene.n)
     )
     return Told(claim, lines, values=_shown(scene, "S", "A"))
 

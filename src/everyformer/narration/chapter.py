@@ -30,7 +30,6 @@ class Scene:
         x: What the network was given, shape (n, d).
         before: All tokens before the stage, the prefix too.
         after: All tokens after it.
-        f: The target, if it is known, on arrays of shape (n, d).
     """
 
     network: Network
@@ -38,7 +37,6 @@ class Scene:
     x: np.ndarray
     before: np.ndarray
     after: np.ndarray
-    f: Callable[[np.ndarray], np.ndarray] | None = None
 
     @property
     def n(self) -> int:

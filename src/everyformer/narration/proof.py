@@ -53,13 +53,6 @@ class Narration:
     g: np.ndarray
     f: np.ndarray | None
 
-    @property
-    def gap(self) -> float | None:
-        """The largest entry of |f(x) - g(x)|."""
-        if self.f is None:
-            return None
-        return float(np.abs(np.asarray(self.f - self.g, dtype=np.float64)).max())
-
 
 def narrate(
     network: Network, x: np.ndarray, trace: Sequence[StageState], f: Function | None = None
@@ -83,7 +76,7 @@ def narrate(
         rows.append((entered.title, entered.values))
     if network.program is None:
         scenes = [
-            Scene(network, stage, x, before.state, after.state, f)
+            Scene(network, stage, x, before.state, after.state)
             for stage, before, after in zip(network.stages, trace, trace[1:], strict=False)
         ]
         for scene in scenes:
@@ -151,7 +144,7 @@ def _table(scenes: Sequence[Scene], f: Function) -> list[Chapter]:
     for one in scenes:
         if one.stage.kind == "quantise":
             cells = quantising.columns(scene, one.new, one.old)
-    if cells is None:
+    if cells is None or (scene.unit < 0).any() or (scene.unit > 1).any():
         return []
     centre = quantising.centre(scene, cells)
     value = f(centre)

@@ -19,7 +19,7 @@ def value_map(scene: Scene) -> Told:
     word = "code" if coded else "id"
     claim = (
         "Lemma 7: one layer for each token of each sequence of cells. Its window holds one "
-        f"{word}, and it adds what is missing to the value of f at the centre of the cell."
+        f"{word}, and it adds what is missing to the value of f for the cell."
     )
     return Told(claim, _replaced(scene, word, "value"))
 

@@ -265,13 +265,13 @@ class Pieces:
         """From the eight numbers of `_rounded` for each interval, (count, n, d, 8)."""
         low, high, middle, above, half, width, share, whole = np.moveaxis(numbers, -1, 0)
         axes = (1, 2)
-        up = 1 + 2.0**-40
+        up, tiny = 1 + 2.0**-40, 2.0**-1060  # rounding, and that below 2^-1022
         return cls(
             columns,
             (low, high, middle, above),
             half,
             width,
-            np.where(whole.all(axis=axes), 1.0, share.prod(axis=axes) * up),
+            np.where(whole.all(axis=axes), 1.0, share.prod(axis=axes) * up + tiny),
             np.asarray(whole.all(axis=axes), dtype=bool),
         )
 

@@ -118,8 +118,8 @@ class Target:
             wrong.append(f"lipschitz={shown(lipschitz)} is not a finite number >= 0")
         if modulus is not None and not callable(modulus):
             wrong.append(f"modulus={modulus!r} cannot be called")
-        ends = domain if isinstance(domain, tuple | list) and len(domain) == 2 else [None]
-        if all(isinstance(end, Real) for end in ends):
+        given = domain if isinstance(domain, tuple | list) else ()
+        if len(given) == 2 and all(isinstance(end, Real) for end in given):
             wrong.append(f"domain={shown(domain)} is one interval: write [{shown(domain)}]")
         if wrong:
             msg = f"Target cannot be made: {'; '.join(wrong)}."
@@ -170,9 +170,11 @@ class Target:
         Raises:
             TargetError: If it does not.
         """
-        draws = np.random.default_rng(0).random((3, self.seq_len, self.d_model))
+        rng = np.random.default_rng(0)
         low, high = np.asarray(self.domain.lows), np.asarray(self.domain.highs)
-        x = low + (high - low) * draws
+        x = low + (high - low) * rng.random((3, self.seq_len, self.d_model))
+        if self.region is not None:
+            x = self.region.sample(rng, 3)
         together, alone = self(x), np.concatenate([self(x[i : i + 1]) for i in range(3)])
         if not np.allclose(together, alone, rtol=1e-6, atol=1e-9):
             msg = (

@@ -1,7 +1,7 @@
 """Where a network with registers is exactly 0: beyond a strip around the box.
 
 Outside the widened box some coordinate i of some token j is at least e, or at most e', and
-all others are any real numbers. On each of these 2nd half-spaces every register of every
+all others are any real numbers. On each of these 2 n d half-spaces every register of every
 token is enclosed in an interval with exact rational ends, stage by stage:
 
     read-in     one coordinate on a half-line, all others without bounds
@@ -21,21 +21,15 @@ from math import inf
 import numpy as np
 
 from everyformer.certify.cell_reading import Outside
+from everyformer.certify.half_lines import EVERYWHERE, ZERO, End, Ends, plus, scaled
 from everyformer.certify.register_stages import Layer, Mean
 from everyformer.certify.ridge import Ridge, outward
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import RegisterWeights, to_fractions
 from everyformer.targets.box import Grid
 
-End = Fraction | float
-"""An exact number, or -inf or inf."""
-
-Ends = tuple[End, End]
 State = list[list[Ends]]
 """The registers of every token."""
-
-ZERO: Ends = (Fraction(0), Fraction(0))
-EVERYWHERE: Ends = (-inf, inf)
 
 
 def outside(
@@ -127,18 +121,18 @@ class _Run:
     def _read_in(self, j: int, r: int, where: dict[tuple[int, int], Ends]) -> Ends:
         total: Ends = (self.start[j, r], self.start[j, r])
         for i in range(self.d):
-            total = _plus(total, _scaled(self.W_in[r, i], where.get((j, i), EVERYWHERE)))
+            total = plus(total, scaled(self.W_in[r, i], where.get((j, i), EVERYWHERE)))
         return total
 
     def _layer(self, stage: Layer, registers: list[Ends]) -> list[Ends]:
         new = [
-            _plus(ends, (shift, shift))
+            plus(ends, (shift, shift))
             for ends, shift in zip(registers, stage.shift, strict=True)
         ]
         for ridge in stage.ridges:
             seen = _dot(to_fractions(ridge.row), registers)
             for place, ends in zip(ridge.writes, _values(ridge, seen), strict=True):
-                new[place] = _plus(new[place], ends)
+                new[place] = plus(new[place], ends)
         return new
 
     def _mean(self, stage: Mean, state: State) -> State:
@@ -147,11 +141,11 @@ class _Run:
         for r in range(self.width):
             total = ZERO
             for registers in state:
-                total = _plus(total, registers[r])
-            means.append(_scaled(share, total))
+                total = plus(total, registers[r])
+            means.append(scaled(share, total))
         added = [_dot(row, means) for row in stage.matrix]
         return [
-            [_plus(a, b) for a, b in zip(registers, added, strict=True)]
+            [plus(a, b) for a, b in zip(registers, added, strict=True)]
             for registers in state
         ]
 
@@ -166,23 +160,11 @@ def _early(stages: Sequence[Layer | Mean]) -> list[Ridge]:
     return found
 
 
-def _scaled(factor: Fraction, ends: Ends) -> Ends:
-    """factor times an interval of finite numbers: 0 for the factor 0."""
-    if factor == 0:
-        return ZERO
-    low, high = factor * ends[0], factor * ends[1]
-    return (low, high) if factor > 0 else (high, low)
-
-
-def _plus(a: Ends, b: Ends) -> Ends:
-    return a[0] + b[0], a[1] + b[1]
-
-
 def _dot(row: np.ndarray, registers: list[Ends]) -> Ends:
     total = ZERO
     for factor, ends in zip(row, registers, strict=True):
         if factor:
-            total = _plus(total, _scaled(factor, ends))
+            total = plus(total, scaled(factor, ends))
     return total
 
 

@@ -25,6 +25,9 @@ from everyformer.errors import TrainingError
 CIFAR = ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5")
 ROW = 1 + 3 * 32 * 32
 HELD_OUT = 5_000
+LEAST = 20
+"""Images of a file: each split has two or more."""
+
 SHARES = (0.7, 0.8)
 """Where validation and test begin among images in a drawn order."""
 
@@ -98,21 +101,35 @@ def _stored(path: Path) -> tuple[np.ndarray, np.ndarray, int]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             pixels, labels = stored["images"], stored["labels"]
             levels = int(stored["levels"]) if "levels" in stored else int(pixels.max())
-    except (ValueError, OSError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except (
+        ValueError,
+        TypeError,
+        OSError,
+        KeyError,
+        EOFError,
+        zipfile.BadZipFile,
+    ) as error:
         msg = (
             f"{path} cannot be read as images ({error}). It needs the arrays images, (N, "
             "side, side) or (N, side, side, channels), and labels, (N,)."
         )
         raise TrainingError(msg) from error
     whole = pixels.dtype.kind in "ui" and labels.dtype.kind in "ui"
-    fits = pixels.ndim in (3, 4) and len(pixels) == len(labels) and len(labels) >= 10
+    fits = pixels.ndim in (3, 4) and len(pixels) == len(labels) and len(labels) >= LEAST
     square = pixels.ndim > 2 and pixels.shape[1] == pixels.shape[2]
     if not (whole and fits and square and pixels.min() >= 0 and labels.min() >= 0):
         msg = (
             f"{path} has images of shape {pixels.shape} ({pixels.dtype}) and labels of "
-            f"shape {labels.shape} ({labels.dtype}). Give ten or more square images of "
-            "whole numbers from 0 on, (N, side, side) or (N, side, side, channels), and as "
-            "many labels from 0 on."
+            f"shape {labels.shape} ({labels.dtype}). Give {LEAST} or more square images "
+            "of whole numbers from 0 on, (N, side, side) or (N, side, side, channels), and "
+            "as many labels from 0 on."
+        )
+        raise TrainingError(msg)
+    if pixels.max() > max(1, levels) or labels.max() >= len(labels):
+        msg = (
+            f"{path} has pixels up to {pixels.max()} with levels={levels}, and labels up "
+            f"to {labels.max()} for {len(labels)} images. Pixels go up to levels, and "
+            "classes are numbered from 0 on, fewer than images."
         )
         raise TrainingError(msg)
     return pixels, labels, max(1, levels)
@@ -148,6 +165,12 @@ def _cifar(folder: Path) -> Images:
         )
         raise TrainingError(msg)
     rows = [np.fromfile(path, np.uint8).reshape(-1, ROW) for path in paths]
+    if any(len(part) < 2 or part[:, 0].max() > 9 for part in rows):
+        msg = (
+            f"{folder} has files of {[len(part) for part in rows]} rows, or a label above "
+            "9. That is not CIFAR-10; CIFAR-100 has two labels in a row, and is not read."
+        )
+        raise TrainingError(msg)
     train = np.concatenate(rows[:-1])
     held = min(HELD_OUT, len(train) // 10)
     parts = dict(zip(SPLITS, (train[held:], train[:held], rows[-1]), strict=True))

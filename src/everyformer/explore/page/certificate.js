@@ -32,13 +32,23 @@ function named(bound) {
   return head.length > 22 ? `${head.slice(0, 21)}…` : head;
 }
 
-/** A bound, rounded up; what no one will miss is not spelled out. @param {Bound} part */
+/**
+ * A bound that was rounded up, as a decimal: its digits are moved, never rounded again.
+ * @param {string} shown  such as 8.888e-01
+ */
+function decimal(shown) {
+  const found = /^(\d)\.(\d+)e([+-]\d+)$/.exec(shown);
+  if (!found) return shown;
+  const power = Number(found[3]);
+  if (power > 6 || power < -5) return shown;
+  const digits = found[1] + found[2];
+  const text = power < 0 ? `0.${"0".repeat(-power - 1)}${digits}` : `${digits.slice(0, power + 1).padEnd(power + 1, "0")}.${digits.slice(power + 1)}`;
+  return text.replace(/\.?0+$/, "") || "0";
+}
+
+/** What no one will miss is not spelled out. @param {Bound} part */
 function amount(part) {
-  if (part.value === null) return part.shown;
-  if (part.value === 0) return "0";
-  if (part.value < 1e-11) return "< 10⁻¹¹";
-  const size = 10 ** (Math.floor(Math.log10(part.value)) - 2);
-  return part.value >= 1e-4 ? String(Number((Math.ceil(part.value / size - 1e-9) * size).toPrecision(3))) : part.shown;
+  return part.value !== null && part.value > 0 && part.value < 1e-11 ? "< 10⁻¹¹" : decimal(part.shown);
 }
 
 /** @param {Session} session */
@@ -84,14 +94,14 @@ export function certificateView(session) {
     shares.forEach((share, k) => share.classList.toggle("on", k === chosen));
     if (!parts.length) return;
     const part = parts[chosen];
-    fill(reason, el("strong", {}, `≤ ${part.shown}  `), part.reason, part.source ? ` [${part.source}]` : "");
+    fill(reason, el("strong", {}, `≤ ${decimal(part.shown)}  `), part.reason, part.source ? ` [${part.source}]` : "");
   };
   const norm = certificate.p === null ? "sup |f − g|" : `d${"₀₁₂₃₄₅₆₇₈₉"[p] || "_p"}(f, g)`;
   const best = bounds.length ? bounds.reduce((a, b) => ((a.value ?? 0) > (b.value ?? 0) ? a : b)) : null;
   const word = certificate.unchecked ? "Claimed" : certificate.verdict;
   fill(
     node,
-    el("h3", {}, el("span", { class: `chip ${certificate.verdict === "PROVED" && !certificate.unchecked ? "good" : "open"}` }, word), " ", best ? `${norm} ≤ ${best.value === null ? best.shown : short(best.value, 4)}` : "no bound"),
+    el("h3", {}, el("span", { class: `chip ${certificate.verdict === "PROVED" && !certificate.unchecked ? "good" : "open"}` }, word), " ", best ? `${norm} ≤ ${decimal(best.shown)}` : "no bound"),
     bounds.length ? bar : null,
     reason,
     changed,

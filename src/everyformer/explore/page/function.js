@@ -45,6 +45,8 @@ export function functionPane(session, store) {
   return { node: pane, update };
 }
 
+/** @typedef {{key: string, m: number, f: Float64Array|null, g: Float64Array, done: number}} Field */
+
 /**
  * n = 2, d = 1: the square, with the current point to drag.
  * @param {Session} session
@@ -53,112 +55,138 @@ export function functionPane(session, store) {
 function heatMaps(session, store) {
   const node = el("div", { class: "drawing maps" });
   const size = 101, top = 20, gap = 15;
-  /** @type {{key: string, m: number, f: Float64Array|null, g: Float64Array, done: number}|null} */
+  /** @type {Field|null} */
   let field = null;
-  let timer = 0;
+  let timer = 0, painted = 0, version = "";
   const box = (/** @type {number} */ share) => session.inBox(share, 0);
-  const start = (/** @type {State} */ state) => {
+  const lefts = [0, 1, 2].map((k) => 4 + k * (size + gap));
+  const points = lefts.map(() => [el("circle", { r: 6, class: "point-halo" }), el("circle", { r: 5, class: "point" })]);
+  /** Begin anew, if another network runs. @param {State} state */
+  const start = (state) => {
     const key = `${state.broken.join()} ${state.sharp}`;
     if (field && field.key === key) return;
     const cost = Math.max(0.002, session.milliseconds || 0.01);
     const K = session.K || 1;
     const most = Math.min(96, Math.max(8, Math.sqrt(PATIENCE / cost)));
-    const m = K * Math.max(1, Math.floor(most / K));
+    const m = K <= most ? K * Math.floor(most / K) : Math.floor(most);
     field = { key, m, f: session.target ? new Float64Array(m * m * 2).fill(NaN) : null, g: new Float64Array(m * m * 2).fill(NaN), done: 0 };
+    painted = 0;
     clearTimeout(timer);
     work();
   };
+  /** A few points at a time, so that the page stays fluent. */
   const work = () => {
     if (!field) return;
     const { m, f, g } = field;
-    const until = performance.now() + 12;
+    const until = performance.now() + 8;
     while (field.done < m * m && performance.now() < until) {
       const at = field.done++;
       const x = [box(((at % m) + 0.5) / m), box((Math.floor(at / m) + 0.5) / m)];
       g.set(session.network.evaluate(x, session.softness), at * 2);
       if (f && session.target) f.set(session.target.call(x), at * 2);
     }
-    if (field.done < m * m) timer = setTimeout(work, 0);
-    draw(store.state);
+    const ready = field.done >= m * m;
+    if (!ready) timer = setTimeout(work, 8);
+    if (ready || performance.now() - painted > 500) paint(store.state);
   };
   /** @param {State} state */
-  const draw = (state) => {
+  const paint = (state) => {
     if (!field) return;
-    const { m, f, g } = field;
-    const out = Math.min(state.out, 1);
-    const pick = (/** @type {Float64Array|null} */ values) => (values ? Float64Array.from({ length: m * m }, (_, k) => values[2 * k + out]) : null);
-    const fs = pick(f), gs = /** @type {Float64Array} */ (pick(g));
-    const gaps = fs && fs.map((v, k) => Math.abs(v - gs[k]));
-    const finite = [...(fs || []), ...gs].filter(Number.isFinite);
-    const low = Math.min(...finite), high = Math.max(...finite, low + 1e-12);
-    const worst = gaps ? Math.max(1e-12, ...gaps.filter(Number.isFinite)) : 1;
-    /** @type {[string, Float64Array|null, number, number][]} */
-    const maps = [["f", fs, low, high], ["g", gs, low, high], ["|f − g|", gaps, 0, worst]];
-    const svg = picture(WIDTH, 178, `f, g and their gap, output of token ${out + 1}`);
-    svg.setAttribute("role", "group");
-    maps.forEach(([name, values, a, b], k) => {
-      const x0 = 4 + k * (size + gap);
-      svg.append(label(values ? name : `${name} is not known`, { x: x0, y: 13, class: "strong" }));
-      if (values) svg.append(el("image", { x: x0, y: top, width: size, height: size, preserveAspectRatio: "none", href: painted(values, m, a, b), class: "map" }));
-      svg.append(el("rect", { x: x0, y: top, width: size, height: size, class: "frame" }));
-      const xs = linear(session.lows[0], session.highs[0], x0, x0 + size), ys = linear(session.lows[0], session.highs[0], top + size, top);
-      const [px, py] = [xs.to(state.x[0]), ys.to(state.x[1])];
-      if (px >= x0 - 1 && px <= x0 + size + 1 && py >= top - 1 && py <= top + size + 1)
-        svg.append(el("circle", { cx: px, cy: py, r: 6, class: "point-halo" }), el("circle", { cx: px, cy: py, r: 5, class: "point" }));
-      svg.append(
-        label("x₁ →", { x: x0 + size, y: top + size + 14, class: "tick", "text-anchor": "end" }),
-        label("↑ x₂", { x: x0, y: top + size + 14, class: "tick" }),
-      );
-      if (values) {
-        for (let s = 0; s < 26; s++) {
-          const [r, gr, bl] = cividis(s / 25);
-          svg.append(el("rect", { x: x0 + (s * size) / 26, y: top + size + 22, width: size / 26 + 0.3, height: 8, style: `fill:rgb(${r},${gr},${bl})` }));
-        }
-        svg.append(label(short(a, 2), { x: x0, y: top + size + 44, class: "tick" }), label(short(b, 2), { x: x0 + size, y: top + size + 44, class: "tick", "text-anchor": "end" }));
+    painted = performance.now();
+    version = `${field.key} ${state.out} ${field.done}`;
+    fill(node, mapsOf(session, field, Math.min(state.out, 1), { size, top, lefts }));
+    node.firstChild.append(...points.flat());
+    move(state);
+  };
+  /** @param {State} state */
+  const move = (state) => {
+    const inside = [0, 1].every((k) => state.x[k] >= session.lows[0] && state.x[k] <= session.highs[0]);
+    points.forEach((pair, k) => {
+      const xs = linear(session.lows[0], session.highs[0], lefts[k], lefts[k] + size);
+      const ys = linear(session.lows[0], session.highs[0], top + size, top);
+      for (const circle of pair) {
+        circle.setAttribute("cx", String(xs.to(state.x[0])));
+        circle.setAttribute("cy", String(ys.to(state.x[1])));
+        circle.setAttribute("visibility", inside ? "visible" : "hidden");
       }
     });
-    if (!held) {
-      svg.addEventListener("pointerdown", (event) => {
-        const from = pointIn(svg, event);
-        const k = Math.floor((from[0] - 4) / (size + gap));
-        if (from[1] < top || from[1] > top + size || k < 0 || k > 2) return;
-        held = true;
-        const move = (/** @type {PointerEvent} */ e) => {
-          const [px, py] = pointIn(/** @type {SVGSVGElement} */ (node.firstChild), e);
-          const share = (/** @type {number} */ v) => Math.min(1, Math.max(0, v));
-          store.set({ x: [box(share((px - 4 - k * (size + gap)) / size)), box(share((top + size - py) / size))] });
-        };
-        move(event);
-        const stop = () => {
-          held = false;
-          window.removeEventListener("pointermove", move);
-          window.removeEventListener("pointerup", stop);
-        };
-        window.addEventListener("pointermove", move);
-        window.addEventListener("pointerup", stop);
-      });
-    }
-    fill(node, svg);
   };
-  let held = false;
+  node.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => {
+    const svg = /** @type {SVGSVGElement|null} */ (node.querySelector("svg"));
+    if (!svg) return;
+    const from = pointIn(svg, event);
+    const k = lefts.findIndex((left) => from[0] >= left && from[0] <= left + size);
+    if (k < 0 || from[1] < top || from[1] > top + size) return;
+    const share = (/** @type {number} */ v) => Math.min(1, Math.max(0, v));
+    const follow = (/** @type {PointerEvent} */ e) => {
+      const [px, py] = pointIn(/** @type {SVGSVGElement} */ (node.querySelector("svg")), e);
+      store.set({ x: [box(share((px - lefts[k]) / size)), box(share((top + size - py) / size))] });
+    };
+    const stop = () => {
+      window.removeEventListener("pointermove", follow);
+      window.removeEventListener("pointerup", stop);
+    };
+    window.addEventListener("pointermove", follow);
+    window.addEventListener("pointerup", stop);
+    follow(event);
+  });
   /** @param {State} state */
   const update = (state) => {
     start(state);
-    draw(state);
+    if (field && version !== `${field.key} ${state.out} ${field.done}` && (field.done >= field.m ** 2 || !painted)) paint(state);
+    else move(state);
   };
   return { node, update, sliced: false };
 }
 
-/** @type {Map<string, string>} */
-const paintings = new Map();
+/**
+ * @param {Session} session
+ * @param {Field} field
+ * @param {number} out
+ * @param {{size: number, top: number, lefts: number[]}} place
+ */
+function mapsOf(session, field, out, { size, top, lefts }) {
+  const { m, f, g } = field;
+  const pick = (/** @type {Float64Array|null} */ values) => (values ? Float64Array.from({ length: m * m }, (_, k) => values[2 * k + out]) : null);
+  const fs = pick(f), gs = /** @type {Float64Array} */ (pick(g));
+  const gaps = fs && fs.map((v, k) => Math.abs(v - gs[k]));
+  const [low, high] = extent([...(fs || []), ...gs]);
+  const worst = gaps ? extent([...gaps])[1] : 1;
+  /** @type {[string, Float64Array|null, number, number][]} */
+  const maps = [["f", fs, low, high], ["g", gs, low, high], ["|f − g|", gaps, 0, worst]];
+  const svg = picture(WIDTH, 178, `f, g and their gap, output of token ${out + 1}`);
+  svg.setAttribute("role", "group");
+  maps.forEach(([name, values, a, b], k) => {
+    const x0 = lefts[k];
+    svg.append(label(values ? name : `${name} is not known`, { x: x0, y: 13, class: "strong" }));
+    if (values) svg.append(el("image", { x: x0, y: top, width: size, height: size, preserveAspectRatio: "none", href: painted(values, m, a, b), class: "map" }));
+    svg.append(
+      el("rect", { x: x0, y: top, width: size, height: size, class: "frame" }),
+      label("x₁ →", { x: x0 + size, y: top + size + 14, class: "tick", "text-anchor": "end" }),
+      label("↑ x₂", { x: x0, y: top + size + 14, class: "tick" }),
+    );
+    if (!values) return;
+    for (let s = 0; s < 26; s++) {
+      const [r, gr, bl] = cividis(s / 25);
+      svg.append(el("rect", { x: x0 + (s * size) / 26, y: top + size + 22, width: size / 26 + 0.3, height: 8, style: `fill:rgb(${r},${gr},${bl})` }));
+    }
+    svg.append(label(short(a, 2), { x: x0, y: top + size + 44, class: "tick" }), label(short(b, 2), { x: x0 + size, y: top + size + 44, class: "tick", "text-anchor": "end" }));
+  });
+  return svg;
+}
+
+/** The least and the largest finite number. @param {number[]} values @returns {[number, number]} */
+function extent(values) {
+  let low = Infinity, high = -Infinity;
+  for (const v of values) {
+    if (v < low && Number.isFinite(v)) low = v;
+    if (v > high && Number.isFinite(v)) high = v;
+  }
+  return low <= high ? [low, Math.max(high, low + 1e-12)] : [0, 1];
+}
 
 /** Values as a picture. @param {Float64Array} values @param {number} m @param {number} low @param {number} high */
 function painted(values, m, low, high) {
-  let sum = 0;
-  for (let k = 0; k < values.length; k++) sum = (sum * 31 + (Number.isFinite(values[k]) ? values[k] : 0.5)) % 1e9;
-  const key = `${m} ${low} ${high} ${sum}`;
-  const known = paintings.get(key);
-  if (known) return known;
   const canvas = el("canvas", { width: m, height: m });
   const context = canvas.getContext("2d");
   const image = context.createImageData(m, m);
@@ -171,10 +199,7 @@ function painted(values, m, low, high) {
       image.data.set([...colour, 255], at);
     }
   context.putImageData(image, 0, 0);
-  if (paintings.size > 12) paintings.clear();
-  const address = canvas.toDataURL();
-  paintings.set(key, address);
-  return address;
+  return canvas.toDataURL();
 }
 
 /**
@@ -197,8 +222,8 @@ function slices(session, store) {
     if (known && known.key === key) return;
     const cost = Math.max(0.002, session.milliseconds || 0.01);
     const K = session.K || 1;
-    const per = Math.max(1, Math.floor(Math.min(240, Math.max(K, 60 / cost)) / K));
-    const count = K * per;
+    const most = Math.min(240, Math.max(16, 60 / cost));
+    const count = K <= most ? K * Math.floor(most / K) : Math.floor(most);
     const points = [];
     for (let at = 0; at < count; at++) {
       const x = state.x.slice();
@@ -221,8 +246,8 @@ function slices(session, store) {
     const xs = linear(session.lows[i], session.highs[i], left, right), ys = linear(low - room, high + room, bottom, top);
     const svg = picture(WIDTH, 178, "f and g along a slice through the input");
     for (const tick of ys.ticks) svg.append(el("line", { x1: left, x2: right, y1: ys.to(tick), y2: ys.to(tick), class: "grid" }), label(short(tick, 3), { x: left - 5, y: ys.to(tick) + 4, class: "tick", "text-anchor": "end" }));
-    const K = session.K || 0;
-    for (let cell = 0; cell <= K; cell++) svg.append(el("line", { x1: xs.to(session.inBox(cell / (K || 1), i)), x2: xs.to(session.inBox(cell / (K || 1), i)), y1: bottom - 5, y2: bottom + 3, class: "ramp-mark" }));
+    const K = session.K || 0, marks = session.drawnCells;
+    for (let cell = 0; cell <= marks; cell++) svg.append(el("line", { x1: xs.to(session.inBox(cell / marks, i)), x2: xs.to(session.inBox(cell / marks, i)), y1: bottom - 5, y2: bottom + 3, class: "ramp-mark" }));
     for (const end of [session.lows[i], session.highs[i]]) svg.append(label(short(end), { x: xs.to(end), y: bottom + 18, class: "tick", "text-anchor": "middle" }));
     const name = d > 1 ? `x of token ${Math.floor(state.axis / d) + 1}, coordinate ${i + 1}` : `x of token ${state.axis + 1}`;
     svg.append(label(K ? `${name}; marks: ramps` : name, { x: (left + right) / 2, y: bottom + 22, class: "tick", "text-anchor": "middle" }));

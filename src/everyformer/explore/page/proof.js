@@ -102,7 +102,7 @@ function drawing(session, store, block) {
     svg.append(group);
     if (current) {
       const px = at(block - 1 - start);
-      svg.append(el("path", { d: `M${px},80l-6,10h12z`, class: "playhead" }), el("line", { x1: px, x2: px, y1: 24, y2: 80, class: "playhead-line" }));
+      svg.append(el("path", { d: `M${px},80l-6,10h12z`, class: "playhead" }), el("line", { x1: px, x2: px, y1: 62, y2: 80, class: "playhead-line" }));
     }
   }
   if (here < 0) svg.append(el("path", { d: "M5,80l-5,10h10z", class: "playhead" }));

@@ -42,16 +42,21 @@ function steps(session, state) {
     return el(
       "tr",
       { class: block === state.block ? "now" : block > state.block ? "future" : "" },
-      el("td", {}, `${block} ${step.slot % 2 ? "ff" : "attn"}`),
-      el("td", {}, step.what),
+      el("td", {}, `${block - 1} ${step.slot % 2 ? "ff" : "attn"}`),
+      el("td", { class: "line", title: step.what }, step.what),
+      values.map((v, j) => el("td", { class: `name-${j % 8}` }, block <= state.block ? short(v, 5) : "")),
+      el("td", {}, proved ? `[${short(step.low, 3)}, ${short(step.high, 3)}]` : ""),
+      el("td", {}, proved ? upwards(step.e + step.r) : ""),
       el("td", { class: "line", title: step.line }, el("code", {}, step.line)),
-      el("td", {}, proved ? `[${short(step.low, 4)}, ${short(step.high, 4)}]` : ""),
-      el("td", {}, proved ? short(step.e + step.r, 2) : ""),
-      values.map((v, j) => el("td", { class: `name-${j % 8}` }, block <= state.block ? short(v, 6) : "")),
     );
   });
-  const heads = ["block", "what it computes", "your line", "interval", "error ≤", ...Array.from({ length: n }, (_, j) => `token ${j + 1}`)];
+  const heads = ["block", "what it computes", ...Array.from({ length: n }, (_, j) => `token ${j + 1}`), "interval", "error ≤", "your line"];
   return el("table", {}, el("thead", {}, el("tr", {}, heads.map((t) => el("th", { scope: "col" }, t)))), el("tbody", {}, rows));
+}
+
+/** A proved error to two digits, never rounded down. @param {number} value */
+function upwards(value) {
+  return value === 0 ? "0" : short(value * 1.06, 2);
 }
 
 /** The state after the attention half of a block. @param {Session} session @param {number} block */
@@ -70,7 +75,7 @@ function numbers(session, state) {
   if (!run) return null;
   const block = Math.min(state.block, session.network.blocks);
   const now = run.state(block), before = block ? run.state(block - 1) : now;
-  const heads = ["token", ...Array.from({ length: w }, (_, c) => `r${c + 1}`)];
+  const heads = ["token", ...Array.from({ length: w }, (_, c) => `r${c}`)];
   const rows = Array.from({ length: n }, (_, j) =>
     el("tr", {}, el("th", { scope: "row", class: `name-${j % 8}` }, `${j + 1}`),
       Array.from({ length: w }, (_, c) => {

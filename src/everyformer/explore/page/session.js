@@ -7,6 +7,9 @@ import { targetOf } from "./target.js";
 /** @typedef {import("./executor.js").Softness} Softness */
 /** @typedef {import("./store.js").State} State */
 
+/** Cells per axis up to which a page follows them. */
+const MOST_CELLS = 1024;
+
 export class Session {
   /** @param {any} data */
   constructor(data) {
@@ -22,8 +25,11 @@ export class Session {
     /** @type {number[]} */ this.highs = known ? known.highs : Array(this.original.d).fill(1);
     /** How far outside the box tokens may be moved, in box widths. */
     this.reach = known && known.reach > 0 ? 0.25 : 0;
-    /** @type {number|null} */
-    this.K = this.original.construction ? this.original.construction.grid : null;
+    const grid = this.original.construction ? this.original.construction.grid : null;
+    /** Cells per axis; null where there are none, or too many to be drawn. @type {number|null} */
+    this.K = grid !== null && grid <= MOST_CELLS ? grid : null;
+    /** For drawings of single cells. @type {number} */
+    this.drawnCells = this.K !== null && this.K <= 40 ? this.K : 1;
   }
 
   /**

@@ -111,7 +111,7 @@ function clamped(session, value, i) {
 function lines(session, store) {
   const { n, d } = session.original;
   const rows = n * d, height = rows * ROW + 34;
-  const left = 26, right = WIDTH - 16;
+  const left = d > 1 ? 38 : 26, right = WIDTH - 16;
   const scales = session.lows.map((low, i) => {
     const slack = session.reach * (session.highs[i] - low);
     return linear(low - slack, session.highs[i] + slack, left, right);
@@ -123,11 +123,11 @@ function lines(session, store) {
   for (let k = 0; k < rows; k++) {
     const j = Math.floor(k / d), i = k % d, y = 22 + k * ROW;
     const scale = scales[i];
-    const grid = session.K || 0;
+    const grid = session.drawnCells;
     svg.append(
       el("line", { x1: left, x2: right, y1: y, y2: y, class: "axis" }),
-      ...Array.from({ length: grid ? grid + 1 : 2 }, (_, cell) => {
-        const at = scale.to(session.inBox(cell / (grid || 1), i));
+      ...Array.from({ length: grid + 1 }, (_, cell) => {
+        const at = scale.to(session.inBox(cell / grid, i));
         return el("line", { x1: at, x2: at, y1: y - 6, y2: y + 6, class: "grid" });
       }),
       label(d > 1 ? `${j + 1}.${i + 1}` : `${j + 1}`, { x: 8, y: y + 4, class: "strong" }),
@@ -200,7 +200,7 @@ function square(session, store) {
   const xs = scaleOf(0, left, left + size), ys = scaleOf(1, top + size, top);
   const svg = picture(WIDTH, size + 30, "The tokens of the input, points in a square");
   svg.setAttribute("role", "group");
-  const K = session.K || 1;
+  const K = session.drawnCells;
   for (let cell = 0; cell <= K; cell++) {
     const px = xs.to(session.inBox(cell / K, 0)), py = ys.to(session.inBox(cell / K, 1));
     svg.append(
@@ -223,7 +223,7 @@ function square(session, store) {
       "aria-valuemin": session.lows[0], "aria-valuemax": session.highs[0], "data-entry": 2 * j,
     });
     handle.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
-      const step = stepOf(event, (session.highs[0] - session.lows[0]) / K);
+      const step = stepOf(event, (session.highs[0] - session.lows[0]) / (session.K || 10));
       if (!step) return;
       event.preventDefault();
       event.stopPropagation();

@@ -15,20 +15,20 @@ import { short } from "./numbers.js";
  * @property {string[]} text       paragraphs; {n}, {d}, {K}, {V}, {blocks}, {bound} are put in
  * @property {string[]} [formulas]
  * @property {string} [pane]       the pane that is meant
- * @property {string} [needs]      "contexts", "ramp", "Theorem 2": else the stop is left out
+ * @property {string} [needs]      "ramp", or "Theorem 2": else the stop is left out
  * @property {any} [set]           x as shares of the box, tab, broken, sharp, zoom, token, out
  * @property {string} [stage]      a stage, by kind or name
  * @property {string} [at]         "start", "end", or "change k" within it
  */
 
-/** @param {Session} session */
+/** The stops that this network has a place for. @param {Session} session */
 export function stopsOf(session) {
+  if (!hasContexts(session)) return [];
   /** @type {Stop[]} */
   const all = session.data.tour;
   const known = session.original.construction;
   return all.filter((stop) => {
     if (stop.stage && !session.original.stages.some((s) => (s.kind || s.name) === stop.stage)) return false;
-    if (stop.needs === "contexts") return hasContexts(session);
     if (stop.needs === "ramp") return Boolean(known && known.ramp > 0);
     if (stop.needs) return Boolean(known && known.theorem === stop.needs);
     return true;
@@ -91,6 +91,7 @@ export function tourCard(session, store, place, goTo) {
   const bound = session.data.certificate && session.data.certificate.real;
   const constants = /** @type {Record<string, any>} */ ({
     n: session.original.n, d: session.original.d, K, V: K ** session.original.d, blocks: short(session.original.blocks),
+    theorem: known ? known.theorem : "", paper: known ? known.paper : "",
     bound: bound ? bound.shown : "not proved", target: session.data.title,
     sharpness: known ? short(known.sharpness) : "", ramp: known ? short(known.ramp, 2) : "",
     low: known && known.ids ? short(known.ids.low) : "", high: known && known.ids ? short(known.ids.high) : "",

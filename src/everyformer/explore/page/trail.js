@@ -3,13 +3,13 @@
 import { el, label, mark, picture } from "./dom.js";
 import { symmetricLog } from "./scales.js";
 import { fraction, short } from "./numbers.js";
-import { windowOf } from "./words.js";
+import { lemmaOf, windowOf } from "./words.js";
 
 /** @typedef {import("./session.js").Session} Session */
 /** @typedef {import("./store.js").State} State */
 /** @typedef {import("./scales.js").Scale} Scale */
 
-const WIDTH = 556, HEIGHT = 372, LEFT = 114, RIGHT = 408, ROWS = 14;
+const WIDTH = 556, HEIGHT = 354, LEFT = 88, RIGHT = 408, ROWS = 14;
 
 /**
  * @param {Session} session
@@ -76,7 +76,7 @@ function drawTrail(svg, session, events, ids, scale, rowOf, block) {
   const network = session.network;
   let last = "";
   events.forEach((event, k) => {
-    const name = event === 0 ? "input" : network.place(event - 1).stage.name;
+    const name = event === 0 ? "input" : lemmaOf(session, network.place(event - 1).stage).short;
     const y = rowOf(k);
     if (name !== last) svg.append(label(name, { x: LEFT - 10, y: y + 4, class: event <= block ? "tick now" : "tick", "text-anchor": "end" }));
     last = name;

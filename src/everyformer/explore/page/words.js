@@ -47,7 +47,7 @@ export function lemmaOf(session, stage) {
     case "quantise":
       return {
         short: "quantise",
-        words: `Every coordinate is rounded down to the grid of width δ = 1/${K}: one feed-forward layer for each cell, a step made of four ReLUs with a ramp of width ${short(known.ramp, 2)}. From here on the sequence is one of finitely many.`,
+        words: `Every coordinate is rounded down to the grid of width δ = 1/${K}: one feed-forward layer for each cell, a step made of four ReLUs with a ramp of width ${short(known ? known.ramp : 0, 2)}. From here on the sequence is one of finitely many.`,
         formulas: [`z_i := δ ⌊ z_i / δ ⌋, δ = 1/${K}`, "z_i += φ(z_i - k δ), φ(t) = -t \\text{ on } [0, δ)"],
       };
     case "selective shifts":
@@ -94,7 +94,7 @@ export function lemmaOf(session, stage) {
     case "push down":
       return {
         short: "push",
-        words: `Ids outside [t_l, t_r) = [${short(known.ids.low, 6)}, ${short(known.ids.high, 6)}) belong to sequences with equal tokens, or with one outside the box. Their tokens are pushed far below 0.`,
+        words: `Ids outside [t_l, t_r)${known && known.ids ? ` = [${short(known.ids.low, 6)}, ${short(known.ids.high, 6)})` : ""} belong to sequences with equal tokens, or with one outside the box. Their tokens are pushed far below 0.`,
         formulas: ["Z := Z - M \\text{ where } u^T Z ∉ [t_l, t_r)"],
       };
     case "negative to zero":
@@ -167,7 +167,8 @@ function other(session, stage) {
 }
 
 /**
- * The window that the four ReLUs of a feed-forward layer look at: ends, and the form.
+ * The window that the four ReLUs of a feed-forward layer look at: its ends, and the plateau
+ * between its ramps.
  * @param {Network} network
  * @param {FeedForward} ff
  * @param {number} layer
@@ -181,17 +182,16 @@ export function windowOf(network, ff, layer) {
   if (ff.phi) {
     const breaks = ff.phi.breaks, shift = ff.b_1.data[b] / ff.W_1.data[at + row];
     const k = layer * breaks.stride;
-    return { row, low: breaks.data[k] - shift, high: breaks.data[k + 1] - shift };
+    const [low, high] = [breaks.data[k] - shift, breaks.data[k + 1] - shift];
+    return { row, low, high, inner: [low, high] };
   }
-  let low = Infinity, high = -Infinity;
+  const knots = [];
   for (let k = 0; k < ff.r; k++) {
     const slope = ff.W_1.data[at + k * w + row];
-    if (slope === 0) continue;
-    const knot = -ff.b_1.data[b + k] / slope;
-    low = Math.min(low, knot);
-    high = Math.max(high, knot);
+    if (slope !== 0) knots.push(-ff.b_1.data[b + k] / slope);
   }
-  return { row, low, high };
+  knots.sort((a, b) => a - b);
+  return { row, low: knots[0], high: knots[knots.length - 1], inner: [knots[1] ?? knots[0], knots[knots.length - 2] ?? knots[0]] };
 }
 
 /**
@@ -249,6 +249,8 @@ function inWords(session, stage, layer, before, after, moved) {
     if (!session.asBuilt && moved.some((j) => then[j] - ids[j] !== V * (max - min)))
       return `${listed(moved.map(name))} moved, some by only a part of max − min: softmax leaks.`;
     const verb = moved.length > 1 ? "have" : "has";
+    if (moved.some((j) => Math.abs(ids[j] - l) > 1e-9))
+      return `${listed(moved.map((j) => `${name(j)} has ${short(ids[j], 6)}`))}, off the grid but within δ/2 of l = ${show(l)}, and ${moved.length > 1 ? "move" : "moves"} by ${short(V)} (max − min) = ${short(V * (max - min), 6)}.`;
     return `${listed(moved.map(name))} ${verb} the id ${show(l)} = l and ${moved.length > 1 ? "move" : "moves"} by ${short(V)} (max − min) = ${short(V)} (${show(max)} − ${show(min)}) = ${show(V * (max - min))}, to ${listed(moved.map((j) => show(then[j])))}.`;
   }
   if (kind === "global shift" && a && ids && then) {
@@ -267,11 +269,16 @@ function inWords(session, stage, layer, before, after, moved) {
     if (window) {
       const { w } = network;
       if (kind === "quantise") {
-        const parts = moved.map((j) => `${name(j)} has ${short(before[j * w + window.row], 6)}, in the cell that begins at ${show(Math.round(window.low * K) / K)}, and is rounded down to ${short(after[j * w + window.row], 6)}`);
+        const parts = moved.map((j) => offGrid(after[j * w + window.row], K)
+          ? `${name(j)} has ${short(before[j * w + window.row], 6)}, on the ramp below a border of cells: it comes to ${short(after[j * w + window.row], 6)}, which is not on the grid`
+          : `${name(j)} has ${short(before[j * w + window.row], 6)}, in the cell that begins at ${show(Math.round(window.low * K) / K)}, and is rounded down to ${short(after[j * w + window.row], 6)}`);
         return `${listed(parts)}.`;
       }
       const what = kind === "value map" ? "value" : "code";
       const parts = moved.map((j) => {
+        const id = ids ? ids[j] : NaN;
+        if (id < window.inner[0] || id > window.inner[1])
+          return `${name(j)} has ${short(id, 6)}, on a ramp of the window of this block, and moves to ${short(then ? then[j] : NaN, 6)}`;
         const now = Array.from(after.slice(j * w, j * w + w), (v) => short(v, 6)).join(", ");
         return `${name(j)} has ${ids ? show(ids[j]) : ""}, the number of this block, and receives the ${what} ${w > 1 ? `(${now})` : now}`;
       });
@@ -283,13 +290,18 @@ function inWords(session, stage, layer, before, after, moved) {
     const w = network.w, at = from + j * w;
     for (let c = 0; c < w; c++) {
       if (before[at + c] !== after[at + c]) {
-        const where = w > 1 ? ` in ${network.registers ? "register" : "coordinate"} ${c + 1}` : "";
+        const where = w > 1 ? network.registers ? ` in register r${c}` : ` in coordinate ${c + 1}` : "";
         return `${name(j)} goes from ${short(before[at + c], 6)} to ${short(after[at + c], 6)}${where}`;
       }
     }
     return name(j);
   });
   return `${listed(parts)}${moved.length > 3 ? ", and others too" : ""}.`;
+}
+
+/** Whether a number is no multiple of 1/K, apart from the guard. @param {number} value @param {number} K */
+function offGrid(value, K) {
+  return Math.abs(value * K - Math.round(value * K)) > 1e-9 * K;
 }
 
 /** @param {Session} session @param {Stage} stage @param {number} layer @param {Float64Array} before */
