@@ -110,7 +110,7 @@ class Built:
         built, and what takes long to plan is left out: `compare` plans everything.
         """
         eps = self.certificate.eps
-        if eps is None:
+        if eps is None or not self.target.on_box:
             return ()
         problem = Problem(self.target, self.p, tol=eps)
         return cheaper(problem, self.cost.parameters)
@@ -230,7 +230,7 @@ def planned(method: Method, problem: Problem) -> Iterator[Plan]:
 
 def refused(problem: Problem) -> EveryformerError:
     """Why there is no network, with the methods that could do, as planned."""
-    if problem.tol is None:
+    if problem.tol is None or not problem.target.on_box:
         return out_of_reach(problem)
     could = [str(one) for one in alternatives(problem)]
     return out_of_reach(problem, could, not_looked_at(problem))
@@ -272,8 +272,11 @@ def attempt(plan: Plan, problem: Problem, computing: Computing) -> Built | None:
 
 
 def ruled_out(plan: Plan, problem: Problem) -> str | None:
-    """Why a plan cannot meet the tolerance, as far as f's tables tell; or None."""
-    if problem.tol is None:
+    """Why a plan cannot meet the tolerance, as far as f's tables tell; or None.
+
+    Tables are of the whole box, and say nothing of a region in it.
+    """
+    if problem.tol is None or problem.target.region is not None:
         return None
     try:
         return plan.too_coarse(problem.errors, problem.tol)
@@ -354,7 +357,7 @@ def compare(
             known of f.
     """
     check_is_target(target)
-    if target.region is not None or target.everywhere:
+    if not target.on_box:
         msg = (
             f"{target.name} is to be approximated over a region or all of R^(n x d), and "
             "methods are compared on a box. Construct with one method, such as averaging."

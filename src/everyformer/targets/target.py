@@ -219,6 +219,11 @@ class Target:
         return values
 
     @property
+    def on_box(self) -> bool:
+        """Whether distances are over the box, and over nothing else."""
+        return self.region is None and not self.everywhere
+
+    @property
     def expression(self) -> Expression | None:
         """f as an expression, traced when first asked for; None if that is impossible."""
         return self._traced[0]
