@@ -72,7 +72,9 @@ def test_happy_and_bob(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_urpe_on_bert(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(FOLDER / "add_urpe.py"), run_name="__main__")
-    spreads = [float(line.split()[-1]) for line in capsys.readouterr().out.splitlines()]
+    without, at_1, cost, drawn = capsys.readouterr().out.splitlines()
+    assert cost.startswith("URPE: ")
+    spreads = [float(line.split()[-1]) for line in (without, at_1, drawn)]
     assert max(spreads[:2]) < 1e-6
     assert spreads[2] > 1e-3
 
