@@ -133,16 +133,6 @@ def test_versions_are_pinned_and_explained() -> None:
     assert names <= pinned, names - pinned
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "docs"])
-def test_links_lead_to_files(page: str) -> None:
-    """Relative links and pictures of the pages are there."""
-    pages = [ROOT / page] if page.endswith(".md") else (ROOT / page).rglob("*.md")
-    for one in pages:
-        for link in re.findall(r"\]\(([^)#\s]+)", one.read_text()):
-            if "://" not in link:
-                assert (one.parent / link).exists(), (one.name, link)
-
-
 def test_commands_of_the_readme_exist() -> None:
     """Every command of the table, and each of its options, is in the help of today."""
     text = (ROOT / "README.md").read_text()
