@@ -30,7 +30,8 @@ WITHOUT = {"papers.md": ["toc"], "index.md": ["navigation", "toc"]}
 """Pages that need the width of what stands beside others."""
 
 EXPLORER = "<!-- explorer -->"
-"""Where, on any page of the first level."""
+EXPLORER_PAGE = "explored_network.html"
+"""Where a page of the first level shows it, and its file."""
 
 origins: dict[str, str] = {}
 """Where each page comes from, by its place in the site; both relative."""
@@ -41,7 +42,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     origins.clear()
 
     def add(place: str, origin: str, content: str | bytes) -> None:
-        files.append(File.generated(config, place, content=content))
+        made = File.generated(config, place, content=content)
+        if made.dest_uri in {file.dest_uri for file in files}:
+            raise PluginError(f"{origin or place} and another file become {made.dest_uri}.")
+        files.append(made)
         origins[place] = origin
 
     for script in sorted((ROOT / "examples").glob("*.py")):
@@ -49,7 +53,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         add(f"tutorials/{script.stem}.md", f"examples/{script.name}", made.markdown)
         for name, content in made.files.items():
             add(f"tutorials/{name}", "", content)
-    add("explorer.html", "", _explorer())
+    add(EXPLORER_PAGE, "", _explorer())
     add("benchmarks.md", "docs/benchmarks.md", results.benchmarks_page(BENCHMARKS))
     add("results.md", "docs/results.md", results.experiments_page(EXPERIMENTS))
     for page in files.documentation_pages():
@@ -113,7 +117,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"{path}#{link.anchor}" if link.anchor else path
 
     text = readable(relinked(markdown, new))
-    return text.replace(EXPLORER, tutorials.framed("explorer.html", "A network explored"))
+    return text.replace(EXPLORER, tutorials.framed(EXPLORER_PAGE, "A network explored"))
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
