@@ -104,8 +104,10 @@ def _reporting(command: Callable[..., None]) -> Callable[..., None]:
             sys.stdout = io.StringIO()
             raise typer.Exit(128 + 13) from error
         except (EveryformerError, OSError, MemoryError) as error:
-            sys.stdout = sys.stdout if _writable() else io.StringIO()
-            typer.echo(f"Error: {_in_words(error)}", err=True)
+            printed = _writable()
+            sys.stdout = sys.stdout if printed else io.StringIO()
+            advice = FULL if printed and _is_full(error) else ""
+            typer.echo(f"Error: {_in_words(error)}{advice}", err=True)
             raise typer.Exit(2) from error
         except KeyboardInterrupt as error:
             typer.echo("Interrupted.", err=True)
@@ -178,14 +180,19 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise _TerminatedError(128 + number)
 
 
+def _is_full(error: BaseException) -> bool:
+    """Whether there was no room for a file."""
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return isinstance(error, OSError) and error.errno in full
+
+
 def _in_words(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         detail = f" ({error})" if str(error) else ""
         return f"Not enough memory{detail}. Use a coarser grid or fewer sequences."
     if isinstance(error, OSError) and error.strerror:
         place = "" if error.filename is None else f"{error.filename}: "
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        return f"{place}{error.strerror}.{FULL if full else ''}"
+        return f"{place}{error.strerror}."
     return str(error)
 
 
