@@ -196,10 +196,12 @@ def _in_words(error: BaseException) -> str:
     return str(error)
 
 
-def _show_version(asked: bool) -> None:
+def _show_version(asked: bool) -> bool:
+    """What it returns is the value of the option."""
     if asked:
         typer.echo(f"everyformer {__version__}")
         raise typer.Exit
+    return asked
 
 
 @app.callback()
