@@ -16,13 +16,6 @@ if TYPE_CHECKING:
 SHIFTS = ("selective shifts", "chain shifts")
 """The stage that is drawn: of a dense network, and of a sparse one."""
 
-OWN = {
-    "Averaging": "averaging attention",
-    "Partition": "a softmax partition of unity",
-    "Memory": "a memory of sequences",
-}
-"""Constructions that are not a theorem of a paper."""
-
 
 def inspect(
     network: options.NetworkArgument,
@@ -122,13 +115,15 @@ def inspect(
 
 def _heading(network: "Network") -> list[str]:
     """What the network is, and what its letters mean."""
+    from everyformer.narration.proof import TELLERS
     from everyformer.notebook import short
 
     spec, made = network.architecture, network.construction
     sizes = f"n = {spec.seq_len}, d = {spec.d_model}"
     if made is not None:
         paper = "" if made.paper == "everyformer" else f" of {short(made.paper)}"
-        by = OWN.get(made.theorem, f"{short(made.theorem)}{paper}")
+        by = f"{short(made.theorem)}{paper}"
+        by = TELLERS[made.theorem].title if made.theorem in TELLERS else by
         cells = "" if made.theorem == "Memory" else f", K = {made.grid} cells per axis"
         head = f"{short(made.target)}: {by}, {sizes}{cells}"
     elif network.program is not None:

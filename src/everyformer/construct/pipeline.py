@@ -254,6 +254,8 @@ def attempt(plan: Plan, problem: Problem, computing: Computing) -> Built | None:
 
     try:
         check_feasible(plan, problem.max_memory)
+        if problem.target.expression is None and problem.tol is None:
+            problem.target.check()  # with a tolerance, `pose` did
         hopeless = ruled_out(plan, problem)
         if hopeless is not None:
             return failed(hopeless)
@@ -424,6 +426,6 @@ def pose(
         raise GridError(msg)
     check_grid(grid)
     allowed = None if tol is None else check_tolerance(target, tol)
-    if target.expression is None:
+    if target.expression is None and tol is not None:
         target.check()
     return Problem(target, p, grid, allowed, max_memory, workers, progress)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from everyformer.construct.averaging import layers as averaging
-from everyformer.construct.compile.lowering import lower
+from everyformer.construct.compile.lowering import lower as compiling
 from everyformer.construct.partition import layers as partition
 from everyformer.construct.shifts import contextual, position_layer, quantise, sparse, value
 from everyformer.model.stacks import Stage
@@ -33,11 +33,9 @@ BUILDERS: dict[str, Callable[..., Any]] = {
 """The function of each stage that has one of its own."""
 
 FILES: dict[str, Any] = {
-    "averaging": averaging,
-    "partition": partition,
-    "compile": lower,
+    module.__name__.split(".")[2]: module for module in (averaging, partition, compiling)
 }
-"""The module behind each page of the documentation, for other stages."""
+"""The module behind each page of the documentation, for other stages, by its folder."""
 
 
 def source_of(stage: Stage) -> dict[str, str]:

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 
 from everyformer.construct.averaging.layers import AveragingSizes, Variant
-from everyformer.narration.chapter import Scene, Told
+from everyformer.narration.chapter import Scene, Teller, Told
 from everyformer.narration.numbers import agree, number, vector
 from everyformer.targets.box import Box, Grid
 
@@ -173,3 +173,5 @@ NARRATORS = {
     "look-up": look_up,
     "sum and look-up": total_and_look_up,
 }
+
+TELLER = Teller("Averaging", "averaging attention", NARRATORS, cells)

@@ -1,8 +1,8 @@
 """A step of a proof, told: what it is for, and what it does to the tokens at hand."""
 
 import textwrap
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
@@ -142,6 +142,23 @@ class Told:
 
 
 Narrator = Callable[[Scene], Told]
+
+
+@dataclass(frozen=True)
+class Teller:
+    """How a construction with registers is told.
+
+    Attributes:
+        theorem: What it is called in files.
+        title: What people call it.
+        narrators: Of its steps, by their names.
+        cells: The cell of every coordinate, for constructions that hold a table.
+    """
+
+    theorem: str
+    title: str
+    narrators: Mapping[str, Narrator] = field(default_factory=dict[str, Narrator])
+    cells: Callable[[Scene], np.ndarray] | None = None
 
 
 def tell(scene: Scene, narrator: Narrator | None) -> Chapter:

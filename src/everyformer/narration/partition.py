@@ -3,7 +3,7 @@
 import numpy as np
 
 from everyformer.model.forward import softmax
-from everyformer.narration.chapter import Scene, Told
+from everyformer.narration.chapter import Scene, Teller, Told
 from everyformer.narration.numbers import agree, vector
 
 SHOWN_ANCHORS = 4
@@ -80,3 +80,5 @@ def average(scene: Scene) -> Told:
 
 
 NARRATORS = {"slots": slots, "sum": slot_sum, "average and select": average}
+
+TELLER = Teller("Partition", "a softmax partition of unity", NARRATORS)

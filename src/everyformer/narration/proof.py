@@ -8,7 +8,7 @@ import numpy as np
 from everyformer.model.network import Network, StageState
 from everyformer.model.stacks import Stage
 from everyformer.narration import averaging, partition, quantising, shifting, valuing
-from everyformer.narration.chapter import Chapter, Narrator, Scene, tell, unit_of
+from everyformer.narration.chapter import Chapter, Narrator, Scene, Teller, tell, unit_of
 from everyformer.narration.numbers import agree, tokens, vector
 
 Function = Callable[[np.ndarray], np.ndarray]
@@ -28,11 +28,15 @@ BY_KIND: Mapping[str | None, Narrator] = {
 }
 """The steps of the papers' constructions."""
 
-BY_NAME: Mapping[str, Mapping[str, Narrator]] = {
-    "Averaging": averaging.NARRATORS,
-    "Partition": partition.NARRATORS,
+TELLERS = {
+    teller.theorem: teller
+    for teller in (
+        averaging.TELLER,
+        partition.TELLER,
+        Teller("Memory", "a memory of sequences"),
+    )
 }
-"""Constructions with registers, and their steps."""
+"""Of constructions with registers."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,8 @@ def _narrator(network: Network, stage: Stage) -> Narrator | None:
     if made is None:
         return None
     if network.registers is not None:
-        return BY_NAME.get(made.theorem, {}).get(stage.name)
+        teller = TELLERS.get(made.theorem)
+        return None if teller is None else teller.narrators.get(stage.name)
     if stage.name in valuing.CLAIMS:
         return valuing.plainly
     return BY_KIND.get(stage.kind) if made.ids is not None else None
@@ -121,7 +126,7 @@ def _entered(network: Network, x: np.ndarray, state: np.ndarray) -> Chapter | No
         f"Every token gets {kept.width} registers: for x, and for what the blocks compute."
     )
     made = network.construction
-    if made is None or made.theorem != "Averaging":
+    if made is None or not _holds_a_table(made.theorem):
         prefix = f" {kept.num_prefix:,} constant tokens stand before the sequence."
         told = claim + prefix * bool(kept.num_prefix)
         return Chapter("read in", "before the first block", told, (), tuple(tokens(x)))
@@ -135,12 +140,15 @@ def _entered(network: Network, x: np.ndarray, state: np.ndarray) -> Chapter | No
     return Chapter("read in", "before the first block", claim, lines, values)
 
 
+def _holds_a_table(theorem: str) -> bool:
+    return theorem in TELLERS and TELLERS[theorem].cells is not None
+
+
 def _table(scenes: Sequence[Scene], f: Function) -> list[Chapter]:
     """Where the value comes from: f at the centre of the cell."""
     scene, last = scenes[0], scenes[-1]
-    cells = None
-    if scene.construction.theorem == "Averaging":
-        cells = averaging.cells(scene)
+    teller = TELLERS.get(scene.construction.theorem)
+    cells = None if teller is None or teller.cells is None else teller.cells(scene)
     for one in scenes:
         if one.stage.kind == "quantise":
             cells = quantising.columns(scene, one.new, one.old)

@@ -226,7 +226,7 @@ def _examined(network: Network) -> _Held:
     if not with_positions or made is None or len(means) != 1:
         msg = (
             "A network of averaging attention with positions is needed, with one attention "
-            "layer. Build it with method=ef.Averaging(positional=True)."
+            "layer. Build it by averaging attention, with positional=True."
         )
         raise InputError(msg)
     with tempfile.TemporaryDirectory() as folder:
