@@ -16,10 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import everyformer as ef
 from everyformer.checks.own_attention.affine_run import run_affine
 from everyformer.checks.own_attention.forms import NotAffine
-from everyformer.checks.own_attention.realise import (
-    _examined,  # pyright: ignore[reportPrivateUsage]
-    with_own_attention,
-)
+from everyformer.checks.own_attention.realise import with_own_attention
 from everyformer.checks.own_attention.witness import exported, what_it_adds
 from everyformer.errors import InputError
 
@@ -151,8 +148,3 @@ class Scaled(nn.Module):
 def test_a_quotient_by_a_number_is_followed() -> None:
     found = run_affine(exported(Scaled().eval(), 1, 1))
     assert found.centre.ravel().tolist() == [1.25, 0]
-
-
-def test_an_inexact_sum_is_never_told_from_keys_of_size_0(built: ef.Built) -> None:
-    """Outside the box keys may be larger than on any cell: errors count as if of 1."""
-    assert _examined(built.network).largest >= 1

@@ -196,7 +196,7 @@ def with_own_attention(
         )
         raise InputError(msg)
     rests = FOLLOWED if all(followed) else MEASURED
-    kept = Kept.of(module, module.shape)
+    kept = Kept.of(module, n, held.box)
     return Realised(module, places, off, (rests,), held.sha256, kept)
 
 
@@ -217,6 +217,7 @@ class _Held:
         largest: No register that the sum reads is larger on a cell.
         tolerated: How far a key may be off without a change of what is looked up.
         sha256: Hash of the weights.
+        box: The domain of a token.
     """
 
     sums: np.ndarray
@@ -224,6 +225,7 @@ class _Held:
     largest: Fraction
     tolerated: Fraction
     sha256: str
+    box: Box
 
 
 def _examined(network: Network) -> _Held:
@@ -248,7 +250,8 @@ def _examined(network: Network) -> _Held:
         network.save(path)
         weights = read_weights(path)
     try:
-        reading = read_registers(weights, Box(made.lows, made.highs), made.grid)
+        box = Box(made.lows, made.highs)
+        reading = read_registers(weights, box, made.grid)
     except Undecided as error:
         raise InputError(f"The network cannot be read: {error}") from error
     mean = reading.later[0]
@@ -266,7 +269,7 @@ def _examined(network: Network) -> _Held:
     tolerated = _tolerated(reading, read, written)
     assert registers is not None, "as above"  # noqa: S101
     largest = max([Fraction(1), *(abs(v) for v in values)])
-    return _Held(sums, registers.start, largest, tolerated, weights.sha256)
+    return _Held(sums, registers.start, largest, tolerated, weights.sha256, box)
 
 
 def _tolerated(reading: RegisterReading, read: np.ndarray, written: np.ndarray) -> Fraction:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from everyformer.errors import InputError
+from everyformer.targets.box import Box
 
 PROBES = 8
 """Sequences that a module is run on, to see whether it does what it did."""
@@ -60,10 +61,12 @@ class Kept:
     y: Tensor
 
     @classmethod
-    def of(cls, module: nn.Module, shape: tuple[int, int]) -> "Kept":
-        """As it is now, after a run on sequences of a shape (n, d)."""
+    def of(cls, module: nn.Module, n: int, box: Box) -> "Kept":
+        """As it is now, after a run on sequences of n tokens in a box."""
         generator = torch.Generator().manual_seed(0)
-        x = torch.rand(PROBES, *shape, generator=generator, dtype=torch.float64)
+        low, high = (torch.tensor(ends).double() for ends in (box.lows, box.highs))
+        cube = torch.rand(PROBES, n, len(low), generator=generator, dtype=torch.float64)
+        x = low + (high - low) * cube
         with torch.no_grad():
             y = module(x.clone())
         return cls(state_of(module), x, y)
