@@ -186,9 +186,9 @@ def examine(work: CellExamination, index: int) -> dict[str, Any]:
         repeated = (ordered[:, 1:] == ordered[:, :-1]).any(axis=-1)
     undecided = ~np.isfinite(powers)
     result: dict[str, Any] = {
-        "cells": sum_up((powers * weights)[~repeated & ~undecided]),
-        "duplicates": sum_up((powers * weights)[repeated & ~undecided]),
-        "real": sum_up(_deviation(radius, work.p) * weights),
+        "cells": sum_up(_weighted(powers, weights)[~repeated & ~undecided]),
+        "duplicates": sum_up(_weighted(powers, weights)[repeated & ~undecided]),
+        "real": sum_up(_weighted(_deviation(radius, work.p), weights)),
         "radius": str(Fraction(float(radius.max(initial=0.0)))),
         "lower": _sum_down(
             least.sum(axis=(1, 2)) * work.cells.least_weights(rows, index * SHARD)
@@ -209,7 +209,7 @@ def examine(work: CellExamination, index: int) -> dict[str, Any]:
     if work.run:
         run = network_values(work.reading, rows, "float64")
         _check_finite(run.centre.astype(np.float64), run.radius)
-        result["float64"] = sum_up(_deviation(run.radius, work.p) * weights)
+        result["float64"] = sum_up(_weighted(_deviation(run.radius, work.p), weights))
         result["run_radius"] = str(Fraction(float(run.radius.max(initial=0.0))))
     return result
 
@@ -246,6 +246,14 @@ def network_values(reading: CellReading, rows: np.ndarray, mode: Mode) -> Values
 
 def _deviation(radius: np.ndarray, p: Fraction) -> np.ndarray:
     return power(radius, p).sum(axis=(1, 2)) * UP
+
+
+def _weighted(powers: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Powers times weights, from above: 0 where a power is 0, and nowhere else.
+
+    The share of a piece may be so small that float64 holds no product with it.
+    """
+    return np.where(powers == 0, 0.0, np.maximum(powers * weights, 2.0**-1000))
 
 
 def sum_up(terms: np.ndarray) -> str:

@@ -245,7 +245,9 @@ def mean_distance(
         lost = np.where(np.isnan(lost), inf, lost).sum(axis=(1, 2))
         line = mean_of_line(beta, gamma * steps, q or 2)
         spread = mean_of_sizes(rho * steps, q or 2)
-        mean = line + spread
+        # Products of slopes and half-widths below 2^-1022 may have been lost.
+        moving = np.asarray(((gamma != 0) | (rho != 0)).any(axis=-1))
+        mean = line + spread + np.where(moving, 2.0**-1000, 0.0)
         mean = np.where(known & np.isfinite(beta), mean * UP, inf)
         mean = np.where(np.isnan(mean) | (q is None), inf, mean)
         guess = line * np.maximum(1 - (spread / line) ** 2, 0.0)  # a bad one, if they agree

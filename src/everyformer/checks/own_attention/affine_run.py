@@ -31,6 +31,9 @@ def run_affine(program: ExportedProgram) -> Forms:
         NotAffine: If they are not affine, or an operation is not known here.
     """
     signature = program.graph_signature
+    for spec in signature.output_specs:
+        if spec.kind not in (OutputKind.USER_OUTPUT, OutputKind.USER_INPUT_MUTATION):
+            raise NotAffine(f"it changes {spec.target or 'its state'} when it is run")
     inputs = {spec.arg.name: spec for spec in signature.input_specs}
     given = next(s for s in signature.input_specs if s.kind == InputKind.USER_INPUT)
     values: dict[str, Any] = {}
@@ -191,9 +194,11 @@ def _attention(
     """scaled_dot_product_attention: its scale only multiplies scores that are constant."""
     if causal or (mask is not None and not isinstance(mask, Forms)):
         raise NotAffine("a mask is not known")
+    if dropout != 0:
+        raise NotAffine("dropout_p is not 0: attention drops weights even after .eval()")
     size = 1 / np.sqrt(query.shape[-1]) if scale is None else scale
     scores = query.matmul(_transpose(key, -1, -2))
-    if scale is None and (scores.centre != 0).any():
+    if scale is None and ((scores.centre != 0) | (scores.radius != 0)).any():
         raise NotAffine("scores that are not 0 are divided by a root")
     scores = scores * _form(float(size), scores)
     return (scores if mask is None else scores + mask).softmax(-1).matmul(value)

@@ -9,6 +9,7 @@ is constant, and 0 times anything is 0. Everything else is refused: nothing is g
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -73,7 +74,7 @@ class Forms:
     def is_constant(self) -> np.ndarray:
         """Which entries do not depend on the tokens."""
         moving = (self.centre[..., :-1] != 0) | (self.radius[..., :-1] != 0)
-        return ~np.asarray(moving.any(axis=-1), dtype=bool)
+        return np.asarray(~np.asarray(moving.any(axis=-1), dtype=bool))
 
     def __add__(self, other: "Forms") -> "Forms":
         return Forms(self.centre + other.centre, self.radius + other.radius)
@@ -127,7 +128,7 @@ class Forms:
         """
         if not self.is_constant.all():
             raise NotAffine(f"{what} of numbers that depend on the tokens")
-        return self.centre[..., -1], self.radius[..., -1]
+        return _exact(self.centre[..., -1]), _exact(self.radius[..., -1])
 
     def with_constants(self, low: np.ndarray, high: np.ndarray) -> "Forms":
         """Constants between two ends instead."""
@@ -166,16 +167,22 @@ class Forms:
         centre, radius = self.constants("ReLU")
         zero = np.full_like(centre, Fraction(0))
         return self.with_constants(
-            np.maximum(centre - radius, zero), np.maximum(centre + radius, zero)
+            _exact(np.maximum(centre - radius, zero)),
+            _exact(np.maximum(centre + radius, zero)),
         )
 
     def inverse(self) -> "Forms":
         """1 / . of constants that are not 0."""
         centre, radius = self.constants("a quotient")
         low, high = centre - radius, centre + radius
-        if ((low <= 0) & (high >= 0)).any():
+        if np.asarray((low <= 0) & (high >= 0)).any():
             raise NotAffine("a quotient by a number that may be 0")
-        return self.with_constants(1 / high, 1 / low)
+        return self.with_constants(_exact(1 / high), _exact(1 / low))
+
+
+def _exact(values: Any) -> np.ndarray:
+    """Fractions as an array: numpy makes a bare one of an array without axes."""
+    return np.asarray(values, dtype=object)
 
 
 def _broadcast(a: Forms, b: Forms) -> tuple[Forms, Forms]:

@@ -42,6 +42,7 @@ from everyformer.certify.ridge import Ridge
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import read_weights
 from everyformer.checks.own_attention.forms import NotAffine
+from everyformer.checks.own_attention.state import Kept, as_they_will_run, state_of
 from everyformer.checks.own_attention.witness import (
     Added,
     Witness,
@@ -83,6 +84,7 @@ class Realised:
         key_error: How far the key of a look-up may be off on a cell.
         hypotheses: What it rests on that the certificate is about it.
         sha256: Hash of the weights of the network that it was made of.
+        kept: The module as it was when it was followed.
     """
 
     module: nn.Module
@@ -90,6 +92,7 @@ class Realised:
     key_error: Fraction
     hypotheses: tuple[Hypothesis, ...]
     sha256: str
+    kept: Kept
 
     def report(self, certificate: Certificate) -> str:
         """What is proved of the module, by the certificate of the network it was made of.
@@ -98,8 +101,9 @@ class Realised:
 
         Raises:
             InputError: If the certificate is of other weights, or claims nothing of real
-                arithmetic.
+                arithmetic, or the module is not what it was when it was followed.
         """
+        self.kept.check(self.module)
         if certificate.weights_sha256 != self.sha256:
             msg = (
                 "The certificate is about other weights than the network that the module "
@@ -148,6 +152,14 @@ def with_own_attention(
     width = w + 1  # and a register for v
     followed: list[bool] = []
 
+    c = torch.zeros(width, dtype=torch.float64)
+    c[w] = 1.0
+    M = torch.zeros(width, width, dtype=torch.float64)
+    M[:w, :w] = torch.tensor(held.sums)
+    telling = witness.position_aware(width, n, c.clone())
+    hearing = list(witness.attentive(width, n, M.clone()))
+    given = as_they_will_run([telling, *hearing])
+
     def added(layer: nn.Module) -> Added:
         try:
             found = what_it_adds(layer, width, n)
@@ -165,13 +177,7 @@ def with_own_attention(
         followed.append(True)
         return found
 
-    c = torch.zeros(width, dtype=torch.float64)
-    c[w] = 1.0
-    telling = witness.position_aware(width, n, c.clone())
     places = positions_told(type(telling).__name__, added(telling), c)
-    M = torch.zeros(width, width, dtype=torch.float64)
-    M[:w, :w] = torch.tensor(held.sums)
-    hearing = list(witness.attentive(width, n, M.clone()))
     off = tokens_heard([added(layer) for layer in hearing], M) * held.largest
     if off > held.tolerated:
         msg = (
@@ -182,8 +188,16 @@ def with_own_attention(
         )
         raise InputError(msg)
     module = OwnNetwork(network, telling, hearing, place_layer(held.start, places))
+    if state_of(nn.ModuleList([telling, *hearing])) != given:
+        msg = (
+            "A layer of the witness changes its own weights, buffers or mode when it is "
+            "run, so that what was found of it need not hold for the next run. Give layers "
+            "without a state."
+        )
+        raise InputError(msg)
     rests = FOLLOWED if all(followed) else MEASURED
-    return Realised(module, places, off, (rests,), held.sha256)
+    kept = Kept.of(module, n, held.box)
+    return Realised(module, places, off, (rests,), held.sha256, kept)
 
 
 MEASURED = Hypothesis(
@@ -203,6 +217,7 @@ class _Held:
         largest: No register that the sum reads is larger on a cell.
         tolerated: How far a key may be off without a change of what is looked up.
         sha256: Hash of the weights.
+        box: The domain of a token.
     """
 
     sums: np.ndarray
@@ -210,6 +225,7 @@ class _Held:
     largest: Fraction
     tolerated: Fraction
     sha256: str
+    box: Box
 
 
 def _examined(network: Network) -> _Held:
@@ -234,7 +250,8 @@ def _examined(network: Network) -> _Held:
         network.save(path)
         weights = read_weights(path)
     try:
-        reading = read_registers(weights, Box(made.lows, made.highs), made.grid)
+        box = Box(made.lows, made.highs)
+        reading = read_registers(weights, box, made.grid)
     except Undecided as error:
         raise InputError(f"The network cannot be read: {error}") from error
     mean = reading.later[0]
@@ -251,8 +268,8 @@ def _examined(network: Network) -> _Held:
     values = [Fraction(int(v), tokens.unit) for v in tokens.numbers[..., read].flat]
     tolerated = _tolerated(reading, read, written)
     assert registers is not None, "as above"  # noqa: S101
-    largest = max((abs(v) for v in values), default=Fraction(0))
-    return _Held(sums, registers.start, largest, tolerated, weights.sha256)
+    largest = max([Fraction(1), *(abs(v) for v in values)])
+    return _Held(sums, registers.start, largest, tolerated, weights.sha256, box)
 
 
 def _tolerated(reading: RegisterReading, read: np.ndarray, written: np.ndarray) -> Fraction:
@@ -271,6 +288,8 @@ def _tolerated(reading: RegisterReading, read: np.ndarray, written: np.ndarray) 
         used = ridge.row != 0
         if not (used & written).any():
             continue
+        if (used & written).sum() > 1:  # errors of several sums may add up
+            return Fraction(0)
         whole = reading.tokens.numbers[..., used | read] % unit == 0
         s = Fraction(float(ridge.row[used & written][0]))
         row = [Fraction(float(v)) / s for v in ridge.row[used]]
@@ -379,7 +398,9 @@ class OwnNetwork(nn.Module):
                     BlockRun(Stage(stage.name, SOURCE, feed_forward=own), hard=False)
                 )
         self.layers = nn.ModuleList(layers)
-        self.eval()
+        # Layers of the witness have been put into this mode before they were followed.
+        for own in (self, self.layers, *(one for one in layers if type(one) is BlockRun)):
+            own.training = False
 
     def forward(self, x: Tensor) -> Tensor:
         """Tokens of shape (*batch, n, d), float64, to the same shape.

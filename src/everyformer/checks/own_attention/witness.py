@@ -138,7 +138,7 @@ def check_layer(layer: nn.Module, width: int, seq_len: int) -> None:
     name = type(layer).__name__
     if not isinstance(layer, nn.Module):
         raise InputError(f"The witness gave {layer!r:.80}, which is not an nn.Module.")
-    if layer.training:
+    if any(one.training for one in layer.modules()):
         layer.eval()
     for label, held in (*layer.named_parameters(), *layer.named_buffers()):
         if held.is_floating_point() and held.dtype != torch.float64:
@@ -154,6 +154,9 @@ def check_layer(layer: nn.Module, width: int, seq_len: int) -> None:
         with torch.no_grad():
             together = layer(x.clone())
             alone = torch.cat([layer(one[None].clone()) for one in x])
+        with torch.enable_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a layer may read numbers: refused below
+            graded = layer(x.clone().requires_grad_()).detach()
     except Exception as error:  # whatever a user's module does
         first = (str(error).strip().splitlines() or [""])[0]
         msg = (
@@ -169,12 +172,18 @@ def check_layer(layer: nn.Module, width: int, seq_len: int) -> None:
         )
         raise InputError(msg)
     size = 1 + x.abs().amax() + together.abs().amax()
-    if bool((together - alone).abs().amax() > TOLERANCE * size):
+    if not bool((together - alone).abs().amax() <= TOLERANCE * size):
         gap = float((together - alone).abs().amax())
         msg = (
             f"{name} gives another output for a sequence in a batch than for it alone, by "
             f"{gap:.3g}: it is not a function of the sequence. Make it treat every "
             "sequence of a batch alike."
+        )
+        raise InputError(msg)
+    if not bool((together - graded).abs().amax() <= TOLERANCE * size):
+        msg = (
+            f"{name} gives another output where gradients are wanted: it is not a function "
+            "of the sequence. Make it ignore requires_grad and the grad mode."
         )
         raise InputError(msg)
 
