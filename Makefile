@@ -19,7 +19,7 @@ demo: venv
 check: venv
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/basedpyright
+	$(BIN)/basedpyright --threads 2
 	$(BIN)/lint-imports
 
 # Two processes of one thread each; the second call reads the files that name its marks.

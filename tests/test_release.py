@@ -64,7 +64,7 @@ def test_the_wheel_has_nothing_else(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     assert wheel.stat().st_size < 4 * 2**20
     entry = zipfile.ZipFile(wheel).read(f"{info}entry_points.txt").decode()
-    assert "everyformer = everyformer.cli.app:main" in entry
+    assert "everyformer = everyformer.cli.start:main" in entry
 
 
 def test_the_wheel_says_what_it_needs(built: Path) -> None:

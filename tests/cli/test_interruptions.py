@@ -163,13 +163,18 @@ def test_interrupted_in_the_middle(
     where: str,
 ) -> None:
     np.save("x.npy", np.full((1, 3, 1), 0.3))
+    # A job in the background of a plain shell ignores SIGINT.
+    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
     before = signal.getsignal(signal.SIGINT)
 
     def interrupted(*_: object, **__: object) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(where, interrupted)
-    result = everyformer(*arguments, code=130)
-    assert (result.stdout, result.stderr) == ("", "Interrupted.\n")
-    assert signal.getsignal(signal.SIGINT) == before
+    try:
+        result = everyformer(*arguments, code=130)
+        assert (result.stdout, result.stderr) == ("", "Interrupted.\n")
+        assert signal.getsignal(signal.SIGINT) == before
+    finally:
+        signal.signal(signal.SIGINT, ignored)
     assert {path.name for path in Path().iterdir()} == {"out", "x.npy"}

@@ -84,7 +84,7 @@ def test_a_method_without_plans_is_an_error_in_words(
     more = ("-o", "out") if command == "construct" else ()
     wrong = everyformer(*arguments, "--tol", 0.1, *more, code=2).stderr
     assert wrong.startswith(
-        "Error: No network that can be built brings d_p(sort, g) to tol"
+        "Error: No network that can be built brings d_2(sort, g) to tol"
     )
     wrong = everyformer(*arguments, "--grid", 4, *more, code=2).stderr
     assert wrong.startswith("Error: The method has no plan for sort at grid=4.")
