@@ -168,8 +168,8 @@ def _run(cell: Cell, around: Surroundings, device: torch.device) -> Result:
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise too_little_memory(cell, device) from error
     finally:
-        gc.collect()  # a trainer and its graphs refer to each other
         if device.type == "cuda":
+            gc.collect()  # a trainer and its graphs refer to each other
             torch.cuda.empty_cache()
 
 
