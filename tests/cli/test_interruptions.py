@@ -151,7 +151,7 @@ def test_interrupted_while_something_is_imported(
     ("arguments", "where"),
     [
         (("verify", "out"), "everyformer.certify.verify.verify"),
-        (("check", "none", "-n", 3), "everyformer.checks.report.check"),
+        (("check", "none", "-n", 3), "everyformer.cli.checking.judge"),
         (("run", "out", "--input", "x.npy", "--output", "y.npy"), "numpy.save"),
     ],
 )
