@@ -23,7 +23,7 @@ check: venv
 	$(BIN)/lint-imports
 
 # Two processes of one thread each; the second call reads the files that name its marks.
-MARKED = $(shell grep -rlE 'mark\.(compile|unhooked)' tests)
+MARKED = $(shell grep -rlE --include='*.py' 'mark\.(compile|unhooked)' tests)
 test: export OMP_NUM_THREADS = 1
 test: check
 	$(BIN)/pytest -q -n 2
