@@ -257,7 +257,7 @@ def papers_page(found: Sequence[Entry]) -> str:
     lost = sum(bool(entry.why) for entry in found)
     counts = (
         f"{len(found)} entries: {len(found) - lost} with code or a command and its tests, "
-        f"{lost} with the reason why there is none."
+        f"{lost} with the reason why they have neither."
     )
     parts = [HEAD.format(counts=counts)]
     for key, paper in PAPERS.items():

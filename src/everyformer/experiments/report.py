@@ -32,7 +32,7 @@ def shown_path(
     """Which results of a folder are shown: this machine's, else those of another.
 
     Raises:
-        FileFormatError: If there are none, or those of several machines.
+        FileFormatError: If the folder holds no such results, or those of several machines.
     """
     own, begins = results_path(out, experiment, size), f"{experiment.name}_{size}_"
     if others:

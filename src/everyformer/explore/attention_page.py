@@ -92,7 +92,7 @@ def _is_fixed(layer: RelativeAttention, n: int) -> bool:
 
 
 def _matrices(found: Any) -> list[Any] | None:
-    """Up to four matrices as lists; None if there are none."""
+    """Up to four matrices as lists; null on the page if the layer has no such matrix."""
     if found is None or len(found) == 0:
         return None
     return [np.nan_to_num(np.asarray(one)).tolist() for one in found[:MAX_HEADS]]

@@ -26,7 +26,7 @@ export class Session {
     /** How far outside the box tokens may be moved, in box widths. */
     this.reach = known && known.reach > 0 ? 0.25 : 0;
     const grid = this.original.construction ? this.original.construction.grid : null;
-    /** Cells per axis; null where there are none, or too many to be drawn. @type {number|null} */
+    /** Cells per axis; null for a network without a grid, or with more cells than can be drawn. @type {number|null} */
     this.K = grid !== null && grid <= MOST_CELLS ? grid : null;
     /** For drawings of single cells. @type {number} */
     this.drawnCells = this.K !== null && this.K <= 40 ? this.K : 1;
