@@ -4,10 +4,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from everyformer.errors import InputError
 from everyformer.layers.encodings.encoding import table
-from everyformer.layers.mixers.mixer import Mixer, without_padding
-from everyformer.layers.offsets import check_positive
+from everyformer.layers.mixers.mixer import Mixer, check_filters, without_padding
 from everyformer.model.attention_spec import AttentionSpec
 from everyformer.model.own_classes import describes_itself
 from everyformer.ops import light_convolution
@@ -57,14 +55,7 @@ class LightConvolution(Mixer):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(dim, bias, device, dtype)
-        check_positive(filters=filters, filter_length=filter_length)
-        if dim % filters:
-            msg = (
-                f"dim={dim} is not a multiple of filters={filters}, so filters would serve "
-                f"groups of unequal size; the next multiple is "
-                f"{filters * -(-dim // filters)}."
-            )
-            raise InputError(msg)
+        check_filters(dim, filters, filter_length)
         self.normalised = normalised
         self.in_proj = nn.Linear(dim, 2 * dim, bias=bias, device=device, dtype=dtype)
         self.filters = table(filters, filter_length, device=device, dtype=dtype)

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from everyformer.errors import InputError
 from everyformer.layers.offsets import check_positive
 from everyformer.layers.token_input import check_tokens
 from everyformer.model.attention_spec import AttentionSpec
@@ -70,6 +71,21 @@ class Mixer(nn.Module, ABC):
     @abstractmethod
     def spec(self, seq_len: int | None = None) -> AttentionSpec:
         """What it can do, whatever its weights."""
+
+
+def check_filters(dim: int, filters: int, filter_length: int) -> None:
+    """Filters, each for a contiguous group of as many dimensions.
+
+    Raises:
+        InputError: If a number is not positive, or the groups would be unequal.
+    """
+    check_positive(filters=filters, filter_length=filter_length)
+    if dim % filters:
+        msg = (
+            f"dim={dim} is not a multiple of filters={filters}, so filters would serve "
+            f"groups of unequal size; the next multiple is {filters * -(-dim // filters)}."
+        )
+        raise InputError(msg)
 
 
 def without_padding(
