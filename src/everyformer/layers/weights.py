@@ -21,6 +21,17 @@ def operator_takes(q: Float[Tensor, "b h n d"]) -> bool:
     return q.numel() > 0 and not (q.is_cuda and limited)
 
 
+def for_all_heads(
+    x: Float[Tensor, "b h_k n d"], heads: int
+) -> Float[Tensor, "b {heads} n d"]:
+    """Keys or values of groups of heads, once for every head: head i has i // (h / h_k)."""
+    groups = x.shape[1]
+    if groups == heads:
+        return x
+    shape = (-1, -1, heads // groups, -1, -1)
+    return x[:, :, None].expand(shape).flatten(1, 2)
+
+
 def scores(
     q: Float[Tensor, "b h n_q d"], k: Float[Tensor, "b h n_k d"], scale: float
 ) -> Float[Tensor, "b h n_q n_k"]:
@@ -36,12 +47,16 @@ def hidden_pairs(
     causal: bool,
     key_padding: Bool[Tensor, "b n_k"] | None,
     device: torch.device,
+    offset: int | None = None,
 ) -> Bool[Tensor, "b_or_1 1 {n_q} {n_k}"] | None:
-    """True where a query, one of the last n_q tokens, does not see a key."""
+    """True where query i, at place i + offset, does not see a key.
+
+    By default offset = n_k - n_q: the queries are the last of the tokens.
+    """
     hidden = None
     if causal:
         ones = torch.ones(1, 1, n_q, n_k, dtype=torch.bool, device=device)
-        hidden = ones.triu(1 + n_k - n_q)
+        hidden = ones.triu(1 + (n_k - n_q if offset is None else offset))
     if key_padding is not None:
         padded = key_padding[:, None, None, :].expand(-1, 1, n_q, n_k)
         hidden = padded if hidden is None else hidden | padded
