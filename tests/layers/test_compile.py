@@ -92,7 +92,7 @@ def test_lengths_may_change() -> None:
 
 
 @pytest.mark.compile
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["none", "t5", "rotary", "deberta"])
 def test_exported_layers_take_any_batch_and_length(name: str) -> None:
     layer = RelativeAttention(
         8, 2, kv_heads=1, encoding=name, gain=name != "none", max_len=16, causal=True
