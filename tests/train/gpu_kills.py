@@ -25,5 +25,5 @@ def recorded(folder: Path, **more: Any) -> None:
 
 if __name__ == "__main__":
     place = Path(sys.argv[1])
-    found = kills(place, recorded, partial(recorded, compile=True), times=10)
+    found = kills(place, recorded, partial(recorded, compile=True), times=4)
     (place / "kills.json").write_text(json.dumps(found))

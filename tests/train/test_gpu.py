@@ -91,10 +91,10 @@ def test_a_recorded_run_resumes_exactly(tmp_path: Path) -> None:
     assert rest.steps > 10  # of which the stopped run made 10
 
 
-def test_ten_killed_runs_resume_with_the_same_bits(tmp_path: Path) -> None:
+def test_killed_runs_resume_with_the_same_bits(tmp_path: Path) -> None:
     """Half of them compiled; logs and weights are those of a run that nobody killed."""
     subprocess.run([sys.executable, "-m", "tests.train.gpu_kills", tmp_path], check=True)
     found = json.loads((tmp_path / "kills.json").read_text())
-    assert len(found) == 10
+    assert len(found) == 4
     assert any(kill["killed"] and 0 < kill["reached"] < 1500 for kill in found)
     assert [kill for kill in found if kill["same"] != [True, True]] == []
