@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import torch
+from tests.ops.operators import Function, Operator
 from torch import Tensor
 
+from everyformer.ops import disentangled_attention
 from everyformer.ops.disentangled_attention.operands import Incoming, Operands
 from everyformer.ops.disentangled_attention.reference import (
     disentangled_attention_reference,
@@ -148,3 +150,23 @@ def agreement(found: Results, wanted: Results) -> float:
             worst = max(worst, float((got - want)[finite].abs().max()) / size)
         assert worst == worst, f"{name} is not a number"
     return worst
+
+
+def operator(case: Case) -> Operator:
+    """With the terms that the case has."""
+    x = drawn(case, torch.float64)
+    names = [name for name in ("c2p", "p2c") if getattr(x, name) is not None]
+
+    def calling(function: Any) -> Function:
+        def called(q: Tensor, k: Tensor, v: Tensor, *terms: Tensor) -> Tensor:
+            given = dict(zip(names, terms, strict=True))
+            padding = None if x.key_padding is None else x.key_padding.to(q.device)
+            return function(
+                q, k, v, given.get("c2p"), given.get("p2c"), x.index.to(q.device),
+                scale=x.scale, key_padding=padding,
+            )  # fmt: skip
+
+        return called
+
+    fast, plain = calling(disentangled_attention), calling(disentangled_attention_reference)
+    return Operator(fast, plain, tuple(y for y in x[:5] if y is not None))
