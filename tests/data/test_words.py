@@ -106,9 +106,7 @@ def test_articles_are_packed_as_wikitext_has_them(tmp_path: Path) -> None:
         " = Crop = \n\nA crop.\nIt's <br>here.\n\n = Armour = \n\nLeft out.\n\n"
         " = Late one = \n\nMore crop.\n\n"
     )
-    known = Vocabulary(
-        ("<unk>", "<eos>", "=", "Crop", "A", "crop", ".", "It", "'s", "here")
-    )
+    known = vocabulary_of(["<unk>", "= Crop A crop . It 's here"])
     arrays, counts = enwiki_words_arrays([path], known)
     told = [known.words[number] for number in arrays["train"]]
     assert " ".join(told) == (

@@ -7,6 +7,7 @@ other) and `SPLIT_articles` (int32), where each begins.
 """
 
 import base64
+from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 
 from everyformer.certify.shards import map_shards
 from everyformer.data.packs.enwiki import SHARD, Shard, shards
-from everyformer.data.packs.reading import UNK
+from everyformer.data.packs.reading import EOS, UNK
 from everyformer.data.packs.words import Vocabulary, plain, read_lines
 from everyformer.data.randomness import SPLITS
 from everyformer.errors import FileFormatError
@@ -40,12 +41,12 @@ def wikitext_arrays(
     for split, path in zip(SPLITS, texts, strict=True):
         lines = read_lines(path)
         _refuse_others(path, lines, vocabulary)
-        ids: list[int] = []
+        ids = array("i")
         starts: list[int] = []
         for place, line in enumerate(lines):
             if _is_title(line) and not lines[place - 1].strip():
                 starts.append(len(ids))
-            ids += vocabulary.numbers([*line.split(), "<eos>"])
+            ids.extend(vocabulary.numbers([*line.split(), EOS]))
         if not starts or starts[0] > 1:
             msg = (
                 f"{path} does not begin with an article: ` = Title = ` on a line after a "

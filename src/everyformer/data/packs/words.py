@@ -19,6 +19,7 @@ and is dropped (`plain`).
 import hashlib
 import html
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -211,18 +212,24 @@ class Vocabulary:
         return found
 
 
-def vocabulary_of(lines: Iterable[str]) -> Vocabulary:
+def vocabulary_of(lines: Iterable[str], *, by_frequency: bool = False) -> Vocabulary:
     """All words of a tokenised training text, in the order in which they first occur.
+
+    Args:
+        lines: Words between spaces.
+        by_frequency: The most frequent first instead, as adaptive softmax wants them.
 
     Example:
         >>> vocabulary_of(["the <unk> sat", "the end"]).words
         ('the', '<unk>', 'sat', '<eos>', 'end')
     """
-    seen: dict[str, None] = {}
+    seen = Counter[str]()
     for line in lines:
-        seen.update(dict.fromkeys(line.split()))
-        seen.setdefault(EOS)
-    return Vocabulary(tuple(seen))
+        seen.update(line.split())
+        seen[EOS] += 1
+    return Vocabulary(
+        tuple(w for w, _ in seen.most_common()) if by_frequency else tuple(seen)
+    )
 
 
 def read_lines(path: Path) -> list[str]:
