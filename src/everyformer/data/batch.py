@@ -32,6 +32,8 @@ class Batch(NamedTuple):
         padding: True for tokens that nobody sees.
         places: Positions of the tokens that the labels belong to, if not all have one.
         next_labels: Whether B follows A, for pairs of texts with a second label: 0 or 1.
+        streams: Which stream of text each sequence goes on.
+        fresh: True where a stream begins, with nothing before it.
     """
 
     tokens: Int[Tensor, "b n"]
@@ -41,3 +43,5 @@ class Batch(NamedTuple):
     padding: Bool[Tensor, "b n"] | None = None
     places: Int[Tensor, "b m"] | None = None
     next_labels: Int[Tensor, " b"] | None = None
+    streams: Int[Tensor, " b"] | None = None
+    fresh: Bool[Tensor, " b"] | None = None
