@@ -8,6 +8,13 @@ from typing import Any
 import numpy as np
 
 from everyformer.data.packs.enwiki import enwiki_arrays
+from everyformer.data.packs.molecules import (
+    Row,
+    molecule_arrays,
+    qm9_rows,
+    zinc12k_rows,
+    zinc250k_rows,
+)
 from everyformer.data.packs.nli import nli_arrays
 from everyformer.data.packs.pack import (
     Pack,
@@ -17,7 +24,7 @@ from everyformer.data.packs.pack import (
 )
 from everyformer.data.packs.sources import VOCABULARY, Recipe
 from everyformer.data.packs.squad import squad_arrays
-from everyformer.data.packs.wordpiece import read_vocabulary
+from everyformer.data.packs.wordpiece import WordPiece, read_vocabulary
 from everyformer.errors import FileFormatError, InputError
 from everyformer.progress import Progress, no_progress
 
@@ -64,30 +71,61 @@ def make_pack(
     sources = checked_sources(recipe, source, progress)
     target.mkdir(parents=True, exist_ok=True)
     work = target / f".{name}.work"
-    wordpiece = read_vocabulary(source / VOCABULARY, sha256=sources[VOCABULARY])
     files = [source / one for one in recipe.files if one != VOCABULARY]
-    arrays: dict[str, np.ndarray]
-    if recipe.kind == "enwiki":
-        arrays, counts = enwiki_arrays(
-            files, wordpiece, tokens=tokens or recipe.tokens, workers=workers, work=work,
-            key="".join(sources.values()), progress=progress,
+    key = "".join(sources.values())
+    if recipe.kind == "molecules":
+        arrays, counts, tokeniser = molecule_arrays(
+            _molecules(recipe.name, files), workers=workers, work=work, key=key,
+            progress=progress,
         )  # fmt: skip
-    elif recipe.kind == "nli":
-        mnli, snli, dev = files
-        arrays, counts = nli_arrays(mnli, snli, dev, wordpiece, progress=progress)
     else:
-        train, dev = files
-        arrays, counts = squad_arrays(train, dev, wordpiece, progress=progress)
+        wordpiece = read_vocabulary(source / VOCABULARY, sha256=sources[VOCABULARY])
+        tokeniser = wordpiece.describe()
+        arrays, counts = _texts(
+            recipe, files, wordpiece, tokens=tokens or recipe.tokens, workers=workers,
+            work=work, key=key, progress=progress,
+        )  # fmt: skip
     header: dict[str, Any] = {
         "name": name,
         "licence": recipe.licence,
-        "tokeniser": wordpiece.describe(),
+        "tokeniser": tokeniser,
         "sources": sources,
         "counts": counts,
     }
     write_pack(path, header, arrays, workers=workers, work=work, progress=progress)
     shutil.rmtree(work, ignore_errors=True)
     return path
+
+
+def _texts(
+    recipe: Recipe,
+    files: list[Path],
+    wordpiece: WordPiece,
+    *,
+    tokens: int | None,
+    workers: int,
+    work: Path,
+    key: str,
+    progress: Progress,
+) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    """Arrays and counts of a pack of texts."""
+    if recipe.kind == "enwiki":
+        return enwiki_arrays(
+            files, wordpiece, tokens=tokens, workers=workers, work=work, key=key,
+            progress=progress,
+        )  # fmt: skip
+    if recipe.kind == "nli":
+        mnli, snli, dev = files
+        return nli_arrays(mnli, snli, dev, wordpiece, progress=progress)
+    train, dev = files
+    return squad_arrays(train, dev, wordpiece, progress=progress)
+
+
+def _molecules(name: str, files: list[Path]) -> list[Row]:
+    """The molecules of a recipe."""
+    if name == "zinc250k":
+        return zinc250k_rows(files)
+    return zinc12k_rows(files[0]) if name == "zinc12k" else qm9_rows(files[0])
 
 
 def checked_sources(recipe: Recipe, source: Path, progress: Progress) -> dict[str, str]:
