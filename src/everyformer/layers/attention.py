@@ -23,12 +23,16 @@ from everyformer.layers.weights import (
     attention_weights,
     for_all_heads,
     hidden_pairs,
+    kept_pairs,
     operator_takes,
     scores,
 )
 from everyformer.model.attention_spec import AttentionSpec
 from everyformer.model.own_classes import describes_itself
-from everyformer.ops import toeplitz_attention
+from everyformer.ops import disentangled_attention, toeplitz_attention
+from everyformer.ops.disentangled_attention.operator import (
+    MAX_HEAD_SIZE as MAX_BUCKETS_HEAD,
+)
 from everyformer.papers import LUO2022, implements
 
 
@@ -46,9 +50,10 @@ class RelativeAttention(SelfAttention):
     gain after `encoding.` and `gain.`. i and j are places: with a cache those in the whole
     sequence, with a context i + offset and j.
 
-    Where b and c depend on i - j alone and neither dropout nor the weights are wanted,
-    `toeplitz_attention` runs, in O(n) memory; without b and c, PyTorch's own attention,
-    whose gradients on a GPU may differ in the last bits; elsewhere plain torch.
+    Where b and c depend on i - j alone and not all weights are wanted,
+    `toeplitz_attention` runs, in O(n) memory; with DeBERTa, neither causal nor with a gain,
+    `disentangled_attention`; without b and c, PyTorch's own attention, whose gradients on a
+    GPU may differ in the last bits; elsewhere plain torch.
 
     Args:
         embed_dim: Size of a token.
@@ -151,7 +156,8 @@ class RelativeAttention(SelfAttention):
                 bias of the output.
             attn_mask: Of a shape that broadcasts to (*batch, heads, queries, keys): True
                 where a pair counts, as in `scaled_dot_product_attention` (and not as in
-                `torch.nn.MultiheadAttention`); or numbers that are added to the logits.
+                `torch.nn.MultiheadAttention`); or numbers that are added to the logits,
+                of which those up to -1e30 hide their pair.
             graph: Distances of the tokens, for encodings and gains on graphs.
             need_weights: Whether to return the weights a_ij of all heads too; a slice, or
                 numbers in a tensor, for those of some queries i alone.
@@ -167,14 +173,18 @@ class RelativeAttention(SelfAttention):
         heads = self._project(
             x, key_padding_mask, attn_mask, context=context, offset=offset, cache=cache
         )
+        fast = self._runs_fast(heads)
+        if fast and self._drops():
+            heads = heads._replace(seed=torch.randint(2**63 - 1, (1,), device=x.device))
         weights = None
-        if need_weights is True or not (self._is_plain(heads) or self._runs_fast(heads)):
+        terms = None if need_weights is True else self._bucket_terms(heads)
+        if need_weights is True or not (fast or terms):
             weights = self._weights(heads, graph)
             mixed = self._mixed(weights, heads)
             if rows is not None:
                 weights = weights[:, :, rows]
         else:
-            mixed = self._fast(heads)
+            mixed = self._fast(heads, terms)
             if rows is not None:
                 weights = self._some_weights(heads, rows)
         if cache is not None:
@@ -238,24 +248,9 @@ class RelativeAttention(SelfAttention):
 
     def _is_plain(self, heads: Heads) -> bool:
         """Whether nothing is added or multiplied, so that PyTorch's kernels do the work."""
-        changed = self.encoding is not None or self.gain is not None
+        changed = self.encoding is not None or self.gain is not None or self._drops()
         hidden = heads.padding is not None or heads.mask is not None
-        return (
-            self.implementation == "auto"
-            and not (changed or hidden or self._drops())
-            and self._sees(heads) is not None
-        )
-
-    def _runs_fast(self, heads: Heads) -> bool:
-        """Whether the operator computes the same, and can on this device."""
-        if self.implementation == "reference" or self._drops() or heads.mask is not None:
-            return False
-        encoding = self.encoding
-        if encoding is not None and (encoding.pairwise or encoding.has_values):
-            return False
-        if self.gain is not None and not isinstance(self.gain, ToeplitzGain):
-            return False
-        return operator_takes(heads.q) and self._sees(heads) is not None
+        return not (changed or hidden) and self._sees(heads) is not None
 
     def _sees(self, heads: Heads) -> bool | None:
         """Whether query i sees the keys j <= i; False for all keys, None for others."""
@@ -263,22 +258,56 @@ class RelativeAttention(SelfAttention):
             return False
         return True if heads.offset == 0 else None
 
-    def _fast(self, heads: Heads) -> Float[Tensor, "b h n d"]:
+    def _runs_fast(self, heads: Heads) -> bool:
+        """Whether an operator by offset computes the same, and can on this device."""
+        if self.implementation == "reference":
+            return False
+        if self._is_plain(heads):
+            return True
+        encoding = self.encoding
+        if encoding is not None and (encoding.pairwise or encoding.has_values):
+            return False
+        if self.gain is not None and not isinstance(self.gain, ToeplitzGain):
+            return False
+        return operator_takes(heads.q)
+
+    def _bucket_terms(self, heads: Heads) -> tuple[Tensor, Tensor, Tensor] | None:
+        """The terms of DeBERTa, if the operator that takes them computes the same."""
+        q, k, whole = heads.q, heads.k, heads.offset == 0
+        if self.implementation == "reference" or self._drops() or heads.mask is not None:
+            return None
+        if self.encoding is None or self.gain is not None or self.causal:
+            return None
+        if not (
+            whole and q.shape[-2] == k.shape[-2] and operator_takes(q, MAX_BUCKETS_HEAD)
+        ):
+            return None
+        return self.encoding.bucket_terms(q, for_all_heads(k, self.num_heads))
+
+    def _fast(
+        self, heads: Heads, terms: tuple[Tensor, Tensor, Tensor] | None
+    ) -> Float[Tensor, "b h n d"]:
         """The outputs of all heads, without their weights."""
-        q, k, v, padding, _, offset = heads
+        q, k, v, padding, mask, offset, seed, _ = heads
         n_q, n_k = q.shape[-2], k.shape[-2]
-        k, v = (for_all_heads(x, self.num_heads) for x in (k, v))
-        causal = bool(self._sees(heads))
+        if terms is not None:
+            k, v = (for_all_heads(x, self.num_heads) for x in (k, v))
+            return disentangled_attention(
+                q, k, v, *terms, scale=self.scale, key_padding=padding
+            )
         if self._is_plain(heads):
             return nn.functional.scaled_dot_product_attention(
-                q, k, v, is_causal=causal, scale=self.scale
-            )
+                q, k, v, is_causal=bool(self._sees(heads)), scale=self.scale,
+                enable_gqa=self.kv_heads != self.num_heads,
+            )  # fmt: skip
         encoding, gain = self.encoding, self.gain
         return toeplitz_attention(
             q, k, v,
             None if encoding is None else encoding.offset_bias(q, n_k, offset),
             None if gain is None else gain.offset_gain(n_q, n_k, offset),
-            causal=causal, scale=self.scale, key_padding=padding,
+            causal=self.causal, scale=self.scale, key_padding=padding,
+            offset=offset if self.causal else 0, attn_mask=mask,
+            dropout=0.0 if seed is None else self.dropout, seed=seed,
         )  # fmt: skip
 
     def _some_weights(self, heads: Heads, rows: list[int]) -> Float[Tensor, "b h rows n_k"]:
@@ -308,13 +337,16 @@ class RelativeAttention(SelfAttention):
         )  # fmt: skip
         logits, hidden = masked_logits(logits, hidden, heads.mask)
         gain = self.gain
-        return attention_weights(
+        found = attention_weights(
             logits,
             hidden,
             None if gain is None else gain.matrix(n_q, n_k, graph, offset),
             dtype=q.dtype,
-            dropout=self.dropout if self.training else 0.0,
+            dropout=self.dropout if self._drops() and heads.seed is None else 0.0,
         )
+        if heads.seed is None:
+            return found
+        return found * kept_pairs(found, heads.seed, heads.first, self.dropout)
 
     def _mixed(self, weights: Tensor, heads: Heads) -> Float[Tensor, "b h n_q d"]:
         """sum_j a_ij (v_j + r_ij)."""

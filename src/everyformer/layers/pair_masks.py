@@ -8,9 +8,17 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from everyformer.errors import InputError
+from everyformer.ops.toeplitz_attention.operands import HIDES
 
 
-def pair_mask(mask: Tensor, batch: Sequence[int], heads: int, n_q: int, n_k: int) -> Tensor:
+def pair_mask(
+    mask: Tensor,
+    batch: Sequence[int],
+    heads: int,
+    n_q: int,
+    n_k: int,
+    device: torch.device,
+) -> Tensor:
     """`attn_mask` as (b or 1, h or 1, n_q or 1, n_k).
 
     Args:
@@ -20,9 +28,10 @@ def pair_mask(mask: Tensor, batch: Sequence[int], heads: int, n_q: int, n_k: int
         heads: Number of heads.
         n_q: Number of queries.
         n_k: Number of keys.
+        device: Of the tokens.
 
     Raises:
-        InputError: If shape or dtype do not fit, or gradients are asked for.
+        InputError: If shape, dtype or device do not fit, or gradients are asked for.
     """
     wanted = (*batch, heads, n_q, n_k)
     wrong: list[str] = []
@@ -31,6 +40,8 @@ def pair_mask(mask: Tensor, batch: Sequence[int], heads: int, n_q: int, n_k: int
             f"it has dtype {mask.dtype}; give bool, True where a pair counts, or numbers "
             "that are added"
         )
+    if mask.device != device:
+        wrong.append(f"it lies on {mask.device}, the tokens on {device}; use one")
     if mask.requires_grad:
         wrong.append(
             "it requires gradients, and gets none; give an encoding, or use "
@@ -62,15 +73,17 @@ def masked_logits(
     hidden: Bool[Tensor, "..."] | None,
     mask: Tensor | None,
 ) -> tuple[Float[Tensor, "b h n_q n_k"], Bool[Tensor, "..."] | None]:
-    """Logits with an additive mask, and the pairs that are hidden: those at -inf, too."""
+    """Logits with an additive mask, and the pairs that are hidden.
+
+    Numbers up to `HIDES` hide their pair, as in `toeplitz_attention`.
+    """
     if mask is None:
         return logits, hidden
     if mask.dtype == torch.bool:
         outside = ~mask
     else:
-        mask = mask.to(logits.dtype)
-        outside = mask == -torch.inf
-        logits = logits + mask.masked_fill(outside, 0.0)
+        outside = mask <= HIDES
+        logits = logits + mask.masked_fill(outside, 0.0).to(logits.dtype)
     return logits, outside if hidden is None else hidden | outside
 
 

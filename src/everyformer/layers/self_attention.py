@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from everyformer.errors import InputError
@@ -29,6 +29,8 @@ class Heads(NamedTuple):
         padding: True for keys that nobody sees.
         mask: On pairs, as `pair_mask` makes it.
         offset: Query i stands at place i + offset, key j at place j.
+        seed: Of the operator's dropout; None where it does not drop.
+        first: Number of the first query, which decides with the seed what is dropped.
     """
 
     q: Float[Tensor, "b h n_q d"]
@@ -37,6 +39,8 @@ class Heads(NamedTuple):
     padding: Bool[Tensor, "b n_k"] | None
     mask: Tensor | None
     offset: int
+    seed: Int[Tensor, "1"] | None = None
+    first: int = 0
 
     def of_queries(self, some: slice) -> "Heads":
         """The same for queries that follow each other."""
@@ -44,7 +48,10 @@ class Heads(NamedTuple):
         if mask is not None and mask.shape[2] > 1:
             mask = mask[:, :, some]
         return self._replace(
-            q=self.q[:, :, some], mask=mask, offset=self.offset + some.start
+            q=self.q[:, :, some],
+            mask=mask,
+            offset=self.offset + some.start,
+            first=self.first + some.start,
         )
 
 
@@ -150,7 +157,7 @@ class SelfAttention(nn.Module):
         place = past if offset is None else offset
         full = None
         if mask is not None:
-            full = pair_mask(mask, x.shape[:-2], self.num_heads, n_q, past + new)
+            full = pair_mask(mask, x.shape[:-2], self.num_heads, n_q, past + new, x.device)
         sizes = [self.num_heads, self.kv_heads, self.kv_heads]
         if context is None:
             q, k, v = self._linear(x).split(sizes, 1)
@@ -216,7 +223,7 @@ def _check_context(
     if offset is not None and (not isinstance(offset, int) or isinstance(offset, bool)):
         msg = f"offset={offset!r} is not a place: give a whole number, 0 for equal places."
         raise InputError(msg)
-    check_tokens(layer, context, layer.embed_dim, padding, layer.least_tokens, "context")
+    check_tokens(layer, context, layer.embed_dim, padding, 1, "context")
 
 
 def check_settings(

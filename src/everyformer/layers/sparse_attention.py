@@ -167,7 +167,8 @@ class SparseAttention(SelfAttention):
                 bias of the output.
             attn_mask: Of a shape that broadcasts to (*batch, heads, queries, keys): True
                 where a pair counts, as in `scaled_dot_product_attention`, if the pattern
-                has it; or numbers that are added to the logits.
+                has it; or numbers that are added to the logits,
+                of which those up to -1e30 hide their pair.
             need_weights: Whether to return the weights of all heads too; a slice, or
                 numbers in a tensor, for those of some queries alone.
 

@@ -8,16 +8,21 @@ The softmax of half precision is taken in float32 and cast back before the gain.
 import math
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-MAX_FAST_HEAD_SIZE = 128
-"""Of `toeplitz_attention` on a GPU."""
+from everyformer.ops.toeplitz_attention.checking import MAX_HEAD_SIZE
+from everyformer.ops.toeplitz_attention.dropping import kept
 
 
-def operator_takes(q: Float[Tensor, "b h n d"]) -> bool:
-    """Whether `toeplitz_attention` runs on this device, for this dtype and head size."""
-    limited = q.shape[-1] > MAX_FAST_HEAD_SIZE or q.dtype == torch.float64
+def operator_takes(q: Float[Tensor, "b h n d"], largest: int = MAX_HEAD_SIZE) -> bool:
+    """Whether an operator runs on this device, for this dtype and head size.
+
+    Args:
+        q: Queries.
+        largest: Head size on a GPU; that of `toeplitz_attention` by default.
+    """
+    limited = q.shape[-1] > largest or q.dtype == torch.float64
     return q.numel() > 0 and not (q.is_cuda and limited)
 
 
@@ -92,3 +97,22 @@ def attention_weights(
     if dropout > 0.0:
         weights = torch.nn.functional.dropout(weights, dropout)
     return weights
+
+
+def kept_pairs(
+    weights: Float[Tensor, "b h n_q n_k"],
+    seed: Int[Tensor, "1"],
+    first: int,
+    dropout: float,
+) -> Float[Tensor, "b h n_q n_k"]:
+    """What the operator multiplies weights with when it drops some: 0 or 1 / (1 - p).
+
+    Args:
+        weights: Of queries that follow each other, for their shape, dtype and device.
+        seed: As given to the operator.
+        first: Number of the first of these queries.
+        dropout: p.
+    """
+    b, h, i, j = (torch.arange(size, device=weights.device) for size in weights.shape)
+    places = b[:, None, None, None], h[:, None, None], (i + first)[:, None], j
+    return kept(seed, *places, dropout, weights.dtype)

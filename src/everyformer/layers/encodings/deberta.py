@@ -6,8 +6,10 @@ from torch import Tensor
 
 from everyformer.layers.encodings.encoding import Encoding, check_sizes, table
 from everyformer.layers.graph import Graph
+from everyformer.layers.kept_indexes import kept_index
 from everyformer.layers.offsets import (
     Exact,
+    LogBuckets,
     OffsetIndex,
     by_offset,
     check_positive,
@@ -87,3 +89,27 @@ class Deberta(Encoding):
         # Seen from the key, the offset of the query is the negative one: flip, transpose.
         to_content = spread_offsets((k * scale) @ s.flip(-1), n_q).mT
         return to_position + to_content
+
+    def bucket_terms(
+        self, q: Float[Tensor, "b h n d"], k: Float[Tensor, "b h n d"]
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """q_i . r and k_j . s for all entries of the tables, and the entry of each offset.
+
+        Of tables with more entries than there are offsets, those of the offsets.
+        """
+        n, index = q.shape[-2], self.index
+        if not isinstance(index, (Exact, LogBuckets)):
+            return None
+        few = 2 * n - 1 <= index.size
+
+        def make() -> Tensor:
+            return torch.arange(2 * n - 1) if few else index(torch.arange(1 - n, n))
+
+        tables = self.key_table.mT, self.query_table.mT  # [h, d, entries]
+        if few:
+            r, s = (by_offset(x, index, n) for x in tables)
+        else:
+            index.check(n)
+            r, s = tables
+        entries = kept_index((None if few else index, n), q.device, make)
+        return q @ r.to(q.dtype), k @ s.to(k.dtype), entries

@@ -85,6 +85,15 @@ class Encoding(nn.Module):
         """b_ij where it is not a function of i - j alone; scaled already."""
         return None
 
+    def bucket_terms(
+        self, q: Float[Tensor, "b h n d"], k: Float[Tensor, "b h n d"]
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """`pair_bias` as `disentangled_attention` takes it: c2p, p2c and index.
+
+        None if it is not made of such terms.
+        """
+        return None
+
     def offset_values(
         self, n_q: int, n_k: int | None = None, offset: int | None = None
     ) -> Float[Tensor, "r d"] | None:
