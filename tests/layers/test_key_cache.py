@@ -143,8 +143,10 @@ def test_back_to_an_earlier_place_and_beams() -> None:
         rows = torch.tensor([2, 0, 0])
         whole = layer(x[rows], key_padding_mask=padded[rows])
         cache.reorder(rows)
-        fork = copy.deepcopy(cache)
-        for one in (cache, fork):
+        forks = copy.deepcopy(cache), copy.copy(cache)
+        in_steps(layer, x[rows] + 1, [2], forks[1], padded[rows])
+        forks[1].truncate(4)  # what it wrote must not be seen by the others
+        for one in (cache, *forks):
             found = in_steps(layer, x[rows], [2, 5], one, padded[rows])
             assert (found - whole[:, 4:]).abs().max() < 1e-12
         copied.clear()
