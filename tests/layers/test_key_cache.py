@@ -201,3 +201,10 @@ def test_refusals() -> None:
     for whole, name in ((window, "Swin"), (graph, "GraphGain")):
         with pytest.raises(InputError, match=f"{name} is about all tokens at once"):
             whole(x[:, :4].float(), cache=KeyCache())
+
+
+@pytest.mark.unhooked
+def test_what_is_not_a_cache() -> None:
+    past: Any = (tokens(1, 4, 2, 4), tokens(1, 4, 2, 4))
+    with pytest.raises(InputError, match="cache is of type tuple"):
+        layer_with("t5")(tokens(1, 2, 16), cache=past)

@@ -10,7 +10,7 @@ from everyformer.errors import InputError
 from everyformer.layers.encodings import Encoding, encoding_by_name
 from everyformer.layers.gains import Gain, HeadGain, ToeplitzGain
 from everyformer.layers.graph import Graph
-from everyformer.layers.key_cache import KeyCache
+from everyformer.layers.key_cache import KeyCache, check_cache
 from everyformer.layers.offsets import check_positive, collect_offsets, spread_offsets
 from everyformer.layers.pair_masks import chosen_rows, masked_logits, runs
 from everyformer.layers.self_attention import (
@@ -168,6 +168,7 @@ class RelativeAttention(SelfAttention):
         Raises:
             InputError: If shapes or dtypes do not fit, or what is asked for has no meaning.
         """
+        check_cache(cache)
         self._check_call(context, offset, cache)
         rows = chosen_rows(need_weights, x.shape[-2])
         heads = self._project(

@@ -264,3 +264,17 @@ def _joined(
 def _version(x: Tensor) -> int | None:
     """Changes with every change in place; unknown for tensors of inference mode."""
     return None if x.is_inference() else x._version
+
+
+def check_cache(cache: object) -> None:
+    """Refuse what is not a cache.
+
+    Raises:
+        InputError: With what was given.
+    """
+    if cache is not None and not isinstance(cache, KeyCache):
+        msg = (
+            f"cache is of type {type(cache).__name__}. Give an "
+            "everyformer.layers.KeyCache, one for every layer."
+        )
+        raise InputError(msg)

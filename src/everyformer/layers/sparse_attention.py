@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from everyformer.errors import InputError
-from everyformer.layers.key_cache import KeyCache
+from everyformer.layers.key_cache import KeyCache, check_cache
 from everyformer.layers.pair_masks import chosen_rows, runs
 from everyformer.layers.self_attention import (
     Heads,
@@ -179,6 +179,7 @@ class SparseAttention(SelfAttention):
             InputError: If shapes, dtypes or the number of tokens do not fit, or what is
                 asked for has no meaning.
         """
+        check_cache(cache)
         rows = chosen_rows(need_weights, x.shape[-2])
         n = x.shape[-2] if context is None else context.shape[-2]
         alone = context is None and cache is None
