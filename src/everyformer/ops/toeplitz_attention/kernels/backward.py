@@ -70,7 +70,7 @@ def _dq_tiles(
     return dq
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("shift",))
 def dq_kernel(
     Q, K, V, TABLE, PADDED, MASK, BEGIN, END, SEED, DOUT, LSE, DELTA, RAW, OUT, DQ,
     stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn,
@@ -121,7 +121,7 @@ def dq_kernel(
         start = tl.min(begin, 0) // BN * BN
         stop = tl.minimum(stop, tl.max(end, 0))
     dq = tl.zeros([BM, BLOCK_D], dtype=tl.float32)
-    if not (HAS_PAD or HAS_MASK or PACKED):
+    if not ((HAS_PAD or HAS_MASK) or PACKED):
         whole = tl.minimum(n_k, last_m) if CAUSAL else n_k
         if SHIFTED:
             whole = tl.maximum(whole, 0)
@@ -245,7 +245,7 @@ def _dkv_head(
     return dk, dv
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("shift",))
 def dkv_kernel(
     Q, K, V, TABLE, PADDED, MASK, BEGIN, END, SEED, DOUT, LSE, DELTA, DK, DV,
     stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn,
@@ -297,7 +297,7 @@ def dkv_kernel(
             stride_dm, stride_th, stride_mb, stride_mh, stride_mm, stride_mn, H, n_q, n_k,
             scale, shift, threshold, growth, start, whole, stop,
             D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, HAS_BIAS, HAS_GAIN, HAS_MASK, ADDS, PACKED,
-            DROPS, HAS_PAD or HAS_MASK or PACKED, PRECISION, LEAD, ASSEMBLY, EVEN,
+            DROPS, (HAS_PAD or HAS_MASK) or PACKED, PRECISION, LEAD, ASSEMBLY, EVEN,
         )  # fmt: skip
     else:
         for member in range(GROUP):
@@ -308,7 +308,7 @@ def dkv_kernel(
                 stride_mh, stride_mm, stride_mn, H, n_q, n_k, scale, shift, threshold,
                 growth, start, whole, stop,
                 D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, HAS_BIAS, HAS_GAIN, HAS_MASK, ADDS,
-                PACKED, DROPS, HAS_PAD or HAS_MASK or PACKED, PRECISION, LEAD, ASSEMBLY,
+                PACKED, DROPS, (HAS_PAD or HAS_MASK) or PACKED, PRECISION, LEAD, ASSEMBLY,
                 EVEN,
             )  # fmt: skip
     there = offs_n[:, None] < n_k

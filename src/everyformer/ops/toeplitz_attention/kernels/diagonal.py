@@ -71,7 +71,7 @@ def _add_tile(
     return acc_b, acc_c
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("shift", "lowest"))
 def diagonal_kernel(
     Q, K, V, TABLE, PADDED, MASK, BEGIN, END, SEED, DOUT, LSE, DELTA, STRIPS_B, STRIPS_C,
     stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn,

@@ -72,7 +72,7 @@ def _tiles(
     return acc, l_i, m_i
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("shift",))
 def forward_kernel(
     Q, K, V, TABLE, PADDED, MASK, BEGIN, END, SEED, OUT, LSE,
     stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn,
@@ -112,7 +112,7 @@ def forward_kernel(
         begin, end = load_bounds(BEGIN, END, offs_m, n_q)
         start = tl.min(begin, 0) // BN * BN
         stop = tl.minimum(stop, tl.max(end, 0))
-    if not (HAS_PAD or HAS_MASK or PACKED):
+    if not ((HAS_PAD or HAS_MASK) or PACKED):
         whole = tl.minimum(n_k, last_m) if CAUSAL else n_k
         if SHIFTED:
             whole = tl.maximum(whole, 0)
