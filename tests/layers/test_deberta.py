@@ -109,6 +109,21 @@ def test_the_layer_compiles() -> None:
     assert gap(*found) < 1e-12
 
 
+@pytest.mark.compile
+def test_an_adapted_model_compiles() -> None:
+    """As one graph, as the original does."""
+    torch.compiler.reset()
+    model, given = made(2, V3), batch(20)
+    adapt(model)
+    wanted = gradients(model, given)
+    compiled: Any = torch.compile(model, fullgraph=True, backend="aot_eager")
+    model.zero_grad()
+    logits = compiled(**given).logits
+    logits.sin().sum().backward()
+    found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    assert off({"logits": logits.detach(), **found}, wanted) < 1e-5
+
+
 BASE: dict[str, Any] = {
     "vocab_size": 40, "hidden_size": 128, "num_attention_heads": 2, "num_hidden_layers": 2,
     "intermediate_size": 64, "max_position_embeddings": 512, "type_vocab_size": 0,

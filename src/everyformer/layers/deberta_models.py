@@ -7,8 +7,8 @@ O(n (d + buckets)) memory. Where a layer drops or returns weights, or is given s
 else, matrices are made of these and the original code runs.
 """
 
+import sys
 from functools import wraps
-from importlib import import_module
 from types import MethodType
 from typing import Any
 
@@ -118,7 +118,7 @@ def get_rel_pos(
         offsets = torch.arange(1 - n, n, device=device)
         if min(sizes) <= 0:
             return offsets
-        library = import_module(LIBRARIES["DebertaV2Encoder"])
+        library = sys.modules[LIBRARIES["DebertaV2Encoder"]]
         return library.make_log_bucket_position(offsets, *sizes).long()
 
     return kept_index(("relative positions", n, sizes), device, make)

@@ -27,7 +27,7 @@ class Tuning:
 
 
 HALF = {
-    64: Tuning(Tiles(64, 64, 4, 3), Tiles(64, 64, 4, 2), Tiles(64, 64, 4, 2)),
+    64: Tuning(Tiles(64, 64, 4, 3), Tiles(64, 32, 4, 2), Tiles(32, 64, 4, 2)),
     128: Tuning(Tiles(64, 64, 4, 2), Tiles(64, 64, 8, 2), Tiles(64, 64, 8, 2)),
 }
 """For bf16 and fp16, by padded head size; smaller heads use the first."""
