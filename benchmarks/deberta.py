@@ -2,9 +2,10 @@
 
 12 heads of 64 with the 512 rows of DeBERTa-v3, forward and backward, bf16 on a GPU: ours,
 the code of transformers (one gather of n x n numbers for each term and head), that
-compiled, and PyTorch's flash attention without any positions as a floor. All functions take q, k, v and the vectors of
-the rows, and give the gradients of all five. Correctness first, against float64.
-`--tune` tries other tiles of the kernels. On a CPU one short length runs, as a rehearsal.
+compiled, and PyTorch's flash attention without any positions as a floor. All functions
+take q, k, v and the vectors of the rows, and give the gradients of all five.
+Correctness first, against float64. `--tune` tries other tiles of the kernels. On a CPU one
+short length runs, as a rehearsal.
 """
 
 import argparse

@@ -289,6 +289,9 @@ def test_copies_pickles_and_checkpointing() -> None:
             core.query_proj.weight.zero_()
             assert not torch.allclose(other(**given).logits, wanted)
             assert torch.equal(model(**given).logits, wanted)
+    with torch.inference_mode():  # what is kept from there serves training, too
+        model(**batch(31))
+    gradients(model, batch(31))
     plain = gradients(model.train(), given)
     model.gradient_checkpointing_enable({"use_reentrant": False})
     again = gradients(model, given)

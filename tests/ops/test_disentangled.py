@@ -180,6 +180,18 @@ def test_refusals(text: str) -> None:
         disentangled_attention(**given | WRONG[text](given))
 
 
+def test_inference_mode() -> None:
+    """An index made there is read each time: it does not tell that it was changed."""
+    x = tensors()
+    wanted = disentangled_attention(**x)
+    with torch.inference_mode():
+        x["index"] = torch.arange(15) // 3
+        assert torch.equal(disentangled_attention(**x), wanted)
+        x["index"][0] = 3
+        with pytest.raises(InputError, match="index decreases"):
+            disentangled_attention(**x)
+
+
 def test_an_index_that_changes_is_looked_at_again() -> None:
     x = tensors()
     disentangled_attention(**x)

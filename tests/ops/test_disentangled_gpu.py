@@ -185,5 +185,7 @@ def test_refusals() -> None:
         disentangled_attention(q, k, v, c2p, p2c, index.flip(0))
     with pytest.raises(InputError, match="float64 runs on the CPU only"):
         disentangled_attention(q.double(), k.double(), v.double(), c2p, p2c, index)
+    with pytest.raises(InputError, match="float64 runs on the CPU only"):
+        disentangled_attention(q, k, v, c2p.double(), p2c, index)
     with pytest.raises(InputError, match="use one"):
         disentangled_attention(q, k, v, c2p, p2c, index.cpu())

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from everyformer.errors import InputError
 from everyformer.layers.kept_indexes import kept_index
@@ -22,6 +21,7 @@ from everyformer.layers.weights import operator_takes
 from everyformer.ops import disentangled_attention
 from everyformer.ops.disentangled_attention.reference import bucket_matrix
 from everyformer.ops.eager import is_plain
+from everyformer.ops.recalled import Recalled
 
 LIBRARIES = {
     "DebertaEncoder": "transformers.models.deberta.modeling_deberta",
@@ -32,8 +32,8 @@ LIBRARIES = {
 CHANGED = ("get_attention_mask", "get_rel_pos")
 """Methods of an encoder that are replaced."""
 
-_ROWS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-"""The rows of the offsets, for each vector of relative positions that was met."""
+_ROWS = Recalled()
+"""The rows of the offsets, of vectors of relative positions."""
 
 
 def is_deberta(module: nn.Module) -> bool:
@@ -254,15 +254,17 @@ def _reached(
     The row of an offset is its relative position plus span, clipped.
     """
     reach = min(x.size(-2), span)
-    reached = core.pos_dropout(rows)[span - reach : span + reach]
-    if not is_plain(relative_pos):
-        return reached, (relative_pos + reach).clamp(0, 2 * reach - 1)
-    held = _ROWS.get(relative_pos)
-    if held is None or held[0] != reach:
+
+    def clipped() -> Tensor:
+        return (relative_pos + reach).clamp(0, 2 * reach - 1)
+
+    def kept() -> Tensor:
         with torch.inference_mode(False):
-            held = reach, (relative_pos + reach).clamp(0, 2 * reach - 1)
-        _ROWS[relative_pos] = held
-    return reached, held[1]
+            return clipped()
+
+    plain = is_plain(relative_pos)
+    index = _ROWS.get(relative_pos, reach, kept) if plain else clipped()
+    return core.pos_dropout(rows)[span - reach : span + reach], index
 
 
 def _attended(

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 import triton
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from everyformer.ops.disentangled_attention import kernels as jitted
 from everyformer.ops.disentangled_attention.operands import Incoming, Operands
 from everyformer.ops.launching import launch
+from everyformer.ops.recalled import Recalled
 from everyformer.ops.toeplitz_attention.kernels import LOG2_E, PAD
 from everyformer.ops.toeplitz_attention.launch import LARGEST_TILE, Tiles
 
@@ -35,8 +35,8 @@ HALF = {
 FULL = Tuning(Tiles(32, 32, 4, 2), Tiles(32, 32, 4, 2), Tiles(32, 32, 4, 2))
 """For float32."""
 
-_TABLES: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-"""The table of each index vector that was met, with what it was made for."""
+_TABLES = Recalled()
+"""Of the index vectors."""
 
 
 def tuning_for(q: Tensor) -> Tuning:
@@ -48,13 +48,7 @@ def tuning_for(q: Tensor) -> Tuning:
 
 def table_of(x: Operands) -> Tensor:
     """The buckets as the kernels want them; kept as long as the index vector lives."""
-    made_for = (x.bucket_of._version, x.k.shape[2], x.buckets)
-    found = _TABLES.get(x.bucket_of)
-    if found is None or found[0] != made_for:
-        found = made_for, _table(x)
-        if not (x.bucket_of.is_cuda and torch.cuda.is_current_stream_capturing()):
-            _TABLES[x.bucket_of] = found
-    return found[1]
+    return _TABLES.get(x.bucket_of, (x.k.shape[2], x.buckets), lambda: _table(x))
 
 
 def _table(x: Operands) -> Tensor:

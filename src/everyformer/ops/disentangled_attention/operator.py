@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from everyformer.errors import InputError
 from everyformer.ops.disentangled_attention.derivatives import Direct
@@ -26,12 +25,16 @@ from everyformer.ops.eager import (
     is_plain,
     is_transformed,
 )
+from everyformer.ops.recalled import Recalled
 
 MAX_HEAD_SIZE = 128
 """Of the Triton kernels."""
 
-_ORDERED: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-"""Index vectors that were found in order: their version, smallest and largest bucket."""
+MAX_PLACES = 2**31
+"""Entries of c2p or p2c of a head that the kernels can count."""
+
+_NUMBERS = Recalled()
+"""How often each index vector decreases, and its ends."""
 
 
 def disentangled_attention(
@@ -85,7 +88,7 @@ def disentangled_attention(
         )
     given = Operands(q, k, v, c2p, p2c, index, key_padding, factor)
     found: Any
-    if not is_plain(q, k, v):
+    if not is_plain(*[x for x in given if isinstance(x, Tensor)]):
         found, _ = forward_op(*given)
     else:
         found = Direct.apply(*given)
@@ -155,8 +158,10 @@ def _check(
         wrong.append(f"tensors lie on {sorted({str(x.device) for x in given})}; use one")
     if q.is_cuda and q.shape[-1] > MAX_HEAD_SIZE:
         wrong.append(f"heads of size {q.shape[-1]} exceed {MAX_HEAD_SIZE}; split them")
-    if q.is_cuda and q.dtype == torch.float64:
+    if q.is_cuda and torch.float64 in {x.dtype for x in (q, *terms)}:
         wrong.append("float64 runs on the CPU only; move the tensors there")
+    if q.is_cuda and any(x.shape[2:].numel() >= MAX_PLACES for x in terms):
+        wrong.append(f"a head of c2p or p2c has {MAX_PLACES} entries or more; use fewer")
     if min(q.shape) == 0 or k.shape[2] == 0:
         wrong.append(f"q {tuple(q.shape)} or k {tuple(k.shape)} is empty")
     if not wrong:
@@ -175,24 +180,20 @@ def _disorder(index: Tensor, buckets: int) -> list[str]:
 
     They are not read where that is impossible: compiled, transformed, or captured.
     """
-    if not is_plain(index) or is_transformed() or _is_captured(index):
+    captured = index.is_cuda and torch.cuda.is_current_stream_capturing()
+    if not is_plain(index) or is_transformed() or captured:
         return []
-    known = _ORDERED.get(index)
-    if known is None or known[0] != index._version:
+
+    def numbers() -> list[int]:
         falls = (index[1:] < index[:-1]).sum()
-        numbers = torch.stack([falls, index[0], index[-1]]).tolist()
-        if numbers[0]:
-            return [
-                f"index decreases {numbers[0]} times along the offsets, so that a bucket "
-                "may not be one range of them; sort the buckets by offset"
-            ]
-        known = (index._version, numbers[1], numbers[2])
-        _ORDERED[index] = known
-    _, least, most = known
+        return torch.stack([falls, index[0], index[-1]]).tolist()
+
+    falls, least, most = _NUMBERS.get(index, None, numbers)
+    if falls:
+        return [
+            f"index decreases {falls} times along the offsets, so that a bucket may not be "
+            "one range of them; sort the buckets by offset"
+        ]
     if least < 0 or most >= buckets:
         return [f"index runs from {least} to {most}, but buckets from 0 to {buckets - 1}"]
     return []
-
-
-def _is_captured(index: Tensor) -> bool:
-    return index.is_cuda and torch.cuda.is_current_stream_capturing()
