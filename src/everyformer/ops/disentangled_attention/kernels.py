@@ -33,10 +33,10 @@ def _entries(base, place, ASSEMBLY: tl.constexpr):
                 "{.reg .u64 a; mad.wide.s32 a, $2, 2, $1; ld.global.nc.b16 $0, [a];}",
                 "=h,l,r",
                 [base.to(tl.int64), place],
-                dtype=base.dtype.element_ty,
+                dtype=tl.int16,
                 is_pure=True,
                 pack=1,
-            )
+            ).to(base.dtype.element_ty, bitcast=True)
         elif base.dtype.element_ty == tl.int32:
             found = tl.inline_asm_elementwise(
                 "{.reg .u64 a; mad.wide.s32 a, $2, 4, $1; ld.global.nc.b32 $0, [a];}",
