@@ -39,13 +39,24 @@ class TestToeplitzAttention(OperatorContract):
         "bias": toeplitz(Case(1, 2, 3, 3, 1, gain="none", causal=True)),
         "gain": toeplitz(Case(2, 1, 3, 3, 1, bias="none", padding="some")),
         "neither": toeplitz(Case(1, 1, 1, 2, 2, bias="none", gain="none")),
+        "cache, group": toeplitz(
+            Case(1, 2, 2, 3, 2, group=2, causal=True, offset=1, mask="added", seed=3)
+        ),
+        "packed, dropped": toeplitz(
+            Case(1, 2, 3, 3, 1, sequences=(2, 1), dropout=0.3, mask="bool")
+        ),
     }
     infinite = "window"
     longer: ClassVar[dict[str, Operator]] = {
         "rectangle": toeplitz(Case(2, 2, 9, 13, 3, padding="some")),
         "steps": toeplitz(Case(2, 2, 130, 7, 3, causal=True)),
+        "all": toeplitz(
+            Case(2, 4, 9, 13, 3, group=2, causal=True, offset=4, mask="bool", dropout=0.3)
+        ),
     }
-    interpreted = toeplitz(Case(1, 1, 5, 7, 16, padding="some"))
+    interpreted = toeplitz(
+        Case(1, 2, 5, 7, 16, padding="some", group=2, offset=1, causal=True, mask="keys")
+    )
 
     def use_kernels(self, monkeypatch: pytest.MonkeyPatch) -> None:
         paths = import_module("everyformer.ops.toeplitz_attention.paths")
@@ -53,12 +64,14 @@ class TestToeplitzAttention(OperatorContract):
 
     def custom_ops(self, layout: str) -> Iterator[tuple[Any, tuple[Any, ...]]]:
         q, k, v = (laid_out(layout, 2, 2, n, 4).detach() for n in (5, 7, 7))
+        k, v = k[:, :1], v[:, :1]  # for a group of heads
         heads = q.shape[1]
         bias, gain = normal(heads, 22)[:, ::2], normal(1, 11)
         padded = torch.zeros(q.shape[0], 7, dtype=torch.bool)
         padded[:, 6] = True
         leaves = [x.requires_grad_() for x in (q, k, v, bias, gain)]
-        x = (*leaves, padded, True, 0.3)
+        mask = normal(1, 1, 7, 5).mT
+        x = (*leaves, padded, mask, None, torch.tensor([5]), True, 0.3, 1, 0.2)
         yield toeplitz_library.forward_op, x
         with torch.no_grad():
             out, lse, table = toeplitz_library.forward_op(*x)

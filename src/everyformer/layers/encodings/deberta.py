@@ -71,18 +71,23 @@ class Deberta(Encoding):
 
     def pair_bias(
         self,
-        q: Float[Tensor, "b h n d"],
-        k: Float[Tensor, "b h n d"],
+        q: Float[Tensor, "b h n_q d"],
+        k: Float[Tensor, "b h n_k d"],
         scale: float,
         graph: Graph | None,
-    ) -> Float[Tensor, "b h n n"] | None:
+        offset: int | None = None,
+    ) -> Float[Tensor, "b h n_q n_k"] | None:
         """scale (q_i . r_{i-j} + s_{i-j} . k_j)."""
-        n = q.shape[-2]
-        r = by_offset(self.key_table.mT, self.index, n).to(q.dtype)  # [h, d, 2n-1]
-        s = by_offset(self.query_table.mT, self.index, n).to(q.dtype)
-        to_position = spread_offsets((q * scale) @ r, n)
+        n_q, n_k = q.shape[-2], k.shape[-2]
+        r, s = (
+            by_offset(table.mT, self.index, n_q, n_k, offset).to(
+                q.dtype
+            )  # [h, d, n_q+n_k-1]
+            for table in (self.key_table, self.query_table)
+        )
+        to_position = spread_offsets((q * scale) @ r, n_k)
         # Seen from the key, the offset of the query is the negative one: flip, transpose.
-        to_content = spread_offsets((k * scale) @ s.flip(-1), n).mT
+        to_content = spread_offsets((k * scale) @ s.flip(-1), n_q).mT
         return to_position + to_content
 
     def bucket_terms(
