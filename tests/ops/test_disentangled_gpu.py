@@ -24,6 +24,7 @@ from everyformer.ops import disentangled_attention
 from everyformer.ops.disentangled_attention.reference import (
     disentangled_attention_reference,
 )
+from everyformer.ops.toeplitz_attention.dropping import kept
 
 pytestmark = pytest.mark.gpu
 
@@ -37,6 +38,7 @@ CASES = [
     Case(1, 2, 256, 256, 32, kind="one"),
     Case(1, 2, 384, 384, 80, terms="c2p", padding=True),
     Case(1, 2, 384, 384, 64, terms="p2c"),
+    Case(2, 2, 200, 333, 64, padding=True, dropout=0.2),
 ]
 
 
@@ -77,6 +79,11 @@ def eager(x: Inputs) -> dict[str, Tensor]:
         hidden = x.key_padding.cuda()[:, None, None]
     weights = torch.softmax(scores.masked_fill(hidden, float("-inf")), -1)
     weights = weights.masked_fill(hidden.all(-1, keepdim=True), 0.0)
+    if x.seed is not None:
+        axes = (torch.arange(size, device="cuda") for size in weights.shape)
+        b, h, i, j = axes
+        places = b[:, None, None, None], h[:, None, None], i[:, None], j
+        weights = weights * kept(x.seed.cuda(), *places, x.dropout, weights.dtype)
     out = weights @ v
     there = [y for y in leaves if y is not None]
     found = torch.autograd.grad(out, there, x.grad_out.cuda())

@@ -148,8 +148,9 @@ class RelativeAttention(SelfAttention):
         terms = self._bucket_terms(q, k, need_weights)
         if terms is not None:
             mixed = disentangled_attention(
-                q, k, v, *terms, scale=self.scale, key_padding=padding
-            )
+                q, k, v, *terms, scale=self.scale, key_padding=padding,
+                dropout=self.dropout if self.training else 0.0,
+            )  # fmt: skip
         elif self._is_plain(need_weights, padding):
             mixed = nn.functional.scaled_dot_product_attention(
                 q, k, v, is_causal=self.causal, scale=self.scale
@@ -231,7 +232,7 @@ class RelativeAttention(SelfAttention):
         self, q: Tensor, k: Tensor, need_weights: bool
     ) -> tuple[Tensor, Tensor, Tensor] | None:
         """The terms of DeBERTa, if the operator that takes them computes the same."""
-        if need_weights or self.implementation == "reference" or self._drops():
+        if need_weights or self.implementation == "reference":
             return None
         if self.encoding is None or self.gain is not None or self.causal:
             return None

@@ -3,8 +3,8 @@
 Their encoder makes an n x n matrix of relative positions and one of the mask, and each
 layer gathers n x n numbers for each head. Here the encoder hands on the mask as it is and
 one number for each offset, and a layer runs `disentangled_attention`: the same numbers in
-O(n (d + buckets)) memory. Where a layer drops or returns weights, or is given something
-else, matrices are made of these and the original code runs.
+O(n (d + buckets)) memory, but that dropped weights are other ones. Where a layer returns
+weights, or is given something else, matrices are made of these and the original code runs.
 """
 
 import sys
@@ -109,7 +109,7 @@ def get_rel_pos(
 ) -> Tensor | None:
     """The relative position of each offset, (2 n - 1); the most negative one first."""
     others = query_states is not None or relative_pos is not None
-    if others or not self.relative_attention or _drops(self.layer[0].attention.self):
+    if others or not self.relative_attention:
         return type(self).get_rel_pos(self, hidden_states, query_states, relative_pos)
     n, device = hidden_states.size(-2), hidden_states.device
     sizes = getattr(self, "position_buckets", -1), self.max_relative_positions
@@ -122,10 +122,6 @@ def get_rel_pos(
         return library.make_log_bucket_position(offsets, *sizes).long()
 
     return kept_index(("relative positions", n, sizes), device, make)
-
-
-def _drops(core: Any) -> bool:
-    return core.training and core.dropout.p > 0
 
 
 def _fits(
@@ -142,7 +138,7 @@ def _fits(
         return False
     kinds = set(core.pos_att_type)
     return (
-        not (output_attentions or _drops(core) or query_states is not None)
+        not (output_attentions or query_states is not None)
         and rel_embeddings is not None
         and bool(kinds)
         and kinds <= {"c2p", "p2c"}
@@ -213,7 +209,7 @@ def _first(
         c2p = _products(core, q, core.pos_proj(rows))
     if "p2c" in core.pos_att_type:
         p2c = _products(core, k, core.pos_q_proj(rows))
-    return _attended(q, k, v, c2p, p2c, index, seen)
+    return _attended(core, q, k, v, c2p, p2c, index, seen)
 
 
 @_replacing
@@ -233,7 +229,7 @@ def _second(
     if "p2c" in core.pos_att_type:
         project = core.query_proj if core.share_att_key else core.pos_query_proj
         p2c = _products(core, k, project(rows))
-    return _attended(q, k, v, c2p, p2c, index, seen)
+    return _attended(core, q, k, v, c2p, p2c, index, seen)
 
 
 def _heads(core: Any, x: Tensor) -> Tensor:
@@ -268,6 +264,7 @@ def _reached(
 
 
 def _attended(
+    core: Any,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -281,6 +278,9 @@ def _attended(
     A query that is padding itself has logits of the same finite size, and so the mean of
     all values.
     """
-    out = disentangled_attention(q, k, v, c2p, p2c, index, key_padding=~seen)
+    dropout = core.dropout.p if core.training else 0.0
+    out = disentangled_attention(
+        q, k, v, c2p, p2c, index, key_padding=~seen, dropout=dropout
+    )
     out = torch.where(seen[:, None, :, None], out, v.mean(-2, keepdim=True))
     return out.transpose(1, 2).flatten(-2)

@@ -11,6 +11,7 @@ from everyformer.ops.disentangled_attention import kernels as jitted
 from everyformer.ops.disentangled_attention.operands import Incoming, Operands
 from everyformer.ops.launching import launch
 from everyformer.ops.recalled import Recalled
+from everyformer.ops.toeplitz_attention.dropping import growth, threshold
 from everyformer.ops.toeplitz_attention.kernels.tiles import LOG2_E, PAD
 from everyformer.ops.toeplitz_attention.launch import LARGEST_TILE, Tiles
 
@@ -68,7 +69,8 @@ class Problem:
 
     Attributes:
         q, k, v: Shape (B, H, n, D), last axis contiguous.
-        inputs: These, the terms (or q in their place), the table and the padding.
+        inputs: These, the terms, the table, the seed and the padding; q stands for what
+            is missing.
         options: What all kernels are specialised on.
     """
 
@@ -78,6 +80,7 @@ class Problem:
     inputs: tuple[Tensor, ...]
     scale: float
     buckets: int
+    dropout: float
     options: dict[str, Any]
 
     @classmethod
@@ -85,17 +88,19 @@ class Problem:
         """Make what has to be so contiguous, and collect the options."""
         q, k, v = (_last_contiguous(y) for y in x[:3])
         c2p, p2c = (q if y is None else y.contiguous() for y in (x.c2p, x.p2c))
-        padding = x.key_padding
+        padding, seed = x.key_padding, q if x.seed is None else x.seed
         padded = q if padding is None else padding.to(torch.int8).contiguous()
         D, lengths = q.shape[-1], (q.shape[2], k.shape[2])
         return cls(
-            q, k, v, (q, k, v, c2p, p2c, table_of(x), padded), x.scale, x.buckets,
+            q, k, v, (q, k, v, c2p, p2c, table_of(x), seed, padded),
+            x.scale, x.buckets, x.dropout,
             options={
                 "D": D,
                 "BLOCK_D": max(16, triton.next_power_of_2(D)),
                 "HAS_C2P": x.c2p is not None,
                 "HAS_P2C": x.p2c is not None,
                 "HAS_PAD": padding is not None,
+                "DROPS": x.seed is not None and x.dropout > 0.0,
                 "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32",
                 "LEAD": PAD,
                 "ASSEMBLY": q.is_cuda,
@@ -103,12 +108,13 @@ class Problem:
             },
         )  # fmt: skip
 
-    def numbers(self, *tensors: Tensor) -> list[int]:
-        """Strides of batch, head and token of each, of the padding, and the sizes."""
+    def numbers(self, *tensors: Tensor) -> list[float]:
+        """Strides of batch, head and token of each, of the padding; sizes; dropout."""
         padded = self.inputs[-1].stride(0) if self.options["HAS_PAD"] else 0
         strides = [stride for x in tensors for stride in x.stride()[:3]]
         _, H, n_q, _ = self.q.shape
-        return [*strides, padded, H, n_q, self.k.shape[2], self.buckets]
+        sizes = H, n_q, self.k.shape[2], self.buckets
+        return [*strides, padded, *sizes, threshold(self.dropout), growth(self.dropout)]
 
 
 def _last_contiguous(x: Tensor) -> Tensor:

@@ -47,6 +47,8 @@ def disentangled_attention(
     *,
     scale: float | None = None,
     key_padding: Bool[Tensor, "b n_k"] | None = None,
+    dropout: float = 0.0,
+    seed: Int[Tensor, "1"] | None = None,
 ) -> Float[Tensor, "b h n_q d"]:
     """softmax(scale (q k^T + C + P)) v with the terms of DeBERTa, never n_q x n_k.
 
@@ -67,6 +69,10 @@ def disentangled_attention(
             first. It must not decrease.
         scale: Of the sum; by default 1 / sqrt(d times the number of terms), as in DeBERTa.
         key_padding: True for keys that do not count. A query without keys gives 0.
+        dropout: The share of weights that are dropped; the others are divided by
+            1 - dropout.
+        seed: Which ones: they depend on seed, batch, head, query and key alone, on every
+            device. Drawn if it is None.
 
     Raises:
         InputError: If shapes, dtypes, devices or the index do not fit; all reasons at
@@ -79,14 +85,19 @@ def disentangled_attention(
         >>> disentangled_attention(q, k, v, past, None, torch.tensor([0, 1, 1])).flatten()
         tensor([1., 2.])
     """
-    _check(q, k, v, c2p, p2c, index, key_padding)
+    _check(q, k, v, c2p, p2c, index, key_padding, seed, dropout)
     q, k, v = autocasted(q, k, v)
     factor = default_scale(q.shape[-1], c2p, p2c) if scale is None else float(scale)
+    if dropout == 0.0:
+        seed = None
+    elif seed is None:
+        seed = torch.randint(2**63 - 1, (1,), device=q.device)
     if is_forward_mode() or is_transformed():
         return disentangled_attention_reference(
-            q, k, v, c2p, p2c, index, scale=factor, key_padding=key_padding
-        )
-    given = Operands(q, k, v, c2p, p2c, index, key_padding, factor)
+            q, k, v, c2p, p2c, index,
+            scale=factor, key_padding=key_padding, dropout=dropout, seed=seed,
+        )  # fmt: skip
+    given = Operands(q, k, v, c2p, p2c, index, key_padding, seed, factor, float(dropout))
     found: Any
     if not is_plain(*[x for x in given if isinstance(x, Tensor)]):
         found, _ = forward_op(*given)
@@ -103,6 +114,8 @@ def _check(
     p2c: Tensor | None,
     index: Tensor,
     key_padding: Tensor | None,
+    seed: Tensor | None,
+    dropout: float,
 ) -> None:
     wrong: list[str] = []
     if q.dim() != 4 or k.dim() != 4 or v.shape != k.shape:
@@ -151,9 +164,15 @@ def _check(
             f"key_padding has shape {tuple(key_padding.shape)} and dtype "
             f"{key_padding.dtype}; give bool ({k.shape[0]}, {k.shape[2]})"
         )
+    if not 0.0 <= dropout <= 1.0:
+        wrong.append(f"dropout is {dropout}; give a probability from 0 to 1")
+    if seed is not None and (seed.dtype != torch.int64 or seed.numel() != 1):
+        wrong.append(
+            f"seed has shape {tuple(seed.shape)} and dtype {seed.dtype}; give int64 (1,)"
+        )
     if len({q.dtype, k.dtype, v.dtype}) > 1 or not q.is_floating_point():
         wrong.append(f"q, k, v have dtypes {q.dtype}, {k.dtype}, {v.dtype}; give one kind")
-    given = [x for x in (q, k, v, *terms, index, key_padding) if x is not None]
+    given = [x for x in (q, k, v, *terms, index, key_padding, seed) if x is not None]
     if len({x.device for x in given}) > 1:
         wrong.append(f"tensors lie on {sorted({str(x.device) for x in given})}; use one")
     if q.is_cuda and q.shape[-1] > MAX_HEAD_SIZE:
