@@ -65,7 +65,7 @@ def bloom(library: Any, heads: int, size: int) -> nn.Module:
 
 def mpt(library: Any, heads: int, size: int) -> nn.Module:
     config = library.MptConfig(
-        vocab_size=V, d_model=heads * size, n_heads=heads, n_layers=2, max_seq_len=128,
+        vocab_size=V, d_model=heads * size, n_heads=heads, n_layers=2, max_seq_len=1024,
         pad_token_id=PAD, eos_token_id=None,
     )  # fmt: skip
     return library.MptForCausalLM(config)
@@ -89,14 +89,14 @@ def bert(library: Any, kind: str, heads: int, size: int) -> nn.Module:
     config = getattr(library, f"{kind}Config")(
         vocab_size=V, hidden_size=heads * size, num_hidden_layers=2, intermediate_size=64,
         num_attention_heads=heads, hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0, max_position_embeddings=64, pad_token_id=PAD,
+        attention_probs_dropout_prob=0.0, max_position_embeddings=1024, pad_token_id=PAD,
     )  # fmt: skip
     return getattr(library, f"{kind}ForMaskedLM")(config)
 
 
 def gpt2(library: Any, heads: int, size: int) -> nn.Module:
     config = library.GPT2Config(
-        vocab_size=V, n_embd=heads * size, n_layer=2, n_head=heads, n_positions=128,
+        vocab_size=V, n_embd=heads * size, n_layer=2, n_head=heads, n_positions=1024,
         resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=1, eos_token_id=None,
         pad_token_id=PAD,
     )  # fmt: skip
