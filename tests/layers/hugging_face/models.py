@@ -103,6 +103,17 @@ def gpt2(library: Any, heads: int, size: int) -> nn.Module:
     return library.GPT2LMHeadModel(config)
 
 
+def deberta(library: Any, kind: str, heads: int, size: int) -> nn.Module:
+    config = getattr(library, f"{kind}Config")(
+        vocab_size=V, hidden_size=heads * size, num_hidden_layers=2, intermediate_size=64,
+        num_attention_heads=heads, hidden_dropout_prob=0.0, type_vocab_size=0,
+        attention_probs_dropout_prob=0.0, max_position_embeddings=512, pad_token_id=PAD,
+        relative_attention=True, position_biased_input=False, pos_att_type=["p2c", "c2p"],
+        **({"position_buckets": 256, "share_att_key": True} if kind != "Deberta" else {}),
+    )  # fmt: skip
+    return getattr(library, f"{kind}ForMaskedLM")(config)
+
+
 def llama(library: Any, kind: str, heads: int, size: int, **settings: Any) -> nn.Module:
     config = getattr(library, f"{kind}Config")(
         vocab_size=V, hidden_size=64, head_dim=size, num_attention_heads=heads,
@@ -130,6 +141,14 @@ CASES: dict[str, Case] = {
     ),
     "FalconRW": Case(falcon_rw, "falcon-rw-1b", 12, 64, static=False, weights=False),
     "Falcon": Case(falcon, "falcon-7b", 12, 64, static=False),
+    "Deberta": Case(
+        _with(deberta, "Deberta"), "deberta-base", 12, 64, generates=False,
+        lora=("in_proj",),
+    ),
+    "DebertaV2": Case(
+        _with(deberta, "DebertaV2"), "deberta-v3-base", 12, 64, generates=False,
+        lora=("query_proj",),
+    ),
     "Bert": Case(_with(bert, "Bert"), "bert-base", 12, 64, generates=False, lora=ATTENTION),
     "Roberta": Case(
         _with(bert, "Roberta"), "roberta-base", 12, 64, generates=False, lora=ATTENTION

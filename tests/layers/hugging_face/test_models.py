@@ -128,7 +128,7 @@ class TestEveryClass:
         everyformer.speed_up(model)
         ours = model(**inputs(model)).logits
         for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-            assert torch.equal(twin(**inputs(model)).logits, ours)
+            assert apart(twin(**inputs(model)).logits, ours) < CLOSE
             everyformer.restore(twin)
             assert torch.equal(twin(**inputs(model)).logits, theirs)
         model.save_pretrained(tmp_path)

@@ -159,9 +159,10 @@ class Falcon(Swapped):
             # With four axes the model has put ALiBi into the mask already.
             each = alibi.reshape(-1, this.num_heads, alibi.shape[-1])
             key_bias = each / math.sqrt(this.head_dim)
+        drops = self.training and alibi is not None
         out, weights = everyformer_attention(
             self, query, key, value, attention_mask, is_causal=True, key_bias=key_bias,
-            dropout=this.attention_dropout.p if self.training and alibi is not None else 0,
+            dropout=this.attention_dropout.p if drops else 0.0,
             output_attentions=output_attentions,
         )  # fmt: skip
         return this.dense(out.flatten(-2)), weights

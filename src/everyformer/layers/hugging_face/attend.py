@@ -6,9 +6,7 @@ b and c are vectors by offset, a is a number for each key, m a mask. Plain torch
 the weights themselves are wanted, and for what the operator does not take.
 """
 
-import inspect
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -18,9 +16,6 @@ from everyformer.errors import InputError
 from everyformer.layers.weights import attention_weights, operator_takes, scores
 from everyformer.ops import toeplitz_attention
 from everyformer.ops.toeplitz_attention.reference import toeplitz
-
-OFFERED = frozenset(inspect.signature(toeplitz_attention).parameters)
-"""What the operator takes."""
 
 
 @dataclass(frozen=True)
@@ -58,33 +53,19 @@ def attend(
 ) -> tuple[Float[Tensor, "b h n_q d"], Tensor | None]:
     """The outputs, and the weights if they are wanted or were made anyway."""
     _check(q, k, v, call)
-    settings = None if call.weights else _settings(q, k, call)
-    if settings is None:
-        return _plainly(q, k, v, call)
-    if "offset" not in OFFERED:
-        k, v = _repeated(q, k, v)
-    return toeplitz_attention(q, k, v, call.bias, call.gain, **settings), None
-
-
-def _settings(q: Tensor, k: Tensor, call: Call) -> dict[str, Any] | None:
-    """The keywords of the operator; None where it does not take the call."""
-    n_q, n_k = q.shape[-2], k.shape[-2]
-    causal = call.causal and n_q > 1  # a single query is the last token: it sees all keys
-    settings: dict[str, Any] = {"causal": causal, "scale": call.scale}
-    if call.seen is not None:
-        settings["key_padding"] = ~call.seen
-    if causal and n_q != n_k:
-        settings["offset"] = n_k - n_q
     added = [x for x in (call.mask, _as_mask(call.key_bias)) if x is not None]
-    if len(added) > 1:
-        return None
-    if added:
-        settings["attn_mask"] = added[0]
-    if call.dropout > 0.0:
-        settings["dropout"] = call.dropout
-    differentiated = call.key_bias is not None and call.key_bias.requires_grad
-    fits = operator_takes(q) and settings.keys() <= OFFERED and not differentiated
-    return settings if fits else None
+    learnt = any(x.requires_grad for x in added)
+    if call.weights or len(added) > 1 or learnt or not operator_takes(q):
+        return _plainly(q, k, v, call)
+    n_q, n_k = q.shape[-2], k.shape[-2]
+    out = toeplitz_attention(
+        q, k, v, call.bias, call.gain, scale=call.scale, dropout=call.dropout,
+        causal=call.causal and n_q > 1,  # a single query is the last token: it sees all
+        offset=n_k - n_q if call.causal else 0,
+        key_padding=None if call.seen is None else ~call.seen,
+        attn_mask=added[0] if added else None,
+    )  # fmt: skip
+    return out, None
 
 
 def _as_mask(key_bias: Tensor | None) -> Tensor | None:

@@ -1,7 +1,8 @@
 """The attention classes of transformers that are known: one line for each.
 
 A class that calls the attention function of the registry needs nothing but its name here.
-Others have a class of ours that goes before them (`swapping`).
+Others have a class of ours that goes before them (`swapping`), or functions that change a
+model from outside.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from everyformer.layers import deberta_models
 from everyformer.layers.hugging_face import alibi, t5
 from everyformer.layers.hugging_face.swapping import Swapped, original
 
@@ -25,14 +27,22 @@ class Known:
         bias: What the model adds to its logits, for the table in the docs.
         ours: The class that goes before it; None if the registry's function is enough.
         why_not: What stands against it, for a module; None if nothing does.
+        adapt: For classes that are changed from outside: changes those of a whole model.
+        undo: The other way round.
     """
 
     bias: str = "none"
     ours: type[Swapped] | None = None
     why_not: Callable[[nn.Module], str | None] = _nothing
+    adapt: Callable[[nn.Module], None] | None = None
+    undo: Callable[[nn.Module], None] | None = None
 
 
 _T5 = Known("by offset, in buckets, learnt", t5.T5Bias, t5.why_not)
+
+_DEBERTA = Known(
+    "content and position", adapt=deberta_models.adapt, undo=deberta_models.restore
+)
 
 CLASSES: dict[str, Known] = {
     "t5.modeling_t5.T5Attention": _T5,
@@ -43,6 +53,8 @@ CLASSES: dict[str, Known] = {
     "falcon.modeling_falcon.FalconAttention": Known(
         "ALiBi, rounded, or rotations", alibi.Falcon, alibi.falcon_why_not
     ),
+    "deberta.modeling_deberta.DisentangledSelfAttention": _DEBERTA,
+    "deberta_v2.modeling_deberta_v2.DisentangledSelfAttention": _DEBERTA,
     "bert.modeling_bert.BertSelfAttention": Known(),
     "bert.modeling_bert.BertCrossAttention": Known(),
     "roberta.modeling_roberta.RobertaSelfAttention": Known(),
@@ -96,4 +108,4 @@ def why_not(model: nn.Module) -> str | None:
 
 def names() -> list[str]:
     """The names of the classes that are known."""
-    return sorted(known.rpartition(".")[2] for known in CLASSES)
+    return sorted({known.rpartition(".")[2] for known in CLASSES})

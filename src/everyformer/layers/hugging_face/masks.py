@@ -40,7 +40,11 @@ def key_mask(
 ) -> Tensor | None:
     """The mask, as `transformers.masking_utils` asks its mask functions for it."""
     library = _masking()
-    causal = mask_function is library.causal_mask_function
+    causal = mask_function is library.causal_mask_function or (
+        # A window that is wider than all there is, and nothing else on top of it.
+        kv_length < (options.get("local_size") or 0)
+        and bool(options.get("allow_is_causal_skip"))
+    )
     if q_length is None:  # transformers 4 tells the places of the queries instead
         places = options["cache_position"]
         q_length, q_offset = places.shape[0], places[0]
@@ -60,7 +64,7 @@ def key_mask(
         )  # fmt: skip
         return ~pairs if kind in NEVER_NONE else pairs  # which hide where they are true
     keys = q_offset + q_length if causal else kv_length
-    _check(batch_size, keys, kv_length, attention_mask, causal)
+    _check(batch_size, keys, kv_length, attention_mask)
     seen = None if attention_mask is None else attention_mask[:, :keys].to(torch.bool)
     if seen is not None and is_plain(seen) and bool(seen.all()):
         seen = None
@@ -84,15 +88,13 @@ def _in_one_piece(seen: Tensor) -> bool:
     return bool((begins <= 1).all())
 
 
-def _check(b: int, keys: int, kv_length: int, mask: Tensor | None, causal: bool) -> None:
+def _check(b: int, keys: int, kv_length: int, mask: Tensor | None) -> None:
     wrong = ""
     if keys > kv_length:
         wrong = f"{keys} tokens are more than the {kv_length} that the mask or cache holds"
     elif mask is not None and (mask.dim() != 2 or mask.shape[0] != b):
         wrong = f"attention_mask has shape {tuple(mask.shape)} for {b} sequences"
-    elif mask is not None and (
-        mask.shape[1] < keys or (not causal and mask.shape[1] != keys)
-    ):
+    elif mask is not None and not keys <= mask.shape[1] <= kv_length:
         wrong = f"attention_mask has {mask.shape[1]} columns for {keys} keys"
     if wrong:
         msg = (

@@ -71,6 +71,9 @@ def switch_off(model: nn.Module) -> None:
                 olds[id(part.config)] = old
             for handle in handles:
                 handle.remove()
+    for known in {known for _, known in attention_of(model)}:
+        if known.undo is not None:
+            known.undo(model)
     for module in model.modules():
         unswap(module)
         held = vars(module).get("config")
@@ -85,9 +88,12 @@ def is_on(model: nn.Module) -> bool:
 
 def swap_all(model: nn.Module) -> None:
     """Give the attention modules the classes that make their bias a vector."""
-    for module, known in attention_of(model):
+    for module, known in list(attention_of(model)):
         if known.ours is not None:
             swap(module, known.ours)
+    for known in {known for _, known in attention_of(model)}:
+        if known.adapt is not None:
+            known.adapt(model)
 
 
 def refuse(model: nn.Module) -> None:
