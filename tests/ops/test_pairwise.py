@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from tests.contracts.operator import EXACT, OperatorContract, laid_out, normal
-from tests.ops.cases import assert_agrees
+from tests.ops.cases import Results, assert_agrees
 from tests.ops.operators import Operator, gap
 from tests.ops.pairwise_cases import Pairs, expected, operator, results
 from torch import Tensor
 
 from everyformer.ops import pairwise_attention
 from everyformer.ops.pairwise_attention import chunked, library
+from everyformer.ops.pairwise_attention.operands import Operands
 from everyformer.ops.pairwise_attention.reference import pairwise_attention_reference
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -31,44 +32,74 @@ def launch() -> Any:
 AXES = ["".join(axes) for k in range(4) for axes in itertools.combinations("bhq", k)]
 """Every way of sharing, from "" (one row for all) to "bhq" (nothing shared)."""
 
-KERNEL_CASES = {
-    **{f"small {a!r}": Pairs(2, 3, 5, 7, bias=a, gain=a) for a in AXES},
-    **{f"tiled {a!r}": Pairs(2, 2, 5, 65, bias=a, gain=a) for a in AXES},
+SMALL = {
+    **{repr(a): Pairs(2, 3, 5, 7, bias=a, gain=a) for a in AXES},
     "batch and heads": Pairs(3, 2, 6, 5, bias="hq", gain="bq"),
     "all and nothing": Pairs(2, 2, 6, 5, bias="", gain="bhq"),
-    "tiled, batch and heads": Pairs(2, 2, 66, 5, bias="bq", gain="hq"),
-    "tiled, one row and nothing": Pairs(1, 2, 66, 5, bias="h", gain="bhq"),
     "causal": Pairs(2, 1, 9, 17, bias="hq", causal=True),
-    "tiled, causal": Pairs(1, 2, 40, 70, bias="hq", causal=True),
-    "tiled, causal, more queries": Pairs(2, 1, 70, 33, gain="hq", causal=True),
     "padding": Pairs(2, 2, 6, 9, bias="bq", gain="hq", padding=True),
-    "tiled, padding": Pairs(2, 1, 33, 66, bias="bhq", gain="h", padding=True),
     "hidden": Pairs(2, 2, 6, 9, gain="hq", hidden=True),
-    "tiled, hidden": Pairs(2, 1, 6, 66, gain="hq", hidden=True),
-    "bias alone": Pairs(2, 1, 6, 9, gain=None, bias="hq"),
-    "gain alone": Pairs(2, 1, 6, 66, bias=None, gain="hq"),
+    "bias": Pairs(2, 1, 6, 9, gain=None, bias="hq"),
     "neither": Pairs(1, 1, 6, 9, bias=None, gain=None),
     "one key": Pairs(2, 1, 3, 1, bias="q"),
     "odd size": Pairs(1, 2, 3, 5, d=10),
-    "whole tiles": Pairs(1, 1, 64, 64, bias="hq"),
+    "whole tiles": Pairs(1, 1, 32, 32, bias="hq"),
+}
+"""One tile holds all keys."""
+
+TILED = {
+    "all": Pairs(2, 2, 3, 18, bias="", gain=""),
+    "batch": Pairs(3, 1, 17, 5, bias="hq", gain="hq"),
+    "heads": Pairs(1, 3, 17, 5, bias="bq", gain="bq"),
+    "queries": Pairs(1, 2, 18, 5, bias="bh", gain="bh"),
+    "nothing": Pairs(2, 1, 17, 18),
+    "batch and heads": Pairs(2, 2, 5, 6, bias="bq", gain="hq"),
+    "one row and nothing": Pairs(1, 2, 18, 5, bias="h", gain="bhq"),
+    "causal": Pairs(1, 1, 20, 40, bias="q", causal=True),
+    "causal, more queries": Pairs(2, 1, 20, 17, gain="hq", causal=True),
+    "padding": Pairs(2, 1, 5, 33, bias="bhq", gain="h", padding=True),
+    "hidden": Pairs(2, 1, 6, 20, gain="hq", hidden=True),
+    "gain": Pairs(2, 1, 6, 20, bias=None, gain="hq"),
+    "whole tiles": Pairs(1, 1, 32, 32, gain="hq"),
     "wide heads": Pairs(1, 1, 3, 20, d=200),
 }
+"""Tiles of 16 x 16."""
 
 
-def drawn(case: Pairs, dtype: torch.dtype = torch.float32) -> Any:
+def drawn(case: Pairs, dtype: torch.dtype = torch.float32) -> Operands:
     given = case.operands(dtype)
     return given._make(y.to(DEVICE) if isinstance(y, Tensor) else y for y in given)
 
 
-@pytest.mark.parametrize("name", KERNEL_CASES)
-def test_kernels(launch: Any, name: str) -> None:
-    """Output and every gradient against float64; interpreted without a GPU."""
-    x = drawn(KERNEL_CASES[name])
+def by_kernels(launch: Any, x: Operands) -> Results:
     found = results(launch, x)
     found["lse"] = found["lse"] * math.log(2)
+    return found
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_kernels_for_small_problems(launch: Any, name: str) -> None:
+    """Output and every gradient against float64; interpreted without a GPU."""
+    x = drawn(SMALL[name])
+    found = by_kernels(launch, x)
     if x.k.shape[2] == 1:  # `paths` sets these to the 0 that they are
         found |= {name: 0 * found[name] for name in ("dq", "dk", "dbias")}
     assert_agrees(found, expected(x), torch.float32)
+
+
+@pytest.fixture
+def tiny_tiles(launch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many tiles for few tokens."""
+    tuning = import_module("everyformer.ops.pairwise_attention.tuning")
+    monkeypatch.setattr(tuning, "LONGEST_SMALL", 0)
+    monkeypatch.setitem(tuning.FULL, 64, tuning.FULL[256])
+
+
+@pytest.mark.usefixtures("tiny_tiles")
+@pytest.mark.parametrize("name", TILED)
+def test_kernels_for_tiles(launch: Any, name: str) -> None:
+    x = drawn(TILED[name])
+    assert_agrees(by_kernels(launch, x), expected(x), torch.float32)
 
 
 CHUNKED_CASES = {
