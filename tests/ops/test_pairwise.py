@@ -2,22 +2,36 @@
 
 import itertools
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any, ClassVar
 
 import pytest
 import torch
-from tests.contracts.operator import EXACT, OperatorContract, laid_out, normal
+from tests.contracts.operator import (
+    EXACT,
+    OperatorContract,
+    as_laid_out,
+    laid_out,
+    normal,
+)
 from tests.ops.cases import Results, assert_agrees
 from tests.ops.operators import Operator, gap
-from tests.ops.pairwise_cases import Pairs, expected, operator, results
+from tests.ops.pairwise_cases import NAMES, Pairs, expected, operator, results
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
 
-from everyformer.ops import pairwise_attention
+from everyformer.errors import InputError
+from everyformer.ops import pairwise_attention, toeplitz_attention
 from everyformer.ops.pairwise_attention import chunked, library
-from everyformer.ops.pairwise_attention.operands import Operands
+from everyformer.ops.pairwise_attention.operands import Incoming, Operands
 from everyformer.ops.pairwise_attention.reference import pairwise_attention_reference
+from everyformer.ops.pairwise_attention.sharing import ENOUGH_WARPS, Split
+from everyformer.ops.toeplitz_attention.reference import toeplitz
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -180,3 +194,181 @@ def test_compiled() -> None:
     out, wanted = torch.compile(fast, fullgraph=True)(*leaves), plain(*leaves)
     one, two = (torch.autograd.grad(y.square().sum(), leaves) for y in (out, wanted))
     assert gap((out, one), (wanted, two)) <= EXACT
+
+
+@pytest.mark.usefixtures("tiny_tiles")
+@pytest.mark.parametrize("how", ["columns", "every second", "expanded", "wide"])
+def test_a_bias_with_any_strides(
+    launch: Any, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By kernels with tiles; nothing is copied, since the memory between holds NaN."""
+    x = drawn(Pairs(1, 2, 18, 5))
+    assert x.bias is not None
+    assert x.gain is not None
+    if how == "expanded":
+        x = x._replace(bias=x.bias[:, :1].expand_as(x.bias))
+    elif how == "wide":
+        monkeypatch.setattr(launch, "_reach", lambda *_: 2**31)  # pyright: ignore[reportUnknownLambdaType]
+    else:
+        layout = "tokens last" if how == "columns" else how
+        x = x._replace(bias=as_laid_out(layout, x.bias), gain=as_laid_out(layout, x.gain))
+    assert_agrees(by_kernels(launch, x), expected(x), torch.float32)
+
+
+def test_frozen_matrices_cost_nothing(launch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = drawn(Pairs(2, 1, 3, 5, bias="hq", gain="hq"))
+    out, lse = launch.forward(x)
+    frozen = Incoming(torch.ones_like(out), out, lse, False, False)
+    monkeypatch.setattr(launch.kernels, "_sums_kernel", None)
+    assert launch.backward(x, frozen)[3:] == (None, None)
+    with pytest.raises(AttributeError, match="NoneType"):
+        launch.backward(x, frozen._replace(needs_bias=True))
+
+
+@pytest.mark.parametrize("batch", [2, 1000, 10**6])
+def test_partial_sums_do_not_grow_with_the_batch(batch: int) -> None:
+    for problems, n in itertools.product([(True, False), (True, True)], [64, 2048]):
+        warps = 4 * (n // 16) * (n // 64)
+        split = Split.of(problems, (batch, 12, n, n), warps)
+        assert split.owners * split.parts * warps <= max(ENOUGH_WARPS, split.owners * warps)
+        assert split.parts * split.share >= split.steps
+
+
+class _Largest(TorchDispatchMode):
+    """Keeps the size of the largest tensor that is made."""
+
+    size = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for x in tree_leaves(found):
+            if isinstance(x, Tensor) and not x._is_view():
+                self.size = max(self.size, x.untyped_storage().nbytes() // x.itemsize)
+        return found
+
+
+def test_memory_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing has n^2 entries for each head but what has them anyway."""
+    monkeypatch.setattr(chunked, "STEP_ENTRIES", 2**14)
+    x = Pairs(2, 4, 256, 256, 2, bias="q", gain="hq").operands()
+    with _Largest() as seen:
+        results(chunked, x)
+    assert seen.size == 4 * 256 * 256  # the gradient of the gain
+    with _Largest() as seen:
+        pairwise_attention_reference(*x[:5])
+    assert seen.size == 8 * 256 * 256, "a negative control"
+
+
+def test_minus_infinity_is_a_mask() -> None:
+    """The same bits as padding; and a row without keys is 0 with gradients 0."""
+    x = Pairs(2, 2, 5, 6, bias="bhq", padding=True).operands()
+    assert x.bias is not None
+    assert x.key_padding is not None
+    masked = x.bias.masked_fill(x.key_padding[:, None, None], -torch.inf)
+    one, two = results(chunked, x), results(chunked, x._replace(bias=masked))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    one.pop("lse")
+    assert not any(y[-1].any() for y in one.values())
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # of the interpreter
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
+def test_nan_and_infinity_stay_in_their_row(launch: Any, wrong: float) -> None:
+    x = drawn(Pairs(1, 2, 4, 5))
+    assert x.bias is not None
+    x.bias[0, 1, 2, 3] = wrong
+    for path in (chunked, launch):
+        out = results(path, x)["out"]
+        assert out[0, 1, 2].isnan().all()
+        assert out.isnan().sum() == 16
+
+
+def test_one_key_has_no_gradient_of_the_logit() -> None:
+    """In bf16, whose rounding would leave some."""
+    x = Pairs(2, 1, 3, 1, gain="bhq").operands(torch.bfloat16)
+    leaves = [y.requires_grad_() for y in x[:4] if y is not None]
+    out = pairwise_attention(*leaves, x.gain)  # type: ignore[arg-type]
+    dq, dk, dv, dbias = torch.autograd.grad(out.sin().sum(), leaves)
+    assert not dq.any()
+    assert not dk.any()
+    assert not dbias.any()
+    assert dv.all()
+
+
+def test_its_relatives() -> None:
+    """Toeplitz attention, PyTorch's own, checkpoints and autocast."""
+    x = Pairs(2, 3, 5, 7, gain=None).operands(torch.float32)
+    assert x.bias is not None
+    ours = pairwise_attention(x.q, x.k, x.v, x.bias)
+    torch.testing.assert_close(
+        ours, scaled_dot_product_attention(x.q, x.k, x.v, attn_mask=x.bias)
+    )
+    rows = torch.randn(2, 3, 11)
+    matrices = [toeplitz(row, 5, 7)[None] for row in rows]
+    torch.testing.assert_close(
+        pairwise_attention(x.q, x.k, x.v, *matrices),
+        toeplitz_attention(x.q, x.k, x.v, rows[0], rows[1]),
+    )
+    again = checkpoint(pairwise_attention, x.q, x.k, x.v, x.bias, use_reentrant=False)
+    assert isinstance(again, Tensor)
+    assert torch.equal(again, ours)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = pairwise_attention(x.q, x.k, x.v, x.bias)
+    assert half.dtype == torch.bfloat16
+    assert (half - ours).abs().max() < 0.1
+
+
+Given = dict[str, Any]
+
+WRONG: dict[str, Callable[[Given], Given]] = {
+    "q is a list; give a tensor": lambda x: x | {"q": [1.0]},
+    "bias is a float; give a tensor": lambda x: x | {"bias": 0.5},
+    "q, k, v have shapes (2, 5, 4)": lambda x: x | {"q": x["q"][0]},
+    "(2, 2, 7, 3); they must be": lambda x: x | {"v": x["v"][..., :3]},
+    "size (2, 2, 3), k has (2, 2, 4)": lambda x: x | {"q": x["q"][..., :3]},
+    "for example with [None]": lambda x: x | {"bias": x["bias"][0]},
+    "6 for the keys of which there are 7; give 7;": lambda x: (
+        x | {"bias": x["bias"][..., :6], "gain": x["gain"].int()}
+    ),
+    "1 for the keys of which there are 7; give 7.": lambda x: (
+        x | {"gain": x["gain"][..., :1]}
+    ),
+    "3 for the heads of which there are 2; give 2 or 1": lambda x: (
+        x | {"gain": torch.ones(1, 3, 5, 7)}
+    ),
+    "4 for the queries of which there are 5": lambda x: x | {"bias": x["bias"][:, :, 1:]},
+    "3 for the batch of which there are 2": lambda x: (
+        x | {"bias": x["bias"][:1].expand(3, -1, -1, -1)}
+    ),
+    "bias has dtype torch.bool; give floating-point numbers, for a mask 0 and -inf": (
+        lambda x: x | {"bias": x["bias"] > 0}
+    ),
+    "gain has dtype torch.int64": lambda x: x | {"gain": x["gain"].long()},
+    "key_padding has shape (2, 5) and dtype torch.bool; give bool (2, 7)": lambda x: (
+        x | {"key_padding": torch.zeros(2, 5, dtype=torch.bool)}
+    ),
+    "dtype torch.float32; give bool": lambda x: x | {"key_padding": torch.zeros(2, 7)},
+    "torch.float16; give one kind": lambda x: x | {"v": x["v"].half()},
+    "q has dtype torch.int64": lambda x: x | {name: x[name].long() for name in "qkv"},
+    "is empty": lambda x: x | {name: x[name][:, :0] for name in "qkv"},
+    "tensors lie on ['cpu', 'meta']": lambda x: x | {"gain": x["gain"].to("meta")},
+    "scale=nan makes every score": lambda x: x | {"scale": torch.nan},
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_refusals(text: str) -> None:
+    x = Pairs(2, 2, 5, 7, 4).operands(torch.float32)
+    with pytest.raises(InputError, match=re.escape(text)):
+        pairwise_attention(**WRONG[text](dict(zip(NAMES, x, strict=False))))
+
+
+def test_all_reasons_at_once() -> None:
+    x = Pairs(2, 2, 5, 7, 4).operands(torch.float32)
+    with pytest.raises(InputError) as refused:
+        pairwise_attention(
+            *x[:3], torch.ones(3, 5, 1, 6), torch.ones(7).int(), scale=torch.inf
+        )
+    assert str(refused.value).count("; give") == 6
