@@ -9,6 +9,7 @@ from tests.ops.cases import TOLERANCE
 from tests.ops.pairwise_cases import NAMES, Pairs, expected, options, upstream
 from torch import Tensor
 
+from everyformer.bench.pairwise import gate
 from everyformer.layers import Graphormer, RelativeAttention
 from everyformer.layers.gains import GraphGain
 from everyformer.layers.graph import Graph
@@ -174,3 +175,7 @@ def test_graphormer_layer() -> None:
         results.append((out, *torch.autograd.grad(out.sin().sum(), leaves)))
     for one, two in zip(*results, strict=True):
         torch.testing.assert_close(one, two, rtol=2e-4, atol=2e-4)
+
+
+def test_gate() -> None:
+    assert gate("cuda")
