@@ -26,6 +26,7 @@ MODULES_WITHOUT_HOOK = {
     # their own refusals of wrong types and shapes are tested
     "everyformer.layers.encoder_config",
     "everyformer.layers.sparse_attention",
+    "everyformer.ops.disentangled_attention.operator",
     "everyformer.ops.dynamic_convolution.operator",
     "everyformer.ops.light_convolution.operator",
     "everyformer.ops.pairwise_attention.operator",

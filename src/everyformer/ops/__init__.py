@@ -1,5 +1,8 @@
 """Functions on tensors, fast: one folder for each, with its derivation."""
 
+from everyformer.ops.disentangled_attention import (
+    disentangled_attention as disentangled_attention,
+)
 from everyformer.ops.dynamic_convolution import (
     dynamic_convolution as dynamic_convolution,
 )
