@@ -13,6 +13,7 @@ THEMES = (
     "constructions",
     "rates",
     "attention",
+    "pairwise",
     "training",
     "bert",
     "sparse",
