@@ -162,14 +162,21 @@ class Walk:
         if spec.kind == InputKind.USER_INPUT:
             return tokens(shape)
         if spec.kind == InputKind.BUFFER:
-            held = self.program.state_dict.get(spec.target)
-            finite = held is not None and bool(torch.isfinite(held).all())
-            fact = weight(shape)
-            return _careful(fact if finite else replace(fact, blocked=None), value)
+            held = self._buffer(spec.target)
+            changing = replace(weight(shape), blocked=None)
+            return _careful(changing, value) if held is None else constant(held)
         if spec.kind == InputKind.CONSTANT_TENSOR:
             held = self.program.constants[spec.target]
             return constant(held) if isinstance(held, torch.Tensor) else weight(shape)
         return _careful(weight(shape), value)
+
+    def _buffer(self, name: str) -> torch.Tensor | None:
+        """The numbers of a buffer; None if the module writes into it."""
+        outputs = self.program.graph_signature.output_specs
+        if any(s.kind == OutputKind.BUFFER_MUTATION and s.target == name for s in outputs):
+            return None
+        held = self.program.state_dict.get(name, self.program.constants.get(name))
+        return held if isinstance(held, torch.Tensor) else None
 
     def _call(self, node: Any) -> Any:
         args, kwargs = self._resolve(node.args), self._resolve(dict(node.kwargs))
