@@ -4,7 +4,8 @@
 
     label     the label of a cell that names its arm
     gates     what a run must reach before it says anything: id, text, cell, arm, metric,
-              at_least; every seed must reach it
+              and at_least or at_most; every seed must reach it. May have: relative_to (a
+              metric that the other is divided by), split (on which set; "test")
     chosen    arms that are chosen by a number that no claim looks at: name, of, cell,
               metric, direction; by the mean on the validation set
     claims    id, text, source, cell, metric, direction ("higher" or "lower" is better),
@@ -12,7 +13,9 @@
               drawn by), gates, sizes (of the runs that are judged), orders (cells at other
               rates: where an order of arms flips there, the claim stays undecided). May
               have: margin (how much better the first must be; 0), if_flipped (what is said
-              where an order flips, instead of "undecided")
+              where an order flips, instead of "undecided"), least_relative (the share of
+              the second's mean by which the first must be better: a claim that else holds
+              with less is "smaller than claimed")
 
 A claim with several comparisons holds if all do: its p is the largest, without correction
 inside. It is contradicted if one comparison is the other way round: there the smallest p is
@@ -37,14 +40,18 @@ LEAST_SEEDS = 3
 """With fewer a claim is drawn, not judged."""
 
 FIELDS = {
-    "gates": {"id", "text", "cell", "arm", "metric", "at_least"},
+    "gates": {"id", "text", "cell", "arm", "metric"},
     "chosen": {"name", "of", "cell", "metric", "direction"},
     "claims": {
         "id", "text", "source", "cell", "metric", "direction", "comparisons", "clusters",
         "gates", "sizes", "orders",
     },
 }  # fmt: skip
-OPTIONAL = {"margin", "if_flipped"}
+OPTIONAL = {
+    "gates": {"at_least", "at_most", "relative_to", "split"},
+    "chosen": set[str](),
+    "claims": {"margin", "if_flipped", "least_relative"},
+}
 SIGNS = {"higher": 1.0, "lower": -1.0}
 
 
@@ -120,12 +127,14 @@ def read_claims(stored: Mapping[str, Any], source: str) -> Claims:
         for entry in stored[kind]:
             known = entry.get("direction", "higher") in SIGNS
             named = set(entry.get("gates", ())) <= gates
-            optional = OPTIONAL if kind == "claims" else set[str]()
-            whole = wanted <= entry.keys() <= wanted | optional
+            whole = wanted <= entry.keys() <= wanted | OPTIONAL[kind]
+            if kind == "gates":
+                whole = whole and ("at_least" in entry) != ("at_most" in entry)
             if not (whole and known and named):
                 msg = (
                     f"claims.json of {source} has in {kind} the entry {entry}: it needs "
-                    f"exactly {', '.join(sorted(wanted))}, a direction of "
+                    f"exactly {', '.join(sorted(wanted))} (of gates also one of at_least "
+                    "and at_most), a direction of "
                     f"{', '.join(SIGNS)}, and gates of {', '.join(sorted(gates))}."
                 )
                 raise FileFormatError(msg)
@@ -157,12 +166,24 @@ def judge(
 
 def gate_failure(gate: Mapping[str, Any], runs: Runs) -> str | None:
     """Why a gate is shut, or None if every seed reached it."""
-    found = runs.of(gate["cell"], gate["arm"])
-    values = [r["more"]["test"][gate["metric"]]["mean_sampled"] for r in found.values()]
-    if values and min(values) >= gate["at_least"]:
+    found = runs.of(gate["cell"], gate["arm"]).values()
+    values = [_of_gate(gate, result) for result in found]
+    upper = "at_most" in gate
+    worst = max(values, default=0.0) if upper else min(values, default=0.0)
+    limit = gate["at_most"] if upper else gate["at_least"]
+    if values and (worst <= limit if upper else worst >= limit):
         return None
-    reached = f"it reached {min(values):.3g}" if values else "it was not run"
+    reached = f"it reached {worst:.3g}" if values else "it was not run"
     return f"{gate['id']} ({gate['text']}): {reached}"
+
+
+def _of_gate(gate: Mapping[str, Any], result: Mapping[str, Any]) -> float:
+    """What a gate looks at: a mean on a set, or the quotient of two."""
+    test = result["more"][gate.get("split", "test")]
+    value: float = test[gate["metric"]]["mean_sampled"]
+    if "relative_to" in gate:
+        value /= test[gate["relative_to"]]["mean_sampled"]
+    return value
 
 
 def _chosen(choice: Mapping[str, Any], runs: Runs) -> str | None:
@@ -263,9 +284,31 @@ def _judgement(
     least = max(d.least_effect(LEVEL / family) or 0.0 for d in found)
     seen = p < LEVEL and all(d.low_sampled > 0 for d in found)
     verdict = "holds" if seen else "contradicted" if p_reversed < LEVEL else "undecided"
+    if small := _too_small(claim, compared, runs):
+        notes = (*notes, *small)
+        verdict = "smaller than claimed" if seen else verdict
     if flips or _twins(compared):
         verdict = claim.get("if_flipped", "undecided") if flips else "undecided"
     return Judgement(claim, compared, p, verdict, notes, least)
+
+
+def _too_small(
+    claim: Mapping[str, Any], compared: Sequence[Compared], runs: Runs
+) -> tuple[str, ...]:
+    """Comparisons whose effect is less than the share of the second's mean claimed."""
+    least, told = claim.get("least_relative", 0.0), list[str]()
+    for c in compared:
+        seeds = runs.of(claim["cell"], c.better).keys() & runs.of(claim["cell"], c.worse)
+        if not least or c.found is None:
+            continue
+        mean = runs.mean(claim["cell"], c.worse, claim["metric"], "test", set(seeds))
+        share = c.found.effect_sampled / abs(mean)
+        if share < least:
+            told.append(
+                f"{c.better} is better than {c.worse} by {share:.1%}, and {least:.0%} is "
+                "claimed"
+            )
+    return tuple(told)
 
 
 def _flips(

@@ -6,8 +6,10 @@ from everyformer.data.packs.wordpiece import BERT_UNCASED
 from everyformer.errors import InputError
 
 VOCABULARY = "bert-vocab/vocab.txt"
-MIXERS = "mixers-bert"
+MIXERS, LANGUAGE = "mixers-bert", "urpe-wikitext"
+ZINC = "repositories MIT; ZINC is free to use, larger parts not to be redistributed"
 WIKIPEDIA = "CC BY-SA 3.0 and GFDL (Wikipedia contributors); vocabulary Apache-2.0"
+WORDS = "CC BY-SA 3.0 and GFDL (Wikipedia contributors, Merity et al. 2016)"
 SHARDS = {
     "enwiki-2015.shard0.txt": (
         "9013ff88016e21eb594396cd71f3a98a82b893528375f80dcaca0769a78ee255"
@@ -16,6 +18,18 @@ SHARDS = {
         "910186c8c6958b943be8969c7e5733347bf95bdd8484529a96a06b032414af2e"
     ),
 }
+WIKITEXT = {
+    "wikitext-2/wiki.train.tokens": (
+        "9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f"
+    ),
+    "wikitext-2/wiki.valid.tokens": (
+        "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8"
+    ),
+    "wikitext-2/wiki.test.tokens": (
+        "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0"
+    ),
+}
+"""WikiText-2, whose training text is the vocabulary of all packs of words."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +38,8 @@ class Recipe:
 
     Attributes:
         name: Of the pack; its file is NAME.pack.xz.
-        kind: Which reader makes it: enwiki, nli or squad.
+        kind: Which reader makes it: enwiki, words, wikitext, nli, squad
+            or molecules.
         about: What it holds.
         files: What it is made from: paths below the folder given, and their sha256.
         licence: Of its content.
@@ -70,6 +85,38 @@ RECIPES = {
             tokens=48_000_000,
         ),
         Recipe(
+            "enwiki-words",
+            "words",
+            "English Wikipedia of May 2015 in the words of WikiText-2, 52M; valid and test "
+            "texts are those of WikiText-2",
+            {**WIKITEXT, **SHARDS},
+            WORDS,
+            53,
+            6,
+            (LANGUAGE,),
+        ),
+        Recipe(
+            "enwiki-words-12m",
+            "words",
+            "the same, its first 12M words",
+            {**WIKITEXT, **SHARDS},
+            WORDS,
+            13,
+            2,
+            (LANGUAGE,),
+            tokens=12_000_000,
+        ),
+        Recipe(
+            "wikitext-2",
+            "wikitext",
+            "WikiText-2: 2,088,628 training, 217,646 validation, 245,569 test words",
+            WIKITEXT,
+            "CC BY-SA 3.0 (Wikipedia contributors, Merity et al. 2016)",
+            3,
+            1,
+            (LANGUAGE,),
+        ),
+        Recipe(
             "nli",
             "nli",
             "MNLI (45,177 training pairs, matched development set) and SNLI (78,023 pairs)",
@@ -107,6 +154,54 @@ RECIPES = {
             6,
             1,
             (MIXERS,),
+        ),
+        Recipe(
+            "zinc12k",
+            "molecules",
+            "ZINC, the 12,000 molecules of Benchmarking GNNs; targets recomputed",
+            {
+                "zinc/zinc12k.csv": (
+                    "8c1d1e03c4434a36cbac4c55660616f9ece0d6e51e1f715ba44f5b2339223f06"
+                ),
+            },
+            ZINC,
+            1,
+            1,
+            ("urpe-zinc",),
+        ),
+        Recipe(
+            "zinc250k",
+            "molecules",
+            "ZINC, all 249,456 molecules of JT-VAE; targets recomputed",
+            {
+                "zinc/zinc250k_train.txt": (
+                    "a3b0ec77d45a6d5cc6884532145de6fc310f4a6da77d25babcd9449e03a027c7"
+                ),
+                "zinc/zinc250k_valid.txt": (
+                    "ad7d9c2bfebd93ffda6c32ed0e89d1714ae1f592f6340c0e6ae057521bbae30d"
+                ),
+                "zinc/zinc250k_test.txt": (
+                    "31f6ce92914814db33bf0dbfc45f3836193e27cb80a59c54d88bc05a1f5fab83"
+                ),
+            },
+            ZINC,
+            5,
+            15,
+            ("urpe-zinc",),
+        ),
+        Recipe(
+            "qm9-gap",
+            "molecules",
+            "QM9, 130,831 molecules with the gap of their orbitals in eV",
+            {
+                "qm9-gap/qm9_gap.csv": (
+                    "ebebe8c90d4d32f2ed9d5c4221e3fe5c1004627f3ccdb713cce39fc19eac7c81"
+                ),
+            },
+            "CC0 (QM9); qm9pack MIT",
+            2,
+            1,
+            ("urpe-qm9",),
         ),
     )
 }
