@@ -46,7 +46,30 @@ CASES = {
     "shared by heads": Case(2, 2, 40, 40, 16, gain="shared"),
     "gain zero": Case(1, 1, 40, 40, 16, gain="zero"),
     "large bias": Case(1, 1, 40, 40, 16, bias="large"),
-}
+    "one query, cache, group": Case(
+        1, 2, 1, 70, 16, causal=True, offset=69, group=2, mask="keys"
+    ),
+    "cache": Case(1, 1, 40, 75, 16, causal=True, offset=35),
+    "offset beyond": Case(1, 1, 40, 33, 16, causal=True, offset=50, gain="none"),
+    "offset below": Case(1, 1, 70, 40, 16, causal=True, offset=-40),
+    "nothing seen": Case(1, 1, 33, 20, 16, causal=True, offset=-33),
+    "group": Case(2, 4, 33, 40, 16, group=2, padding="some", bias="shared"),
+    "one head of keys": Case(1, 3, 33, 33, 16, group=3, causal=True),
+    "mask": Case(2, 2, 33, 40, 16, mask="bool"),
+    "mask of rows": Case(1, 1, 40, 33, 16, mask="rows", causal=True, offset=3),
+    "mask of heads": Case(1, 2, 33, 40, 16, mask="heads", group=2),
+    "added mask": Case(2, 2, 33, 40, 16, mask="added", bias="none"),
+    "lowest mask": Case(1, 1, 33, 40, 16, mask="lowest", gain="none", padding="some"),
+    "packed": Case(1, 2, 100, 100, 16, sequences=(20, 1, 0, 60, 19)),
+    "packed, causal, group": Case(
+        1, 2, 70, 70, 16, sequences=(40, 30), causal=True, group=2, mask="added"
+    ),
+    "dropout": Case(2, 2, 33, 40, 16, dropout=0.3),
+    "dropout, all": Case(
+        1, 2, 40, 70, 16, dropout=0.5, causal=True, offset=30, group=2, mask="bool",
+        gain="none", seed=9,
+    ),
+}  # fmt: skip
 
 
 def drawn(name: str) -> Inputs:
@@ -91,7 +114,7 @@ def test_frozen_vectors_do_not_launch_the_third_kernel(
 ) -> None:
     x = drawn("square")
     given = Operands._make(y.to(DEVICE) if isinstance(y, Tensor) else y for y in x.operands)
-    monkeypatch.setattr(launch.kernels, "_diagonal_kernel", None)
+    monkeypatch.setattr(launch.kernels, "diagonal_kernel", None)
     with torch.no_grad():
         out, lse, table = launch.forward(given)
         frozen = Incoming(x.grad_out.to(DEVICE), out, lse, table[:0], False, False)
@@ -115,7 +138,7 @@ def test_strides_are_respected(launch: Any) -> None:
 @settings(max_examples=5, deadline=None)
 def test_any_shape(case: Case) -> None:
     """Random lengths, head sizes and options; every gradient. One head: interpreted."""
-    case = replace(case, batch=1, heads=1)
+    case = replace(case, batch=1, heads=case.group)
     if case.bias == "steep":  # float32 rounds logits of 1e5 by more than the tolerance
         case = replace(case, bias="normal")
     launched = import_module("everyformer.ops.toeplitz_attention.launch")

@@ -9,8 +9,10 @@ from torch import Tensor
 
 from everyformer.ops.launching import launch
 from everyformer.ops.toeplitz_attention import kernels as jitted
-from everyformer.ops.toeplitz_attention.kernels import LOG2_E, PAD
+from everyformer.ops.toeplitz_attention.dropping import growth, threshold
+from everyformer.ops.toeplitz_attention.kernels.tiles import LOG2_E, PAD
 from everyformer.ops.toeplitz_attention.operands import Incoming, Operands
+from everyformer.ops.toeplitz_attention.packing import bounds
 
 kernels: Any = jitted  # their calls have a grid and options that no signature shows
 
@@ -76,18 +78,19 @@ class Problem:
     """The inputs as kernels want them, and the sizes that follow.
 
     Attributes:
-        q, k, v: Shape (B, H, n, D), last axis contiguous.
-        table: Padded pairs (bias in base 2, gain), float32, (heads, pairs, 2).
-        padded: 1 where a key does not count, int8, or q as a placeholder.
+        inputs: q, k, v with contiguous last axes; the table of pairs (bias in base 2,
+            gain), float32, (heads, pairs, 2); 1 where a key is padded, int8; the mask, by
+            its strides; begin and end of sequences; the seed. q stands for what is missing.
+        strides: Those that belong to them, without those of q, k and v.
+        numbers: What follows all strides in every kernel.
+        offset: The place of the first query.
         options: What all kernels are specialised on.
     """
 
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    table: Tensor
-    padded: Tensor
-    scale: float
+    inputs: tuple[Tensor, ...]
+    strides: tuple[int, ...]
+    numbers: tuple[float, ...]
+    offset: int
     options: dict[str, Any]
 
     @classmethod
@@ -95,22 +98,38 @@ class Problem:
         """Make last axes contiguous, pad the vectors, and collect the options."""
         q, k, v = (y if y.stride(-1) == 1 else y.contiguous() for y in x[:3])
         D = q.shape[-1]
+        table = _pairs(x) if table is None else table
+        padded, mask, begin, end, seed = q, q, q, q, q if x.seed is None else x.seed
+        of_padded, of_mask = 0, (0, 0, 0, 0)
+        if x.key_padding is not None:
+            padded = x.key_padding.to(torch.int8).contiguous()
+            of_padded = padded.stride(0)
+        if x.attn_mask is not None:
+            mask, of_mask = _strided(x.attn_mask)
+        if x.sequences is not None:
+            begin, end = bounds(x.sequences, q.shape[2])
+        of_table = table.stride(0) if table.shape[0] > 1 else 0
         return cls(
-            q=q,
-            k=k,
-            v=v,
-            table=_pairs(x) if table is None else table,
-            padded=q
-            if x.key_padding is None
-            else x.key_padding.to(torch.int8).contiguous(),
-            scale=x.scale,
+            inputs=(q, k, v, table, padded, mask, begin, end, seed),
+            strides=(of_table, of_padded, *of_mask),
+            numbers=(
+                *(q.shape[1], q.shape[2], k.shape[2], x.scale * LOG2_E),
+                *(x.offset, threshold(x.dropout), growth(x.dropout)),
+            ),
+            offset=x.offset,
             options={
                 "D": D,
                 "BLOCK_D": max(16, triton.next_power_of_2(D)),
                 "CAUSAL": x.causal,
+                "SHIFTED": x.causal and x.offset != 0,
                 "HAS_BIAS": x.bias is not None,
                 "HAS_GAIN": x.gain is not None,
                 "HAS_PAD": x.key_padding is not None,
+                "HAS_MASK": x.attn_mask is not None,
+                "ADDS": x.attn_mask is not None and x.attn_mask.dtype != torch.bool,
+                "PACKED": x.sequences is not None,
+                "DROPS": x.seed is not None and x.dropout > 0.0,
+                "GROUP": x.group,
                 "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32",
                 "LEAD": PAD,
                 "ASSEMBLY": q.is_cuda,
@@ -119,19 +138,33 @@ class Problem:
         )
 
     @property
+    def q(self) -> Tensor:
+        """The queries."""
+        return self.inputs[0]
+
+    @property
+    def table(self) -> Tensor:
+        """Pairs of bias and gain."""
+        return self.inputs[3]
+
+    @property
     def sizes(self) -> tuple[int, int, int, int]:
         """B, H, n_q, n_k."""
         B, H, n_q, _ = self.q.shape
-        return B, H, n_q, self.k.shape[2]
+        return B, H, n_q, self.inputs[1].shape[2]
 
-    def strides(self, *tensors: Tensor) -> list[int]:
-        """Strides of batch, head and token of each tensor."""
-        return [stride for x in tensors for stride in x.stride()[:3]]
+    def strides_with(self, rows: Tensor) -> list[int]:
+        """Strides of batch, head and token of q, k, v and these rows, then all others."""
+        tensors = (*self.inputs[:3], rows)
+        return [*(stride for x in tensors for stride in x.stride()[:3]), *self.strides]
 
-    def vector_strides(self) -> list[int]:
-        """Strides of the table by head, and of padding by batch."""
-        head = self.table.stride(0) if self.table.shape[0] > 1 else 0
-        return [head, self.padded.stride(0) if self.options["HAS_PAD"] else 0]
+
+def _strided(mask: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+    """A mask as numbers, and its four strides, 0 along axes on which it is broadcast."""
+    mask = mask[(None,) * (4 - mask.dim())]
+    numbers = mask.view(torch.int8) if mask.dtype == torch.bool else mask
+    sizes = zip(mask.stride(), mask.shape, strict=True)
+    return numbers, tuple(stride if size > 1 else 0 for stride, size in sizes)
 
 
 def _pairs(x: Operands) -> Tensor:
@@ -154,21 +187,18 @@ def forward(x: Operands) -> tuple[Tensor, Tensor, Tensor]:
     In base 2, as the kernels have it: turned into another base and back, a large logarithm
     would no longer cancel the logits.
     """
-    problem = Problem.of(x)
-    B, H, n_q, n_k = problem.sizes
-    out = torch.empty_like(problem.q, memory_format=torch.contiguous_format)
+    p = Problem.of(x)
+    B, H, n_q, _ = p.sizes
+    out = torch.empty_like(p.q, memory_format=torch.contiguous_format)
     lse = torch.empty(B, H, n_q, dtype=torch.float32, device=x.q.device)
     tiles = tuning_for(x.q).forward
-    p = problem
     launch(
-        kernels._forward_kernel, (triton.cdiv(n_q, tiles.queries), B * H),
-        p.q, p.k, p.v, p.table, p.padded, out, lse,
-        *p.strides(p.q, p.k, p.v, out), *p.vector_strides(),
-        H, n_q, n_k, x.scale * LOG2_E,
+        kernels.forward_kernel, (triton.cdiv(n_q, tiles.queries), B * H),
+        *p.inputs, out, lse, *p.strides_with(out), *p.numbers,
         BM=tiles.queries, BN=tiles.keys, num_warps=tiles.warps, num_stages=tiles.stages,
         **p.options,
     )  # fmt: skip
-    return out, lse, problem.table
+    return out, lse, p.table
 
 
 def backward(
@@ -177,7 +207,7 @@ def backward(
     """Gradients of q, k, v, and of bias and gain where they are needed."""
     table, needs_bias, needs_gain = incoming[3:]
     problem = Problem.of(x, table if table.numel() else None)
-    step = Backward.of(problem, incoming)
+    step = Backward.of(problem, x.scale, incoming)
     dq = step.dq()
     dk, dv = step.dkv()
     dbias = dgain = None
@@ -208,31 +238,31 @@ class Backward:
     """The backward pass: its inputs, and one method for each kernel."""
 
     problem: Problem
+    scale: float
     inputs: tuple[Tensor, ...]
     strides: tuple[int, ...]
     out: Tensor
     tuning: Tuning
 
     @classmethod
-    def of(cls, p: Problem, incoming: Incoming) -> "Backward":
+    def of(cls, p: Problem, scale: float, incoming: Incoming) -> "Backward":
         """Collect the inputs; Delta is filled in by `dq`, which comes first."""
         B, H, n_q, _ = p.sizes
         do, out, lse = incoming[:3]
         do = do if do.stride(-1) == 1 else do.contiguous()
         delta = torch.empty(B, H, n_q, dtype=torch.float32, device=p.q.device)
-        inputs = (p.q, p.k, p.v, p.table, p.padded, do, lse, delta)
-        strides = (*p.strides(p.q, p.k, p.v, do), *p.vector_strides())
-        return cls(p, inputs, strides, out.contiguous(), tuning_for(p.q))
+        inputs = (*p.inputs, do, lse, delta)
+        strides = tuple(p.strides_with(do))
+        return cls(p, scale, inputs, strides, out.contiguous(), tuning_for(p.q))
 
     def dq(self) -> Tensor:
         """dQ, by tiles of queries, and Delta for the other kernels."""
         p, tiles = self.problem, self.tuning.dq
-        B, H, n_q, n_k = p.sizes
+        B, H, n_q, _ = p.sizes
         dq = torch.empty(p.q.shape, dtype=p.q.dtype, device=p.q.device)
         launch(
-            kernels._dq_kernel, (triton.cdiv(n_q, tiles.queries), B * H),
-            *self.inputs, self.out, dq, *self.strides,
-            H, n_q, n_k, p.scale * LOG2_E, p.scale,
+            kernels.dq_kernel, (triton.cdiv(n_q, tiles.queries), B * H),
+            *self.inputs, self.out, dq, *self.strides, *p.numbers, self.scale,
             BM=tiles.queries, BN=tiles.keys,
             num_warps=tiles.warps, num_stages=tiles.stages, **p.options,
         )  # fmt: skip
@@ -241,11 +271,13 @@ class Backward:
     def dkv(self) -> tuple[Tensor, Tensor]:
         """dK and dV, by tiles of keys."""
         p, tiles = self.problem, self.tuning.dkv
-        B, H, n_q, n_k = p.sizes
-        dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (p.k, p.v))
+        B, heads, n_k, _ = p.inputs[1].shape
+        dk, dv = (
+            torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in p.inputs[1:3]
+        )
         launch(
-            kernels._dkv_kernel, (triton.cdiv(n_k, tiles.keys), B * H),
-            *self.inputs, dk, dv, *self.strides, H, n_q, n_k, p.scale * LOG2_E, p.scale,
+            kernels.dkv_kernel, (triton.cdiv(n_k, tiles.keys), B * heads),
+            *self.inputs, dk, dv, *self.strides, *p.numbers, self.scale,
             BM=tiles.queries, BN=tiles.keys,
             num_warps=tiles.warps, num_stages=tiles.stages, **p.options,
         )  # fmt: skip
@@ -259,7 +291,10 @@ class Backward:
         B, H, n_q, n_k = p.sizes
         T = tiles.queries
         tiles_q, tiles_k = triton.cdiv(n_q, T), triton.cdiv(n_k, T)
-        programs = tiles_q if p.options["CAUSAL"] else 2 * max(tiles_q, tiles_k) - 1
+        programs, lowest = 2 * max(tiles_q, tiles_k) - 1, 1 - tiles_k
+        if p.options["CAUSAL"]:  # its last offset, (lowest + 1) T - 1, is seen
+            lowest = max(lowest, -((p.offset + T - 1) // T))
+            programs = max(1, tiles_q - lowest)
         splits = min(B, max(1, ENOUGH_PROGRAMS // (programs * H)))
         share = triton.cdiv(B, splits)
         splits = triton.cdiv(B, share)
@@ -272,9 +307,9 @@ class Backward:
 
         strips_b, strips_c = strips(needs_bias), strips(needs_gain)
         launch(
-            kernels._diagonal_kernel, (programs, splits * H),
-            *self.inputs, strips_b, strips_c, *self.strides,
-            B, H, n_q, n_k, p.scale * LOG2_E, share,
+            kernels.diagonal_kernel, (programs, splits * H),
+            *self.inputs, strips_b, strips_c, *self.strides, *p.numbers,
+            B, share, lowest,
             T=T, NEEDS_BIAS=needs_bias, NEEDS_GAIN=needs_gain,
             num_warps=tiles.warps, num_stages=tiles.stages, **p.options,
         )  # fmt: skip

@@ -24,11 +24,20 @@ def forward_op(
     bias: Tensor | None,
     gain: Tensor | None,
     key_padding: Tensor | None,
+    attn_mask: Tensor | None,
+    sequences: Tensor | None,
+    seed: Tensor | None,
     causal: bool,
     scale: float,
+    offset: int,
+    dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Output, LSE and table."""
-    return paths.forward(Operands(q, k, v, bias, gain, key_padding, causal, scale))
+    x = Operands(
+        q, k, v, bias, gain, key_padding, attn_mask, sequences, seed,
+        causal, scale, offset, dropout,
+    )  # fmt: skip
+    return paths.forward(x)
 
 
 @forward_op.register_fake
@@ -53,8 +62,13 @@ def gradients_op(
     bias: Tensor | None,
     gain: Tensor | None,
     key_padding: Tensor | None,
+    attn_mask: Tensor | None,
+    sequences: Tensor | None,
+    seed: Tensor | None,
     causal: bool,
     scale: float,
+    offset: int,
+    dropout: float,
     grad_out: Tensor,
     out: Tensor,
     lse: Tensor,
@@ -63,10 +77,12 @@ def gradients_op(
     needs_gain: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The gradients of q, k, v, bias and gain; empty where not needed."""
-    return paths.gradients(
-        Operands(q, k, v, bias, gain, key_padding, causal, scale),
-        Incoming(grad_out, out, lse, table, needs_bias, needs_gain),
-    )
+    x = Operands(
+        q, k, v, bias, gain, key_padding, attn_mask, sequences, seed,
+        causal, scale, offset, dropout,
+    )  # fmt: skip
+    incoming = Incoming(grad_out, out, lse, table, needs_bias, needs_gain)
+    return paths.gradients(x, incoming)
 
 
 @gradients_op.register_fake
