@@ -18,6 +18,7 @@ from everyformer.bench import (
     tightness,
     training,
     work,
+    xl,
 )
 
 THEMES = {
@@ -29,6 +30,7 @@ THEMES = {
     "attention": attention,
     "training": training,
     "bert": bert,
+    "xl": xl,
     "sparse": sparse,
     "mixers": mixers,
     "mixer-costs": mixer_costs,

@@ -15,6 +15,7 @@ THEMES = (
     "attention",
     "training",
     "bert",
+    "xl",
     "sparse",
     "mixers",
     "mixer-costs",
