@@ -22,7 +22,7 @@ GOOD: dict[str, Any] = {"steps": 10, "batch": 8, "lr": 0.1}
         ({"evaluation_batch": 0}, "evaluation_batch=0 must be at least 1"),
         ({"warmup": 10}, "leaves none of 10 steps"),
         ({"lr": 0.0}, "lr=0.0 must be positive"),
-        ({"precision": "fp8"}, "precision='fp8' is unknown; use one of fp32, bf16"),
+        ({"precision": "fp8"}, "precision='fp8' is unknown; use one of fp32, tf32, bf16"),
         ({"stop_at": 0.9}, "set evaluate_every"),
         ({"decay": "exponential"}, "decay='exponential' is unknown"),
         ({"clip": -1.0}, "clip=-1.0 must be positive"),

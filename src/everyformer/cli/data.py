@@ -1,4 +1,4 @@
-"""`everyformer data`: the packs of real texts that experiments read."""
+"""`everyformer data`: the packs of real texts and molecules that experiments read."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any

@@ -2,8 +2,10 @@
 
 from typing import NamedTuple
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Integer, Num
 from torch import Tensor
+
+from everyformer.layers.graph_batch import GraphBatch
 
 FILLING = -1
 """The number of an example that only fills a batch: its weights are 0."""
@@ -34,10 +36,11 @@ class Batch(NamedTuple):
         next_labels: Whether B follows A, for pairs of texts with a second label: 0 or 1.
         streams: Which stream of text each sequence goes on.
         fresh: True where a stream begins, with nothing before it.
+        graph: Graphs, whose nodes are the tokens.
     """
 
-    tokens: Int[Tensor, "b n"]
-    labels: Int[Tensor, "b ..."]
+    tokens: Integer[Tensor, "b n"]
+    labels: Num[Tensor, "b ..."]
     weights: Float[Tensor, "b ..."]
     segments: Int[Tensor, "b n"] | None = None
     padding: Bool[Tensor, "b n"] | None = None
@@ -45,3 +48,4 @@ class Batch(NamedTuple):
     next_labels: Int[Tensor, " b"] | None = None
     streams: Int[Tensor, " b"] | None = None
     fresh: Bool[Tensor, " b"] | None = None
+    graph: GraphBatch | None = None

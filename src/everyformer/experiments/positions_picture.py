@@ -42,8 +42,8 @@ def load_positions(path: Path) -> dict[str, dict[str, np.ndarray]]:
 def positions_picture(positions: Arrays, path: Path) -> None:
     """Above, B and C of the first cell that has both as matrices; below, of all cells.
 
-    Below, a row of pixels is a head and a column an offset i - j, or for windows a tile is
-    a head. White changes nothing, red raises, blue lowers a weight.
+    Below, a row of pixels is a head and a column an offset i - j, for graphs a distance; or
+    for windows a tile is a head. White changes nothing, red raises, blue lowers a weight.
     """
     rows = -(-len(positions) // ABREAST)
     both = [own for own in positions.values() if {"B", "C"} <= own.keys()]

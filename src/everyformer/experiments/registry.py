@@ -9,6 +9,7 @@ from everyformer.experiments.sparse_copying import SPARSE_COPYING
 from everyformer.experiments.urpe_figure1 import URPE_FIGURE1
 from everyformer.experiments.urpe_images import URPE_IMAGES
 from everyformer.experiments.urpe_lengths import URPE_LENGTHS
+from everyformer.experiments.urpe_molecules import URPE_QM9, URPE_ZINC
 from everyformer.experiments.urpe_synthetic import URPE_SYNTHETIC
 from everyformer.experiments.urpe_wikitext import URPE_WIKITEXT
 
@@ -24,6 +25,8 @@ EXPERIMENTS = {
         URPE_LENGTHS,
         URPE_IMAGES,
         URPE_WIKITEXT,
+        URPE_ZINC,
+        URPE_QM9,
     )
 }
 

@@ -7,8 +7,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from everyformer.errors import InputError
+from everyformer.layers.graph_search import (
+    NO_PATH,
+    along_paths,
+    distances,
+    nodes_before,
+)
 
-UNREACHABLE = -1
+UNREACHABLE = NO_PATH
 """Stands for the distance of two nodes without a path."""
 
 VIRTUAL = -2
@@ -100,49 +106,14 @@ def shortest_paths(
             "graph is a square matrix of bools. Convert it with `.bool()`."
         )
         raise InputError(msg)
-    n = adjacency.shape[0]
-    device = adjacency.device
-    distance = torch.full((n, n), UNREACHABLE, device=device)
-    distance.fill_diagonal_(0)
-    before = torch.full((n, n), -1, device=device)  # the node before j on the path from i
-    reached = torch.eye(n, dtype=torch.bool, device=device)
-    for steps in range(1, n):
-        border = distance == steps - 1
-        joined = border[:, :, None] & adjacency & ~reached[:, None, :]  # [i, last, j]
-        new = joined.any(1)
-        if not new.any():
-            break
-        before = torch.where(new, joined.int().argmax(1), before)
-        distance = torch.where(new, steps, distance)
-        reached = reached | new
-    edges = None
+    graphs = adjacency[None]
+    found = distances(graphs)
+    distance, edges = found[0], None
     if edge_features is not None:
-        edges = _along_paths(distance, before, edge_features, max_steps)
+        before = nodes_before(graphs, found)
+        edges = along_paths(found, before, edge_features[None], max_steps)[0]
     if virtual_node:
         distance = torch.nn.functional.pad(distance, (1, 0, 1, 0), value=VIRTUAL)
         if edges is not None:
             edges = torch.nn.functional.pad(edges, (0, 0, 0, 0, 1, 0, 1, 0))
     return Graph(distance, edges)
-
-
-def _along_paths(
-    distance: Int[Tensor, "n n"],
-    before: Int[Tensor, "n n"],
-    features: Float[Tensor, "n n e"],
-    max_steps: int,
-) -> Float[Tensor, "n n {max_steps} e"]:
-    """Walk every path backwards and write the features of its edges in order."""
-    n = distance.shape[0]
-    edges = features.new_zeros(n, n, max_steps, features.shape[-1])
-    starts = torch.arange(n, device=distance.device)[:, None].expand(n, n)
-    ends = starts.mT.clone()
-    left = distance.clamp(min=0)
-    for _ in range(n - 1):
-        walking = left > 0
-        last = torch.where(walking, before[starts, ends], ends)
-        keep = walking & (left <= max_steps)
-        i, j = keep.nonzero(as_tuple=True)
-        edges[i, j, left[keep] - 1] = features[last[keep], ends[keep]]
-        ends = last
-        left = torch.where(walking, left - 1, left)
-    return edges

@@ -4,8 +4,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from everyformer.layers.encodings import T5, Swin
-from everyformer.layers.gains import ToeplitzGain, WindowGain
+from everyformer.layers.encodings import T5, Graphormer, Swin
+from everyformer.layers.gains import GraphGain, ToeplitzGain, WindowGain
+from everyformer.layers.graph_pairs import PathBias
 from everyformer.layers.offsets import (
     Exact,
     LogBuckets,
@@ -25,7 +26,9 @@ def learnt_positions(model: nn.Module) -> dict[str, Float[Tensor, "h ..."]]:
     each head and a column for each offset i - j from -(n - 1) to n - 1, buckets spelt out
     up to their largest distance; for windows of M x M it is h x (2M - 1) x (2M - 1), by dx
     and dy. Tables that several layers share are there once, as "B" and "C"; where there
-    are more they are numbered: "B0", "B1". Encodings whose bias depends on the tokens
+    are more they are numbered: "B0", "B1". For graphs the names are "B by distance" and "C
+    by distance": columns for pairs with the virtual node, unreachable ones, and distances
+    from 0 on. Encodings whose bias depends on the tokens
     (Shaw, DeBERTa, Transformer-XL) have no matrix B, and ALiBi's is not learnt.
 
     Example:
@@ -35,6 +38,7 @@ def learnt_positions(model: nn.Module) -> dict[str, Float[Tensor, "h ..."]]:
         {'B': (2, 7), 'C': (2, 7)}
     """
     kinds: dict[str, list[Tensor]] = {"B": [], "C": []}
+    kinds |= {"B by distance": [], "C by distance": []}
     for part in model.modules():
         letter = "B" if isinstance(part, T5 | Swin) else "C"
         if isinstance(part, T5 | ToeplitzGain) and (reach := _reach(part.index)):
@@ -42,6 +46,9 @@ def learnt_positions(model: nn.Module) -> dict[str, Float[Tensor, "h ..."]]:
         elif isinstance(part, Swin | WindowGain):
             side = 2 * part.window - 1
             kinds[letter].append(part.table.unflatten(-1, (side, side)))
+        elif isinstance(part, GraphGain | Graphormer | PathBias):
+            letter = "C" if isinstance(part, GraphGain) else "B"
+            kinds[f"{letter} by distance"].append(part.table)
     return {
         letter if len(found) == 1 else f"{letter}{place}": table.detach().float().cpu()
         for letter, found in kinds.items()

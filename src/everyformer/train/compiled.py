@@ -35,6 +35,8 @@ def compile_parts(
 ) -> None:
     """Compile each of `encoder.blocks`, and the losses of tokens, in place.
 
+    An encoder may name further parts of itself: `compiled_too`.
+
     Args:
         objective: Whose parts.
         backend: Of `torch.compile`.
@@ -53,8 +55,9 @@ def compile_parts(
     if _CHOICE["cudnn"] != cudnn:
         torch.compiler.reset()
         _CHOICE["cudnn"] = cudnn
-    for block in blocks:
-        block.compile(backend=backend, dynamic=False)
+    named: tuple[str, ...] = getattr(objective.encoder, "compiled_too", ())
+    for part in (*blocks, *(objective.encoder.get_submodule(name) for name in named)):
+        part.compile(backend=backend, dynamic=False)
     objective.token_losses = _compiled_losses(backend)
 
 

@@ -10,7 +10,7 @@ import torch
 from everyformer.errors import TrainingError
 from everyformer.layers.encoder_config import wrong_types
 
-Precision = Literal["fp32", "bf16"]
+Precision = Literal["fp32", "tf32", "bf16"]
 Decay = Literal["linear", "constant", "cosine", "polynomial", "inverse-sqrt"]
 
 
@@ -33,7 +33,8 @@ class TrainConfig:
         weight_decay: Of AdamW; tables of encodings and gains have none.
         decay_biases: Whether biases and norms have it; BERT's have none.
         clip: Largest norm of the gradient; None does not clip.
-        precision: "fp32", or "bf16" products with weights and sums in float32.
+        precision: "fp32"; "tf32" for products that round their factors to 10 bits, on a GPU
+            that has them; or "bf16" products with weights and sums in float32.
         compile: Whether `torch.compile` compiles the blocks and the head with its loss.
         cudnn: Whether PyTorch's attention prefers cuDNN's kernels on a GPU, where they
             take the layer; else PyTorch chooses.

@@ -6,8 +6,8 @@ losses of one that was not stopped.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -91,7 +91,8 @@ class Trainer:
             self.task.draw(self.step, config.batch, part, parts, self.device)
             for part in range(first, first + config.accumulation)
         ]
-        means = self._updated(draws)
+        with rounded_products(self.config.precision == "tf32"):
+            means = self._updated(draws)
         self.step += 1
         return means
 
@@ -151,7 +152,8 @@ class Trainer:
     def scores(self, split: Split) -> Scores:
         """The scores of all examples of a split, judged by the task; in all processes."""
         self.objective.eval()
-        with self.kernels(), self._not_compiled():
+        rounded = rounded_products(self.config.precision == "tf32")
+        with rounded, self.kernels(), self._not_compiled():
             found = scores_of(
                 self.task,
                 split,
@@ -222,6 +224,18 @@ class Trainer:
         if self.config.compile:
             chosen.enter_context(many_variants())
         return chosen
+
+
+@contextmanager
+def rounded_products(rounded: bool) -> Generator[None, None, None]:
+    """Products of float32 on tensor cores, which round their factors to 10 bits."""
+    before = torch.get_float32_matmul_precision()
+    if rounded and torch.cuda.is_available():
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def summed(accelerator: Accelerator, x: Tensor) -> Tensor:

@@ -8,6 +8,13 @@ from typing import Any
 import numpy as np
 
 from everyformer.data.packs.enwiki import enwiki_arrays
+from everyformer.data.packs.molecules import (
+    Row,
+    molecule_arrays,
+    qm9_rows,
+    zinc12k_rows,
+    zinc250k_rows,
+)
 from everyformer.data.packs.nli import nli_arrays
 from everyformer.data.packs.pack import (
     Pack,
@@ -106,6 +113,11 @@ def _arrays(
             )  # fmt: skip
             arrays, counts = arrays | more[0], counts | more[1]
         return arrays, counts, vocabulary.describe()
+    if recipe.kind == "molecules":
+        return molecule_arrays(
+            _molecules(recipe.name, [source / one for one in recipe.files]),
+            workers=workers, work=work, key=key, progress=progress,
+        )  # fmt: skip
     wordpiece = read_vocabulary(source / VOCABULARY, sha256=sources[VOCABULARY])
     files = [source / one for one in recipe.files if one != VOCABULARY]
     if recipe.kind == "enwiki":
@@ -120,6 +132,13 @@ def _arrays(
         train, dev = files
         found = squad_arrays(train, dev, wordpiece, progress=progress)
     return *found, wordpiece.describe()
+
+
+def _molecules(name: str, files: list[Path]) -> list[Row]:
+    """The molecules of a recipe."""
+    if name == "zinc250k":
+        return zinc250k_rows(files)
+    return zinc12k_rows(files[0]) if name == "zinc12k" else qm9_rows(files[0])
 
 
 def checked_sources(recipe: Recipe, source: Path, progress: Progress) -> dict[str, str]:

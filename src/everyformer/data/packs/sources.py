@@ -7,6 +7,7 @@ from everyformer.errors import InputError
 
 VOCABULARY = "bert-vocab/vocab.txt"
 MIXERS, LANGUAGE = "mixers-bert", "urpe-wikitext"
+ZINC = "repositories MIT; ZINC is free to use, larger parts not to be redistributed"
 WIKIPEDIA = "CC BY-SA 3.0 and GFDL (Wikipedia contributors); vocabulary Apache-2.0"
 WORDS = "CC BY-SA 3.0 and GFDL (Wikipedia contributors, Merity et al. 2016)"
 SHARDS = {
@@ -37,7 +38,8 @@ class Recipe:
 
     Attributes:
         name: Of the pack; its file is NAME.pack.xz.
-        kind: Which reader makes it: enwiki, words, wikitext, nli or squad.
+        kind: Which reader makes it: enwiki, words, wikitext, nli, squad
+            or molecules.
         about: What it holds.
         files: What it is made from: paths below the folder given, and their sha256.
         licence: Of its content.
@@ -152,6 +154,54 @@ RECIPES = {
             6,
             1,
             (MIXERS,),
+        ),
+        Recipe(
+            "zinc12k",
+            "molecules",
+            "ZINC, the 12,000 molecules of Benchmarking GNNs; targets recomputed",
+            {
+                "zinc/zinc12k.csv": (
+                    "8c1d1e03c4434a36cbac4c55660616f9ece0d6e51e1f715ba44f5b2339223f06"
+                ),
+            },
+            ZINC,
+            1,
+            1,
+            ("urpe-zinc",),
+        ),
+        Recipe(
+            "zinc250k",
+            "molecules",
+            "ZINC, all 249,456 molecules of JT-VAE; targets recomputed",
+            {
+                "zinc/zinc250k_train.txt": (
+                    "a3b0ec77d45a6d5cc6884532145de6fc310f4a6da77d25babcd9449e03a027c7"
+                ),
+                "zinc/zinc250k_valid.txt": (
+                    "ad7d9c2bfebd93ffda6c32ed0e89d1714ae1f592f6340c0e6ae057521bbae30d"
+                ),
+                "zinc/zinc250k_test.txt": (
+                    "31f6ce92914814db33bf0dbfc45f3836193e27cb80a59c54d88bc05a1f5fab83"
+                ),
+            },
+            ZINC,
+            5,
+            15,
+            ("urpe-zinc",),
+        ),
+        Recipe(
+            "qm9-gap",
+            "molecules",
+            "QM9, 130,831 molecules with the gap of their orbitals in eV",
+            {
+                "qm9-gap/qm9_gap.csv": (
+                    "ebebe8c90d4d32f2ed9d5c4221e3fe5c1004627f3ccdb713cce39fc19eac7c81"
+                ),
+            },
+            "CC0 (QM9); qm9pack MIT",
+            2,
+            1,
+            ("urpe-qm9",),
         ),
     )
 }

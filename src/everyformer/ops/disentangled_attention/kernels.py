@@ -15,7 +15,7 @@ and stored there, once. No atomics, and no zeros to add to but those of empty bu
 import triton
 import triton.language as tl
 
-from everyformer.ops.toeplitz_attention.kernels import _base_2, _rows, _tile
+from everyformer.ops.toeplitz_attention.kernels.tiles import load_lse, load_rows, load_tile
 
 HEAD = tl.constexpr(4)
 """Numbers before the buckets in the table."""
@@ -121,7 +121,7 @@ def _forward_tiles(
     """Key tiles from start to stop, all near or all far."""
     for n in range(start, stop, BN):
         offs_n = n + tl.arange(0, BN)
-        k = _tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
+        k = load_tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)  # [M, N]
         s = scale * _scores(
             s, c2p, p2c, table, offs_m[:, None], offs_n[None, :], bucket, n_q, n_k, R,
@@ -135,7 +135,7 @@ def _forward_tiles(
         p = tl.exp2(s - m_safe[:, None])
         alpha = tl.exp2(m_i - m_safe)
         l_i = l_i * alpha + tl.sum(p, 1)
-        v = _tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
+        v = load_tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
         acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision=PRECISION)
         m_i = m_new
     return acc, l_i, m_i
@@ -170,7 +170,7 @@ def _forward_kernel(
     k_base, v_base = K + b * stride_kb + h * stride_kh, V + b * stride_vb + h * stride_vh
     c2p, p2c = C2P + pair * n_q * R, P2C + pair * n_k * R
     table, pad = TABLE + HEAD + LEAD + n_k - 1, PADDED + b * stride_pb
-    q = _tile(q_base, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN)
+    q = load_tile(q_base, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN)
     acc = tl.zeros([BM, BLOCK_D], dtype=tl.float32)
     l_i = tl.zeros([BM], dtype=tl.float32)
     m_i = tl.full([BM], float("-inf"), dtype=tl.float32)
@@ -212,8 +212,8 @@ def _dq_tiles(
     for n in range(start, stop, BN):
         offs_n = n + tl.arange(0, BN)
         j = offs_n[None, :]
-        k = _tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
-        v = _tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
+        k = load_tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
+        v = load_tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)  # [M, N]
         s = scale * _scores(
             s, c2p, p2c, table, i, j, bucket, n_q, n_k, R, FAR, HAS_C2P, HAS_P2C, ASSEMBLY
@@ -259,13 +259,13 @@ def _dq_kernel(
     k_base, v_base = K + b * stride_kb + h * stride_kh, V + b * stride_vb + h * stride_vh
     c2p, p2c, dc2p = C2P + pair * n_q * R, P2C + pair * n_k * R, DC2P + pair * n_q * R
     table, pad = TABLE + HEAD + LEAD + n_k - 1, PADDED + b * stride_pb
-    q = _tile(q_base, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN)
-    do = _tile(do_base, offs_m, offs_d, stride_dm, n_q, D, BLOCK_D, EVEN)
+    q = load_tile(q_base, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN)
+    do = load_tile(do_base, offs_m, offs_d, stride_dm, n_q, D, BLOCK_D, EVEN)
     at = pair * n_q
-    out = _tile(OUT + at * D, offs_m, offs_d, D, n_q, D, BLOCK_D, EVEN)
+    out = load_tile(OUT + at * D, offs_m, offs_d, D, n_q, D, BLOCK_D, EVEN)
     delta = tl.sum(out.to(tl.float32) * do.to(tl.float32), 1)
     tl.store(DELTA + at + offs_m, delta, mask=offs_m < n_q)
-    lse = _base_2(LSE, at, offs_m, n_q)
+    lse = load_lse(LSE, at, offs_m, n_q)
     dq = tl.zeros([BM, BLOCK_D], dtype=tl.float32)
     carry = tl.zeros([BM], dtype=tl.float32)
     near, far, end = _key_ranges(TABLE, start_m, n_k, BM, BN)
@@ -317,9 +317,9 @@ def _dkv_tiles(
     for m in range(start, stop, BM):
         offs_m = m + tl.arange(0, BM)
         i = offs_m[None, :]
-        q = _tile(q_base, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN)
-        do = _tile(do_base, offs_m, offs_d, stride_dm, n_q, D, BLOCK_D, EVEN)
-        lse, delta = _rows(LSE, DELTA, at, offs_m, n_q)
+        q = load_tile(q_base, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN)
+        do = load_tile(do_base, offs_m, offs_d, stride_dm, n_q, D, BLOCK_D, EVEN)
+        lse, delta = load_rows(LSE, DELTA, at, offs_m, n_q)
         s = tl.dot(k, tl.trans(q), input_precision=PRECISION)  # [N, M]
         s = scale * _scores(
             s, c2p, p2c, table, i, j, bucket, n_q, n_k, R, FAR, HAS_C2P, HAS_P2C, ASSEMBLY
@@ -366,8 +366,8 @@ def _dkv_kernel(
     k_base, v_base = K + b * stride_kb + h * stride_kh, V + b * stride_vb + h * stride_vh
     c2p, p2c, dp2c = C2P + pair * n_q * R, P2C + pair * n_k * R, DP2C + pair * n_k * R
     table = TABLE + HEAD + LEAD + n_k - 1
-    k = _tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
-    v = _tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
+    k = load_tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
+    v = load_tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
     keep = _counting(offs_n, PADDED + b * stride_pb, n_k, HAS_PAD)
     at = pair * n_q
     dk = tl.zeros([BN, BLOCK_D], dtype=tl.float32)

@@ -11,7 +11,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from everyformer.ops.disentangled_attention import kernels as jitted
 from everyformer.ops.disentangled_attention.operands import Incoming, Operands
 from everyformer.ops.launching import launch
-from everyformer.ops.toeplitz_attention.kernels import LOG2_E, PAD
+from everyformer.ops.toeplitz_attention.kernels.tiles import LOG2_E, PAD
 from everyformer.ops.toeplitz_attention.launch import LARGEST_TILE, Tiles
 
 kernels: Any = jitted  # their calls have a grid and options that no signature shows

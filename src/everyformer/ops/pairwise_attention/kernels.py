@@ -8,7 +8,7 @@ strides for batch, head, query and key; a stride is 0 where they are shared.
 import triton
 import triton.language as tl
 
-from everyformer.ops.toeplitz_attention.kernels import _base_2, _rows, _tile
+from everyformer.ops.toeplitz_attention.kernels.tiles import load_lse, load_rows, load_tile
 
 
 @triton.jit
@@ -106,7 +106,7 @@ def _forward_kernel(
     bias_base = BIAS + b * stride_bb + h * stride_bh
     gain_base = GAIN + b * stride_cb + h * stride_ch
     q_base = Q + b * stride_qb + h * stride_qh
-    q = _tile(q_base, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN)
+    q = load_tile(q_base, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN)
     m_i = tl.full([BM], float("-inf"), dtype=tl.float32)
     l_i = tl.zeros([BM], dtype=tl.float32)
     acc = tl.zeros([BM, BLOCK_D], dtype=tl.float32)
@@ -116,7 +116,7 @@ def _forward_kernel(
     for n in range(0, stop, BN):
         n = tl.multiple_of(n, BN)
         offs_n = n + tl.arange(0, BN)
-        k = _tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
+        k = load_tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale  # [M, N]
         if HAS_BIAS:
             s += _bias(bias_base, offs_m, offs_n, stride_bm, stride_bn, n_q, n_k, EVEN)
@@ -132,7 +132,7 @@ def _forward_kernel(
         l_i = l_i * alpha + tl.sum(p, 1)
         if HAS_GAIN:
             p *= _entries(gain_base, offs_m, offs_n, stride_cm, stride_cn, n_q, n_k, EVEN)
-        v = _tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
+        v = load_tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
         acc = acc * alpha[:, None]
         acc = tl.dot(p.to(v.dtype), v, acc, input_precision=PRECISION)
         m_i = m_new
@@ -172,13 +172,13 @@ def _dq_kernel(
         Q + b * stride_qb + h * stride_qh,
         DOUT + b * stride_db + h * stride_dh,
     )
-    q = _tile(q_base, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN)
-    do = _tile(do_base, offs_m, offs_d, stride_dm, n_q, D, BLOCK_D, EVEN)
+    q = load_tile(q_base, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN)
+    do = load_tile(do_base, offs_m, offs_d, stride_dm, n_q, D, BLOCK_D, EVEN)
     at = (b * H + h) * n_q
-    out = _tile(OUT + at * D, offs_m, offs_d, D, n_q, D, BLOCK_D, EVEN)
+    out = load_tile(OUT + at * D, offs_m, offs_d, D, n_q, D, BLOCK_D, EVEN)
     delta = tl.sum(out.to(tl.float32) * do.to(tl.float32), 1)
     tl.store(DELTA + at + offs_m, delta, mask=offs_m < n_q)
-    lse = _base_2(LSE, at, offs_m, n_q)
+    lse = load_lse(LSE, at, offs_m, n_q)
     stop = n_k
     if CAUSAL:
         stop = tl.minimum(n_k, start_m + BM)
@@ -186,8 +186,8 @@ def _dq_kernel(
     for n in range(0, stop, BN):
         n = tl.multiple_of(n, BN)
         offs_n = n + tl.arange(0, BN)
-        k = _tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
-        v = _tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
+        k = load_tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
+        v = load_tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale  # [M, N]
         if HAS_BIAS:
             s += _bias(bias_base, offs_m, offs_n, stride_bm, stride_bn, n_q, n_k, EVEN)
@@ -234,8 +234,8 @@ def _dkv_kernel(
     k_base, v_base = K + b * stride_kb + h * stride_kh, V + b * stride_vb + h * stride_vh
     bias_base = BIAS + b * stride_bb + h * stride_bh
     gain_base = GAIN + b * stride_cb + h * stride_ch
-    k = _tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
-    v = _tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
+    k = load_tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
+    v = load_tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
     keep = _kept(PADDED + b * stride_pb, offs_n, n_k, HAS_PAD)
     at = (b * H + h) * n_q
     dk = tl.zeros([BN, BLOCK_D], dtype=tl.float32)
@@ -246,9 +246,9 @@ def _dkv_kernel(
     for m in range(start, n_q, BM):
         m = tl.multiple_of(m, BM)
         offs_m = m + tl.arange(0, BM)
-        q = _tile(q_base, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN)
-        do = _tile(do_base, offs_m, offs_d, stride_dm, n_q, D, BLOCK_D, EVEN)
-        lse, delta = _rows(LSE, DELTA, at, offs_m, n_q)
+        q = load_tile(q_base, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN)
+        do = load_tile(do_base, offs_m, offs_d, stride_dm, n_q, D, BLOCK_D, EVEN)
+        lse, delta = load_rows(LSE, DELTA, at, offs_m, n_q)
         s = tl.dot(k, tl.trans(q), input_precision=PRECISION) * scale  # [N, M]
         if HAS_BIAS:
             # Read as it lies and turned: four times fewer copies than read by columns.
@@ -310,11 +310,11 @@ def _sums_kernel(
     for step in range(count):
         b, h = _summed(owner, first + step // each, B, H, SUM_B, SUM_H)
         offs_m = first_m + (step % each) * BM + tl.arange(0, BM)
-        q = _tile(
+        q = load_tile(
             Q + b * stride_qb + h * stride_qh,
             offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN,
         )  # fmt: skip
-        k = _tile(
+        k = load_tile(
             K + b * stride_kb + h * stride_kh,
             offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN,
         )  # fmt: skip
@@ -322,17 +322,17 @@ def _sums_kernel(
         if HAS_BIAS:
             base = BIAS + b * stride_bb + h * stride_bh
             s += _bias(base, offs_m, offs_n, stride_bm, stride_bn, n_q, n_k, EVEN)
-        lse, delta = _rows(LSE, DELTA, (b * H + h) * n_q, offs_m, n_q)
+        lse, delta = load_rows(LSE, DELTA, (b * H + h) * n_q, offs_m, n_q)
         p = tl.exp2(s - lse[:, None])
         keep = _kept(PADDED + b * stride_pb, offs_n, n_k, HAS_PAD)
         p = tl.where(keep[None, :], p, 0.0)
         if CAUSAL:
             p = tl.where(offs_m[:, None] >= offs_n[None, :], p, 0.0)
-        v = _tile(
+        v = load_tile(
             V + b * stride_vb + h * stride_vh,
             offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN,
         )  # fmt: skip
-        do = _tile(
+        do = load_tile(
             DOUT + b * stride_db + h * stride_dh,
             offs_m, offs_d, stride_dm, n_q, D, BLOCK_D, EVEN,
         )  # fmt: skip
@@ -385,24 +385,24 @@ def _small_kernel(
         acc_c = tl.zeros([BM, BN], dtype=tl.float32)
     for step in range(tl.maximum(tl.minimum(share, steps - first), 0)):
         b, h = _summed(owner, first + step, B, H, SUM_B, SUM_H)
-        q = _tile(
+        q = load_tile(
             Q + b * stride_qb + h * stride_qh,
             offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN,
         )  # fmt: skip
-        k = _tile(
+        k = load_tile(
             K + b * stride_kb + h * stride_kh,
             offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN,
         )  # fmt: skip
-        v = _tile(
+        v = load_tile(
             V + b * stride_vb + h * stride_vh,
             offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN,
         )  # fmt: skip
-        do = _tile(
+        do = load_tile(
             DOUT + b * stride_db + h * stride_dh,
             offs_m, offs_d, stride_dm, n_q, D, BLOCK_D, EVEN,
         )  # fmt: skip
         pair = b * H + h
-        lse = _base_2(LSE, pair * n_q, offs_m, n_q)
+        lse = load_lse(LSE, pair * n_q, offs_m, n_q)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale  # [M, N]
         if HAS_BIAS:
             base = BIAS + b * stride_bb + h * stride_bh

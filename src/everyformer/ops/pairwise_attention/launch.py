@@ -13,7 +13,7 @@ from everyformer.ops.pairwise_attention import kernels as jitted
 from everyformer.ops.pairwise_attention.operands import Gradients, Incoming, Operands
 from everyformer.ops.pairwise_attention.sharing import NOTHING, Sharing, Split
 from everyformer.ops.pairwise_attention.tuning import is_small, small_tiles, tuning_for
-from everyformer.ops.toeplitz_attention.kernels import LOG2_E
+from everyformer.ops.toeplitz_attention.kernels.tiles import LOG2_E
 from everyformer.ops.toeplitz_attention.launch import Tiles
 
 kernels: Any = jitted  # their calls have a grid and options that no signature shows

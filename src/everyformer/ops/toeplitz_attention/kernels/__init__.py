@@ -1,4 +1,4 @@
-"""Triton kernels: forward, dQ, dK and dV, and block diagonals for d bias and d gain.
+"""Triton kernels: forward, dQ, dK and dV, block diagonals, and bias and gain around them.
 
 Shapes in comments: M queries and N keys of a tile, D the head size. Scores are in base 2:
 scale and bias carry a factor log2(e). bias and gain come padded by PAD zeros at both ends,
@@ -19,4 +19,10 @@ from everyformer.ops.toeplitz_attention.kernels.diagonal import (
 )
 from everyformer.ops.toeplitz_attention.kernels.forward import (
     forward_kernel as forward_kernel,
+)
+from everyformer.ops.toeplitz_attention.kernels.vectors import (
+    fold_kernel as fold_kernel,
+)
+from everyformer.ops.toeplitz_attention.kernels.vectors import (
+    table_kernel as table_kernel,
 )

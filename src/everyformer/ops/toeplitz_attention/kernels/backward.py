@@ -17,9 +17,9 @@ from everyformer.ops.toeplitz_attention.kernels.tiles import (
 @triton.jit
 def _dq_tiles(
     dq, q, do, lse, delta, k_base, v_base, table, pad, mask, begin, end, SEED, b, h,
-    offs_m, offs_d, stride_kn, stride_vn, stride_mm, stride_mn, n_q, n_k, scale, shift,
-    threshold, growth, start, stop,
-    D: tl.constexpr, BLOCK_D: tl.constexpr, BN: tl.constexpr,
+    start_m, offs_m, offs_d, stride_kn, stride_vn, stride_mm, stride_mn, n_q, n_k, scale,
+    shift, threshold, growth, start, stop,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, SHIFTED: tl.constexpr, MASKED: tl.constexpr,
     HAS_BIAS: tl.constexpr, HAS_GAIN: tl.constexpr, HAS_PAD: tl.constexpr,
     HAS_MASK: tl.constexpr, ADDS: tl.constexpr, PACKED: tl.constexpr, DROPS: tl.constexpr,
@@ -62,7 +62,8 @@ def _dq_tiles(
         if HAS_GAIN:
             g *= gain
         if DROPS:
-            g *= dropped(SEED, b, h, offs_m[:, None], offs_n[None, :], threshold, growth)
+            rows, columns = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
+            g *= dropped(SEED, b, h, start_m, n, rows, columns, threshold, growth)
         ds = p * (g - delta[:, None])
         dq = tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
     return dq
@@ -122,17 +123,17 @@ def dq_kernel(
         whole = whole // BN * BN
         dq = _dq_tiles(
             dq, q, do, lse, delta, k_base, v_base, table, pad, mask, begin, end, SEED, b,
-            h, offs_m, offs_d, stride_kn, stride_vn, stride_mm, stride_mn, n_q, n_k,
-            scale, shift, threshold, growth, 0, whole,
-            D, BLOCK_D, BN, CAUSAL, SHIFTED, False, HAS_BIAS, HAS_GAIN, HAS_PAD, HAS_MASK,
-            ADDS, PACKED, DROPS, PRECISION, ASSEMBLY, EVEN,
+            h, start_m, offs_m, offs_d, stride_kn, stride_vn, stride_mm, stride_mn, n_q,
+            n_k, scale, shift, threshold, growth, 0, whole,
+            D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, False, HAS_BIAS, HAS_GAIN, HAS_PAD,
+            HAS_MASK, ADDS, PACKED, DROPS, PRECISION, ASSEMBLY, EVEN,
         )  # fmt: skip
         start = whole
     dq = _dq_tiles(
         dq, q, do, lse, delta, k_base, v_base, table, pad, mask, begin, end, SEED, b, h,
-        offs_m, offs_d, stride_kn, stride_vn, stride_mm, stride_mn, n_q, n_k, scale,
-        shift, threshold, growth, start, stop,
-        D, BLOCK_D, BN, CAUSAL, SHIFTED, True, HAS_BIAS, HAS_GAIN, HAS_PAD, HAS_MASK,
+        start_m, offs_m, offs_d, stride_kn, stride_vn, stride_mm, stride_mn, n_q, n_k,
+        scale, shift, threshold, growth, start, stop,
+        D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, True, HAS_BIAS, HAS_GAIN, HAS_PAD, HAS_MASK,
         ADDS, PACKED, DROPS, PRECISION, ASSEMBLY, EVEN,
     )  # fmt: skip
     there = offs_m[:, None] < n_q
@@ -144,10 +145,10 @@ def dq_kernel(
 
 @triton.jit
 def _dkv_tiles(
-    dk, dv, k, v, q_base, do_base, LSE, DELTA, at, table, keep, mask, begin, end, SEED,
-    b, h, offs_n, offs_d, stride_qm, stride_dm, stride_mm, stride_mn, n_q, n_k, scale,
-    shift, threshold, growth, start, stop,
-    D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr,
+    dk, dv, k, v, q_base, do_base, LSE, DELTA, at, table, keep, mask, begin, end, SEED, b,
+    h, start_n, offs_n, offs_d, stride_qm, stride_dm, stride_mm, stride_mn, n_q, n_k,
+    scale, shift, threshold, growth, start, stop,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, SHIFTED: tl.constexpr, MASKED: tl.constexpr,
     HAS_BIAS: tl.constexpr, HAS_GAIN: tl.constexpr, HAS_MASK: tl.constexpr,
     ADDS: tl.constexpr, PACKED: tl.constexpr, DROPS: tl.constexpr,
@@ -184,9 +185,8 @@ def _dkv_tiles(
             p = tl.where(counts, p, 0.0)
         g = tl.dot(v, tl.trans(do), input_precision=PRECISION)
         if DROPS:
-            factor = dropped(
-                SEED, b, h, offs_m[None, :], offs_n[:, None], threshold, growth
-            )
+            rows, columns = tl.arange(0, BM)[None, :], tl.arange(0, BN)[:, None]
+            factor = dropped(SEED, b, h, m, start_n, rows, columns, threshold, growth)
             if HAS_GAIN:
                 factor *= gain
             dv = tl.dot((p * factor).to(do.dtype), do, dv, input_precision=PRECISION)
@@ -203,11 +203,11 @@ def _dkv_tiles(
 
 @triton.jit
 def _dkv_head(
-    dk, dv, k, v, Q, DOUT, LSE, DELTA, TABLE, MASK, SEED, keep, begin, end, b, h,
+    dk, dv, k, v, Q, DOUT, LSE, DELTA, TABLE, MASK, SEED, keep, begin, end, b, h, start_n,
     offs_n, offs_d, stride_qb, stride_qh, stride_qm, stride_db, stride_dh, stride_dm,
     stride_th, stride_mb, stride_mh, stride_mm, stride_mn, H, n_q, n_k, scale, shift,
     threshold, growth, start, whole, stop,
-    D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, SHIFTED: tl.constexpr, HAS_BIAS: tl.constexpr,
     HAS_GAIN: tl.constexpr, HAS_MASK: tl.constexpr, ADDS: tl.constexpr,
     PACKED: tl.constexpr, DROPS: tl.constexpr, ALL_MASKED: tl.constexpr,
@@ -224,17 +224,17 @@ def _dkv_head(
     at = (b * H + h) * n_q
     dk, dv = _dkv_tiles(
         dk, dv, k, v, q_base, do_base, LSE, DELTA, at, table, keep, mask, begin, end,
-        SEED, b, h, offs_n, offs_d, stride_qm, stride_dm, stride_mm, stride_mn, n_q, n_k,
-        scale, shift, threshold, growth, start, stop if ALL_MASKED else whole,
-        D, BLOCK_D, BM, CAUSAL, SHIFTED, True, HAS_BIAS, HAS_GAIN, HAS_MASK, ADDS,
+        SEED, b, h, start_n, offs_n, offs_d, stride_qm, stride_dm, stride_mm, stride_mn,
+        n_q, n_k, scale, shift, threshold, growth, start, stop if ALL_MASKED else whole,
+        D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, True, HAS_BIAS, HAS_GAIN, HAS_MASK, ADDS,
         PACKED, DROPS, PRECISION, ASSEMBLY, EVEN,
     )  # fmt: skip
     if not ALL_MASKED:
         dk, dv = _dkv_tiles(
             dk, dv, k, v, q_base, do_base, LSE, DELTA, at, table, keep, mask, begin, end,
-            SEED, b, h, offs_n, offs_d, stride_qm, stride_dm, stride_mm, stride_mn, n_q,
-            n_k, scale, shift, threshold, growth, whole, n_q,
-            D, BLOCK_D, BM, CAUSAL, SHIFTED, False, HAS_BIAS, HAS_GAIN, HAS_MASK, ADDS,
+            SEED, b, h, start_n, offs_n, offs_d, stride_qm, stride_dm, stride_mm,
+            stride_mn, n_q, n_k, scale, shift, threshold, growth, whole, n_q,
+            D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, False, HAS_BIAS, HAS_GAIN, HAS_MASK, ADDS,
             PACKED, DROPS, PRECISION, ASSEMBLY, EVEN,
         )  # fmt: skip
     return dk, dv
@@ -288,21 +288,21 @@ def dkv_kernel(
     if GROUP == 1:
         dk, dv = _dkv_head(
             dk, dv, k, v, Q, DOUT, LSE, DELTA, TABLE, MASK, SEED, keep, begin, end, b, h,
-            offs_n, offs_d, stride_qb, stride_qh, stride_qm, stride_db, stride_dh,
+            start_n, offs_n, offs_d, stride_qb, stride_qh, stride_qm, stride_db, stride_dh,
             stride_dm, stride_th, stride_mb, stride_mh, stride_mm, stride_mn, H, n_q, n_k,
             scale, shift, threshold, growth, start, whole, stop,
-            D, BLOCK_D, BM, CAUSAL, SHIFTED, HAS_BIAS, HAS_GAIN, HAS_MASK, ADDS, PACKED,
+            D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, HAS_BIAS, HAS_GAIN, HAS_MASK, ADDS, PACKED,
             DROPS, HAS_PAD or HAS_MASK or PACKED, PRECISION, LEAD, ASSEMBLY, EVEN,
         )  # fmt: skip
     else:
         for member in range(GROUP):
             dk, dv = _dkv_head(
                 dk, dv, k, v, Q, DOUT, LSE, DELTA, TABLE, MASK, SEED, keep, begin, end, b,
-                h * GROUP + member, offs_n, offs_d, stride_qb, stride_qh, stride_qm,
-                stride_db, stride_dh, stride_dm, stride_th, stride_mb, stride_mh,
-                stride_mm, stride_mn, H, n_q, n_k, scale, shift, threshold, growth,
-                start, whole, stop,
-                D, BLOCK_D, BM, CAUSAL, SHIFTED, HAS_BIAS, HAS_GAIN, HAS_MASK, ADDS,
+                h * GROUP + member, start_n, offs_n, offs_d, stride_qb, stride_qh,
+                stride_qm, stride_db, stride_dh, stride_dm, stride_th, stride_mb,
+                stride_mh, stride_mm, stride_mn, H, n_q, n_k, scale, shift, threshold,
+                growth, start, whole, stop,
+                D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, HAS_BIAS, HAS_GAIN, HAS_MASK, ADDS,
                 PACKED, DROPS, HAS_PAD or HAS_MASK or PACKED, PRECISION, LEAD, ASSEMBLY,
                 EVEN,
             )  # fmt: skip

@@ -15,15 +15,16 @@ from everyformer.ops.toeplitz_attention.kernels.tiles import (
 @triton.jit
 def _add_tile(
     acc_b, acc_c, bias, gain, Q, K, V, PADDED, MASK, BEGIN, END, SEED, DOUT, LSE, DELTA,
-    offset, offs_m, offs_n, offs_d, z, h, stride_qb, stride_qh, stride_qm, stride_kb,
-    stride_kh, stride_kn, stride_vb, stride_vh, stride_vn, stride_db, stride_dh,
-    stride_dm, stride_pb, stride_mb, stride_mh, stride_mm, stride_mn, H, n_q, n_k, scale,
-    shift, threshold, growth,
-    D: tl.constexpr, BLOCK_D: tl.constexpr, CAUSAL: tl.constexpr, SHIFTED: tl.constexpr,
-    HAS_BIAS: tl.constexpr, HAS_GAIN: tl.constexpr, HAS_PAD: tl.constexpr,
-    HAS_MASK: tl.constexpr, ADDS: tl.constexpr, PACKED: tl.constexpr, DROPS: tl.constexpr,
-    GROUP: tl.constexpr, NEEDS_BIAS: tl.constexpr, NEEDS_GAIN: tl.constexpr,
-    PRECISION: tl.constexpr, EVEN: tl.constexpr,
+    offset, start_m, start_n, offs_m, offs_n, offs_d, z, h, stride_qb, stride_qh,
+    stride_qm, stride_kb, stride_kh, stride_kn, stride_vb, stride_vh, stride_vn,
+    stride_db, stride_dh, stride_dm, stride_pb, stride_mb, stride_mh, stride_mm,
+    stride_mn, H, n_q, n_k, scale, shift, threshold, growth,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, T: tl.constexpr, CAUSAL: tl.constexpr,
+    SHIFTED: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_GAIN: tl.constexpr,
+    HAS_PAD: tl.constexpr, HAS_MASK: tl.constexpr, ADDS: tl.constexpr,
+    PACKED: tl.constexpr, DROPS: tl.constexpr, GROUP: tl.constexpr,
+    NEEDS_BIAS: tl.constexpr, NEEDS_GAIN: tl.constexpr, PRECISION: tl.constexpr,
+    EVEN: tl.constexpr,
 ):  # fmt: skip
     """Add dS and P G of one tile."""
     h_k = h // GROUP if GROUP > 1 else h
@@ -60,7 +61,8 @@ def _add_tile(
     p = tl.where(counts, tl.exp2(s - lse[:, None]), 0.0)
     g = tl.dot(do, tl.trans(v), input_precision=PRECISION)
     if DROPS:
-        g *= dropped(SEED, z, h, offs_m[:, None], offs_n[None, :], threshold, growth)
+        rows, columns = tl.arange(0, T)[:, None], tl.arange(0, T)[None, :]
+        g *= dropped(SEED, z, h, start_m, start_n, rows, columns, threshold, growth)
     if NEEDS_GAIN:
         acc_c += p * g
     if NEEDS_BIAS:
@@ -122,7 +124,8 @@ def diagonal_kernel(
     for step in range(count * batches):
         z = (first_b + step // count).to(tl.int64)
         j = first_j + step % count
-        offs_m, offs_n = (j + diagonal) * T + a, j * T + c
+        start_m, start_n = (j + diagonal) * T, j * T
+        offs_m, offs_n = start_m + a, start_n + c
         overlaps = True
         if PACKED:
             begin, end = load_bounds(BEGIN, END, offs_m, n_q)
@@ -130,12 +133,12 @@ def diagonal_kernel(
         if overlaps:
             acc_b, acc_c = _add_tile(
                 acc_b, acc_c, bias, gain, Q, K, V, PADDED, MASK, BEGIN, END, SEED, DOUT,
-                LSE, DELTA, offset, offs_m, offs_n, offs_d, z, h, stride_qb, stride_qh,
-                stride_qm, stride_kb, stride_kh, stride_kn, stride_vb, stride_vh,
-                stride_vn, stride_db, stride_dh, stride_dm, stride_pb, stride_mb,
-                stride_mh, stride_mm, stride_mn, H, n_q, n_k, scale, shift, threshold,
-                growth,
-                D, BLOCK_D, CAUSAL, SHIFTED, HAS_BIAS, HAS_GAIN, HAS_PAD, HAS_MASK, ADDS,
+                LSE, DELTA, offset, start_m, start_n, offs_m, offs_n, offs_d, z, h,
+                stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn,
+                stride_vb, stride_vh, stride_vn, stride_db, stride_dh, stride_dm,
+                stride_pb, stride_mb, stride_mh, stride_mm, stride_mn, H, n_q, n_k, scale,
+                shift, threshold, growth,
+                D, BLOCK_D, T, CAUSAL, SHIFTED, HAS_BIAS, HAS_GAIN, HAS_PAD, HAS_MASK, ADDS,
                 PACKED, DROPS, GROUP, NEEDS_BIAS, NEEDS_GAIN, PRECISION, EVEN,
             )  # fmt: skip
     turn = (a[:, None] - c[None, :] + T) % T

@@ -14,10 +14,10 @@ from everyformer.ops.toeplitz_attention.kernels.tiles import (
 
 @triton.jit
 def _tiles(
-    acc, l_i, m_i, q, k_base, v_base, table, pad, mask, begin, end, SEED, b, h,
+    acc, l_i, m_i, q, k_base, v_base, table, pad, mask, begin, end, SEED, b, h, start_m,
     offs_m, offs_d, stride_kn, stride_vn, stride_mm, stride_mn, n_q, n_k, scale, shift,
     threshold, growth, start, stop,
-    D: tl.constexpr, BLOCK_D: tl.constexpr, BN: tl.constexpr,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, SHIFTED: tl.constexpr, MASKED: tl.constexpr,
     HAS_BIAS: tl.constexpr, HAS_GAIN: tl.constexpr, HAS_PAD: tl.constexpr,
     HAS_MASK: tl.constexpr, ADDS: tl.constexpr, PACKED: tl.constexpr, DROPS: tl.constexpr,
@@ -62,7 +62,8 @@ def _tiles(
         if HAS_GAIN:
             p *= gain
         if DROPS:
-            p *= dropped(SEED, b, h, offs_m[:, None], offs_n[None, :], threshold, growth)
+            rows, columns = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
+            p *= dropped(SEED, b, h, start_m, n, rows, columns, threshold, growth)
         v = load_tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
         acc = acc * alpha[:, None]
         acc = tl.dot(p.to(v.dtype), v, acc, input_precision=PRECISION)
@@ -117,17 +118,17 @@ def forward_kernel(
         whole = whole // BN * BN
         acc, l_i, m_i = _tiles(
             acc, l_i, m_i, q, k_base, v_base, table, pad, mask, begin, end, SEED, b, h,
-            offs_m, offs_d, stride_kn, stride_vn, stride_mm, stride_mn, n_q, n_k, scale,
-            shift, threshold, growth, 0, whole,
-            D, BLOCK_D, BN, CAUSAL, SHIFTED, False, HAS_BIAS, HAS_GAIN, HAS_PAD, HAS_MASK,
-            ADDS, PACKED, DROPS, PRECISION, ASSEMBLY, EVEN,
+            start_m, offs_m, offs_d, stride_kn, stride_vn, stride_mm, stride_mn, n_q, n_k,
+            scale, shift, threshold, growth, 0, whole,
+            D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, False, HAS_BIAS, HAS_GAIN, HAS_PAD,
+            HAS_MASK, ADDS, PACKED, DROPS, PRECISION, ASSEMBLY, EVEN,
         )  # fmt: skip
         start = whole
     acc, l_i, m_i = _tiles(
         acc, l_i, m_i, q, k_base, v_base, table, pad, mask, begin, end, SEED, b, h,
-        offs_m, offs_d, stride_kn, stride_vn, stride_mm, stride_mn, n_q, n_k, scale,
-        shift, threshold, growth, start, stop,
-        D, BLOCK_D, BN, CAUSAL, SHIFTED, True, HAS_BIAS, HAS_GAIN, HAS_PAD, HAS_MASK,
+        start_m, offs_m, offs_d, stride_kn, stride_vn, stride_mm, stride_mn, n_q, n_k,
+        scale, shift, threshold, growth, start, stop,
+        D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, True, HAS_BIAS, HAS_GAIN, HAS_PAD, HAS_MASK,
         ADDS, PACKED, DROPS, PRECISION, ASSEMBLY, EVEN,
     )  # fmt: skip
     empty = l_i == 0

@@ -1,0 +1,60 @@
+"""The packs of molecules that the experiments read, found in a folder or made here."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+from everyformer.data.molecules import MoleculeGraphs
+from everyformer.data.packs.molecule_excerpt import molecule_excerpt
+from everyformer.data.packs.pack import Pack, pack_path, read_pack
+from everyformer.errors import FileFormatError, TrainingError
+from everyformer.experiments.cell import Size
+
+PACKS = {"urpe-zinc": ("zinc12k", "zinc250k"), "urpe-qm9": ("qm9-gap",)}
+"""The first is needed; others are read where they are there."""
+
+
+def graphs_of(
+    experiment: str, size: Size, data: Path | None, max_steps: int
+) -> dict[str, MoleculeGraphs]:
+    """The molecules of each pack; without a folder, for small sizes, those made here.
+
+    Raises:
+        TrainingError: If the pack is missing: how it is made.
+        FileFormatError: If a pack is damaged, or not the one that results are named after.
+    """
+    needed, *others = PACKS[experiment]
+    if data is None and size in ("smoke", "small"):
+        return {needed: MoleculeGraphs(molecule_excerpt(), max_steps=max_steps)}
+    if data is None or not pack_path(data, needed).is_file():
+        folder = "no folder was given" if data is None else f"{data} does not hold it"
+        msg = (
+            f"--size {size} of {experiment} reads the pack {needed}, and {folder}. Make "
+            f"it: everyformer data pack {needed} --from DIR --to PACKS (`everyformer data "
+            "list` says what DIR holds), and give its folder: --data PACKS."
+        )
+        raise TrainingError(msg)
+    names = [needed, *(name for name in others if pack_path(data, name).is_file())]
+    if size == "smoke":
+        names = names[:1]
+    found = {name: read_pack(pack_path(data, name)) for name in names}
+    if size in ("reduced", "paper"):
+        for pack in found.values():
+            _check_known(pack)
+    return {name: MoleculeGraphs(pack, max_steps=max_steps) for name, pack in found.items()}
+
+
+def known_packs() -> dict[str, str]:
+    """The packs that results are of, by name: their sha256."""
+    return json.loads((files(__package__ or "") / "packs.json").read_text())["packs"]
+
+
+def _check_known(pack: Pack) -> None:
+    known = known_packs()
+    if pack.name in known and known[pack.name] != pack.sha256:
+        msg = (
+            f"The pack {pack.name} has the sha256 {pack.sha256[:12]}, and results are "
+            f"about {known[pack.name][:12]}: they would not be of the molecules that they "
+            "name. Make the pack from the files that `everyformer data list` names."
+        )
+        raise FileFormatError(msg)

@@ -1,0 +1,78 @@
+"""The error against updates, and the gain that URPE learnt for each distance."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from everyformer import figures
+from everyformer.layers.graph import RESERVED
+
+Results = Sequence[Mapping[str, Any]]
+FURTHEST = 20
+"""The largest distance that is drawn: few pairs are further apart."""
+
+
+@figures.styled
+def picture(results: Results, path: Path) -> None:
+    """Curves of all arms; then C by distance, a line for each head, of the first seed."""
+    figure = Figure(figsize=(11, 6.6))
+    panels = figure.subplots(2, 2).ravel()
+    main = [r for r in results if not r["labels"]["task"].endswith("-rate")]
+    _curves(panels[0], main, "mae", "validation error")
+    _curves(panels[1], main, "mae_without_structure", "the same without distances, edges")
+    gained = [r for r in main if "C_by_distance" in r["more"]]
+    _by_distance(panels[2], gained, "C", "learnt C by distance, a line for each head")
+    _by_distance(panels[3], gained, "B", "learnt B by distance, a line for each head")
+    figures.write(figure, path)
+
+
+def _curves(axes: Axes, results: Results, metric: str, title: str) -> None:
+    """The mean of the seeds against updates; the band holds all seeds."""
+    tasks = {r["labels"]["task"] for r in results}
+    names = list(dict.fromkeys((r["labels"]["task"], r["labels"]["arm"]) for r in results))
+    drawn = False
+    for place, (task, arm) in enumerate(names):
+        by_step: dict[int, list[float]] = {}
+        for result in results:
+            if (result["labels"]["task"], result["labels"]["arm"]) == (task, arm):
+                for line in result["more"]["curve"]:
+                    if metric in line:
+                        by_step.setdefault(line["step"], []).append(line[metric])
+        if not by_step:
+            continue
+        drawn, steps = True, sorted(by_step)
+        look = figures.curve(place, len(names), marked=False)
+        means = [statistics.fmean(by_step[step]) for step in steps]
+        axes.plot(steps, means, label=arm if len(tasks) == 1 else f"{task} {arm}", **look)
+        low, high = ([f(by_step[step]) for step in steps] for f in (min, max))
+        axes.fill_between(steps, low, high, color=look["color"], alpha=0.25, lw=0)
+    figures.title(axes, title)
+    figures.whole_numbers(axes.xaxis, most=5)
+    axes.set_xlabel("updates")
+    axes.set_ylabel("mean absolute error")
+    if drawn:
+        axes.set_yscale("log")
+        figures.legend_beside(axes)
+
+
+def _by_distance(axes: Axes, results: Results, letter: str, title: str) -> None:
+    """A line for each head of the first result; pairs with the virtual node at the left."""
+    figures.title(axes, title)
+    axes.set_xlabel("distance in bonds; -2: virtual node")
+    axes.set_ylabel(letter)
+    if not results:
+        return
+    tables = np.array(results[0]["more"][f"{letter}_by_distance"])
+    last = min(FURTHEST, tables.shape[1] - RESERVED - 1)
+    for head, row in enumerate(tables):
+        shown = row[RESERVED : RESERVED + last + 1]
+        colour = figures.colour(head)
+        axes.plot(range(last + 1), shown, color=colour, lw=1, marker=".", ms=3)
+        axes.plot([-2], row[:1], color=colour, marker="o", ms=4, ls="")
+    axes.axhline(1.0 if letter == "C" else 0.0, color="0.3", ls=":", lw=1)
+    figures.whole_numbers(axes.xaxis, most=9)
