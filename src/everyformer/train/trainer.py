@@ -167,8 +167,10 @@ class Trainer:
         return found
 
     def _kernels_unless(self, recorded: bool) -> AbstractContextManager[Any]:
-        """A graph chooses its own: autocast would hand it weights that it rounded before,
-        and forget them when it is left.
+        """A graph chooses its own.
+
+        Autocast keeps rounded weights until it is left: a graph that was recorded within it
+        would read them when they are gone.
         """
         return nullcontext() if recorded else self.kernels()
 

@@ -53,7 +53,7 @@ _SMALL = Scale(
     ),
     multiple=1, length=32, places=32,
     train=TrainConfig(
-        steps=1500, batch=16, lr=1e-3, table_lr=10.0, warmup=100, decay="cosine",
+        steps=1500, batch=16, lr=1e-3, warmup=100, decay="cosine",
         clip=0.25, log_every=50, evaluate_every=500, checkpoint_every=500,
     ),
     readings=(Reading("nats", 32, 32), Reading("long", 512, 64, 63, same_length=True)),
@@ -74,7 +74,7 @@ _REDUCED = Scale(
     ),
     multiple=64, length=128, places=128,
     train=TrainConfig(
-        steps=8000, batch=64, lr=5e-4, table_lr=10.0, warmup=500, decay="cosine",
+        steps=8000, batch=64, lr=5e-4, warmup=500, decay="cosine",
         clip=0.25, precision="bf16", compile=True, record=True, log_every=50,
         evaluate_every=1000, checkpoint_every=4000,
     ),
