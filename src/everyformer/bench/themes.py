@@ -19,6 +19,7 @@ from everyformer.bench import (
     tightness,
     training,
     work,
+    xl,
 )
 
 THEMES = {
@@ -31,6 +32,7 @@ THEMES = {
     "pairwise": pairwise,
     "training": training,
     "bert": bert,
+    "xl": xl,
     "sparse": sparse,
     "mixers": mixers,
     "mixer-costs": mixer_costs,

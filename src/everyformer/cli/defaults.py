@@ -16,6 +16,7 @@ THEMES = (
     "pairwise",
     "training",
     "bert",
+    "xl",
     "sparse",
     "mixers",
     "mixer-costs",
