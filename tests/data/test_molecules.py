@@ -19,10 +19,11 @@ from everyformer.data.packs.molecules import (
     Row,
     molecule,
     molecule_arrays,
+    molecule_pack,
     qm9_rows,
     zinc250k_rows,
 )
-from everyformer.data.packs.pack import Pack, new_pack, read_pack
+from everyformer.data.packs.pack import Pack, read_pack
 from everyformer.data.packs.penalised_logp import cycle_basis, penalised_logp
 from everyformer.data.packs.reading import SPECIALS
 from everyformer.data.packs.sources import Recipe
@@ -145,9 +146,7 @@ def _pack(smiles: list[str]) -> Pack:
             zip(smiles, ("train", "validation", "test"), strict=True)
         )
     ]
-    arrays, counts, tokeniser = molecule_arrays(rows)
-    header: dict[str, Any] = {"name": "mine", "licence": "", "sources": {}}
-    return new_pack({**header, "tokeniser": tokeniser, "counts": counts}, arrays)
+    return molecule_pack("mine", rows)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from everyformer.certify.shards import map_shards
+from everyformer.data.packs.pack import Pack, new_pack
 from everyformer.data.packs.penalised_logp import penalised_logp
 from everyformer.data.packs.reading import SPECIALS
 from everyformer.data.randomness import SPLITS, Split
@@ -168,6 +169,17 @@ def molecule_arrays(
     found = [Molecule(*one) for shard in shards for one in shard["molecules"]]
     targets = [target for shard in shards for target in shard["targets"]]
     return stored_molecules(found, targets, [row.split for row in rows])
+
+
+def molecule_pack(name: str, rows: Sequence[Row], licence: str = "") -> Pack:
+    """A pack of one's own molecules, in memory.
+
+    Raises:
+        InputError: If a molecule cannot be read or stored: which line.
+    """
+    arrays, counts, tokeniser = molecule_arrays(rows)
+    header = {"name": name, "licence": licence, "tokeniser": tokeniser}
+    return new_pack({**header, "sources": {}, "counts": counts}, arrays)
 
 
 def stored_molecules(
