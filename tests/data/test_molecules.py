@@ -2,7 +2,6 @@
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -150,22 +149,23 @@ def _pack(smiles: list[str]) -> Pack:
 
 
 @pytest.mark.parametrize(
-    ("name", "change"),
+    ("name", "factor", "more"),
     [
-        ("nodes", lambda a: a + 1),
-        ("kinds", lambda a: a * 0 + 4),
-        ("splits", lambda a: a * 0 + 3),
-        ("atoms", lambda a: a * 0),
-        ("back", lambda a: a * 0),
-        ("back", lambda a: a + 200),
-        ("forward", lambda a: a + 100),
-        ("targets", lambda a: a[1:]),
+        ("nodes", 1, 1),
+        ("kinds", 0, 4),
+        ("splits", 0, 3),
+        ("atoms", 0, 0),
+        ("back", 0, 0),
+        ("back", 1, 200),
+        ("forward", 1, 100),
     ],
 )
-def test_arrays_that_do_not_fit_together_are_refused(name: str, change: Any) -> None:
+def test_arrays_that_do_not_fit_together_are_refused(
+    name: str, factor: int, more: int
+) -> None:
     pack = molecule_excerpt()
     MoleculeGraphs(pack)
-    array = change(pack.arrays[name]).astype(pack.arrays[name].dtype)
+    array = (factor * pack.arrays[name] + more).astype(pack.arrays[name].dtype)
     with pytest.raises(FileFormatError, match="Make the pack anew"):
         MoleculeGraphs(Pack(pack.header, {**pack.arrays, name: array}))
     without = {key: a for key, a in pack.arrays.items() if key != name}
