@@ -15,6 +15,7 @@ THEMES = (
     "attention",
     "training",
     "bert",
+    "graphs",
     "sparse",
     "mixers",
     "mixer-costs",
