@@ -26,14 +26,17 @@ MODULES_WITHOUT_HOOK = {
     # their own refusals of wrong types and shapes are tested
     "everyformer.layers.encoder_config",
     "everyformer.layers.sparse_attention",
+    "everyformer.ops.disentangled_attention.operator",
     "everyformer.ops.dynamic_convolution.operator",
     "everyformer.ops.light_convolution.operator",
+    "everyformer.ops.pairwise_attention.operator",
     "everyformer.ops.sparse_attention.operator",
     "everyformer.ops.toeplitz_attention.operator",
     "everyformer.train.config",
     # hypothesis builds it, and beartype draws random numbers
     "everyformer.model.attention_spec",
     # torch.export gives it symbols for whole numbers
+    "everyformer.ops.pairwise_attention.reference",
     "everyformer.ops.toeplitz_attention.reference",
 }
 

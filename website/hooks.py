@@ -94,7 +94,9 @@ def _explorer() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "page.html"
         command = [sys.executable, "-m", "everyformer.cli.app", "explore", *EXPLORED]
-        done = subprocess.run([*command, "-o", page], capture_output=True, text=True)
+        done = subprocess.run(
+            [*command, "--site", ".", "-o", page], capture_output=True, text=True
+        )
         if done.returncode:
             raise PluginError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
         return page.read_bytes()

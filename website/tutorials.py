@@ -111,7 +111,8 @@ def run(script: Path) -> Tutorial:
 def framed(place: str, title: str) -> str:
     """A page in a frame of its own, which shares nothing with the page around it."""
     return (
-        f'<iframe class="explorer" sandbox="allow-scripts allow-downloads" src="{place}" '
+        f'<iframe class="explorer" src="{place}" '
+        'sandbox="allow-scripts allow-downloads allow-popups" '
         f'title="{title}" loading="lazy"></iframe>\n\n'
         f'<a href="{place}" target="_blank">Open it on a page of its own</a>'
     )

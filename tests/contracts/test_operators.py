@@ -1,4 +1,4 @@
-"""The contract of an operator, for all four.
+"""The contract of an operator, for all five.
 
 Fake tensors are checked under `pytest.mark.compile`: torch traces the operators there.
 """
@@ -10,11 +10,13 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from tests.contracts.operator import OperatorContract, laid_out, normal
+from tests.ops import disentangled_cases
 from tests.ops.cases import Case
 from tests.ops.operators import Operator, convolution, dynamic, sparse, toeplitz
 from torch import Tensor
 
 from everyformer import patterns
+from everyformer.ops.disentangled_attention import library as disentangled_library
 from everyformer.ops.dynamic_convolution.library import band_op, mix_op
 from everyformer.ops.light_convolution.library import convolve_op, gradient_op
 from everyformer.ops.sparse_attention import library as sparse_library
@@ -37,13 +39,24 @@ class TestToeplitzAttention(OperatorContract):
         "bias": toeplitz(Case(1, 2, 3, 3, 1, gain="none", causal=True)),
         "gain": toeplitz(Case(2, 1, 3, 3, 1, bias="none", padding="some")),
         "neither": toeplitz(Case(1, 1, 1, 2, 2, bias="none", gain="none")),
+        "cache, group": toeplitz(
+            Case(1, 2, 2, 3, 2, group=2, causal=True, offset=1, mask="added", seed=3)
+        ),
+        "packed, dropped": toeplitz(
+            Case(1, 2, 3, 3, 1, sequences=(2, 1), dropout=0.3, mask="bool")
+        ),
     }
     infinite = "window"
     longer: ClassVar[dict[str, Operator]] = {
         "rectangle": toeplitz(Case(2, 2, 9, 13, 3, padding="some")),
         "steps": toeplitz(Case(2, 2, 130, 7, 3, causal=True)),
+        "all": toeplitz(
+            Case(2, 4, 9, 13, 3, group=2, causal=True, offset=4, mask="bool", dropout=0.3)
+        ),
     }
-    interpreted = toeplitz(Case(1, 1, 5, 7, 16, padding="some"))
+    interpreted = toeplitz(
+        Case(1, 2, 5, 7, 16, padding="some", group=2, offset=1, causal=True, mask="keys")
+    )
 
     def use_kernels(self, monkeypatch: pytest.MonkeyPatch) -> None:
         paths = import_module("everyformer.ops.toeplitz_attention.paths")
@@ -51,17 +64,53 @@ class TestToeplitzAttention(OperatorContract):
 
     def custom_ops(self, layout: str) -> Iterator[tuple[Any, tuple[Any, ...]]]:
         q, k, v = (laid_out(layout, 2, 2, n, 4).detach() for n in (5, 7, 7))
+        k, v = k[:, :1], v[:, :1]  # for a group of heads
         heads = q.shape[1]
         bias, gain = normal(heads, 22)[:, ::2], normal(1, 11)
         padded = torch.zeros(q.shape[0], 7, dtype=torch.bool)
         padded[:, 6] = True
         leaves = [x.requires_grad_() for x in (q, k, v, bias, gain)]
-        x = (*leaves, padded, True, 0.3)
+        mask = normal(1, 1, 7, 5).mT
+        x = (*leaves, padded, mask, None, torch.tensor([5]), True, 0.3, 1, 0.2)
         yield toeplitz_library.forward_op, x
         with torch.no_grad():
             out, lse, table = toeplitz_library.forward_op(*x)
         grad = laid_out(layout, 2, 2, 5, 4).detach().requires_grad_()
         yield toeplitz_library.gradients_op, (*x, grad, out, lse, table, True, True)
+
+
+class TestDisentangledAttention(OperatorContract):
+    small: ClassVar[dict[str, Operator]] = {
+        "padded": disentangled_cases.operator(
+            disentangled_cases.Case(2, 1, 3, 4, 2, padding=True)
+        ),
+        "c2p": disentangled_cases.operator(
+            disentangled_cases.Case(1, 2, 4, 3, 2, kind="clipped", terms="c2p")
+        ),
+    }
+    longer: ClassVar[dict[str, Operator]] = {
+        "steps": disentangled_cases.operator(
+            disentangled_cases.Case(2, 2, 130, 9, 3, padding=True)
+        ),
+    }
+    interpreted = disentangled_cases.operator(disentangled_cases.Case(1, 1, 5, 7, 16))
+
+    def use_kernels(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        paths = import_module("everyformer.ops.disentangled_attention.paths")
+        monkeypatch.setattr(paths, "_by_kernels", _always)
+
+    def custom_ops(self, layout: str) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+        q, k, v, p2c = (laid_out(layout, 2, 2, n, 4).detach() for n in (5, 7, 7, 7))
+        leaves = [x.requires_grad_() for x in (q, k, v)]
+        terms = None, p2c.requires_grad_()
+        padded = torch.zeros(q.shape[0], 7, dtype=torch.bool)
+        padded[:, 6] = True
+        x = (*leaves, *terms, torch.arange(11) // 3, padded, 0.3)
+        yield disentangled_library.forward_op, x
+        with torch.no_grad():
+            out, lse = disentangled_library.forward_op(*x)
+        grad = laid_out(layout, 2, 2, 5, 4).detach().requires_grad_()
+        yield disentangled_library.gradients_op, (*x, grad, out, lse, False, True)
 
 
 class TestSparseAttention(OperatorContract):

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import everyformer as ef
+from everyformer.errors import InputError
+from everyformer.explore.links import Links
 
 Written = Callable[[str], Path]
 Opened = Callable[..., Any]
@@ -206,6 +208,30 @@ def test_the_tour_visits_every_stop(written: Written, opened: Opened) -> None:
     page.click("[data-action='tour-end']")
     settled(page)
     assert not page.is_visible(".tour-card")
+
+
+def test_stages_lead_to_source_and_description(
+    built: Callable[[str], ef.Built], written: Written, opened: Opened, tmp_path: Path
+) -> None:
+    """Where addresses are known; a page alone names files and leads nowhere."""
+    assert opened(written("theorem-2"), "#block=9").locator("p.code a").count() == 0
+    shown = built("theorem-2").explore(site="../site/", code="https://host/blob/main")
+    page = opened(shown.save(tmp_path / "linked.html"), "#block=9")
+    found = page.locator("p.code a")
+    code, docs = (found.nth(k).get_attribute("href") for k in range(2))
+    quantise = r"https://host/blob/main/src/everyformer/construct/shifts/\w+\.py#L\d+"
+    assert re.fullmatch(quantise, code)
+    assert docs == "../site/constructions/dense.html"
+
+
+@pytest.mark.parametrize(
+    "address", ["javascript:alert(1)", " data:text/html,x", "", "ftp:a"]
+)
+def test_other_addresses_are_refused(address: str) -> None:
+    with pytest.raises(InputError, match="no address of a page"):
+        Links(site=address)
+    with pytest.raises(InputError, match="code="):
+        Links(code=address)
 
 
 def test_a_program_shows_its_registers(written: Written, opened: Opened) -> None:

@@ -1,5 +1,6 @@
 """Each encoding equals its formula, in outputs and in all gradients."""
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -25,6 +26,7 @@ from everyformer.layers import (
     Graph,
     GraphGain,
     Graphormer,
+    HeadGain,
     LogBuckets,
     RelativeAttention,
     Rotary,
@@ -36,6 +38,7 @@ from everyformer.layers import (
     WindowGain,
 )
 from everyformer.layers.encodings import alibi_slopes
+from everyformer.ops.toeplitz_attention.reference import toeplitz
 
 WIDTH, HEADS, HEAD, LONGEST = 8, 2, 4, 7
 
@@ -281,3 +284,81 @@ def test_rotary_depends_on_the_offset_alone() -> None:
     scores = (turned_q @ turned_k.mT)[0, 0]
     assert (scores[1:, 1:] - scores[:-1, :-1]).abs().max() < 1e-12
     assert scores[0].std() > 1e-2
+
+
+ANY_LENGTHS = {
+    "t5": lambda: T5(HEADS, 12),
+    "t5-buckets": lambda: T5(HEADS, buckets=T5Buckets(8, 16)),
+    "alibi": lambda: Alibi(HEADS),
+    "rotary": Rotary,
+    "shaw": lambda: Shaw(HEAD, 12, values=True),
+    "deberta": lambda: Deberta(HEADS, HEAD, 12),
+    "deberta-buckets": lambda: Deberta(HEADS, HEAD, buckets=LogBuckets(4, 8)),
+    "xl": lambda: TransformerXL(WIDTH, HEADS),
+    "xl, clipped": lambda: TransformerXL(WIDTH, HEADS, max_distance=3),
+}
+
+
+@pytest.mark.parametrize("name", ANY_LENGTHS)
+@pytest.mark.parametrize(
+    ("first", "n_q", "n_k"), [(7, 2, 9), (0, 3, 9), (4, 5, 6), (8, 1, 3)]
+)
+def test_some_queries_and_keys_are_a_part_of_all(
+    name: str, first: int, n_q: int, n_k: int
+) -> None:
+    """Queries from place `first`, the first n_k keys: rows and columns of all 9 tokens.
+
+    In the first case the queries are the last, as with a memory or a key cache.
+    """
+    encoding = ANY_LENGTHS[name]().double()
+    randomise(encoding)
+    q, k = tokens(2, HEADS, 9, HEAD, seed=2), tokens(2, HEADS, 9, HEAD, seed=3)
+    rows, columns = slice(first, first + n_q), slice(n_k)
+    offset = None if first == n_k - n_q else first
+    some_q, some_k = q[:, :, rows], k[:, :, columns]
+    turned = encoding.rotate(q, k), encoding.rotate(some_q, some_k, first_query=first)
+    assert torch.equal(turned[0][0][:, :, rows], turned[1][0])
+    assert torch.equal(turned[0][1][:, :, columns], turned[1][1])
+    places = torch.arange(n_q + n_k - 1) + first - (n_k - 1)  # the offsets in question
+    bias, part = encoding.offset_bias(q), encoding.offset_bias(some_q, n_k, offset)
+    assert (bias is None) == (part is None)
+    if bias is not None and part is not None:
+        assert torch.equal(bias[:, places + 8], part)
+    pairs = encoding.pair_bias(q, k, 0.7, None)
+    part = encoding.pair_bias(some_q, some_k, 0.7, None, offset)
+    assert (pairs is None) == (part is None)
+    if pairs is not None and part is not None:
+        assert (pairs[:, :, rows, columns] - part).abs().max() < 1e-14
+    values, part = encoding.offset_values(9), encoding.offset_values(n_q, n_k, offset)
+    assert (values is None) == (part is None)
+    if values is not None and part is not None:
+        assert torch.equal(values[places + 8], part)
+
+
+@pytest.mark.parametrize(("n_q", "n_k", "offset"), [(2, 9, None), (3, 5, 4), (1, 2, -3)])
+def test_transformer_xl_with_a_memory(n_q: int, n_k: int, offset: int | None) -> None:
+    """scale (u . k_j + (q_i + v) . W r_{i-j}), one pair at a time."""
+    encoding = TransformerXL(WIDTH, HEADS, dtype=torch.float64)
+    randomise(encoding)
+    q, k = tokens(1, HEADS, n_q, HEAD, seed=2), tokens(1, HEADS, n_k, HEAD, seed=3)
+    found = encoding.pair_bias(q, k, 0.7, None, offset)
+    assert found is not None
+    places = torch.arange(0, WIDTH, 2).double() / WIDTH
+    for h, i, j in itertools.product(range(HEADS), range(n_q), range(n_k)):
+        angle = (i + (n_k - n_q if offset is None else offset) - j) * 10000.0**-places
+        r = encoding.position_proj(torch.cat([angle.sin(), angle.cos()]))
+        r = r[h * HEAD : (h + 1) * HEAD]
+        wanted = 0.7 * (encoding.u[h] @ k[0, h, j] + (q[0, h, i] + encoding.v[h]) @ r)
+        assert (found[0, h, i, j] - wanted).abs() < 1e-13
+
+
+@pytest.mark.parametrize("offset", [None, 0, 3])
+def test_gains_of_some_queries_and_keys(offset: int | None) -> None:
+    for gain in (ToeplitzGain(2, 12), HeadGain(2)):
+        randomise(gain)
+        first = 9 - 4 if offset is None else offset
+        wanted = gain.matrix(12)[:, :, first : first + 4, :9]
+        assert torch.equal(gain.matrix(4, 9, offset=offset), wanted)
+        vector = gain.offset_gain(4, 9, offset)
+        if vector is not None:
+            assert torch.equal(toeplitz(vector, 4, 9)[None], wanted)

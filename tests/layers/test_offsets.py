@@ -26,6 +26,27 @@ def test_exact_entries_of_the_last_queries(n_q: int, more: int, spare: int) -> N
             assert torch.equal(matrix[:, a, j], table[:, i - j + index.max_len - 1])
 
 
+@given(st.integers(1, 5), st.integers(1, 5), st.integers(-4, 4), st.booleans())
+def test_queries_at_any_place(n_q: int, n_k: int, offset: int, clamp: bool) -> None:
+    index = Exact(3, clamp=True) if clamp else Exact(10)
+    table = tokens(2, index.size)
+    vector = by_offset(table, index, n_q, n_k, offset)
+    matrix = spread_offsets(vector[:, None].expand(-1, n_q, -1), n_k)
+    for i in range(n_q):
+        for j in range(n_k):
+            entry = int(index(torch.tensor([i + offset - j]))[0])
+            assert torch.equal(matrix[:, i, j], table[:, entry])
+
+
+def test_offsets_beyond_the_table_are_refused_on_both_sides() -> None:
+    table = tokens(1, 5)  # max_len 3: offsets -2..2
+    for n_q, n_k, offset in ((1, 1, 2), (1, 3, 0), (3, 1, 0), (2, 3, 1)):
+        by_offset(table, Exact(3), n_q, n_k, offset)
+    for n_q, n_k, offset in ((1, 1, 3), (1, 1, -3), (1, 3, -1), (3, 1, 1), (2, 3, 2)):
+        with pytest.raises(InputError, match="no entry for offsets beyond 2"):
+            by_offset(table, Exact(3), n_q, n_k, offset)
+
+
 def test_clamped_offsets_take_the_last_entry() -> None:
     table = tokens(1, 5)  # max_len 3: offsets -2..2
     vector = by_offset(table, Exact(3, clamp=True), 5)

@@ -1,8 +1,8 @@
 """Inputs, expected results and the tolerance table that all tests of `ops` share."""
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
 from hypothesis import strategies as st
@@ -25,6 +25,7 @@ TOLERANCE = {
 BiasKind = Literal["none", "normal", "shared", "large", "steep", "window"]
 GainKind = Literal["none", "normal", "shared", "negative", "zero", "past"]
 PaddingKind = Literal["none", "some", "all"]
+MaskKind = Literal["none", "bool", "rows", "keys", "heads", "added", "column", "lowest"]
 
 Results = dict[str, Tensor]
 """out, lse, dq, dk, dv, and dbias and dgain where there is such a vector."""
@@ -45,6 +46,13 @@ class Case:
     causal: bool = False
     scale: float = 0.6
     seed: int = 0
+    group: int = 1
+    """Heads of queries for each head of keys."""
+    offset: int = 0
+    mask: MaskKind = "none"
+    sequences: tuple[int, ...] = ()
+    """Their lengths."""
+    dropout: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -60,28 +68,40 @@ class Inputs:
     grad_out: Tensor
     causal: bool
     scale: float
+    offset: int = 0
+    attn_mask: Tensor | None = None
+    sequences: Tensor | None = None
+    dropout: float = 0.0
+    seed: Tensor | None = None
 
     @property
     def operands(self) -> Operands:
         """What the forward pass takes."""
         return Operands(
-            self.q, self.k, self.v, self.bias, self.gain, self.key_padding, self.causal,
-            self.scale,
+            self.q, self.k, self.v, self.bias, self.gain, self.key_padding, self.attn_mask,
+            self.sequences, self.seed, self.causal, self.scale, self.offset, self.dropout,
         )  # fmt: skip
+
+    def options(self, device: str = "cpu") -> dict[str, Any]:
+        """All that is given by name."""
+        names = (
+            "causal", "scale", "offset", "dropout", "key_padding", "attn_mask", "sequences",
+            "seed",
+        )  # fmt: skip
+        values = ((name, getattr(self, name)) for name in names)
+        return {name: x.to(device) if isinstance(x, Tensor) else x for name, x in values}
 
     def to(self, dtype: torch.dtype, vectors: torch.dtype | None = None) -> "Inputs":
         """The same in another dtype; `vectors` is that of bias and gain, if different."""
         vectors = dtype if vectors is None else vectors
-        return Inputs(
-            self.q.to(dtype),
-            self.k.to(dtype),
-            self.v.to(dtype),
-            None if self.bias is None else self.bias.to(vectors),
-            None if self.gain is None else self.gain.to(vectors),
-            self.key_padding,
-            self.grad_out.to(dtype),
-            self.causal,
-            self.scale,
+        return replace(
+            self,
+            q=self.q.to(dtype),
+            k=self.k.to(dtype),
+            v=self.v.to(dtype),
+            bias=None if self.bias is None else self.bias.to(vectors),
+            gain=None if self.gain is None else self.gain.to(vectors),
+            grad_out=self.grad_out.to(dtype),
         )
 
 
@@ -118,17 +138,59 @@ def inputs(case: Case, dtype: torch.dtype = torch.float64) -> Inputs:
         padding = torch.rand(case.batch, case.n_k, generator=random) < 0.4
         if case.padding == "all":
             padding[-1] = True
-    return Inputs(
+    keys = case.batch, case.heads // case.group, case.n_k, case.d
+    x = Inputs(
         normal(case.batch, case.heads, case.n_q, case.d),
-        normal(case.batch, case.heads, case.n_k, case.d),
-        normal(case.batch, case.heads, case.n_k, case.d),
+        normal(*keys),
+        normal(*keys),
         bias,
         gain,
         padding,
         normal(case.batch, case.heads, case.n_q, case.d),
         case.causal,
         case.scale,
-    ).to(dtype)
+        case.offset,
+    )
+    begins = torch.tensor((0, *case.sequences), dtype=torch.int32).cumsum(0)
+    x = replace(
+        x,
+        attn_mask=mask_of(case, random),
+        sequences=begins.to(torch.int32) if case.sequences else None,
+        dropout=case.dropout,
+        seed=torch.tensor([case.seed - 3]) * 2**40 if case.dropout else None,
+    )
+    return x.to(dtype)
+
+
+def mask_of(case: Case, random: torch.Generator) -> Tensor | None:
+    """Of every shape that is broadcast, some with rows in which nothing counts."""
+    b, h, n_q, n_k = case.batch, case.heads, case.n_q, case.n_k
+
+    def some(*shape: int) -> Tensor:
+        return torch.rand(*shape, generator=random) < 0.6
+
+    def numbers(*shape: int) -> Tensor:
+        found = torch.randn(*shape, generator=random)
+        return found.masked_fill(~some(*shape), -math.inf)
+
+    match case.mask:
+        case "bool":
+            return some(b, h, n_k, n_q).mT
+        case "rows":
+            return some(n_q, 1)
+        case "keys":
+            return some(b, 1, 1, n_k)
+        case "heads":
+            return numbers(h, 1, n_k)
+        case "added":
+            return numbers(b, 1, n_q, 2 * n_k)[..., ::2]
+        case "column":
+            return numbers(b, h, n_q, 1)
+        case "lowest":
+            lowest = torch.finfo(torch.float32).min
+            return numbers(n_q, n_k).nan_to_num(neginf=lowest)
+        case _:
+            return None
 
 
 def expected(given: Inputs) -> Results:
@@ -150,13 +212,10 @@ def expected(given: Inputs) -> Results:
     assert q is not None
     assert k is not None
     assert v is not None
-    out = toeplitz_attention_reference(
-        q, k, v, bias, gain,
-        causal=exact.causal, scale=exact.scale, key_padding=exact.key_padding,
-    )  # fmt: skip
-    logits = toeplitz_logits_reference(
-        q, k, bias, causal=exact.causal, scale=exact.scale, key_padding=exact.key_padding
-    )
+    options = exact.options()
+    out = toeplitz_attention_reference(q, k, v, bias, gain, **options)
+    del options["dropout"], options["seed"]
+    logits = toeplitz_logits_reference(q, k, bias, **options)
     gradients = torch.autograd.grad(out, list(leaves.values()), exact.grad_out)
     named = {f"d{name}": grad for name, grad in zip(leaves, gradients, strict=True)}
     return {"out": out.detach(), "lse": logits.detach().logsumexp(-1), **named}
@@ -207,30 +266,98 @@ VARIANTS = [
 ]
 """Every option, on small shapes."""
 
-EXPLICIT = SHAPES + VARIANTS
+MODES = [
+    Case(n_q=3, n_k=9, causal=True, offset=6),
+    Case(n_q=1, n_k=9, causal=True, offset=8, heads=4, group=2, mask="keys"),
+    Case(n_q=6, n_k=9, causal=True, offset=-2, gain="none"),
+    Case(n_q=6, n_k=4, causal=True, offset=-9),
+    Case(n_q=5, n_k=3, causal=True, offset=7, padding="some"),
+    Case(n_q=130, n_k=150, d=3, causal=True, offset=20),
+    Case(heads=4, group=2),
+    Case(heads=6, group=3, causal=True, bias="shared", padding="some"),
+    Case(heads=4, group=4, n_q=9, n_k=5, bias="none", gain="none"),
+    *(
+        Case(mask=mask, n_q=6, n_k=8)
+        for mask in ("bool", "rows", "keys", "heads", "added", "column", "lowest")
+    ),
+    Case(mask="heads", heads=4, group=2, n_q=140, n_k=7, causal=True, offset=-120),
+    Case(mask="bool", bias="none", gain="none", padding="all", causal=True),
+    Case(batch=1, sequences=(3, 4)),
+    Case(batch=1, sequences=(1, 0, 5, 1), causal=True, mask="bool", heads=4, group=2),
+    Case(batch=1, n_q=300, n_k=300, heads=1, d=2, sequences=(20, 150, 130), gain="none"),
+    Case(dropout=0.3),
+    Case(dropout=0.5, gain="none", bias="none", causal=True, offset=2, seed=9),
+    Case(dropout=0.2, heads=4, group=2, mask="added", padding="some", n_q=5, n_k=8),
+    Case(dropout=0.4, batch=1, sequences=(5, 2), seed=7),
+    Case(dropout=1.0),
+]
+"""Offsets, groups, masks, packed sequences, dropped weights: alone and together."""
+
+EXPLICIT = SHAPES + VARIANTS + MODES
 
 TINY = [
     Case(batch=1, heads=2, n_q=3, n_k=4, d=2),
     Case(batch=1, heads=2, n_q=4, n_k=3, d=2, causal=True, gain="negative"),
     Case(batch=2, heads=1, n_q=2, n_k=3, d=2, padding="all", bias="shared"),
+    Case(batch=1, heads=2, n_q=2, n_k=4, d=2, group=2, causal=True, offset=2, mask="added"),
+    Case(
+        batch=1,
+        heads=2,
+        n_q=4,
+        n_k=4,
+        d=2,
+        group=2,
+        sequences=(3, 1),
+        dropout=0.3,
+        mask="bool",
+        seed=2,
+    ),
 ]
 """With bias and gain, and small enough for finite differences."""
 
 
-def cases(longest: int = 20) -> st.SearchStrategy[Case]:
-    """Random shapes up to a length, with all options."""
-    length = st.integers(1, longest)
-    return st.builds(
-        Case,
-        batch=st.integers(1, 3),
-        heads=st.integers(1, 3),
-        n_q=length,
-        n_k=length,
-        d=st.integers(1, 9),
-        bias=st.sampled_from(["none", "normal", "shared", "steep", "window"]),
-        gain=st.sampled_from(["none", "normal", "shared", "negative", "zero", "past"]),
-        padding=st.sampled_from(["none", "some", "all"]),
-        causal=st.booleans(),
-        scale=st.sampled_from([0.6, 1.0, -1.5, 0.0]),
-        seed=st.integers(0, 2**16),
+@st.composite
+def cases(draw: st.DrawFn, longest: int = 20) -> Case:
+    """Random shapes up to a length, with all options; sequences fill the length."""
+    n_q, n_k = draw(st.integers(1, longest)), draw(st.integers(1, longest))
+    batch, group = draw(st.integers(1, 3)), draw(st.sampled_from([1, 1, 2, 3]))
+    offset = draw(st.one_of(st.just(0), st.integers(-longest, longest)))
+    sequences: tuple[int, ...] = ()
+    if draw(st.integers(0, 3)) == 0:
+        batch, n_k, offset = 1, n_q, 0
+        middle = draw(st.integers(0, n_q))
+        sequences = (middle, n_q - middle)
+    return Case(
+        batch=batch,
+        heads=group * draw(st.integers(1, 2)),
+        n_q=n_q,
+        n_k=n_k,
+        d=draw(st.integers(1, 9)),
+        bias=draw(st.sampled_from(["none", "normal", "shared", "steep", "window"])),
+        gain=draw(
+            st.sampled_from(["none", "normal", "shared", "negative", "zero", "past"])
+        ),
+        padding=draw(st.sampled_from(["none", "some", "all"])),
+        causal=draw(st.booleans()),
+        scale=draw(st.sampled_from([0.6, 1.0, -1.5, 0.0])),
+        seed=draw(st.integers(0, 2**16)),
+        group=group,
+        offset=offset,
+        mask=draw(
+            st.sampled_from(
+                [
+                    "none",
+                    "none",
+                    "bool",
+                    "rows",
+                    "keys",
+                    "heads",
+                    "added",
+                    "column",
+                    "lowest",
+                ]
+            )
+        ),
+        sequences=sequences,
+        dropout=draw(st.sampled_from([0.0, 0.0, 0.3, 1.0])),
     )

@@ -44,10 +44,8 @@ def toeplitz(case: Case) -> Operator:
 
     def calling(function: Any) -> Function:
         def called(q: Tensor, k: Tensor, v: Tensor, *vectors: Tensor) -> Tensor:
-            padding = None if x.key_padding is None else x.key_padding.to(q.device)
             given = dict(zip(names, vectors, strict=True))
-            options = {"causal": x.causal, "scale": x.scale, "key_padding": padding}
-            return function(q, k, v, **given, **options)
+            return function(q, k, v, **given, **x.options(str(q.device)))
 
         return called
 

@@ -111,7 +111,7 @@ def test_equal_tokens() -> None:
     n = 140
     tokens = torch.randn(1, 2, 1, 4, dtype=torch.float64).expand(1, 2, n, 4)
     bias = 10 * torch.randn(2, 2 * n - 1, dtype=torch.float64)
-    x = Operands(tokens, tokens, tokens, bias, bias**0, None, False, 0.5)
+    x = Operands(tokens, tokens, tokens, bias, bias**0, scale=0.5)
     rows, _ = chunked.forward(x)
     torch.testing.assert_close(rows, tokens, atol=1e-13, rtol=0)
     past = (torch.arange(2 * n - 1) >= n).to(torch.float64)[None]

@@ -36,18 +36,20 @@ STEPS = 24
 
 def run(folder: Path) -> None:
     """Dropout on: its masks must come again too."""
-    tiny_run(folder, dropout=0.2, steps=STEPS, resume=True, watch=partial(_count, folder))
+    tiny_run(
+        folder, dropout=0.2, steps=STEPS, resume=True, watch=partial(count_lines, folder)
+    )
 
 
 def run_with_parent(folder: Path) -> None:
     """A second stage: the run starts from the weights of another."""
     tiny_run(
         folder, dropout=0.2, steps=STEPS, resume=True, parent=folder.parent / "whole",
-        watch=partial(_count, folder),
+        watch=partial(count_lines, folder),
     )  # fmt: skip
 
 
-def _count(folder: Path, line: Mapping[str, Any]) -> None:
+def count_lines(folder: Path, line: Mapping[str, Any]) -> None:
     """A byte for each line, beside the folder."""
     with folder.with_suffix(".lines").open("a") as file:
         file.write("." if "loss" in line else "")
@@ -122,10 +124,14 @@ def resumed(
 
 
 def kills(
-    folder: Path, other: Callable[[Path], None], writes: tuple[str, ...]
+    folder: Path,
+    whole: Callable[[Path], None],
+    other: Callable[[Path], None],
+    writes: tuple[str, ...] = (),
+    times: int = 5,
 ) -> list[dict[str, Any]]:
-    """Five kills at random moments, of two kinds of runs in turn, and some in a write."""
-    works = {"other": other, "whole": run}
+    """Kills at random moments, of two kinds of runs in turn, and some in a write."""
+    works = {"other": other, "whole": whole}
     seconds: dict[str, float] = {}
     for name in ("whole", "other"):  # the other may begin with the weights of the first
         started = time.monotonic()
@@ -133,7 +139,7 @@ def kills(
         seconds[name] = time.monotonic() - started
     draws = random.Random(os.getpid())
     found: list[dict[str, Any]] = []
-    for turn in range(5):
+    for turn in range(times):
         name, work = list(works.items())[turn % 2]
         place = folder / f"random-{turn}"
         pid = child(work, place)
@@ -142,8 +148,8 @@ def kills(
         found.append(resumed(work, place, folder / name, killed(pid)))
     for name in writes:
         place = folder / f"writing-{name.split('.')[0]}"
-        was_killed = killed(child(run, place, dies_at=name))
-        found.append(resumed(run, place, folder / "whole", was_killed))
+        was_killed = killed(child(whole, place, dies_at=name))
+        found.append(resumed(whole, place, folder / "whole", was_killed))
     return found
 
 
@@ -173,7 +179,7 @@ def main(folder: Path, rank: int) -> None:
     other, writes = ((run_with_parent, ()), (ragged, (CHECKPOINT, ENCODER)))[rank]
     place = folder / f"kills-{rank}"
     place.mkdir()
-    (folder / f"kills-{rank}.json").write_text(json.dumps(kills(place, other, writes)))
+    (folder / f"kills-{rank}.json").write_text(json.dumps(kills(place, run, other, writes)))
     together(folder / "two")
 
 

@@ -1,5 +1,8 @@
 """On a GPU: the same data, compiled half precision, and the same bits again."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +89,12 @@ def test_a_recorded_run_resumes_exactly(tmp_path: Path) -> None:
     rest = tiny_run(tmp_path, dim=64, dropout=0.1, record=True, resume=True)
     assert losses(rest.curve) == losses(whole.curve)
     assert rest.steps > 10  # of which the stopped run made 10
+
+
+def test_killed_runs_resume_with_the_same_bits(tmp_path: Path) -> None:
+    """Half of them compiled; logs and weights are those of a run that nobody killed."""
+    subprocess.run([sys.executable, "-m", "tests.train.gpu_kills", tmp_path], check=True)
+    found = json.loads((tmp_path / "kills.json").read_text())
+    assert len(found) == 4
+    assert any(kill["killed"] and 0 < kill["reached"] < 1500 for kill in found)
+    assert [kill for kill in found if kill["same"] != [True, True]] == []

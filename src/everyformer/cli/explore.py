@@ -69,6 +69,23 @@ def explore(
             help="With TARGET and --tol: all methods, bound against parameters.",
         ),
     ] = False,
+    site: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Of the documentation that `make docs` built: the page of a network links "
+            "to what describes each stage.",
+            show_default=False,
+        ),
+    ] = None,
+    code: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Of the files of the repository: links to the line that builds a stage.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Make a page that runs a network in the browser, block by block.
 
@@ -89,7 +106,8 @@ def explore(
             "as sort, --pattern NAME, or --check LAYER."
         )
         raise typer.BadParameter(msg)
-    asked = exploring.Asked(grid, tol, p, method, settings, trace, seq_len, d_model)
+    links = exploring.Links(site, code)
+    asked = exploring.Asked(grid, tol, p, method, settings, trace, seq_len, d_model, links)
     if pattern is not None:
         page = exploring.of_pattern(pattern, asked)
     elif check is not None:

@@ -22,7 +22,7 @@ from everyformer.construct.pipeline import compare, construct, plan
 from everyformer.construct.registry import DEFAULT
 from everyformer.explore.network_data import refuse_large
 from everyformer.explore.page_file import Page
-from everyformer.explore.show import explore, network_page
+from everyformer.explore.show import Links, explore, network_page
 
 GRID = 4
 """K where neither a grid nor a tolerance is given."""
@@ -44,6 +44,7 @@ class Asked:
         trace: Whether f may be traced.
         seq_len: n.
         d_model: d.
+        links: Where the page of a network sends its reader.
     """
 
     grid: int | None
@@ -54,6 +55,7 @@ class Asked:
     trace: bool
     seq_len: int | None
     d_model: int | None
+    links: Links
 
     def refuse(self, subject: str, *names: str) -> None:
         """Refuse options that mean nothing for a subject.
@@ -78,7 +80,7 @@ def of_network(subject: str, asked: Asked) -> Page:
         certificate = None
         if path.is_dir() and (path / CERTIFICATE_FILE).is_file():
             certificate = read_certificate(path)
-        return network_page(load_network(path), certificate=certificate)
+        return network_page(load_network(path), certificate=certificate, links=asked.links)
     grid, tol, p = asked.grid, asked.tol, asked.p
     if grid is not None and tol is not None:
         raise typer.BadParameter("Give --grid or --tol, not both.")
@@ -91,9 +93,8 @@ def of_network(subject: str, asked: Asked) -> Page:
         count = plan(target, grid, p=p, method=method).count()
         refuse_large(count.blocks, count.stored_bytes, grid)
     with redirect_stdout(sys.stderr), progress_bar() as progress:
-        return explore(
-            construct(target, grid=grid, tol=tol, p=p, method=method, progress=progress)
-        )
+        built = construct(target, grid=grid, tol=tol, p=p, method=method, progress=progress)
+        return explore(built, asked.links)
 
 
 def of_comparison(subject: str, asked: Asked) -> Page:

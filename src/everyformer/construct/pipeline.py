@@ -160,18 +160,23 @@ class Built:
         rows = [row for section in plan_rows(self.plan) for row in section]
         return html_table(f"{self.target.name}: {self.plan.heading}", rows) + below
 
-    def explore(self) -> "Page":
+    def explore(self, *, site: str | None = None, code: str | None = None) -> "Page":
         """A page that runs the network in the browser, with f and the certificate.
 
         In a notebook it is shown; else `save(path)` or `open()` it.
 
+        Args:
+            site: Address of the documentation, to which the page then links.
+            code: Address of the files of the repository, likewise.
+
         Raises:
+            InputError: If one of them is no address of a page.
             MemoryLimitError: If the network has too many blocks for a page.
             NumberKindError: If its weights are rationals that float64 cannot hold.
         """
-        from everyformer.explore.show import explore
+        from everyformer.explore.show import Links, explore
 
-        return explore(self)
+        return explore(self, Links(site, code))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the weights and the certificate to a folder, for `verify`."""

@@ -34,6 +34,8 @@ class Batch(NamedTuple):
         padding: True for tokens that nobody sees.
         places: Positions of the tokens that the labels belong to, if not all have one.
         next_labels: Whether B follows A, for pairs of texts with a second label: 0 or 1.
+        streams: Which stream of text each sequence goes on.
+        fresh: True where a stream begins, with nothing before it.
         graph: Graphs, whose nodes are the tokens.
     """
 
@@ -44,4 +46,6 @@ class Batch(NamedTuple):
     padding: Bool[Tensor, "b n"] | None = None
     places: Int[Tensor, "b m"] | None = None
     next_labels: Int[Tensor, " b"] | None = None
+    streams: Int[Tensor, " b"] | None = None
+    fresh: Bool[Tensor, " b"] | None = None
     graph: GraphBatch | None = None

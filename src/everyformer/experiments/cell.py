@@ -13,6 +13,7 @@ import numpy as np
 from everyformer.data.task import Task
 from everyformer.experiments.scores import CLUSTERS
 from everyformer.train.config import TrainConfig
+from everyformer.train.evaluation import Score
 from everyformer.train.loop import Outcome, Watch, nobody, train
 from everyformer.train.objective import Objective
 
@@ -117,6 +118,7 @@ def training_cell(
     clusters: Callable[[], np.ndarray] | None = None,
     operations: float = 0.0,
     derived: Callable[[Outcome], Mapping[str, Any]] | None = None,
+    value: Callable[[Score], tuple[float, float]] | None = None,
 ) -> Cell:
     """A cell whose result is a number of a trained model on the test set.
 
@@ -132,6 +134,7 @@ def training_cell(
         clusters: Which test examples belong together; without it no scores are kept.
         operations: Floating-point operations of the run, about.
         derived: Further numbers to keep, from what the run gave.
+        value: The result and its standard error, from the score; the score by default.
     """
     made = {"model": dict(model), "task": task.describe(), "train": config.to_json()}
     parents = {} if parent is None else {"parent": _named(parent)}
@@ -152,9 +155,10 @@ def training_cell(
         kept = asdict(replace(outcome, scores={}, positions={})) | dict(more)
         del kept["scores"], kept["positions"]
         kept |= {} if derived is None else derived(outcome)
+        score = outcome.test[metric]
+        shown = (score.mean_sampled, score.standard_error_sampled)
         return Result(
-            outcome.test[metric].mean_sampled,
-            outcome.test[metric].standard_error_sampled,
+            *(shown if value is None else value(score)),
             outcome.ended != "deadline",
             kept,
             {} if clusters is None else {**outcome.scores, CLUSTERS: clusters()},

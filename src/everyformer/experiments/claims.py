@@ -5,7 +5,7 @@
     label     the label of a cell that names its arm
     gates     what a run must reach before it says anything: id, text, cell, arm, metric,
               and at_least or at_most; every seed must reach it. May have: relative_to (a
-              metric that the other is divided by)
+              metric that the other is divided by), split (on which set; "test")
     chosen    arms that are chosen by a number that no claim looks at: name, of, cell,
               metric, direction; by the mean on the validation set
     claims    id, text, source, cell, metric, direction ("higher" or "lower" is better),
@@ -48,7 +48,7 @@ FIELDS = {
     },
 }  # fmt: skip
 OPTIONAL = {
-    "gates": {"at_least", "at_most", "relative_to"},
+    "gates": {"at_least", "at_most", "relative_to", "split"},
     "chosen": set[str](),
     "claims": {"margin", "if_flipped", "least_relative"},
 }
@@ -178,8 +178,8 @@ def gate_failure(gate: Mapping[str, Any], runs: Runs) -> str | None:
 
 
 def _of_gate(gate: Mapping[str, Any], result: Mapping[str, Any]) -> float:
-    """What a gate looks at: a mean on the test set, or the quotient of two."""
-    test = result["more"]["test"]
+    """What a gate looks at: a mean on a set, or the quotient of two."""
+    test = result["more"][gate.get("split", "test")]
     value: float = test[gate["metric"]]["mean_sampled"]
     if "relative_to" in gate:
         value /= test[gate["relative_to"]]["mean_sampled"]

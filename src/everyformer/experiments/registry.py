@@ -11,6 +11,7 @@ from everyformer.experiments.urpe_images import URPE_IMAGES
 from everyformer.experiments.urpe_lengths import URPE_LENGTHS
 from everyformer.experiments.urpe_molecules import URPE_QM9, URPE_ZINC
 from everyformer.experiments.urpe_synthetic import URPE_SYNTHETIC
+from everyformer.experiments.urpe_wikitext import URPE_WIKITEXT
 
 EXPERIMENTS = {
     found.name: found
@@ -23,6 +24,7 @@ EXPERIMENTS = {
         URPE_FIGURE1,
         URPE_LENGTHS,
         URPE_IMAGES,
+        URPE_WIKITEXT,
         URPE_ZINC,
         URPE_QM9,
     )

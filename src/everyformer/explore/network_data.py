@@ -15,6 +15,7 @@ from everyformer.errors import (
     printable,
 )
 from everyformer.explore.embedding import embedded, finite_float
+from everyformer.explore.links import NO_LINKS, Links
 from everyformer.explore.sources import source_of
 from everyformer.model.construction import Construction
 from everyformer.model.network import Network
@@ -29,7 +30,7 @@ MAX_BYTES = 96 * 2**20
 """Bytes of weights that a page may hold."""
 
 
-def network_data(network: Network) -> dict[str, Any]:
+def network_data(network: Network, links: Links = NO_LINKS) -> dict[str, Any]:
     """What the page's executor needs, and what its words are made from.
 
     Raises:
@@ -50,7 +51,7 @@ def network_data(network: Network) -> dict[str, Any]:
         "blocks": run.blocks,
         "parameters": sum(array.size for _, array in run.arrays()),
         "deaf": spec.num_prefix > 0 and is_deaf(run.stages, spec.inner_width),
-        "stages": [_stage(stage) for stage in run.stages],
+        "stages": [_stage(stage, links) for stage in run.stages],
         "positions": None if run.positions is None else embedded(run.positions),
         "registers": None,
         "construction": None,
@@ -111,7 +112,7 @@ def refuse_large(blocks: int, held: int, grid: int | None) -> None:
     raise MemoryLimitError(msg)
 
 
-def _stage(stage: Stage) -> dict[str, Any]:
+def _stage(stage: Stage, links: Links) -> dict[str, Any]:
     return {
         "name": printable(stage.name),
         "source": printable(stage.source),
@@ -121,7 +122,7 @@ def _stage(stage: Stage) -> dict[str, Any]:
         "feedForward": None
         if stage.feed_forward is None
         else _feed_forward(stage.feed_forward),
-        "code": source_of(stage),
+        "code": source_of(stage, links),
     }
 
 

@@ -8,6 +8,8 @@ from everyformer.errors import EveryformerError, printable
 from everyformer.explore.certificate_data import certificate_data
 from everyformer.explore.function_data import function_data
 from everyformer.explore.inline import PAGE, page
+from everyformer.explore.links import NO_LINKS
+from everyformer.explore.links import Links as Links
 from everyformer.explore.network_data import network_data
 from everyformer.explore.page_file import Page as Page
 from everyformer.files.strict_json import read_json
@@ -15,7 +17,7 @@ from everyformer.model.network import Network
 from everyformer.targets.target import Target
 
 
-def explore(shown: Network | Built) -> Page:
+def explore(shown: Network | Built, links: Links = NO_LINKS) -> Page:
     """The page of a network; with its target and certificate, if it was just built.
 
     Raises:
@@ -23,8 +25,8 @@ def explore(shown: Network | Built) -> Page:
         NumberKindError: If its weights are rationals that float64 cannot hold.
     """
     if isinstance(shown, Network):
-        return network_page(shown)
-    data = network_data(shown.network)  # first: it refuses what is too large
+        return network_page(shown, links=links)
+    data = network_data(shown.network, links)  # first: it refuses what is too large
     try:
         certificate = shown.certificate
     except EveryformerError:
@@ -33,10 +35,13 @@ def explore(shown: Network | Built) -> Page:
 
 
 def network_page(
-    network: Network, target: Target | None = None, certificate: Certificate | None = None
+    network: Network,
+    target: Target | None = None,
+    certificate: Certificate | None = None,
+    links: Links = NO_LINKS,
 ) -> Page:
     """The page of a network, with what is known of it."""
-    return _page(network_data(network), network, target, certificate)
+    return _page(network_data(network, links), network, target, certificate)
 
 
 def _page(

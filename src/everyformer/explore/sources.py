@@ -9,6 +9,7 @@ from everyformer.construct.averaging import layers as averaging
 from everyformer.construct.compile.lowering import lower as compiling
 from everyformer.construct.partition import layers as partition
 from everyformer.construct.shifts import contextual, position_layer, quantise, sparse, value
+from everyformer.explore.links import Links
 from everyformer.model.stacks import Stage
 
 ROOT = Path(__file__).parents[2]
@@ -38,8 +39,8 @@ FILES: dict[str, Any] = {
 """The module behind each page of the documentation, for other stages, by its folder."""
 
 
-def source_of(stage: Stage) -> dict[str, str]:
-    """Where a stage is built and described: {"file": ..., "docs": ...}, relative paths."""
+def source_of(stage: Stage, links: Links) -> dict[str, str]:
+    """Where a stage is built and described: relative paths, and links to them if known."""
     name = stage.kind or stage.name
     docs = stage.source.partition(", ")[2] if "docs/" in stage.source else ""
     page = Path(docs).stem
@@ -52,7 +53,12 @@ def source_of(stage: Stage) -> dict[str, str]:
     if not docs:
         sparse_page = name in ("chain shifts", "max shifts")
         docs = f"docs/constructions/{'sparse' if sparse_page else 'dense'}.md"
-    return {"file": file, "docs": docs}
+    return {
+        "file": file,
+        "docs": docs,
+        "fileLink": links.to_code(file),
+        "docsLink": links.to_docs(docs),
+    }
 
 
 def _place(function: Callable[..., Any]) -> str:

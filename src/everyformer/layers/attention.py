@@ -24,7 +24,7 @@ from everyformer.layers.weights import (
 )
 from everyformer.model.attention_spec import AttentionSpec
 from everyformer.model.own_classes import describes_itself
-from everyformer.ops import toeplitz_attention
+from everyformer.ops import disentangled_attention, toeplitz_attention
 from everyformer.papers import LUO2022, implements
 
 
@@ -42,8 +42,9 @@ class RelativeAttention(SelfAttention):
     gain after `encoding.` and `gain.`.
 
     Where b and c depend on i - j alone and neither dropout nor the weights are wanted,
-    `toeplitz_attention` runs, in O(n) memory; without b and c, PyTorch's own attention,
-    whose gradients on a GPU may differ in the last bits; elsewhere plain torch.
+    `toeplitz_attention` runs, in O(n) memory; with DeBERTa, neither causal nor with a gain,
+    `disentangled_attention`; without b and c, PyTorch's own attention, whose gradients on a
+    GPU may differ in the last bits; elsewhere plain torch.
 
     Args:
         embed_dim: Size of a token.
@@ -144,7 +145,12 @@ class RelativeAttention(SelfAttention):
         if self.encoding is not None:
             q, k = self.encoding.rotate(q, k)
         weights = None
-        if self._is_plain(need_weights, padding):
+        terms = self._bucket_terms(q, k, need_weights)
+        if terms is not None:
+            mixed = disentangled_attention(
+                q, k, v, *terms, scale=self.scale, key_padding=padding
+            )
+        elif self._is_plain(need_weights, padding):
             mixed = nn.functional.scaled_dot_product_attention(
                 q, k, v, is_causal=self.causal, scale=self.scale
             )
@@ -220,6 +226,16 @@ class RelativeAttention(SelfAttention):
         if self.gain is not None and not isinstance(self.gain, ToeplitzGain):
             return False
         return operator_takes(q)
+
+    def _bucket_terms(
+        self, q: Tensor, k: Tensor, need_weights: bool
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """The terms of DeBERTa, if the operator that takes them computes the same."""
+        if need_weights or self.implementation == "reference" or self._drops():
+            return None
+        if self.encoding is None or self.gain is not None or self.causal:
+            return None
+        return self.encoding.bucket_terms(q, k) if operator_takes(q) else None
 
     def _weights(
         self, q: Tensor, k: Tensor, padding: Tensor | None, graph: Graph | None

@@ -34,6 +34,8 @@ class Gain(nn.Module, ABC):
     """A table of factors for each head; subclasses say what it is looked up by."""
 
     relative_to = "offset"
+    whole = False
+    """Whether queries and keys must be the same tokens, as in a window or a graph."""
     no_decay = ("table",)
 
     def __init__(
@@ -55,16 +57,20 @@ class Gain(nn.Module, ABC):
         nn.init.ones_(self.table)
 
     def offset_gain(
-        self, n_q: int, n_k: int | None = None
+        self, n_q: int, n_k: int | None = None, offset: int | None = None
     ) -> Float[Tensor, "h_or_1 r"] | None:
         """C as a vector by offset, if C is Toeplitz; as `toeplitz_attention` takes it."""
         return None
 
     @abstractmethod
     def matrix(
-        self, n_q: int, n_k: int | None = None, graph: Graph | None = None
+        self,
+        n_q: int,
+        n_k: int | None = None,
+        graph: Graph | None = None,
+        offset: int | None = None,
     ) -> Float[Tensor, "b_or_1 h {n_q} n_k"]:
-        """C as a matrix for each head."""
+        """C as a matrix for each head; n_k and offset as in `Encoding`."""
 
     def different_rows(self, n: int, *, causal: bool) -> int:
         """How many rows of C differ in the shares of the entries they hold.
@@ -124,9 +130,11 @@ class ToeplitzGain(Gain):
         super().__init__(num_heads, index.size, device, dtype)
         self.index = index
 
-    def offset_gain(self, n_q: int, n_k: int | None = None) -> Float[Tensor, "h r"] | None:
-        """c_k for k from -(n_q - 1) to n_k - 1."""
-        return by_offset(self.table, self.index, n_q, n_k)
+    def offset_gain(
+        self, n_q: int, n_k: int | None = None, offset: int | None = None
+    ) -> Float[Tensor, "h r"] | None:
+        """c_k for all offsets k, as `by_offset` orders them."""
+        return by_offset(self.table, self.index, n_q, n_k, offset)
 
     def different_rows(self, n: int, *, causal: bool) -> int:
         """As for every gain; 0, not known, for an index that is not the library's."""
@@ -135,11 +143,15 @@ class ToeplitzGain(Gain):
         return super().different_rows(n, causal=causal)
 
     def matrix(
-        self, n_q: int, n_k: int | None = None, graph: Graph | None = None
+        self,
+        n_q: int,
+        n_k: int | None = None,
+        graph: Graph | None = None,
+        offset: int | None = None,
     ) -> Float[Tensor, "1 h {n_q} n_k"]:
-        """c_{i-j}; the queries are the last n_q of n_k tokens."""
+        """c_{i-j}."""
         n_k = n_q if n_k is None else n_k
-        vector = by_offset(self.table, self.index, n_q, n_k)
+        vector = by_offset(self.table, self.index, n_q, n_k, offset)
         return spread_offsets(vector[:, None].expand(-1, n_q, -1), n_k)[None]
 
     def extra_repr(self) -> str:
@@ -153,6 +165,8 @@ class WindowGain(Gain):
 
     `table[h, (dx + M - 1) (2M - 1) + dy + M - 1]` belongs to query minus key (dx, dy).
     """
+
+    whole = True
 
     def __init__(
         self,
@@ -168,7 +182,11 @@ class WindowGain(Gain):
         self.window = window
 
     def matrix(
-        self, n_q: int, n_k: int | None = None, graph: Graph | None = None
+        self,
+        n_q: int,
+        n_k: int | None = None,
+        graph: Graph | None = None,
+        offset: int | None = None,
     ) -> Float[Tensor, "1 h {n_q} {n_q}"]:
         """The factors of all pairs of tokens."""
         return self.table[:, window_entries(self.window, n_q, self.table.device)][None]
@@ -191,7 +209,11 @@ class HeadGain(Gain):
         super().__init__(num_heads, 1, device, dtype)
 
     def matrix(
-        self, n_q: int, n_k: int | None = None, graph: Graph | None = None
+        self,
+        n_q: int,
+        n_k: int | None = None,
+        graph: Graph | None = None,
+        offset: int | None = None,
     ) -> Float[Tensor, "1 h {n_q} n_k"]:
         """The same factor for all pairs of tokens."""
         n_k = n_q if n_k is None else n_k
@@ -214,6 +236,7 @@ class GraphGain(Gain):
     """
 
     relative_to = "graph"
+    whole = True
 
     def different_rows(self, n: int, *, causal: bool) -> int:
         """Not known: 0. It depends on the graph."""
@@ -234,7 +257,11 @@ class GraphGain(Gain):
         self.clamp = clamp
 
     def matrix(
-        self, n_q: int, n_k: int | None = None, graph: Graph | None = None
+        self,
+        n_q: int,
+        n_k: int | None = None,
+        graph: Graph | None = None,
+        offset: int | None = None,
     ) -> Float[Tensor, "b h {n_q} {n_q}"]:
         """The factors of all pairs of nodes."""
         entries = distance_entries(graph, n_q, self.max_distance, self.clamp)

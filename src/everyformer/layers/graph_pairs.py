@@ -68,7 +68,12 @@ class PathBias(Encoding):
         self.steps = table(distance_rows, num_heads, num_heads)
 
     def pair_bias(
-        self, q: Tensor, k: Tensor, scale: float, graph: Graph | None
+        self,
+        q: Tensor,
+        k: Tensor,
+        scale: float,
+        graph: Graph | None,
+        offset: int | None = None,
     ) -> Float[Tensor, "b h n n"] | None:
         """Not of a single layer.
 

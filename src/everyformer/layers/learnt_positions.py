@@ -15,6 +15,7 @@ from everyformer.layers.offsets import (
     by_offset,
     spread_offsets,
 )
+from everyformer.layers.past import Past
 
 
 @torch.no_grad()
@@ -70,4 +71,5 @@ def _reach(index: OffsetIndex) -> int:
     """The shortest length with all offsets that are told apart; 0 where that is unknown."""
     if isinstance(index, Exact):
         return index.max_len
-    return index.max_distance + 1 if isinstance(index, T5Buckets | LogBuckets) else 0
+    counted = isinstance(index, T5Buckets | LogBuckets | Past)
+    return index.max_distance + 1 if counted else 0

@@ -203,19 +203,38 @@ def _bucket(distance: Int[Tensor, " r"], starts: tuple[int, ...]) -> Int[Tensor,
     return torch.bucketize(distance, edges, right=True)
 
 
-def by_offset(
-    table: Float[Tensor, "*rows size"], index: OffsetIndex, n_q: int, n_k: int | None = None
-) -> Float[Tensor, "*rows r"]:
-    """The entries of all offsets of n_q queries, the last of n_k tokens, in order.
+def first_and_last(n_q: int, n_k: int | None, offset: int | None) -> tuple[int, int]:
+    """The smallest and the largest (i + offset) - j of n_q queries and n_k keys.
 
-    The first is that of offset -(n_q - 1), the last that of n_k - 1: what
-    `toeplitz_attention` takes as `bias` and `gain`, with its queries numbered from 0.
+    Args:
+        n_q: Number of queries.
+        n_k: Number of keys; n_q if None.
+        offset: Place of the first query, where the first key stands at 0; n_k - n_q if
+            None: the queries are the last of the tokens.
     """
     n_k = n_q if n_k is None else n_k
-    index.check(n_k)
-    if isinstance(index, Exact) and n_k <= index.max_len:
-        return table[..., index.max_len - n_q : index.max_len + n_k - 1]
-    offsets = torch.arange(1 - n_q, n_k, device=table.device)
+    offset = n_k - n_q if offset is None else offset
+    return offset - (n_k - 1), offset + n_q - 1
+
+
+def by_offset(
+    table: Float[Tensor, "*rows size"],
+    index: OffsetIndex,
+    n_q: int,
+    n_k: int | None = None,
+    offset: int | None = None,
+) -> Float[Tensor, "*rows r"]:
+    """The entries of all offsets of n_q queries and n_k keys, in order.
+
+    What `toeplitz_attention` takes as `bias` and `gain`: entry r belongs to the offset
+    r - (n_k - 1) + offset. See `first_and_last` for n_k and offset.
+    """
+    first, last = first_and_last(n_q, n_k, offset)
+    reach = max(last, -first) + 1
+    index.check(reach)
+    if isinstance(index, Exact) and reach <= index.max_len:
+        return table[..., index.max_len - 1 + first : index.max_len + last]
+    offsets = torch.arange(first, last + 1, device=table.device)
     return table.index_select(-1, index(offsets))
 
 

@@ -225,16 +225,21 @@ class Network:
             steps.append(StageState(f"block {number}", after, self.ids(after)))
         return tuple(steps)
 
-    def explore(self) -> "Page":
+    def explore(self, *, site: str | None = None, code: str | None = None) -> "Page":
         """A page that runs this network in the browser: show, `save` or `open` it.
 
+        Args:
+            site: Address of the documentation, to which the page then links.
+            code: Address of the files of the repository, likewise.
+
         Raises:
+            InputError: If one of them is no address of a page.
             MemoryLimitError: If it has too many blocks for a page.
             NumberKindError: If its weights are rationals that float64 cannot hold.
         """
-        from everyformer.explore.show import explore
+        from everyformer.explore.show import Links, explore
 
-        return explore(self)
+        return explore(self, Links(site, code))
 
     def ids(self, state: np.ndarray) -> np.ndarray | None:
         """u^T z of every token, or None for a network without ids."""

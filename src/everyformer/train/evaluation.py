@@ -10,7 +10,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from everyformer.data.batch import FILLING, Batch
+from everyformer.data.batch import FILLING, Batch, Draw
 from everyformer.data.randomness import Split
 from everyformer.data.task import Scores, Task
 from everyformer.errors import TrainingError
@@ -52,11 +52,13 @@ def scores_of(
     score: Callable[[Batch], dict[str, Tensor]],
     accelerator: Accelerator,
     batch: int,
+    recorded: Callable[[Draw], dict[str, Tensor]] | None = None,
 ) -> Scores:
     """The scores of every example of a split, as the task judges them.
 
     Every process scores its part; rows are in the order of the numbers of the examples,
-    whoever scored them, so that means have the same bits.
+    whoever scored them, so that means have the same bits. `recorded` is `score` of the
+    batch of a draw, as one graph.
 
     Raises:
         TrainingError: If the task draws no example, or one twice.
@@ -66,7 +68,8 @@ def scores_of(
     parts, device = accelerator.num_processes, accelerator.device
     for draw in task.evaluation(split, batch, accelerator.process_index, parts, device):
         numbers.append(draw.numbers)
-        for name, rows in score(task.batch(split, draw)).items():
+        own = score(task.batch(split, draw)) if recorded is None else recorded(draw)
+        for name, rows in own.items():
             found.setdefault(name, []).append(rows)
     if not numbers:
         raise _wrong_draws(split, "no example")

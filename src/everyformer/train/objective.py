@@ -30,11 +30,14 @@ class Objective(nn.Module, ABC):
 
     Attributes:
         terms: Names of the terms of the loss.
+        in_order: Whether it remembers what it was given before, so that examples must come
+            in their order.
         encoder: What a later run may start from; its blocks are compiled one by one.
         token_losses: The function of that name, or its compiled form.
     """
 
     terms: tuple[str, ...] = ("loss",)
+    in_order: bool = False
 
     def __init__(self, encoder: nn.Module) -> None:
         """An objective on top of an encoder."""

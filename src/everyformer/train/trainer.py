@@ -55,6 +55,8 @@ class Trainer:
         self.step = 0
         torch.manual_seed(mixed_key(config.seed, WEIGHTS))
         self.objective = build().to(self.device)
+        if self.objective.in_order and accelerator.num_processes > 1:
+            self._refuse_checkpoints()
         if config.compile:
             compile_parts(self.objective, cudnn=config.cudnn)
         groups = parameter_groups(
@@ -69,6 +71,7 @@ class Trainer:
         # In float32, whatever the default: the fused optimiser reads no other.
         self._rates = [torch.zeros((), device=self.device).float() for _ in groups]
         self._updated = Recorded(self._update) if self.recorded else self._update
+        self._evaluated: dict[Split, Recorded] = {}
 
     @property
     def recorded(self) -> bool:
@@ -157,9 +160,39 @@ class Trainer:
                 self.objective.scores,
                 self.accelerator,
                 self.config.evaluation_batch,
+                self._recorded_scores(split),
             )
         self.objective.train()
         return found
+
+    def _recorded_scores(self, split: Split) -> Callable[[Draw], dict[str, Tensor]] | None:
+        """Thousands of short segments, one after the other, are replayed as graphs."""
+        if not (self.recorded and self.objective.in_order):
+            return None
+
+        def losses(draws: Sequence[Draw]) -> Tensor:
+            with self.kernels():
+                return self.objective.scores(self.task.batch(split, draws[0]))["losses"]
+
+        if split not in self._evaluated:
+            self._evaluated[split] = Recorded(losses)
+        replayed = self._evaluated[split]
+        return lambda draw: {"losses": replayed([draw])}
+
+    def _refuse_checkpoints(self) -> None:
+        """A checkpoint has the memory of the streams of one process.
+
+        Raises:
+            TrainingError: If checkpoints are asked for.
+        """
+        if self.config.checkpoint_every:
+            msg = (
+                f"checkpoint_every={self.config.checkpoint_every}: the memory of streams "
+                f"that {self.accelerator.num_processes} processes read lies in none of "
+                "them whole, so a checkpoint could not be resumed. Train in one process, "
+                "or without checkpoints."
+            )
+            raise TrainingError(msg)
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint holds."""

@@ -8,6 +8,7 @@ files in their formats, with a vocabulary of our own. Nothing is random but hash
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -17,10 +18,13 @@ from typing import Any, NamedTuple
 from everyformer.data.packs.enwiki import enwiki_arrays, split_of
 from everyformer.data.packs.nli import CLASSES, nli_arrays
 from everyformer.data.packs.pack import Pack, new_pack, pack_path, write_pack
-from everyformer.data.packs.reading import SPECIALS
+from everyformer.data.packs.reading import SPECIALS, UNK
 from everyformer.data.packs.sources import recipe
 from everyformer.data.packs.squad import squad_arrays
+from everyformer.data.packs.wikitext import wikitext_arrays
 from everyformer.data.packs.wordpiece import WordPiece, checked
+from everyformer.data.packs.words import read_lines, vocabulary_of
+from everyformer.data.packs.words import words as words_of
 from everyformer.data.randomness import SPLITS, mixed_key
 
 ARTICLES = {"train": 240, "validation": 24, "test": 24}
@@ -93,6 +97,8 @@ def excerpt(name: str) -> Pack:
         InputError: If there is no such pack.
     """
     kind = recipe(name).kind
+    if kind in ("words", "wikitext"):
+        return words_excerpt()
     with TemporaryDirectory() as place:
         folder = Path(place)
         if kind == "enwiki":
@@ -119,6 +125,40 @@ def excerpt(name: str) -> Pack:
         "counts": counts,
     }
     return new_pack(header, arrays)
+
+
+@lru_cache
+def words_excerpt() -> Pack:
+    """The articles in WikiText's form; words that occur once or twice are unknown."""
+    texts = {split: list(_in_words(split)) for split in SPLITS}
+    often = Counter(word for line in texts["train"] for word in line.split())
+    with TemporaryDirectory() as place:
+        paths: list[Path] = []
+        for split, lines in texts.items():
+            known = (
+                " ".join(w if often[w] >= 3 else UNK for w in line.split())
+                for line in lines
+            )
+            paths.append(Path(place) / f"{split}.tokens")
+            paths[-1].write_text("".join(f" {line} \n" for line in known))
+        words = vocabulary_of(read_lines(paths[0]))
+        arrays, counts = wikitext_arrays(paths, words)
+        sources = {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in paths}
+    header = {
+        "name": "excerpt-words",
+        "licence": LICENCE,
+        "tokeniser": words.describe(),
+        "sources": sources,
+        "counts": counts,
+    }
+    return new_pack(header, arrays)
+
+
+def _in_words(split: str) -> Iterator[str]:
+    """Lines as WikiText has them."""
+    for town in towns(split):
+        texts = ["", f"= {town.name.title()} =", "", *sentences(town)]
+        yield from (" ".join(words_of(text)) for text in texts)
 
 
 @lru_cache

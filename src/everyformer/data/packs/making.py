@@ -24,11 +24,15 @@ from everyformer.data.packs.pack import (
 )
 from everyformer.data.packs.sources import VOCABULARY, Recipe
 from everyformer.data.packs.squad import squad_arrays
-from everyformer.data.packs.wordpiece import WordPiece, read_vocabulary
+from everyformer.data.packs.wikitext import enwiki_words_arrays, wikitext_arrays
+from everyformer.data.packs.wordpiece import read_vocabulary
+from everyformer.data.packs.words import read_lines, vocabulary_of
 from everyformer.errors import FileFormatError, InputError
 from everyformer.progress import Progress, no_progress
 
 MOST_TOKENS = 1 << 30
+CUT = ("enwiki", "words")
+"""Kinds of packs that may hold a part of their text."""
 
 
 def make_pack(
@@ -59,7 +63,7 @@ def make_pack(
         FileFormatError: If a file is not the one that the recipe names.
         InputError: If the recipe has no tokens to choose.
     """
-    if tokens is not None and (recipe.kind != "enwiki" or not 1 <= tokens <= MOST_TOKENS):
+    if tokens is not None and (recipe.kind not in CUT or not 1 <= tokens <= MOST_TOKENS):
         msg = (
             f"{tokens} tokens of {recipe.name}: only a pack of Wikipedia can be cut, and "
             f"to 1 .. {MOST_TOKENS} tokens. Leave out --tokens."
@@ -71,20 +75,9 @@ def make_pack(
     sources = checked_sources(recipe, source, progress)
     target.mkdir(parents=True, exist_ok=True)
     work = target / f".{name}.work"
-    files = [source / one for one in recipe.files if one != VOCABULARY]
-    key = "".join(sources.values())
-    if recipe.kind == "molecules":
-        arrays, counts, tokeniser = molecule_arrays(
-            _molecules(recipe.name, files), workers=workers, work=work, key=key,
-            progress=progress,
-        )  # fmt: skip
-    else:
-        wordpiece = read_vocabulary(source / VOCABULARY, sha256=sources[VOCABULARY])
-        tokeniser = wordpiece.describe()
-        arrays, counts = _texts(
-            recipe, files, wordpiece, tokens=tokens or recipe.tokens, workers=workers,
-            work=work, key=key, progress=progress,
-        )  # fmt: skip
+    arrays, counts, tokeniser = _arrays(
+        recipe, source, sources, tokens or recipe.tokens, workers, work, progress
+    )
     header: dict[str, Any] = {
         "name": name,
         "licence": recipe.licence,
@@ -97,28 +90,48 @@ def make_pack(
     return path
 
 
-def _texts(
+def _arrays(
     recipe: Recipe,
-    files: list[Path],
-    wordpiece: WordPiece,
-    *,
+    source: Path,
+    sources: dict[str, str],
     tokens: int | None,
     workers: int,
     work: Path,
-    key: str,
     progress: Progress,
-) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """Arrays and counts of a pack of texts."""
+) -> tuple[dict[str, np.ndarray], dict[str, int], dict[str, Any]]:
+    """The arrays of a recipe, its counts, and what its token ids mean."""
+    key = "".join(sources.values())
+    if recipe.kind in ("words", "wikitext"):
+        train, valid, test, *articles = (source / one for one in recipe.files)
+        texts = (train, valid, test)
+        vocabulary = vocabulary_of(read_lines(train))
+        arrays, counts = wikitext_arrays(texts, vocabulary)
+        if articles:
+            more = enwiki_words_arrays(
+                articles, vocabulary, tokens=tokens, workers=workers, work=work, key=key,
+                progress=progress,
+            )  # fmt: skip
+            arrays, counts = arrays | more[0], counts | more[1]
+        return arrays, counts, vocabulary.describe()
+    if recipe.kind == "molecules":
+        return molecule_arrays(
+            _molecules(recipe.name, [source / one for one in recipe.files]),
+            workers=workers, work=work, key=key, progress=progress,
+        )  # fmt: skip
+    wordpiece = read_vocabulary(source / VOCABULARY, sha256=sources[VOCABULARY])
+    files = [source / one for one in recipe.files if one != VOCABULARY]
     if recipe.kind == "enwiki":
-        return enwiki_arrays(
+        found = enwiki_arrays(
             files, wordpiece, tokens=tokens, workers=workers, work=work, key=key,
             progress=progress,
         )  # fmt: skip
-    if recipe.kind == "nli":
+    elif recipe.kind == "nli":
         mnli, snli, dev = files
-        return nli_arrays(mnli, snli, dev, wordpiece, progress=progress)
-    train, dev = files
-    return squad_arrays(train, dev, wordpiece, progress=progress)
+        found = nli_arrays(mnli, snli, dev, wordpiece, progress=progress)
+    else:
+        train, dev = files
+        found = squad_arrays(train, dev, wordpiece, progress=progress)
+    return *found, wordpiece.describe()
 
 
 def _molecules(name: str, files: list[Path]) -> list[Row]:

@@ -31,6 +31,12 @@ KEYS = {
     "format", "version", "name", "licence", "tokeniser", "sources", "counts", "arrays",
 }  # fmt: skip
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+"""Of a vocabulary of WordPieces."""
+
+UNK, EOS = "<unk>", "<eos>"
+"""Of a vocabulary of whole words."""
+
+MOST_WORDS = 1 << 20
 
 
 class Streams:
@@ -149,10 +155,11 @@ def _check_tokeniser(tokeniser: Any) -> None:
         and set(tokeniser) == {"sha256", "vocabulary", "specials"}
         and _is_digest(tokeniser["sha256"])
         and type(tokeniser["vocabulary"]) is int
-        and len(SPECIALS) <= tokeniser["vocabulary"] <= 1 << 16
         and isinstance(tokeniser["specials"], dict)
-        and set(tokeniser["specials"]) == set(SPECIALS)
-        and len(set(map(repr, tokeniser["specials"].values()))) == len(SPECIALS)
+        and set(tokeniser["specials"]) in (set(SPECIALS), {UNK, EOS})
+        and len(tokeniser["specials"]) <= tokeniser["vocabulary"] <= MOST_WORDS
+        and len(set(map(repr, tokeniser["specials"].values())))
+        == len(tokeniser["specials"])
         and all(
             type(one) is int and 0 <= one < tokeniser["vocabulary"]
             for one in tokeniser["specials"].values()

@@ -6,9 +6,10 @@ from everyformer.data.packs.wordpiece import BERT_UNCASED
 from everyformer.errors import InputError
 
 VOCABULARY = "bert-vocab/vocab.txt"
-MIXERS = "mixers-bert"
+MIXERS, LANGUAGE = "mixers-bert", "urpe-wikitext"
 ZINC = "repositories MIT; ZINC is free to use, larger parts not to be redistributed"
 WIKIPEDIA = "CC BY-SA 3.0 and GFDL (Wikipedia contributors); vocabulary Apache-2.0"
+WORDS = "CC BY-SA 3.0 and GFDL (Wikipedia contributors, Merity et al. 2016)"
 SHARDS = {
     "enwiki-2015.shard0.txt": (
         "9013ff88016e21eb594396cd71f3a98a82b893528375f80dcaca0769a78ee255"
@@ -17,6 +18,18 @@ SHARDS = {
         "910186c8c6958b943be8969c7e5733347bf95bdd8484529a96a06b032414af2e"
     ),
 }
+WIKITEXT = {
+    "wikitext-2/wiki.train.tokens": (
+        "9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f"
+    ),
+    "wikitext-2/wiki.valid.tokens": (
+        "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8"
+    ),
+    "wikitext-2/wiki.test.tokens": (
+        "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0"
+    ),
+}
+"""WikiText-2, whose training text is the vocabulary of all packs of words."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +38,8 @@ class Recipe:
 
     Attributes:
         name: Of the pack; its file is NAME.pack.xz.
-        kind: Which reader makes it: enwiki, nli, squad or molecules.
+        kind: Which reader makes it: enwiki, words, wikitext, nli, squad
+            or molecules.
         about: What it holds.
         files: What it is made from: paths below the folder given, and their sha256.
         licence: Of its content.
@@ -69,6 +83,38 @@ RECIPES = {
             5,
             (MIXERS,),
             tokens=48_000_000,
+        ),
+        Recipe(
+            "enwiki-words",
+            "words",
+            "English Wikipedia of May 2015 in the words of WikiText-2, 52M; valid and test "
+            "texts are those of WikiText-2",
+            {**WIKITEXT, **SHARDS},
+            WORDS,
+            53,
+            6,
+            (LANGUAGE,),
+        ),
+        Recipe(
+            "enwiki-words-12m",
+            "words",
+            "the same, its first 12M words",
+            {**WIKITEXT, **SHARDS},
+            WORDS,
+            13,
+            2,
+            (LANGUAGE,),
+            tokens=12_000_000,
+        ),
+        Recipe(
+            "wikitext-2",
+            "wikitext",
+            "WikiText-2: 2,088,628 training, 217,646 validation, 245,569 test words",
+            WIKITEXT,
+            "CC BY-SA 3.0 (Wikipedia contributors, Merity et al. 2016)",
+            3,
+            1,
+            (LANGUAGE,),
         ),
         Recipe(
             "nli",

@@ -39,7 +39,7 @@ import { fullArray, stackOf } from "./arrays.js";
  * @property {number} blocks
  * @property {Attention|null} attention
  * @property {FeedForward|null} feedForward
- * @property {{file: string, docs: string}} code
+ * @property {{file: string, docs: string, fileLink: string, docsLink: string}} code
  * @property {number[]|null} order  which layers run, and in which order; null for all
  */
 

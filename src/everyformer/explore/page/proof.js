@@ -129,8 +129,14 @@ function card(session, block) {
     el("h3", {}, stage.name, " ", el("span", { class: "quiet" }, stage.source)),
     about.formulas.map((text) => formula(text)),
     el("p", {}, about.words),
-    el("p", { class: "code" }, stage.code.file ? ["Built by ", el("code", {}, stage.code.file), ", "] : "", "described in ", el("code", {}, stage.code.docs)),
+    el("p", { class: "code" }, stage.code.file ? ["Built by ", place(stage.code.file, stage.code.fileLink), ", "] : "", "described in ", place(stage.code.docs, stage.code.docsLink)),
   ];
+}
+
+/** A file of the project, as a link where its address is known. @param {string} name @param {string} link */
+function place(name, link) {
+  const shown = el("code", {}, name);
+  return link ? el("a", { href: link, target: "_blank", rel: "noopener noreferrer" }, shown) : shown;
 }
 
 /** Paths on a square of 14. */

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from everyformer.layers.encodings.encoding import Encoding, check_sizes
-from everyformer.layers.offsets import check_positive
+from everyformer.layers.offsets import check_positive, first_and_last
 from everyformer.model.own_classes import describes_itself
 
 
@@ -31,10 +31,16 @@ class Alibi(Encoding):
         """One slope for each head."""
         check_sizes(self.name, {"num_heads": len(self.slopes)}, {"num_heads": num_heads})
 
-    def offset_bias(self, q: Float[Tensor, "b h n d"]) -> Float[Tensor, "h 2*n-1"] | None:
-        """-slope_h |k| for k from -(n - 1) to n - 1."""
-        n, dtype = q.shape[-2], torch.promote_types(q.dtype, torch.float32)
-        distance = torch.arange(1 - n, n, dtype=dtype, device=q.device).abs()
+    def offset_bias(
+        self,
+        q: Float[Tensor, "b h n_q d"],
+        n_k: int | None = None,
+        offset: int | None = None,
+    ) -> Float[Tensor, "h r"] | None:
+        """-slope_h |k| for all offsets k."""
+        first, last = first_and_last(q.shape[-2], n_k, offset)
+        dtype = torch.promote_types(q.dtype, torch.float32)
+        distance = torch.arange(first, last + 1, dtype=dtype, device=q.device).abs()
         slopes = torch.tensor(self.slopes, dtype=dtype, device=q.device)
         return -slopes[:, None] * distance
 

@@ -6,8 +6,10 @@ from torch import Tensor
 
 from everyformer.layers.encodings.encoding import Encoding, check_sizes, table
 from everyformer.layers.graph import Graph
+from everyformer.layers.kept_indexes import kept_index
 from everyformer.layers.offsets import (
     Exact,
+    LogBuckets,
     OffsetIndex,
     by_offset,
     check_positive,
@@ -69,16 +71,45 @@ class Deberta(Encoding):
 
     def pair_bias(
         self,
-        q: Float[Tensor, "b h n d"],
-        k: Float[Tensor, "b h n d"],
+        q: Float[Tensor, "b h n_q d"],
+        k: Float[Tensor, "b h n_k d"],
         scale: float,
         graph: Graph | None,
-    ) -> Float[Tensor, "b h n n"] | None:
+        offset: int | None = None,
+    ) -> Float[Tensor, "b h n_q n_k"] | None:
         """scale (q_i . r_{i-j} + s_{i-j} . k_j)."""
-        n = q.shape[-2]
-        r = by_offset(self.key_table.mT, self.index, n).to(q.dtype)  # [h, d, 2n-1]
-        s = by_offset(self.query_table.mT, self.index, n).to(q.dtype)
-        to_position = spread_offsets((q * scale) @ r, n)
+        n_q, n_k = q.shape[-2], k.shape[-2]
+        r, s = (
+            by_offset(table.mT, self.index, n_q, n_k, offset).to(
+                q.dtype
+            )  # [h, d, n_q+n_k-1]
+            for table in (self.key_table, self.query_table)
+        )
+        to_position = spread_offsets((q * scale) @ r, n_k)
         # Seen from the key, the offset of the query is the negative one: flip, transpose.
-        to_content = spread_offsets((k * scale) @ s.flip(-1), n).mT
+        to_content = spread_offsets((k * scale) @ s.flip(-1), n_q).mT
         return to_position + to_content
+
+    def bucket_terms(
+        self, q: Float[Tensor, "b h n d"], k: Float[Tensor, "b h n d"]
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """q_i . r and k_j . s for all entries of the tables, and the entry of each offset.
+
+        Of tables with more entries than there are offsets, those of the offsets.
+        """
+        n, index = q.shape[-2], self.index
+        if not isinstance(index, (Exact, LogBuckets)):
+            return None
+        few = 2 * n - 1 <= index.size
+
+        def make() -> Tensor:
+            return torch.arange(2 * n - 1) if few else index(torch.arange(1 - n, n))
+
+        tables = self.key_table.mT, self.query_table.mT  # [h, d, entries]
+        if few:
+            r, s = (by_offset(x, index, n) for x in tables)
+        else:
+            index.check(n)
+            r, s = tables
+        entries = kept_index((None if few else index, n), q.device, make)
+        return q @ r.to(q.dtype), k @ s.to(k.dtype), entries

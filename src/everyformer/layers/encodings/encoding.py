@@ -17,7 +17,9 @@ class Encoding(nn.Module):
         logits_ij = scale rotate(q)_i rotate(k)_j + offset_bias[i - j] + pair_bias_ij
         o_i = sum_j a_ij (v_j + r_{i-j})
 
-    A subclass overrides what it needs. One object may serve several layers.
+    A subclass overrides what it needs. One object may serve several layers. Query i of n_q
+    stands at place i + offset, key j of n_k at place j, and i - j above is the difference
+    of the places. By default offset = n_k - n_q: the queries are the last of the tokens.
 
     Attributes:
         name: As `AttentionSpec` names it.
@@ -27,6 +29,8 @@ class Encoding(nn.Module):
         fixed: Whether the logits hold numbers that no parameter can make vanish.
         rotates: Whether queries and keys are rotated.
         terms: Number of products in the logits; the scale is 1 / sqrt(terms d_head).
+        whole: Whether it is about all tokens at once, as a window or a graph is: then
+            queries and keys are the same tokens.
         no_decay: Names of the parameters to keep out of weight decay.
     """
 
@@ -37,6 +41,7 @@ class Encoding(nn.Module):
     fixed = False
     rotates = False
     terms = 1
+    whole = False
     no_decay: tuple[str, ...] = ()
 
     @property
@@ -48,32 +53,51 @@ class Encoding(nn.Module):
         """Refuse a layer whose sizes do not fit."""
 
     def rotate(
-        self, q: Float[Tensor, "b h n d"], k: Float[Tensor, "b h n d"]
-    ) -> tuple[Float[Tensor, "b h n d"], Float[Tensor, "b h n d"]]:
-        """Queries and keys as they enter the logits."""
+        self,
+        q: Float[Tensor, "b h n_q d"],
+        k: Float[Tensor, "b h_k n_k d"],
+        first_query: int = 0,
+        first_key: int = 0,
+    ) -> tuple[Float[Tensor, "b h n_q d"], Float[Tensor, "b h_k n_k d"]]:
+        """Queries and keys as they enter the logits, the first of each at these places."""
         return q, k
 
     def offset_bias(
-        self, q: Float[Tensor, "b h n d"]
-    ) -> Float[Tensor, "h_or_1 2*n-1"] | None:
-        """b_{i-j} as a vector, offset -(n - 1) first; None adds nothing.
+        self,
+        q: Float[Tensor, "b h n_q d"],
+        n_k: int | None = None,
+        offset: int | None = None,
+    ) -> Float[Tensor, "h_or_1 r"] | None:
+        """b_{i-j} as a vector of n_q + n_k - 1 numbers, as `by_offset` orders them.
 
-        Of q only the length, the device and the dtype count.
+        None adds nothing. Of q only the length, the device and the dtype count.
         """
         return None
 
     def pair_bias(
         self,
-        q: Float[Tensor, "b h n d"],
-        k: Float[Tensor, "b h n d"],
+        q: Float[Tensor, "b h n_q d"],
+        k: Float[Tensor, "b h n_k d"],
         scale: float,
         graph: Graph | None,
-    ) -> Float[Tensor, "b_or_1 h n n"] | None:
+        offset: int | None = None,
+    ) -> Float[Tensor, "b_or_1 h n_q n_k"] | None:
         """b_ij where it is not a function of i - j alone; scaled already."""
         return None
 
-    def offset_values(self, n: int) -> Float[Tensor, "{2*n-1} d"] | None:
-        """r_{i-j}, added to the values, offset -(n - 1) first."""
+    def bucket_terms(
+        self, q: Float[Tensor, "b h n d"], k: Float[Tensor, "b h n d"]
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """`pair_bias` as `disentangled_attention` takes it: c2p, p2c and index.
+
+        None if it is not made of such terms.
+        """
+        return None
+
+    def offset_values(
+        self, n_q: int, n_k: int | None = None, offset: int | None = None
+    ) -> Float[Tensor, "r d"] | None:
+        """r_{i-j}, added to the values, as `by_offset` orders them."""
         return None
 
 

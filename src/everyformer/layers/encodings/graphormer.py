@@ -35,6 +35,7 @@ class Graphormer(Encoding):
     name = "graphormer"
     relative_to = "graph"
     pairwise = True
+    whole = True
     no_decay = ("table", "edge_table")
 
     def __init__(
@@ -73,6 +74,7 @@ class Graphormer(Encoding):
         k: Float[Tensor, "b h n d"],
         scale: float,
         graph: Graph | None,
+        offset: int | None = None,
     ) -> Float[Tensor, "b_or_1 h n n"] | None:
         """The scalars of all pairs, and the means over their paths."""
         n = q.shape[-2]

@@ -38,25 +38,27 @@ class Rotary(Encoding):
             raise InputError(msg)
 
     def rotate(
-        self, q: Float[Tensor, "b h n d"], k: Float[Tensor, "b h n d"]
-    ) -> tuple[Float[Tensor, "b h n d"], Float[Tensor, "b h n d"]]:
-        """R_i q_i and R_j k_j."""
-        n, d = q.shape[-2:]
-        dtype = torch.promote_types(q.dtype, torch.float32)
-        pair = torch.arange(0, d, 2, dtype=dtype, device=q.device) / d
-        position = torch.arange(n, dtype=dtype, device=q.device)
-        angle = position[:, None] * self.theta**-pair  # [n, d / 2]
+        self,
+        q: Float[Tensor, "b h n_q d"],
+        k: Float[Tensor, "b h_k n_k d"],
+        first_query: int = 0,
+        first_key: int = 0,
+    ) -> tuple[Float[Tensor, "b h n_q d"], Float[Tensor, "b h_k n_k d"]]:
+        """R_i q_i and R_j k_j, i from first_query, j from first_key."""
+        return self._turned(q, first_query), self._turned(k, first_key)
+
+    def _turned(self, x: Float[Tensor, "b h n d"], first: int) -> Float[Tensor, "b h n d"]:
+        """R_i x_i for i from `first`."""
+        n, d = x.shape[-2:]
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        pair = torch.arange(0, d, 2, dtype=dtype, device=x.device) / d
+        place = torch.arange(first, first + n, dtype=dtype, device=x.device)
+        angle = place[:, None] * self.theta**-pair  # [n, d / 2]
         cos, sin = angle.cos(), angle.sin()
-        return _turned(q, cos, sin), _turned(k, cos, sin)
+        front, back = x.to(dtype).chunk(2, -1)
+        turned = torch.cat([front * cos - back * sin, back * cos + front * sin], -1)
+        return turned.to(x.dtype)
 
     def extra_repr(self) -> str:
         """The base of the angles."""
         return f"theta={self.theta}"
-
-
-def _turned(
-    x: Float[Tensor, "b h n d"], cos: Float[Tensor, "n half"], sin: Float[Tensor, "n half"]
-) -> Float[Tensor, "b h n d"]:
-    first, second = x.to(cos.dtype).chunk(2, -1)
-    turned = torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
-    return turned.to(x.dtype)

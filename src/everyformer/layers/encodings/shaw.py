@@ -64,18 +64,21 @@ class Shaw(Encoding):
 
     def pair_bias(
         self,
-        q: Float[Tensor, "b h n d"],
-        k: Float[Tensor, "b h n d"],
+        q: Float[Tensor, "b h n_q d"],
+        k: Float[Tensor, "b h n_k d"],
         scale: float,
         graph: Graph | None,
-    ) -> Float[Tensor, "b h n n"] | None:
+        offset: int | None = None,
+    ) -> Float[Tensor, "b h n_q n_k"] | None:
         """scale q_i . r_{i-j}."""
-        n = q.shape[-2]
-        vectors = by_offset(self.key_table.T, self.index, n).to(q.dtype)  # [d, 2n-1]
-        return spread_offsets((q * scale) @ vectors, n)
+        n_q, n_k = q.shape[-2], k.shape[-2]
+        vectors = by_offset(self.key_table.T, self.index, n_q, n_k, offset)  # [d, r]
+        return spread_offsets((q * scale) @ vectors.to(q.dtype), n_k)
 
-    def offset_values(self, n: int) -> Float[Tensor, "{2*n-1} d"] | None:
-        """r^V_k for k from -(n - 1) to n - 1."""
+    def offset_values(
+        self, n_q: int, n_k: int | None = None, offset: int | None = None
+    ) -> Float[Tensor, "r d"] | None:
+        """r^V_k for all offsets k."""
         if self.value_table is None:
             return None
-        return by_offset(self.value_table.T, self.index, n).T
+        return by_offset(self.value_table.T, self.index, n_q, n_k, offset).T

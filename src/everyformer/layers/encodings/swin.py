@@ -21,6 +21,7 @@ class Swin(Encoding):
 
     name = "swin"
     pairwise = True
+    whole = True
     no_decay = ("table",)
 
     def __init__(
@@ -48,6 +49,7 @@ class Swin(Encoding):
         k: Float[Tensor, "b h n d"],
         scale: float,
         graph: Graph | None,
+        offset: int | None = None,
     ) -> Float[Tensor, "1 h n n"] | None:
         """m_{dx, dy} of all pairs."""
         return self.table[:, window_entries(self.window, q.shape[-2], q.device)][None]

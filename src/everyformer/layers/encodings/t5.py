@@ -48,6 +48,11 @@ class T5(Encoding):
         own = {"num_heads": self.table.shape[0]}
         check_sizes(self.name, own, {"num_heads": num_heads})
 
-    def offset_bias(self, q: Float[Tensor, "b h n d"]) -> Float[Tensor, "h 2*n-1"] | None:
-        """m_k for k from -(n - 1) to n - 1."""
-        return by_offset(self.table, self.index, q.shape[-2])
+    def offset_bias(
+        self,
+        q: Float[Tensor, "b h n_q d"],
+        n_k: int | None = None,
+        offset: int | None = None,
+    ) -> Float[Tensor, "h r"] | None:
+        """m_k for all offsets k."""
+        return by_offset(self.table, self.index, q.shape[-2], n_k, offset)

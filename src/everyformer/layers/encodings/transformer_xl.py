@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from everyformer.errors import InputError
 from everyformer.layers.encodings.encoding import Encoding, check_sizes, table
 from everyformer.layers.graph import Graph
-from everyformer.layers.offsets import check_positive, spread_offsets
+from everyformer.layers.offsets import check_positive, first_and_last, spread_offsets
 from everyformer.model.own_classes import describes_itself
 
 
@@ -67,28 +67,35 @@ class TransformerXL(Encoding):
         own = {"num_heads": self.u.shape[0], "head_dim": self.u.shape[1]}
         check_sizes(self.name, own, {"num_heads": num_heads, "head_dim": head_dim})
 
-    def sinusoids(self, n: int) -> Float[Tensor, "{2*n-1} e"]:
-        """r_k for k from -(n - 1) to n - 1."""
+    def sinusoids(
+        self, n_q: int, n_k: int | None = None, offset: int | None = None
+    ) -> Float[Tensor, "r e"]:
+        """r_k for the offsets k of n_q queries and n_k keys, the most negative first.
+
+        With n_k = n_q + m the m first keys are a memory: k runs from -(n_q - 1) to n_k - 1.
+        """
+        first, last = first_and_last(n_q, n_k, offset)
         weight = self.position_proj.weight
         dtype = torch.promote_types(weight.dtype, torch.float32)
-        offset = torch.arange(1 - n, n, device=weight.device)
+        places = torch.arange(first, last + 1, device=weight.device)
         if self.max_distance is not None:
-            offset = offset.clamp(-self.max_distance, self.max_distance)
+            places = places.clamp(-self.max_distance, self.max_distance)
         even = torch.arange(0, self.embed_dim, 2, dtype=dtype, device=weight.device)
-        angle = offset.to(dtype)[:, None] * 10000.0 ** -(even / self.embed_dim)
+        angle = places.to(dtype)[:, None] * 10000.0 ** -(even / self.embed_dim)
         return torch.cat([angle.sin(), angle.cos()], -1).to(weight.dtype)
 
     def pair_bias(
         self,
-        q: Float[Tensor, "b h n d"],
-        k: Float[Tensor, "b h n d"],
+        q: Float[Tensor, "b h n_q d"],
+        k: Float[Tensor, "b h n_k d"],
         scale: float,
         graph: Graph | None,
-    ) -> Float[Tensor, "b h n n"] | None:
+        offset: int | None = None,
+    ) -> Float[Tensor, "b h n_q n_k"] | None:
         """scale (u . k_j + (q_i + v) . W r_{i-j})."""
-        n = q.shape[-2]
+        n_q, n_k = q.shape[-2], k.shape[-2]
         u, v = (x.to(q.dtype)[:, None] for x in (self.u, self.v))  # [h, 1, d]
-        r = self.position_proj(self.sinusoids(n)).to(q.dtype)  # [2n-1, h d]
-        r = r.unflatten(-1, (u.shape[0], -1)).permute(1, 2, 0)  # [h, d, 2n-1]
-        content = (u * scale) @ k.mT  # [b, h, 1, n]
-        return content + spread_offsets(((q + v) * scale) @ r, n)
+        r = self.position_proj(self.sinusoids(n_q, n_k, offset)).to(q.dtype)
+        r = r.unflatten(-1, (u.shape[0], -1)).permute(1, 2, 0)  # [h, d, n_q+n_k-1]
+        content = (u * scale) @ k.mT  # [b, h, 1, n_k]
+        return content + spread_offsets(((q + v) * scale) @ r, n_k)

@@ -8,7 +8,7 @@ from torch import Tensor
 from everyformer.errors import InputError
 from everyformer.ops.sparse_attention.tuning import MOST_PAIRS
 from everyformer.ops.sparse_attention.walks import Slots
-from everyformer.ops.toeplitz_attention.kernels import LOG2_E
+from everyformer.ops.toeplitz_attention.kernels.tiles import LOG2_E
 
 SMALLEST_DOT = 16
 """Rows and columns that a tensor core takes."""

@@ -14,11 +14,13 @@ from torch import Tensor
 from everyformer.ops.eager import is_forward_mode, is_transformed
 from everyformer.ops.toeplitz_attention import paths
 from everyformer.ops.toeplitz_attention.operands import (
+    DIFFERENTIABLE,
+    TENSORS,
     Incoming,
     Operands,
     split,
 )
-from everyformer.ops.toeplitz_attention.reference import toeplitz_attention_reference
+from everyformer.ops.toeplitz_attention.reference import attend
 
 STEP_ENTRIES = 2**24
 """Weights whose second derivatives are taken together, if a sequence has fewer."""
@@ -33,9 +35,10 @@ class Direct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The output alone."""
-        *tensors, ctx.causal, ctx.scale = given
-        out, lse, table = paths.forward(Operands(*given))
-        ctx.save_for_backward(*tensors, out, lse, table)
+        x = Operands(*given)
+        ctx.numbers = x.numbers
+        out, lse, table = paths.forward(x)
+        ctx.save_for_backward(*x.tensors, out, lse, table)
         return out
 
     @staticmethod
@@ -65,10 +68,10 @@ class Transformed(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *given: Any) -> tuple[Any, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Copies become further heads; one by one where their paddings differ."""
+        """Copies become further heads; one by one where their masks differ."""
         x = Operands(*given)
         dims: Any = Operands(*in_dims)
-        if dims.key_padding is not None:
+        if _have_their_own(x, dims):
             return _one_by_one(Transformed, info.batch_size, in_dims, given)
         heads = _Heads(info.batch_size, x.q, dims.q)
         found: Any = Transformed.apply(*heads.operands(x, dims))
@@ -100,7 +103,7 @@ class Gradients(torch.autograd.Function):
         x, incoming = split(given)
         dims: Any
         dims, of_incoming = split(in_dims)
-        if dims.key_padding is not None:
+        if _have_their_own(x, dims):
             return _one_by_one(Gradients, info.batch_size, in_dims, given)
         heads = _Heads(info.batch_size, x.q, dims.q)
         found: Any = Gradients.apply(
@@ -122,38 +125,40 @@ class Gradients(torch.autograd.Function):
 
 def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     """Keep the inputs and outputs of the forward pass."""
-    *tensors, ctx.causal, ctx.scale = inputs
+    x = Operands(*inputs)
+    ctx.numbers = x.numbers
     out, lse, table = output
-    ctx.save_for_backward(*tensors, out, lse, table)
+    ctx.save_for_backward(*x.tensors, out, lse, table)
     ctx.mark_non_differentiable(lse, table)
 
 
 def pull_back(ctx: Any, grad_out: Tensor, gradients: Any) -> tuple[Tensor | None, ...]:
     """The gradients of all arguments, by the function given."""
     *tensors, out, lse, table = ctx.saved_tensors
-    x = Operands._make((*tensors, ctx.causal, ctx.scale))
-    needs_bias, needs_gain = ctx.needs_input_grad[3:5]
+    x = Operands._make((*tensors, *ctx.numbers))
+    needs_bias, needs_gain = ctx.needs_input_grad[3:DIFFERENTIABLE]
+    others = [None] * (len(x) - DIFFERENTIABLE)
     if is_forward_mode():
-        return *_plain_gradients(x, grad_out), None, None, None
+        return *_plain_gradients(x, grad_out), *others
     incoming = Incoming(grad_out, out, lse, table, needs_bias, needs_gain)
     dq, dk, dv, dbias, dgain = gradients(*x, *incoming)
     dbias, dgain = dbias if needs_bias else None, dgain if needs_gain else None
-    return dq, dk, dv, dbias, dgain, None, None, None
+    return dq, dk, dv, dbias, dgain, *others
 
 
 def keep_gradients(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     """Keep what the gradients are functions of; `out` and the LSE follow from it."""
     x, incoming = split(inputs)
-    *tensors, ctx.causal, ctx.scale = x
+    ctx.numbers = x.numbers
     ctx.needs = incoming.needs_bias, incoming.needs_gain
-    ctx.save_for_backward(*tensors, incoming.grad_out)
+    ctx.save_for_backward(*x.tensors, incoming.grad_out)
 
 
 def pull_back_gradients(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
     """The derivative of the gradients, in plain torch, a part of the batch at a time."""
     *tensors, grad_out = ctx.saved_tensors
-    whole = Operands._make((*tensors, ctx.causal, ctx.scale))
-    vectors = whole[3:5]
+    whole = Operands._make((*tensors, *ctx.numbers))
+    vectors = whole[3:DIFFERENTIABLE]
     wanted = [
         slope if needed else torch.zeros_like(y)
         for y, slope, needed in zip(vectors, upstream[3:], ctx.needs, strict=True)
@@ -164,14 +169,14 @@ def pull_back_gradients(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...
     parts: list[Sequence[Tensor]] = []
     for start in range(0, b, together):
         some = slice(start, start + together)
-        padding = None if whole.key_padding is None else whole.key_padding[some]
+        shared = _of_sequences(whole, some)
 
         def gradients(
-            grad: Tensor, *y: Tensor, padding: Tensor | None = padding
+            grad: Tensor, *y: Tensor, shared: Operands = shared, start: int = start
         ) -> tuple[Tensor, ...]:
             rows = _filled(y[3:], vectors)
-            x = Operands._make((*y[:3], *rows, padding, ctx.causal, ctx.scale))
-            return tuple(g for g in _plain_gradients(x, grad) if g is not None)
+            x = Operands._make((*y[:3], *rows, *shared[DIFFERENTIABLE:]))
+            return tuple(g for g in _plain_gradients(x, grad, start) if g is not None)
 
         given = (y[some] for y in (grad_out, *whole[:3]))
         there = (y for y in vectors if y is not None)
@@ -180,30 +185,48 @@ def pull_back_gradients(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...
     columns = list(zip(*parts, strict=True))
     dgrad, dq, dk, dv = (torch.cat(list(column)) for column in columns[:4])
     rows = [torch.stack(list(column)).sum(0) for column in columns[4:]]
-    found = dq, dk, dv, *_filled(rows, vectors), None, None, None
-    return *found, dgrad, *[None] * 5
+    others = [None] * (len(whole) - DIFFERENTIABLE)
+    found = dq, dk, dv, *_filled(rows, vectors), *others
+    return *found, dgrad, *[None] * (len(Incoming._fields) - 1)
 
 
-def _plain_gradients(x: Operands, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+def _of_sequences(x: Operands, some: slice) -> Operands:
+    """The operands with the masks of some sequences of the batch."""
+    padding, mask = x.key_padding, x.attn_mask
+    if padding is not None:
+        padding = padding[some]
+    if mask is not None and mask.dim() == 4 and mask.shape[0] > 1:
+        mask = mask[some]
+    return x._replace(key_padding=padding, attn_mask=mask)
+
+
+def _plain_gradients(
+    x: Operands, grad_out: Tensor, first: int = 0
+) -> tuple[Tensor | None, ...]:
     """Those of the reference, differentiable themselves."""
 
-    def attend(q: Tensor, k: Tensor, v: Tensor, *rows: Tensor) -> Tensor:
-        bias, gain = _filled(rows, x[3:5])
-        return toeplitz_attention_reference(
-            q, k, v, bias, gain,
-            causal=x.causal, scale=x.scale, key_padding=x.key_padding,
-        )  # fmt: skip
+    def plain(q: Tensor, k: Tensor, v: Tensor, *rows: Tensor) -> Tensor:
+        vectors = _filled(rows, x[3:DIFFERENTIABLE])
+        return attend(Operands._make((q, k, v, *vectors, *x[DIFFERENTIABLE:])), first)
 
-    there = [y for y in x[3:5] if y is not None]
-    pull: Any = torch.func.vjp(attend, *x[:3], *there)[1]
+    there = [y for y in x[3:DIFFERENTIABLE] if y is not None]
+    pull: Any = torch.func.vjp(plain, *x[:3], *there)[1]
     dq, dk, dv, *rows = pull(grad_out)
-    return dq, dk, dv, *_filled(rows, x[3:5])
+    return dq, dk, dv, *_filled(rows, x[3:DIFFERENTIABLE])
 
 
 def _filled(rows: Sequence[Tensor], like: Sequence[Tensor | None]) -> list[Tensor | None]:
     """The rows in the places where there is a vector, None elsewhere."""
     left = iter(rows)
     return [None if x is None else next(left) for x in like]
+
+
+def _have_their_own(x: Operands, dims: Any) -> bool:
+    """Whether copies have masks or bits of their own, or each head of them has."""
+    if any(dim is not None for dim in dims[DIFFERENTIABLE:TENSORS]) or x.dropout > 0.0:
+        return True
+    mask = x.attn_mask
+    return mask is not None and mask.dim() > 2 and mask.shape[-3] > 1
 
 
 class _Heads:
@@ -239,8 +262,8 @@ class _Heads:
         return each.expand(self.copies, self.heads, -1).flatten(0, 1)
 
     def back(self, x: Tensor) -> Tensor:
-        """(b, copies h, ..) as (b, copies, h, ..)."""
-        return x.unflatten(1, (self.copies, self.heads))
+        """(b, copies h, ..) as (b, copies, h, ..), for heads of queries or of keys."""
+        return x.unflatten(1, (self.copies, -1))
 
     def rows_back(self, x: Tensor, shared: bool) -> Tensor:
         """The gradient of vectors; added up if all heads of a copy share one."""

@@ -1,6 +1,6 @@
 """Launch the Triton kernels: shapes, tile sizes, buffers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -9,8 +9,10 @@ from torch import Tensor
 
 from everyformer.ops.launching import launch
 from everyformer.ops.toeplitz_attention import kernels as jitted
-from everyformer.ops.toeplitz_attention.kernels import LOG2_E, PAD
+from everyformer.ops.toeplitz_attention.dropping import growth, threshold
+from everyformer.ops.toeplitz_attention.kernels.tiles import LOG2_E, PAD
 from everyformer.ops.toeplitz_attention.operands import Incoming, Operands
+from everyformer.ops.toeplitz_attention.packing import bounds
 
 kernels: Any = jitted  # their calls have a grid and options that no signature shows
 
@@ -48,27 +50,54 @@ HALF = {
         dkv=Tiles(32, 64, 4, 4),
         diagonal=Tiles(64, 64, 8, 2),
     ),
+    256: Tuning(
+        forward=Tiles(64, 64, 4, 2),
+        dq=Tiles(64, 32, 4, 2),
+        dkv=Tiles(32, 64, 8, 2),
+        diagonal=Tiles(64, 64, 8, 1),
+    ),
 }
 """For bf16 and fp16, by padded head size; smaller heads use the first."""
 
-FULL = Tuning(
-    forward=Tiles(64, 32, 4, 2),
-    dq=Tiles(32, 32, 4, 2),
-    dkv=Tiles(32, 32, 4, 2),
-    diagonal=Tiles(32, 32, 4, 2),
-)
+FULL = {
+    128: Tuning(
+        forward=Tiles(64, 32, 4, 2),
+        dq=Tiles(32, 32, 4, 2),
+        dkv=Tiles(32, 32, 4, 2),
+        diagonal=Tiles(32, 32, 4, 2),
+    ),
+    256: Tuning(
+        forward=Tiles(32, 32, 8, 1),
+        dq=Tiles(16, 16, 4, 1),
+        dkv=Tiles(16, 16, 4, 1),
+        diagonal=Tiles(32, 32, 8, 1),
+    ),
+}
 """For float32, whose tiles are twice as large and whose products use no tensor cores."""
+
+STAGES_WITH_MASK = 2
+"""At most: tiles of the mask go through shared memory, too."""
 
 LARGEST_TILE = 128
 ENOUGH_PROGRAMS = 1024
 """Programs of the diagonal kernel below which the batch is split."""
 
+ENTRIES = 256
+"""Of a vector, for each program that copies or adds up."""
 
-def tuning_for(q: Tensor) -> Tuning:
-    """The tile sizes for a dtype and a head size."""
-    if q.dtype == torch.float32:
-        return FULL
-    return HALF[64] if q.shape[-1] <= 64 else HALF[128]
+
+def tuning_for(q: Tensor, masked: bool) -> Tuning:
+    """The tile sizes for a dtype, a head size, and with a mask or not."""
+    by_size = FULL if q.dtype == torch.float32 else HALF
+    found = next(tuning for size, tuning in by_size.items() if q.shape[-1] <= size)
+    if not masked:
+        return found
+    return Tuning(
+        *(
+            replace(tiles, stages=min(tiles.stages, STAGES_WITH_MASK))
+            for tiles in (found.forward, found.dq, found.dkv, found.diagonal)
+        )
+    )
 
 
 @dataclass(frozen=True)
@@ -76,18 +105,21 @@ class Problem:
     """The inputs as kernels want them, and the sizes that follow.
 
     Attributes:
-        q, k, v: Shape (B, H, n, D), last axis contiguous.
-        table: Padded pairs (bias in base 2, gain), float32, (heads, pairs, 2).
-        padded: 1 where a key does not count, int8, or q as a placeholder.
+        inputs: q, k, v with contiguous last axes; the table of pairs (bias in base 2,
+            gain), float32, (heads, pairs, 2); 1 where a key is padded, int8; the mask, by
+            its strides; begin and end of sequences; the seed. q stands for what is missing.
+        table: That table; empty without vectors.
+        strides: Those that belong to them, without those of q, k and v.
+        numbers: What follows all strides in every kernel.
+        offset: The place of the first query.
         options: What all kernels are specialised on.
     """
 
-    q: Tensor
-    k: Tensor
-    v: Tensor
+    inputs: tuple[Tensor, ...]
     table: Tensor
-    padded: Tensor
-    scale: float
+    strides: tuple[int, ...]
+    numbers: tuple[float, ...]
+    offset: int
     options: dict[str, Any]
 
     @classmethod
@@ -95,22 +127,39 @@ class Problem:
         """Make last axes contiguous, pad the vectors, and collect the options."""
         q, k, v = (y if y.stride(-1) == 1 else y.contiguous() for y in x[:3])
         D = q.shape[-1]
+        table = _pairs(x) if table is None else table
+        of_table = table.stride(0) if table.dim() == 3 and table.shape[0] > 1 else 0
+        padded, mask, begin, end, seed = q, q, q, q, q if x.seed is None else x.seed
+        of_padded, of_mask = 0, (0, 0, 0, 0)
+        if x.key_padding is not None:
+            padded = x.key_padding.contiguous().view(torch.int8)
+            of_padded = padded.stride(0)
+        if x.attn_mask is not None:
+            mask, of_mask = _strided(x.attn_mask)
+        if x.sequences is not None:
+            begin, end = bounds(x.sequences, q.shape[2])
         return cls(
-            q=q,
-            k=k,
-            v=v,
-            table=_pairs(x) if table is None else table,
-            padded=q
-            if x.key_padding is None
-            else x.key_padding.to(torch.int8).contiguous(),
-            scale=x.scale,
+            inputs=(q, k, v, table if table.numel() else q, padded, mask, begin, end, seed),
+            table=table,
+            strides=(of_table, of_padded, *of_mask),
+            numbers=(
+                *(q.shape[1], q.shape[2], k.shape[2], x.scale * LOG2_E),
+                *(x.offset, threshold(x.dropout), growth(x.dropout)),
+            ),
+            offset=x.offset,
             options={
                 "D": D,
                 "BLOCK_D": max(16, triton.next_power_of_2(D)),
                 "CAUSAL": x.causal,
+                "SHIFTED": x.causal and x.offset != 0,
                 "HAS_BIAS": x.bias is not None,
                 "HAS_GAIN": x.gain is not None,
                 "HAS_PAD": x.key_padding is not None,
+                "HAS_MASK": x.attn_mask is not None,
+                "ADDS": x.attn_mask is not None and x.attn_mask.dtype != torch.bool,
+                "PACKED": x.sequences is not None,
+                "DROPS": x.seed is not None and x.dropout > 0.0,
+                "GROUP": x.group,
                 "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32",
                 "LEAD": PAD,
                 "ASSEMBLY": q.is_cuda,
@@ -119,33 +168,52 @@ class Problem:
         )
 
     @property
+    def q(self) -> Tensor:
+        """The queries."""
+        return self.inputs[0]
+
+    @property
     def sizes(self) -> tuple[int, int, int, int]:
         """B, H, n_q, n_k."""
         B, H, n_q, _ = self.q.shape
-        return B, H, n_q, self.k.shape[2]
+        return B, H, n_q, self.inputs[1].shape[2]
 
-    def strides(self, *tensors: Tensor) -> list[int]:
-        """Strides of batch, head and token of each tensor."""
-        return [stride for x in tensors for stride in x.stride()[:3]]
+    def strides_with(self, rows: Tensor) -> list[int]:
+        """Strides of batch, head and token of q, k, v and these rows, then all others."""
+        tensors = (*self.inputs[:3], rows)
+        return [*(stride for x in tensors for stride in x.stride()[:3]), *self.strides]
 
-    def vector_strides(self) -> list[int]:
-        """Strides of the table by head, and of padding by batch."""
-        head = self.table.stride(0) if self.table.shape[0] > 1 else 0
-        return [head, self.padded.stride(0) if self.options["HAS_PAD"] else 0]
+
+def _strided(mask: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+    """A mask as numbers, and its four strides, 0 along axes on which it is broadcast."""
+    mask = mask[(None,) * (4 - mask.dim())]
+    if mask.dtype == torch.bool:
+        mask = mask.view(torch.int8)
+    elif mask.dtype == torch.float64:
+        mask = mask.float()
+    sizes = zip(mask.stride(), mask.shape, strict=True)
+    return mask, tuple(stride if size > 1 else 0 for stride, size in sizes)
 
 
 def _pairs(x: Operands) -> Tensor:
-    """bias times log2(e) beside gain, float32, between PAD zeros on both sides."""
+    """bias times log2(e) beside gain, float32, between PAD zeros on both sides.
+
+    Empty without vectors.
+    """
     given = [y for y in (x.bias, x.gain) if y is not None]
-    heads = max((y.shape[0] for y in given), default=1)
-    length = x.q.shape[2] + x.k.shape[2] - 1 if given else 0
-    nothing = torch.zeros((), device=x.q.device).expand(heads, length)
-    columns = [
-        nothing if vector is None else vector.detach().float().expand(heads, length)
-        for vector in (x.bias, x.gain)
-    ]
-    pairs = torch.stack((columns[0] * LOG2_E, columns[1]), dim=-1)
-    return torch.nn.functional.pad(pairs, (0, 0, PAD, PAD))
+    if not given:
+        return x.q.new_empty(0)
+    heads, length = max(y.shape[0] for y in given), given[0].shape[1]
+    width = length + 2 * PAD
+    table = torch.empty(heads, width, 2, dtype=torch.float32, device=x.q.device)
+    bias, gain = (table if y is None else y for y in (x.bias, x.gain))
+    strides = [(y.stride(0) if y.shape[0] > 1 else 0, y.stride(1)) for y in (bias, gain)]
+    launch(
+        kernels.table_kernel, (triton.cdiv(width, ENTRIES), heads),
+        bias, gain, table, *strides[0], *strides[1], length,
+        HAS_BIAS=x.bias is not None, HAS_GAIN=x.gain is not None, LEAD=PAD, BLOCK=ENTRIES,
+    )  # fmt: skip
+    return table
 
 
 def forward(x: Operands) -> tuple[Tensor, Tensor, Tensor]:
@@ -154,21 +222,18 @@ def forward(x: Operands) -> tuple[Tensor, Tensor, Tensor]:
     In base 2, as the kernels have it: turned into another base and back, a large logarithm
     would no longer cancel the logits.
     """
-    problem = Problem.of(x)
-    B, H, n_q, n_k = problem.sizes
-    out = torch.empty_like(problem.q, memory_format=torch.contiguous_format)
+    p = Problem.of(x)
+    B, H, n_q, _ = p.sizes
+    out = torch.empty_like(p.q, memory_format=torch.contiguous_format)
     lse = torch.empty(B, H, n_q, dtype=torch.float32, device=x.q.device)
-    tiles = tuning_for(x.q).forward
-    p = problem
+    tiles = tuning_for(x.q, x.attn_mask is not None).forward
     launch(
-        kernels._forward_kernel, (triton.cdiv(n_q, tiles.queries), B * H),
-        p.q, p.k, p.v, p.table, p.padded, out, lse,
-        *p.strides(p.q, p.k, p.v, out), *p.vector_strides(),
-        H, n_q, n_k, x.scale * LOG2_E,
+        kernels.forward_kernel, (triton.cdiv(n_q, tiles.queries), B * H),
+        *p.inputs, out, lse, *p.strides_with(out), *p.numbers,
         BM=tiles.queries, BN=tiles.keys, num_warps=tiles.warps, num_stages=tiles.stages,
         **p.options,
     )  # fmt: skip
-    return out, lse, problem.table
+    return out, lse, p.table
 
 
 def backward(
@@ -177,30 +242,16 @@ def backward(
     """Gradients of q, k, v, and of bias and gain where they are needed."""
     table, needs_bias, needs_gain = incoming[3:]
     problem = Problem.of(x, table if table.numel() else None)
-    step = Backward.of(problem, incoming)
+    step = Backward.of(problem, x.scale, incoming)
     dq = step.dq()
     dk, dv = step.dkv()
-    dbias = dgain = None
-    if needs_bias or needs_gain:
-        dbias, dgain = step.diagonals(needs_bias, needs_gain)
+    bias, gain = x.bias if needs_bias else None, x.gain if needs_gain else None
+    dbias, dgain = step.diagonals(bias, gain)
     if x.k.shape[2] == 1:  # one key has weight 1, whatever its logit: dS = 0, unrounded
         for gradient in (dq, dk, dbias):
             if gradient is not None:
                 gradient.zero_()
-    return (
-        dq,
-        dk,
-        dv,
-        None if x.bias is None or dbias is None else _like(dbias, x.bias),
-        None if x.gain is None or dgain is None else _like(dgain, x.gain),
-    )
-
-
-def _like(gradient: Tensor, vector: Tensor) -> Tensor:
-    """The gradient by head, added up if all heads share the vector."""
-    if vector.shape[0] == 1:
-        gradient = gradient.sum(0, keepdim=True)
-    return gradient.to(vector.dtype)
+    return dq, dk, dv, dbias, dgain
 
 
 @dataclass(frozen=True)
@@ -208,31 +259,32 @@ class Backward:
     """The backward pass: its inputs, and one method for each kernel."""
 
     problem: Problem
+    scale: float
     inputs: tuple[Tensor, ...]
     strides: tuple[int, ...]
     out: Tensor
     tuning: Tuning
 
     @classmethod
-    def of(cls, p: Problem, incoming: Incoming) -> "Backward":
+    def of(cls, p: Problem, scale: float, incoming: Incoming) -> "Backward":
         """Collect the inputs; Delta is filled in by `dq`, which comes first."""
         B, H, n_q, _ = p.sizes
         do, out, lse = incoming[:3]
         do = do if do.stride(-1) == 1 else do.contiguous()
         delta = torch.empty(B, H, n_q, dtype=torch.float32, device=p.q.device)
-        inputs = (p.q, p.k, p.v, p.table, p.padded, do, lse, delta)
-        strides = (*p.strides(p.q, p.k, p.v, do), *p.vector_strides())
-        return cls(p, inputs, strides, out.contiguous(), tuning_for(p.q))
+        inputs = (*p.inputs, do, lse, delta)
+        strides = tuple(p.strides_with(do))
+        tuning = tuning_for(p.q, p.options["HAS_MASK"])
+        return cls(p, scale, inputs, strides, out.contiguous(), tuning)
 
     def dq(self) -> Tensor:
         """dQ, by tiles of queries, and Delta for the other kernels."""
         p, tiles = self.problem, self.tuning.dq
-        B, H, n_q, n_k = p.sizes
+        B, H, n_q, _ = p.sizes
         dq = torch.empty(p.q.shape, dtype=p.q.dtype, device=p.q.device)
         launch(
-            kernels._dq_kernel, (triton.cdiv(n_q, tiles.queries), B * H),
-            *self.inputs, self.out, dq, *self.strides,
-            H, n_q, n_k, p.scale * LOG2_E, p.scale,
+            kernels.dq_kernel, (triton.cdiv(n_q, tiles.queries), B * H),
+            *self.inputs, self.out, dq, *self.strides, *p.numbers, self.scale,
             BM=tiles.queries, BN=tiles.keys,
             num_warps=tiles.warps, num_stages=tiles.stages, **p.options,
         )  # fmt: skip
@@ -241,54 +293,57 @@ class Backward:
     def dkv(self) -> tuple[Tensor, Tensor]:
         """dK and dV, by tiles of keys."""
         p, tiles = self.problem, self.tuning.dkv
-        B, H, n_q, n_k = p.sizes
-        dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (p.k, p.v))
+        B, heads, n_k, _ = p.inputs[1].shape
+        dk, dv = (
+            torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in p.inputs[1:3]
+        )
         launch(
-            kernels._dkv_kernel, (triton.cdiv(n_k, tiles.keys), B * H),
-            *self.inputs, dk, dv, *self.strides, H, n_q, n_k, p.scale * LOG2_E, p.scale,
+            kernels.dkv_kernel, (triton.cdiv(n_k, tiles.keys), B * heads),
+            *self.inputs, dk, dv, *self.strides, *p.numbers, self.scale,
             BM=tiles.queries, BN=tiles.keys,
             num_warps=tiles.warps, num_stages=tiles.stages, **p.options,
         )  # fmt: skip
         return dk, dv
 
     def diagonals(
-        self, needs_bias: bool, needs_gain: bool
+        self, bias: Tensor | None, gain: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Sums of dS and of P G along diagonals, (H, n_q + n_k - 1), in a fixed order."""
+        """Sums of dS and of P G along diagonals, like the vectors, in a fixed order."""
+        if bias is None and gain is None:
+            return None, None
         p, tiles = self.problem, self.tuning.diagonal
         B, H, n_q, n_k = p.sizes
         T = tiles.queries
         tiles_q, tiles_k = triton.cdiv(n_q, T), triton.cdiv(n_k, T)
-        programs = tiles_q if p.options["CAUSAL"] else 2 * max(tiles_q, tiles_k) - 1
+        programs, lowest = 2 * max(tiles_q, tiles_k) - 1, 1 - tiles_k
+        if p.options["CAUSAL"]:  # its last offset, (lowest + 1) T - 1, is seen
+            lowest = max(lowest, -((p.offset + T - 1) // T))
+            programs = max(1, tiles_q - lowest)
         splits = min(B, max(1, ENOUGH_PROGRAMS // (programs * H)))
         share = triton.cdiv(B, splits)
         splits = triton.cdiv(B, share)
         width = tiles_q + tiles_k - 1
-
-        def strips(needed: bool) -> Tensor:
-            shape = (splits, H, width, 2, T) if needed else (1,)
-            make = torch.empty if programs == width else torch.zeros
-            return make(shape, dtype=torch.float32, device=p.q.device)
-
-        strips_b, strips_c = strips(needs_bias), strips(needs_gain)
+        needs = {"NEEDS_BIAS": bias is not None, "NEEDS_GAIN": gain is not None}
+        strips, found = list[Tensor](), list[Tensor]()
+        for vector in (bias, gain):
+            shape = (1,) if vector is None else (splits, H, width, 2, T)
+            strips.append(torch.empty(shape, dtype=torch.float32, device=p.q.device))
+            found.append(
+                strips[-1]
+                if vector is None
+                else torch.empty(vector.shape, dtype=vector.dtype, device=p.q.device)
+            )
         launch(
-            kernels._diagonal_kernel, (programs, splits * H),
-            *self.inputs, strips_b, strips_c, *self.strides,
-            B, H, n_q, n_k, p.scale * LOG2_E, share,
-            T=T, NEEDS_BIAS=needs_bias, NEEDS_GAIN=needs_gain,
-            num_warps=tiles.warps, num_stages=tiles.stages, **p.options,
+            kernels.diagonal_kernel, (programs, splits * H),
+            *self.inputs, *strips, *self.strides, *p.numbers, B, share, lowest,
+            T=T, num_warps=tiles.warps, num_stages=tiles.stages, **needs, **p.options,
         )  # fmt: skip
-
-        def folded(found: Tensor) -> Tensor:
-            """Slot s of the sum is offset s - tiles_k T."""
-            total = found.sum(0) if splits > 1 else found[0]  # [H, width, 2, T]
-            high, low = (total[:, :, k].flatten(1) for k in (0, 1))
-            pad = torch.nn.functional.pad
-            both = pad(high, (T, 0)) + pad(low, (0, T))
-            found = both[:, tiles_k * T - (n_k - 1) : tiles_k * T + n_q]
-            return found.contiguous()  # as torch.compile is told
-
-        return (
-            folded(strips_b) if needs_bias else None,
-            folded(strips_c) if needs_gain else None,
-        )
+        length = n_q + n_k - 1
+        rows = [0 if vector is None else vector.shape[0] for vector in (bias, gain)]
+        launch(
+            kernels.fold_kernel, (triton.cdiv(length, ENTRIES), max(rows)),
+            *strips, *found, *rows, length, tiles_k * T - (n_k - 1), splits, H, width,
+            lowest + tiles_k - 1, T=T, BLOCK=ENTRIES, **needs,
+        )  # fmt: skip
+        dbias, dgain = found
+        return None if bias is None else dbias, None if gain is None else dgain

@@ -24,11 +24,20 @@ def forward_op(
     bias: Tensor | None,
     gain: Tensor | None,
     key_padding: Tensor | None,
+    attn_mask: Tensor | None,
+    sequences: Tensor | None,
+    seed: Tensor | None,
     causal: bool,
     scale: float,
+    offset: int,
+    dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Output, LSE and table."""
-    return paths.forward(Operands(q, k, v, bias, gain, key_padding, causal, scale))
+    x = Operands(
+        q, k, v, bias, gain, key_padding, attn_mask, sequences, seed,
+        causal, scale, offset, dropout,
+    )  # fmt: skip
+    return paths.forward(x)
 
 
 @forward_op.register_fake
@@ -37,11 +46,10 @@ def _forward_fake(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
     q = x.q
     statistics = torch.float64 if q.dtype == torch.float64 else torch.float32
     out, lse = q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=statistics)
-    if not q.is_cuda:
-        return out, lse, q.new_empty(0)
     vectors = [y for y in (x.bias, x.gain) if y is not None]
-    heads = max((y.shape[0] for y in vectors), default=1)
-    length = vectors[0].shape[1] if vectors else 0
+    if not q.is_cuda or not vectors:
+        return out, lse, q.new_empty(0)
+    heads, length = max(y.shape[0] for y in vectors), vectors[0].shape[1]
     return out, lse, q.new_empty(heads, length + 2 * PAD, 2, dtype=torch.float32)
 
 
@@ -53,8 +61,13 @@ def gradients_op(
     bias: Tensor | None,
     gain: Tensor | None,
     key_padding: Tensor | None,
+    attn_mask: Tensor | None,
+    sequences: Tensor | None,
+    seed: Tensor | None,
     causal: bool,
     scale: float,
+    offset: int,
+    dropout: float,
     grad_out: Tensor,
     out: Tensor,
     lse: Tensor,
@@ -63,10 +76,12 @@ def gradients_op(
     needs_gain: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The gradients of q, k, v, bias and gain; empty where not needed."""
-    return paths.gradients(
-        Operands(q, k, v, bias, gain, key_padding, causal, scale),
-        Incoming(grad_out, out, lse, table, needs_bias, needs_gain),
-    )
+    x = Operands(
+        q, k, v, bias, gain, key_padding, attn_mask, sequences, seed,
+        causal, scale, offset, dropout,
+    )  # fmt: skip
+    incoming = Incoming(grad_out, out, lse, table, needs_bias, needs_gain)
+    return paths.gradients(x, incoming)
 
 
 @gradients_op.register_fake

@@ -11,27 +11,65 @@ from torch import Tensor
 
 
 class Operands(NamedTuple):
-    """The arguments of the forward pass.
+    """The arguments of the forward pass: tensors, then numbers.
 
     Attributes:
         q: Queries, (b, h, n_q, d).
-        k: Keys, (b, h, n_k, d).
-        v: Values, (b, h, n_k, d).
+        k: Keys, (b, h_k, n_k, d); h / h_k heads of queries share a head of keys.
+        v: Values, (b, h_k, n_k, d).
         bias: Added to the scores by offset, (h or 1, n_q + n_k - 1).
         gain: Multiplied on the weights by offset, (h or 1, n_q + n_k - 1).
         key_padding: True for keys that do not count, (b, n_k).
-        causal: Whether query i attends to keys j <= i only.
+        attn_mask: True for pairs that count, or numbers added to the scores,
+            (b or 1, h or 1, n_q or 1, n_k or 1).
+        sequences: Where packed sequences begin, and where the last one ends.
+        seed: Of the weights that are dropped, one int64.
+        causal: Whether query i attends to keys j <= i + offset only.
         scale: Of the scores.
+        offset: The place of the first query, if that of the first key is 0.
+        dropout: The share of weights that are dropped.
     """
 
     q: Tensor
     k: Tensor
     v: Tensor
-    bias: Tensor | None
-    gain: Tensor | None
-    key_padding: Tensor | None
-    causal: bool
-    scale: float
+    bias: Tensor | None = None
+    gain: Tensor | None = None
+    key_padding: Tensor | None = None
+    attn_mask: Tensor | None = None
+    sequences: Tensor | None = None
+    seed: Tensor | None = None
+    causal: bool = False
+    scale: float = 1.0
+    offset: int = 0
+    dropout: float = 0.0
+
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """What autograd saves."""
+        return self[:TENSORS]
+
+    @property
+    def numbers(self) -> tuple[bool, float, int, float]:
+        """What it need not."""
+        return self.causal, self.scale, self.offset, self.dropout
+
+    @property
+    def group(self) -> int:
+        """Heads of queries for each head of keys."""
+        return self.q.shape[1] // self.k.shape[1]
+
+
+TENSORS = 9
+DIFFERENTIABLE = 5
+"""The first fields: these are tensors, and those have gradients."""
+
+HIDES = -1e30
+"""Numbers of a mask up to this one hide their pair, as -inf does.
+
+In float32 nothing would be left of the score beside them, and a row of such numbers has
+no weights that a backward pass could find again.
+"""
 
 
 class Incoming(NamedTuple):

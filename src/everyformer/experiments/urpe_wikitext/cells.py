@@ -1,0 +1,162 @@
+"""`urpe-wikitext`: does a gain by distance help a language model with memory?
+
+Luo et al. 2022 (slides, Table 1): Transformer-XL on WikiText-103 has a test perplexity of
+24.0, and 23.2 with URPE. Here the same stack is trained with and without the gain, on the
+same text in the same order from the same weights, and read twice: with the memory of
+training, and with a longer one.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from everyformer.data.packs.pack import Pack
+from everyformer.data.streams import Streams
+from everyformer.errors import TrainingError
+from everyformer.experiments.cell import Cell, Size, training_cell
+from everyformer.experiments.urpe_wikitext.packs import texts
+from everyformer.experiments.urpe_wikitext.plan import ARMS, RATES, order
+from everyformer.experiments.urpe_wikitext.sizes import SCALES, Scale
+from everyformer.layers.transformer_xl import TransformerXLConfig, TransformerXLModel
+from everyformer.train.config import TrainConfig, changed
+from everyformer.train.evaluation import Score
+from everyformer.train.loop import Outcome
+from everyformer.train.objectives.next_word import NextWord
+from everyformer.train.throughput import BACKWARD
+
+MODEL = ("dim", "layers", "heads", "head_dim", "ffn", "dropout", "attention_dropout")
+DATA = ("length", "places", "most")
+TRAINING = tuple(field.name for field in fields(TrainConfig))
+
+
+def cells(
+    size: Size,
+    seeds: Sequence[int],
+    changes: Mapping[str, Any],
+    data: Path | None = None,
+    /,
+) -> list[Cell]:
+    """The cells of all texts that are there, in the order of `plan.order`."""
+    found = texts(size, data)
+    made: list[Cell] = []
+    shared: dict[tuple[str, int], Streams] = {}
+    for labels in order(size, seeds):
+        kind = str(labels["text"])
+        text = "enwiki-words" if kind in RATES else kind
+        if text not in found:
+            continue
+        scale = with_changes(SCALES[size][text], changes)
+        if kind in RATES:
+            scale = replace(scale, train=_at_other_rate(scale.train, RATES[kind]))
+        made.append(_cell(labels, scale, found[text], shared))
+    return made
+
+
+def with_changes(scale: Scale, changes: Mapping[str, Any]) -> Scale:
+    """A scale with what `--set` changes.
+
+    Raises:
+        TrainingError: If a name is unknown.
+    """
+    if unknown := sorted(set(changes) - {*MODEL, *DATA, *TRAINING}):
+        msg = (
+            f"urpe-wikitext has no setting {', '.join(unknown)}. Set "
+            f"{', '.join(TRAINING)}; {', '.join(MODEL)} of the model; {', '.join(DATA)} of "
+            "segments, memory and evaluations."
+        )
+        raise TrainingError(msg)
+    model = {name: changes[name] for name in MODEL if name in changes}
+    own = {name: changes[name] for name in DATA if name in changes}
+    train = {name: changes[name] for name in TRAINING if name in changes}
+    return replace(
+        scale,
+        model=replace(scale.model, **model),
+        train=changed(scale.train, train),
+        **own,
+    )
+
+
+def _cell(
+    labels: Mapping[str, str | int],
+    scale: Scale,
+    pack: Pack,
+    shared: dict[tuple[str, int], Streams],
+) -> Cell:
+    """The complete config of one run; runs of one seed read the same streams."""
+    arm, seed = str(labels["arm"]), int(labels["seed"])
+    config = replace(scale.train, seed=seed)
+    words = pack.vocabulary
+    model = replace(
+        scale.model,
+        vocab_size=words + -words % scale.multiple,
+        max_len=scale.length + scale.places,
+        gain=ARMS[arm],
+    )
+    key = (str(labels["text"]), seed)
+    if key not in shared:
+        shared[key] = Streams(
+            pack, config.batch, scale.length, seed, scale.readings, scale.most
+        )
+    streams = shared[key]
+    described = {**model.to_json(), "gain": "by arm", "mixers": arm}
+    described |= {"places": scale.places, "objective": "next word"}
+
+    def build() -> NextWord:
+        return NextWord(
+            TransformerXLModel(model), streams=config.batch, places=scale.places,
+            readings=scale.readings,
+        )  # fmt: skip
+
+    work = operations(model, config, scale)
+    return training_cell(
+        labels,
+        build,
+        described,
+        streams,
+        config,
+        {"operations": work, "words": config.steps * config.batch * scale.length},
+        metric="nats",
+        clusters=lambda: streams.clusters("test"),
+        operations=work,
+        derived=perplexities,
+        value=perplexity,
+    )
+
+
+def perplexity(score: Score) -> tuple[float, float]:
+    """exp of the nats of a token, and its standard error."""
+    found = math.exp(score.mean_sampled)
+    return found, found * score.standard_error_sampled
+
+
+def perplexities(outcome: Outcome) -> dict[str, Any]:
+    """Of all texts and readings."""
+    found = {name: perplexity(score)[0] for name, score in outcome.test.items()}
+    found["validation"] = perplexity(outcome.validation["nats"])[0]
+    return {"perplexity": found}
+
+
+def operations(model: TransformerXLConfig, config: TrainConfig, scale: Scale) -> float:
+    """Of all updates, forward and backward, by the formula of the layers.
+
+    Keys and values of the memory are computed anew, so they count n_k / n times; the
+    products of a token with keys, positions and values are three of n_k.
+    """
+    inner = model.heads * model.head_dim
+    keys = scale.length + scale.places
+    linear = model.dim * inner * (2 + 2 * keys / scale.length) + 2 * model.dim * model.ffn
+    token = model.layers * (2 * linear + 6 * keys * inner)
+    token += 2 * model.dim * model.vocab_size
+    return (1 + BACKWARD) * float(config.steps) * config.batch * scale.length * token
+
+
+def _at_other_rate(config: TrainConfig, factor: float) -> TrainConfig:
+    """A quarter of the updates at a multiple of the rate."""
+    return replace(
+        config,
+        steps=max(2, config.steps // 4),
+        warmup=config.warmup // 4,
+        lr=factor * config.lr,
+    )

@@ -1,0 +1,130 @@
+"""The texts that `urpe-wikitext` reads: packs of a folder, raw files, or the excerpt."""
+
+import hashlib
+import json
+from importlib.resources import files
+from pathlib import Path
+
+from everyformer.data.packs.excerpt import words_excerpt
+from everyformer.data.packs.pack import SUFFIX, Pack, new_pack, read_pack
+from everyformer.data.packs.reading import EOS
+from everyformer.data.packs.wikitext import wikitext_arrays
+from everyformer.data.packs.words import read_lines, vocabulary_of
+from everyformer.errors import FileFormatError, TrainingError
+from everyformer.experiments.cell import Size
+
+NAMES = {
+    "enwiki-words": ("enwiki-words", "enwiki-words-12m"),
+    "wikitext-2": ("wikitext-2",),
+}
+"""Texts, and the packs that hold them; the first that is there is read."""
+
+COUNTS = {"validation": 217_646, "test": 245_569}
+"""Words of WikiText-2, `<eos>` included: a perplexity over others is another quantity."""
+
+RAW = ("wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens")
+WORDS_OF_103 = 267_735
+
+
+def texts(size: Size, data: Path | None) -> dict[str, Pack]:
+    """By name, the texts of a size that are there.
+
+    Raises:
+        TrainingError: If there are none, and how to make them.
+        FileFormatError: If a pack is damaged, has other words, or is not the one that
+            results of the reduced size are of.
+    """
+    if size == "paper":
+        return {"wikitext-103": _raw(data)}
+    if data is None and size in ("smoke", "small"):
+        return {"excerpt": words_excerpt()}
+    wanted = ("wikitext-2",) if size in ("smoke", "small") else tuple(NAMES)
+    found: dict[str, Pack] = {}
+    for text in wanted:
+        paths = [] if data is None else [data / f"{one}{SUFFIX}" for one in NAMES[text]]
+        there = [path for path in paths if path.is_file()]
+        if there:
+            found[text] = _checked(read_pack(there[0]), size)
+    if not found:
+        where = "no folder was given" if data is None else f"{data} holds neither"
+        makes = " or ".join(
+            f"`everyformer data pack {NAMES[text][0]} --from DIR --to packs`"
+            for text in wanted
+        )
+        msg = (
+            f"--size {size} of urpe-wikitext reads packs of words "
+            f"({', '.join(one for text in wanted for one in NAMES[text])}), and {where}. "
+            f"Make one by {makes}, and give its folder with --data."
+        )
+        raise TrainingError(msg)
+    return found
+
+
+def known_packs() -> dict[str, str]:
+    """The packs that results of the reduced size are of, by name: their sha256."""
+    return json.loads((files(__package__ or "") / "packs.json").read_text())["packs"]
+
+
+def _checked(pack: Pack, size: Size) -> Pack:
+    """A pack of the words of WikiText-2, whole."""
+    if EOS not in pack.specials:
+        msg = (
+            f"The pack {pack.name!r} holds WordPieces, not the words of WikiText-2: its "
+            f"ids mean something else. Make it by `everyformer data pack {pack.name}`."
+        )
+        raise FileFormatError(msg)
+    for split, count in COUNTS.items():
+        own = len(pack.arrays.get(split, ()))
+        if own != count:
+            msg = (
+                f"The {split} text of the pack {pack.name!r} has {own:,} words, that of "
+                f"WikiText-2 {count:,}: a perplexity over it is another quantity. Make "
+                "the pack from the official files."
+            )
+            raise FileFormatError(msg)
+    known = known_packs()
+    if size == "reduced" and known.get(pack.name) != pack.sha256:
+        msg = (
+            f"The pack {pack.name} has the sha256 {pack.sha256[:12]}, and --size reduced "
+            f"is about {known.get(pack.name, 'no pack of that name')[:12]}: results would "
+            "not be of the texts that they name. Make the pack from the files that "
+            "`everyformer data list` names."
+        )
+        raise FileFormatError(msg)
+    return pack
+
+
+def _raw(data: Path | None) -> Pack:
+    """WikiText-103 from the user's own files, its words sorted by frequency.
+
+    Raises:
+        TrainingError: If files are missing.
+        FileFormatError: If they are those of another data set.
+    """
+    paths = [] if data is None else [data / name for name in RAW]
+    missing = [path.name for path in paths if not path.is_file()]
+    if data is None or missing:
+        where = "no folder was given" if data is None else f"{data} lacks {missing}"
+        msg = (
+            f"--size paper of urpe-wikitext reads WikiText-103 ({', '.join(RAW)}), and "
+            f"{where}. Give the folder of these files with --data."
+        )
+        raise TrainingError(msg)
+    words = vocabulary_of(read_lines(paths[0]), by_frequency=True)
+    if len(words.words) != WORDS_OF_103:
+        msg = (
+            f"{paths[0]} has {len(words.words):,} different words, and WikiText-103 has "
+            f"{WORDS_OF_103:,}: it is another data set, with another perplexity. Give the "
+            "training file of WikiText-103."
+        )
+        raise FileFormatError(msg)
+    arrays, counts = wikitext_arrays(paths, words)
+    sources = {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in paths}
+    header = {
+        "name": "wikitext-103",
+        "licence": "CC BY-SA 3.0 (Wikipedia contributors, Merity et al. 2016)",
+        "tokeniser": words.describe(),
+        "sources": sources,
+        "counts": counts,
+    }
+    return new_pack(header, arrays)

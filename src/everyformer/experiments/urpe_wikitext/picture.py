@@ -1,0 +1,110 @@
+"""Curves of training, what each arm reaches, and the learnt C by distance."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from everyformer import figures
+from everyformer.experiments.positions_picture import load_positions, positions_path
+from everyformer.experiments.urpe_wikitext.plan import ARMS, RATES
+
+Results = Sequence[Mapping[str, Any]]
+PANELS = 8
+"""Gains that are drawn, at most."""
+
+
+@figures.styled
+def picture(results: Results, path: Path) -> None:
+    """Above, curves and results; below, C against distance, a panel for each gain."""
+    texts = [r["labels"]["text"] for r in results if r["labels"]["text"] not in RATES]
+    text = texts[0] if texts else ""
+    own = [r for r in results if r["labels"]["text"] == text]
+    gains = _gains(text, path)
+    rows = -(-len(gains) // 4)
+    figure = Figure(figsize=(11, 3.4 + 2.2 * rows))
+    above, *below = figure.subfigures(
+        1 + rows, 1, height_ratios=[3.4, *[2.2] * rows], squeeze=False
+    )[:, 0]
+    left, right = above.subplots(1, 2)
+    _curves(left, own)
+    _reached(right, own)
+    for row, part in enumerate(below):
+        panels = part.subplots(1, 4)
+        for axes, (name, table) in zip(panels, gains[4 * row : 4 * row + 4], strict=False):
+            _by_distance(axes, name, table)
+        for axes in panels[len(gains[4 * row : 4 * row + 4]) :]:
+            axes.set_axis_off()
+    figures.write(figure, path)
+
+
+def _curves(axes: Axes, results: Results) -> None:
+    """Nats on validation text against updates; the band holds all seeds."""
+    for place, arm in enumerate(ARMS):
+        by_step: dict[int, list[float]] = {}
+        for result in results:
+            if result["labels"]["arm"] == arm:
+                for line in result["more"]["curve"]:
+                    if "nats" in line:
+                        by_step.setdefault(line["step"], []).append(line["nats"])
+        if not by_step:
+            continue
+        steps = sorted(by_step)
+        look = figures.curve(place, len(ARMS), marked=False)
+        axes.plot(
+            steps, [statistics.fmean(by_step[step]) for step in steps], label=arm, **look
+        )
+        low, high = ([f(by_step[step]) for step in steps] for f in (min, max))
+        axes.fill_between(steps, low, high, color=look["color"], alpha=0.25, lw=0)
+    figures.title(axes, "validation text, nats of a word")
+    axes.set_xlabel("updates")
+    if axes.lines:
+        figures.legend_beside(axes)
+
+
+def _reached(axes: Axes, results: Results) -> None:
+    """Test perplexity of every seed, with the memory of training and with a longer one."""
+    done = [r for r in results if r["complete"]]
+    names = list(dict.fromkeys(n for r in done for n in r["more"]["test"]))
+    for place, arm in enumerate(ARMS):
+        own = [r["more"]["perplexity"] for r in done if r["labels"]["arm"] == arm]
+        if not own:
+            continue
+        values = [[found[name] for found in own] for name in names]
+        look = figures.curve(place, len(ARMS), marked=False)
+        axes.plot(names, [statistics.fmean(v) for v in values], label=arm, **look)
+        for name, found in zip(names, values, strict=True):
+            axes.plot([name] * len(found), found, ".", ms=5, color=look["color"])
+    figures.title(axes, "test perplexity: memory of training, longer memory")
+    if axes.lines:
+        figures.legend_beside(axes)
+
+
+def _gains(text: str, path: Path) -> list[tuple[str, np.ndarray]]:
+    """C of the first seed of each arm, by distance: (heads, distances)."""
+    found: list[tuple[str, np.ndarray]] = []
+    seen: set[str] = set()
+    for cell, tables in load_positions(positions_path(path)).items():
+        own, arm, *_ = cell.split("/")
+        if own != text or arm in seen:
+            continue
+        seen.add(arm)
+        for name, table in tables.items():
+            if name.startswith("C"):
+                found.append((f"{arm} {name}", table[:, table.shape[1] // 2 :]))
+    return found[:PANELS]
+
+
+def _by_distance(axes: Axes, name: str, table: np.ndarray) -> None:
+    """A line for each head."""
+    for head, row in enumerate(table):
+        look = figures.curve(head, len(table), marked=False) | {"linewidth": 0.8}
+        axes.plot(np.arange(1, len(row) + 1), row, **look)
+    axes.axhline(1.0, color="0.3", ls=":", lw=1)
+    axes.set_xscale("log")
+    figures.title(axes, f"{name}, a line a head")
+    axes.set_xlabel("distance + 1")

@@ -1,0 +1,180 @@
+"""Launch the Triton kernels: shapes, tile sizes, buffers."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from everyformer.ops.disentangled_attention import kernels as jitted
+from everyformer.ops.disentangled_attention.operands import Incoming, Operands
+from everyformer.ops.launching import launch
+from everyformer.ops.toeplitz_attention.kernels.tiles import LOG2_E, PAD
+from everyformer.ops.toeplitz_attention.launch import LARGEST_TILE, Tiles
+
+kernels: Any = jitted  # their calls have a grid and options that no signature shows
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Tile sizes of all kernels."""
+
+    forward: Tiles
+    dq: Tiles
+    dkv: Tiles
+
+
+HALF = {
+    64: Tuning(Tiles(64, 64, 4, 3), Tiles(64, 64, 4, 2), Tiles(64, 64, 4, 2)),
+    128: Tuning(Tiles(64, 64, 4, 2), Tiles(64, 64, 8, 2), Tiles(64, 64, 8, 2)),
+}
+"""For bf16 and fp16, by padded head size; smaller heads use the first."""
+
+FULL = Tuning(Tiles(32, 32, 4, 2), Tiles(32, 32, 4, 2), Tiles(32, 32, 4, 2))
+"""For float32."""
+
+_TABLES: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+"""The table of each index vector that was met, with what it was made for."""
+
+
+def tuning_for(q: Tensor) -> Tuning:
+    """The tile sizes for a dtype and a head size."""
+    if q.dtype == torch.float32:
+        return FULL
+    return HALF[64] if q.shape[-1] <= 64 else HALF[128]
+
+
+def table_of(x: Operands) -> Tensor:
+    """The buckets as the kernels want them; kept as long as the index vector lives."""
+    made_for = (x.bucket_of._version, x.k.shape[2], x.buckets)
+    found = _TABLES.get(x.bucket_of)
+    if found is None or found[0] != made_for:
+        found = made_for, _table(x)
+        if not (x.bucket_of.is_cuda and torch.cuda.is_current_stream_capturing()):
+            _TABLES[x.bucket_of] = found
+    return found[1]
+
+
+def _table(x: Operands) -> Tensor:
+    """Ends of the first and last bucket, these buckets, and all, repeated at both ends."""
+    index = x.bucket_of.detach().clamp(0, x.buckets - 1).to(torch.int32)
+    offsets, before = index.shape[0], x.k.shape[2] - 1
+    low = (index == index[0]).sum() - 1 - before
+    high = offsets - (index == index[-1]).sum() - before
+    head = torch.stack([low, high, index[0].long(), index[-1].long()]).to(torch.int32)
+    ends = index[:1].expand(PAD), index[-1:].expand(PAD)
+    return torch.cat([head, ends[0], index, ends[1]])
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The inputs as kernels want them, and the sizes that follow.
+
+    Attributes:
+        q, k, v: Shape (B, H, n, D), last axis contiguous.
+        inputs: These, the terms (or q in their place), the table and the padding.
+        options: What all kernels are specialised on.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    inputs: tuple[Tensor, ...]
+    scale: float
+    buckets: int
+    options: dict[str, Any]
+
+    @classmethod
+    def of(cls, x: Operands) -> "Problem":
+        """Make what has to be so contiguous, and collect the options."""
+        q, k, v = (_last_contiguous(y) for y in x[:3])
+        c2p, p2c = (q if y is None else y.contiguous() for y in (x.c2p, x.p2c))
+        padding = x.key_padding
+        padded = q if padding is None else padding.to(torch.int8).contiguous()
+        D, lengths = q.shape[-1], (q.shape[2], k.shape[2])
+        return cls(
+            q, k, v, (q, k, v, c2p, p2c, table_of(x), padded), x.scale, x.buckets,
+            options={
+                "D": D,
+                "BLOCK_D": max(16, triton.next_power_of_2(D)),
+                "HAS_C2P": x.c2p is not None,
+                "HAS_P2C": x.p2c is not None,
+                "HAS_PAD": padding is not None,
+                "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32",
+                "LEAD": PAD,
+                "ASSEMBLY": q.is_cuda,
+                "EVEN": all(n % LARGEST_TILE == 0 for n in lengths),
+            },
+        )  # fmt: skip
+
+    def numbers(self, *tensors: Tensor) -> list[int]:
+        """Strides of batch, head and token of each, of the padding, and the sizes."""
+        padded = self.inputs[-1].stride(0) if self.options["HAS_PAD"] else 0
+        strides = [stride for x in tensors for stride in x.stride()[:3]]
+        _, H, n_q, _ = self.q.shape
+        return [*strides, padded, H, n_q, self.k.shape[2], self.buckets]
+
+
+def _last_contiguous(x: Tensor) -> Tensor:
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _options(tiles: Tiles) -> dict[str, int]:
+    return {
+        "BM": tiles.queries, "BN": tiles.keys,
+        "num_warps": tiles.warps, "num_stages": tiles.stages,
+    }  # fmt: skip
+
+
+def forward(x: Operands) -> tuple[Tensor, Tensor]:
+    """The output and the base-2 logarithm of each query's sum of exponentials."""
+    p, tiles = Problem.of(x), tuning_for(x.q).forward
+    B, H, n_q, _ = x.q.shape
+    out = torch.empty(x.q.shape, dtype=x.q.dtype, device=x.q.device)
+    lse = torch.empty(B, H, n_q, dtype=torch.float32, device=x.q.device)
+    launch(
+        kernels._forward_kernel, (triton.cdiv(n_q, tiles.queries), B * H),
+        *p.inputs, out, lse, *p.numbers(p.q, p.k, p.v), x.scale * LOG2_E,
+        **_options(tiles), **p.options,
+    )  # fmt: skip
+    return out, lse
+
+
+def backward(
+    x: Operands, incoming: Incoming
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Gradients of q, k, v, and of c2p and p2c where they are needed."""
+    p, tuning = Problem.of(x), tuning_for(x.q)
+    B, H, n_q, _ = x.q.shape
+    n_k = x.k.shape[2]
+    do, out = _last_contiguous(incoming.grad_out), incoming.out.contiguous()
+    delta = torch.empty(B, H, n_q, dtype=torch.float32, device=x.q.device)
+    dq, dk, dv = (torch.empty(y.shape, dtype=y.dtype, device=y.device) for y in x[:3])
+    dc2p = _zeros(x.c2p, incoming.needs_c2p)
+    dp2c = _zeros(x.p2c, incoming.needs_p2c)
+    inputs = (*p.inputs, do, incoming.lse.contiguous(), delta)
+    numbers = (*p.numbers(p.q, p.k, p.v, do), x.scale * LOG2_E, x.scale)
+    launch(  # first: it fills in Delta
+        kernels._dq_kernel, (triton.cdiv(n_q, tuning.dq.queries), B * H),
+        *inputs, out, dq, dq if dc2p is None else dc2p, *numbers,
+        NEEDS=dc2p is not None, **_options(tuning.dq), **p.options,
+    )  # fmt: skip
+    launch(
+        kernels._dkv_kernel, (triton.cdiv(n_k, tuning.dkv.keys), B * H),
+        *inputs, dk, dv, dk if dp2c is None else dp2c, *numbers,
+        NEEDS=dp2c is not None, **_options(tuning.dkv), **p.options,
+    )  # fmt: skip
+    if n_k == 1:  # one key has weight 1, whatever its logit: dS = 0, unrounded
+        for gradient in (dq, dk, dc2p, dp2c):
+            if gradient is not None:
+                gradient.zero_()
+    return dq, dk, dv, dc2p, dp2c
+
+
+def _zeros(like: Tensor | None, needed: bool) -> Tensor | None:
+    """Contiguous; a bucket without offsets gets nothing stored."""
+    if like is None or not needed:
+        return None
+    return torch.zeros(like.shape, dtype=like.dtype, device=like.device)

@@ -1,0 +1,198 @@
+"""The operator: checks, and the way of each call.
+
+On a CUDA device the Triton kernels run, elsewhere the chunked path: directly, or as a
+custom op, so that `torch.compile` and fake tensors know it (`library`). The transforms of
+`torch.func` and derivatives in forward mode are those of the reference.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from everyformer.errors import InputError
+from everyformer.ops.disentangled_attention.derivatives import Direct
+from everyformer.ops.disentangled_attention.library import forward_op
+from everyformer.ops.disentangled_attention.operands import Operands
+from everyformer.ops.disentangled_attention.reference import (
+    default_scale,
+    disentangled_attention_reference,
+)
+from everyformer.ops.eager import (
+    autocasted,
+    is_forward_mode,
+    is_plain,
+    is_transformed,
+)
+
+MAX_HEAD_SIZE = 128
+"""Of the Triton kernels."""
+
+_ORDERED: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+"""Index vectors that were found in order: their version, smallest and largest bucket."""
+
+
+def disentangled_attention(
+    q: Float[Tensor, "b h n_q d"],
+    k: Float[Tensor, "b h n_k d"],
+    v: Float[Tensor, "b h n_k d"],
+    c2p: Float[Tensor, "b h n_q buckets"] | None,
+    p2c: Float[Tensor, "b h n_k buckets"] | None,
+    index: Int[Tensor, " offsets"],
+    *,
+    scale: float | None = None,
+    key_padding: Bool[Tensor, "b n_k"] | None = None,
+) -> Float[Tensor, "b h n_q d"]:
+    """softmax(scale (q k^T + C + P)) v with the terms of DeBERTa, never n_q x n_k.
+
+    C_ij = c2p[i, index(i - j)], content to position, and P_ij = p2c[j, index(i - j)],
+    position to content, where index(i - j) = index[i - j + n_k - 1]. With vectors r_b and
+    s_b of the buckets, c2p = q r^T and p2c = k s^T are ordinary products, of which autograd
+    takes the gradients; this operator gives those of q, k, v, c2p and p2c, with the same
+    bits in each run. Memory is O(n (d + buckets)). Second derivatives, `torch.func` and
+    forward mode take O(n^2).
+
+    Args:
+        q: Queries.
+        k: Keys.
+        v: Values.
+        c2p: What each query says of each bucket of offsets, or None.
+        p2c: What each key says of each bucket of offsets, or None.
+        index: The bucket of each of the n_q + n_k - 1 offsets, the most negative one
+            first. It must not decrease.
+        scale: Of the sum; by default 1 / sqrt(d times the number of terms), as in DeBERTa.
+        key_padding: True for keys that do not count. A query without keys gives 0.
+
+    Raises:
+        InputError: If shapes, dtypes, devices or the index do not fit; all reasons at
+            once. In compiled code the numbers of the index are not looked at.
+
+    Example:
+        >>> q = k = torch.zeros(1, 1, 2, 1)
+        >>> v = torch.tensor([[[[1.0], [3.0]]]])
+        >>> past = torch.tensor([-1e9, 0.0]).expand(1, 1, 2, 2)
+        >>> disentangled_attention(q, k, v, past, None, torch.tensor([0, 1, 1])).flatten()
+        tensor([1., 2.])
+    """
+    _check(q, k, v, c2p, p2c, index, key_padding)
+    q, k, v = autocasted(q, k, v)
+    factor = default_scale(q.shape[-1], c2p, p2c) if scale is None else float(scale)
+    if is_forward_mode() or is_transformed():
+        return disentangled_attention_reference(
+            q, k, v, c2p, p2c, index, scale=factor, key_padding=key_padding
+        )
+    given = Operands(q, k, v, c2p, p2c, index, key_padding, factor)
+    found: Any
+    if not is_plain(q, k, v):
+        found, _ = forward_op(*given)
+    else:
+        found = Direct.apply(*given)
+    return found
+
+
+def _check(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    c2p: Tensor | None,
+    p2c: Tensor | None,
+    index: Tensor,
+    key_padding: Tensor | None,
+) -> None:
+    wrong: list[str] = []
+    if q.dim() != 4 or k.dim() != 4 or v.shape != k.shape:
+        wrong.append(
+            f"q, k, v have shapes {tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}; "
+            "they must be (b, h, n_q, d), (b, h, n_k, d), (b, h, n_k, d)"
+        )
+    elif q.shape[:2] != k.shape[:2] or q.shape[3] != k.shape[3]:
+        wrong.append(
+            f"q {tuple(q.shape)} and k {tuple(k.shape)} differ in batch, heads or size"
+        )
+    if wrong:
+        _refuse(wrong)
+    for name, term, of in (("c2p", c2p, q), ("p2c", p2c, k)):
+        if term is None:
+            continue
+        if term.dim() != 4 or term.shape[:3] != of.shape[:3] or term.shape[3] < 1:
+            wrong.append(
+                f"{name} has shape {tuple(term.shape)}; the first three sizes must "
+                f"be {tuple(of.shape[:3])}, the last the number of buckets"
+            )
+        if not term.is_floating_point():
+            wrong.append(f"{name} has dtype {term.dtype}; give floating-point numbers")
+    terms = [x for x in (c2p, p2c) if x is not None]
+    if not terms:
+        wrong.append(
+            "c2p and p2c are both None, so there is nothing relative; use "
+            "torch.nn.functional.scaled_dot_product_attention"
+        )
+    elif terms[0].shape[-1:] != terms[-1].shape[-1:]:
+        wrong.append(
+            f"c2p has {terms[0].shape[-1]} buckets, p2c {terms[1].shape[-1]}; give both one"
+        )
+    offsets = q.shape[2] + k.shape[2] - 1
+    if index.dim() != 1 or index.shape[0] != offsets:
+        wrong.append(
+            f"index has shape {tuple(index.shape)}; n_q + n_k - 1 offsets need ({offsets},)"
+        )
+    if index.dtype not in (torch.int64, torch.int32):
+        wrong.append(f"index has dtype {index.dtype}; give int64 or int32")
+    if key_padding is not None and (
+        key_padding.dtype != torch.bool
+        or tuple(key_padding.shape) != (k.shape[0], k.shape[2])
+    ):
+        wrong.append(
+            f"key_padding has shape {tuple(key_padding.shape)} and dtype "
+            f"{key_padding.dtype}; give bool ({k.shape[0]}, {k.shape[2]})"
+        )
+    if len({q.dtype, k.dtype, v.dtype}) > 1 or not q.is_floating_point():
+        wrong.append(f"q, k, v have dtypes {q.dtype}, {k.dtype}, {v.dtype}; give one kind")
+    given = [x for x in (q, k, v, *terms, index, key_padding) if x is not None]
+    if len({x.device for x in given}) > 1:
+        wrong.append(f"tensors lie on {sorted({str(x.device) for x in given})}; use one")
+    if q.is_cuda and q.shape[-1] > MAX_HEAD_SIZE:
+        wrong.append(f"heads of size {q.shape[-1]} exceed {MAX_HEAD_SIZE}; split them")
+    if q.is_cuda and q.dtype == torch.float64:
+        wrong.append("float64 runs on the CPU only; move the tensors there")
+    if min(q.shape) == 0 or k.shape[2] == 0:
+        wrong.append(f"q {tuple(q.shape)} or k {tuple(k.shape)} is empty")
+    if not wrong:
+        wrong += _disorder(index, terms[0].shape[-1])
+    if wrong:
+        _refuse(wrong)
+
+
+def _refuse(wrong: list[str]) -> None:
+    msg = f"disentangled_attention cannot run: {'; '.join(wrong)}."
+    raise InputError(msg)
+
+
+def _disorder(index: Tensor, buckets: int) -> list[str]:
+    """What is wrong with the numbers of the index, which are read once for each tensor.
+
+    They are not read where that is impossible: compiled, transformed, or captured.
+    """
+    if not is_plain(index) or is_transformed() or _is_captured(index):
+        return []
+    known = _ORDERED.get(index)
+    if known is None or known[0] != index._version:
+        falls = (index[1:] < index[:-1]).sum()
+        numbers = torch.stack([falls, index[0], index[-1]]).tolist()
+        if numbers[0]:
+            return [
+                f"index decreases {numbers[0]} times along the offsets, so that a bucket "
+                "may not be one range of them; sort the buckets by offset"
+            ]
+        known = (index._version, numbers[1], numbers[2])
+        _ORDERED[index] = known
+    _, least, most = known
+    if least < 0 or most >= buckets:
+        return [f"index runs from {least} to {most}, but buckets from 0 to {buckets - 1}"]
+    return []
+
+
+def _is_captured(index: Tensor) -> bool:
+    return index.is_cuda and torch.cuda.is_current_stream_capturing()

@@ -1,0 +1,32 @@
+"""Which code runs: the Triton kernels on a CUDA device, elsewhere the chunked path."""
+
+from typing import Any
+
+from torch import Tensor
+
+from everyformer.ops.disentangled_attention import chunked
+from everyformer.ops.disentangled_attention.operands import Incoming, Operands
+
+
+def _by_kernels(q: Tensor) -> bool:
+    return q.is_cuda
+
+
+def _code(q: Tensor) -> Any:
+    """The Triton kernels are imported where there is a GPU and only there."""
+    if not _by_kernels(q):
+        return chunked
+    from everyformer.ops.disentangled_attention import launch
+
+    return launch
+
+
+def forward(x: Operands) -> tuple[Tensor, Tensor]:
+    """The output and the LSE."""
+    return _code(x.q).forward(x)
+
+
+def gradients(x: Operands, incoming: Incoming) -> tuple[Tensor, ...]:
+    """Those of q, k, v, c2p and p2c; empty where not needed."""
+    found = _code(x.q).backward(x, incoming)
+    return tuple(x.q.new_empty(0) if y is None else y for y in found)

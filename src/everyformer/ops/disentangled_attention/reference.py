@@ -1,0 +1,83 @@
+"""Disentangled attention: the specification, in plain torch.
+
+    O = softmax(scale (Q Kᵀ + C + P)) V        (He et al. 2021, DeBERTa, Equation 4)
+
+C_ij = c2p[i, index(i - j)] is content to position, P_ij = p2c[j, index(i - j)] position to
+content; the bucket of offset i - j is index[i - j + n_k - 1]. Everything has size n_q x n_k
+here, and autograd gives the gradients. The fast paths are tested against this file.
+"""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+def bucket_matrix(
+    index: Int[Tensor, " offsets"], rows: range, n_k: int
+) -> Int[Tensor, "rows {n_k}"]:
+    """The bucket of query i, one of the rows, and key j: index[i - j + n_k - 1]."""
+    queries = torch.arange(rows.start, rows.stop, device=index.device)
+    keys = torch.arange(n_k, device=index.device)
+    return index.long()[queries[:, None] - keys + (n_k - 1)]
+
+
+def disentangled_attention_reference(
+    q: Float[Tensor, "b h n_q d"],
+    k: Float[Tensor, "b h n_k d"],
+    v: Float[Tensor, "b h n_k d"],
+    c2p: Float[Tensor, "b h n_q buckets"] | None,
+    p2c: Float[Tensor, "b h n_k buckets"] | None,
+    index: Int[Tensor, " n_q+n_k-1"],
+    *,
+    scale: float | None = None,
+    key_padding: Bool[Tensor, "b n_k"] | None = None,
+) -> Float[Tensor, "b h n_q d"]:
+    """softmax(scale (Q Kᵀ + C + P)) V, differentiable in q, k, v, c2p and p2c.
+
+    Args:
+        q: Queries.
+        k: Keys.
+        v: Values.
+        c2p: q_i . r_b for each query i and bucket b.
+        p2c: k_j . s_b for each key j and bucket b.
+        index: The bucket of each offset i - j, the most negative one first.
+        scale: Of the sum; by default 1 / sqrt(d times the number of terms).
+        key_padding: True at the keys that no query sees. A query without keys gives 0.
+
+    Returns:
+        The outputs, in the dtype of q. The softmax of half precision is taken in float32.
+
+    Example:
+        >>> q = k = torch.zeros(1, 1, 2, 1)
+        >>> v = torch.tensor([[[[1.0], [3.0]]]])
+        >>> past = torch.tensor([-1e9, 0.0]).expand(1, 1, 2, 2)
+        >>> index = torch.tensor([0, 1, 1])
+        >>> disentangled_attention_reference(q, k, v, past, None, index).flatten()
+        tensor([1., 2.])
+    """
+    dtype = torch.promote_types(q.dtype, torch.float32)
+    n_q, n_k = q.shape[-2], k.shape[-2]
+    scale = default_scale(q.shape[-1], c2p, p2c) if scale is None else scale
+    logits = q.to(dtype) @ k.to(dtype).mT  # [b, h, n_q, n_k]
+    buckets = bucket_matrix(index, range(n_q), n_k).expand(*logits.shape)
+    if c2p is not None:
+        logits = logits + c2p.to(dtype).gather(-1, buckets)
+    if p2c is not None:
+        logits = logits + p2c.to(dtype).gather(-1, buckets.mT).mT
+    logits = scale * logits
+    if key_padding is None:
+        weights = torch.softmax(logits, -1)
+    else:
+        # Rows without keys keep finite logits, so that no NaN reaches their gradients.
+        hidden = key_padding[:, None, None, :]
+        empty = hidden.all(-1, keepdim=True)
+        logits = logits.masked_fill(hidden & ~empty, -math.inf)
+        weights = torch.softmax(logits, -1).masked_fill(empty, 0.0)
+    return (weights @ v.to(dtype)).to(q.dtype)
+
+
+def default_scale(d: int, c2p: Tensor | None, p2c: Tensor | None) -> float:
+    """1 / sqrt(d terms), where q . k, c2p and p2c are terms."""
+    return 1 / math.sqrt(d * (1 + (c2p is not None) + (p2c is not None)))

@@ -1,0 +1,272 @@
+"""Launch the Triton kernels: shapes, tile sizes, buffers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from everyformer.ops.launching import launch
+from everyformer.ops.pairwise_attention import kernels as jitted
+from everyformer.ops.pairwise_attention.operands import Gradients, Incoming, Operands
+from everyformer.ops.pairwise_attention.sharing import NOTHING, Sharing, Split
+from everyformer.ops.pairwise_attention.tuning import is_small, small_tiles, tuning_for
+from everyformer.ops.toeplitz_attention.kernels.tiles import LOG2_E
+from everyformer.ops.toeplitz_attention.launch import Tiles
+
+kernels: Any = jitted  # their calls have a grid and options that no signature shows
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The inputs as kernels want them, and what all kernels are specialised on.
+
+    Attributes:
+        given: As the operator got it, last axes of q, k, v contiguous.
+        tensors: q, k, v, bias, gain and padding; q stands for what is not there.
+        options: Constants of all kernels.
+    """
+
+    given: Operands
+    tensors: tuple[Tensor, ...]
+    options: dict[str, Any]
+
+    @classmethod
+    def of(cls, x: Operands) -> "Problem":
+        """Make last axes contiguous, and collect the options."""
+        q, k, v = map(_rows, x[:3])
+        padding = x.key_padding
+        padded = None if padding is None else padding.contiguous().view(torch.int8)
+        D = q.shape[-1]
+        return cls(
+            given=x._replace(q=q, k=k, v=v),
+            tensors=(q, k, v, *(q if y is None else y for y in (x.bias, x.gain, padded))),
+            options={
+                "D": D,
+                "BLOCK_D": max(16, triton.next_power_of_2(D)),
+                "CAUSAL": x.causal,
+                "HAS_BIAS": x.bias is not None,
+                "HAS_GAIN": x.gain is not None,
+                "HAS_PAD": padding is not None,
+                "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32",
+            },
+        )
+
+    def strides(self, *more: Tensor) -> list[int]:
+        """Those of q, k, v and more, of bias and gain, and of padding."""
+        rows = [stride for x in (*self.given[:3], *more) for stride in x.stride()[:3]]
+        pairs = [stride for x in self.given[3:5] for stride in _pair_strides(x)]
+        return [*rows, *pairs, self.given.k.shape[2]]
+
+    def with_tiles(self, tiles: Tiles) -> dict[str, Any]:
+        """The options of a launch."""
+        _, _, n_q, n_k = self.given.sizes
+        return self.options | {
+            "BM": tiles.queries,
+            "BN": tiles.keys,
+            "EVEN": n_q % tiles.queries == 0 and n_k % tiles.keys == 0,
+            "num_warps": tiles.warps,
+            "num_stages": tiles.stages,
+        }
+
+    @property
+    def heads_first(self) -> bool:
+        """Whether the programs of a head come one after the other: a batch shares most."""
+        x = self.given
+        pairs = [Sharing.of(y, x.sizes) for y in x[3:5] if y is not None]
+        return any(y.batch and not y.heads for y in pairs)
+
+
+def _rows(x: Tensor) -> Tensor:
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _pair_strides(pairs: Tensor | None) -> list[int]:
+    """Strides of batch, head, query and key; 0 for an axis that is shared."""
+    if pairs is None:
+        return [0] * 4
+    both = zip(pairs.shape, pairs.stride(), strict=True)
+    return [0 if size == 1 else stride for size, stride in both]
+
+
+def _like(x: Tensor) -> Tensor:
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+
+
+def forward(x: Operands) -> tuple[Tensor, Tensor]:
+    """The output, and the base-2 logarithm of each row's sum of exponentials.
+
+    In base 2, as the kernels have it: turned into another base and back, a large logarithm
+    would no longer cancel the logits.
+    """
+    p = Problem.of(x)
+    B, H, n_q, n_k = x.sizes
+    small = is_small(x.q, x.k)
+    tiles = small_tiles(x.q, x.k) if small else tuning_for(x.q).forward
+    out = _like(x.q)
+    lse = torch.empty(B, H, n_q, dtype=torch.float32, device=x.q.device)
+    launch(
+        kernels._forward_kernel, (triton.cdiv(n_q, tiles.queries) * B * H,),
+        *p.tensors, out, lse, *p.strides(), B, H, n_q, n_k, x.scale * LOG2_E,
+        HEADS_FIRST=p.heads_first, **p.with_tiles(tiles),
+    )  # fmt: skip
+    return out, lse
+
+
+def backward(x: Operands, incoming: Incoming) -> Gradients:
+    """Gradients of q, k, v, and of bias and gain where they are needed."""
+    needs = (incoming.needs_bias, incoming.needs_gain)
+    step = Backward(
+        Problem.of(x),
+        replace_rows(incoming),
+        tuple(y if need else None for y, need in zip(x[3:5], needs, strict=True)),
+    )
+    return step.small() if is_small(x.q, x.k) else step.tiled()
+
+
+def replace_rows(incoming: Incoming) -> Incoming:
+    """With rows that are contiguous."""
+    return incoming._replace(
+        grad_out=_rows(incoming.grad_out), out=incoming.out.contiguous()
+    )
+
+
+@dataclass(frozen=True)
+class Backward:
+    """The backward pass.
+
+    Attributes:
+        problem: The operands.
+        incoming: What comes back, rows contiguous.
+        wanted: Bias and gain, None where no gradient is needed.
+    """
+
+    problem: Problem
+    incoming: Incoming
+    wanted: tuple[Tensor | None, ...]
+
+    @property
+    def sharing(self) -> list[Sharing | None]:
+        """Of the gradients that are needed."""
+        sizes = self.problem.given.sizes
+        return [None if y is None else Sharing.of(y, sizes) for y in self.wanted]
+
+    def small(self) -> Gradients:
+        """All gradients by one kernel; others if bias and gain are shared differently."""
+        p, x = self.problem, self.problem.given
+        B, H, n_q, n_k = x.sizes
+        sharing = self.sharing
+        shared = [s.problems for s in sharing if s is not None and any(s.problems)]
+        over = shared[0] if shared else NOTHING.problems
+        split = Split.of(over, x.sizes, 1) if shared else Split(B * H, 1, 1)
+        adds = [s is not None and any(over) and s.problems == over for s in sharing]
+        puts = [s is not None and not any(s.problems) for s in sharing]
+        buffers = [
+            split.buffer(y) if y is not None and add else _like(y) if y is not None else x.q
+            for y, add in zip(self.wanted, adds, strict=True)
+        ]
+        dq, dk, dv = map(_like, x[:3])
+        do, _, lse = self.incoming[:3]
+        tiles = small_tiles(x.q, x.k, adds=any(adds))
+        launch(
+            kernels._small_kernel, (split.owners * split.parts,),
+            *p.tensors, do, lse, dq, dk, dv, *buffers, *p.strides(do),
+            B, H, n_q, n_k, x.scale * LOG2_E, x.scale, *split.numbers,
+            SUM_B=over[0], SUM_H=over[1],
+            BIAS_ROW=sharing[0] is not None and sharing[0].queries,
+            GAIN_ROW=sharing[1] is not None and sharing[1].queries,
+            PUT_BIAS=puts[0], PUT_GAIN=puts[1], ADD_BIAS=adds[0], ADD_GAIN=adds[1],
+            **p.with_tiles(tiles),
+        )  # fmt: skip
+        found: list[Tensor | None] = [None, None]
+        for which, y in enumerate(self.wanted):
+            if y is not None and (adds[which] or puts[which]):
+                found[which] = (
+                    split.total(buffers[which], y) if adds[which] else buffers[which]
+                )
+        left = [y if g is None else None for y, g in zip(self.wanted, found, strict=True)]
+        if any(y is not None for y in left):
+            out = self.incoming.out.float()
+            delta = (do.float() * out).sum(-1)
+            rest = replace(self, wanted=tuple(left)).sums(delta, tiles)
+            found = [a if b is None else b for a, b in zip(found, rest, strict=True)]
+        return dq, dk, dv, found[0], found[1]
+
+    def tiled(self) -> Gradients:
+        """dQ, with the gradients of what nothing shares; dK and dV; sums of the others."""
+        p, x = self.problem, self.problem.given
+        B, H, n_q, n_k = x.sizes
+        do, out, lse = self.incoming[:3]
+        tuning = tuning_for(x.q)
+        delta = torch.empty(B, H, n_q, dtype=torch.float32, device=x.q.device)
+        alone = [s == NOTHING for s in self.sharing]
+        made: list[Tensor | None] = [
+            _zeros_or_empty(y, x.causal) if y is not None and put else None
+            for y, put in zip(self.wanted, alone, strict=True)
+        ]
+        dq, dk, dv = map(_like, x[:3])
+        strides = (*p.strides(do), B, H, n_q, n_k, x.scale * LOG2_E, x.scale)
+        first = p.heads_first
+        launch(
+            kernels._dq_kernel, (triton.cdiv(n_q, tuning.dq.queries) * B * H,),
+            *p.tensors, do, lse, delta, out, dq,
+            *(x.q if y is None else y for y in made), *strides, HEADS_FIRST=first,
+            PUT_BIAS=alone[0], PUT_GAIN=alone[1], **p.with_tiles(tuning.dq),
+        )  # fmt: skip
+        launch(
+            kernels._dkv_kernel, (triton.cdiv(n_k, tuning.dkv.keys) * B * H,),
+            *p.tensors, do, lse, delta, dk, dv, *strides, HEADS_FIRST=first,
+            **p.with_tiles(tuning.dkv),
+        )  # fmt: skip
+        left = [y if g is None else None for y, g in zip(self.wanted, made, strict=True)]
+        rest = replace(self, wanted=tuple(left)).sums(delta, tuning.sums)
+        dbias, dgain = (a if b is None else b for a, b in zip(made, rest, strict=True))
+        return dq, dk, dv, dbias, dgain
+
+    def sums(self, delta: Tensor, tiles: Tiles) -> Sequence[Tensor | None]:
+        """Gradients that are summed: both at once if bias and gain are shared alike."""
+        sharing = self.sharing
+        if sharing[0] is not None and sharing[0] == sharing[1]:
+            return self._summed(delta, tiles, sharing[0])
+        found: list[Tensor | None] = []
+        for which, own in enumerate(sharing):
+            alone = tuple(y if k == which else None for k, y in enumerate(self.wanted))
+            one = (
+                None
+                if own is None
+                else replace(self, wanted=alone)._summed(delta, tiles, own)[which]
+            )
+            found.append(one)
+        return found
+
+    def _summed(
+        self, delta: Tensor, tiles: Tiles, sharing: Sharing
+    ) -> Sequence[Tensor | None]:
+        """Gradients that are all summed over the same axes."""
+        p, x = self.problem, self.problem.given
+        B, H, n_q, n_k = x.sizes
+        do, _, lse = self.incoming[:3]
+        rows = 1 if sharing.queries else triton.cdiv(n_q, tiles.queries)
+        programs = rows * triton.cdiv(n_k, tiles.keys)
+        split = Split.of(sharing.problems, x.sizes, programs)
+        buffers = [None if y is None else split.buffer(y) for y in self.wanted]
+        launch(
+            kernels._sums_kernel, (programs * split.owners * split.parts,),
+            *p.tensors, do, lse, delta, *(x.q if y is None else y for y in buffers),
+            *p.strides(do), B, H, n_q, n_k, x.scale * LOG2_E, *split.numbers,
+            SUM_B=sharing.batch, SUM_H=sharing.heads, SUM_Q=sharing.queries,
+            PUT_BIAS=buffers[0] is not None, PUT_GAIN=buffers[1] is not None,
+            **p.with_tiles(tiles),
+        )  # fmt: skip
+        return [
+            None if y is None or buffer is None else split.total(buffer, y)
+            for y, buffer in zip(self.wanted, buffers, strict=True)
+        ]
+
+
+def _zeros_or_empty(x: Tensor, causal: bool) -> Tensor:
+    """Tiles of the future alone are not visited."""
+    make = torch.zeros if causal else torch.empty
+    return make(x.shape, dtype=x.dtype, device=x.device)

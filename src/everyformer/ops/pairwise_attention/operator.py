@@ -1,0 +1,171 @@
+"""The operator: checks, and the way of each call.
+
+On a CUDA device the Triton kernels run, elsewhere the chunked path: directly, by
+`torch.func` (`derivatives`), or as a custom op, so that `torch.compile` and fake tensors
+know it (`library`). Forward-mode derivatives are those of the reference.
+"""
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from everyformer.errors import InputError
+from everyformer.ops.eager import (
+    autocasted,
+    is_forward_mode,
+    is_plain,
+    is_transformed,
+)
+from everyformer.ops.pairwise_attention.derivatives import Direct, Transformed
+from everyformer.ops.pairwise_attention.library import forward_op
+from everyformer.ops.pairwise_attention.operands import Operands
+from everyformer.ops.pairwise_attention.reference import pairwise_attention_reference
+
+
+def pairwise_attention(
+    q: Float[Tensor, "b h n_q d"],
+    k: Float[Tensor, "b h n_k d"],
+    v: Float[Tensor, "b h n_k d"],
+    bias: Float[Tensor, "#b #h #n_q n_k"] | None = None,
+    gain: Float[Tensor, "#b #h #n_q n_k"] | None = None,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    key_padding: Bool[Tensor, "b n_k"] | None = None,
+) -> Float[Tensor, "b h n_q d"]:
+    """(softmax(scale q k^T + B) * C) v with any B and C, a number for each pair.
+
+    For biases that are no function of i - j: those of graphs (Graphormer), of windows of
+    images (Swin), of pairs of residues (AlphaFold); and for URPE (Luo et al. 2022, Equation
+    8) on top of them. Gradients go to q, k, v, B and C. Beside B, C and their gradients
+    nothing has size n_q n_k: where a batch or all heads share one matrix, its gradient is
+    summed inside the kernels, in a fixed order. Second derivatives, and those of forward
+    mode, take O(b h n_q n_k) memory.
+
+    If B and C depend on i - j alone, `toeplitz_attention` needs no matrices at all.
+
+    Args:
+        q: Queries.
+        k: Keys.
+        v: Values.
+        bias: Added to the scores, (b or 1, h or 1, n_q or 1, n_k), with any strides. -inf
+            hides a key from a query.
+        gain: Multiplied on the weights, of any sign; the same shapes.
+        causal: Query i attends to keys j <= i only.
+        scale: Of the scores; 1/sqrt(d) by default.
+        key_padding: True for keys that do not count. A query without keys gives 0.
+
+    Raises:
+        InputError: If shapes, dtypes or devices do not fit; all reasons at once.
+
+    Example:
+        >>> q = k = v = torch.ones(1, 1, 2, 4)
+        >>> gain = torch.tensor([[[[1.0, 0.0], [1.0, 1.0]]]])
+        >>> pairwise_attention(q, k, v, gain=gain)[0, 0, :, 0]
+        tensor([0.5000, 1.0000])
+    """
+    _check(q, k, v, bias, gain, key_padding, scale)
+    q, k, v = autocasted(q, k, v)
+    factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
+    given = Operands(q, k, v, bias, gain, key_padding, causal, factor)
+    if is_forward_mode():
+        return pairwise_attention_reference(
+            q, k, v, bias, gain, causal=causal, scale=factor, key_padding=key_padding
+        )
+    found: Any
+    if not is_plain(q, k, v):
+        found, _ = forward_op(*given)
+    elif is_transformed():
+        found, _ = Transformed.apply(*given)
+    else:
+        found = Direct.apply(*given)
+    return found
+
+
+def _check(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    gain: Tensor | None,
+    key_padding: Tensor | None,
+    scale: float | None,
+) -> None:
+    named = {"q": q, "k": k, "v": v, "bias": bias, "gain": gain, "key_padding": key_padding}
+    wrong = [
+        f"{name} is a {type(x).__name__}; give a tensor"
+        for name, x in named.items()
+        if not isinstance(x, Tensor) and (x is not None or name in "qkv")
+    ]
+    _refuse(wrong)
+    if q.dim() != 4 or k.dim() != 4 or v.shape != k.shape:
+        wrong.append(
+            f"q, k, v have shapes {tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}; "
+            "they must be (b, h, n_q, d), (b, h, n_k, d), (b, h, n_k, d)"
+        )
+    elif (*q.shape[:2], q.shape[3]) != (*k.shape[:2], k.shape[3]):
+        wrong.append(
+            f"q has batch, heads, size {(*q.shape[:2], q.shape[3])}, k has "
+            f"{(*k.shape[:2], k.shape[3])}; give both the same"
+        )
+    _refuse(wrong)
+    sizes = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+    if min(*q.shape, k.shape[2]) == 0:
+        wrong.append(f"q {tuple(q.shape)} or k {tuple(k.shape)} is empty; leave it out")
+    for name in ("bias", "gain"):
+        wrong += _wrong_pairs(name, named[name], sizes)
+    wanted = (sizes[0], sizes[3])
+    if key_padding is not None and (
+        key_padding.dtype != torch.bool or tuple(key_padding.shape) != wanted
+    ):
+        wrong.append(
+            f"key_padding has shape {tuple(key_padding.shape)} and dtype "
+            f"{key_padding.dtype}; give bool {wanted}"
+        )
+    if len({q.dtype, k.dtype, v.dtype}) > 1:
+        wrong.append(f"q, k, v have dtypes {q.dtype}, {k.dtype}, {v.dtype}; give one kind")
+    if not q.is_floating_point():
+        wrong.append(f"q has dtype {q.dtype}; give floating-point numbers")
+    devices = {str(x.device) for x in named.values() if x is not None}
+    if len(devices) > 1:
+        wrong.append(f"tensors lie on {sorted(devices)}; use one device")
+    if scale is not None and not math.isfinite(scale):
+        wrong.append(f"scale={scale} makes every score infinite or NaN; give a number")
+    _refuse(wrong)
+
+
+def _wrong_pairs(
+    name: str, pairs: Tensor | None, sizes: tuple[int, int, int, int]
+) -> list[str]:
+    """What is wrong with a bias or a gain."""
+    if pairs is None:
+        return []
+    wrong: list[str] = []
+    shape = tuple(pairs.shape)
+    if len(shape) != 4:
+        hint = ", for example with [None]" if shape == sizes[1:] else ""
+        wrong.append(
+            f"{name} has shape {shape}; give 4 axes, those of {sizes}, or 1 for the batch, "
+            f"the heads or the queries to share it{hint}"
+        )
+    else:
+        axes = zip(("batch", "heads", "queries", "keys"), shape, sizes, strict=True)
+        wrong += [
+            f"{name} has shape {shape}, so {has} for the {axis} of which there are {size}; "
+            f"give {size}" + ("" if axis == "keys" else " or 1")
+            for axis, has, size in axes
+            if has != size and (has != 1 or axis == "keys")
+        ]
+    if not pairs.is_floating_point():
+        mask = ", for a mask 0 and -inf" if pairs.dtype == torch.bool else ""
+        wrong.append(f"{name} has dtype {pairs.dtype}; give floating-point numbers{mask}")
+    return wrong
+
+
+def _refuse(wrong: list[str]) -> None:
+    if wrong:
+        msg = f"pairwise_attention cannot run: {'; '.join(wrong)}."
+        raise InputError(msg)
