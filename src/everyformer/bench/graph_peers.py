@@ -153,7 +153,7 @@ class Gps(nn.Module):
         self.read_out = nn.Linear(d, 1)
 
     def forward(self, data: tuple[Tensor, ...]) -> Tensor:
-        """One number for each graph, from nodes, degrees, edges, kinds and graph numbers."""
+        """One number for each graph, from what `as_lists` gives."""
         from torch_geometric.nn import global_add_pool
 
         nodes, degrees, edges, kinds, graph = data
