@@ -12,8 +12,8 @@ CPU: a tiny model and nothing compiled, to see that all of it runs.
 
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -51,17 +51,29 @@ Step = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Contender:
-    """What is timed: "ours", "public" or "gps", with a gain and settings of ours."""
+    """What is timed.
+
+    Attributes:
+        how: "ours", "public" or "gps".
+        gain: Of the model.
+        compiled: Whether our blocks are.
+        changes: Of the model's config.
+    """
 
     how: str
     gain: str = "none"
     compiled: bool = True
+    changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 CONTENDERS = (
     Contender("ours"),
     Contender("ours", "urpe"),
     Contender("ours, not compiled", "urpe", compiled=False),
+    Contender("ours, no attention dropout", "urpe", changes={"attention_dropout": 0.0}),
+    Contender(
+        "ours, fused attention", "urpe", changes={"attention_dropout": 0.0, "fused": True}
+    ),
     Contender("public"),
     Contender("gps"),
 )
@@ -109,7 +121,7 @@ def run(*, quick: bool = False, progress: Progress = no_progress) -> dict[str, A
             "how": contender.how, "gain": contender.gain, "batch": batch,
         }  # fmt: skip
         try:
-            own = replace(config, gain=contender.gain)
+            own = replace(config, gain=contender.gain, **contender.changes)
             make = _ours if contender.how.startswith("ours") else _theirs
             step, first = make(contender, own, graphs, batch, device)
             rows.append(row | first | _timed(step, batch, device))
