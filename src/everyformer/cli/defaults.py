@@ -17,6 +17,7 @@ THEMES = (
     "training",
     "bert",
     "xl",
+    "graphs",
     "sparse",
     "mixers",
     "mixer-costs",
