@@ -11,6 +11,7 @@ from everyformer.bench import (
     hostile,
     mixer_costs,
     mixers,
+    models,
     peers,
     rates,
     scaling,
@@ -38,10 +39,14 @@ THEMES = {
     "compile": compiling,
     "compile-scaling": scaling,
     "peers": peers,
+    "models": models,
 }
 
 RESUMABLE = {"compile": compiling.run, "compile-scaling": scaling.run}
 """Benchmarks that keep each row as soon as it is known."""
+
+CHOOSING = {"models": models.run}
+"""Benchmarks that take `--only` and `--minutes`."""
 
 PICTURES = {
     "constructions": constructions.picture,

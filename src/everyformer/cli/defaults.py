@@ -24,6 +24,7 @@ THEMES = (
     "compile",
     "compile-scaling",
     "peers",
+    "models",
 )
 
 CHECK_SEQ_LEN = 16
