@@ -13,6 +13,7 @@ from everyformer.bench import (
     mixer_costs,
     mixers,
     pairwise,
+    models,
     peers,
     rates,
     scaling,
@@ -44,10 +45,14 @@ THEMES = {
     "compile": compiling,
     "compile-scaling": scaling,
     "peers": peers,
+    "models": models,
 }
 
 RESUMABLE = {"compile": compiling.run, "compile-scaling": scaling.run}
 """Benchmarks that keep each row as soon as it is known."""
+
+CHOOSING = {"models": models.run}
+"""Benchmarks that take `--only` and `--minutes`."""
 
 PICTURES = {
     "constructions": constructions.picture,

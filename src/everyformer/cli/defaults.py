@@ -27,6 +27,7 @@ THEMES = (
     "compile",
     "compile-scaling",
     "peers",
+    "models",
 )
 
 CHECK_SEQ_LEN = 16
