@@ -57,6 +57,8 @@ SMALL = {
     "neither": Pairs(1, 1, 6, 9, bias=None, gain=None),
     "one key": Pairs(2, 1, 3, 1, bias="q"),
     "odd size": Pairs(1, 2, 3, 5, d=10),
+    "dropout": Pairs(2, 2, 6, 9, gain="hq", padding=True, dropout=0.4),
+    "dropout, no gain": Pairs(1, 2, 18, 9, gain=None, dropout=0.3),
     "whole tiles": Pairs(1, 1, 32, 32, bias="hq"),
 }
 """One tile holds all keys."""
@@ -76,6 +78,8 @@ TILED = {
     "gain": Pairs(2, 1, 6, 20, bias=None, gain="hq"),
     "whole tiles": Pairs(1, 1, 32, 32, gain="hq"),
     "wide heads": Pairs(1, 1, 3, 20, d=200),
+    "dropout": Pairs(2, 1, 20, 18, bias="hq", gain="h", dropout=0.4),
+    "dropout, no gain": Pairs(1, 2, 18, 20, gain=None, dropout=0.3),
 }
 """Tiles of 16 x 16."""
 
@@ -122,6 +126,7 @@ CHUNKED_CASES = {
     "hidden": Pairs(2, 2, 6, 9, gain="h", hidden=True),
     "causal, more keys": Pairs(1, 2, 5, 9, bias="q", causal=True),
     "neither": Pairs(1, 1, 6, 9, bias=None, gain=None),
+    "dropout": Pairs(3, 2, 9, 7, bias="hq", gain="q", dropout=0.4),
 }
 
 
@@ -149,6 +154,7 @@ class TestPairwiseAttention(OperatorContract):
         "rows": operator(Pairs(2, 1, 4, 3, 2, bias="b", gain="", causal=True)),
         "hidden": operator(Pairs(2, 1, 3, 4, 2, bias="q", gain=None, hidden=True)),
         "gain": operator(Pairs(2, 1, 3, 3, 1, bias=None, gain="hq")),
+        "dropout": operator(Pairs(2, 1, 3, 3, 1, bias="q", gain=None, dropout=0.3)),
     }
     infinite = "hidden"
     longer: ClassVar[dict[str, Operator]] = {
@@ -167,7 +173,12 @@ class TestPairwiseAttention(OperatorContract):
         gain = normal(q.shape[0], 1, 5, 14)[..., ::2]
         padded = torch.zeros(q.shape[0], 7, dtype=torch.bool)
         padded[:, 6] = True
-        x = (*(y.requires_grad_() for y in (q, k, v, bias, gain)), padded, True, 0.3)
+        x = (
+            *(y.requires_grad_() for y in (q, k, v, bias, gain)),
+            padded,
+            torch.tensor([5]),
+        )
+        x = (*x, True, 0.3, 0.2)
         yield library.forward_op, x
         with torch.no_grad():
             out, lse = library.forward_op(*x)
@@ -354,6 +365,10 @@ WRONG: dict[str, Callable[[Given], Given]] = {
     "q has dtype torch.int64": lambda x: x | {name: x[name].long() for name in "qkv"},
     "is empty": lambda x: x | {name: x[name][:, :0] for name in "qkv"},
     "tensors lie on ['cpu', 'meta']": lambda x: x | {"gain": x["gain"].to("meta")},
+    "seed has shape (2,) and dtype torch.int32; give int64 (1,)": lambda x: (
+        x | {"seed": torch.zeros(2, dtype=torch.int32)}
+    ),
+    "dropout is 1.5; give a probability": lambda x: x | {"dropout": 1.5},
     "scale=nan makes every score": lambda x: x | {"scale": torch.nan},
 }
 

@@ -8,7 +8,12 @@ strides for batch, head, query and key; a stride is 0 where they are shared.
 import triton
 import triton.language as tl
 
-from everyformer.ops.toeplitz_attention.kernels.tiles import load_lse, load_rows, load_tile
+from everyformer.ops.toeplitz_attention.kernels.tiles import (
+    dropped,
+    load_lse,
+    load_rows,
+    load_tile,
+)
 
 
 @triton.jit
@@ -103,13 +108,15 @@ def _put_rows(base, rows, offs_m, offs_d, limit, D: tl.constexpr, BLOCK_D: tl.co
 
 @triton.jit
 def _forward_kernel(
-    Q, K, V, BIAS, GAIN, PADDED, OUT, LSE,
+    Q, K, V, BIAS, GAIN, PADDED, SEED, OUT, LSE,
     stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn,
     stride_vb, stride_vh, stride_vn, stride_bb, stride_bh, stride_bm, stride_bn,
-    stride_cb, stride_ch, stride_cm, stride_cn, stride_pb, B, H, n_q, n_k, scale,
+    stride_cb, stride_ch, stride_cm, stride_cn, stride_pb,
+    B, H, n_q, n_k, scale, threshold, growth,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_GAIN: tl.constexpr,
-    HAS_PAD: tl.constexpr, PRECISION: tl.constexpr, EVEN: tl.constexpr,
+    HAS_PAD: tl.constexpr, DROPS: tl.constexpr, PRECISION: tl.constexpr,
+    EVEN: tl.constexpr,
     WIDE: tl.constexpr, HEADS_FIRST: tl.constexpr, ONE: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries: running maximum, sum of exp, and sum of exp * gain * v.
@@ -120,6 +127,7 @@ def _forward_kernel(
     start_m = (tl.program_id(0) % tiles) * BM
     b, h = _place(tl.program_id(0) // tiles, B, H, HEADS_FIRST)
     offs_m, offs_d = start_m + tl.arange(0, BM), tl.arange(0, BLOCK_D)
+    rows, columns = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
     k_base, v_base = K + b * stride_kb + h * stride_kh, V + b * stride_vb + h * stride_vh
     bias_base = BIAS + b * stride_bb + h * stride_bh
     gain_base = GAIN + b * stride_cb + h * stride_ch
@@ -154,6 +162,8 @@ def _forward_kernel(
             p *= _entries(
                 gain_base, offs_m, offs_n, stride_cm, stride_cn, n_q, n_k, EVEN, WIDE
             )
+        if DROPS:
+            p *= dropped(SEED, b, h, start_m, n, rows, columns, threshold, growth)
         v = load_tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
         acc = acc * alpha[:, None]
         acc = tl.dot(p.to(v.dtype), v, acc, input_precision=PRECISION)
@@ -168,15 +178,16 @@ def _forward_kernel(
 
 @triton.jit
 def _dq_kernel(
-    Q, K, V, BIAS, GAIN, PADDED, DOUT, LSE, DELTA, OUT, DQ, DBIAS, DGAIN,
+    Q, K, V, BIAS, GAIN, PADDED, SEED, DOUT, LSE, DELTA, OUT, DQ, DBIAS, DGAIN,
     stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn,
     stride_vb, stride_vh, stride_vn, stride_db, stride_dh, stride_dm,
     stride_bb, stride_bh, stride_bm, stride_bn,
     stride_cb, stride_ch, stride_cm, stride_cn, stride_pb,
-    B, H, n_q, n_k, scale, back_scale,
+    B, H, n_q, n_k, scale, threshold, growth, back_scale,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_GAIN: tl.constexpr,
-    HAS_PAD: tl.constexpr, PRECISION: tl.constexpr, EVEN: tl.constexpr,
+    HAS_PAD: tl.constexpr, DROPS: tl.constexpr, PRECISION: tl.constexpr,
+    EVEN: tl.constexpr,
     WIDE: tl.constexpr, HEADS_FIRST: tl.constexpr,
     PUT_BIAS: tl.constexpr, PUT_GAIN: tl.constexpr,
 ):  # fmt: skip
@@ -188,6 +199,7 @@ def _dq_kernel(
     start_m = (tl.program_id(0) % tiles) * BM
     b, h = _place(tl.program_id(0) // tiles, B, H, HEADS_FIRST)
     offs_m, offs_d = start_m + tl.arange(0, BM), tl.arange(0, BLOCK_D)
+    rows, columns = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
     k_base, v_base = K + b * stride_kb + h * stride_kh, V + b * stride_vb + h * stride_vh
     bias_base = BIAS + b * stride_bb + h * stride_bh
     gain_base = GAIN + b * stride_cb + h * stride_ch
@@ -223,6 +235,8 @@ def _dq_kernel(
         if CAUSAL:
             p = tl.where(offs_m[:, None] >= offs_n[None, :], p, 0.0)
         g = tl.dot(do, tl.trans(v), input_precision=PRECISION)
+        if DROPS:
+            g *= dropped(SEED, b, h, start_m, n, rows, columns, threshold, growth)
         if PUT_GAIN:
             _put(DGAIN + at * n_k, p * g, offs_m, offs_n, n_q, n_k, False, EVEN, WIDE)
         if HAS_GAIN:
@@ -238,15 +252,16 @@ def _dq_kernel(
 
 @triton.jit
 def _dkv_kernel(
-    Q, K, V, BIAS, GAIN, PADDED, DOUT, LSE, DELTA, DK, DV,
+    Q, K, V, BIAS, GAIN, PADDED, SEED, DOUT, LSE, DELTA, DK, DV,
     stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn,
     stride_vb, stride_vh, stride_vn, stride_db, stride_dh, stride_dm,
     stride_bb, stride_bh, stride_bm, stride_bn,
     stride_cb, stride_ch, stride_cm, stride_cn, stride_pb,
-    B, H, n_q, n_k, scale, back_scale,
+    B, H, n_q, n_k, scale, threshold, growth, back_scale,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_GAIN: tl.constexpr,
-    HAS_PAD: tl.constexpr, PRECISION: tl.constexpr, EVEN: tl.constexpr,
+    HAS_PAD: tl.constexpr, DROPS: tl.constexpr, PRECISION: tl.constexpr,
+    EVEN: tl.constexpr,
     WIDE: tl.constexpr, HEADS_FIRST: tl.constexpr,
 ):  # fmt: skip
     """dV = (P C)^T dO and dK = dS^T Q of one tile of keys.
@@ -258,6 +273,7 @@ def _dkv_kernel(
     start_n = (tl.program_id(0) % tiles) * BN
     b, h = _place(tl.program_id(0) // tiles, B, H, HEADS_FIRST)
     offs_n, offs_d = start_n + tl.arange(0, BN), tl.arange(0, BLOCK_D)
+    rows, columns = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
     q_base, do_base = (
         Q + b * stride_qb + h * stride_qh,
         DOUT + b * stride_db + h * stride_dh,
@@ -292,11 +308,14 @@ def _dkv_kernel(
             p = tl.where(offs_m[:, None] >= offs_n[None, :], p, 0.0)
         g = tl.dot(do, tl.trans(v), input_precision=PRECISION)
         pc = p
+        if DROPS:
+            factor = dropped(SEED, b, h, m, start_n, rows, columns, threshold, growth)
+            pc, g = p * factor, g * factor
         if HAS_GAIN:
             c = _entries(
                 gain_base, offs_m, offs_n, stride_cm, stride_cn, n_q, n_k, EVEN, WIDE
             )
-            pc, g = p * c, g * c
+            pc, g = pc * c, g * c
         dv = tl.dot(tl.trans(pc.to(do.dtype)), do, dv, input_precision=PRECISION)
         ds = (p * (g - delta[:, None])).to(q.dtype)
         dk = tl.dot(tl.trans(ds), q, dk, input_precision=PRECISION)
@@ -307,15 +326,16 @@ def _dkv_kernel(
 
 @triton.jit
 def _sums_kernel(
-    Q, K, V, BIAS, GAIN, PADDED, DOUT, LSE, DELTA, DBIAS, DGAIN,
+    Q, K, V, BIAS, GAIN, PADDED, SEED, DOUT, LSE, DELTA, DBIAS, DGAIN,
     stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn,
     stride_vb, stride_vh, stride_vn, stride_db, stride_dh, stride_dm,
     stride_bb, stride_bh, stride_bm, stride_bn,
     stride_cb, stride_ch, stride_cm, stride_cn, stride_pb,
-    B, H, n_q, n_k, scale, owners, steps, share,
+    B, H, n_q, n_k, scale, threshold, growth, owners, steps, share,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_GAIN: tl.constexpr,
-    HAS_PAD: tl.constexpr, PRECISION: tl.constexpr, EVEN: tl.constexpr,
+    HAS_PAD: tl.constexpr, DROPS: tl.constexpr, PRECISION: tl.constexpr,
+    EVEN: tl.constexpr,
     WIDE: tl.constexpr, SUM_B: tl.constexpr, SUM_H: tl.constexpr, SUM_Q: tl.constexpr,
     PUT_BIAS: tl.constexpr, PUT_GAIN: tl.constexpr,
 ):  # fmt: skip
@@ -331,6 +351,7 @@ def _sums_kernel(
     owner, part = number % owners, number // owners
     first = part * share
     offs_n, offs_d = start_n + tl.arange(0, BN), tl.arange(0, BLOCK_D)
+    rows, columns = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
     each = tl.cdiv(n_q, BM) if SUM_Q else 1
     count = tl.maximum(tl.minimum(share, steps - first), 0) * each
     if CAUSAL and not SUM_Q:
@@ -367,6 +388,9 @@ def _sums_kernel(
             offs_m, offs_d, stride_dm, n_q, D, BLOCK_D, EVEN,
         )  # fmt: skip
         g = tl.dot(do, tl.trans(v), input_precision=PRECISION)
+        if DROPS:
+            start_m = first_m + (step % each) * BM
+            g *= dropped(SEED, b, h, start_m, start_n, rows, columns, threshold, growth)
         if PUT_GAIN:
             acc_c += p * g
         if PUT_BIAS:
@@ -388,15 +412,16 @@ def _sums_kernel(
 
 @triton.jit
 def _small_kernel(
-    Q, K, V, BIAS, GAIN, PADDED, DOUT, LSE, DELTA, DQ, DK, DV, DBIAS, DGAIN,
+    Q, K, V, BIAS, GAIN, PADDED, SEED, DOUT, LSE, DELTA, DQ, DK, DV, DBIAS, DGAIN,
     stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn,
     stride_vb, stride_vh, stride_vn, stride_db, stride_dh, stride_dm,
     stride_bb, stride_bh, stride_bm, stride_bn,
     stride_cb, stride_ch, stride_cm, stride_cn, stride_pb,
-    B, H, n_q, n_k, scale, back_scale,
+    B, H, n_q, n_k, scale, threshold, growth, back_scale,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_GAIN: tl.constexpr,
-    HAS_PAD: tl.constexpr, PRECISION: tl.constexpr, EVEN: tl.constexpr,
+    HAS_PAD: tl.constexpr, DROPS: tl.constexpr, PRECISION: tl.constexpr,
+    EVEN: tl.constexpr,
     WIDE: tl.constexpr, HEADS_FIRST: tl.constexpr,
     PUT_BIAS: tl.constexpr, PUT_GAIN: tl.constexpr,
 ):  # fmt: skip
@@ -408,6 +433,7 @@ def _small_kernel(
     b, h = _place(tl.program_id(0), B, H, HEADS_FIRST)
     pair = b * H + h
     offs_n, offs_d = tl.arange(0, BN), tl.arange(0, BLOCK_D)
+    rows, columns = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
     k_base, v_base = K + b * stride_kb + h * stride_kh, V + b * stride_vb + h * stride_vh
     k = load_tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
     v = load_tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
@@ -435,15 +461,18 @@ def _small_kernel(
         if CAUSAL:
             p = tl.where(offs_m[:, None] >= offs_n[None, :], p, 0.0)
         pg = p * tl.dot(do, tl.trans(v), input_precision=PRECISION)
+        pc = p
+        if DROPS:
+            factor = dropped(SEED, b, h, m, 0, rows, columns, threshold, growth)
+            pc, pg = p * factor, pg * factor
         if PUT_GAIN:
             to = DGAIN + pair * n_k * n_q
             _put(to, pg, offs_m, offs_n, n_q, n_k, False, EVEN, WIDE)
-        pc = p
         if HAS_GAIN:
             c = _entries(
                 gain_base, offs_m, offs_n, stride_cm, stride_cn, n_q, n_k, EVEN, WIDE
             )
-            pc, pg = p * c, pg * c
+            pc, pg = pc * c, pg * c
         dv = tl.dot(tl.trans(pc.to(do.dtype)), do, dv, input_precision=PRECISION)
         delta = tl.sum(pg, 1)
         tl.store(DELTA + pair * n_q + offs_m, delta, mask=offs_m < n_q)

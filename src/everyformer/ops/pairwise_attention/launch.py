@@ -13,6 +13,7 @@ from everyformer.ops.pairwise_attention import kernels as jitted
 from everyformer.ops.pairwise_attention.operands import Gradients, Incoming, Operands
 from everyformer.ops.pairwise_attention.sharing import NOTHING, Sharing, Split
 from everyformer.ops.pairwise_attention.tuning import is_small, small_tiles, tuning_for
+from everyformer.ops.toeplitz_attention.dropping import growth, threshold
 from everyformer.ops.toeplitz_attention.kernels.tiles import LOG2_E
 from everyformer.ops.toeplitz_attention.launch import Tiles
 
@@ -27,7 +28,7 @@ class Problem:
 
     Attributes:
         given: As the operator got it, last axes of q, k, v contiguous.
-        tensors: q, k, v, bias, gain and padding; q stands for what is not there.
+        tensors: q, k, v, bias, gain, padding and seed; q stands for what is not there.
         options: Constants of all kernels.
     """
 
@@ -44,7 +45,10 @@ class Problem:
         D = q.shape[-1]
         return cls(
             given=x._replace(q=q, k=k, v=v),
-            tensors=(q, k, v, *(q if y is None else y for y in (x.bias, x.gain, padded))),
+            tensors=(
+                *(q, k, v),
+                *(q if y is None else y for y in (x.bias, x.gain, padded, x.seed)),
+            ),
             options={
                 "D": D,
                 "BLOCK_D": max(16, triton.next_power_of_2(D)),
@@ -52,6 +56,7 @@ class Problem:
                 "HAS_BIAS": x.bias is not None,
                 "HAS_GAIN": x.gain is not None,
                 "HAS_PAD": padding is not None,
+                "DROPS": x.seed is not None,
                 "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32",
                 "WIDE": any(_reach(y, x.sizes) >= 2**31 for y in x[3:5]),
             },
@@ -62,6 +67,13 @@ class Problem:
         rows = [stride for x in (*self.given[:3], *more) for stride in x.stride()[:3]]
         pairs = [stride for x in self.given[3:5] for stride in _pair_strides(x)]
         return [*rows, *pairs, self.given.k.shape[2]]
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """Sizes, the scale in base 2, and what weights are dropped."""
+        x = self.given
+        drops = threshold(x.dropout), growth(x.dropout)
+        return *x.sizes, x.scale * LOG2_E, *drops
 
     def with_tiles(self, tiles: Tiles) -> dict[str, Any]:
         """The options of a launch."""
@@ -120,7 +132,7 @@ def forward(x: Operands) -> tuple[Tensor, Tensor]:
     lse = torch.empty(B, H, n_q, dtype=torch.float32, device=x.q.device)
     launch(
         kernels._forward_kernel, (triton.cdiv(n_q, tiles.queries) * B * H,),
-        *p.tensors, out, lse, *p.strides(), B, H, n_q, n_k, x.scale * LOG2_E,
+        *p.tensors, out, lse, *p.strides(), *p.numbers,
         HEADS_FIRST=p.heads_first, ONE=one, **p.with_tiles(tiles),
     )  # fmt: skip
     return out, lse
@@ -188,13 +200,13 @@ class Backward:
     def _small(self, delta: Tensor, alone: list[Tensor | None]) -> list[Tensor]:
         """All in one kernel."""
         p, x = self.problem, self.problem.given
-        B, H, n_q, n_k = x.sizes
+        B, H = x.sizes[:2]
         do, _, lse = self.incoming[:3]
         found = [_like(y) for y in x[:3]]
         launch(
             kernels._small_kernel, (B * H,),
             *p.tensors, do, lse, delta, *found, *(x.q if y is None else y for y in alone),
-            *p.strides(do), B, H, n_q, n_k, x.scale * LOG2_E, x.scale,
+            *p.strides(do), *p.numbers, x.scale,
             HEADS_FIRST=p.heads_first,
             PUT_BIAS=alone[0] is not None, PUT_GAIN=alone[1] is not None,
             **p.with_tiles(small_tiles(x.q, x.k)),
@@ -208,7 +220,7 @@ class Backward:
         do, out, lse = self.incoming[:3]
         tuning, first = tuning_for(x.q), p.heads_first
         dq, dk, dv = found = [_like(y) for y in x[:3]]
-        numbers = (*p.strides(do), B, H, n_q, n_k, x.scale * LOG2_E, x.scale)
+        numbers = (*p.strides(do), *p.numbers, x.scale)
         launch(
             kernels._dq_kernel, (triton.cdiv(n_q, tuning.dq.queries) * B * H,),
             *p.tensors, do, lse, delta, out, dq,
@@ -244,7 +256,7 @@ class Backward:
     ) -> Sequence[Tensor | None]:
         """Gradients that are all summed over the same axes."""
         p, x = self.problem, self.problem.given
-        B, H, n_q, n_k = x.sizes
+        n_q, n_k = x.sizes[2:]
         do, _, lse = self.incoming[:3]
         rows = 1 if sharing.queries else triton.cdiv(n_q, tiles.queries)
         programs = rows * triton.cdiv(n_k, tiles.keys)
@@ -253,7 +265,7 @@ class Backward:
         launch(
             kernels._sums_kernel, (programs * split.owners * split.parts,),
             *p.tensors, do, lse, delta, *(x.q if y is None else y for y in buffers),
-            *p.strides(do), B, H, n_q, n_k, x.scale * LOG2_E, *split.numbers,
+            *p.strides(do), *p.numbers, *split.numbers,
             SUM_B=sharing.batch, SUM_H=sharing.heads, SUM_Q=sharing.queries,
             PUT_BIAS=buffers[0] is not None, PUT_GAIN=buffers[1] is not None,
             **p.with_tiles(tiles),
