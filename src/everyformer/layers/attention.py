@@ -174,12 +174,12 @@ class RelativeAttention(SelfAttention):
         heads = self._project(
             x, key_padding_mask, attn_mask, context=context, offset=offset, cache=cache
         )
-        fast = self._runs_fast(heads)
+        terms = None if need_weights is True else self._bucket_terms(heads)
+        fast = terms is not None or self._runs_fast(heads)
         if fast and self._drops():
             heads = heads._replace(seed=torch.randint(2**63 - 1, (1,), device=x.device))
         weights = None
-        terms = None if need_weights is True else self._bucket_terms(heads)
-        if need_weights is True or not (fast or terms):
+        if need_weights is True or not fast:
             weights = self._weights(heads, graph)
             mixed = self._mixed(weights, heads)
             if rows is not None:
@@ -275,7 +275,7 @@ class RelativeAttention(SelfAttention):
     def _bucket_terms(self, heads: Heads) -> tuple[Tensor, Tensor, Tensor] | None:
         """The terms of DeBERTa, if the operator that takes them computes the same."""
         q, k, whole = heads.q, heads.k, heads.offset == 0
-        if self.implementation == "reference" or self._drops() or heads.mask is not None:
+        if self.implementation == "reference" or heads.mask is not None:
             return None
         if self.encoding is None or self.gain is not None or self.causal:
             return None
@@ -291,11 +291,13 @@ class RelativeAttention(SelfAttention):
         """The outputs of all heads, without their weights."""
         q, k, v, padding, mask, offset, seed, _ = heads
         n_q, n_k = q.shape[-2], k.shape[-2]
+        dropout = 0.0 if seed is None else self.dropout
         if terms is not None:
             k, v = (for_all_heads(x, self.num_heads) for x in (k, v))
             return disentangled_attention(
-                q, k, v, *terms, scale=self.scale, key_padding=padding
-            )
+                q, k, v, *terms, scale=self.scale, key_padding=padding, dropout=dropout,
+                seed=seed,
+            )  # fmt: skip
         if self._is_plain(heads):
             return nn.functional.scaled_dot_product_attention(
                 q, k, v, is_causal=bool(self._sees(heads)), scale=self.scale,
@@ -308,7 +310,7 @@ class RelativeAttention(SelfAttention):
             None if gain is None else gain.offset_gain(n_q, n_k, offset),
             causal=self.causal, scale=self.scale, key_padding=padding,
             offset=offset if self.causal else 0, attn_mask=mask,
-            dropout=0.0 if seed is None else self.dropout, seed=seed,
+            dropout=dropout, seed=seed,
         )  # fmt: skip
 
     def _some_weights(self, heads: Heads, rows: list[int]) -> Float[Tensor, "b h rows n_k"]:

@@ -1,8 +1,11 @@
 """Which weights are dropped: a function of seed, batch, head, query and key alone.
 
 Philox 4x32 with 10 rounds (Salmon et al. 2011), as `tl.philox` has it: the counter is
-(key, query, head, batch), the key of the generator the two halves of the seed. The upper 24
-of the first 32 bits are compared with a threshold, so all paths drop the same weights.
+(key, query, head, batch), the key of the generator the two halves of the seed. It gives
+four words at a time. Key and query go into the counter without their bit 3, and these two
+bits say which word is meant: in the accumulators of tensor cores one thread holds all four
+entries, and computes them once. The upper 24 bits of the word are compared with a
+threshold, so all paths drop the same weights.
 """
 
 import torch
@@ -38,19 +41,28 @@ def kept(
     """1 / (1 - dropout) where a weight is kept, 0 where not; indices are broadcast."""
     number = seed.reshape(())
     low, high = number & WORD, (number >> 32) & WORD
-    random = philox(keys, queries, heads, batches, low, high)
-    return ((random >> (32 - BITS)) >= threshold(dropout)).to(dtype) * growth(dropout)
+    words = philox(_squeezed(keys), _squeezed(queries), heads, batches, low, high)
+    odd, upper = (keys >> 3) & 1 > 0, (queries >> 3) & 1 > 0
+    word = torch.where(
+        upper, torch.where(odd, words[3], words[2]), torch.where(odd, words[1], words[0])
+    )
+    return ((word >> (32 - BITS)) >= threshold(dropout)).to(dtype) * growth(dropout)
+
+
+def _squeezed(x: Tensor) -> Tensor:
+    """A number without its bit 3."""
+    return (x >> 4 << 3) | (x & 7)
 
 
 def philox(
     c0: Tensor, c1: Tensor, c2: Tensor, c3: Tensor, low: Tensor, high: Tensor
-) -> Tensor:
-    """The first 32 bits for a counter of four words and a key of two, all int64.
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Four words of 32 bits for a counter of four words and a key of two, all int64.
 
     Example:
         >>> zero = torch.zeros((), dtype=torch.int64)
-        >>> hex(int(philox(zero, zero, zero, zero, zero, zero)))  # as published
-        '0x6627e8d5'
+        >>> [hex(int(word)) for word in philox(*[zero] * 6)]  # as published
+        ['0x6627e8d5', '0xe169c58d', '0xbc57ac4c', '0x9b00dbd8']
     """
     for _ in range(ROUNDS):
         c0, c1, c2, c3 = (
@@ -60,7 +72,7 @@ def philox(
             (c0 * ROUND_A) & WORD,
         )
         low, high = (low + KEY_A) & WORD, (high + KEY_B) & WORD
-    return c0
+    return c0, c1, c2, c3
 
 
 def _upper(x: Tensor, factor: int) -> Tensor:

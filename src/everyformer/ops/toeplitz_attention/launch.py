@@ -1,6 +1,6 @@
 """Launch the Triton kernels: shapes, tile sizes, buffers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -45,32 +45,59 @@ HALF = {
         diagonal=Tiles(64, 64, 4, 3),
     ),
     128: Tuning(
-        forward=Tiles(64, 128, 4, 3),
-        dq=Tiles(64, 128, 4, 3),
-        dkv=Tiles(32, 64, 4, 4),
-        diagonal=Tiles(64, 64, 8, 2),
+        forward=Tiles(128, 128, 8, 3),
+        dq=Tiles(128, 64, 8, 3),
+        dkv=Tiles(64, 64, 4, 2),
+        diagonal=Tiles(64, 64, 8, 3),
+    ),
+    256: Tuning(
+        forward=Tiles(64, 64, 4, 2),
+        dq=Tiles(64, 32, 4, 2),
+        dkv=Tiles(32, 64, 8, 2),
+        diagonal=Tiles(64, 64, 8, 1),
     ),
 }
 """For bf16 and fp16, by padded head size; smaller heads use the first."""
 
-FULL = Tuning(
-    forward=Tiles(64, 32, 4, 2),
-    dq=Tiles(32, 32, 4, 2),
-    dkv=Tiles(32, 32, 4, 2),
-    diagonal=Tiles(32, 32, 4, 2),
-)
+FULL = {
+    128: Tuning(
+        forward=Tiles(64, 32, 4, 2),
+        dq=Tiles(32, 32, 4, 2),
+        dkv=Tiles(32, 32, 4, 2),
+        diagonal=Tiles(32, 32, 4, 2),
+    ),
+    256: Tuning(
+        forward=Tiles(32, 32, 8, 1),
+        dq=Tiles(16, 16, 4, 1),
+        dkv=Tiles(16, 16, 4, 1),
+        diagonal=Tiles(32, 32, 8, 1),
+    ),
+}
 """For float32, whose tiles are twice as large and whose products use no tensor cores."""
+
+STAGES_WITH_MASK = 2
+"""At most: tiles of the mask go through shared memory, too."""
 
 LARGEST_TILE = 128
 ENOUGH_PROGRAMS = 1024
 """Programs of the diagonal kernel below which the batch is split."""
 
+ENTRIES = 256
+"""Of a vector, for each program that copies or adds up."""
 
-def tuning_for(q: Tensor) -> Tuning:
-    """The tile sizes for a dtype and a head size."""
-    if q.dtype == torch.float32:
-        return FULL
-    return HALF[64] if q.shape[-1] <= 64 else HALF[128]
+
+def tuning_for(q: Tensor, masked: bool) -> Tuning:
+    """The tile sizes for a dtype, a head size, and with a mask or not."""
+    by_size = FULL if q.dtype == torch.float32 else HALF
+    found = next(tuning for size, tuning in by_size.items() if q.shape[-1] <= size)
+    if not masked:
+        return found
+    return Tuning(
+        *(
+            replace(tiles, stages=min(tiles.stages, STAGES_WITH_MASK))
+            for tiles in (found.forward, found.dq, found.dkv, found.diagonal)
+        )
+    )
 
 
 @dataclass(frozen=True)
@@ -81,6 +108,7 @@ class Problem:
         inputs: q, k, v with contiguous last axes; the table of pairs (bias in base 2,
             gain), float32, (heads, pairs, 2); 1 where a key is padded, int8; the mask, by
             its strides; begin and end of sequences; the seed. q stands for what is missing.
+        table: That table; empty without vectors.
         strides: Those that belong to them, without those of q, k and v.
         numbers: What follows all strides in every kernel.
         offset: The place of the first query.
@@ -88,6 +116,7 @@ class Problem:
     """
 
     inputs: tuple[Tensor, ...]
+    table: Tensor
     strides: tuple[int, ...]
     numbers: tuple[float, ...]
     offset: int
@@ -99,18 +128,19 @@ class Problem:
         q, k, v = (y if y.stride(-1) == 1 else y.contiguous() for y in x[:3])
         D = q.shape[-1]
         table = _pairs(x) if table is None else table
+        of_table = table.stride(0) if table.dim() == 3 and table.shape[0] > 1 else 0
         padded, mask, begin, end, seed = q, q, q, q, q if x.seed is None else x.seed
         of_padded, of_mask = 0, (0, 0, 0, 0)
         if x.key_padding is not None:
-            padded = x.key_padding.to(torch.int8).contiguous()
+            padded = x.key_padding.contiguous().view(torch.int8)
             of_padded = padded.stride(0)
         if x.attn_mask is not None:
             mask, of_mask = _strided(x.attn_mask)
         if x.sequences is not None:
             begin, end = bounds(x.sequences, q.shape[2])
-        of_table = table.stride(0) if table.shape[0] > 1 else 0
         return cls(
-            inputs=(q, k, v, table, padded, mask, begin, end, seed),
+            inputs=(q, k, v, table if table.numel() else q, padded, mask, begin, end, seed),
+            table=table,
             strides=(of_table, of_padded, *of_mask),
             numbers=(
                 *(q.shape[1], q.shape[2], k.shape[2], x.scale * LOG2_E),
@@ -143,11 +173,6 @@ class Problem:
         return self.inputs[0]
 
     @property
-    def table(self) -> Tensor:
-        """Pairs of bias and gain."""
-        return self.inputs[3]
-
-    @property
     def sizes(self) -> tuple[int, int, int, int]:
         """B, H, n_q, n_k."""
         B, H, n_q, _ = self.q.shape
@@ -162,23 +187,33 @@ class Problem:
 def _strided(mask: Tensor) -> tuple[Tensor, tuple[int, ...]]:
     """A mask as numbers, and its four strides, 0 along axes on which it is broadcast."""
     mask = mask[(None,) * (4 - mask.dim())]
-    numbers = mask.view(torch.int8) if mask.dtype == torch.bool else mask
+    if mask.dtype == torch.bool:
+        mask = mask.view(torch.int8)
+    elif mask.dtype == torch.float64:
+        mask = mask.float()
     sizes = zip(mask.stride(), mask.shape, strict=True)
-    return numbers, tuple(stride if size > 1 else 0 for stride, size in sizes)
+    return mask, tuple(stride if size > 1 else 0 for stride, size in sizes)
 
 
 def _pairs(x: Operands) -> Tensor:
-    """bias times log2(e) beside gain, float32, between PAD zeros on both sides."""
+    """bias times log2(e) beside gain, float32, between PAD zeros on both sides.
+
+    Empty without vectors.
+    """
     given = [y for y in (x.bias, x.gain) if y is not None]
-    heads = max((y.shape[0] for y in given), default=1)
-    length = x.q.shape[2] + x.k.shape[2] - 1 if given else 0
-    nothing = torch.zeros((), device=x.q.device).expand(heads, length)
-    columns = [
-        nothing if vector is None else vector.detach().float().expand(heads, length)
-        for vector in (x.bias, x.gain)
-    ]
-    pairs = torch.stack((columns[0] * LOG2_E, columns[1]), dim=-1)
-    return torch.nn.functional.pad(pairs, (0, 0, PAD, PAD))
+    if not given:
+        return x.q.new_empty(0)
+    heads, length = max(y.shape[0] for y in given), given[0].shape[1]
+    width = length + 2 * PAD
+    table = torch.empty(heads, width, 2, dtype=torch.float32, device=x.q.device)
+    bias, gain = (table if y is None else y for y in (x.bias, x.gain))
+    strides = [(y.stride(0) if y.shape[0] > 1 else 0, y.stride(1)) for y in (bias, gain)]
+    launch(
+        kernels.table_kernel, (triton.cdiv(width, ENTRIES), heads),
+        bias, gain, table, *strides[0], *strides[1], length,
+        HAS_BIAS=x.bias is not None, HAS_GAIN=x.gain is not None, LEAD=PAD, BLOCK=ENTRIES,
+    )  # fmt: skip
+    return table
 
 
 def forward(x: Operands) -> tuple[Tensor, Tensor, Tensor]:
@@ -191,7 +226,7 @@ def forward(x: Operands) -> tuple[Tensor, Tensor, Tensor]:
     B, H, n_q, _ = p.sizes
     out = torch.empty_like(p.q, memory_format=torch.contiguous_format)
     lse = torch.empty(B, H, n_q, dtype=torch.float32, device=x.q.device)
-    tiles = tuning_for(x.q).forward
+    tiles = tuning_for(x.q, x.attn_mask is not None).forward
     launch(
         kernels.forward_kernel, (triton.cdiv(n_q, tiles.queries), B * H),
         *p.inputs, out, lse, *p.strides_with(out), *p.numbers,
@@ -210,27 +245,13 @@ def backward(
     step = Backward.of(problem, x.scale, incoming)
     dq = step.dq()
     dk, dv = step.dkv()
-    dbias = dgain = None
-    if needs_bias or needs_gain:
-        dbias, dgain = step.diagonals(needs_bias, needs_gain)
+    bias, gain = x.bias if needs_bias else None, x.gain if needs_gain else None
+    dbias, dgain = step.diagonals(bias, gain)
     if x.k.shape[2] == 1:  # one key has weight 1, whatever its logit: dS = 0, unrounded
         for gradient in (dq, dk, dbias):
             if gradient is not None:
                 gradient.zero_()
-    return (
-        dq,
-        dk,
-        dv,
-        None if x.bias is None or dbias is None else _like(dbias, x.bias),
-        None if x.gain is None or dgain is None else _like(dgain, x.gain),
-    )
-
-
-def _like(gradient: Tensor, vector: Tensor) -> Tensor:
-    """The gradient by head, added up if all heads share the vector."""
-    if vector.shape[0] == 1:
-        gradient = gradient.sum(0, keepdim=True)
-    return gradient.to(vector.dtype)
+    return dq, dk, dv, dbias, dgain
 
 
 @dataclass(frozen=True)
@@ -241,28 +262,29 @@ class Backward:
     scale: float
     inputs: tuple[Tensor, ...]
     strides: tuple[int, ...]
+    lse: Tensor
     out: Tensor
     tuning: Tuning
 
     @classmethod
     def of(cls, p: Problem, scale: float, incoming: Incoming) -> "Backward":
-        """Collect the inputs; Delta is filled in by `dq`, which comes first."""
-        B, H, n_q, _ = p.sizes
+        """Collect the inputs; LSE and Delta are filled in by `dq`, which comes first."""
         do, out, lse = incoming[:3]
         do = do if do.stride(-1) == 1 else do.contiguous()
-        delta = torch.empty(B, H, n_q, dtype=torch.float32, device=p.q.device)
-        inputs = (*p.inputs, do, lse, delta)
+        ready, delta = (torch.empty_like(lse) for _ in range(2))
+        inputs = (*p.inputs, do, ready, delta)
         strides = tuple(p.strides_with(do))
-        return cls(p, scale, inputs, strides, out.contiguous(), tuning_for(p.q))
+        tuning = tuning_for(p.q, p.options["HAS_MASK"])
+        return cls(p, scale, inputs, strides, lse, out.contiguous(), tuning)
 
     def dq(self) -> Tensor:
-        """dQ, by tiles of queries, and Delta for the other kernels."""
+        """dQ, by tiles of queries; LSE and Delta for the other kernels."""
         p, tiles = self.problem, self.tuning.dq
         B, H, n_q, _ = p.sizes
         dq = torch.empty(p.q.shape, dtype=p.q.dtype, device=p.q.device)
         launch(
             kernels.dq_kernel, (triton.cdiv(n_q, tiles.queries), B * H),
-            *self.inputs, self.out, dq, *self.strides, *p.numbers, self.scale,
+            *self.inputs, self.lse, self.out, dq, *self.strides, *p.numbers, self.scale,
             BM=tiles.queries, BN=tiles.keys,
             num_warps=tiles.warps, num_stages=tiles.stages, **p.options,
         )  # fmt: skip
@@ -284,9 +306,11 @@ class Backward:
         return dk, dv
 
     def diagonals(
-        self, needs_bias: bool, needs_gain: bool
+        self, bias: Tensor | None, gain: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Sums of dS and of P G along diagonals, (H, n_q + n_k - 1), in a fixed order."""
+        """Sums of dS and of P G along diagonals, like the vectors, in a fixed order."""
+        if bias is None and gain is None:
+            return None, None
         p, tiles = self.problem, self.tuning.diagonal
         B, H, n_q, n_k = p.sizes
         T = tiles.queries
@@ -299,31 +323,27 @@ class Backward:
         share = triton.cdiv(B, splits)
         splits = triton.cdiv(B, share)
         width = tiles_q + tiles_k - 1
-
-        def strips(needed: bool) -> Tensor:
-            shape = (splits, H, width, 2, T) if needed else (1,)
-            make = torch.empty if programs == width else torch.zeros
-            return make(shape, dtype=torch.float32, device=p.q.device)
-
-        strips_b, strips_c = strips(needs_bias), strips(needs_gain)
+        needs = {"NEEDS_BIAS": bias is not None, "NEEDS_GAIN": gain is not None}
+        strips, found = list[Tensor](), list[Tensor]()
+        for vector in (bias, gain):
+            shape = (1,) if vector is None else (splits, H, width, 2, T)
+            strips.append(torch.empty(shape, dtype=torch.float32, device=p.q.device))
+            found.append(
+                strips[-1]
+                if vector is None
+                else torch.empty(vector.shape, dtype=vector.dtype, device=p.q.device)
+            )
         launch(
             kernels.diagonal_kernel, (programs, splits * H),
-            *self.inputs, strips_b, strips_c, *self.strides, *p.numbers,
-            B, share, lowest,
-            T=T, NEEDS_BIAS=needs_bias, NEEDS_GAIN=needs_gain,
-            num_warps=tiles.warps, num_stages=tiles.stages, **p.options,
+            *self.inputs, *strips, *self.strides, *p.numbers, B, share, lowest,
+            T=T, num_warps=tiles.warps, num_stages=tiles.stages, **needs, **p.options,
         )  # fmt: skip
-
-        def folded(found: Tensor) -> Tensor:
-            """Slot s of the sum is offset s - tiles_k T."""
-            total = found.sum(0) if splits > 1 else found[0]  # [H, width, 2, T]
-            high, low = (total[:, :, k].flatten(1) for k in (0, 1))
-            pad = torch.nn.functional.pad
-            both = pad(high, (T, 0)) + pad(low, (0, T))
-            found = both[:, tiles_k * T - (n_k - 1) : tiles_k * T + n_q]
-            return found.contiguous()  # as torch.compile is told
-
-        return (
-            folded(strips_b) if needs_bias else None,
-            folded(strips_c) if needs_gain else None,
-        )
+        length = n_q + n_k - 1
+        rows = [0 if vector is None else vector.shape[0] for vector in (bias, gain)]
+        launch(
+            kernels.fold_kernel, (triton.cdiv(length, ENTRIES), max(rows)),
+            *strips, *found, *rows, length, tiles_k * T - (n_k - 1), splits, H, width,
+            lowest + tiles_k - 1, T=T, BLOCK=ENTRIES, **needs,
+        )  # fmt: skip
+        dbias, dgain = found
+        return None if bias is None else dbias, None if gain is None else dgain

@@ -46,11 +46,10 @@ def _forward_fake(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
     q = x.q
     statistics = torch.float64 if q.dtype == torch.float64 else torch.float32
     out, lse = q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=statistics)
-    if not q.is_cuda:
-        return out, lse, q.new_empty(0)
     vectors = [y for y in (x.bias, x.gain) if y is not None]
-    heads = max((y.shape[0] for y in vectors), default=1)
-    length = vectors[0].shape[1] if vectors else 0
+    if not q.is_cuda or not vectors:
+        return out, lse, q.new_empty(0)
+    heads, length = max(y.shape[0] for y in vectors), vectors[0].shape[1]
     return out, lse, q.new_empty(heads, length + 2 * PAD, 2, dtype=torch.float32)
 
 

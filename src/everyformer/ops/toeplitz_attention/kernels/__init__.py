@@ -1,4 +1,4 @@
-"""Triton kernels: forward, dQ, dK and dV, and block diagonals for d bias and d gain.
+"""Triton kernels: forward, dQ, dK and dV, block diagonals, and bias and gain around them.
 
 Shapes in comments: M queries and N keys of a tile, D the head size. Scores are in base 2:
 scale and bias carry a factor log2(e). bias and gain come padded by PAD zeros at both ends,
@@ -7,7 +7,8 @@ i - j + n_k - 1 + PAD.
 
 What a call does not use is compiled away: HAS_MASK and ADDS (a mask, whose numbers are
 added), PACKED (several sequences), DROPS (dropout), SHIFTED (causal by another offset
-than 0), GROUP (heads of queries for each head of keys).
+than 0), GROUP (heads of queries for each head of keys). The offset grows with each token
+that a cache takes in: kernels are not compiled for its values.
 """
 
 from everyformer.ops.toeplitz_attention.kernels.backward import (
@@ -19,4 +20,10 @@ from everyformer.ops.toeplitz_attention.kernels.diagonal import (
 )
 from everyformer.ops.toeplitz_attention.kernels.forward import (
     forward_kernel as forward_kernel,
+)
+from everyformer.ops.toeplitz_attention.kernels.vectors import (
+    fold_kernel as fold_kernel,
+)
+from everyformer.ops.toeplitz_attention.kernels.vectors import (
+    table_kernel as table_kernel,
 )

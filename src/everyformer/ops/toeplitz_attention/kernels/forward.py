@@ -8,16 +8,17 @@ from everyformer.ops.toeplitz_attention.kernels.tiles import (
     load_bounds,
     load_pair,
     load_tile,
+    tile_offsets,
     with_mask,
 )
 
 
 @triton.jit
 def _tiles(
-    acc, l_i, m_i, q, k_base, v_base, table, pad, mask, begin, end, SEED, b, h,
+    acc, l_i, m_i, q, k_base, v_base, table, pad, mask, begin, end, SEED, b, h, start_m,
     offs_m, offs_d, stride_kn, stride_vn, stride_mm, stride_mn, n_q, n_k, scale, shift,
     threshold, growth, start, stop,
-    D: tl.constexpr, BLOCK_D: tl.constexpr, BN: tl.constexpr,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, SHIFTED: tl.constexpr, MASKED: tl.constexpr,
     HAS_BIAS: tl.constexpr, HAS_GAIN: tl.constexpr, HAS_PAD: tl.constexpr,
     HAS_MASK: tl.constexpr, ADDS: tl.constexpr, PACKED: tl.constexpr, DROPS: tl.constexpr,
@@ -29,7 +30,8 @@ def _tiles(
         offs_n = n + tl.arange(0, BN)
         k = load_tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale  # [M, N]
-        offset = offs_m[:, None] - offs_n[None, :]
+        queries, keys = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
+        offset = tile_offsets(start_m - n, queries, keys)
         if HAS_BIAS or HAS_GAIN:
             bias, gain = load_pair(table, offset, ASSEMBLY)
         if HAS_BIAS:
@@ -62,7 +64,7 @@ def _tiles(
         if HAS_GAIN:
             p *= gain
         if DROPS:
-            p *= dropped(SEED, b, h, offs_m[:, None], offs_n[None, :], threshold, growth)
+            p *= dropped(SEED, b, h, start_m, n, queries, keys, threshold, growth)
         v = load_tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
         acc = acc * alpha[:, None]
         acc = tl.dot(p.to(v.dtype), v, acc, input_precision=PRECISION)
@@ -70,7 +72,7 @@ def _tiles(
     return acc, l_i, m_i
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("shift",))
 def forward_kernel(
     Q, K, V, TABLE, PADDED, MASK, BEGIN, END, SEED, OUT, LSE,
     stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn,
@@ -110,24 +112,24 @@ def forward_kernel(
         begin, end = load_bounds(BEGIN, END, offs_m, n_q)
         start = tl.min(begin, 0) // BN * BN
         stop = tl.minimum(stop, tl.max(end, 0))
-    if not (HAS_PAD or HAS_MASK or PACKED):
+    if not ((HAS_PAD or HAS_MASK) or PACKED):
         whole = tl.minimum(n_k, last_m) if CAUSAL else n_k
         if SHIFTED:
             whole = tl.maximum(whole, 0)
         whole = whole // BN * BN
         acc, l_i, m_i = _tiles(
             acc, l_i, m_i, q, k_base, v_base, table, pad, mask, begin, end, SEED, b, h,
-            offs_m, offs_d, stride_kn, stride_vn, stride_mm, stride_mn, n_q, n_k, scale,
-            shift, threshold, growth, 0, whole,
-            D, BLOCK_D, BN, CAUSAL, SHIFTED, False, HAS_BIAS, HAS_GAIN, HAS_PAD, HAS_MASK,
-            ADDS, PACKED, DROPS, PRECISION, ASSEMBLY, EVEN,
+            start_m, offs_m, offs_d, stride_kn, stride_vn, stride_mm, stride_mn, n_q, n_k,
+            scale, shift, threshold, growth, 0, whole,
+            D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, False, HAS_BIAS, HAS_GAIN, HAS_PAD,
+            HAS_MASK, ADDS, PACKED, DROPS, PRECISION, ASSEMBLY, EVEN,
         )  # fmt: skip
         start = whole
     acc, l_i, m_i = _tiles(
         acc, l_i, m_i, q, k_base, v_base, table, pad, mask, begin, end, SEED, b, h,
-        offs_m, offs_d, stride_kn, stride_vn, stride_mm, stride_mn, n_q, n_k, scale,
-        shift, threshold, growth, start, stop,
-        D, BLOCK_D, BN, CAUSAL, SHIFTED, True, HAS_BIAS, HAS_GAIN, HAS_PAD, HAS_MASK,
+        start_m, offs_m, offs_d, stride_kn, stride_vn, stride_mm, stride_mn, n_q, n_k,
+        scale, shift, threshold, growth, start, stop,
+        D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, True, HAS_BIAS, HAS_GAIN, HAS_PAD, HAS_MASK,
         ADDS, PACKED, DROPS, PRECISION, ASSEMBLY, EVEN,
     )  # fmt: skip
     empty = l_i == 0

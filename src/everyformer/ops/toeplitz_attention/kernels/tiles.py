@@ -9,8 +9,8 @@ from everyformer.ops.toeplitz_attention.operands import HIDES
 
 PAD = 256
 LOG2_E = math.log2(math.e)
-_LOG2_E = tl.constexpr(LOG2_E)
-_HIDES = tl.constexpr(HIDES)
+LOG2_E_ = tl.constexpr(LOG2_E)
+HIDES_ = tl.constexpr(HIDES)
 
 
 @triton.jit
@@ -32,6 +32,16 @@ def load_pair(table, offset, ASSEMBLY: tl.constexpr):
     else:
         bias, gain = tl.load(table + 2 * offset), tl.load(table + 2 * offset + 1)
     return bias, gain
+
+
+@triton.jit
+def tile_offsets(first, queries, keys):
+    """i - j within a tile, whose first query and first key are `first` apart.
+
+    Written so that the compiler sees which offsets of a thread are equal: it then reads
+    the vectors 18 instead of 32 times for 64 x 64 pairs.
+    """
+    return first + (queries + keys * -1)
 
 
 @triton.jit
@@ -62,24 +72,31 @@ def with_mask(s, mask, queries, keys, stride_mm, stride_mn, n_q, n_k, ADDS: tl.c
     found = tl.load(mask + place, mask=(queries < n_q) & (keys < n_k), other=0)
     if ADDS:
         added = found.to(tl.float32)
-        hidden = added <= _HIDES
-        added = tl.where(hidden, 0.0, added) * _LOG2_E  # the lowest number would overflow
+        hidden = added <= HIDES_
+        added = tl.where(hidden, 0.0, added) * LOG2_E_  # the lowest number would overflow
         return tl.where(hidden, float("-inf"), s + added)
     return tl.where(found != 0, s, float("-inf"))
 
 
 @triton.jit
-def dropped(SEED, b, h, queries, keys, threshold, growth):
+def dropped(SEED, b, h, start_m, start_n, rows, columns, threshold, growth):
     """What weights are multiplied by: growth, or 0 where one is dropped.
 
-    As `dropping.kept`: Philox of (key, query, head, batch).
+    As `dropping.kept`. The tile begins at multiples of 16, rows and columns count within
+    it; written so that the compiler sees the same counter four times in one thread.
     """
-    zero = (queries + keys) * 0
-    bits, _, _, _ = tl.philox(
+    zero = (rows + columns) * 0
+    queries = start_m // 2 + ((rows >> 4 << 3) | (rows & 7))
+    keys = start_n // 2 + ((columns >> 4 << 3) | (columns & 7))
+    one, two, three, four = tl.philox(
         tl.load(SEED), zero + keys, zero + queries, zero + h.to(tl.int32),
         zero + b.to(tl.int32),
     )  # fmt: skip
-    return tl.where((bits >> 8).to(tl.int32) >= threshold, growth, 0.0)
+    odd, upper = (zero + columns) & 8, (zero + rows) & 8
+    word = tl.where(
+        upper != 0, tl.where(odd != 0, four, three), tl.where(odd != 0, two, one)
+    )
+    return tl.where((word >> 8).to(tl.int32) >= threshold, growth, 0.0)
 
 
 @triton.jit
@@ -95,6 +112,16 @@ def load_lse(LSE, at, rows, n_q):
     """LSE of queries in base 2; inf for one that does not exist or has no key."""
     lse = tl.load(LSE + at + rows, mask=rows < n_q, other=float("-inf"))
     return tl.where(lse == float("-inf"), float("inf"), lse)
+
+
+@triton.jit
+def load_ready(LSE, DELTA, at, rows, n_q, EVEN: tl.constexpr):
+    """LSE and Delta of queries as dQ has left them: inf already where there is no key."""
+    if EVEN:
+        return tl.load(LSE + at + rows), tl.load(DELTA + at + rows)
+    there = rows < n_q
+    lse = tl.load(LSE + at + rows, mask=there, other=float("inf"))
+    return lse, tl.load(DELTA + at + rows, mask=there, other=0.0)
 
 
 @triton.jit
