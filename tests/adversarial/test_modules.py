@@ -280,8 +280,10 @@ class Called(RelativeAttention):
 
 
 class OneGain(ToeplitzGain):
-    def offset_gain(self, n_q: int, n_k: int | None = None) -> Any:
-        return super().offset_gain(n_q, n_k)
+    def offset_gain(
+        self, n_q: int, n_k: int | None = None, offset: int | None = None
+    ) -> Any:
+        return super().offset_gain(n_q, n_k, offset)
 
 
 class Liar(nn.Module):
@@ -314,7 +316,7 @@ def expanded(layer: Any) -> None:
 
 
 def hidden_encoding(layer: Any) -> None:
-    def other(q: Tensor) -> Tensor:
+    def other(q: Tensor, *places: object) -> Tensor:
         return 100 * torch.eye(2, 2 * N - 1).double()
 
     layer.encoding.offset_bias = other

@@ -241,7 +241,8 @@ def in_lp(
     if spec.mixing != "attention":
         return mixers_in_lp(spec)
     if spec.num_heads < 2:
-        return Universality("L^p", Verdict.UNKNOWN, "the theorems have two heads")
+        reason = "the theorems have two heads with keys and values of their own"
+        return Universality("L^p", Verdict.UNKNOWN, reason)
     if not (spec.feed_forward_bias and spec.value_bias):
         return Universality(
             "L^p",
