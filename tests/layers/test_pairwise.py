@@ -118,3 +118,20 @@ def test_few_weights_on_a_cpu_are_left_to_plain_torch(
     assert not called
     layer(torch.randn(2, 9, 8, dtype=torch.float64))
     assert len(called) == 1
+
+
+@pytest.mark.compile
+def test_exported_layers_take_any_batch_and_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the operator, as on a GPU."""
+
+    def always(*_: object) -> bool:
+        return True
+
+    monkeypatch.setattr(RelativeAttention, "_takes_pairs", always)
+    layer = RelativeAttention(8, 2, encoding="shaw", gain=True, max_len=16).eval()
+    sizes = {0: torch.export.Dim("b"), 1: torch.export.Dim("n", min=2, max=16)}
+    exported = torch.export.export(layer, (torch.randn(3, 5, 8),), dynamic_shapes=(sizes,))
+    layer.implementation = "reference"
+    for batch, n in ((2, 16), (4, 2)):
+        x = torch.randn(batch, n, 8)
+        torch.testing.assert_close(exported.module()(x), layer(x))

@@ -328,8 +328,9 @@ class RelativeAttention(SelfAttention):
         shifted = self.causal and heads.offset != 0
         if self.implementation == "reference" or values or shifted:
             return False
-        weights = heads.q.shape[:-1].numel() * heads.k.shape[-2]
-        large = heads.q.is_cuda or weights > FEW_WEIGHTS
+        large = heads.q.is_cuda
+        if not (large or torch.compiler.is_compiling()):  # there, sizes stay symbols
+            large = heads.q.shape[:-1].numel() * heads.k.shape[-2] > FEW_WEIGHTS
         return heads.mask is None and large and operator_takes(heads.q)
 
     def _by_pairs(self, heads: Heads, graph: Graph | None) -> Float[Tensor, "b h n d"]:
