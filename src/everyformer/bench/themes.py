@@ -8,9 +8,12 @@ from everyformer.bench import (
     compiling,
     constructions,
     execution,
+    graphs,
     hostile,
     mixer_costs,
     mixers,
+    models,
+    pairwise,
     peers,
     rates,
     scaling,
@@ -28,9 +31,11 @@ THEMES = {
     "constructions": constructions,
     "rates": rates,
     "attention": attention,
+    "pairwise": pairwise,
     "training": training,
     "bert": bert,
     "xl": xl,
+    "graphs": graphs,
     "sparse": sparse,
     "mixers": mixers,
     "mixer-costs": mixer_costs,
@@ -40,10 +45,14 @@ THEMES = {
     "compile": compiling,
     "compile-scaling": scaling,
     "peers": peers,
+    "models": models,
 }
 
 RESUMABLE = {"compile": compiling.run, "compile-scaling": scaling.run}
 """Benchmarks that keep each row as soon as it is known."""
+
+CHOOSING = {"models": models.run}
+"""Benchmarks that take `--only` and `--minutes`."""
 
 PICTURES = {
     "constructions": constructions.picture,
