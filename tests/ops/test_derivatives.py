@@ -1,5 +1,7 @@
 """Derivatives that only some operators have, or at the border of what they take."""
 
+from typing import Any
+
 import pytest
 import torch
 from tests.contracts.operator import EXACT
@@ -16,6 +18,7 @@ from torch.func import grad, vmap
 from everyformer import patterns
 from everyformer.ops import sparse_attention, toeplitz_attention
 from everyformer.ops.toeplitz_attention import derivatives
+from everyformer.ops.toeplitz_attention.reference import toeplitz_attention_reference
 
 LONGER = toeplitz(Case(2, 2, 9, 13, 3, padding="some"))
 
@@ -87,3 +90,48 @@ def test_paddings_of_their_own() -> None:
     wanted = [torch.stack(column) for column in zip(*each, strict=True)]
     assert gap(found, wanted) <= EXACT
     assert found[0].shape == (3, 2, 9)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize("mask", ["of samples", "of all", "of heads"])
+def test_vmap_with_masks_and_dropped_weights(mask: str, dropout: float) -> None:
+    """Samples drop the same weights, each as it would alone."""
+    random, seed = torch.Generator().manual_seed(0), torch.tensor([3])
+    q = torch.randn(3, 1, 4, 5, 2, generator=random, dtype=torch.float64)
+    shape = {"of samples": (3, 5, 5), "of all": (5, 5), "of heads": (4, 1, 5)}[mask]
+    counts = torch.rand(*shape, generator=random) < 0.6
+    axes = 0, 0 if mask == "of samples" else None
+
+    def slopes_of(attend: Any) -> Any:
+        def loss(q: Tensor, counts: Tensor) -> Tensor:
+            k, v = q[:, :2], q[:, 2:].sin()
+            out = attend(q, k, v, attn_mask=counts, dropout=dropout, seed=seed)
+            return out.square().sum()
+
+        return vmap(grad(loss), in_dims=axes)
+
+    found = slopes_of(toeplitz_attention)(q, counts)
+    wanted = slopes_of(toeplitz_attention_reference)(q, counts)
+    assert gap(found, wanted) <= EXACT
+    assert wanted.abs().max() > 0
+
+
+def test_vmap_draws_seeds_as_torch_is_told() -> None:
+    q = torch.randn(1, 1, 6, 2).expand(3, 1, 1, 6, 2)
+
+    def attend(q: Tensor) -> Tensor:
+        return toeplitz_attention(q, q, q, dropout=0.5)
+
+    for randomness in ("same", "different"):
+        rows = vmap(attend, randomness=randomness)(q)
+        assert torch.equal(rows[0], rows[1]) == (randomness == "same")
+
+
+def test_second_derivatives_drop_the_same_weights_in_every_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Sequences one by one: each keeps its number in the batch."""
+    case = toeplitz(Case(3, 2, 4, 5, 2, dropout=0.4, group=2, mask="bool"))
+    wanted = slopes(case.plain, case.leaves(), 2)
+    monkeypatch.setattr(derivatives, "STEP_ENTRIES", 1)
+    assert gap(slopes(case.fast, case.leaves(), 2), wanted) <= EXACT

@@ -31,6 +31,12 @@ OPERATORS = {
     "toeplitz": toeplitz(Case(2, 2, 40, 33, 16, padding="some")),
     "toeplitz, causal": toeplitz(Case(1, 2, 70, 70, 32, causal=True, bias="shared")),
     "toeplitz, gain": toeplitz(Case(2, 1, 20, 20, 16, bias="none")),
+    "toeplitz, cache": toeplitz(
+        Case(2, 4, 20, 40, 16, causal=True, offset=20, group=2, mask="added")
+    ),
+    "toeplitz, dropped": toeplitz(
+        Case(1, 2, 40, 40, 16, sequences=(25, 15), dropout=0.3, mask="bool")
+    ),
     "sparse, band": sparse(patterns.Window(70, 2, 3), "some", d=16),
     "sparse, star": sparse(patterns.Star(70, 1), d=16),
     "sparse, pieces": sparse(patterns.big_bird(300, 3, 2, 1).parts[0], d=16),

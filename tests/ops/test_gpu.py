@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from everyformer.bench.attention import gate
 from everyformer.layers import RelativeAttention
 from everyformer.ops import toeplitz_attention
+from everyformer.ops.toeplitz_attention.dropping import kept
 from everyformer.ops.toeplitz_attention.reference import toeplitz
 
 pytestmark = pytest.mark.gpu
@@ -32,7 +33,33 @@ CASES = [
     Case(batch=2, heads=2, n_q=64, n_k=257, d=32, bias="window"),
     Case(batch=2, heads=2, n_q=257, n_k=257, d=32, bias="none", gain="shared"),
     Case(batch=2, heads=2, n_q=257, n_k=257, d=32, bias="shared", gain="none"),
-]
+    Case(batch=1, heads=2, n_q=200, n_k=333, d=256, causal=True, padding="some"),
+    Case(batch=1, heads=2, n_q=130, n_k=130, d=200, bias="none", gain="none"),
+    Case(batch=2, heads=4, n_q=1, n_k=300, d=64, causal=True, offset=299, group=4),
+    Case(batch=2, heads=2, n_q=100, n_k=333, d=64, causal=True, offset=233),
+    Case(batch=2, heads=2, n_q=300, n_k=200, d=64, causal=True, offset=-150),
+    Case(batch=2, heads=4, n_q=256, n_k=256, d=64, causal=True, offset=128, group=2),
+    Case(batch=2, heads=6, n_q=257, n_k=257, d=128, group=3, bias="shared"),
+    Case(2, 4, 200, 140, 64, group=2, mask="bool"),
+    Case(2, 4, 200, 140, 128, group=2, mask="added"),
+    Case(2, 4, 200, 140, 256, group=2, mask="added", causal=True),
+    Case(2, 4, 200, 140, 64, group=2, mask="keys", causal=True),
+    Case(2, 4, 200, 140, 32, group=2, mask="rows"),
+    Case(2, 4, 200, 140, 64, group=2, mask="heads"),
+    Case(2, 4, 200, 140, 64, group=2, mask="column"),
+    Case(2, 4, 200, 140, 64, group=2, mask="lowest", causal=True),
+    Case(batch=1, heads=2, n_q=1000, n_k=1000, d=64, sequences=(3, 500, 0, 130, 367)),
+    Case(
+        batch=1, heads=4, n_q=384, n_k=384, d=128, sequences=(128, 256), causal=True,
+        group=2, mask="bool", dropout=0.2,
+    ),
+    Case(batch=2, heads=2, n_q=256, n_k=256, d=64, dropout=0.1),
+    Case(batch=2, heads=2, n_q=200, n_k=333, d=256, dropout=0.5, padding="all"),
+    Case(
+        batch=2, heads=4, n_q=100, n_k=333, d=64, causal=True, offset=233, group=2,
+        mask="lowest", dropout=0.3, padding="some", gain="none",
+    ),
+]  # fmt: skip
 
 
 def eager(
@@ -45,21 +72,40 @@ def eager(
     causal: bool,
     scale: float,
     key_padding: Tensor | None,
+    offset: int,
+    attn_mask: Tensor | None,
+    sequences: Tensor | None,
+    dropout: float,
+    seed: Tensor | None,
 ) -> Tensor:
     """As one writes it in PyTorch, every product in the dtype of q."""
     n_q, n_k = q.shape[2], k.shape[2]
+    k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
     scores = q @ k.transpose(-1, -2) * scale
     if bias is not None:
         scores = scores + toeplitz(bias.to(q.dtype), n_q, n_k)
     hidden = torch.zeros(1, 1, n_q, n_k, dtype=torch.bool, device=q.device)
     if causal:
-        hidden = hidden | torch.ones_like(hidden).triu(1)
+        hidden = hidden | torch.ones_like(hidden).triu(1 + offset)
     if key_padding is not None:
         hidden = hidden | key_padding[:, None, None, :]
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        hidden = hidden | ~attn_mask
+    elif attn_mask is not None:
+        scores = scores + attn_mask.to(q.dtype)
+        hidden = hidden | (attn_mask <= -1e30)
+    if sequences is not None:
+        lengths = sequences.diff()
+        number = torch.arange(len(lengths), device=q.device).repeat_interleave(lengths)
+        hidden = hidden | (number[:, None] != number)
     weights = torch.softmax(scores.masked_fill(hidden, float("-inf")), dim=-1)
     weights = weights.masked_fill(hidden.all(dim=-1, keepdim=True), 0.0)
     if gain is not None:
         weights = weights * toeplitz(gain.to(q.dtype), n_q, n_k)
+    if seed is not None:
+        b, h, i, j = (torch.arange(n, device=q.device) for n in weights.shape)
+        places = b[:, None, None, None], h[:, None, None], i[:, None], j
+        weights = weights * kept(seed, *places, dropout, q.dtype)
     return weights @ v
 
 
@@ -70,14 +116,12 @@ def test_error_is_at_most_twice_that_of_eager(case: Case, dtype: torch.dtype) ->
     given = inputs(case, dtype).to(dtype, torch.float32)
     wanted = expected(given)
     errors: list[dict[str, float]] = []
-    padding = None if given.key_padding is None else given.key_padding.cuda()
-    options: dict[str, Any] = {"causal": given.causal, "scale": given.scale}
     for function in (toeplitz_attention, eager):
         tensors = (given.q, given.k, given.v, given.bias, given.gain)
         leaves: list[Any] = [
             None if t is None else t.cuda().requires_grad_() for t in tensors
         ]
-        out = function(*leaves, **options, key_padding=padding)
+        out = function(*leaves, **given.options("cuda"))
         there = [leaf for leaf in leaves if leaf is not None]
         gradients = torch.autograd.grad(out, there, given.grad_out.cuda().to(out.dtype))
         names = [n for n in wanted if n not in ("out", "lse")]
@@ -91,6 +135,72 @@ def test_error_is_at_most_twice_that_of_eager(case: Case, dtype: torch.dtype) ->
 def _error(found: Tensor, exact: Tensor) -> float:
     size = exact.abs().max().clamp_min(1.0)
     return float((found.detach().cpu().double() - exact).abs().max() / size)
+
+
+def test_nan_in_a_bias_is_not_hidden() -> None:
+    """It reaches the queries that see it, and nobody else."""
+    q, k, v = torch.randn(3, 1, 2, 200, 64, device="cuda").unbind()
+    bias = torch.zeros(2, 399, device="cuda")
+    bias[0, 199 - 100] = torch.nan  # query i sees key i + 100
+    out = toeplitz_attention(q, k, v, bias)
+    assert out[:, 0, :100].isnan().all()
+    assert out[:, 0, 100:].isfinite().all()
+    assert out[:, 1].isfinite().all()
+    bias.requires_grad_()
+    out = toeplitz_attention(q, k, v, bias, causal=True)
+    assert out.isfinite().all()
+    assert torch.autograd.grad(out.sum(), bias)[0].isfinite().all()
+
+
+def test_a_cache_gives_the_same_tokens() -> None:
+    q, k, v = torch.randn(3, 2, 4, 70, 64, device="cuda", dtype=torch.bfloat16).unbind()
+    k, v = k[:, :2], v[:, :2]
+    bias = torch.randn(4, 139, device="cuda")
+    whole = toeplitz_attention(q, k, v, bias, causal=True)
+    for i in range(70):
+        now = q[:, :, i : i + 1], k[:, :, : i + 1], v[:, :, : i + 1]
+        one = toeplitz_attention(*now, bias[:, 69 : 70 + i], causal=True, offset=i)
+        assert (one - whole[:, :, i : i + 1]).abs().max() < 2e-2
+
+
+@pytest.mark.parametrize("mode", ["dropout", "masks", "packed"])
+def test_inductor_compiles_modes(mode: str) -> None:
+    torch.compiler.reset()
+    q = torch.randn(1, 4, 130, 64, device="cuda", requires_grad=True)
+    kv = torch.randn(2, 1, 2, 130, 64, device="cuda", requires_grad=True)
+    options: dict[str, Any] = {
+        "dropout": {"dropout": 0.3, "seed": torch.tensor([7], device="cuda")},
+        "masks": {"attn_mask": torch.rand(130, 130, device="cuda") < 0.5, "offset": 3},
+        "packed": {"sequences": torch.tensor([0, 50, 130], device="cuda")},
+    }[mode]
+
+    def model(q: Tensor, kv: Tensor) -> Tensor:
+        return toeplitz_attention(q.sin(), *kv.unbind(), causal=mode == "masks", **options)
+
+    pair: list[list[Tensor]] = []
+    for function in (model, torch.compile(model, fullgraph=True)):
+        out = function(q, kv)
+        pair.append([out, *torch.autograd.grad(out.square().sum(), (q, kv))])
+    for a, b in zip(*pair, strict=True):
+        assert (a - b).abs().max() <= 1e-4 * max(1.0, float(b.abs().max()))
+
+
+def test_packing_skips_tiles() -> None:
+    """32 sequences in one row take a small part of the time of one long sequence."""
+    n = 16384
+    q, k, v = torch.randn(3, 1, 4, n, 64, device="cuda", dtype=torch.bfloat16).unbind()
+    begins = torch.arange(0, n + 1, n // 32, device="cuda", dtype=torch.int32)
+
+    def milliseconds(sequences: Tensor | None) -> float:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in "ab")
+        start.record()
+        toeplitz_attention(q, k, v, sequences=sequences)
+        end.record()
+        torch.cuda.synchronize()
+        return start.elapsed_time(end)
+
+    whole, packed = (min(milliseconds(x) for _ in range(4)) for x in (None, begins))
+    assert packed < whole / 4
 
 
 def test_the_gate_of_the_benchmark() -> None:

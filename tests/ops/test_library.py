@@ -51,6 +51,51 @@ def test_inductor_compiles_all_operators() -> None:
 
 
 @pytest.mark.compile
+def test_inductor_compiles_all_modes() -> None:
+    """A cache that grows, heads in groups, masks; packed sequences; dropout."""
+    torch.compiler.reset()
+    seed, begins = torch.tensor([5]), torch.tensor([0, 4, 9], dtype=torch.int32)
+
+    def model(attend: Any) -> Callable[..., Tensor]:
+        def called(x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+            offset = y.shape[2] - x.shape[2]
+            one = attend(
+                x, y[:, :1], y[:, 1:], causal=True, offset=offset, attn_mask=mask,
+                dropout=0.3, seed=seed,
+            )  # fmt: skip
+            packed = y[:, :, :9]
+            return one.sum() + attend(packed, packed, packed, sequences=begins)
+
+        return called
+
+    fast = torch.compile(model(toeplitz_attention), fullgraph=True, dynamic=True)
+    plain = model(toeplitz_attention_reference)
+    for n_k in (9, 11):
+        leaves = [
+            normal(1, 4, 3, 2).requires_grad_(),
+            normal(1, 2, n_k, 2).requires_grad_(),
+        ]
+        mask = normal(3, n_k) > -1.0
+        out, wanted = (function(*leaves, mask) for function in (fast, plain))
+        assert (out - wanted).abs().max() < 1e-12
+        one, two = (torch.autograd.grad(y.square().sum(), leaves) for y in (out, wanted))
+        assert all((a - b).abs().max() < 1e-10 for a, b in zip(one, two, strict=True))
+
+
+@pytest.mark.compile
+def test_compiled_dropout_draws_seeds() -> None:
+    torch.compiler.reset()
+    q = normal(1, 2, 9, 4)
+
+    @torch.compile(fullgraph=True)
+    def attend(q: Tensor) -> Tensor:
+        return toeplitz_attention(q, q, q, dropout=0.5)
+
+    one, two = attend(q), attend(q)
+    assert not torch.equal(one, two)
+
+
+@pytest.mark.compile
 def test_compiled_forward_mode() -> None:
     """Derivatives that travel forward do so through compiled operators, too."""
     torch.compiler.reset()

@@ -12,6 +12,8 @@ from everyformer.bench import (
     hostile,
     mixer_costs,
     mixers,
+    models,
+    pairwise,
     peers,
     rates,
     scaling,
@@ -19,6 +21,7 @@ from everyformer.bench import (
     tightness,
     training,
     work,
+    xl,
 )
 
 THEMES = {
@@ -28,8 +31,10 @@ THEMES = {
     "constructions": constructions,
     "rates": rates,
     "attention": attention,
+    "pairwise": pairwise,
     "training": training,
     "bert": bert,
+    "xl": xl,
     "graphs": graphs,
     "sparse": sparse,
     "mixers": mixers,
@@ -40,10 +45,14 @@ THEMES = {
     "compile": compiling,
     "compile-scaling": scaling,
     "peers": peers,
+    "models": models,
 }
 
 RESUMABLE = {"compile": compiling.run, "compile-scaling": scaling.run}
 """Benchmarks that keep each row as soon as it is known."""
+
+CHOOSING = {"models": models.run}
+"""Benchmarks that take `--only` and `--minutes`."""
 
 PICTURES = {
     "constructions": constructions.picture,

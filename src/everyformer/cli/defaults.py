@@ -13,8 +13,10 @@ THEMES = (
     "constructions",
     "rates",
     "attention",
+    "pairwise",
     "training",
     "bert",
+    "xl",
     "graphs",
     "sparse",
     "mixers",
@@ -25,6 +27,7 @@ THEMES = (
     "compile",
     "compile-scaling",
     "peers",
+    "models",
 )
 
 CHECK_SEQ_LEN = 16

@@ -81,9 +81,10 @@ def _of_padding(x: Operands) -> list[str]:
 
 
 def _of_mask(x: Operands) -> list[str]:
-    mask, wrong = x.attn_mask, list[str]()
+    mask = x.attn_mask
     if mask is None:
-        return wrong
+        return []
+    wrong: list[str] = []
     wanted = (*x.q.shape[:3], x.k.shape[2])
     sizes = (1,) * (4 - mask.dim()) + tuple(mask.shape)
     if len(sizes) > 4 or any(a not in (1, b) for a, b in zip(sizes, wanted, strict=True)):

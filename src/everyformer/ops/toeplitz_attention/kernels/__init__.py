@@ -7,7 +7,8 @@ i - j + n_k - 1 + PAD.
 
 What a call does not use is compiled away: HAS_MASK and ADDS (a mask, whose numbers are
 added), PACKED (several sequences), DROPS (dropout), SHIFTED (causal by another offset
-than 0), GROUP (heads of queries for each head of keys).
+than 0), GROUP (heads of queries for each head of keys). The offset grows with each token
+that a cache takes in: kernels are not compiled for its values.
 """
 
 from everyformer.ops.toeplitz_attention.kernels.backward import (
