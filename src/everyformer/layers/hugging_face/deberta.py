@@ -168,6 +168,7 @@ class First(Core):
         q, k, v = core.transpose_for_scores(core.in_proj(x)).chunk(3, dim=-1)
         q = q + core.transpose_for_scores(core.q_bias[None, None, :])
         v = v + core.transpose_for_scores(core.v_bias[None, None, :])
+        k = k.to(q.dtype)  # with autocast only that of keys has no bias in float32
         rows, index = _reached(core, x, relative_pos, rows, core.max_relative_positions)
         c2p = p2c = None
         if "c2p" in core.pos_att_type:
