@@ -237,7 +237,9 @@ def in_lp(
         reason = f"its spec() proves nothing: {doubt}"
         return Universality("L^p", Verdict.UNKNOWN, reason)
     if spec is None:
-        return Universality("L^p", Verdict.UNKNOWN, "a black box is not proved by trials")
+        nearly = findings[APART].nearly
+        reason = nearly or "a black box is not proved by trials"
+        return Universality("L^p", Verdict.UNKNOWN, reason)
     if spec.mixing != "attention":
         return mixers_in_lp(spec)
     if spec.num_heads < 2:
