@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from everyformer.bench.attention import gate
+from everyformer.errors import InputError
 from everyformer.layers import RelativeAttention
 from everyformer.ops import toeplitz_attention
 from everyformer.ops.toeplitz_attention.dropping import kept
@@ -135,6 +136,20 @@ def test_error_is_at_most_twice_that_of_eager(case: Case, dtype: torch.dtype) ->
 def _error(found: Tensor, exact: Tensor) -> float:
     size = exact.abs().max().clamp_min(1.0)
     return float((found.detach().cpu().double() - exact).abs().max() / size)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "text"),
+    [
+        ((1, 1, 2, 257), torch.float32, "heads of size 257 exceed 256"),
+        ((1, 1, 2, 16), torch.float64, "float64 runs on the CPU only"),
+        ((32768, 2, 1, 16), torch.float16, "exceed 65535 pairs"),
+    ],
+)
+def test_refusals(shape: tuple[int, ...], dtype: torch.dtype, text: str) -> None:
+    q = torch.zeros(shape, dtype=dtype, device="cuda")
+    with pytest.raises(InputError, match=text):
+        toeplitz_attention(q, q, q)
 
 
 def test_nan_in_a_bias_is_not_hidden() -> None:
