@@ -126,7 +126,8 @@ class Problem:
     def of(cls, x: Operands, table: Tensor | None = None) -> "Problem":
         """Make last axes contiguous, pad the vectors, and collect the options."""
         q, k, v = (y if y.stride(-1) == 1 else y.contiguous() for y in x[:3])
-        D = q.shape[-1]
+        D, n_q, n_k = q.shape[-1], q.shape[2], k.shape[2]
+        offset = max(-n_q, min(x.offset, n_k))  # beyond these it changes nothing
         table = _pairs(x) if table is None else table
         of_table = table.stride(0) if table.dim() == 3 and table.shape[0] > 1 else 0
         padded, mask, begin, end, seed = q, q, q, q, q if x.seed is None else x.seed
@@ -137,21 +138,21 @@ class Problem:
         if x.attn_mask is not None:
             mask, of_mask = _strided(x.attn_mask)
         if x.sequences is not None:
-            begin, end = bounds(x.sequences, q.shape[2])
+            begin, end = bounds(x.sequences, n_q)
         return cls(
             inputs=(q, k, v, table if table.numel() else q, padded, mask, begin, end, seed),
             table=table,
             strides=(of_table, of_padded, *of_mask),
             numbers=(
-                *(q.shape[1], q.shape[2], k.shape[2], x.scale * LOG2_E),
-                *(x.offset, threshold(x.dropout), growth(x.dropout)),
+                *(q.shape[1], n_q, n_k, x.scale * LOG2_E),
+                *(offset, threshold(x.dropout), growth(x.dropout)),
             ),
-            offset=x.offset,
+            offset=offset,
             options={
                 "D": D,
                 "BLOCK_D": max(16, triton.next_power_of_2(D)),
                 "CAUSAL": x.causal,
-                "SHIFTED": x.causal and x.offset != 0,
+                "SHIFTED": x.causal and offset != 0,
                 "HAS_BIAS": x.bias is not None,
                 "HAS_GAIN": x.gain is not None,
                 "HAS_PAD": x.key_padding is not None,
@@ -163,7 +164,7 @@ class Problem:
                 "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32",
                 "LEAD": PAD,
                 "ASSEMBLY": q.is_cuda,
-                "EVEN": q.shape[2] % LARGEST_TILE == 0 and k.shape[2] % LARGEST_TILE == 0,
+                "EVEN": n_q % LARGEST_TILE == 0 and n_k % LARGEST_TILE == 0,
             },
         )
 
