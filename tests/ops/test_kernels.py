@@ -53,6 +53,7 @@ CASES = {
     "one query, cache, group": Case(
         1, 2, 1, 40, 16, causal=True, offset=39, group=2, mask="keys"
     ),
+    "large heads": Case(1, 1, 20, 33, 200, causal=True, offset=13),
     "cache": Case(1, 1, 20, 75, 16, causal=True, offset=55),
     "offset below": Case(1, 1, 70, 20, 16, causal=True, offset=-40, gain="none"),
     "nothing seen": Case(1, 1, 33, 20, 16, causal=True, offset=-(2**40)),

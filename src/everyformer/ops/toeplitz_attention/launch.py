@@ -248,10 +248,6 @@ def backward(
     dk, dv = step.dkv()
     bias, gain = x.bias if needs_bias else None, x.gain if needs_gain else None
     dbias, dgain = step.diagonals(bias, gain)
-    if x.k.shape[2] == 1:  # one key has weight 1, whatever its logit: dS = 0, unrounded
-        for gradient in (dq, dk, dbias):
-            if gradient is not None:
-                gradient.zero_()
     return dq, dk, dv, dbias, dgain
 
 
