@@ -1,6 +1,6 @@
-"""Launch the Triton kernels: shapes, tile sizes, buffers."""
+"""Launch the Triton kernels: shapes, strides, buffers."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,91 +13,17 @@ from everyformer.ops.toeplitz_attention.dropping import growth, threshold
 from everyformer.ops.toeplitz_attention.kernels.tiles import LOG2_E, PAD
 from everyformer.ops.toeplitz_attention.operands import Incoming, Operands
 from everyformer.ops.toeplitz_attention.packing import bounds
+from everyformer.ops.toeplitz_attention.tuning import LARGEST_TILE, Tuning, tuning_for
+from everyformer.ops.toeplitz_attention.tuning import Tiles as Tiles
 
 kernels: Any = jitted  # their calls have a grid and options that no signature shows
 
 
-@dataclass(frozen=True)
-class Tiles:
-    """Tile sizes of one kernel: queries, keys, warps and pipeline stages."""
-
-    queries: int
-    keys: int
-    warps: int
-    stages: int
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """Tile sizes of all kernels. Measured on an H200 (`everyformer bench attention`)."""
-
-    forward: Tiles
-    dq: Tiles
-    dkv: Tiles
-    diagonal: Tiles
-
-
-HALF = {
-    64: Tuning(
-        forward=Tiles(128, 64, 4, 4),
-        dq=Tiles(64, 64, 4, 3),
-        dkv=Tiles(64, 64, 4, 3),
-        diagonal=Tiles(64, 64, 4, 3),
-    ),
-    128: Tuning(
-        forward=Tiles(64, 128, 4, 3),
-        dq=Tiles(64, 128, 4, 3),
-        dkv=Tiles(32, 64, 4, 4),
-        diagonal=Tiles(64, 64, 8, 2),
-    ),
-    256: Tuning(
-        forward=Tiles(64, 64, 4, 2),
-        dq=Tiles(64, 32, 4, 2),
-        dkv=Tiles(32, 64, 8, 2),
-        diagonal=Tiles(64, 64, 8, 1),
-    ),
-}
-"""For bf16 and fp16, by padded head size; smaller heads use the first."""
-
-FULL = {
-    128: Tuning(
-        forward=Tiles(64, 32, 4, 2),
-        dq=Tiles(32, 32, 4, 2),
-        dkv=Tiles(32, 32, 4, 2),
-        diagonal=Tiles(32, 32, 4, 2),
-    ),
-    256: Tuning(
-        forward=Tiles(32, 32, 8, 1),
-        dq=Tiles(16, 16, 4, 1),
-        dkv=Tiles(16, 16, 4, 1),
-        diagonal=Tiles(32, 32, 8, 1),
-    ),
-}
-"""For float32, whose tiles are twice as large and whose products use no tensor cores."""
-
-STAGES_WITH_MASK = 2
-"""At most: tiles of the mask go through shared memory, too."""
-
-LARGEST_TILE = 128
 ENOUGH_PROGRAMS = 1024
 """Programs of the diagonal kernel below which the batch is split."""
 
 ENTRIES = 256
 """Of a vector, for each program that copies or adds up."""
-
-
-def tuning_for(q: Tensor, masked: bool) -> Tuning:
-    """The tile sizes for a dtype, a head size, and with a mask or not."""
-    by_size = FULL if q.dtype == torch.float32 else HALF
-    found = next(tuning for size, tuning in by_size.items() if q.shape[-1] <= size)
-    if not masked:
-        return found
-    return Tuning(
-        *(
-            replace(tiles, stages=min(tiles.stages, STAGES_WITH_MASK))
-            for tiles in (found.forward, found.dq, found.dkv, found.diagonal)
-        )
-    )
 
 
 @dataclass(frozen=True)
