@@ -36,6 +36,9 @@ def test_public_names() -> None:
         "memorise",
         "patterns",
         "plan",
+        "register",
+        "restore",
+        "speed_up",
         "targets",
         "verify",
     ]

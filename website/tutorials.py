@@ -2,15 +2,17 @@
 
 A cell of Markdown (`# %% [markdown]`) is text. Other cells are shown as they stand, then
 what they print, then every picture (a matplotlib Figure) and page (of `explore`) that they
-give a name. What lies below `if __name__ == "__main__":` is shown without that line.
+give a name. What lies below `if __name__ == "__main__":` is shown without that line. A
+script that may take minutes is asked to be short: it finds `--smoke` among its arguments.
 """
 
 import ast
 import io
 import re
+import sys
 import textwrap
-from collections.abc import Iterator
-from contextlib import redirect_stdout
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,6 +71,15 @@ def cells(source: str) -> Iterator[Cell]:
             yield Cell(text, rest.count("\n", 0, begin) + 1, kind.strip() == "[markdown]")
 
 
+@contextmanager
+def _arguments(*given: str) -> Generator[None, None, None]:
+    before, sys.argv = sys.argv, [*given]
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
 def run(script: Path) -> Tutorial:
     """Run a script, cell by cell; the docstring's first line is the title."""
     source = script.read_text(encoding="utf-8")
@@ -83,7 +94,7 @@ def run(script: Path) -> Tutorial:
         before = {id(value) for value in names.values()}
         printed = io.StringIO()
         code = compile("\n" * (cell.line - 1) + cell.text, str(script), "exec")
-        with redirect_stdout(printed):
+        with redirect_stdout(printed), _arguments(str(script), "--smoke"):
             exec(code, names)
         if printed.getvalue().strip():
             parts.append(_shown(printed.getvalue()))

@@ -5,6 +5,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from everyformer.beside_transformers import register_when_imported
+
 if TYPE_CHECKING:
     from everyformer import patterns as patterns
     from everyformer import targets as targets
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
     from everyformer.construct.registry import SelectiveShifts as SelectiveShifts
     from everyformer.construct.registry import SparseShifts as SparseShifts
     from everyformer.construct.registry import UrpeShifts as UrpeShifts
+    from everyformer.layers.hugging_face import register as register
+    from everyformer.layers.hugging_face import restore as restore
+    from everyformer.layers.hugging_face import speed_up as speed_up
     from everyformer.model.architecture import ArchitectureSpec as ArchitectureSpec
     from everyformer.model.attention_spec import AttentionSpec as AttentionSpec
     from everyformer.model.network import Network as Network
@@ -76,6 +81,9 @@ _PLACES = {
     "load": "model.network",
     "memorise": "construct.memory",
     "plan": "construct.pipeline",
+    "register": "layers.hugging_face",
+    "restore": "layers.hugging_face",
+    "speed_up": "layers.hugging_face",
     "verify": "certify.verify",
 }
 """Where each public name comes from; it is imported when it is first used."""
@@ -110,3 +118,4 @@ def __dir__() -> list[str]:
 
 
 sys.modules[__name__].__class__ = _Package
+register_when_imported()

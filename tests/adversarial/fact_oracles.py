@@ -45,7 +45,13 @@ class Runs:
         source = torch.Generator().manual_seed(seed)
         self.given: Values = {}
         for spec in self.program.graph_signature.input_specs:
-            if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
+            if spec.kind == InputKind.BUFFER:
+                name = spec.target or ""
+                constants = self.program.constants
+                self.given[spec.arg.name] = self.program.state_dict.get(
+                    name, constants.get(name)
+                )
+            elif spec.kind == InputKind.PARAMETER:
                 held = self.program.state_dict[spec.target or ""]
                 drawn = torch.randn(held.shape, generator=source, dtype=torch.float64)
                 new = drawn.to(held.dtype) * spread

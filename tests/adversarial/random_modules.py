@@ -80,6 +80,12 @@ TURNED = (
     "F.pad({a}, (1, 0))[..., :-1]", "torch.einsum('...ij,...kj->...ik', {a}, {b})",
     "torch.einsum('...ij,...ij->...i', {a}, {b})",
     "torch.einsum('...ij,...jk->...ki', {a}, {b})", "{a}.reshape({a}.shape[::-1])",
+    "torch.cat([{a}.narrow({k}, 0, 0), {a}], {k})", "F.pad({a}, (1, -1), value=0.5)",
+    "torch.cat([torch.tensor([]), {a}], {k})", "F.pad({a}, (0, 0, 2, 0))[..., :-2, :]",
+    "F.pad({a}, (0, 0, 1, -1))", "{a}.cumsum({k}).flip({k})", "{a}.repeat(1, 2, 1)[:, ::2]",
+    "torch.stack({a}.unbind({k})[::-1], {k})", "{a}[..., torch.tensor([0, -1]), :]",
+    "torch.stack([row * 2 for row in {a}.unbind({k})], {k})",
+    "torch.cat([{a}.narrow({k}, 0, 1), {a}.narrow({k}, 0, {size} - 1)], {k})",
 )  # fmt: skip
 
 NORMED = (
@@ -138,11 +144,13 @@ class Made(nn.Module):
     def __init__(self, program: Program, seed: int = 0) -> None:
         super().__init__()
         source = torch.Generator().manual_seed(seed)
+        same = torch.Generator().manual_seed(0)  # buffers are not weights
         for name, shape in program.weights.items():
-            drawn = torch.randn(shape, generator=source, dtype=torch.float64)
             if name.startswith("p"):
+                drawn = torch.randn(shape, generator=source, dtype=torch.float64)
                 self.register_parameter(name, nn.Parameter(drawn))
             else:
+                drawn = torch.randn(shape, generator=same, dtype=torch.float64)
                 self.register_buffer(name, drawn)
         names: dict[str, Any] = {"torch": torch, "F": F}
         exec(program.source, names)
@@ -242,6 +250,7 @@ class _Growing:
             self._turned, self._turned, self._reshaped, self._normed, self._written,
             self._product, self._product, self._linear, self._linear, self._constant,
             self._weighted, self._fused, self._block, self._sliced, self._sliced,
+            self._convolved, self._grouped,
         )  # fmt: skip
         return self.rng.choice(kinds)()
 
@@ -335,6 +344,41 @@ class _Growing:
             f"F.embedding((x[..., 0] > 0).long(), {self.weight(2, d)})",
         )
         return self.add(self.rng.choice(kinds))
+
+    def _convolved(self) -> str | None:
+        """A convolution along the tokens, or across them, padded on one side or both."""
+        a = self.pick(lambda t: t.ndim == 3)
+        turned = self.rng.random() < 0.8
+        sizes = self.values[a].shape
+        channels = sizes[-1 if turned else -2]
+        taps, gap = self.rng.choice((1, 1, 2, 3)), self.rng.choice((1, 1, 2))
+        groups = self.rng.choice((1, channels))
+        W = self.weight(channels, channels // groups, taps)
+        b = self.weight(channels) if self.rng.random() < 0.4 else "None"
+        before, after = (self.rng.choice((0, (taps - 1) * gap)) for _ in range(2))
+        given = f"{a}.mT" if turned else a
+        given = f"F.pad({given}, ({before}, {after}))" if self.rng.random() < 0.6 else given
+        more = f"padding={self.rng.choice((0, 1))}, stride={self.rng.choice((1, 1, 1, 2))}"
+        found = f"F.conv1d({given}, {W}, {b}, {more}, dilation={gap}, groups={groups})"
+        cut = f"[..., :{sizes[-2 if turned else -1]}]" if self.rng.random() < 0.5 else ""
+        return self.add(f"({found}{cut}){'.mT' if turned else ''}")
+
+    def _grouped(self) -> str | None:
+        """Attention with fewer heads of keys and values than of queries."""
+        n, d = self.n, self.d
+        a = self.pick(lambda t: t.shape == (1, n, d))
+        heads, shared = self.rng.choice(((2, 1), (4, 2), (3, 1), (4, 1)))
+        names: list[str] = []
+        for count in (heads, shared, shared):
+            made = f"F.linear({a}, {self.weight(2 * count, d)})"
+            names.append(f"{made}.view(1, {n}, {count}, 2).transpose(1, 2)")
+        option = self.rng.choice(
+            ("", ", is_causal=True", f", attn_mask=~{self.mask(n, n)}")
+        )
+        return self.add(
+            f"F.scaled_dot_product_attention({', '.join(names)}{option}, enable_gqa=True)"
+            f".transpose(1, 2).reshape(1, {n}, {2 * heads})"
+        )
 
     def _weighted(self) -> str | None:
         """A weight that meets some tensor, with copies along some dimensions."""

@@ -185,12 +185,17 @@ def test_what_is_no_map_of_sequences_is_refused(name: str) -> None:
 
 
 def test_recurrent_networks_are_not_refuted() -> None:
-    """With the axes swapped, no token heard any other."""
-    for module in (nn.LSTM(D, D), nn.TransformerEncoderLayer(D, 2, 8)):
+    """With the axes swapped, no token heard any other. One way, none hears a later one."""
+    both = nn.LSTM(D, D // 2, bidirectional=True)
+    for module in (both, nn.TransformerEncoderLayer(D, 2, 8)):
         report = check(module, N, D, trials=2)
         assert "never hears" not in report.lp.reason
         assert report["EF009"].verdict is not PROVED
         assert report["EF001"].verdict is (REFUTED if "LSTM" in report.subject else PROVED)
+    one_way = check(nn.LSTM(D, D), N, D, trials=2)
+    assert one_way["EF006"].verdict is PROVED
+    assert one_way["EF009"].pair == (0, N - 1)
+    assert (one_way["EF009"].violation_sampled or 0.0) < 1e-12
 
 
 def test_a_layout_that_is_told() -> None:

@@ -280,8 +280,10 @@ class Called(RelativeAttention):
 
 
 class OneGain(ToeplitzGain):
-    def offset_gain(self, n_q: int, n_k: int | None = None) -> Any:
-        return super().offset_gain(n_q, n_k)
+    def offset_gain(
+        self, n_q: int, n_k: int | None = None, offset: int | None = None
+    ) -> Any:
+        return super().offset_gain(n_q, n_k, offset)
 
 
 class Liar(nn.Module):
@@ -314,7 +316,7 @@ def expanded(layer: Any) -> None:
 
 
 def hidden_encoding(layer: Any) -> None:
-    def other(q: Tensor) -> Tensor:
+    def other(q: Tensor, *places: object) -> Tensor:
         return 100 * torch.eye(2, 2 * N - 1).double()
 
     layer.encoding.offset_bias = other
@@ -475,8 +477,10 @@ LIARS = [
     if name.startswith(
         ("ahead", "a refusal", "by the number", "by the length", "by a buff")
     )
+    and name != "ahead, at large numbers"
 ]
-"""Modules that look ahead, or turn, on inputs or at a time when nobody tries."""
+"""Modules that look ahead, or turn, on inputs or at a time when nobody tries, and hide it
+from an export."""
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -490,6 +494,20 @@ def test_an_expression(name: str) -> None:
     assert not compare(report, subject), str(report)
     if name in LIARS:
         assert all(finding.verdict is not PROVED for finding in report.findings)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_heard_at_large_numbers_alone() -> None:
+    """Token i hears token n + 1 - i there, and no other: that, and no more, is PROVED."""
+    found = expression("ahead, at large numbers")
+    assert found is not None
+    report, subject = found
+    assert report["EF006"].verdict is UNKNOWN
+    assert report["EF001"].verdict is UNKNOWN
+    heard = subject.followed.receptive_fields
+    assert heard is not None
+    assert torch.equal(heard, torch.eye(N).bool() | torch.eye(N).flip(0).bool())
+    assert report["EF009"].pair == (1, 0)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -80,8 +80,8 @@ class OtherWeights(RelativeAttention):
 
 
 class OtherSum(RelativeAttention):
-    def _mixed(self, weights: Tensor, v: Tensor) -> Any:
-        return super()._mixed(weights, v).mean(-2, keepdim=True).expand_as(v)
+    def _mixed(self, weights: Tensor, heads: Any) -> Any:
+        return super()._mixed(weights, heads).mean(-2, keepdim=True).expand_as(heads.v)
 
 
 class OtherCall(RelativeAttention):
@@ -175,14 +175,23 @@ class Nearest(Exact):
 
 
 class ConstantGain(ToeplitzGain):
-    def matrix(self, n_q: int, n_k: int | None = None, graph: Any = None) -> Any:
-        return super().matrix(n_q, n_k, graph).mean(-1, keepdim=True).expand(1, -1, -1, n_q)
+    def matrix(
+        self, n_q: int, n_k: int | None = None, graph: Any = None, offset: Any = None
+    ) -> Any:
+        return (
+            super()
+            .matrix(n_q, n_k, graph, offset)
+            .mean(-1, keepdim=True)
+            .expand(1, -1, -1, n_q)
+        )
 
 
 class FixedBias(Encoding):
     """An encoding of one's own that does not say that its numbers are fixed."""
 
-    def pair_bias(self, q: Tensor, k: Tensor, scale: float, graph: Any) -> Any:
+    def pair_bias(
+        self, q: Tensor, k: Tensor, scale: float, graph: Any, offset: Any = None
+    ) -> Any:
         i = torch.arange(q.shape[-2])
         return 50.0 * (i[:, None] == i).to(q.dtype).expand(1, q.shape[1], -1, -1)
 

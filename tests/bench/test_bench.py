@@ -9,14 +9,21 @@ import numpy as np
 import pytest
 
 import everyformer as ef
-from everyformer.bench import building, contenders, execution, results, tightness
+from everyformer.bench import (
+    building,
+    contenders,
+    execution,
+    pairwise,
+    results,
+    tightness,
+)
 from everyformer.errors import EveryformerError
 from everyformer.model.executor import Executor
 from everyformer.targets import prefix_mean, soft_attention
 from everyformer.targets.box import Grid
 
 
-@pytest.mark.parametrize("theme", [building, execution, tightness])
+@pytest.mark.parametrize("theme", [building, execution, pairwise, tightness])
 def test_quick_runs(theme: object, tmp_path: Path) -> None:
     report = theme.run(quick=True)  # type: ignore[attr-defined]
     path = results.write(tmp_path, report["theme"], report)

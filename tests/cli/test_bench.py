@@ -28,3 +28,9 @@ def test_only_long_benchmarks_can_be_resumed(everyformer: Command) -> None:
     output = everyformer("bench", "building", "--quick", "--resume", code=2).output
     assert "building keeps no rows" in output
     assert not list(Path().iterdir())
+
+
+def test_choices_are_for_models(everyformer: Command) -> None:
+    asked = ("--only", "T5-base", "--minutes", "1")
+    output = everyformer("bench", "building", *asked, code=2).output
+    assert "building does not take --only and --minutes" in " ".join(output.split())

@@ -1,5 +1,6 @@
 import re
 import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 FOLDER = Path(__file__).parents[2] / "examples"
 OTHERS = {
     "add_urpe", "compiled_block", "equal_tokens", "happy_bob", "my_attention",
-    "reproduce_gap", "sparse_patterns", "theorem_2", "your_function",
+    "reproduce_gap", "sparse_patterns", "theorem_2", "urpe_molecule", "your_function",
 }  # fmt: skip
 CONSTRUCTIONS = sorted(path for path in FOLDER.glob("*.py") if path.stem not in OTHERS)
 
@@ -126,3 +127,19 @@ def test_patterns_that_are_enough_and_one_that_is_not(
     assert "strided is universal in L^p: PROVED" in out
     assert "REFUTED - in L^p: token 1 never hears token 13" in out
     assert "PROVED: d_2(contrast, g) <= 0.12" in out
+
+
+def test_a_model_of_molecules_from_smiles(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("rdkit")
+    monkeypatch.setattr(sys, "argv", ["urpe_molecule.py", "--smoke"])
+    torch.set_num_threads(1)
+    runpy.run_path(str(FOLDER / "urpe_molecule.py"), run_name="__main__")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "atoms: C C O O C C C C C C C O O"
+    losses = [float(line.split()[-1]) for line in lines if line.startswith("update")]
+    assert len(losses) == 6
+    errors = [float(line.split()[-1]) for line in lines if line.startswith("error of")]
+    assert errors[1] < errors[0], "better than the mean"
+    assert sum(line.startswith("C(") for line in lines) == 7

@@ -85,7 +85,7 @@ class TestDisentangledAttention(OperatorContract):
             disentangled_cases.Case(2, 1, 3, 4, 2, padding=True)
         ),
         "c2p": disentangled_cases.operator(
-            disentangled_cases.Case(1, 2, 4, 3, 2, kind="clipped", terms="c2p")
+            disentangled_cases.Case(1, 2, 4, 3, 2, "clipped", "c2p", dropout=0.3)
         ),
     }
     longer: ClassVar[dict[str, Operator]] = {
@@ -105,7 +105,7 @@ class TestDisentangledAttention(OperatorContract):
         terms = None, p2c.requires_grad_()
         padded = torch.zeros(q.shape[0], 7, dtype=torch.bool)
         padded[:, 6] = True
-        x = (*leaves, *terms, torch.arange(11) // 3, padded, 0.3)
+        x = (*leaves, *terms, torch.arange(11) // 3, padded, torch.tensor([5]), 0.3, 0.2)
         yield disentangled_library.forward_op, x
         with torch.no_grad():
             out, lse = disentangled_library.forward_op(*x)

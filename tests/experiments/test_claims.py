@@ -84,6 +84,36 @@ def test_all_comparisons_must_hold_and_one_reversed_contradicts() -> None:
     assert stand.verdicts(claim(("a", "b"), ("c", "b"))) == ["contradicted"]
 
 
+def test_gates_from_above_and_of_quotients() -> None:
+    """An error that must be small, and one that must grow against another."""
+    stand = Stand().add("a", 2.0).add("b", 1.0)
+    for result in stand.results:
+        mean = result["more"]["test"]["x"]["mean_sampled"]
+        result["more"]["test"]["y"] = {"mean_sampled": 1.5 * mean}
+    gated = claim(("a", "b"), gates=["G"])
+    most = {key: value for key, value in GATE.items() if key != "at_least"}
+    for limit, verdict in ((2.2, "holds"), (1.9, "not informative")):
+        assert stand.verdicts(gated, gates=[most | {"at_most": limit}]) == [verdict]
+    grown = GATE | {"metric": "y", "relative_to": "x"}
+    for limit, verdict in ((1.4, "holds"), (1.6, "not informative")):
+        assert stand.verdicts(gated, gates=[grown | {"at_least": limit}]) == [verdict]
+    with pytest.raises(FileFormatError, match="one of at_least"):
+        stand.verdicts(gated, gates=[most])
+
+
+def test_an_effect_smaller_than_its_claim_is_said_to_be_so() -> None:
+    """10 % of the second's mean; 50 and 4 % are seen, 0 is not, -20 % is the other way."""
+    for mean, verdict in (
+        (0.5, "holds"), (0.96, "smaller than claimed"), (1.0, "undecided"),
+        (1.2, "contradicted"),
+    ):  # fmt: skip
+        stand = Stand().add("a", mean, noise=0.001).add("b", 1.0, noise=0.001)
+        least = claim(("a", "b"), direction="lower", least_relative=0.1)
+        assert stand.verdicts(least) == [verdict]
+        told = any("and 10% is claimed" in note for note in stand.found[0].notes)
+        assert told == (mean > 0.9)
+
+
 def test_a_shut_gate_makes_a_claim_not_informative() -> None:
     stand = Stand().add("a", 0.6).add("b", 0.1)
     gated = claim(("a", "b"), gates=["G"])

@@ -21,7 +21,7 @@ from everyformer.layers import (
     load_with_urpe,
     no_decay_parameters,
 )
-from everyformer.layers.hugging_face import IMPLEMENTATION
+from everyformer.layers.hugging_face import IMPLEMENTATION, urpe
 
 WIDTH, HEADS, N = 8, 2, 7
 
@@ -376,7 +376,7 @@ class TestTransformers:
         scramble(model)
         assert spread(call(model, same)) > 1e-2
 
-    @pytest.mark.parametrize("name", ["bert", "llama"])
+    @pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
     def test_weights_over_softmax_are_the_gain(self, name: str, library: Any) -> None:
         plain = build(name, library)
         model = add_urpe(copy.deepcopy(plain), max_len=16)
@@ -404,11 +404,6 @@ class TestTransformers:
         cache = library.StaticCache(config=model.config, max_cache_len=12)
         with pytest.raises(InputError, match=r"StaticCache.*default cache"):
             model(IDS, past_key_values=cache)
-
-    def test_weights_of_gpt2_are_refused(self, library: Any) -> None:
-        model = add_urpe(build("gpt2", library), max_len=16)
-        with pytest.raises(InputError, match="does not hand it on"):
-            model(IDS, output_attentions=True)
 
     def test_refused_models(self, library: Any) -> None:
         config = library.DistilBertConfig(
@@ -444,19 +439,62 @@ class TestTransformers:
             n for n, _ in model.named_parameters()
         ]
 
-    def test_loading_without_the_gains_is_refused(
+    @pytest.mark.parametrize("name", list(MODELS))
+    def test_gains_survive_the_loading_of_transformers(
+        self, name: str, library: Any, tmp_path: Path
+    ) -> None:
+        """Its own `from_pretrained`, of the class or by AutoModel."""
+        model: Any = build(name, library)
+        leave = [
+            next(n for n, m in model.named_modules() if type(m).__name__ in urpe.HEADS)
+        ]
+        add_urpe(model, max_len=16, shared=False, leave=leave)
+        scramble(model)
+        model.save_pretrained(tmp_path)
+        again = type(model).from_pretrained(tmp_path, dtype=torch.float64).eval()
+        assert type(again) is type(model)
+        assert (call(again) - call(model)).abs().max() < 1e-6
+        if name == "t5-encoder":  # which AutoModel makes a whole of
+            with pytest.raises(InputError, match=r"has no decoder.block.0.*urpe_gain"):
+                library.AutoModel.from_pretrained(tmp_path)
+            return
+        part = library.AutoModel.from_pretrained(tmp_path, dtype=torch.float64)
+        saved = {k.removeprefix("transformer."): x for k, x in model.state_dict().items()}
+        names = {key for key in part.state_dict() if "urpe" in key}
+        assert len(names) == (3 if name == "t5" else 1)
+        for key in names:
+            assert torch.equal(part.state_dict()[key], saved[key])
+
+    def test_a_part_of_a_model_has_its_gains(self, library: Any, tmp_path: Path) -> None:
+        model: Any = add_urpe(build("t5", library), max_len=16)
+        scramble(model)
+        model.save_pretrained(tmp_path)
+        part, told = library.T5EncoderModel.from_pretrained(
+            tmp_path, dtype=torch.float64, output_loading_info=True
+        )
+        assert not told["missing_keys"]
+        ours, whole = part.eval()(IDS)[0], model.encoder(IDS)[0]
+        assert (ours - whole).abs().max() < 1e-6
+
+    def test_loading_where_everyformer_is_not_known(
         self, library: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """By our function where it is known, by transformers where it is not."""
         model: Any = add_urpe(build("gpt2", library), max_len=16)
         model.save_pretrained(tmp_path)
-        bare = library.GPT2LMHeadModel.from_pretrained(tmp_path)
-        with pytest.raises(InputError, match="load_with_urpe"):
+        bare = library.GPT2LMHeadModel(model.config).eval()
+        with pytest.raises(InputError, match="made without them"):
             bare(IDS)
         registry = import_module("transformers.modeling_utils").ALL_ATTENTION_FUNCTIONS
         monkeypatch.delitem(registry._global_mapping, IMPLEMENTATION)
         with pytest.raises(ValueError, match=f'{IMPLEMENTATION}"` is not supported'):
-            library.GPT2LMHeadModel.from_pretrained(tmp_path)
+            library.GPT2LMHeadModel(model.config)
+
+    def test_too_short_when_it_generates(self, library: Any) -> None:
+        model: Any = add_urpe(build("gpt2", library), max_len=N + 2)
+        asked = {"do_sample": False, "pad_token_id": 0}
+        assert model.generate(IDS, max_new_tokens=3, **asked).shape[1] == N + 3
+        with pytest.raises(InputError, match=r"10 tokens.*max_len=9"):
+            model.generate(IDS, max_new_tokens=4, **asked)
 
     @pytest.mark.parametrize("name", ["gpt2", "t5"])
     @pytest.mark.parametrize("other", ["sdpa", "eager"])

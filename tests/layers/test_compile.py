@@ -92,6 +92,19 @@ def test_lengths_may_change() -> None:
 
 
 @pytest.mark.compile
+@pytest.mark.parametrize("name", ["none", "t5", "rotary", "deberta"])
+def test_exported_layers_take_any_batch_and_length(name: str) -> None:
+    layer = RelativeAttention(
+        8, 2, kv_heads=1, encoding=name, gain=name != "none", max_len=16, causal=True
+    ).eval()
+    sizes = {0: torch.export.Dim("b"), 1: torch.export.Dim("n", min=2, max=16)}
+    exported = torch.export.export(layer, (torch.randn(3, 5, 8),), dynamic_shapes=(sizes,))
+    for batch, n in ((2, 16), (4, 2), (1, 9)):
+        x = torch.randn(batch, n, 8)
+        torch.testing.assert_close(exported.module()(x), layer(x))
+
+
+@pytest.mark.compile
 def test_models_with_urpe_compile() -> None:
     """An attention module of torch, and a model of transformers."""
     torch.compiler.reset()

@@ -25,6 +25,9 @@ from everyformer.layers import (
 from everyformer.layers import attention as attention_module
 from everyformer.layers.deberta_models import adapt, is_deberta, restore
 from everyformer.ops.disentangled_attention import chunked
+from everyformer.ops.disentangled_attention.reference import (
+    disentangled_attention_reference,
+)
 
 transformers: Any = pytest.importorskip("transformers")
 
@@ -75,7 +78,6 @@ def test_the_layer_by_the_operator(name: str) -> None:
 OTHERWISE: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "gain": ({"max_len": 8}, {"gain": True}, {}),
     "causal": ({"max_len": 8}, {"causal": True}, {}),
-    "dropout": ({"max_len": 8}, {"dropout": 0.5}, {}),
     "reference": ({"max_len": 8}, {"implementation": "reference"}, {}),
     "weights": ({"max_len": 8}, {}, {"need_weights": True}),
     "buckets out of order": ({"buckets": T5Buckets(8, 16)}, {}, {}),
@@ -107,6 +109,21 @@ def test_the_layer_compiles() -> None:
         out = function(x)
         found.append([out, *torch.autograd.grad(out.sin().sum(), [*layer.parameters()])])
     assert gap(*found) < 1e-12
+
+
+@pytest.mark.compile
+def test_an_adapted_model_compiles() -> None:
+    """As one graph, as the original does."""
+    torch.compiler.reset()
+    model, given = made(2, V3), batch(20)
+    adapt(model)
+    wanted = gradients(model, given)
+    compiled: Any = torch.compile(model, fullgraph=True, backend="aot_eager")
+    model.zero_grad()
+    logits = compiled(**given).logits
+    logits.sin().sum().backward()
+    found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    assert off({"logits": logits.detach(), **found}, wanted) < 1e-5
 
 
 BASE: dict[str, Any] = {
@@ -218,7 +235,6 @@ def test_models_have_the_same_logits_and_gradients(
 
 ORIGINAL: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "weights": ({}, {"output_attentions": True}),
-    "dropout": ({"attention_probs_dropout_prob": 0.3}, {}),
     "no positions": ({"relative_attention": False}, {}),
     "no terms": ({"pos_att_type": []}, {}),
 }
@@ -263,6 +279,32 @@ def test_dropout_of_positions_draws_the_same_numbers(operator_calls: mock.Mock) 
     assert operator_calls.called
 
 
+def test_dropped_weights_are_those_of_the_operator() -> None:
+    """In a model and in a layer: the reference with the same seed has the same numbers."""
+    model = made(2, V3, attention_probs_dropout_prob=0.3).train()
+    adapt(model)
+    layer = layer_with({"max_len": 16}, dropout=0.3)
+
+    def plain(*args: Tensor, **options: Any) -> Tensor:
+        seed = torch.randint(2**63 - 1, (1,))
+        return disentangled_attention_reference(*args, **options, seed=seed)  # type: ignore[arg-type]
+
+    def results() -> list[Any]:
+        torch.manual_seed(2)
+        return [*gradients(model, batch()).values(), layer(tokens(2, 9, 8))]
+
+    found = results()
+    with (
+        mock.patch.object(deberta_models, "disentangled_attention", plain),
+        mock.patch.object(attention_module, "disentangled_attention", plain),
+    ):
+        assert gap(found, results()) < 1e-5
+    model.eval()
+    layer.eval()
+    assert gap(found[:1], results()[:1]) > 1e-2
+    assert gap(found[-1:], results()[-1:]) > 1e-2
+
+
 def test_copies_pickles_and_checkpointing() -> None:
     model, given = made(2, V3).eval(), batch()
     adapt(model)
@@ -274,6 +316,9 @@ def test_copies_pickles_and_checkpointing() -> None:
             core.query_proj.weight.zero_()
             assert not torch.allclose(other(**given).logits, wanted)
             assert torch.equal(model(**given).logits, wanted)
+    with torch.inference_mode():  # what is kept from there serves training, too
+        model(**batch(31))
+    gradients(model, batch(31))
     plain = gradients(model.train(), given)
     model.gradient_checkpointing_enable({"use_reentrant": False})
     again = gradients(model, given)

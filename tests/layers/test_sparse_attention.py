@@ -13,7 +13,7 @@ from torch._dynamo import lookup_backend
 
 from everyformer import patterns
 from everyformer.errors import InputError
-from everyformer.layers import RelativeAttention, SparseAttention
+from everyformer.layers import KeyCache, RelativeAttention, SparseAttention
 from everyformer.layers import sparse_attention as module
 from everyformer.layers.sparse_attention import CONFIGURATIONS, Configuration
 from everyformer.ops.sparse_attention.plans import plan_of
@@ -157,6 +157,156 @@ def test_copies_and_state_dicts() -> None:
     assert len(set(sizes.values())) == 1
 
 
+@pytest.mark.parametrize("configuration", CONFIGURATIONS)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_causal_patterns(name: str, configuration: Configuration) -> None:
+    """Dense attention with both masks; no output depends on later tokens."""
+    pattern = FAMILIES[name]
+    layer = made(pattern.causal_part(), configuration, index=1)
+    two_sided = made(pattern, configuration, index=1)
+    x, padded = tokens(2, 9, 8).requires_grad_(), some_padding(2, 9)
+    past = torch.ones(9, 9, dtype=torch.bool).tril()
+    given = [x, *layer.parameters()]
+    out = layer(x, key_padding_mask=padded)
+    wanted = two_sided(x, key_padding_mask=padded, attn_mask=past)
+    assert (out - wanted).abs().max() < 1e-12
+    one = torch.autograd.grad((out * tokens(2, 9, 8, seed=5)).sum(), given)
+    given = [x, *two_sided.parameters()]
+    two = torch.autograd.grad((wanted * tokens(2, 9, 8, seed=5)).sum(), given)
+    for ours, theirs in zip(one, two, strict=True):
+        assert (ours - theirs).abs().max() < 1e-12 * max(1.0, theirs.abs().max())
+    other = x.detach().clone()
+    other[:, 5:] += 1.0
+    changed = (layer(x) - layer(other)).abs().amax((0, 2))
+    assert changed[:5].max() < 1e-14
+    assert changed[5:].min() > 1e-3
+
+
+def test_causal_patterns_of_many_tokens() -> None:
+    """More than run by a mask: by pieces, with rows that are long and short."""
+    n = 300
+    x = tokens(1, n, 8)
+    for pattern in (
+        patterns.strided(n, 17).union(),
+        patterns.fixed(n, 17).union(),
+        patterns.star(n, 2),
+        patterns.window_global(n, 3, (0, 150)),
+    ):
+        layer, two_sided = (made(p, "union") for p in (pattern.causal_part(), pattern))
+        wanted = two_sided(x, attn_mask=torch.ones(n, n, dtype=torch.bool).tril())
+        assert (layer(x) - wanted).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("configuration", CONFIGURATIONS)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_cache_gives_what_one_call_gives(name: str, configuration: Configuration) -> None:
+    pattern = FAMILIES[name].causal_part()
+    layer = SparseAttention(8, 4, pattern, kv_heads=2, configuration=configuration).double()
+    randomise(layer)
+    x, padded = tokens(2, 9, 8), some_padding(2, 9)
+    with torch.no_grad():
+        whole = layer(x, key_padding_mask=padded)
+        for steps in ([1] * 9, [4, 1, 3, 1], [9]):
+            cache, found = KeyCache(), list[Tensor]()
+            for step in steps:
+                part = slice(cache.length, cache.length + step)
+                found.append(
+                    layer(x[:, part], cache=cache, key_padding_mask=padded[:, part])
+                )
+            assert (torch.cat(found, 1) - whole).abs().max() < 1e-12
+
+
+def test_a_function_makes_the_pattern_for_the_room_of_the_cache() -> None:
+    def strided(n: int) -> Pattern:
+        return patterns.strided(n, 3).causal_part()
+
+    layer = SparseAttention(8, 2, strided).double()
+    x, cache = tokens(1, 7, 8), KeyCache(9)
+    found = torch.cat([layer(x[:, i : i + 1], cache=cache) for i in range(7)], 1)
+    assert (found - layer(x)).abs().max() < 1e-12
+    with pytest.raises(InputError, match=r"made for each length, .* Give the layer a pat"):
+        layer(x, cache=KeyCache())
+    two_sided = SparseAttention(8, 2, patterns.star).double()
+    with pytest.raises(InputError, match=r"\(Star\) some attend to later .*causal_part"):
+        two_sided(x, cache=KeyCache(9))
+    layer = SparseAttention(8, 2, strided(5)).double()
+    with pytest.raises(InputError, match="holds 0 tokens, and 7 more are beyond the patt"):
+        layer(x, cache=KeyCache(9))
+
+
+def test_a_context_is_attended_to_by_place() -> None:
+    """Token i of x stands at place i + offset of the context, and hears that set."""
+    layer = made(patterns.strided(9, 3), "multihead")
+    x, y = tokens(2, 4, 8), tokens(2, 9, 8, seed=2)
+    padded = some_padding(2, 9)
+    place = torch.cat([torch.zeros(2, 3, 8), x, torch.zeros(2, 2, 8)], 1)
+    wanted = layer(place, context=y, offset=0, key_padding_mask=padded)[:, 3:7]
+    found = layer(x, context=y, offset=3, key_padding_mask=padded)
+    assert (found - wanted).abs().max() < 1e-12
+    assert (
+        layer(x, context=y, offset=2) - layer(x, context=y, offset=3)
+    ).abs().max() > 0.01
+    full = SparseAttention(8, 4, patterns.dense(9)).double()
+    full.load_state_dict(layer.state_dict())
+    relative = RelativeAttention(8, 4).double()
+    relative.load_state_dict(layer.state_dict())
+    pair = full(x, context=y, offset=3), relative(x, context=y)
+    assert (pair[0] - pair[1]).abs().max() < 1e-12
+    for offset in (None, -1, 6):
+        with pytest.raises(InputError, match=f"offset={offset}. Give offset= from 0 to 5"):
+            layer(x, context=y, offset=offset)
+    with pytest.raises(InputError, match=r"there are 7 tokens, but the pattern"):
+        layer(x, context=y[:, :7], offset=0)
+
+
+def test_masks_groups_of_heads_and_some_weights() -> None:
+    x, padded, mask = tokens(2, 9, 8), some_padding(2, 9), tokens(4, 9, 9, seed=3)
+    for configuration in CONFIGURATIONS:
+        layer = SparseAttention(
+            8, 4, FAMILIES["fixed"], kv_heads=2, configuration=configuration
+        ).double()
+        randomise(layer)
+        parts = layer.for_length(9)
+        seen = torch.stack([torch.tensor(part.mask()) for part in parts])
+        seen = seen.repeat_interleave(4 // len(parts), 0)
+        dense = RelativeAttention(8, 4, kv_heads=2).double()
+        dense.load_state_dict(layer.state_dict())
+        given = {"key_padding_mask": padded}
+        wanted, weights = dense(x, attn_mask=seen, need_weights=True, **given)
+        assert (layer(x, **given) - wanted).abs().max() < 1e-12
+        rows = torch.tensor([8, 2, 3])
+        out, some = layer(x, need_weights=rows, **given)
+        assert (out - wanted).abs().max() < 1e-12
+        assert (some - weights[:, :, rows]).abs().max() < 1e-13
+        added = mask.masked_fill(~seen, -torch.inf)
+        wanted, weights = dense(x, attn_mask=added, need_weights=True, **given)
+        out, some = layer(x, attn_mask=mask, need_weights=slice(1, 3), **given)
+        assert (out - wanted).abs().max() < 1e-12
+        assert (some - weights[:, :, 1:3]).abs().max() < 1e-13
+
+
+def test_dropout_follows_the_connections() -> None:
+    """Each weight is dropped or divided by 1 - p; nothing of size n x n is made."""
+    n = 2048
+    layer = SparseAttention(8, 1, patterns.window(n, 1), dropout=0.5).double()
+    x = tokens(1, n, 8).requires_grad_()
+    with torch.no_grad():
+        layer.out_proj.weight.copy_(torch.eye(8))
+        layer.in_proj_weight[:16] = 0.0  # equal weights
+        layer.in_proj_weight[16:] = torch.eye(8)
+    with mock.patch.object(SparseAttention, "_weights", side_effect=AssertionError):
+        out = layer(x)
+    third = x.detach()[0] / 3
+    for i in range(1, 40):
+        kept = torch.stack([third[i - 1], third[i], third[i + 1]])
+        found = torch.linalg.lstsq(kept.T, out.detach()[0, i]).solution
+        assert ((found.abs() < 1e-8) | ((found - 2).abs() < 1e-8)).all()
+    gradient = torch.autograd.grad(out.sum(), x)[0]
+    assert 0.9 < float(gradient.mean()) < 1.1
+    layer.eval()
+    assert (layer(x)[0, 5] - third[4:7].sum(0)).abs().max() < 1e-12
+
+
 def test_dropout_runs_in_plain_torch_and_only_in_training() -> None:
     layer = SparseAttention(8, 2, patterns.window(16, 3), dropout=0.5)
     x = tokens(4, 16, 8, dtype=torch.float32)
@@ -224,6 +374,23 @@ def test_an_exported_layer_needs_no_pattern(strict: bool) -> None:
     exported = torch.export.export(layer, (x,), strict=strict)
     assert not any("everyformer" in str(node.target) for node in exported.graph.nodes)
     torch.testing.assert_close(exported.module()(x), layer(x))
+
+
+@pytest.mark.compile
+def test_an_exported_layer_takes_any_batch_and_length() -> None:
+    """Shorter sequences are the first tokens, as if padded and hidden."""
+    layer = SparseAttention(8, 2, patterns.strided(9, 3), configuration="multihead").eval()
+    sizes = {0: torch.export.Dim("b"), 1: torch.export.Dim("n", min=2, max=9)}
+    exported = torch.export.export(layer, (torch.randn(3, 5, 8),), dynamic_shapes=(sizes,))
+    for batch, n in ((2, 9), (4, 3), (1, 6)):
+        x = torch.randn(batch, n, 8)
+        longer = nn.functional.pad(x, (0, 0, 0, 9 - n))
+        padded = (torch.arange(9) >= n).expand(batch, -1)
+        wanted = layer(longer, key_padding_mask=padded)[:, :n]
+        torch.testing.assert_close(exported.module()(x), wanted)
+    made_for_each = SparseAttention(8, 2, patterns.star).eval()
+    with pytest.raises(InputError, match="pattern of the longest sequence"):
+        torch.export.export(made_for_each, (torch.ones(3, 5, 8),), dynamic_shapes=(sizes,))
 
 
 def test_training_on_a_cpu_follows_the_pattern() -> None:

@@ -30,6 +30,7 @@ class Case:
     terms: Literal["both", "c2p", "p2c"] = "both"
     padding: bool = False
     scale: float = 0.4
+    dropout: float = 0.0
 
 
 class Inputs(NamedTuple):
@@ -42,7 +43,9 @@ class Inputs(NamedTuple):
     p2c: Tensor | None
     index: Tensor  # pyright: ignore[reportIncompatibleMethodOverride]
     key_padding: Tensor | None
+    seed: Tensor | None
     scale: float
+    dropout: float
     grad_out: Tensor
     buckets: int
 
@@ -87,7 +90,9 @@ def drawn(case: Case, dtype: torch.dtype) -> Inputs:
         None if case.terms == "c2p" else p2c,
         index,
         padding,
+        torch.tensor([7**20]) if case.dropout > 0 else None,
         case.scale,
+        case.dropout,
         normal(case.n_q, case.d),
         buckets,
     )
@@ -105,7 +110,10 @@ def expected(x: Inputs) -> Results:
     }
     q, k, v = (leaves[name] for name in NAMES[:3])
     terms = leaves.get("c2p"), leaves.get("p2c")
-    options: dict[str, Any] = {"scale": x.scale, "key_padding": x.key_padding}
+    options: dict[str, Any] = {
+        "scale": x.scale, "key_padding": x.key_padding,
+        "dropout": x.dropout, "seed": x.seed,
+    }  # fmt: skip
     out = disentangled_attention_reference(q, k, v, *terms, x.index, **options)
     gradients = torch.autograd.grad(out, list(leaves.values()), x.grad_out.double())
     found = {f"d{name}": y for name, y in zip(leaves, gradients, strict=True)}
@@ -125,7 +133,7 @@ def expected(x: Inputs) -> Results:
 
 def results(code: Any, x: Inputs, device: str = "cpu") -> Results:
     """Those of the chunked path or of the kernels."""
-    given = Operands._make(y.to(device) if isinstance(y, Tensor) else y for y in x[:8])
+    given = Operands._make(y.to(device) if isinstance(y, Tensor) else y for y in x[:10])
     needs = x.c2p is not None, x.p2c is not None
     with torch.no_grad():
         out, lse = code.forward(given)
@@ -163,7 +171,8 @@ def operator(case: Case) -> Operator:
             padding = None if x.key_padding is None else x.key_padding.to(q.device)
             return function(
                 q, k, v, given.get("c2p"), given.get("p2c"), x.index.to(q.device),
-                scale=x.scale, key_padding=padding,
+                scale=x.scale, key_padding=padding, dropout=x.dropout,
+                seed=None if x.seed is None else x.seed.to(q.device),
             )  # fmt: skip
 
         return called

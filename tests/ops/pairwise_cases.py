@@ -37,6 +37,7 @@ class Pairs:
     causal: bool = False
     hidden: bool = False
     scale: float = 0.3
+    dropout: float = 0.0
 
     def operands(self, dtype: torch.dtype = torch.float64) -> Operands:
         """Random numbers; with `hidden`, some of the bias are -inf, and one whole row."""
@@ -63,12 +64,16 @@ class Pairs:
             normal(self.batch, self.heads, n, self.d)
             for n in (self.n_q, self.n_k, self.n_k)
         )
-        return Operands(q, k, v, bias, gain, padding, self.causal, self.scale)
+        seed = torch.tensor([2**40 + 7]) if self.dropout else None
+        return Operands(
+            q, k, v, bias, gain, padding, seed, self.causal, self.scale, self.dropout
+        )
 
 
 def options(x: Operands) -> dict[str, Any]:
     """As the operator takes them."""
-    return {"causal": x.causal, "scale": x.scale, "key_padding": x.key_padding}
+    named = {"causal": x.causal, "scale": x.scale, "key_padding": x.key_padding}
+    return named | {"dropout": x.dropout, "seed": x.seed}
 
 
 def upstream(x: Operands) -> Tensor:
@@ -79,8 +84,10 @@ def upstream(x: Operands) -> Tensor:
 def wide(x: Operands) -> Operands:
     """In float64, on the CPU."""
     return Operands._make(
-        y.detach().cpu().double() if isinstance(y, Tensor) and y.is_floating_point() else y
-        for y in (*x[:5], None if x.key_padding is None else x.key_padding.cpu(), *x[6:])
+        (y.detach().cpu().double() if y.is_floating_point() else y.cpu())
+        if isinstance(y, Tensor)
+        else y
+        for y in x
     )
 
 
@@ -93,7 +100,8 @@ def expected(x: Operands) -> Results:
     assert k is not None
     assert v is not None
     out = pairwise_attention_reference(q, k, v, bias, gain, **options(exact))
-    logits = pairwise_logits_reference(q, k, bias, **options(exact))
+    shown = {name: options(exact)[name] for name in ("causal", "scale", "key_padding")}
+    logits = pairwise_logits_reference(q, k, bias, **shown)
     there = {f"d{name}": y for name, y in zip(NAMES, leaves, strict=True) if y is not None}
     given = upstream(x).cpu().double()
     gradients = torch.autograd.grad(out, list(there.values()), given)
@@ -120,9 +128,11 @@ def operator(case: Pairs) -> Operator:
     def calling(function: Any) -> Function:
         def called(*tensors: Tensor) -> Tensor:
             given: dict[str, Any] = dict(zip(names, tensors, strict=True))
-            padding = x.key_padding
-            padding = None if padding is None else padding.to(tensors[0].device)
-            return function(**given, **options(x._replace(key_padding=padding)))
+            rest = {
+                name: y.to(tensors[0].device) if isinstance(y, Tensor) else y
+                for name, y in options(x).items()
+            }
+            return function(**given, **rest)
 
         return called
 

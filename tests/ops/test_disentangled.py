@@ -28,6 +28,8 @@ SHAPES = {
     "p2c alone, padding": Case(2, 2, 8, 9, 3, terms="p2c", padding=True),
     "clipped": Case(1, 2, 40, 33, 3, kind="clipped"),
     "one bucket": Case(1, 1, 5, 6, 2, kind="one"),
+    "dropout": Case(2, 3, 130, 9, 3, padding=True, dropout=0.3),
+    "all dropped": Case(1, 1, 4, 5, 3, dropout=1.0),
     "scale negative": Case(1, 1, 5, 6, 2, scale=-1.5),
 }
 
@@ -61,8 +63,8 @@ INTERPRETED = {
     "padding, odd size": Case(2, 1, 7, 17, 24, padding=True),
     "one bucket": Case(1, 1, 17, 33, 16, kind="one"),
     "one token": Case(1, 1, 1, 1, 16),
-    "c2p alone": Case(1, 1, 9, 18, 16, terms="c2p"),
-    "p2c alone": Case(1, 1, 18, 9, 16, terms="p2c"),
+    "c2p alone, dropout": Case(1, 1, 9, 18, 16, terms="c2p", dropout=0.3),
+    "p2c alone, dropout": Case(1, 2, 18, 9, 16, terms="p2c", dropout=0.3),
 }
 
 
@@ -169,6 +171,8 @@ WRONG: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "key_padding has shape": lambda x: {"key_padding": torch.zeros(2, 7) > 0},
     "give one kind": lambda x: {"v": x["v"].double()},
     "is empty": lambda x: {"q": x["q"][:, :, :0], "c2p": x["c2p"][:, :, :0]},
+    "dropout is 1.5; give": lambda x: {"dropout": 1.5},
+    "seed has shape": lambda x: {"dropout": 0.5, "seed": torch.zeros(2).long()},
     "use one": lambda x: {"index": x["index"].to("meta")},
 }
 
@@ -178,6 +182,32 @@ def test_refusals(text: str) -> None:
     given = tensors()
     with pytest.raises(InputError, match=text):
         disentangled_attention(**given | WRONG[text](given))
+
+
+def test_a_seed_is_drawn_and_decides() -> None:
+    x = tensors()
+    torch.manual_seed(3)
+    one, two = (disentangled_attention(**x, dropout=0.5) for _ in range(2))
+    torch.manual_seed(3)
+    again = disentangled_attention(**x, dropout=0.5)
+    assert torch.equal(one, again)
+    assert not torch.equal(one, two)
+    rows = torch.stack([disentangled_attention(**x, dropout=0.2) for _ in range(400)]).mean(
+        0
+    )
+    assert (rows - disentangled_attention(**x)).abs().max() < 0.3
+
+
+def test_inference_mode() -> None:
+    """An index made there is read each time: it does not tell that it was changed."""
+    x = tensors()
+    wanted = disentangled_attention(**x)
+    with torch.inference_mode():
+        x["index"] = torch.arange(15) // 3
+        assert torch.equal(disentangled_attention(**x), wanted)
+        x["index"][0] = 3
+        with pytest.raises(InputError, match="index decreases"):
+            disentangled_attention(**x)
 
 
 def test_an_index_that_changes_is_looked_at_again() -> None:

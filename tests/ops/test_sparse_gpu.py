@@ -34,6 +34,13 @@ PARTS: dict[str, Part] = {
     "strided, union": patterns.strided(333, 16).union().parts[0],
     "fixed, union": patterns.fixed(333, 16).union().parts[0],
     "bigbird": patterns.big_bird(333, 9, 3, 2).parts[0],
+    "stride, causal": patterns.past_of(patterns.Stride(333, 5)),
+    "segments, causal": patterns.past_of(patterns.Segments(333, 50)),
+    "columns, causal": patterns.past_of(patterns.Columns(333, 7, last=True)),
+    "global, causal": patterns.past_of(patterns.WindowGlobal(2100, 5, (0, 17, 2000))),
+    "star, causal": patterns.past_of(patterns.Star(333, 9)),
+    "strided, union, causal": patterns.strided(333, 16).union().causal_part().parts[0],
+    "fixed, union, causal": patterns.fixed(333, 16).union().causal_part().parts[0],
 }
 
 

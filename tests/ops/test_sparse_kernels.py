@@ -41,6 +41,14 @@ CASES: dict[str, tuple[Part, int, str]] = {
     "star, wide": (patterns.Star(40, 17), 16, "some"),
     "lists": (patterns.log_sparse(11, causal=True).parts[0], 12, "some"),
     "one token": (patterns.Star(1, 1), 16, "none"),
+    "strided, causal": (patterns.past_of(patterns.Stride(35, 2)), 12, "some"),
+    "fixed, causal": (patterns.past_of(patterns.Columns(18, 5, last=True)), 16, "some"),
+    "fixed, union, causal": (
+        patterns.fixed(18, 8).union().causal_part().parts[0],
+        16,
+        "all",
+    ),
+    "global, causal": (patterns.past_of(patterns.WindowGlobal(20, 1, (3, 17))), 16, "none"),
 }
 """A part, the size of a head, and padding."""
 

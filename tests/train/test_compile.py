@@ -10,9 +10,13 @@ from tests.train.runs import losses, tiny_run
 from torch._dynamo.utils import counters
 
 from everyformer.data.batch import Draw
+from everyformer.data.packs.excerpt import words_excerpt
+from everyformer.data.streams import Reading, Streams
 from everyformer.layers.encoder import Encoder
+from everyformer.layers.transformer_xl import TransformerXLConfig, TransformerXLModel
 from everyformer.train.compiled import compile_parts, many_variants
 from everyformer.train.objectives.masked import MaskedLanguage
+from everyformer.train.objectives.next_word import NextWord
 
 pytestmark = [
     pytest.mark.compile,
@@ -61,3 +65,33 @@ def test_another_choice_of_kernels_is_compiled_anew() -> None:
             objective(batch).sum().backward()
         counts.append(counters["stats"]["unique_graphs"] - before)
     assert counts[1:] == [2, 0, 2]
+
+
+def test_compiled_streams_give_the_same_losses() -> None:
+    """A stack with memory, and the next model of the kind shares its code."""
+    task = Streams(words_excerpt(), 4, 16, 0, (Reading("nats", 8, 8),))
+    model = TransformerXLConfig(
+        vocab_size=task.pack.vocabulary, max_len=32, dim=16, layers=2, heads=2, head_dim=8,
+        ffn=32, gain="shared", dropout=0.0,
+    )  # fmt: skip
+    found: list[list[float]] = []
+    made: list[int] = []
+    for compiled in (False, True, True):
+        torch.manual_seed(0)
+        objective = NextWord(
+            TransformerXLModel(model), streams=4, places=16, readings=task.readings
+        )
+        if compiled:
+            compile_parts(objective, backend="aot_eager")
+        before = counters["stats"]["unique_graphs"]
+        with many_variants():
+            told: list[float] = []
+            for step in range(3):
+                batch = task.batch("train", task.draw(step, 4, 0, 1, torch.device("cpu")))
+                loss = objective(batch).sum()
+                loss.backward()
+                told.append(loss.item())
+        found.append(told)
+        made.append(counters["stats"]["unique_graphs"] - before)
+    assert found[1] == found[2] == pytest.approx(found[0], rel=1e-6)
+    assert made == [0, 2, 0]

@@ -8,9 +8,12 @@ from everyformer.bench import (
     compiling,
     constructions,
     execution,
+    graphs,
     hostile,
     mixer_costs,
     mixers,
+    models,
+    pairwise,
     peers,
     rates,
     scaling,
@@ -18,6 +21,7 @@ from everyformer.bench import (
     tightness,
     training,
     work,
+    xl,
 )
 
 THEMES = {
@@ -27,8 +31,11 @@ THEMES = {
     "constructions": constructions,
     "rates": rates,
     "attention": attention,
+    "pairwise": pairwise,
     "training": training,
     "bert": bert,
+    "xl": xl,
+    "graphs": graphs,
     "sparse": sparse,
     "mixers": mixers,
     "mixer-costs": mixer_costs,
@@ -38,10 +45,14 @@ THEMES = {
     "compile": compiling,
     "compile-scaling": scaling,
     "peers": peers,
+    "models": models,
 }
 
 RESUMABLE = {"compile": compiling.run, "compile-scaling": scaling.run}
 """Benchmarks that keep each row as soon as it is known."""
+
+CHOOSING = {"models": models.run}
+"""Benchmarks that take `--only` and `--minutes`."""
 
 PICTURES = {
     "constructions": constructions.picture,

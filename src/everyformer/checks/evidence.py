@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from everyformer.checks.finding import Finding
-from everyformer.checks.rule import VIOLATED, Rule
+from everyformer.checks.rule import Rule
 from everyformer.checks.rules import position_aware
 from everyformer.checks.subject import Subject
 from everyformer.checks.universality import ZERO, keeps_zero
@@ -89,7 +89,7 @@ def _rearrangements(subject: Subject, trials: int, seed: int) -> Iterator[str]:
             broken = float(np.abs(one - out[order]).max()) / size
             worst[name] = max(worst[name], broken)
     for name, broken in worst.items():
-        if not broken > VIOLATED:
+        if not broken > subject.violated:
             yield f"{name} commutes with it in all draws, but for {broken:.2g}"
 
 

@@ -103,6 +103,7 @@ class Finding:
         contradicts: What says that the property holds, although it fails.
         pair: For PROVED: tokens (k, j), 0-based, that show it.
         kind: What the property has to do with universality.
+        nearly: For UNKNOWN: the one thing that keeps it from being PROVED.
     """
 
     code: str
@@ -116,6 +117,7 @@ class Finding:
     contradicts: How | None = None
     pair: tuple[int, int] | None = None
     kind: Kind = "measure"
+    nearly: str = ""
 
     @property
     def good(self) -> bool | None:

@@ -14,15 +14,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from everyformer.checks.calling import Layout, call
+from everyformer.checks.calling import Layout, are_logits, call, fed
+from everyformer.checks.precision import ISOLATED
 from everyformer.errors import InputError
 
 LAYOUTS: tuple[Layout, ...] = ("batch_first", "tokens_first")
-ISOLATED = 1e-9
-"""Sequences of a batch whose outputs differ by less, relative to the output, do not meet.
-
-The sums of a batch may be taken in another order than those of one sequence."""
-
 Redraw = Callable[[nn.Module, int], nn.Module]
 
 
@@ -33,10 +29,12 @@ class Reading:
     Attributes:
         layout: Where the tokens are.
         batched: Whether sequences of a batch do not meet, so that many can be run at once.
+        isolated: Outputs that differ by less, relative to their size, are the same.
     """
 
     layout: Layout = "batch_first"
     batched: bool = False
+    isolated: float = ISOLATED
 
 
 BATCH_FIRST = Reading()
@@ -51,10 +49,11 @@ class _Tried:
     leak: float | None = None
     error: str = ""
     raised: bool = False
+    isolated: float = ISOLATED
 
     @property
     def passes(self) -> bool:
-        return self.leak is not None and self.leak <= ISOLATED
+        return self.leak is not None and self.leak <= self.isolated
 
     def __str__(self) -> str:
         if self.leak is not None:
@@ -63,7 +62,12 @@ class _Tried:
 
 
 def reading_of(
-    module: nn.Module, seq_len: int, d_model: int, redraw: Redraw, layout: str = "auto"
+    module: nn.Module,
+    seq_len: int,
+    d_model: int,
+    redraw: Redraw,
+    layout: str = "auto",
+    isolated: float = ISOLATED,
 ) -> Reading:
     """The layout of a module, by a batch of two.
 
@@ -77,6 +81,8 @@ def reading_of(
         d_model: d.
         redraw: Draws the weights anew, from a seed: fresh ones may hide what is mixed.
         layout: "auto", or the layout to take.
+        isolated: Sequences whose outputs differ by less, relative to their size, do not
+            meet.
 
     Raises:
         InputError: If there is no such layout, or neither can be taken.
@@ -91,7 +97,7 @@ def reading_of(
     def tried(batch: int) -> dict[Layout, _Tried]:
         shape = (batch, seq_len, d_model)
         modules = (module, redraw(module, 0))
-        return {one: _tried(modules, shape, one) for one in order}
+        return {one: _tried(modules, shape, one, isolated) for one in order}
 
     found = tried(2)
     passing: list[Layout] = [one for one in order if found[one].passes]
@@ -99,12 +105,12 @@ def reading_of(
         found = tried(max(3, seq_len))
         passing = [one for one in order if found[one].passes]
     if passing:
-        return Reading(passing[0], batched=True)
+        return Reading(passing[0], batched=True, isolated=isolated)
     alone: list[Layout] = [one for one in order if found[one].alone]
     if alone and layout != "auto":
-        return Reading(alone[0])
+        return Reading(alone[0], isolated=isolated)
     if alone == ["batch_first"] and found["batch_first"].raised:  # one sequence at a time
-        return Reading("batch_first")
+        return Reading("batch_first", isolated=isolated)
     if not alone:
         raise InputError(_cannot_run(module, (1, seq_len, d_model), found[order[0]]))
     told = "; ".join(f"as {_axes(one)}, {found[one]}" for one in order)
@@ -125,18 +131,22 @@ def _cannot_run(module: nn.Module, shape: tuple[int, ...], tried: _Tried) -> str
     return (
         f"{type(module).__name__} cannot be run on tokens of shape {shape}: {tried.error}. "
         "Give the n and d it was made for (--n, --d), or a module whose forward takes "
-        "(batch, n, d) alone; wrap one that needs masks or other arguments."
+        "(batch, n, d) alone; wrap one that needs masks or other arguments. For a model of "
+        "token ids, name the part that embeds them: embedding='wte' (--embedding)."
     )
 
 
-def _tried(modules: Any, shape: tuple[int, int, int], layout: Layout) -> _Tried:
+def _tried(
+    modules: Any, shape: tuple[int, int, int], layout: Layout, isolated: float
+) -> _Tried:
     """How far sequences of a batch change each other, in the worst of some weights."""
     batch, n, d = shape
     X = torch.from_numpy(np.random.default_rng(0).standard_normal((2, *shape)))
     try:
         with torch.no_grad():
             single = [_run(module, X[0, :1], layout) for module in modules]
-        wrong = [one for one in single if tuple(one.shape) != (1, n, d)]
+            width = _width(modules[0], X[0, :1], layout, d)
+        wrong = [one for one in single if tuple(one.shape) != (1, n, width)]
         if wrong:
             return _Tried(alone=False, error=_misshapen((1, n, d), wrong[0]))
     except Exception as error:
@@ -149,7 +159,7 @@ def _tried(modules: Any, shape: tuple[int, int, int], layout: Layout) -> _Tried:
                 other[k] = X[1, k]
                 with torch.no_grad():
                     out, changed = (_run(module, x, layout) for x in (X[0], other))
-                if tuple(out.shape) != shape:
+                if tuple(out.shape) != (batch, n, width):
                     return _Tried(alone=True, error=_misshapen(shape, out))
                 keep = [j for j in range(batch) if j != k]
                 size = float(out.nan_to_num().abs().max().clamp(min=1.0))
@@ -157,7 +167,13 @@ def _tried(modules: Any, shape: tuple[int, int, int], layout: Layout) -> _Tried:
                 leak = max(leak, *(float(a.nan_to_num().abs().max()) / size for a in apart))
     except Exception as error:
         return _Tried(alone=True, error=_in_words(error), raised=True)
-    return _Tried(alone=True, leak=leak)
+    return _Tried(alone=True, leak=leak, isolated=isolated)
+
+
+def _width(module: nn.Module, x: torch.Tensor, layout: Layout, d: int) -> int:
+    """The width of an output: d, or that of logits, which is the number of words."""
+    found = fed(module, copy.deepcopy(x), layout)
+    return call(module, copy.deepcopy(x), layout).shape[-1] if are_logits(found) else d
 
 
 def _run(module: nn.Module, x: torch.Tensor, layout: Layout) -> torch.Tensor:

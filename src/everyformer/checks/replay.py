@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from everyformer.checks.finding import Counterexample
-from everyformer.checks.rule import VIOLATED
+from everyformer.checks.precision import VIOLATED
 from everyformer.checks.rules import rule_of
 from everyformer.checks.subject import Subject
 from everyformer.errors import InputError
@@ -17,15 +17,17 @@ class Replayed:
     Attributes:
         example: The counterexample.
         violation_sampled: By how much its rule is violated now.
+        violated: Beyond this, that is not rounding.
     """
 
     example: Counterexample
     violation_sampled: float
+    violated: float = VIOLATED
 
     @property
     def still_violates(self) -> bool:
         """Whether it is a counterexample still."""
-        return self.violation_sampled > VIOLATED
+        return self.violation_sampled > self.violated
 
     def __str__(self) -> str:
         """What was measured, and what it was before."""
@@ -62,4 +64,4 @@ def replay(subject: Subject, example: Counterexample) -> Replayed:
     if size is None or not math.isfinite(size):
         msg = f"On this input {rule.code} {rule.name} cannot be measured: {size}"
         raise InputError(f"{msg}. Give the file as `check -o` wrote it.")
-    return Replayed(example, float(size))
+    return Replayed(example, float(size), subject.violated)

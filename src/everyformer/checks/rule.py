@@ -7,13 +7,11 @@ import numpy as np
 
 from everyformer.checks.finding import Counterexample, Finding, How, Kind
 from everyformer.checks.following.walk import Followed
+from everyformer.checks.precision import VIOLATED as VIOLATED
 from everyformer.checks.subject import Subject, Trial
 from everyformer.model.attention_spec import AttentionSpec
 from everyformer.papers import Citation
 from everyformer.verdict import Verdict
-
-VIOLATED = 1e-6
-"""A violation beyond this, relative to the output, is not rounding in float64."""
 
 SURELY = 1e-3
 """A violation beyond this counts also against a proof."""
@@ -29,6 +27,9 @@ class Answer:
     reason: str
     pair: tuple[int, int] | None = None
     """Tokens (k, j), 0-based, that show it."""
+
+    nearly: str = ""
+    """The one thing that keeps it from holding, such as a mask that is finite."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +94,11 @@ def judge(rule: Rule, subject: Subject, trials: int, seed: int) -> Finding:
         shown = example if verdict is Verdict.REFUTED else None
         pair = answer.pair if verdict is Verdict.PROVED else None
         about = (rule.code, rule.name, verdict, how, reason, str(rule.source))
-        return Finding(*about, largest, shown, pair=pair, kind=rule.kind)
+        nearly = answer.nearly if verdict is Verdict.UNKNOWN else ""
+        return Finding(*about, largest, shown, pair=pair, kind=rule.kind, nearly=nearly)
 
     if example is not None and answer.holds:
-        if example.violation_sampled < SURELY:
+        if example.violation_sampled < max(SURELY, subject.violated):
             reason = f"{tried}: rounding, or its {how} is wrong: {answer.reason}"
             return found(Verdict.UNKNOWN, "nothing", reason)
         reason = f"{tried}, although its {how} says otherwise: {answer.reason}"
@@ -171,7 +173,7 @@ def _look_for_violation(
     if worst is None:
         return None, None
     size = worst.violation_sampled
-    return (worst if size > VIOLATED else None), size
+    return (worst if size > subject.violated else None), size
 
 
 def _in_words(rule: Rule, largest: float | None, trials: int) -> str:

@@ -14,8 +14,8 @@ from a counterexample, or from structure; the rest is UNKNOWN, with what was mea
 **Weights** are the parameters that require gradients, each free to take any value. Frozen
 parameters and buffers are part of the module: they keep their numbers when weights are
 drawn to look for counterexamples. A proof that something holds for all weights (an
-obstacle) treats frozen parameters, and buffers that operations read, as free too, so it
-holds for those that are there. A proof that there are weights (a condition, or
+obstacle) takes buffers as they are, and frozen parameters as free, so it holds for those
+that are there. A proof that there are weights (a condition, or
 universality) needs every parameter free: not frozen, not shared, not lying in the memory
 of another. Stacks consist of such layers, each with weights of its own, and of
 feed-forward layers; with `check(..., feed_forward=False)`, of such layers alone. Mixers are

@@ -16,12 +16,12 @@ from everyformer.checks.calling import Layout, call
 from everyformer.checks.following.walk import Followed, follow
 from everyformer.checks.layouts import (
     BATCH_FIRST,
-    ISOLATED,
     LAYOUTS,
     Reading,
     reading_of,
 )
 from everyformer.checks.mixing import mixing_matrices
+from everyformer.checks.precision import FINE, ISOLATED, coarseness, isolated, violated
 from everyformer.errors import InputError
 from everyformer.model.attention_spec import AttentionSpec, Description, described
 from everyformer.numerics.limits import shown
@@ -102,7 +102,9 @@ class Trial:
     def _is_alone(self, found: np.ndarray, X: np.ndarray) -> bool:
         alone = self.output(X)
         size = max(1.0, float(np.abs(np.nan_to_num(alone)).max()))
-        return np.allclose(found, alone, rtol=0, atol=ISOLATED * size, equal_nan=True)
+        return np.allclose(
+            found, alone, rtol=0, atol=self.reading.isolated * size, equal_nan=True
+        )
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ class Subject:
         doubt: Why its spec does not count for the module; "" where it does.
         reading: How the module is fed.
         feed_forward: Whether stacks have feed-forward layers, too.
+        eps: Of the coarsest numbers that the module computes with.
     """
 
     name: str
@@ -128,6 +131,7 @@ class Subject:
     doubt: str = "its spec was not checked against the module"
     reading: Reading = BATCH_FIRST
     feed_forward: bool = True
+    eps: float = FINE
 
     @classmethod
     def of(
@@ -164,11 +168,16 @@ class Subject:
         except Exception as error:
             msg = f"{type(module).__name__} cannot be copied to float64: {error}"
             raise InputError(f"{msg}. Give a module that can.") from error
-        _refuse_randomness(own, seq_len, d_model)
-        reading = reading_of(own, seq_len, d_model, redrawn, layout)
+        eps = _refuse_randomness(own, seq_len, d_model)
+        reading = reading_of(own, seq_len, d_model, redrawn, layout, isolated(eps))
         said = _described(module, own, seq_len)
         about = (name or type(module).__name__, own, said.spec, seq_len, d_model)
-        return cls(*about, said.doubt, reading)
+        return cls(*about, said.doubt, reading, eps=eps)
+
+    @property
+    def violated(self) -> float:
+        """A violation beyond this, relative to the output, is not rounding."""
+        return violated(self.eps)
 
     @property
     def structure(self) -> AttentionSpec | None:
@@ -266,14 +275,18 @@ def _described(module: nn.Module, own: nn.Module, seq_len: int) -> Description:
     return Description(spec, given.doubt or copied.doubt)
 
 
-def _refuse_randomness(module: nn.Module, n: int, d: int) -> None:
+def _refuse_randomness(module: nn.Module, n: int, d: int) -> float:
     """Refuse a module that is not a function of the numbers it is given.
+
+    Returns:
+        The eps of the coarsest numbers that it computes with.
 
     Raises:
         InputError: If two runs on one input differ, be it with gradients, or with the
             numbers laid out in memory in another way.
     """
     probe = _batch(np.linspace(-1, 1, n * d).reshape(1, n, d))
+    worst = FINE
     for layout in LAYOUTS:
         try:
             with torch.no_grad():
@@ -287,17 +300,20 @@ def _refuse_randomness(module: nn.Module, n: int, d: int) -> None:
                 "nothing can be said of it. Remove its randomness or its state."
             )
             raise InputError(msg)
+        eps = coarseness(module, probe, layout)
+        worst = max(worst, eps)
         for how, run in _ways(module, probe, layout):
             try:
                 again = run()
             except Exception:
                 continue
-            if not _is_close(found, again):
+            if not _is_close(found, again, isolated(eps)):
                 msg = (
                     f"{type(module).__name__} gives another output for the same numbers "
                     f"{how}, so nothing can be said of it. Let it go by its input alone."
                 )
                 raise InputError(msg)
+    return worst
 
 
 def _ways(
@@ -318,11 +334,11 @@ def _ways(
     yield "with other strides", strided
 
 
-def _is_close(one: torch.Tensor, two: torch.Tensor) -> bool:
+def _is_close(one: torch.Tensor, two: torch.Tensor, tolerance: float = ISOLATED) -> bool:
     if one.shape != two.shape:
         return False
     size = float(one.nan_to_num().abs().max().clamp(min=1.0))
-    return torch.allclose(one, two, rtol=0, atol=ISOLATED * size, equal_nan=True)
+    return torch.allclose(one, two, rtol=0, atol=tolerance * size, equal_nan=True)
 
 
 def changes_itself(module: nn.Module, x: torch.Tensor, layout: Layout) -> str:

@@ -237,11 +237,14 @@ def in_lp(
         reason = f"its spec() proves nothing: {doubt}"
         return Universality("L^p", Verdict.UNKNOWN, reason)
     if spec is None:
-        return Universality("L^p", Verdict.UNKNOWN, "a black box is not proved by trials")
+        nearly = findings[APART].nearly
+        reason = nearly or "a black box is not proved by trials"
+        return Universality("L^p", Verdict.UNKNOWN, reason)
     if spec.mixing != "attention":
         return mixers_in_lp(spec)
     if spec.num_heads < 2:
-        return Universality("L^p", Verdict.UNKNOWN, "the theorems have two heads")
+        reason = "the theorems have two heads with keys and values of their own"
+        return Universality("L^p", Verdict.UNKNOWN, reason)
     if not (spec.feed_forward_bias and spec.value_bias):
         return Universality(
             "L^p",

@@ -27,6 +27,25 @@ def bench(
         bool,
         typer.Option("--resume", help="Go on with the rows that a stopped run has kept."),
     ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="NAME",
+            help="For models: T5-base or another of its names; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            "--minutes",
+            min=0.1,
+            metavar="M",
+            help="For models: what has not begun by then is left out; 6 by default.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Time one part of everyformer, after checking that its results are right.
@@ -39,7 +58,7 @@ def bench(
         raise typer.BadParameter(msg)
     from everyformer.bench.kept import Kept
     from everyformer.bench.results import write
-    from everyformer.bench.themes import PICTURES, RESUMABLE
+    from everyformer.bench.themes import CHOOSING, PICTURES, RESUMABLE
     from everyformer.bench.themes import THEMES as RUNS
     from everyformer.cli import tables
     from everyformer.cli.progress import progress_bar
@@ -48,6 +67,12 @@ def bench(
     if resume and theme not in RESUMABLE:
         msg = f"{theme} keeps no rows. --resume is for {' and '.join(RESUMABLE)}."
         raise typer.BadParameter(msg)
+    chosen = {"only": only or None, "minutes": minutes}
+    chosen = {key: value for key, value in chosen.items() if value is not None}
+    if chosen and theme not in CHOOSING:
+        given = " and ".join(f"--{key}" for key in chosen)
+        msg = f"{theme} does not take {given}, which is for {' and '.join(CHOOSING)}."
+        raise typer.BadParameter(msg)
     with progress_bar() as progress:
         if theme in RESUMABLE:
             kept = Kept(out / f"{name}.rows.jsonl", resume=resume)
@@ -55,7 +80,7 @@ def bench(
             path = write(out, name, report)
             kept.finish()
         else:
-            report = RUNS[theme].run(quick=quick, progress=progress)
+            report = RUNS[theme].run(quick=quick, progress=progress, **chosen)
             path = write(out, name, report)
     if theme in PICTURES:
         PICTURES[theme](report, path.with_suffix(".png"))

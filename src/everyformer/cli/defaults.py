@@ -13,8 +13,11 @@ THEMES = (
     "constructions",
     "rates",
     "attention",
+    "pairwise",
     "training",
     "bert",
+    "xl",
+    "graphs",
     "sparse",
     "mixers",
     "mixer-costs",
@@ -24,6 +27,7 @@ THEMES = (
     "compile",
     "compile-scaling",
     "peers",
+    "models",
 )
 
 CHECK_SEQ_LEN = 16

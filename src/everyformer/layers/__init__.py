@@ -31,6 +31,7 @@ from everyformer.layers.graph import Graph as Graph
 from everyformer.layers.graph import shortest_paths as shortest_paths
 from everyformer.layers.image_encoder import ImageConfig as ImageConfig
 from everyformer.layers.image_encoder import ImageEncoder as ImageEncoder
+from everyformer.layers.key_cache import KeyCache as KeyCache
 from everyformer.layers.learnt_positions import learnt_positions as learnt_positions
 from everyformer.layers.mixers import AverageAttention as AverageAttention
 from everyformer.layers.mixers import BilinearProjection as BilinearProjection

@@ -9,9 +9,11 @@ from typing import Any, TypeVar
 from torch import nn
 
 from everyformer.errors import InputError
-from everyformer.layers import hugging_face, torch_attention
+from everyformer.layers import torch_attention
 from everyformer.layers.gain_share import gain_share
 from everyformer.layers.gains import ToeplitzGain
+from everyformer.layers.hugging_face import is_hugging_face, register, urpe
+from everyformer.layers.hugging_face.registering import Registered
 from everyformer.layers.offsets import check_positive
 from everyformer.papers import LUO2022, implements
 
@@ -44,12 +46,11 @@ def add_urpe(
     transformers. The gains are parameters of the model: `urpe_gain.table` in each stack of
     layers (the encoder or decoder of torch, the innermost `PreTrainedModel`), or with
     `shared=False` in each attention module. To load a saved state dict, call `add_urpe` on
-    a fresh model first. What `save_pretrained` of transformers has saved, `load_with_urpe`
-    loads; `from_pretrained` would drop the gains, and refuses. (Where everyformer was never
-    used, transformers refuses the name of our attention function; if another
-    `attn_implementation` is asked for there, its report of unexpected weights is all that
-    tells.) Call `add_urpe` on the model that is saved: one of which only a part has gains
-    is not saved.
+    a fresh model first. What `save_pretrained` of transformers has saved, `from_pretrained`
+    loads with its gains, if everyformer is imported. (Where it is not, transformers refuses
+    the name of our attention function; if another `attn_implementation` is asked for there,
+    its report of unexpected weights is all that tells.) Call `add_urpe` on the model that
+    is saved: one of which only a part has gains is not saved.
 
     What the gains cost is told to the log of this module, at the level INFO, and again by
     `gain_share`: "URPE: 12,276 numbers beside 109,514,298 parameters, 0.0112 % more".
@@ -75,12 +76,13 @@ def add_urpe(
         torch.Size([2, 63])
     """
     check_positive(max_len=max_len)
-    foreign = hugging_face.is_hugging_face(model)
+    foreign = is_hugging_face(model)
     _refuse(model, foreign, leave)
     if foreign:
+        register()
         pairs = [
-            (owner, module, hugging_face.num_heads(module))
-            for owner, module in hugging_face.attention_modules(model, leave)
+            (owner, module, urpe.num_heads(module))
+            for owner, module in urpe.attention_modules(model, leave)
         ]
     else:
         found = list(torch_attention.attention_modules(model, leave))
@@ -89,7 +91,7 @@ def add_urpe(
         msg = (
             f"{type(model).__name__} has no self-attention that is known here. Known are "
             f"torch.nn.MultiheadAttention, and in models of transformers: "
-            f"{', '.join(sorted(hugging_face.HEADS))}."
+            f"{', '.join(sorted(urpe.HEADS))}."
         )
         raise InputError(msg)
     _refuse_mixed_heads([(id(owner), heads) for owner, _, heads in pairs], shared)
@@ -108,10 +110,11 @@ def add_urpe(
         if isinstance(module, nn.MultiheadAttention):
             torch_attention.attach(model, module, gain)
         else:
-            hugging_face.attach(owner, module, gain)
+            urpe.attach(owner, module, gain)
     if foreign:
         settings = {"max_len": max_len, "shared": shared, "clamp": clamp}
-        hugging_face.switch(model, {**settings, "leave": list(leave)})
+        urpe.switch(model, {**settings, "leave": list(leave)})
+        object.__setattr__(model, "everyformer_registered", Registered())
     LOGGER.info("%s", gain_share(model))
     return model
 
@@ -121,8 +124,8 @@ def load_with_urpe(
 ) -> Any:
     """Load a model of transformers that was saved with its gains.
 
-    `add_urpe` has left its settings in the configuration. The gains are put on before the
-    weights are read, so that all of them are restored.
+    As `from_pretrained` of its class does, where everyformer is imported; this refuses
+    files that were saved without gains.
 
     Args:
         folder: Where `save_pretrained` has saved it, or its name on the hub.
@@ -136,33 +139,16 @@ def load_with_urpe(
         InputError: If there is no record of gains, or some of them are not in the file.
     """
     library = import_module("transformers")
-    hugging_face.register()
-    asked = options.setdefault("attn_implementation", hugging_face.IMPLEMENTATION)
-    if asked != hugging_face.IMPLEMENTATION:
-        msg = f"attn_implementation={asked!r} was given, which knows of no gains"
-        raise InputError(f"{msg}. Leave it out: everyformer's own function runs.")
+    register()
     config: Any = library.AutoConfig.from_pretrained(folder)
-    settings = getattr(config, hugging_face.RECORD, None)
-    if settings is None:
+    if getattr(config, urpe.RECORD, None) is None:
         msg = (
             f"The configuration in {folder} has no record of gains. Load the model with "
             "from_pretrained, and call add_urpe if it should have them."
         )
         raise InputError(msg)
     made = model_class or getattr(library, config.architectures[0])
-
-    def init(self: Any, *given: Any, **more: Any) -> None:
-        made.__init__(self, *given, **more)
-        add_urpe(self, **settings)
-
-    gained: Any = type(made.__name__, (made,), {"__init__": init})
-    model, found = gained.from_pretrained(folder, output_loading_info=True, **options)
-    model.__class__ = made
-    lost = [name for name in found["missing_keys"] if GAIN in name]
-    if lost:
-        msg = f"{folder} has no {', '.join(sorted(lost))}. It was not saved with its gains."
-        raise InputError(msg)
-    return model
+    return made.from_pretrained(folder, **options)
 
 
 def _refuse(model: nn.Module, foreign: bool, leave: Sequence[str]) -> None:
@@ -175,9 +161,9 @@ def _refuse(model: nn.Module, foreign: bool, leave: Sequence[str]) -> None:
     if any(getattr(part, "urpe", None) is not None for part in model.modules()):
         wrong.append("it has gains already; each model takes them once")
     elif foreign:
-        wrong += [reason for reason in [hugging_face.why_not(model)] if reason]
+        wrong += [reason for reason in [urpe.why_not(model)] if reason]
     else:
-        inner = [p for p in model.modules() if hugging_face.is_hugging_face(p)]
+        inner = [p for p in model.modules() if is_hugging_face(p)]
         if inner:
             wrong.append(
                 f"it wraps {type(inner[0]).__name__} of transformers; call add_urpe on that"

@@ -10,28 +10,36 @@ from everyformer.errors import InputError
 from everyformer.layers.encodings import Encoding, encoding_by_name
 from everyformer.layers.gains import Gain, HeadGain, ToeplitzGain
 from everyformer.layers.graph import Graph
+from everyformer.layers.key_cache import KeyCache
 from everyformer.layers.offsets import check_positive, collect_offsets, spread_offsets
+from everyformer.layers.pair_masks import chosen_rows, masked_logits, runs
 from everyformer.layers.self_attention import (
+    Heads,
     Implementation,
     SelfAttention,
     check_settings,
 )
 from everyformer.layers.weights import (
     attention_weights,
+    for_all_heads,
     hidden_pairs,
+    kept_pairs,
     operator_takes,
     scores,
 )
 from everyformer.model.attention_spec import AttentionSpec
 from everyformer.model.own_classes import describes_itself
 from everyformer.ops import disentangled_attention, toeplitz_attention
+from everyformer.ops.disentangled_attention.operator import (
+    MAX_HEAD_SIZE as MAX_BUCKETS_HEAD,
+)
 from everyformer.papers import LUO2022, implements
 
 
 @describes_itself(out_proj=nn.Linear, encoding=Encoding, gain=Gain)
 @implements(LUO2022, "Equation 8")
 class RelativeAttention(SelfAttention):
-    """Multi-head self-attention, tokens as rows.
+    """Multi-head attention, tokens as rows: of a sequence to itself, or to a context.
 
         a_ij = dropout(c_ij softmax_j(scale q_i . k_j + b_ij))
         o_i = sum_j a_ij (v_j + r_ij)
@@ -39,9 +47,10 @@ class RelativeAttention(SelfAttention):
     b and r come from `encoding`, c from `gain`; without them b = r = 0 and c = 1. The names
     in the state dict are those of `torch.nn.MultiheadAttention` (`in_proj_weight`,
     `in_proj_bias`, `out_proj.weight`, `out_proj.bias`), and those of the encoding and the
-    gain after `encoding.` and `gain.`.
+    gain after `encoding.` and `gain.`. i and j are places: with a cache those in the whole
+    sequence, with a context i + offset and j.
 
-    Where b and c depend on i - j alone and neither dropout nor the weights are wanted,
+    Where b and c depend on i - j alone and not all weights are wanted,
     `toeplitz_attention` runs, in O(n) memory; with DeBERTa, neither causal nor with a gain,
     `disentangled_attention`; without b and c, PyTorch's own attention, whose gradients on a
     GPU may differ in the last bits; elsewhere plain torch.
@@ -49,6 +58,8 @@ class RelativeAttention(SelfAttention):
     Args:
         embed_dim: Size of a token.
         num_heads: Number of heads; a head has embed_dim / num_heads coordinates.
+        kv_heads: Number of heads of keys and values, each for num_heads / kv_heads heads of
+            queries; None for num_heads, 1 for keys and values that all heads share.
         encoding: An encoding, its name ("none", "t5", "t5-buckets", "alibi", "rotary",
             "shaw", "shaw-values", "deberta", "xl"), or None. The same object may be given
             to several layers.
@@ -78,6 +89,7 @@ class RelativeAttention(SelfAttention):
         embed_dim: int,
         num_heads: int,
         *,
+        kv_heads: int | None = None,
         encoding: Encoding | str | None = None,
         gain: Gain | bool | None = None,
         max_len: int = 512,
@@ -90,7 +102,7 @@ class RelativeAttention(SelfAttention):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        check_settings(self, embed_dim, num_heads, dropout, implementation)
+        check_settings(self, embed_dim, num_heads, kv_heads, dropout, implementation)
         check_positive(max_len=max_len)
         if isinstance(encoding, str):
             encoding = encoding_by_name(
@@ -106,6 +118,7 @@ class RelativeAttention(SelfAttention):
         super().__init__(
             embed_dim,
             num_heads,
+            kv_heads=kv_heads,
             bias=bias,
             dropout=dropout,
             scale=1 / math.sqrt(terms * head_dim) if scale is None else scale,
@@ -121,53 +134,68 @@ class RelativeAttention(SelfAttention):
         self,
         x: Float[Tensor, "*batch n d"],
         *,
-        key_padding_mask: Bool[Tensor, "*batch n"] | None = None,
+        context: Float[Tensor, "*batch n_k d"] | None = None,
+        offset: int | None = None,
+        cache: KeyCache | None = None,
+        key_padding_mask: Bool[Tensor, "*batch n_k"] | None = None,
+        attn_mask: Tensor | None = None,
         graph: Graph | None = None,
-        need_weights: bool = False,
-    ) -> Float[Tensor, "*batch n d"] | tuple[Tensor, Float[Tensor, "*batch h n n"]]:
-        """Attend from every token to every token.
+        need_weights: bool | slice | Tensor = False,
+    ) -> Float[Tensor, "*batch n d"] | tuple[Tensor, Float[Tensor, "*batch h rows keys"]]:
+        """Attend from every token to every token, or to those of a context.
 
         Args:
             x: Tokens.
-            key_padding_mask: True for tokens that nobody sees, as in
-                `torch.nn.MultiheadAttention`. A token that sees nobody gets only the bias
-                of the output.
+            context: Tokens to attend to instead of x, for layers that are not causal.
+            offset: Place of the first token of x, where the first of the context stands at
+                0; for encodings and gains by i - j, which have no meaning without.
+            cache: Of this layer, which must be causal: x follows the tokens that it holds.
+                With a context, holds the keys of that.
+            key_padding_mask: True for tokens of x, or of the context, that nobody sees, as
+                in `torch.nn.MultiheadAttention`. A token that sees nobody gets only the
+                bias of the output.
+            attn_mask: Of a shape that broadcasts to (*batch, heads, queries, keys): True
+                where a pair counts, as in `scaled_dot_product_attention` (and not as in
+                `torch.nn.MultiheadAttention`); or numbers that are added to the logits,
+                of which those up to -1e30 hide their pair.
             graph: Distances of the tokens, for encodings and gains on graphs.
-            need_weights: Whether to return the weights a_ij of all heads too.
+            need_weights: Whether to return the weights a_ij of all heads too; a slice, or
+                numbers in a tensor, for those of some queries i alone.
 
         Returns:
             The outputs, and with `need_weights` the pair of outputs and weights.
 
         Raises:
-            InputError: If shapes or dtypes do not fit.
+            InputError: If shapes or dtypes do not fit, or what is asked for has no meaning.
         """
-        q, k, v, padding = self._project(x, key_padding_mask)
-        if self.encoding is not None:
-            q, k = self.encoding.rotate(q, k)
+        self._check_call(context, offset, cache)
+        rows = chosen_rows(need_weights, x.shape[-2])
+        heads = self._project(
+            x, key_padding_mask, attn_mask, context=context, offset=offset, cache=cache
+        )
+        terms = None if need_weights is True else self._bucket_terms(heads)
+        fast = terms is not None or self._runs_fast(heads)
+        if fast and self._drops():
+            heads = heads._replace(seed=torch.randint(2**63 - 1, (1,), device=x.device))
         weights = None
-        terms = self._bucket_terms(q, k, need_weights)
-        if terms is not None:
-            mixed = disentangled_attention(
-                q, k, v, *terms, scale=self.scale, key_padding=padding
-            )
-        elif self._is_plain(need_weights, padding):
-            mixed = nn.functional.scaled_dot_product_attention(
-                q, k, v, is_causal=self.causal, scale=self.scale
-            )
-        elif self._runs_fast(q, need_weights):
-            mixed = toeplitz_attention(
-                q, k, v,
-                None if self.encoding is None else self.encoding.offset_bias(q),
-                None if self.gain is None else self.gain.offset_gain(x.shape[-2]),
-                causal=self.causal, scale=self.scale, key_padding=padding,
-            )  # fmt: skip
+        if need_weights is True or not fast:
+            weights = self._weights(heads, graph)
+            mixed = self._mixed(weights, heads)
+            if rows is not None:
+                weights = weights[:, :, rows]
         else:
-            weights = self._weights(q, k, padding, graph)
-            mixed = self._mixed(weights, v)
-        return self._output(mixed, weights if need_weights else None, x)
+            mixed = self._fast(heads, terms)
+            if rows is not None:
+                weights = self._some_weights(heads, rows)
+        if cache is not None:
+            cache.keep()
+        return self._output(mixed, None if need_weights is False else weights, x)
 
     def spec(self, seq_len: int | None = None) -> AttentionSpec:
-        """What this layer can do, whatever its numbers; feed-forward layers alike.
+        """What layer(x) can do, whatever its numbers; feed-forward layers alike.
+
+        With kv_heads < num_heads: what kv_heads heads can, one of each group, the others
+        switched off by the output. Nothing that holds for all weights depends on that.
 
         Args:
             seq_len: The length in question; by default, one that the gain tells all
@@ -196,7 +224,7 @@ class RelativeAttention(SelfAttention):
             feed_forward_bias=has_bias,
             fixed_bias=encoding is not None and encoding.fixed,
             rotary=encoding is not None and encoding.rotates,
-            num_heads=self.num_heads,
+            num_heads=self.kv_heads,
             relative_to="graph" if "graph" in places else "offset",
             content=_has_inverse(self.scale),
             gain_rows=rows,
@@ -205,72 +233,170 @@ class RelativeAttention(SelfAttention):
     def extra_repr(self) -> str:
         """The settings."""
         return (
-            f"{self.embed_dim}, {self.num_heads}, dropout={self.dropout}, "
+            f"{self.embed_dim}, {self.num_heads}, kv_heads={self.kv_heads}, "
+            f"dropout={self.dropout}, "
             f"causal={self.causal}, implementation={self.implementation!r}"
         )
 
-    def _is_plain(self, need_weights: bool, padding: Tensor | None) -> bool:
-        """Whether nothing is added or multiplied, so that PyTorch's kernels do the work."""
-        changed = self.encoding is not None or self.gain is not None or padding is not None
-        return self.implementation == "auto" and not (
-            changed or self._drops() or need_weights
-        )
+    def _place(
+        self, q: Tensor, k: Tensor, first_query: int, first_key: int
+    ) -> tuple[Tensor, Tensor]:
+        """Queries and keys, rotated by their places where the encoding says so."""
+        if self.encoding is None:
+            return q, k
+        return self.encoding.rotate(q, k, first_query, first_key)
 
-    def _runs_fast(self, q: Tensor, need_weights: bool) -> bool:
-        """Whether the operator computes the same, and can on this device."""
-        if need_weights or self.implementation == "reference" or self._drops():
+    def _is_plain(self, heads: Heads) -> bool:
+        """Whether nothing is added or multiplied, so that PyTorch's kernels do the work."""
+        changed = self.encoding is not None or self.gain is not None or self._drops()
+        hidden = heads.padding is not None or heads.mask is not None
+        return not (changed or hidden) and self._sees(heads) is not None
+
+    def _sees(self, heads: Heads) -> bool | None:
+        """Whether query i sees the keys j <= i; False for all keys, None for others."""
+        if not self.causal or heads.offset + 1 >= heads.k.shape[-2]:
             return False
+        return True if heads.offset == 0 else None
+
+    def _runs_fast(self, heads: Heads) -> bool:
+        """Whether an operator by offset computes the same, and can on this device."""
+        if self.implementation == "reference":
+            return False
+        if self._is_plain(heads):
+            return True
         encoding = self.encoding
         if encoding is not None and (encoding.pairwise or encoding.has_values):
             return False
         if self.gain is not None and not isinstance(self.gain, ToeplitzGain):
             return False
-        return operator_takes(q)
+        return operator_takes(heads.q)
 
-    def _bucket_terms(
-        self, q: Tensor, k: Tensor, need_weights: bool
-    ) -> tuple[Tensor, Tensor, Tensor] | None:
+    def _bucket_terms(self, heads: Heads) -> tuple[Tensor, Tensor, Tensor] | None:
         """The terms of DeBERTa, if the operator that takes them computes the same."""
-        if need_weights or self.implementation == "reference" or self._drops():
+        q, k, whole = heads.q, heads.k, heads.offset == 0
+        if self.implementation == "reference" or heads.mask is not None:
             return None
         if self.encoding is None or self.gain is not None or self.causal:
             return None
-        return self.encoding.bucket_terms(q, k) if operator_takes(q) else None
+        if not (
+            whole and q.shape[-2] == k.shape[-2] and operator_takes(q, MAX_BUCKETS_HEAD)
+        ):
+            return None
+        return self.encoding.bucket_terms(q, for_all_heads(k, self.num_heads))
 
-    def _weights(
-        self, q: Tensor, k: Tensor, padding: Tensor | None, graph: Graph | None
-    ) -> Float[Tensor, "b h n n"]:
+    def _fast(
+        self, heads: Heads, terms: tuple[Tensor, Tensor, Tensor] | None
+    ) -> Float[Tensor, "b h n d"]:
+        """The outputs of all heads, without their weights."""
+        q, k, v, padding, mask, offset, seed, _ = heads
+        n_q, n_k = q.shape[-2], k.shape[-2]
+        dropout = 0.0 if seed is None else self.dropout
+        if terms is not None:
+            k, v = (for_all_heads(x, self.num_heads) for x in (k, v))
+            return disentangled_attention(
+                q, k, v, *terms, scale=self.scale, key_padding=padding, dropout=dropout,
+                seed=seed,
+            )  # fmt: skip
+        if self._is_plain(heads):
+            return nn.functional.scaled_dot_product_attention(
+                q, k, v, is_causal=bool(self._sees(heads)), scale=self.scale,
+                enable_gqa=self.kv_heads != self.num_heads,
+            )  # fmt: skip
+        encoding, gain = self.encoding, self.gain
+        return toeplitz_attention(
+            q, k, v,
+            None if encoding is None else encoding.offset_bias(q, n_k, offset),
+            None if gain is None else gain.offset_gain(n_q, n_k, offset),
+            causal=self.causal, scale=self.scale, key_padding=padding,
+            offset=offset if self.causal else 0, attn_mask=mask,
+            dropout=dropout, seed=seed,
+        )  # fmt: skip
+
+    def _some_weights(self, heads: Heads, rows: list[int]) -> Float[Tensor, "b h rows n_k"]:
+        """The weights of some queries, in plain torch."""
+        found = [self._weights(heads.of_queries(some), None) for some in runs(rows)]
+        if not found:
+            return heads.q.new_empty(*heads.q.shape[:2], 0, heads.k.shape[2])
+        return torch.cat(found, 2)
+
+    def _weights(self, heads: Heads, graph: Graph | None) -> Float[Tensor, "b h n_q n_k"]:
         """All weights, in plain torch."""
-        n = q.shape[-2]
+        q, k, offset = heads.q, for_all_heads(heads.k, self.num_heads), heads.offset
+        n_q, n_k = q.shape[-2], k.shape[-2]
         logits = scores(q, k, self.scale)
         if self.encoding is not None:
-            vector = self.encoding.offset_bias(q)
+            vector = self.encoding.offset_bias(q, n_k, offset)
             if vector is not None:
-                bias = vector.to(logits.dtype)[:, None].expand(-1, n, -1)
-                logits = logits + spread_offsets(bias, n)
+                bias = vector.to(logits.dtype)[:, None].expand(-1, n_q, -1)
+                logits = logits + spread_offsets(bias, n_k)
             wide_q, wide_k = q.to(logits.dtype), k.to(logits.dtype)
-            pairs = self.encoding.pair_bias(wide_q, wide_k, self.scale, graph)
+            pairs = self.encoding.pair_bias(wide_q, wide_k, self.scale, graph, offset)
             if pairs is not None:
                 logits = logits + pairs.to(logits.dtype)
         hidden = hidden_pairs(
-            n, n, causal=self.causal, key_padding=padding, device=q.device
-        )
-        return attention_weights(
+            n_q, n_k, causal=self.causal, key_padding=heads.padding, device=q.device,
+            offset=offset,
+        )  # fmt: skip
+        logits, hidden = masked_logits(logits, hidden, heads.mask)
+        gain = self.gain
+        found = attention_weights(
             logits,
             hidden,
-            None if self.gain is None else self.gain.matrix(n, graph=graph),
+            None if gain is None else gain.matrix(n_q, n_k, graph, offset),
             dtype=q.dtype,
-            dropout=self.dropout if self.training else 0.0,
+            dropout=self.dropout if self._drops() and heads.seed is None else 0.0,
         )
+        if heads.seed is None:
+            return found
+        return found * kept_pairs(found, heads.seed, heads.first, self.dropout)
 
-    def _mixed(self, weights: Tensor, v: Tensor) -> Float[Tensor, "b h n d"]:
+    def _mixed(self, weights: Tensor, heads: Heads) -> Float[Tensor, "b h n_q d"]:
         """sum_j a_ij (v_j + r_ij)."""
+        v = for_all_heads(heads.v, self.num_heads)
         mixed = weights @ v
         if self.encoding is not None:
-            vectors = self.encoding.offset_values(v.shape[-2])
+            n_q, n_k = weights.shape[-2:]
+            vectors = self.encoding.offset_values(n_q, n_k, heads.offset)
             if vectors is not None:
                 mixed = mixed + collect_offsets(weights) @ vectors.to(v.dtype)
         return mixed
+
+    def _check_call(
+        self, context: Tensor | None, offset: int | None, cache: KeyCache | None
+    ) -> None:
+        """Refuse a context or a cache that have no meaning for this layer."""
+        parts = [part for part in (self.encoding, self.gain) if part is not None]
+        names = ", ".join(type(part).__name__ for part in parts)
+        wrong: list[str] = []
+        if (context is not None or cache is not None) and any(p.whole for p in parts):
+            wrong.append(
+                f"{names} is about all tokens at once, so there can be neither a context "
+                "nor a cache"
+            )
+        if context is not None and self.causal:
+            wrong.append(
+                "the layer is causal, but no token of a context is later than one of x; "
+                "make it with causal=False, or hide pairs with attn_mask"
+            )
+        if context is not None and offset is None and any(_by_place(p) for p in parts):
+            wrong.append(
+                f"{names} looks at i - j, which has no meaning between a sequence and its "
+                "context; give offset=, the place of x_0 where that of the first token of "
+                "the context is 0, or use a layer without"
+            )
+        if cache is not None and context is None and not self.causal:
+            wrong.append(
+                "the layer is not causal: with later tokens, earlier outputs would change; "
+                "make it with causal=True"
+            )
+        if wrong:
+            msg = f"RelativeAttention cannot run: {'; '.join(wrong)}."
+            raise InputError(msg)
+
+
+def _by_place(part: Encoding | Gain) -> bool:
+    """Whether it needs to know where a query stands among the keys."""
+    return not isinstance(part, HeadGain)
 
 
 def _has_inverse(scale: float) -> bool:

@@ -3,18 +3,17 @@
 Their encoder makes an n x n matrix of relative positions and one of the mask, and each
 layer gathers n x n numbers for each head. Here the encoder hands on the mask as it is and
 one number for each offset, and a layer runs `disentangled_attention`: the same numbers in
-O(n (d + buckets)) memory. Where a layer drops or returns weights, or is given something
-else, matrices are made of these and the original code runs.
+O(n (d + buckets)) memory, but that dropped weights are other ones. Where a layer returns
+weights, or is given something else, matrices are made of these and the original code runs.
 """
 
+import sys
 from functools import wraps
-from importlib import import_module
 from types import MethodType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from everyformer.errors import InputError
 from everyformer.layers.kept_indexes import kept_index
@@ -22,6 +21,7 @@ from everyformer.layers.weights import operator_takes
 from everyformer.ops import disentangled_attention
 from everyformer.ops.disentangled_attention.reference import bucket_matrix
 from everyformer.ops.eager import is_plain
+from everyformer.ops.recalled import Recalled
 
 LIBRARIES = {
     "DebertaEncoder": "transformers.models.deberta.modeling_deberta",
@@ -32,8 +32,8 @@ LIBRARIES = {
 CHANGED = ("get_attention_mask", "get_rel_pos")
 """Methods of an encoder that are replaced."""
 
-_ROWS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-"""The rows of the offsets, for each vector of relative positions that was met."""
+_ROWS = Recalled()
+"""The rows of the offsets, of vectors of relative positions."""
 
 
 def is_deberta(module: nn.Module) -> bool:
@@ -109,7 +109,7 @@ def get_rel_pos(
 ) -> Tensor | None:
     """The relative position of each offset, (2 n - 1); the most negative one first."""
     others = query_states is not None or relative_pos is not None
-    if others or not self.relative_attention or _drops(self.layer[0].attention.self):
+    if others or not self.relative_attention:
         return type(self).get_rel_pos(self, hidden_states, query_states, relative_pos)
     n, device = hidden_states.size(-2), hidden_states.device
     sizes = getattr(self, "position_buckets", -1), self.max_relative_positions
@@ -118,14 +118,10 @@ def get_rel_pos(
         offsets = torch.arange(1 - n, n, device=device)
         if min(sizes) <= 0:
             return offsets
-        library = import_module(LIBRARIES["DebertaV2Encoder"])
+        library = sys.modules[LIBRARIES["DebertaV2Encoder"]]
         return library.make_log_bucket_position(offsets, *sizes).long()
 
     return kept_index(("relative positions", n, sizes), device, make)
-
-
-def _drops(core: Any) -> bool:
-    return core.training and core.dropout.p > 0
 
 
 def _fits(
@@ -142,7 +138,7 @@ def _fits(
         return False
     kinds = set(core.pos_att_type)
     return (
-        not (output_attentions or _drops(core) or query_states is not None)
+        not (output_attentions or query_states is not None)
         and rel_embeddings is not None
         and bool(kinds)
         and kinds <= {"c2p", "p2c"}
@@ -213,7 +209,7 @@ def _first(
         c2p = _products(core, q, core.pos_proj(rows))
     if "p2c" in core.pos_att_type:
         p2c = _products(core, k, core.pos_q_proj(rows))
-    return _attended(q, k, v, c2p, p2c, index, seen)
+    return _attended(core, q, k, v, c2p, p2c, index, seen)
 
 
 @_replacing
@@ -233,7 +229,7 @@ def _second(
     if "p2c" in core.pos_att_type:
         project = core.query_proj if core.share_att_key else core.pos_query_proj
         p2c = _products(core, k, project(rows))
-    return _attended(q, k, v, c2p, p2c, index, seen)
+    return _attended(core, q, k, v, c2p, p2c, index, seen)
 
 
 def _heads(core: Any, x: Tensor) -> Tensor:
@@ -254,18 +250,21 @@ def _reached(
     The row of an offset is its relative position plus span, clipped.
     """
     reach = min(x.size(-2), span)
-    reached = core.pos_dropout(rows)[span - reach : span + reach]
-    if not is_plain(relative_pos):
-        return reached, (relative_pos + reach).clamp(0, 2 * reach - 1)
-    held = _ROWS.get(relative_pos)
-    if held is None or held[0] != reach:
+
+    def clipped() -> Tensor:
+        return (relative_pos + reach).clamp(0, 2 * reach - 1)
+
+    def kept() -> Tensor:
         with torch.inference_mode(False):
-            held = reach, (relative_pos + reach).clamp(0, 2 * reach - 1)
-        _ROWS[relative_pos] = held
-    return reached, held[1]
+            return clipped()
+
+    plain = is_plain(relative_pos)
+    index = _ROWS.get(relative_pos, reach, kept) if plain else clipped()
+    return core.pos_dropout(rows)[span - reach : span + reach], index
 
 
 def _attended(
+    core: Any,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -279,6 +278,9 @@ def _attended(
     A query that is padding itself has logits of the same finite size, and so the mean of
     all values.
     """
-    out = disentangled_attention(q, k, v, c2p, p2c, index, key_padding=~seen)
+    dropout = core.dropout.p if core.training else 0.0
+    out = disentangled_attention(
+        q, k, v, c2p, p2c, index, key_padding=~seen, dropout=dropout
+    )
     out = torch.where(seen[:, None, :, None], out, v.mean(-2, keepdim=True))
     return out.transpose(1, 2).flatten(-2)

@@ -20,6 +20,7 @@ from everyformer.layers.graph import RESERVED
 from everyformer.layers.graph_batch import GraphBatch
 from everyformer.layers.graph_pairs import GraphPairs, PathBias, one_hot
 from everyformer.layers.offsets import check_positive
+from everyformer.ops import pairwise_attention
 
 GAINS = ("none", "urpe", "c1")
 """No C; a number for each head and distance; the control, one number for each head."""
@@ -49,6 +50,8 @@ class GraphormerConfig:
         attention_dropout: On weights, after the gain.
         input_dropout: On what enters the first block.
         final_norm: Whether there is a norm after the last block.
+        fused: Whether attention is `pairwise_attention`, one kernel, where no weight is
+            dropped; else plain torch, which `torch.compile` fuses in part.
 
     Raises:
         InputError: If the settings do not fit; all reasons at once.
@@ -70,6 +73,7 @@ class GraphormerConfig:
     attention_dropout: float = 0.1
     input_dropout: float = 0.1
     final_norm: bool = True
+    fused: bool = False
 
     def __post_init__(self) -> None:
         """Refuse settings that do not fit."""
@@ -232,6 +236,7 @@ class GraphAttention(nn.Module):
         """Projections of the sizes of the config."""
         super().__init__()
         self.heads, self.dropout = config.heads, config.attention_dropout
+        self.fused = config.fused
         self.scale = 1 / math.sqrt(config.dim // config.heads)
         self.in_proj = nn.Linear(config.dim, 3 * config.dim)
         self.out_proj = nn.Linear(config.dim, config.dim)
@@ -246,11 +251,15 @@ class GraphAttention(nn.Module):
         b, m, d = x.shape
         split = self.in_proj(x).view(b, m, 3, self.heads, d // self.heads)
         q, k, v = split.permute(2, 0, 3, 1, 4)
-        weights = torch.softmax((q * self.scale) @ k.mT + bias, -1)
-        if gain is not None:
-            weights = weights * gain
-        weights = nn.functional.dropout(weights, self.dropout, self.training)
-        return self.out_proj((weights @ v).transpose(1, 2).reshape(b, m, d))
+        if self.fused and not (self.training and self.dropout):
+            mixed = pairwise_attention(q, k, v, bias, gain, scale=self.scale)
+        else:
+            weights = torch.softmax((q * self.scale) @ k.mT + bias, -1)
+            if gain is not None:
+                weights = weights * gain
+            weights = nn.functional.dropout(weights, self.dropout, self.training)
+            mixed = weights @ v
+        return self.out_proj(mixed.transpose(1, 2).reshape(b, m, d))
 
 
 def looked_up(rows: Float[Tensor, "r d"], ids: Tensor) -> Float[Tensor, "b n d"]:

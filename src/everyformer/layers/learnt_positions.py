@@ -24,12 +24,12 @@ def learnt_positions(model: nn.Module) -> dict[str, Float[Tensor, "h ..."]]:
 
     B is the bias of T5 or Swin, C the gain of URPE. For sequences an array has a row for
     each head and a column for each offset i - j from -(n - 1) to n - 1, buckets spelt out
-    up to their largest distance; for windows of M x M it is h x (2M - 1) x (2M - 1), by dx
-    and dy. Tables that several layers share are there once, as "B" and "C"; where there
-    are more they are numbered: "B0", "B1". For graphs the names are "B by distance" and "C
-    by distance": columns for pairs with the virtual node, unreachable ones, and distances
-    from 0 on. Encodings whose bias depends on the tokens
-    (Shaw, DeBERTa, Transformer-XL) have no matrix B, and ALiBi's is not learnt.
+    up to their largest distance, and 1 for later keys where nobody sees them; for windows
+    of M x M it is h x (2M - 1) x (2M - 1), by dx and dy. Tables that several layers share
+    are there once, as "B" and "C"; where there are more they are numbered: "B0", "B1". For
+    graphs the names are "B by distance" and "C by distance": columns for pairs with the
+    virtual node, unreachable ones, and distances from 0 on. Encodings whose bias depends on
+    the tokens (Shaw, DeBERTa, Transformer-XL) have no matrix B, and ALiBi's is not learnt.
 
     Example:
         >>> from everyformer.layers import RelativeAttention
@@ -42,7 +42,10 @@ def learnt_positions(model: nn.Module) -> dict[str, Float[Tensor, "h ..."]]:
     for part in model.modules():
         letter = "B" if isinstance(part, T5 | Swin) else "C"
         if isinstance(part, T5 | ToeplitzGain) and (reach := _reach(part.index)):
-            kinds[letter].append(by_offset(part.table, part.index, reach))
+            own = by_offset(part.table, part.index, reach)
+            if isinstance(part.index, Past):
+                own = torch.cat([torch.ones_like(own[:, 1:reach]), part.table], 1)
+            kinds[letter].append(own)
         elif isinstance(part, Swin | WindowGain):
             side = 2 * part.window - 1
             kinds[letter].append(part.table.unflatten(-1, (side, side)))

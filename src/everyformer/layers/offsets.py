@@ -232,7 +232,9 @@ def by_offset(
     first, last = first_and_last(n_q, n_k, offset)
     reach = max(last, -first) + 1
     index.check(reach)
-    if isinstance(index, Exact) and reach <= index.max_len:
+    # The layout of a slice would depend on its length, which a graph for any leaves open.
+    exported = torch.compiler.is_exporting()
+    if isinstance(index, Exact) and reach <= index.max_len and not exported:
         return table[..., index.max_len - 1 + first : index.max_len + last]
     offsets = torch.arange(first, last + 1, device=table.device)
     return table.index_select(-1, index(offsets))

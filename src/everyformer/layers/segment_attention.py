@@ -178,11 +178,7 @@ class SinusoidalAttention(SegmentAttention):
 
 
 class EncodedAttention(SegmentAttention):
-    """With any encoding of the library.
-
-    Encodings speak of as many queries as keys: the queries of the memory are 0 here, and
-    what is said of them is cut off.
-    """
+    """With any encoding of the library."""
 
     def __init__(
         self,
@@ -206,22 +202,20 @@ class EncodedAttention(SegmentAttention):
     ) -> Float[Tensor, "b h n n_k"]:
         """scale q_i . k_j and what the encoding adds."""
         n, n_k = q.shape[-2], k.shape[-2]
-        q, k = self.encoding.rotate(functional.pad(q, (0, 0, n_k - n, 0)), k)
-        logits = (q[..., -n:, :] * self.scale) @ k.mT
-        vector = self.encoding.offset_bias(q)
+        q, k = self.encoding.rotate(q, k, n_k - n, 0)
+        logits = (q * self.scale) @ k.mT
+        vector = self.encoding.offset_bias(q, n_k)
         if vector is not None:
-            bias = vector.to(logits.dtype)[:, None].expand(-1, n_k, -1)
-            logits = logits + spread_offsets(bias, n_k)[:, -n:]
+            bias = vector.to(logits.dtype)[:, None].expand(-1, n, -1)
+            logits = logits + spread_offsets(bias, n_k)
         pairs = self.encoding.pair_bias(q, k, self.scale, None)
-        return logits if pairs is None else logits + pairs[..., -n:, :].to(logits.dtype)
+        return logits if pairs is None else logits + pairs.to(logits.dtype)
 
     def mixed(
         self, weights: Float[Tensor, "b h n n_k"], v: Float[Tensor, "b h n_k m"]
     ) -> Float[Tensor, "b h n m"]:
         """sum_j a_ij (v_j + r_{i-j})."""
-        n, n_k = weights.shape[-2:]
-        vectors = self.encoding.offset_values(n_k)
+        vectors = self.encoding.offset_values(*weights.shape[-2:])
         if vectors is None:
             return weights @ v
-        square = functional.pad(weights, (0, 0, n_k - n, 0))
-        return weights @ v + collect_offsets(square)[..., -n:, :] @ vectors.to(v.dtype)
+        return weights @ v + collect_offsets(weights) @ vectors.to(v.dtype)

@@ -7,17 +7,21 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from everyformer.errors import InputError
+from everyformer.layers.key_cache import KeyCache
+from everyformer.layers.pair_masks import chosen_rows, masked_logits, runs
 from everyformer.layers.self_attention import (
+    Heads,
     Implementation,
     SelfAttention,
     check_settings,
 )
-from everyformer.layers.weights import attention_weights, scores
+from everyformer.layers.weights import attention_weights, for_all_heads, scores
 from everyformer.ops.sparse_attention.operator import attend
 from everyformer.ops.sparse_attention.plans import plan_of
 from everyformer.patterns import Part, Pattern
@@ -35,7 +39,7 @@ _LAYERS: "weakref.WeakValueDictionary[int, SparseAttention]" = weakref.WeakValue
 
 
 class SparseAttention(SelfAttention):
-    """Multi-head self-attention in which token k attends to the tokens of A_k alone.
+    """Multi-head attention in which token k attends to the tokens of A_k alone.
 
         o_k = sum_{j in A_k} softmax_{j in A_k}(scale q_k . k_j) v_j
 
@@ -56,11 +60,14 @@ class SparseAttention(SelfAttention):
         num_heads: Number of heads; a head has embed_dim / num_heads coordinates.
         pattern: The pattern; or a function that makes one for n tokens, such as
             `patterns.star`, for sequences of different lengths.
+        kv_heads: Number of heads of keys and values, each for num_heads / kv_heads heads of
+            queries; None for num_heads, 1 for keys and values that all heads share.
         configuration: How several patterns are used.
         layer_index: Which layer of a network this is, from 0 on; for "sequential".
         bias: Whether queries, keys, values and the output have biases.
-        dropout: Probability of dropping a weight in training. This and `need_weights` run
-            in plain torch with n x n weights, and so does a layer that is exported.
+        dropout: Probability of dropping a weight in training. It runs in plain torch, with
+            memory that follows the number of connections. All weights (`need_weights`),
+            `attn_mask`, and a layer that is exported take n x n numbers.
         scale: Of q . k; by default 1 / sqrt(d_head).
         implementation: "auto", or "reference" for plain torch always.
         device: As in torch.
@@ -86,6 +93,7 @@ class SparseAttention(SelfAttention):
         num_heads: int,
         pattern: Pattern | Callable[[int], Pattern],
         *,
+        kv_heads: int | None = None,
         configuration: Configuration = "sequential",
         layer_index: int = 0,
         bias: bool = True,
@@ -96,10 +104,13 @@ class SparseAttention(SelfAttention):
         dtype: torch.dtype | None = None,
     ) -> None:
         others = _wrong_settings(pattern, configuration, layer_index)
-        check_settings(self, embed_dim, num_heads, dropout, implementation, others)
+        check_settings(
+            self, embed_dim, num_heads, kv_heads, dropout, implementation, others
+        )
         super().__init__(
             embed_dim,
             num_heads,
+            kv_heads=kv_heads,
             bias=bias,
             dropout=dropout,
             scale=1 / math.sqrt(embed_dim // num_heads) if scale is None else scale,
@@ -134,49 +145,73 @@ class SparseAttention(SelfAttention):
         self,
         x: Float[Tensor, "*batch n d"],
         *,
-        key_padding_mask: Bool[Tensor, "*batch n"] | None = None,
-        need_weights: bool = False,
-    ) -> Float[Tensor, "*batch n d"] | tuple[Tensor, Float[Tensor, "*batch h n n"]]:
+        context: Float[Tensor, "*batch n_k d"] | None = None,
+        offset: int | None = None,
+        cache: KeyCache | None = None,
+        key_padding_mask: Bool[Tensor, "*batch n_k"] | None = None,
+        attn_mask: Tensor | None = None,
+        need_weights: bool | slice | Tensor = False,
+    ) -> Float[Tensor, "*batch n d"] | tuple[Tensor, Float[Tensor, "*batch h rows keys"]]:
         """Attend from every token to those of its set.
 
         Args:
             x: Tokens.
-            key_padding_mask: True for tokens that nobody sees, as in
-                `torch.nn.MultiheadAttention`. A token that sees nobody gets only the bias
-                of the output.
-            need_weights: Whether to return the weights of all heads too, n x n.
+            context: Tokens to attend to instead of x. The pattern is for them, and token i
+                of x attends to those of A_{i + offset}.
+            offset: Place of the first token of x among those of the context.
+            cache: Of this layer, whose pattern must be causal: x follows the tokens that it
+                holds. A function makes the pattern for `max_len` tokens of the cache. With
+                a context, holds the keys of that.
+            key_padding_mask: True for tokens of x, or of the context, that nobody sees, as
+                in `torch.nn.MultiheadAttention`. A token that sees nobody gets only the
+                bias of the output.
+            attn_mask: Of a shape that broadcasts to (*batch, heads, queries, keys): True
+                where a pair counts, as in `scaled_dot_product_attention`, if the pattern
+                has it; or numbers that are added to the logits,
+                of which those up to -1e30 hide their pair.
+            need_weights: Whether to return the weights of all heads too; a slice, or
+                numbers in a tensor, for those of some queries alone.
 
         Returns:
             The outputs, and with `need_weights` the pair of outputs and weights.
 
         Raises:
-            InputError: If shapes, dtypes or the number of tokens do not fit.
+            InputError: If shapes, dtypes or the number of tokens do not fit, or what is
+                asked for has no meaning.
         """
-        q, k, v, padding = self._project(x, key_padding_mask)
-        # An exported graph must run where nobody knows this pattern.
-        plain = self.implementation == "reference" or _is_exported()
+        rows = chosen_rows(need_weights, x.shape[-2])
+        n = x.shape[-2] if context is None else context.shape[-2]
+        alone = context is None and cache is None
+        if not alone:
+            n = self._length_of_pattern(x, context, offset, cache)
+        heads = self._project(
+            x, key_padding_mask, attn_mask, context=context, offset=offset, cache=cache
+        )
         weights = None
-        if need_weights or self._drops() or plain or q.shape[0] == 0:
-            weights = self._weights(q, k, padding)
-            mixed = weights @ v
+        if not alone and not heads.q.shape[-2] == heads.k.shape[-2] == n:
+            mixed, weights = self._of_queries(heads, n)
+        elif need_weights is True or self._needs_all_pairs(heads, rows):
+            weights = self._weights(heads)
+            mixed = weights @ for_all_heads(heads.v, self.num_heads)
         else:
-            # range makes n a plain number for torch.compile: a pattern has one length.
-            handles = _handles_for(self._number, len(range(x.shape[-2])))
-            heads = self.num_heads // len(handles)
-            groups = (y.split(heads, 1) for y in (q, k, v))
-            found = [
-                attend(*given, scale=self.scale, key_padding=padding)
-                for given in zip(*groups, handles, strict=True)
-            ]
-            mixed = found[0] if len(found) == 1 else torch.cat(found, 1)
-        return self._output(mixed, weights if need_weights else None, x)
+            mixed = self._fast(heads)
+            if rows is not None:
+                parts = [self._of_queries(heads.of_queries(r), n)[1] for r in runs(rows)]
+                none = heads.q.new_empty(*heads.q.shape[:2], 0, n)
+                weights, rows = torch.cat([none, *parts], 2), None
+        if rows is not None and weights is not None:
+            weights = weights[:, :, rows]
+        if cache is not None:
+            cache.keep()
+        return self._output(mixed, None if need_weights is False else weights, x)
 
     def extra_repr(self) -> str:
         """The settings."""
         pattern = self.pattern
         name = pattern.name if isinstance(pattern, Pattern) else "made for each length"
         return (
-            f"{self.embed_dim}, {self.num_heads}, pattern: {name}, "
+            f"{self.embed_dim}, {self.num_heads}, kv_heads={self.kv_heads}, "
+            f"pattern: {name}, "
             f"configuration={self.configuration!r}, layer_index={self.layer_index}, "
             f"dropout={self.dropout}, implementation={self.implementation!r}"
         )
@@ -198,20 +233,149 @@ class SparseAttention(SelfAttention):
         if isinstance(self.pattern, Pattern):
             self.for_length(self.pattern.n)
 
-    def _weights(
-        self, q: Tensor, k: Tensor, padding: Tensor | None
-    ) -> Float[Tensor, "b h n n"]:
+    def _needs_all_pairs(self, heads: Heads, rows: list[int] | None) -> bool:
+        """Whether no code that knows the pattern computes what is asked for."""
+        # An exported graph must run where nobody knows this pattern.
+        plain = self.implementation == "reference" or _is_exported()
+        recorded = rows is not None or torch.compiler.is_compiling()
+        dropped = self._drops() and recorded
+        return plain or dropped or heads.mask is not None or heads.q.shape[0] == 0
+
+    def _fast(self, heads: Heads) -> Float[Tensor, "b h n d"]:
+        """The outputs of all heads, by code that knows the pattern."""
+        # range makes n a plain number for torch.compile: a pattern has one length.
+        handles = _handles_for(self._number, len(range(heads.q.shape[-2])))
+        size = self.num_heads // len(handles)
+        k, v = (for_all_heads(y, self.num_heads) for y in (heads.k, heads.v))
+        dropout = self.dropout if self.training else 0.0
+        groups = (y.split(size, 1) for y in (heads.q, k, v))
+        found = [
+            attend(*given, scale=self.scale, key_padding=heads.padding, dropout=dropout)
+            for given in zip(*groups, handles, strict=True)
+        ]
+        return found[0] if len(found) == 1 else torch.cat(found, 1)
+
+    def _weights(self, heads: Heads) -> Float[Tensor, "b h n n"]:
         """All weights, in plain torch."""
-        hidden = _hidden_for(self._number, len(range(q.shape[-2]))).to(q.device)[None]
+        n = heads.q.shape[-2]
+        hidden = self._hidden(n).to(heads.q.device)[None]
+        return self._softmax(heads, heads.k, hidden, heads.padding, heads.mask)
+
+    def _hidden(self, n: int) -> Bool[Tensor, "h n n"]:
+        """Which keys each head does not see, of n tokens; for export, of any up to n."""
+        if not isinstance(n, torch.SymInt):
+            return _hidden_for(self._number, len(range(n)))
+        if not isinstance(self.pattern, Pattern):
+            msg = (
+                "A graph for any number of tokens cannot call the function that makes the "
+                "pattern. Give the layer the pattern of the longest sequence, or export it "
+                "for one length."
+            )
+            raise InputError(msg)
+        torch._check(n <= self.pattern.n)  # pyright: ignore[reportPrivateUsage]
+        some = torch.arange(n)
+        hidden = _hidden_for(self._number, self.pattern.n)
+        return hidden.index_select(1, some).index_select(2, some)
+
+    def _of_queries(
+        self, heads: Heads, n: int
+    ) -> tuple[Float[Tensor, "b h n_q d"], Float[Tensor, "b h n_q n_k"]]:
+        """Outputs and weights of some queries of a pattern for n tokens, in plain torch.
+
+        For each group of heads, keys that none of these queries sees are left out.
+        """
+        parts = self.for_length(n)
+        size = self.num_heads // len(parts)
+        first, device = heads.offset, heads.q.device
+        k, v = (for_all_heads(y, self.num_heads) for y in (heads.k, heads.v))
+        mixed: list[Tensor] = []
+        weights: list[Tensor] = []
+        for group, part in enumerate(parts):
+            some = slice(group * size, (group + 1) * size)
+            keys, hidden = _heard_by(part, first, heads.q.shape[-2])
+            at = torch.from_numpy(keys).to(device)
+            mask = heads.mask
+            if mask is not None:
+                mask = (mask if mask.shape[1] == 1 else mask[:, some])[..., at]
+            found = self._softmax(
+                heads._replace(q=heads.q[:, some]),
+                k[:, some, at],
+                torch.from_numpy(hidden).to(device)[None, None],
+                None if heads.padding is None else heads.padding[:, at],
+                mask,
+            )
+            mixed.append(found @ v[:, some, at])
+            none = found.new_zeros(*found.shape[:-1], k.shape[2])
+            weights.append(none.index_copy(-1, at, found))
+        return torch.cat(mixed, 1), torch.cat(weights, 1)
+
+    def _softmax(
+        self,
+        heads: Heads,
+        k: Tensor,
+        hidden: Tensor,
+        padding: Tensor | None,
+        mask: Tensor | None,
+    ) -> Float[Tensor, "b h n_q keys"]:
+        """The weights that queries give keys, 0 where hidden."""
+        k = for_all_heads(k, heads.q.shape[1])
         if padding is not None:
             hidden = hidden | padding[:, None, None, :]
+        logits, outside = masked_logits(scores(heads.q, k, self.scale), hidden, mask)
+        dropout = self.dropout if self.training else 0.0
         return attention_weights(
-            scores(q, k, self.scale),
-            hidden,
-            None,
-            dtype=q.dtype,
-            dropout=self.dropout if self.training else 0.0,
+            logits, outside, None, dtype=heads.q.dtype, dropout=dropout
         )
+
+    def _length_of_pattern(
+        self,
+        x: Tensor,
+        context: Tensor | None,
+        offset: int | None,
+        cache: KeyCache | None,
+    ) -> int:
+        """How many tokens the pattern is for, with a context or a cache.
+
+        Raises:
+            InputError: If these have no meaning with this pattern.
+        """
+        n_q = x.shape[-2]
+        if context is not None:
+            n = context.shape[-2]
+            if offset is None or not 0 <= offset <= n - n_q:
+                msg = (
+                    f"SparseAttention cannot run: the {n_q} tokens of x need places among "
+                    f"the {n} of the context, since the pattern is for these; offset="
+                    f"{offset}. Give offset= from 0 to {n - n_q}, or use "
+                    "RelativeAttention, which attends to all."
+                )
+                raise InputError(msg)
+            self.for_length(n)
+            return n
+        past, most = (0, None) if cache is None else (cache.length, cache.max_len)
+        n = self.pattern.n if isinstance(self.pattern, Pattern) else most
+        if n is None:
+            msg = (
+                "SparseAttention cannot run: the pattern is made for each length, and a "
+                "cache that grows has none. Give the layer a pattern, or the cache a "
+                "max_len."
+            )
+            raise InputError(msg)
+        ahead = next((one for one in self.for_length(n) if not one.is_causal), None)
+        if ahead is not None:
+            msg = (
+                f"SparseAttention cannot run: with a cache, tokens attend to earlier ones, "
+                f"but in the pattern ({ahead.kind}) some attend to later ones. Take "
+                "pattern.causal_part()."
+            )
+            raise InputError(msg)
+        if past + n_q > n:
+            msg = (
+                f"SparseAttention cannot run: the cache holds {past} tokens, and "
+                f"{n_q} more are beyond the pattern, which is for n={n}. Give a longer one."
+            )
+            raise InputError(msg)
+        return n
 
     def _check_pattern(self, pattern: object, n: int) -> None:
         wrong: list[str] = []
@@ -250,6 +414,21 @@ def _wrong_settings(pattern: object, configuration: str, layer_index: object) ->
     if not isinstance(layer_index, int) or layer_index < 0:
         wrong.append(f"layer_index={layer_index!r} is not the number of a layer, 0 or more")
     return wrong
+
+
+def _heard_by(part: Part, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The keys that queries first, .., first + count - 1 attend to, and which of them not.
+
+    Returns:
+        The keys [m], ascending, and [count, m], True where a query does not see a key.
+    """
+    rows = part.rows()
+    cut = rows.indptr[first : first + count + 1]
+    listed = rows.indices[cut[0] : cut[-1]]
+    keys, column = np.unique(listed, return_inverse=True)
+    hidden = np.ones((count, len(keys)), dtype=bool)
+    hidden[np.repeat(np.arange(count), np.diff(cut)), column.reshape(-1)] = False
+    return keys.astype(np.int64), hidden
 
 
 @torch.compiler.assume_constant_result

@@ -7,7 +7,12 @@ from everyformer.errors import InputError
 
 
 def check_tokens(
-    layer: object, x: Tensor, width: int, mask: Tensor | None, least: int = 0
+    layer: object,
+    x: Tensor,
+    width: int,
+    mask: Tensor | None,
+    least: int = 0,
+    name: str = "x",
 ) -> None:
     """Refuse an input that a layer cannot take; all reasons at once.
 
@@ -17,6 +22,7 @@ def check_tokens(
         width: d.
         mask: Should be one bool for each token.
         least: Tokens that there must be.
+        name: What x is called.
 
     Raises:
         InputError: If shape or dtype of x or of the mask do not fit.
@@ -26,11 +32,11 @@ def check_tokens(
     if x.dim() < 2 or x.shape[-1] != width or short:
         tokens = f" and at least {least}" if least else ""
         wrong.append(
-            f"x has shape {tuple(x.shape)}; the layer needs (*batch, n, {width}), tokens "
-            f"as rows{tokens}"
+            f"{name} has shape {tuple(x.shape)}; the layer needs (*batch, n, {width}), "
+            f"tokens as rows{tokens}"
         )
     if not x.is_floating_point():
-        wrong.append(f"x has dtype {x.dtype}; give floating-point numbers")
+        wrong.append(f"{name} has dtype {x.dtype}; give floating-point numbers")
     if mask is not None and (mask.dtype != torch.bool or mask.shape != x.shape[:-1]):
         wrong.append(
             f"key_padding_mask has shape {tuple(mask.shape)} and dtype {mask.dtype}; give "

@@ -8,17 +8,33 @@ The softmax of half precision is taken in float32 and cast back before the gain.
 import math
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-MAX_FAST_HEAD_SIZE = 128
-"""Of `toeplitz_attention` on a GPU."""
+from everyformer.ops.toeplitz_attention.checking import MAX_HEAD_SIZE
+from everyformer.ops.toeplitz_attention.dropping import kept
 
 
-def operator_takes(q: Float[Tensor, "b h n d"]) -> bool:
-    """Whether `toeplitz_attention` runs on this device, for this dtype and head size."""
-    limited = q.shape[-1] > MAX_FAST_HEAD_SIZE or q.dtype == torch.float64
+def operator_takes(q: Float[Tensor, "b h n d"], largest: int = MAX_HEAD_SIZE) -> bool:
+    """Whether an operator runs on this device, for this dtype and head size.
+
+    Args:
+        q: Queries.
+        largest: Head size on a GPU; that of `toeplitz_attention` by default.
+    """
+    limited = q.shape[-1] > largest or q.dtype == torch.float64
     return q.numel() > 0 and not (q.is_cuda and limited)
+
+
+def for_all_heads(
+    x: Float[Tensor, "b h_k n d"], heads: int
+) -> Float[Tensor, "b {heads} n d"]:
+    """Keys or values of groups of heads, once for every head: head i has i // (h / h_k)."""
+    groups = x.shape[1]
+    if groups == heads:
+        return x
+    shape = (-1, -1, heads // groups, -1, -1)
+    return x[:, :, None].expand(shape).flatten(1, 2)
 
 
 def scores(
@@ -36,12 +52,16 @@ def hidden_pairs(
     causal: bool,
     key_padding: Bool[Tensor, "b n_k"] | None,
     device: torch.device,
+    offset: int | None = None,
 ) -> Bool[Tensor, "b_or_1 1 {n_q} {n_k}"] | None:
-    """True where a query, one of the last n_q tokens, does not see a key."""
+    """True where query i, at place i + offset, does not see a key.
+
+    By default offset = n_k - n_q: the queries are the last of the tokens.
+    """
     hidden = None
     if causal:
         ones = torch.ones(1, 1, n_q, n_k, dtype=torch.bool, device=device)
-        hidden = ones.triu(1 + n_k - n_q)
+        hidden = ones.triu(1 + (n_k - n_q if offset is None else offset))
     if key_padding is not None:
         padded = key_padding[:, None, None, :].expand(-1, 1, n_q, n_k)
         hidden = padded if hidden is None else hidden | padded
@@ -77,3 +97,22 @@ def attention_weights(
     if dropout > 0.0:
         weights = torch.nn.functional.dropout(weights, dropout)
     return weights
+
+
+def kept_pairs(
+    weights: Float[Tensor, "b h n_q n_k"],
+    seed: Int[Tensor, "1"],
+    first: int,
+    dropout: float,
+) -> Float[Tensor, "b h n_q n_k"]:
+    """What the operator multiplies weights with when it drops some: 0 or 1 / (1 - p).
+
+    Args:
+        weights: Of queries that follow each other, for their shape, dtype and device.
+        seed: As given to the operator.
+        first: Number of the first of these queries.
+        dropout: p.
+    """
+    b, h, i, j = (torch.arange(size, device=weights.device) for size in weights.shape)
+    places = b[:, None, None, None], h[:, None, None], (i + first)[:, None], j
+    return kept(seed, *places, dropout, weights.dtype)

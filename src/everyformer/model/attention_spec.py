@@ -37,7 +37,7 @@ class AttentionSpec:
         feed_forward_bias: Whether feed-forward layers have biases.
         fixed_bias: Whether b_ij holds numbers that no parameter can make vanish (ALiBi).
         rotary: Whether queries and keys are rotated by their positions.
-        num_heads: Number of heads.
+        num_heads: Number of heads with keys and values of their own.
         relative_to: What b_ij and c_ij depend on: "offset", i - j, or "graph", a distance
             of nodes.
         content: Whether products of queries and keys enter the logits: the scale is a

@@ -36,6 +36,8 @@ from everyformer.patterns.kinds import Union as Union
 from everyformer.patterns.kinds import Window as Window
 from everyformer.patterns.kinds import WindowGlobal as WindowGlobal
 from everyformer.patterns.part import Part as Part
+from everyformer.patterns.past import Past as Past
+from everyformer.patterns.past import past_of as past_of
 from everyformer.patterns.pattern import Pattern as Pattern
 from everyformer.patterns.rows import Rows as Rows
 from everyformer.patterns.user import from_edges as from_edges

@@ -151,6 +151,12 @@ class Part(ABC):
         looped[listeners[listeners == rows.indices]] = True
         return None if looped.all() else int(np.argmin(looped))
 
+    @cached_property
+    def is_causal(self) -> bool:
+        """Whether no token attends to a later one."""
+        rows = self.rows()
+        return bool((rows.indices <= rows.listeners()).all())
+
     def mask(self) -> Bool[np.ndarray, "n n"]:
         """The matrix that is True where token k (row) attends to token j (column).
 

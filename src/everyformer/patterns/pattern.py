@@ -8,6 +8,7 @@ from everyformer.notebook import html_drawing, html_table, short
 from everyformer.patterns import drawing
 from everyformer.patterns.kinds import Union
 from everyformer.patterns.part import Part, check_whole
+from everyformer.patterns.past import past_of
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,25 @@ class Pattern:
             return self
         parts = (Union(self.n, self.parts),)
         return Pattern(f"union of {self.name}", parts, self.path)
+
+    def causal_part(self) -> "Pattern":
+        """The pattern A_k^l ∩ {1, .., k}: no token hears a later one.
+
+        Windows stay windows, and strides, segments, columns and global tokens run as fast.
+        The relay of a star is its last token: what is left is a window, and that row.
+
+        Raises:
+            PatternError: If some token attends to later ones alone.
+
+        Example:
+            >>> from everyformer.patterns import strided
+            >>> strided(64, 8).causal_part().connections
+            (310, 288)
+        """
+        parts = tuple(past_of(part) for part in self.parts)
+        if parts == self.parts:
+            return self
+        return Pattern(f"{self.name}, causal", parts)
 
     def draw(self, columns: int = 80) -> str:
         """The parts as squares of characters, side by side: row k shows A_k.

@@ -153,17 +153,26 @@ class Trainer:
         """The scores of all examples of a split, judged by the task; in all processes."""
         self.objective.eval()
         rounded = rounded_products(self.config.precision == "tf32")
-        with rounded, self.kernels(), self._not_compiled():
+        recorded = self._recorded_scores(split)
+        with rounded, self._not_compiled(), self._kernels_unless(recorded is not None):
             found = scores_of(
                 self.task,
                 split,
                 self.objective.scores,
                 self.accelerator,
                 self.config.evaluation_batch,
-                self._recorded_scores(split),
+                recorded,
             )
         self.objective.train()
         return found
+
+    def _kernels_unless(self, recorded: bool) -> AbstractContextManager[Any]:
+        """A graph chooses its own.
+
+        Autocast keeps rounded weights until it is left: a graph that was recorded within it
+        would read them when they are gone.
+        """
+        return nullcontext() if recorded else self.kernels()
 
     def _recorded_scores(self, split: Split) -> Callable[[Draw], dict[str, Tensor]] | None:
         """Thousands of short segments, one after the other, are replayed as graphs."""

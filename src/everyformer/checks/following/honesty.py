@@ -3,17 +3,19 @@
 An export sees one run on tensors without numbers. A module can ask whether it is exported,
 or catch the error of an export that it stops, and then do something else with numbers. So
 it is run once more with numbers: it may not read any off a tensor that depends on its input
-(what it does could depend on them), and must call the operations that were exported.
+or its weights (what it does could depend on them), and must call the operations that were
+exported.
 Python's profiler sees the calls of functions in C that torch's own hooks do not see.
 """
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import nn
 from torch._C import (
     _is_torch_function_all_disabled,  # pyright: ignore[reportPrivateUsage]
 )
@@ -44,11 +46,11 @@ SILENT = frozenset(
 
 
 class _Reading(TorchFunctionMode):
-    """Notes what is read off tensors that are made of an input."""
+    """Notes what is read off tensors that are made of an input or of weights."""
 
-    def __init__(self, x: torch.Tensor) -> None:
+    def __init__(self, given: Iterable[torch.Tensor]) -> None:
         super().__init__()
-        self.made = {id(x): x}  # kept alive, so that their ids stay their own
+        self.made = {id(one): one for one in given}  # kept alive: their ids stay their own
         self.read = ""
 
     def __torch_function__(
@@ -94,19 +96,31 @@ class _Calls:
 
 
 class _Operations(TorchDispatchMode):
-    """Counts operations that change numbers."""
+    """Counts operations that change numbers.
 
-    def __init__(self) -> None:
+    Reading a number counts where it is made of an input or of weights: another, such as
+    that of `masked_fill` with a number in a tensor, is always the same.
+    """
+
+    def __init__(self, given: Iterable[torch.Tensor]) -> None:
         super().__init__()
+        self.made = {id(one): one for one in given}
         self.called = Counter[str]()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        name = func.__name__.split(".")[0].rstrip("_")
-        if name not in SILENT:
+        name, kwargs = func.__name__.split(".")[0].rstrip("_"), kwargs or {}
+        held = [y for y in tree_leaves((args, kwargs)) if isinstance(y, torch.Tensor)]
+        made = any(id(y) in self.made for y in held)
+        if name not in SILENT and (made or name != "_local_scalar_dense"):
             self.called[name] += 1
-        return func(*args, **(kwargs or {}))
+        found = func(*args, **kwargs)
+        if made:
+            self.made |= {
+                id(y): y for y in tree_leaves(found) if isinstance(y, torch.Tensor)
+            }
+        return found
 
 
 @contextmanager
@@ -123,7 +137,7 @@ def _without_fast_paths() -> Generator[None]:
 Map = Callable[[torch.Tensor], torch.Tensor]
 
 
-def dishonesty(module: Map, exported: Map, x: torch.Tensor) -> str:
+def dishonesty(module: nn.Module, exported: Map, x: torch.Tensor) -> str:
     """Why an export is not to be believed; "" if nothing speaks against it.
 
     Args:
@@ -132,16 +146,17 @@ def dishonesty(module: Map, exported: Map, x: torch.Tensor) -> str:
         x: An input.
     """
     with _without_fast_paths(), torch.no_grad():
-        given = x.clone()
-        with _Calls() as calls, _Reading(given) as reading:
+        given, weights = x.clone(), list(module.parameters())
+        with _Calls() as calls, _Reading([given, *weights]) as reading:
             module(given)
         read = reading.read or calls.read
         if read:
-            return f"it reads numbers off its input ({read}), and may go by them"
+            return f"it reads numbers off its input or weights ({read}), and may go by them"
         counts: list[Counter[str]] = []
         for run in (module, exported):
-            with _Operations() as operations:
-                run(x.clone())
+            given = x.clone()
+            with _Operations([given, *weights]) as operations:
+                run(given)
             counts.append(operations.called)
     more = counts[0] - counts[1]
     if more:

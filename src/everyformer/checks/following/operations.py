@@ -1,7 +1,7 @@
 """Facts of the inputs of an operation in, facts of its result out.
 
-One rule for each kind of operation, in `pointwise`, `products` and `shapes`. An operation
-without a rule loses all facts, so that nothing false is ever said.
+One rule for each kind of operation, in `pointwise`, `products`, `sequences` and `shapes`.
+An operation without a rule loses all facts, so that nothing false is ever said.
 """
 
 from collections.abc import Sequence
@@ -9,11 +9,17 @@ from typing import Any
 
 import torch
 
-from everyformer.checks.following import pointwise, products, shapes
-from everyformer.checks.following.facts import unknown
+from everyformer.checks.following import pointwise, products, sequences, shapes
+from everyformer.checks.following.facts import Facts, unknown
+from everyformer.checks.following.places import placed
 from everyformer.checks.following.registry import RULES, by_position, tensors_of
 
-__all__ = ["apply", "pointwise", "products", "shapes"]
+__all__ = ["apply", "pointwise", "products", "sequences", "shapes"]
+
+PLACED = frozenset(
+    ["gather", "index_select", "index", "roll", "flip", "repeat", "slice", "select"]
+)
+"""Operations that move entries to places that a look at their arguments tells."""
 
 
 def apply(op: Any, args: Sequence[Any], kwargs: dict[str, Any], shape: Any) -> Any:
@@ -27,7 +33,9 @@ def apply(op: Any, args: Sequence[Any], kwargs: dict[str, Any], shape: Any) -> A
         return unknown(shape, inputs)
     args, kwargs = by_position(op, args, kwargs)
     if name in RULES:
-        return RULES[name](*args, **kwargs, shape=shape)
+        found = RULES[name](*args, **kwargs, shape=shape)
+        moves = name in PLACED and isinstance(found, Facts)
+        return placed(op, args, kwargs, found) if moves else found
     tags = op.tags
     if torch.Tag.pointwise in tags and torch.Tag.nondeterministic_seeded not in tags:
         return pointwise.pointwise(name, args, kwargs, shape)

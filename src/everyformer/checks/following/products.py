@@ -27,6 +27,7 @@ from everyformer.checks.following.registry import (
     rows_together,
     rule,
 )
+from everyformer.checks.following.sequences import repeated
 from everyformer.checks.following.shapes import permute
 from everyformer.papers import LUO2022, implements
 
@@ -155,10 +156,15 @@ def _batch(fact: Facts) -> Facts:
 
 @rule("addmm", "baddbmm")
 def addmm(c: Facts, a: Facts, b: Facts, *, shape: Shape, **kwargs: Any) -> Facts:
-    """A product and a sum."""
-    if kwargs:
+    """alpha a b + beta c."""
+    factors = [kwargs.pop(name, 1) for name in ("alpha", "beta")]
+    if kwargs or not all(isinstance(f, float | int) for f in factors):
         return unknown(shape, [a, b, c])
-    return pointwise("add", (matmul(a, b, shape=shape), c), {}, shape)
+    terms = [matmul(a, b, shape=shape), c]
+    for k, factor in enumerate(factors):
+        if factor != 1:
+            terms[k] = pointwise("mul", (terms[k], factor), {}, terms[k].shape)
+    return pointwise("add", tuple(terms), {}, shape)
 
 
 @rule("linear")
@@ -186,11 +192,15 @@ def attention(
     """softmax(scale q k^T + mask) v; a finite scale changes no fact of the logits.
 
     A causal mask goes by places: it tells queries and keys apart, whatever they are.
+    Grouped heads share keys and values: each of these is there for some queries in a row.
     """
     inputs = [q, k, v] + ([] if attn_mask is None else [attn_mask])
-    known = dropout_p == 0 and not enable_gqa and (scale is None or math.isfinite(scale))
-    if not known or any(len(f.shape) < 2 for f in inputs):
+    known = dropout_p == 0 and (scale is None or math.isfinite(scale))
+    if not known or any(len(f.shape) < 2 + enable_gqa for f in inputs[:3]):
         return unknown(shape, inputs)
+    if enable_gqa:
+        heads = q.shape[-3]
+        k, v = (repeated(f, len(f.shape) - 3, heads // f.shape[-3]) for f in (k, v))
     keys = k.shape[-2]
     scores = (*shape[:-1], keys)
     flipped = [*range(len(k.shape) - 2), len(k.shape) - 1, len(k.shape) - 2]

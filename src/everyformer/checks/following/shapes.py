@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from everyformer.checks.following.facts import FINITE, Dims, Facts, Shape, unknown
-from everyformer.checks.following.hearing import merged, renamed
+from everyformer.checks.following.hearing import Heard, Hearing, merged, renamed
+from everyformer.checks.following.places import placed
 from everyformer.checks.following.registry import (
     moves_together,
     rows_together,
@@ -261,32 +262,81 @@ def slice_(
 @rule("split_with_sizes", "split", "chunk")
 def split(x: Facts, sizes: Any, dim: int = 0, *, shape: Any) -> list[Facts]:
     """Parts of a dimension; `shape` holds the shape of each."""
-    return [slice_(x, dim, shape=one) for one in shape]
+    own, parts, start = x.dim(dim), list[Facts](), 0
+    for one in shape:
+        end = start + one[own]
+        found = slice_(x, own, start, end, shape=one)
+        part = (x, own, start, end)
+        parts.append(placed(torch.ops.aten.slice.Tensor, part, {}, found))
+        start = end
+    return parts
 
 
 @rule("cat")
 def cat(parts: Sequence[Facts], dim: int = 0, *, shape: Shape) -> Facts:
-    """Tensors one after the other; along `dim`, nothing but finiteness and zeros is kept.
+    """Tensors one after the other; along `dim`, slices hear what those of the parts hear.
 
     Along the others the parts must agree, as in an operation on entries. Tokens that lie
-    along `dim` have other places now.
+    along `dim` have other places now, unless the other parts are empty, as a cache of keys
+    is in the beginning.
     """
     own = dim % len(shape)
-    if any(len(f.shape) != len(shape) for f in parts):
-        return unknown(shape, list(parts))
+    given, parts = parts, [f for f in parts if 0 not in f.shape]
+    if len(parts) == 1 and parts[0].shape == shape:
+        return replace(parts[0], value=None)
+    if not parts or any(len(f.shape) != len(shape) for f in parts):
+        return unknown(shape, list(given))
     others = [replace(f, uniform=frozenset(f.uniform - {own}), value=None) for f in parts]
     moves = moves_together(others, len(shape))
-    stays = {d: d for d in range(len(shape)) if d != own}
-    heard = [renamed(f.heard, stays, shape) for f in parts]
     rows = rows_together(others, len(shape))
+    masks = [[getattr(f, name) for f in parts] for name in ("blocked", "hidden", "silent")]
+    blocked, hidden, silent = (_joined(one, parts, own) for one in masks)
     return Facts(
         shape,
         any(f.depends for f in parts),
         frozenset.intersection(*(f.uniform for f in others)) - {own},
         moves=None if moves is None or own in moves else moves,
         zero=all(f.zero for f in parts),
-        heard=None if None in heard else merged(h for one in heard for h in one or ()),
-        blocked=FINITE if all(f.is_finite for f in parts) else None,
+        heard=_heard_in_turn(parts, own, shape),
+        blocked=blocked,
+        hidden=hidden,
+        silent=silent,
         rows=None if rows is None or own in rows else rows,
         means=all(f.means and not f.weighs for f in parts),
+        least=min(f.least for f in parts),
     )
+
+
+def _joined(
+    masks: Sequence[torch.Tensor | None], parts: Sequence[Facts], dim: int
+) -> torch.Tensor | None:
+    """Masks one after the other; None if one of them is not known."""
+    found = [
+        mask.broadcast_to(f.shape)
+        for f, mask in zip(parts, masks, strict=True)
+        if mask is not None
+    ]
+    return torch.cat(found, dim) if len(found) == len(masks) else None
+
+
+def _heard_in_turn(parts: Sequence[Facts], dim: int, shape: Shape) -> Heard | None:
+    """What slices along `dim` hear: those of the part that they come from.
+
+    What all slices of a part along another dimension hear alike, only its slices do.
+    """
+    found: list[Hearing] = []
+    start = 0
+    for part in parts:
+        if part.heard is None:
+            return None
+        size = part.shape[dim]
+        for one in part.heard:
+            alike = bool((one.by == one.by[:1]).all())
+            if one.dim != dim and not alike:
+                found.append(one)
+                continue
+            by = torch.zeros(shape[dim], one.by.shape[1], dtype=torch.bool)
+            by[start : start + size] = one.by if one.dim == dim else one.by[:1]
+            found.append(Hearing(dim, by))
+        start += size
+    return merged(found)

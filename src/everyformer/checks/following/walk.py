@@ -37,6 +37,30 @@ KEPT = (
 
 LARGEST_CONSTANT = 2**20
 
+FAINT = -100.0
+"""Known numbers below this, added to logits or put in their place, are meant as -inf."""
+
+
+@dataclass(frozen=True)
+class FiniteMask:
+    """Numbers that are meant as -inf, and are not.
+
+    Attributes:
+        number: The largest of them.
+        fields: Which tokens each token of the output would depend on, [n, n], if all of
+            them were -inf; None where this is not known.
+    """
+
+    number: float
+    fields: torch.Tensor | None
+
+    def __str__(self) -> str:
+        """In words."""
+        return (
+            f"the mask is finite ({self.number:.3g}): masked tokens keep a weight, which "
+            "logits as large as that undo"
+        )
+
 
 @dataclass(frozen=True)
 class Followed:
@@ -46,11 +70,14 @@ class Followed:
         output: Facts of its output, or None if it could not be followed.
         obstacle: Why it could not be followed; "" if it could.
         mirrored: Whether reversing the tokens reverses the output, for all weights.
+        finite_mask: Numbers that look like a mask but are finite; None without any. They
+            prove nothing.
     """
 
     output: Facts | None
     obstacle: str = ""
     mirrored: bool = False
+    finite_mask: FiniteMask | None = None
 
     @property
     def receptive_fields(self) -> torch.Tensor | None:
@@ -91,12 +118,32 @@ def follow(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch.export warns of its own workings
             program = export_honestly(Calling(module, call), x)
-            found = Walk(program).run()
+            walk = Walk(program)
+            found = walk.run()
             again = found.output and Walk(program, Kinds()).run().output
-            return replace(found, mirrored=bool(again and again.moves == frozenset({1})))
+            return replace(
+                found,
+                mirrored=bool(again and again.moves == frozenset({1})),
+                finite_mask=finite_mask(walk),
+            )
     except Exception as error:
         first = (str(error).strip().splitlines() or [""])[0]
         return Followed(None, obstacle=f"export: {type(error).__name__}: {first[:200]}")
+
+
+def finite_mask(walk: "Walk") -> FiniteMask | None:
+    """Numbers that a module has in place of -inf, and what -inf would do.
+
+    Args:
+        walk: After its run.
+    """
+    if walk.faint is None:
+        return None
+    try:
+        fields = Walk(walk.program, hiding=True).run().receptive_fields
+    except Exception:  # such as 0 times -inf, where 0 times the number was 0
+        fields = None
+    return FiniteMask(walk.faint, fields)
 
 
 def export_honestly(module: nn.Module, x: torch.Tensor) -> ExportedProgram:
@@ -114,10 +161,42 @@ def export_honestly(module: nn.Module, x: torch.Tensor) -> ExportedProgram:
             found, wanted = again(probe.clone()), module(probe.clone())
         if not torch.allclose(found, wanted, rtol=1e-6, atol=1e-9, equal_nan=True):
             raise ValueError("the exported operations compute something else")
-    why = dishonesty(module, again, wave)
+    why = dishonesty(module, again, wave) or _rewritten(module, program, wave)
     if why:
         raise ValueError(why)
     return taken_apart(program)
+
+
+def _rewritten(module: nn.Module, program: ExportedProgram, x: torch.Tensor) -> str:
+    """Why tensors that the operations read as constants are none; "" if they are.
+
+    A forward that puts another tensor in the place of one, or writes into it, may change
+    what the next run reads, by the numbers of its input.
+    """
+
+    def held() -> dict[str, tuple[int, int]]:
+        found: dict[str, tuple[int, int]] = {}
+        for spec in program.graph_signature.input_specs:
+            if spec.kind in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+                value = _attribute(module, spec.target or "")
+                if isinstance(value, torch.Tensor):
+                    version = value._version  # pyright: ignore[reportPrivateUsage]
+                    found[spec.target or ""] = (id(value), version)
+        return found
+
+    before = held()
+    with torch.no_grad():
+        module(x.clone())
+    changed = [name for name, one in held().items() if before.get(name) != one]
+    return f"a run writes {min(changed)}, which the next one reads" if changed else ""
+
+
+def _attribute(module: nn.Module, path: str) -> Any:
+    """What lies at a path of names; None if nothing does."""
+    found: Any = module
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found
 
 
 def taken_apart(program: ExportedProgram) -> ExportedProgram:
@@ -133,13 +212,28 @@ class Walk:
     """Facts of every node of an exported program, in order.
 
     With `kinds`, `moves` is about the reversal of the tokens instead of all permutations.
+    With `hiding`, known numbers below `FAINT` count as -inf: what follows then is not true
+    of the module, but of another with such a mask.
     """
 
-    def __init__(self, program: ExportedProgram, kinds: Kinds | None = None) -> None:
+    def __init__(
+        self, program: ExportedProgram, kinds: Kinds | None = None, *, hiding: bool = False
+    ) -> None:
         """Facts are found by `run`, under the names of the nodes."""
         self.program = program
         self.kinds = kinds
+        self.hiding = hiding
+        self.faint: float | None = None
         self.facts: dict[str, Any] = {}
+
+    def _known(self, value: torch.Tensor) -> Facts:
+        """Facts of a tensor that is known; of a mask that is finite, its number is kept."""
+        if not value.is_floating_point() or not bool((value < FAINT).any()):
+            return constant(value)
+        finite = value[(value < FAINT) & (value > -torch.inf)]
+        if finite.numel():
+            self.faint = max(self.faint or -math.inf, float(finite.max()))
+        return constant(value.where(value >= FAINT, -torch.inf) if self.hiding else value)
 
     def run(self) -> Followed:
         """Follow all nodes; facts of the output."""
@@ -162,14 +256,21 @@ class Walk:
         if spec.kind == InputKind.USER_INPUT:
             return tokens(shape)
         if spec.kind == InputKind.BUFFER:
-            held = self.program.state_dict.get(spec.target)
-            finite = held is not None and bool(torch.isfinite(held).all())
-            fact = weight(shape)
-            return _careful(fact if finite else replace(fact, blocked=None), value)
+            held = self._buffer(spec.target)
+            changing = replace(weight(shape), blocked=None)
+            return _careful(changing, value) if held is None else self._known(held)
         if spec.kind == InputKind.CONSTANT_TENSOR:
             held = self.program.constants[spec.target]
-            return constant(held) if isinstance(held, torch.Tensor) else weight(shape)
+            return self._known(held) if isinstance(held, torch.Tensor) else weight(shape)
         return _careful(weight(shape), value)
+
+    def _buffer(self, name: str) -> torch.Tensor | None:
+        """The numbers of a buffer; None if the module writes into it."""
+        outputs = self.program.graph_signature.output_specs
+        if any(s.kind == OutputKind.BUFFER_MUTATION and s.target == name for s in outputs):
+            return None
+        held = self.program.state_dict.get(name, self.program.constants.get(name))
+        return held if isinstance(held, torch.Tensor) else None
 
     def _call(self, node: Any) -> Any:
         args, kwargs = self._resolve(node.args), self._resolve(dict(node.kwargs))
@@ -186,7 +287,7 @@ class Walk:
         shape = tuple(int(size) for size in result.shape)
         known = all(fact.value is not None for fact in inputs)
         if known and result.numel() <= LARGEST_CONSTANT and _is_function(node.target):
-            found = constant(node.target(*_values(args), **_values(kwargs)))
+            found = self._known(node.target(*_values(args), **_values(kwargs)))
             return self._with_kinds(found, node.target, args, kwargs)
         given, named = args, kwargs
         if self.kinds is not None and getattr(node.target, "namespace", "") == "aten":

@@ -44,6 +44,10 @@ def by_operations(followed: Followed) -> Answer:
     fields = followed.receptive_fields
     if fields is not None and not bool(fields.triu(1).any()):
         return Answer(True, "every operation keeps to the past")
+    mask = followed.finite_mask
+    if mask and mask.fields is not None and not bool(mask.fields.triu(1).any()):
+        why = f"{mask}; with -inf in its place no token would see a later one"
+        return Answer(None, why, nearly=why)
     return Answer(None, "some operation may look ahead")
 
 

@@ -51,7 +51,8 @@ def _unless_equal(equal: Answer) -> Answer:
 @implements(YUN2020, "Definition 5.1")
 def gap(trial: Trial, sequences: np.ndarray) -> float:
     """The least distance of two outputs, of all tokens of all sequences."""
-    return least_distance(trial.outputs(sequences).reshape(-1, sequences.shape[-1]))
+    found = trial.outputs(sequences)
+    return least_distance(found.reshape(-1, found.shape[-1]))
 
 
 def least_distance(points: np.ndarray) -> float:

@@ -21,6 +21,7 @@ Source:
 """
 
 import numpy as np
+import torch
 from scipy.sparse import csr_array
 
 from everyformer.checks.finding import apart
@@ -48,10 +49,19 @@ def by_operations(followed: Followed) -> Answer:
     fields = followed.receptive_fields
     if fields is None:
         return Answer(None, "some operation may hear all tokens")
-    pair = never_meet(csr_array(fields.numpy().astype(np.int8)))
+    pair = _pair(fields)
     if pair is not None:
         return _never(*pair)
+    mask = followed.finite_mask
+    if mask and mask.fields is not None and (pair := _pair(mask.fields)) is not None:
+        why = f"{mask}; with -inf in its place {apart(*pair)}"
+        return Answer(None, why, nearly=why)
     return Answer(None, "connections lead from every token to every other")
+
+
+def _pair(fields: torch.Tensor) -> tuple[int, int] | None:
+    """Tokens (k, j), the first of which no path of connections leads to from the second."""
+    return never_meet(csr_array(fields.numpy().astype(np.int8)))
 
 
 def _never(k: int, j: int) -> Answer:

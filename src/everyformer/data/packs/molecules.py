@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from everyformer.certify.shards import map_shards
+from everyformer.data.packs.pack import Pack, new_pack
 from everyformer.data.packs.penalised_logp import penalised_logp
 from everyformer.data.packs.reading import SPECIALS
 from everyformer.data.randomness import SPLITS, Split
@@ -30,7 +31,8 @@ from everyformer.progress import Progress, no_progress
 MILLION = 1_000_000
 """Targets are stored in millionths."""
 
-BOND_KINDS = 3
+BONDS = {"SINGLE": 1, "DOUBLE": 2, "TRIPLE": 3}
+BOND_KINDS = len(BONDS)
 ZINC_TYPES = (
     "C", "O", "N", "F", "C H1", "S", "Cl", "O -", "N H1 +", "Br", "N H3 +", "N H2 +",
     "N +", "N -", "S -", "I", "P", "O H1 +", "N H1 -", "O +", "S +", "P H1", "P H2",
@@ -115,14 +117,14 @@ def molecule(smiles: str, where: str = "The molecule") -> Molecule:
     bonds: list[tuple[int, int, int]] = []
     for bond in found.GetBonds():
         ends = sorted((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()))
-        kind = bond.GetBondTypeAsDouble()
-        if kind not in range(1, BOND_KINDS + 1):
+        kind = str(bond.GetBondType())
+        if kind not in BONDS:
             msg = (
-                f"{where} has a bond of kind {bond.GetBondType()} ({smiles[:80]!r}); "
+                f"{where} has a bond of kind {kind} ({smiles[:80]!r}); "
                 "single, double and triple ones are known. Leave the molecule out."
             )
             raise InputError(msg)
-        bonds.append((ends[0], ends[1], int(kind)))
+        bonds.append((ends[0], ends[1], BONDS[kind]))
     atoms = tuple(_type_of(atom) for atom in found.GetAtoms())
     return Molecule(atoms, tuple(sorted(bonds, key=lambda bond: (bond[1], bond[0]))))
 
@@ -167,6 +169,17 @@ def molecule_arrays(
     found = [Molecule(*one) for shard in shards for one in shard["molecules"]]
     targets = [target for shard in shards for target in shard["targets"]]
     return stored_molecules(found, targets, [row.split for row in rows])
+
+
+def molecule_pack(name: str, rows: Sequence[Row], licence: str = "") -> Pack:
+    """A pack of one's own molecules, in memory.
+
+    Raises:
+        InputError: If a molecule cannot be read or stored: which line.
+    """
+    arrays, counts, tokeniser = molecule_arrays(rows)
+    header = {"name": name, "licence": licence, "tokeniser": tokeniser}
+    return new_pack({**header, "sources": {}, "counts": counts}, arrays)
 
 
 def stored_molecules(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from everyformer.data.packs.pack import Pack
-from everyformer.data.streams import Streams
+from everyformer.data.streams import Reading, Streams
 from everyformer.errors import TrainingError
 from everyformer.experiments.cell import Cell, Size, training_cell
 from everyformer.experiments.urpe_wikitext.packs import texts
@@ -70,12 +70,21 @@ def with_changes(scale: Scale, changes: Mapping[str, Any]) -> Scale:
     model = {name: changes[name] for name in MODEL if name in changes}
     own = {name: changes[name] for name in DATA if name in changes}
     train = {name: changes[name] for name in TRAINING if name in changes}
-    return replace(
+    made = replace(
         scale,
         model=replace(scale.model, **model),
         train=changed(scale.train, train),
         **own,
     )
+    return replace(made, readings=tuple(_fitting(one, made) for one in made.readings))
+
+
+def _fitting(reading: Reading, scale: Scale) -> Reading:
+    """A reading of a model that knows the distances of its training alone."""
+    if reading.clamp is None:
+        return replace(reading, length=scale.length, places=scale.places)
+    last = scale.length + scale.places - 1
+    return replace(reading, clamp=min(reading.clamp, last))
 
 
 def _cell(

@@ -14,7 +14,7 @@ from everyformer.experiments.positions_picture import load_positions, positions_
 from everyformer.experiments.urpe_wikitext.plan import ARMS, RATES
 
 Results = Sequence[Mapping[str, Any]]
-PANELS = 8
+PANELS = 12
 """Gains that are drawn, at most."""
 
 
@@ -102,7 +102,8 @@ def _gains(text: str, path: Path) -> list[tuple[str, np.ndarray]]:
 def _by_distance(axes: Axes, name: str, table: np.ndarray) -> None:
     """A line for each head."""
     for head, row in enumerate(table):
-        look = figures.curve(head, len(table), marked=False) | {"linewidth": 0.8}
+        look = figures.curve(head, len(table), marked=False)
+        look["linewidth"] = 0.8
         axes.plot(np.arange(1, len(row) + 1), row, **look)
     axes.axhline(1.0, color="0.3", ls=":", lw=1)
     axes.set_xscale("log")

@@ -45,7 +45,7 @@ _SMOKE = Scale(
         evaluate_every=5, checkpoint_every=5,
     ),
     readings=(Reading("nats", 16, 16), Reading("long", 256, 32, 31, same_length=True)),
-    most=1024,
+    most=512,
 )  # fmt: skip
 _SMALL = Scale(
     model=TransformerXLConfig(
@@ -53,18 +53,28 @@ _SMALL = Scale(
     ),
     multiple=1, length=32, places=32,
     train=TrainConfig(
-        steps=1500, batch=16, lr=1e-3, table_lr=10.0, warmup=100, decay="cosine",
+        steps=1500, batch=16, lr=1e-3, warmup=100, decay="cosine",
         clip=0.25, log_every=50, evaluate_every=500, checkpoint_every=500,
     ),
     readings=(Reading("nats", 32, 32), Reading("long", 512, 64, 63, same_length=True)),
 )  # fmt: skip
+_EXCERPT = replace(
+    _SMALL,
+    train=replace(
+        _SMALL.train, steps=240, warmup=40, log_every=20, evaluate_every=40,
+        checkpoint_every=120,
+    ),
+
+)  # fmt: skip
+"""Its training text has 20,000 words: more updates learn it by heart."""
+
 _REDUCED = Scale(
     model=TransformerXLConfig(
         vocab_size=1, dim=384, layers=8, heads=6, head_dim=64, ffn=1920, dropout=0.1
     ),
     multiple=64, length=128, places=128,
     train=TrainConfig(
-        steps=8000, batch=64, lr=5e-4, table_lr=10.0, warmup=500, decay="cosine",
+        steps=8000, batch=64, lr=5e-4, warmup=500, decay="cosine",
         clip=0.25, precision="bf16", compile=True, record=True, log_every=50,
         evaluate_every=1000, checkpoint_every=4000,
     ),
@@ -95,7 +105,7 @@ _PAPER = Scale(
 
 SCALES: dict[Size, dict[str, Scale]] = {
     "smoke": {"excerpt": _SMOKE, "wikitext-2": _SMOKE},
-    "small": {"excerpt": _SMALL, "wikitext-2": _SMALL},
+    "small": {"excerpt": _EXCERPT, "wikitext-2": _SMALL},
     "reduced": {"enwiki-words": _REDUCED, "wikitext-2": _WIKITEXT_2},
     "paper": {"wikitext-103": _PAPER},
 }

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from everyformer.ops.disentangled_attention.operands import Incoming, Operands
 from everyformer.ops.disentangled_attention.reference import bucket_matrix
+from everyformer.ops.toeplitz_attention.dropping import kept
 
 CHUNK = 128
 """Queries per step."""
@@ -79,6 +80,20 @@ class _Problem:
             found.masked_fill_(self.padding[step.pairs], -math.inf)
         return found
 
+    def drop(self, step: _Step, *weights: Tensor) -> None:
+        """Multiply by 0 where a weight is dropped, by 1 / (1 - dropout) elsewhere."""
+        x = self.given
+        if x.dropout == 0.0 or x.seed is None:
+            return
+        pairs = torch.arange(self.pairs)[step.pairs, None, None]
+        queries = torch.arange(self.n_q)[step.rows, None]
+        factor = kept(
+            x.seed, pairs // self.heads, pairs % self.heads, queries,
+            torch.arange(self.n_k), x.dropout, self.dtype,
+        )  # fmt: skip
+        for y in weights:
+            y *= factor
+
 
 def forward(x: Operands) -> tuple[Tensor, Tensor]:
     """The output, and the logarithm of each query's sum of exponentials."""
@@ -92,6 +107,7 @@ def forward(x: Operands) -> tuple[Tensor, Tensor]:
         total = weights.sub_(largest).exp_().sum(-1, keepdim=True)
         here = step.pairs, step.rows
         lse[here] = largest + total.log()
+        problem.drop(step, weights)
         mixed = torch.bmm(weights, problem.v[step.pairs])
         out[here] = mixed / total.masked_fill_(total == 0, 1.0)
     return out.view(x.q.shape).to(x.q.dtype), lse.view(x.q.shape[:-1])
@@ -102,7 +118,8 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """The gradients of q, k, v, c2p and p2c; None for the last two if not needed.
 
-    P = exp(S - LSE), dS = scale P ⊙ (dO Vᵀ - Δ) with Δ = rowsum(dO ⊙ O); then
+    P = exp(S - LSE), dS = scale P ⊙ (D ⊙ dO Vᵀ - Δ) with Δ = rowsum(dO ⊙ O), where D is
+    what weights are multiplied by if some are dropped; then
     dc2p[i, b] is the sum of dS_ij over the keys j whose offset i - j is in bucket b.
     """
     problem = _Problem(x)
@@ -117,9 +134,11 @@ def backward(
     for step in problem.steps():
         here = step.pairs, step.rows
         weights = problem.logits(step).sub_(lse[here]).exp_()
-        dv[step.pairs].baddbmm_(weights.mT, grads[here])
-        ds = torch.bmm(grads[here], problem.v[step.pairs].mT).sub_(delta[here])
-        ds = ds.mul_(weights).mul_(x.scale)
+        ds = torch.bmm(grads[here], problem.v[step.pairs].mT)
+        used = weights if x.dropout == 0.0 else weights.clone()
+        problem.drop(step, used, ds)
+        dv[step.pairs].baddbmm_(used.mT, grads[here])
+        ds = ds.sub_(delta[here]).mul_(weights).mul_(x.scale)
         dk[step.pairs].baddbmm_(ds.mT, problem.q[here])
         dq[here] = torch.bmm(ds, problem.k[step.pairs])
         if dc2p is not None:

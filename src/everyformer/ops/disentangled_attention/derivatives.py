@@ -12,7 +12,12 @@ import torch
 from torch import Tensor
 
 from everyformer.ops.disentangled_attention import paths
-from everyformer.ops.disentangled_attention.operands import Incoming, Operands, split
+from everyformer.ops.disentangled_attention.operands import (
+    TENSORS,
+    Incoming,
+    Operands,
+    split,
+)
 from everyformer.ops.disentangled_attention.reference import (
     disentangled_attention_reference,
 )
@@ -25,9 +30,9 @@ class Direct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The output alone."""
-        *tensors, ctx.scale = given
+        ctx.numbers = given[TENSORS:]
         out, lse = paths.forward(Operands(*given))
-        ctx.save_for_backward(*tensors, out, lse)
+        ctx.save_for_backward(*given[:TENSORS], out, lse)
         return out
 
     @staticmethod
@@ -58,35 +63,36 @@ class Gradients(torch.autograd.Function):
 
 def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     """Keep the inputs and outputs of the forward pass."""
-    *tensors, ctx.scale = inputs
-    ctx.save_for_backward(*tensors, *output)
+    ctx.numbers = inputs[TENSORS:]
+    ctx.save_for_backward(*inputs[:TENSORS], *output)
     ctx.mark_non_differentiable(output[1])
 
 
 def pull_back(ctx: Any, grad_out: Tensor, gradients: Any) -> tuple[Tensor | None, ...]:
     """The gradients of all arguments, by the function given."""
     *tensors, out, lse = ctx.saved_tensors
-    x = Operands._make((*tensors, ctx.scale))
+    x = Operands._make((*tensors, *ctx.numbers))
+    others = (None,) * (len(x) - 5)
     if is_forward_mode():
-        return *_plain_gradients(x, grad_out), None, None, None
+        return *_plain_gradients(x, grad_out), *others
     needs = ctx.needs_input_grad[3:5]
     *found, dc2p, dp2c = gradients(*x, grad_out, out, lse, *needs)
     terms = dc2p if needs[0] else None, dp2c if needs[1] else None
-    return *found, *terms, None, None, None
+    return *found, *terms, *others
 
 
 def keep_gradients(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     """Keep what the gradients are functions of; `out` and the LSE follow from it."""
     x, incoming = split(inputs)
-    *tensors, ctx.scale = x
+    ctx.numbers = x[TENSORS:]
     ctx.needs = incoming.needs_c2p, incoming.needs_p2c
-    ctx.save_for_backward(*tensors, incoming.grad_out)
+    ctx.save_for_backward(*x[:TENSORS], incoming.grad_out)
 
 
 def pull_back_gradients(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
     """The derivative of the gradients, in plain torch."""
     *tensors, grad_out = ctx.saved_tensors
-    x = Operands._make((*tensors, ctx.scale))
+    x = Operands._make((*tensors, *ctx.numbers))
     terms = x[3:5]
 
     def gradients(grad: Tensor, *y: Tensor) -> tuple[Tensor, ...]:
@@ -101,8 +107,8 @@ def pull_back_gradients(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...
     there = (y for y in x[:5] if y is not None)
     pull: Any = torch.func.vjp(gradients, grad_out, *there)[1]
     dgrad, dq, dk, dv, *rows = pull((*upstream[:3], *wanted))
-    unused = (None,) * (len(Incoming._fields) - 1)
-    return dq, dk, dv, *_filled(rows, terms), None, None, None, dgrad, *unused
+    others = (None,) * (len(x) - 5), (None,) * (len(Incoming._fields) - 1)
+    return dq, dk, dv, *_filled(rows, terms), *others[0], dgrad, *others[1]
 
 
 def _plain_gradients(x: Operands, grad_out: Tensor) -> tuple[Tensor | None, ...]:
@@ -112,7 +118,7 @@ def _plain_gradients(x: Operands, grad_out: Tensor) -> tuple[Tensor | None, ...]
         c2p, p2c = _filled(rows, x[3:5])
         return disentangled_attention_reference(
             q, k, v, c2p, p2c, x.bucket_of,
-            scale=x.scale, key_padding=x.key_padding,
+            scale=x.scale, key_padding=x.key_padding, dropout=x.dropout, seed=x.seed,
         )  # fmt: skip
 
     pull: Any = torch.func.vjp(attend, *(y for y in x[:5] if y is not None))[1]

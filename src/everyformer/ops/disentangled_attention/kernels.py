@@ -15,7 +15,12 @@ and stored there, once. No atomics, and no zeros to add to but those of empty bu
 import triton
 import triton.language as tl
 
-from everyformer.ops.toeplitz_attention.kernels.tiles import load_lse, load_rows, load_tile
+from everyformer.ops.toeplitz_attention.kernels.tiles import (
+    dropped,
+    load_lse,
+    load_rows,
+    load_tile,
+)
 
 HEAD = tl.constexpr(4)
 """Numbers before the buckets in the table."""
@@ -33,10 +38,10 @@ def _entries(base, place, ASSEMBLY: tl.constexpr):
                 "{.reg .u64 a; mad.wide.s32 a, $2, 2, $1; ld.global.nc.b16 $0, [a];}",
                 "=h,l,r",
                 [base.to(tl.int64), place],
-                dtype=base.dtype.element_ty,
+                dtype=tl.int16,
                 is_pure=True,
                 pack=1,
-            )
+            ).to(base.dtype.element_ty, bitcast=True)
         elif base.dtype.element_ty == tl.int32:
             found = tl.inline_asm_elementwise(
                 "{.reg .u64 a; mad.wide.s32 a, $2, 4, $1; ld.global.nc.b32 $0, [a];}",
@@ -113,10 +118,13 @@ def _runs(
 @triton.jit
 def _forward_tiles(
     acc, l_i, m_i, q, k_base, v_base, c2p, p2c, table, pad, bucket, offs_m, offs_d,
-    stride_kn, stride_vn, n_q, n_k, R, scale, start, stop,
-    D: tl.constexpr, BLOCK_D: tl.constexpr, BN: tl.constexpr, FAR: tl.constexpr,
+    SEED, b, h, start_m, stride_kn, stride_vn, n_q, n_k, R, threshold, growth, scale,
+    start, stop,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    FAR: tl.constexpr,
     HAS_C2P: tl.constexpr, HAS_P2C: tl.constexpr, HAS_PAD: tl.constexpr,
-    PRECISION: tl.constexpr, ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
+    DROPS: tl.constexpr, PRECISION: tl.constexpr, ASSEMBLY: tl.constexpr,
+    EVEN: tl.constexpr,
 ):  # fmt: skip
     """Key tiles from start to stop, all near or all far."""
     for n in range(start, stop, BN):
@@ -135,6 +143,9 @@ def _forward_tiles(
         p = tl.exp2(s - m_safe[:, None])
         alpha = tl.exp2(m_i - m_safe)
         l_i = l_i * alpha + tl.sum(p, 1)
+        if DROPS:
+            rows, columns = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
+            p *= dropped(SEED, b, h, start_m, n, rows, columns, threshold, growth)
         v = load_tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
         acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision=PRECISION)
         m_i = m_new
@@ -153,13 +164,13 @@ def _key_ranges(TABLE, start_m, n_k, BM: tl.constexpr, BN: tl.constexpr):
 
 @triton.jit
 def _forward_kernel(
-    Q, K, V, C2P, P2C, TABLE, PADDED, OUT, LSE,
+    Q, K, V, C2P, P2C, TABLE, SEED, PADDED, OUT, LSE,
     stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn,
-    stride_vb, stride_vh, stride_vn, stride_pb, H, n_q, n_k, R, scale,
+    stride_vb, stride_vh, stride_vn, stride_pb, H, n_q, n_k, R, threshold, growth, scale,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     HAS_C2P: tl.constexpr, HAS_P2C: tl.constexpr, HAS_PAD: tl.constexpr,
-    PRECISION: tl.constexpr, LEAD: tl.constexpr, ASSEMBLY: tl.constexpr,
-    EVEN: tl.constexpr,
+    DROPS: tl.constexpr, PRECISION: tl.constexpr, LEAD: tl.constexpr,
+    ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries: running maximum, sum of exp, and sum of exp * v."""
     start_m = tl.program_id(0) * BM
@@ -177,18 +188,24 @@ def _forward_kernel(
     near, far, end = _key_ranges(TABLE, start_m, n_k, BM, BN)
     acc, l_i, m_i = _forward_tiles(
         acc, l_i, m_i, q, k_base, v_base, c2p, p2c, table, pad, tl.load(TABLE + 3),
-        offs_m, offs_d, stride_kn, stride_vn, n_q, n_k, R, scale, 0, near,
-        D, BLOCK_D, BN, True, HAS_C2P, HAS_P2C, HAS_PAD, PRECISION, ASSEMBLY, EVEN,
+        offs_m, offs_d, SEED, b, h, start_m, stride_kn, stride_vn, n_q, n_k, R,
+        threshold, growth, scale, 0, near,
+        D, BLOCK_D, BM, BN, True, HAS_C2P, HAS_P2C, HAS_PAD, DROPS, PRECISION,
+        ASSEMBLY, EVEN,
     )  # fmt: skip
     acc, l_i, m_i = _forward_tiles(
         acc, l_i, m_i, q, k_base, v_base, c2p, p2c, table, pad, 0,
-        offs_m, offs_d, stride_kn, stride_vn, n_q, n_k, R, scale, near, far,
-        D, BLOCK_D, BN, False, HAS_C2P, HAS_P2C, HAS_PAD, PRECISION, ASSEMBLY, EVEN,
+        offs_m, offs_d, SEED, b, h, start_m, stride_kn, stride_vn, n_q, n_k, R,
+        threshold, growth, scale, near, far,
+        D, BLOCK_D, BM, BN, False, HAS_C2P, HAS_P2C, HAS_PAD, DROPS, PRECISION,
+        ASSEMBLY, EVEN,
     )  # fmt: skip
     acc, l_i, m_i = _forward_tiles(
         acc, l_i, m_i, q, k_base, v_base, c2p, p2c, table, pad, tl.load(TABLE + 2),
-        offs_m, offs_d, stride_kn, stride_vn, n_q, n_k, R, scale, far, end,
-        D, BLOCK_D, BN, True, HAS_C2P, HAS_P2C, HAS_PAD, PRECISION, ASSEMBLY, EVEN,
+        offs_m, offs_d, SEED, b, h, start_m, stride_kn, stride_vn, n_q, n_k, R,
+        threshold, growth, scale, far, end,
+        D, BLOCK_D, BM, BN, True, HAS_C2P, HAS_P2C, HAS_PAD, DROPS, PRECISION,
+        ASSEMBLY, EVEN,
     )  # fmt: skip
     total = tl.where(l_i == 0, 1.0, l_i)
     lse = tl.where(l_i == 0, float("-inf"), m_i + tl.log2(total))
@@ -201,11 +218,13 @@ def _forward_kernel(
 @triton.jit
 def _dq_tiles(
     dq, carry, q, do, lse, delta, k_base, v_base, c2p, p2c, dc2p, table, pad, bucket,
-    offs_m, offs_d, stride_kn, stride_vn, n_q, n_k, R, scale, back_scale, start, stop,
-    D: tl.constexpr, BLOCK_D: tl.constexpr, BN: tl.constexpr, FAR: tl.constexpr,
+    offs_m, offs_d, SEED, b, h, start_m, stride_kn, stride_vn, n_q, n_k, R,
+    threshold, growth, scale, back_scale, start, stop,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    FAR: tl.constexpr,
     HAS_C2P: tl.constexpr, HAS_P2C: tl.constexpr, NEEDS: tl.constexpr,
-    HAS_PAD: tl.constexpr, PRECISION: tl.constexpr, ASSEMBLY: tl.constexpr,
-    EVEN: tl.constexpr,
+    HAS_PAD: tl.constexpr, DROPS: tl.constexpr, PRECISION: tl.constexpr,
+    ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """dQ = dS K over key tiles, dS = P (G - Delta); and sums of dS by bucket."""
     i = offs_m[:, None]
@@ -222,6 +241,9 @@ def _dq_tiles(
         if HAS_PAD or not EVEN:
             p = tl.where(_counting(offs_n, pad, n_k, HAS_PAD)[None, :], p, 0.0)
         g = tl.dot(do, tl.trans(v), input_precision=PRECISION)
+        if DROPS:
+            rows, columns = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
+            g *= dropped(SEED, b, h, start_m, n, rows, columns, threshold, growth)
         ds = p * (g - delta[:, None])
         dq = tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
         if NEEDS:
@@ -238,13 +260,13 @@ def _dq_tiles(
 
 @triton.jit
 def _dq_kernel(
-    Q, K, V, C2P, P2C, TABLE, PADDED, DOUT, LSE, DELTA, OUT, DQ, DC2P,
+    Q, K, V, C2P, P2C, TABLE, SEED, PADDED, DOUT, LSE, DELTA, OUT, DQ, DC2P,
     stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn,
     stride_vb, stride_vh, stride_vn, stride_db, stride_dh, stride_dm,
-    stride_pb, H, n_q, n_k, R, scale, back_scale,
+    stride_pb, H, n_q, n_k, R, threshold, growth, scale, back_scale,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     HAS_C2P: tl.constexpr, HAS_P2C: tl.constexpr, NEEDS: tl.constexpr,
-    HAS_PAD: tl.constexpr, PRECISION: tl.constexpr, LEAD: tl.constexpr,
+    HAS_PAD: tl.constexpr, DROPS: tl.constexpr, PRECISION: tl.constexpr, LEAD: tl.constexpr,
     ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """dQ and d c2p of one tile of queries; and Delta_i = dO_i . O_i."""
@@ -272,8 +294,10 @@ def _dq_kernel(
     first, last = tl.load(TABLE + 2), tl.load(TABLE + 3)
     dq, carry = _dq_tiles(
         dq, carry, q, do, lse, delta, k_base, v_base, c2p, p2c, dc2p, table, pad, last,
-        offs_m, offs_d, stride_kn, stride_vn, n_q, n_k, R, scale, back_scale, 0, near,
-        D, BLOCK_D, BN, True, HAS_C2P, HAS_P2C, NEEDS, HAS_PAD, PRECISION, ASSEMBLY, EVEN,
+        offs_m, offs_d, SEED, b, h, start_m, stride_kn, stride_vn, n_q, n_k, R,
+        threshold, growth, scale, back_scale, 0, near,
+        D, BLOCK_D, BM, BN, True, HAS_C2P, HAS_P2C, NEEDS, HAS_PAD, DROPS,
+        PRECISION, ASSEMBLY, EVEN,
     )  # fmt: skip
     if NEEDS:
         # The run of the last bucket may end where near keys begin.
@@ -285,13 +309,17 @@ def _dq_kernel(
         carry = tl.where(ends, 0.0, carry)
     dq, carry = _dq_tiles(
         dq, carry, q, do, lse, delta, k_base, v_base, c2p, p2c, dc2p, table, pad, 0,
-        offs_m, offs_d, stride_kn, stride_vn, n_q, n_k, R, scale, back_scale, near, far,
-        D, BLOCK_D, BN, False, HAS_C2P, HAS_P2C, NEEDS, HAS_PAD, PRECISION, ASSEMBLY, EVEN,
+        offs_m, offs_d, SEED, b, h, start_m, stride_kn, stride_vn, n_q, n_k, R,
+        threshold, growth, scale, back_scale, near, far,
+        D, BLOCK_D, BM, BN, False, HAS_C2P, HAS_P2C, NEEDS, HAS_PAD, DROPS,
+        PRECISION, ASSEMBLY, EVEN,
     )  # fmt: skip
     dq, carry = _dq_tiles(
         dq, carry, q, do, lse, delta, k_base, v_base, c2p, p2c, dc2p, table, pad, first,
-        offs_m, offs_d, stride_kn, stride_vn, n_q, n_k, R, scale, back_scale, far, end,
-        D, BLOCK_D, BN, True, HAS_C2P, HAS_P2C, NEEDS, HAS_PAD, PRECISION, ASSEMBLY, EVEN,
+        offs_m, offs_d, SEED, b, h, start_m, stride_kn, stride_vn, n_q, n_k, R,
+        threshold, growth, scale, back_scale, far, end,
+        D, BLOCK_D, BM, BN, True, HAS_C2P, HAS_P2C, NEEDS, HAS_PAD, DROPS,
+        PRECISION, ASSEMBLY, EVEN,
     )  # fmt: skip
     if NEEDS:
         value = (carry * back_scale).to(DC2P.dtype.element_ty)
@@ -305,12 +333,13 @@ def _dq_kernel(
 @triton.jit
 def _dkv_tiles(
     dk, dv, carry, k, v, q_base, do_base, LSE, DELTA, at, c2p, p2c, dp2c, table, keep,
-    bucket, offs_n, offs_d, stride_qm, stride_dm, n_q, n_k, R, scale, back_scale,
-    start, stop,
-    D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, FAR: tl.constexpr,
+    bucket, offs_n, offs_d, SEED, b, h, start_n, stride_qm, stride_dm, n_q, n_k, R,
+    threshold, growth, scale, back_scale, start, stop,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    FAR: tl.constexpr,
     HAS_C2P: tl.constexpr, HAS_P2C: tl.constexpr, NEEDS: tl.constexpr,
-    HAS_PAD: tl.constexpr, PRECISION: tl.constexpr, ASSEMBLY: tl.constexpr,
-    EVEN: tl.constexpr,
+    HAS_PAD: tl.constexpr, DROPS: tl.constexpr, PRECISION: tl.constexpr,
+    ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """dV = P^T dO, dK = dS^T Q over query tiles and sums by bucket, transposed: [N, M]."""
     j = offs_n[:, None]
@@ -328,7 +357,13 @@ def _dkv_tiles(
         if HAS_PAD or not EVEN:
             p = tl.where(keep[:, None], p, 0.0)
         g = tl.dot(v, tl.trans(do), input_precision=PRECISION)
-        dv = tl.dot(p.to(do.dtype), do, dv, input_precision=PRECISION)
+        used = p
+        if DROPS:
+            rows, columns = tl.arange(0, BM)[None, :], tl.arange(0, BN)[:, None]
+            factor = dropped(SEED, b, h, m, start_n, rows, columns, threshold, growth)
+            used = p * factor
+            g *= factor
+        dv = tl.dot(used.to(do.dtype), do, dv, input_precision=PRECISION)
         ds = p * (g - delta[None, :])
         dk = tl.dot(ds.to(q.dtype), q, dk, input_precision=PRECISION)
         if NEEDS:
@@ -345,13 +380,13 @@ def _dkv_tiles(
 
 @triton.jit
 def _dkv_kernel(
-    Q, K, V, C2P, P2C, TABLE, PADDED, DOUT, LSE, DELTA, DK, DV, DP2C,
+    Q, K, V, C2P, P2C, TABLE, SEED, PADDED, DOUT, LSE, DELTA, DK, DV, DP2C,
     stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn,
     stride_vb, stride_vh, stride_vn, stride_db, stride_dh, stride_dm,
-    stride_pb, H, n_q, n_k, R, scale, back_scale,
+    stride_pb, H, n_q, n_k, R, threshold, growth, scale, back_scale,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     HAS_C2P: tl.constexpr, HAS_P2C: tl.constexpr, NEEDS: tl.constexpr,
-    HAS_PAD: tl.constexpr, PRECISION: tl.constexpr, LEAD: tl.constexpr,
+    HAS_PAD: tl.constexpr, DROPS: tl.constexpr, PRECISION: tl.constexpr, LEAD: tl.constexpr,
     ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """dK, dV and d p2c of one tile of keys."""
@@ -382,9 +417,10 @@ def _dkv_kernel(
     far = tl.minimum(end, tl.maximum(near, far))
     dk, dv, carry = _dkv_tiles(
         dk, dv, carry, k, v, q_base, do_base, LSE, DELTA, at, c2p, p2c, dp2c, table, keep,
-        first, offs_n, offs_d, stride_qm, stride_dm, n_q, n_k, R, scale, back_scale,
-        0, near,
-        D, BLOCK_D, BM, True, HAS_C2P, HAS_P2C, NEEDS, HAS_PAD, PRECISION, ASSEMBLY, EVEN,
+        first, offs_n, offs_d, SEED, b, h, start_n, stride_qm, stride_dm, n_q, n_k, R,
+        threshold, growth, scale, back_scale, 0, near,
+        D, BLOCK_D, BM, BN, True, HAS_C2P, HAS_P2C, NEEDS, HAS_PAD, DROPS,
+        PRECISION, ASSEMBLY, EVEN,
     )  # fmt: skip
     if NEEDS:
         begin = offs_n * 0 + near
@@ -395,15 +431,17 @@ def _dkv_kernel(
         carry = tl.where(ends, 0.0, carry)
     dk, dv, carry = _dkv_tiles(
         dk, dv, carry, k, v, q_base, do_base, LSE, DELTA, at, c2p, p2c, dp2c, table, keep,
-        0, offs_n, offs_d, stride_qm, stride_dm, n_q, n_k, R, scale, back_scale,
-        near, far,
-        D, BLOCK_D, BM, False, HAS_C2P, HAS_P2C, NEEDS, HAS_PAD, PRECISION, ASSEMBLY, EVEN,
+        0, offs_n, offs_d, SEED, b, h, start_n, stride_qm, stride_dm, n_q, n_k, R,
+        threshold, growth, scale, back_scale, near, far,
+        D, BLOCK_D, BM, BN, False, HAS_C2P, HAS_P2C, NEEDS, HAS_PAD, DROPS,
+        PRECISION, ASSEMBLY, EVEN,
     )  # fmt: skip
     dk, dv, carry = _dkv_tiles(
         dk, dv, carry, k, v, q_base, do_base, LSE, DELTA, at, c2p, p2c, dp2c, table, keep,
-        last, offs_n, offs_d, stride_qm, stride_dm, n_q, n_k, R, scale, back_scale,
-        far, end,
-        D, BLOCK_D, BM, True, HAS_C2P, HAS_P2C, NEEDS, HAS_PAD, PRECISION, ASSEMBLY, EVEN,
+        last, offs_n, offs_d, SEED, b, h, start_n, stride_qm, stride_dm, n_q, n_k, R,
+        threshold, growth, scale, back_scale, far, end,
+        D, BLOCK_D, BM, BN, True, HAS_C2P, HAS_P2C, NEEDS, HAS_PAD, DROPS,
+        PRECISION, ASSEMBLY, EVEN,
     )  # fmt: skip
     if NEEDS:
         value = (carry * back_scale).to(DP2C.dtype.element_ty)

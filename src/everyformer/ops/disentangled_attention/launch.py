@@ -6,11 +6,12 @@ from typing import Any
 import torch
 import triton
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from everyformer.ops.disentangled_attention import kernels as jitted
 from everyformer.ops.disentangled_attention.operands import Incoming, Operands
 from everyformer.ops.launching import launch
+from everyformer.ops.recalled import Recalled
+from everyformer.ops.toeplitz_attention.dropping import growth, threshold
 from everyformer.ops.toeplitz_attention.kernels.tiles import LOG2_E, PAD
 from everyformer.ops.toeplitz_attention.launch import LARGEST_TILE, Tiles
 
@@ -27,7 +28,7 @@ class Tuning:
 
 
 HALF = {
-    64: Tuning(Tiles(64, 64, 4, 3), Tiles(64, 64, 4, 2), Tiles(64, 64, 4, 2)),
+    64: Tuning(Tiles(64, 64, 4, 3), Tiles(64, 32, 4, 2), Tiles(32, 64, 4, 2)),
     128: Tuning(Tiles(64, 64, 4, 2), Tiles(64, 64, 8, 2), Tiles(64, 64, 8, 2)),
 }
 """For bf16 and fp16, by padded head size; smaller heads use the first."""
@@ -35,8 +36,8 @@ HALF = {
 FULL = Tuning(Tiles(32, 32, 4, 2), Tiles(32, 32, 4, 2), Tiles(32, 32, 4, 2))
 """For float32."""
 
-_TABLES: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-"""The table of each index vector that was met, with what it was made for."""
+_TABLES = Recalled()
+"""Of the index vectors."""
 
 
 def tuning_for(q: Tensor) -> Tuning:
@@ -48,13 +49,7 @@ def tuning_for(q: Tensor) -> Tuning:
 
 def table_of(x: Operands) -> Tensor:
     """The buckets as the kernels want them; kept as long as the index vector lives."""
-    made_for = (x.bucket_of._version, x.k.shape[2], x.buckets)
-    found = _TABLES.get(x.bucket_of)
-    if found is None or found[0] != made_for:
-        found = made_for, _table(x)
-        if not (x.bucket_of.is_cuda and torch.cuda.is_current_stream_capturing()):
-            _TABLES[x.bucket_of] = found
-    return found[1]
+    return _TABLES.get(x.bucket_of, (x.k.shape[2], x.buckets), lambda: _table(x))
 
 
 def _table(x: Operands) -> Tensor:
@@ -74,7 +69,8 @@ class Problem:
 
     Attributes:
         q, k, v: Shape (B, H, n, D), last axis contiguous.
-        inputs: These, the terms (or q in their place), the table and the padding.
+        inputs: These, the terms, the table, the seed and the padding; q stands for what
+            is missing.
         options: What all kernels are specialised on.
     """
 
@@ -84,6 +80,7 @@ class Problem:
     inputs: tuple[Tensor, ...]
     scale: float
     buckets: int
+    dropout: float
     options: dict[str, Any]
 
     @classmethod
@@ -91,17 +88,19 @@ class Problem:
         """Make what has to be so contiguous, and collect the options."""
         q, k, v = (_last_contiguous(y) for y in x[:3])
         c2p, p2c = (q if y is None else y.contiguous() for y in (x.c2p, x.p2c))
-        padding = x.key_padding
+        padding, seed = x.key_padding, q if x.seed is None else x.seed
         padded = q if padding is None else padding.to(torch.int8).contiguous()
         D, lengths = q.shape[-1], (q.shape[2], k.shape[2])
         return cls(
-            q, k, v, (q, k, v, c2p, p2c, table_of(x), padded), x.scale, x.buckets,
+            q, k, v, (q, k, v, c2p, p2c, table_of(x), seed, padded),
+            x.scale, x.buckets, x.dropout,
             options={
                 "D": D,
                 "BLOCK_D": max(16, triton.next_power_of_2(D)),
                 "HAS_C2P": x.c2p is not None,
                 "HAS_P2C": x.p2c is not None,
                 "HAS_PAD": padding is not None,
+                "DROPS": x.seed is not None and x.dropout > 0.0,
                 "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32",
                 "LEAD": PAD,
                 "ASSEMBLY": q.is_cuda,
@@ -109,12 +108,13 @@ class Problem:
             },
         )  # fmt: skip
 
-    def numbers(self, *tensors: Tensor) -> list[int]:
-        """Strides of batch, head and token of each, of the padding, and the sizes."""
+    def numbers(self, *tensors: Tensor) -> list[float]:
+        """Strides of batch, head and token of each, of the padding; sizes; dropout."""
         padded = self.inputs[-1].stride(0) if self.options["HAS_PAD"] else 0
         strides = [stride for x in tensors for stride in x.stride()[:3]]
         _, H, n_q, _ = self.q.shape
-        return [*strides, padded, H, n_q, self.k.shape[2], self.buckets]
+        sizes = H, n_q, self.k.shape[2], self.buckets
+        return [*strides, padded, *sizes, threshold(self.dropout), growth(self.dropout)]
 
 
 def _last_contiguous(x: Tensor) -> Tensor:

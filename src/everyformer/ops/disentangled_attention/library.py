@@ -18,10 +18,14 @@ def forward_op(
     p2c: Tensor | None,
     index: Tensor,
     key_padding: Tensor | None,
+    seed: Tensor | None,
     scale: float,
+    dropout: float,
 ) -> tuple[Tensor, Tensor]:
     """Output and LSE."""
-    return paths.forward(Operands(q, k, v, c2p, p2c, index, key_padding, scale))
+    return paths.forward(
+        Operands(q, k, v, c2p, p2c, index, key_padding, seed, scale, dropout)
+    )
 
 
 @forward_op.register_fake
@@ -39,7 +43,9 @@ def gradients_op(
     p2c: Tensor | None,
     index: Tensor,
     key_padding: Tensor | None,
+    seed: Tensor | None,
     scale: float,
+    dropout: float,
     grad_out: Tensor,
     out: Tensor,
     lse: Tensor,
@@ -47,7 +53,7 @@ def gradients_op(
     needs_p2c: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The gradients of q, k, v, c2p and p2c; empty where not needed."""
-    x = Operands(q, k, v, c2p, p2c, index, key_padding, scale)
+    x = Operands(q, k, v, c2p, p2c, index, key_padding, seed, scale, dropout)
     found: Any = paths.gradients(x, Incoming(grad_out, out, lse, needs_c2p, needs_p2c))
     return found
 

@@ -21,7 +21,9 @@ class Operands(NamedTuple):
         p2c: What each key says of each bucket, (b, h, n_k, buckets).
         bucket_of: The bucket of each offset, (n_q + n_k - 1).
         key_padding: True for keys that do not count, (b, n_k).
+        seed: Of the weights that are dropped, one int64.
         scale: Of the scores.
+        dropout: The share of weights that are dropped.
     """
 
     q: Tensor
@@ -31,13 +33,19 @@ class Operands(NamedTuple):
     p2c: Tensor | None
     bucket_of: Tensor
     key_padding: Tensor | None
+    seed: Tensor | None
     scale: float
+    dropout: float
 
     @property
     def buckets(self) -> int:
         """Their number; 1 if there are none."""
         there = [x for x in (self.c2p, self.p2c) if x is not None]
         return there[0].shape[-1] if there else 1
+
+
+TENSORS = 8
+"""The first fields: what autograd saves."""
 
 
 class Incoming(NamedTuple):

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from everyformer.errors import InputError
 from everyformer.ops.disentangled_attention.derivatives import Direct
@@ -26,12 +25,16 @@ from everyformer.ops.eager import (
     is_plain,
     is_transformed,
 )
+from everyformer.ops.recalled import Recalled
 
 MAX_HEAD_SIZE = 128
 """Of the Triton kernels."""
 
-_ORDERED: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-"""Index vectors that were found in order: their version, smallest and largest bucket."""
+MAX_PLACES = 2**31
+"""Entries of c2p or p2c of a head that the kernels can count."""
+
+_NUMBERS = Recalled()
+"""How often each index vector decreases, and its ends."""
 
 
 def disentangled_attention(
@@ -44,6 +47,8 @@ def disentangled_attention(
     *,
     scale: float | None = None,
     key_padding: Bool[Tensor, "b n_k"] | None = None,
+    dropout: float = 0.0,
+    seed: Int[Tensor, "1"] | None = None,
 ) -> Float[Tensor, "b h n_q d"]:
     """softmax(scale (q k^T + C + P)) v with the terms of DeBERTa, never n_q x n_k.
 
@@ -64,6 +69,10 @@ def disentangled_attention(
             first. It must not decrease.
         scale: Of the sum; by default 1 / sqrt(d times the number of terms), as in DeBERTa.
         key_padding: True for keys that do not count. A query without keys gives 0.
+        dropout: The share of weights that are dropped; the others are divided by
+            1 - dropout.
+        seed: Which ones: they depend on seed, batch, head, query and key alone, on every
+            device. Drawn if it is None.
 
     Raises:
         InputError: If shapes, dtypes, devices or the index do not fit; all reasons at
@@ -76,16 +85,21 @@ def disentangled_attention(
         >>> disentangled_attention(q, k, v, past, None, torch.tensor([0, 1, 1])).flatten()
         tensor([1., 2.])
     """
-    _check(q, k, v, c2p, p2c, index, key_padding)
+    _check(q, k, v, c2p, p2c, index, key_padding, seed, dropout)
     q, k, v = autocasted(q, k, v)
     factor = default_scale(q.shape[-1], c2p, p2c) if scale is None else float(scale)
+    if dropout == 0.0:
+        seed = None
+    elif seed is None:
+        seed = torch.randint(2**63 - 1, (1,), device=q.device)
     if is_forward_mode() or is_transformed():
         return disentangled_attention_reference(
-            q, k, v, c2p, p2c, index, scale=factor, key_padding=key_padding
-        )
-    given = Operands(q, k, v, c2p, p2c, index, key_padding, factor)
+            q, k, v, c2p, p2c, index,
+            scale=factor, key_padding=key_padding, dropout=dropout, seed=seed,
+        )  # fmt: skip
+    given = Operands(q, k, v, c2p, p2c, index, key_padding, seed, factor, float(dropout))
     found: Any
-    if not is_plain(q, k, v):
+    if not is_plain(*[x for x in given if isinstance(x, Tensor)]):
         found, _ = forward_op(*given)
     else:
         found = Direct.apply(*given)
@@ -100,6 +114,8 @@ def _check(
     p2c: Tensor | None,
     index: Tensor,
     key_padding: Tensor | None,
+    seed: Tensor | None,
+    dropout: float,
 ) -> None:
     wrong: list[str] = []
     if q.dim() != 4 or k.dim() != 4 or v.shape != k.shape:
@@ -148,15 +164,23 @@ def _check(
             f"key_padding has shape {tuple(key_padding.shape)} and dtype "
             f"{key_padding.dtype}; give bool ({k.shape[0]}, {k.shape[2]})"
         )
+    if not 0.0 <= dropout <= 1.0:
+        wrong.append(f"dropout is {dropout}; give a probability from 0 to 1")
+    if seed is not None and (seed.dtype != torch.int64 or seed.numel() != 1):
+        wrong.append(
+            f"seed has shape {tuple(seed.shape)} and dtype {seed.dtype}; give int64 (1,)"
+        )
     if len({q.dtype, k.dtype, v.dtype}) > 1 or not q.is_floating_point():
         wrong.append(f"q, k, v have dtypes {q.dtype}, {k.dtype}, {v.dtype}; give one kind")
-    given = [x for x in (q, k, v, *terms, index, key_padding) if x is not None]
+    given = [x for x in (q, k, v, *terms, index, key_padding, seed) if x is not None]
     if len({x.device for x in given}) > 1:
         wrong.append(f"tensors lie on {sorted({str(x.device) for x in given})}; use one")
     if q.is_cuda and q.shape[-1] > MAX_HEAD_SIZE:
         wrong.append(f"heads of size {q.shape[-1]} exceed {MAX_HEAD_SIZE}; split them")
-    if q.is_cuda and q.dtype == torch.float64:
+    if q.is_cuda and torch.float64 in {x.dtype for x in (q, *terms)}:
         wrong.append("float64 runs on the CPU only; move the tensors there")
+    if q.is_cuda and any(x.shape[2:].numel() >= MAX_PLACES for x in terms):
+        wrong.append(f"a head of c2p or p2c has {MAX_PLACES} entries or more; use fewer")
     if min(q.shape) == 0 or k.shape[2] == 0:
         wrong.append(f"q {tuple(q.shape)} or k {tuple(k.shape)} is empty")
     if not wrong:
@@ -175,24 +199,20 @@ def _disorder(index: Tensor, buckets: int) -> list[str]:
 
     They are not read where that is impossible: compiled, transformed, or captured.
     """
-    if not is_plain(index) or is_transformed() or _is_captured(index):
+    captured = index.is_cuda and torch.cuda.is_current_stream_capturing()
+    if not is_plain(index) or is_transformed() or captured:
         return []
-    known = _ORDERED.get(index)
-    if known is None or known[0] != index._version:
+
+    def numbers() -> list[int]:
         falls = (index[1:] < index[:-1]).sum()
-        numbers = torch.stack([falls, index[0], index[-1]]).tolist()
-        if numbers[0]:
-            return [
-                f"index decreases {numbers[0]} times along the offsets, so that a bucket "
-                "may not be one range of them; sort the buckets by offset"
-            ]
-        known = (index._version, numbers[1], numbers[2])
-        _ORDERED[index] = known
-    _, least, most = known
+        return torch.stack([falls, index[0], index[-1]]).tolist()
+
+    falls, least, most = _NUMBERS.get(index, None, numbers)
+    if falls:
+        return [
+            f"index decreases {falls} times along the offsets, so that a bucket may not be "
+            "one range of them; sort the buckets by offset"
+        ]
     if least < 0 or most >= buckets:
         return [f"index runs from {least} to {most}, but buckets from 0 to {buckets - 1}"]
     return []
-
-
-def _is_captured(index: Tensor) -> bool:
-    return index.is_cuda and torch.cuda.is_current_stream_capturing()

@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from everyformer.ops.toeplitz_attention.dropping import kept
+
 
 def bucket_matrix(
     index: Int[Tensor, " offsets"], rows: range, n_k: int
@@ -33,6 +35,8 @@ def disentangled_attention_reference(
     *,
     scale: float | None = None,
     key_padding: Bool[Tensor, "b n_k"] | None = None,
+    dropout: float = 0.0,
+    seed: Int[Tensor, "1"] | None = None,
 ) -> Float[Tensor, "b h n_q d"]:
     """softmax(scale (Q Kᵀ + C + P)) V, differentiable in q, k, v, c2p and p2c.
 
@@ -45,6 +49,8 @@ def disentangled_attention_reference(
         index: The bucket of each offset i - j, the most negative one first.
         scale: Of the sum; by default 1 / sqrt(d times the number of terms).
         key_padding: True at the keys that no query sees. A query without keys gives 0.
+        dropout: The share of weights that are dropped; the others grow to make up for it.
+        seed: Which ones, by `dropping.kept`.
 
     Returns:
         The outputs, in the dtype of q. The softmax of half precision is taken in float32.
@@ -75,6 +81,10 @@ def disentangled_attention_reference(
         empty = hidden.all(-1, keepdim=True)
         logits = logits.masked_fill(hidden & ~empty, -math.inf)
         weights = torch.softmax(logits, -1).masked_fill(empty, 0.0)
+    if dropout > 0.0 and seed is not None:
+        b, h, i, j = (torch.arange(size, device=q.device) for size in weights.shape)
+        places = b[:, None, None, None], h[:, None, None], i[:, None], j
+        weights = weights * kept(seed, *places, dropout, dtype)
     return (weights @ v.to(dtype)).to(q.dtype)
 
 

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from everyformer.ops.pairwise_attention.dropping import kept_pairs
 from everyformer.ops.pairwise_attention.operands import Gradients, Incoming, Operands
 
 CHUNK = 128
@@ -92,6 +93,12 @@ class _Problem:
         x = self.given
         return None if x.gain is None else step.of(x.gain).to(self.dtype)
 
+    def dropped(self, step: _Step) -> Tensor | None:
+        """D of a step; None if no weight is dropped."""
+        x = self.given
+        places = (range(*s.indices(size)) for s, size in zip(step, x.sizes, strict=True))
+        return kept_pairs(x, list(places), self.dtype)
+
 
 def forward(x: Operands) -> tuple[Float[Tensor, "b h n_q d"], Float[Tensor, "b h n_q"]]:
     """The output and the natural-log LSE of every query (float32, or float64 for float64).
@@ -107,9 +114,9 @@ def forward(x: Operands) -> tuple[Float[Tensor, "b h n_q d"], Float[Tensor, "b h
         largest.masked_fill_(largest == -math.inf, 0.0)
         total = weights.sub_(largest).exp_().sum(-1, keepdim=True)
         lse[step.queries] = (largest + total.log())[..., 0]
-        gain = problem.gain(step)
-        if gain is not None:
-            weights *= gain
+        for factor in (problem.gain(step), problem.dropped(step)):
+            if factor is not None:
+                weights *= factor
         mixed = weights @ problem.v[step.seen]
         out[step.queries] = mixed.div_(total.masked_fill_(total == 0, 1.0))
     return out.to(x.q.dtype), lse
@@ -118,8 +125,9 @@ def forward(x: Operands) -> tuple[Float[Tensor, "b h n_q d"], Float[Tensor, "b h
 def backward(x: Operands, incoming: Incoming) -> Gradients:
     """The gradients of q, k, v, bias and gain, each in the shape of its input.
 
-    P = exp(S - LSE), G = dO Vᵀ, Δ = rowsum(dO ⊙ O), dS = P ⊙ (C ⊙ G - Δ); O and LSE
-    are those of `forward`. The last two are None if not needed, or without such a matrix.
+    P = exp(S - LSE), G = D ⊙ dO Vᵀ, Δ = rowsum(dO ⊙ O), dS = P ⊙ (C ⊙ G - Δ); O and LSE
+    are those of `forward`, D is 1 unless weights are dropped. The last two are None if not
+    needed, or without such a matrix.
     """
     problem = _Problem(x)
     grads = incoming.grad_out.to(problem.dtype)
@@ -137,14 +145,17 @@ def backward(x: Operands, incoming: Incoming) -> Gradients:
         grad = grads[step.queries]
         weights = problem.logits(step).sub_(lse[step.queries]).exp_()  # P
         ds = (grad @ problem.v[step.seen].mT).mul_(weights)  # P G
+        gain, dropped = problem.gain(step), problem.dropped(step)
+        if dropped is not None:
+            ds *= dropped
         _add(dgain, step, ds)
-        gain = problem.gain(step)
         if gain is not None:
             ds *= gain
         ds.addcmul_(weights, delta[step.queries], value=-1)
         _add(dbias, step, ds)
-        if gain is not None:
-            weights *= gain
+        for factor in (gain, dropped):
+            if factor is not None:
+                weights *= factor
         dv[step.seen] += weights.mT @ grad
         dk[step.seen] += ds.mT @ problem.q[step.queries]
         dq[step.queries] = ds @ problem.k[step.seen]

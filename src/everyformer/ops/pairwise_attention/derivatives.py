@@ -14,7 +14,7 @@ from torch import Tensor
 from everyformer.ops.eager import is_forward_mode, is_transformed
 from everyformer.ops.pairwise_attention import paths
 from everyformer.ops.pairwise_attention.operands import Incoming, Operands, split
-from everyformer.ops.pairwise_attention.reference import pairwise_attention_reference
+from everyformer.ops.pairwise_attention.reference import attend
 
 STEP_ENTRIES = 2**24
 """Weights whose second derivatives are taken together, if a sequence has fewer."""
@@ -29,7 +29,7 @@ class Direct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The output alone."""
-        *tensors, ctx.causal, ctx.scale = given
+        *tensors, ctx.causal, ctx.scale, ctx.dropout = given
         out, lse = paths.forward(Operands(*given))
         ctx.save_for_backward(*tensors, out, lse)
         return out
@@ -91,7 +91,7 @@ class Gradients(torch.autograd.Function):
 
 def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     """Keep the inputs and outputs of the forward pass."""
-    *tensors, ctx.causal, ctx.scale = inputs
+    *tensors, ctx.causal, ctx.scale, ctx.dropout = inputs
     ctx.save_for_backward(*tensors, *output)
     ctx.mark_non_differentiable(output[1])
 
@@ -99,19 +99,20 @@ def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
 def pull_back(ctx: Any, grad_out: Tensor, gradients: Any) -> tuple[Tensor | None, ...]:
     """The gradients of all arguments, by the function given."""
     *tensors, out, lse = ctx.saved_tensors
-    x = Operands._make((*tensors, ctx.causal, ctx.scale))
+    x = Operands._make((*tensors, ctx.causal, ctx.scale, ctx.dropout))
+    others = [None] * (len(x) - 5)
     if is_forward_mode():
-        return *_plain_gradients(x, grad_out), None, None, None
+        return *_plain_gradients(x, grad_out), *others
     needs = ctx.needs_input_grad[3:5]
     *qkv, dbias, dgain = gradients(*x, *Incoming(grad_out, out, lse, *needs))
     pairs = (y if needed else None for y, needed in zip((dbias, dgain), needs, strict=True))
-    return *qkv, *pairs, None, None, None
+    return *qkv, *pairs, *others
 
 
 def keep_gradients(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     """Keep what the gradients are functions of; `out` and the LSE follow from it."""
     x, incoming = split(inputs)
-    *tensors, ctx.causal, ctx.scale = x
+    *tensors, ctx.causal, ctx.scale, ctx.dropout = x
     ctx.needs = incoming.needs_bias, incoming.needs_gain
     ctx.save_for_backward(*tensors, incoming.grad_out)
 
@@ -119,7 +120,7 @@ def keep_gradients(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 def pull_back_gradients(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
     """The derivative of the gradients, in plain torch, a part of the batch at a time."""
     *tensors, grad_out = ctx.saved_tensors
-    whole = Operands._make((*tensors, ctx.causal, ctx.scale))
+    whole = Operands._make((*tensors, ctx.causal, ctx.scale, ctx.dropout))
     needed = (True, True, True, *ctx.needs)
     wanted = [
         slope if needs else torch.zeros_like(y)
@@ -133,9 +134,12 @@ def pull_back_gradients(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...
         some = slice(start, start + together)
         x = Operands._make(_part(y, some) for y in whole)
 
-        def gradients(grad: Tensor, *y: Tensor, x: Operands = x) -> tuple[Tensor, ...]:
+        def gradients(
+            grad: Tensor, *y: Tensor, x: Operands = x, first: int = start
+        ) -> tuple[Tensor, ...]:
             given = Operands._make((*_filled(y, x[:5]), *x[5:]))
-            return tuple(g for g in _plain_gradients(given, grad) if g is not None)
+            found = _plain_gradients(given, grad, first)
+            return tuple(g for g in found if g is not None)
 
         there = [y for y in x[:5] if y is not None]
         pull: Any = torch.func.vjp(gradients, grad_out[some], *there)[1]
@@ -145,7 +149,8 @@ def pull_back_gradients(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...
         torch.cat(column) if y.shape[0] == b else torch.stack(column).sum(0)
         for y, column in zip(given, zip(*parts, strict=True), strict=True)
     )
-    return *_filled(found, whole[:5]), None, None, None, dgrad, *[None] * 4
+    others = [None] * (len(whole) - 5)
+    return *_filled(found, whole[:5]), *others, dgrad, *[None] * 4
 
 
 def _part(x: Any, some: slice) -> Any:
@@ -153,22 +158,19 @@ def _part(x: Any, some: slice) -> Any:
     return x[some] if isinstance(x, Tensor) and x.shape[0] > 1 else x
 
 
-def _plain_gradients(x: Operands, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+def _plain_gradients(
+    x: Operands, grad_out: Tensor, first: int = 0
+) -> tuple[Tensor | None, ...]:
     """Those of the reference, differentiable themselves."""
 
-    def attend(*given: Tensor) -> Tensor:
-        q, k, v, bias, gain = _filled(given, x[:5])
-        assert q is not None and k is not None and v is not None  # noqa: S101, PT018
-        return pairwise_attention_reference(
-            q, k, v, bias, gain,
-            causal=x.causal, scale=x.scale, key_padding=x.key_padding,
-        )  # fmt: skip
+    def attended(*given: Tensor) -> Tensor:
+        return attend(Operands._make((*_filled(given, x[:5]), *x[5:])), first)
 
-    pull: Any = torch.func.vjp(attend, *(y for y in x[:5] if y is not None))[1]
+    pull: Any = torch.func.vjp(attended, *(y for y in x[:5] if y is not None))[1]
     return tuple(_filled(pull(grad_out), x[:5]))
 
 
-def _filled(found: Sequence[Tensor], like: Sequence[Tensor | None]) -> list[Tensor | None]:
+def _filled(found: Sequence[Tensor], like: Sequence[Tensor | None]) -> list[Any]:
     """The tensors in the places where there is one, None elsewhere."""
     left = iter(found)
     return [None if x is None else next(left) for x in like]
@@ -178,7 +180,8 @@ def _copies(function: Any, copies: int, in_dims: Dims, given: Any) -> tuple[Any,
     """All results for several copies of a problem.
 
     By one problem with a larger batch, unless a batch shares its bias or gain: these have
-    gradients for each copy, summed over its batch, so the copies go one by one.
+    gradients for each copy, summed over its batch, so the copies go one by one; and also
+    if weights are dropped, by their place in the batch.
     """
 
     def each(x: Any, dim: int | None) -> Any:
@@ -188,7 +191,8 @@ def _copies(function: Any, copies: int, in_dims: Dims, given: Any) -> tuple[Any,
 
     stacked = list(map(each, given, in_dims))
     batch = stacked[0].shape[1]
-    if all(x is None or x.shape[1] == batch for x in stacked[3:5]):
+    keeps = Operands(*given[: len(Operands._fields)]).dropout == 0.0
+    if keeps and all(x is None or x.shape[1] == batch for x in stacked[3:5]):
         joined = (x.flatten(0, 1) if isinstance(x, Tensor) else x for x in stacked)
         results = [
             x.unflatten(0, (copies, -1)) if x.numel() else x.expand(copies, 0)

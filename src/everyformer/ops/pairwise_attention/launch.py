@@ -13,8 +13,11 @@ from everyformer.ops.pairwise_attention import kernels as jitted
 from everyformer.ops.pairwise_attention.operands import Gradients, Incoming, Operands
 from everyformer.ops.pairwise_attention.sharing import NOTHING, Sharing, Split
 from everyformer.ops.pairwise_attention.tuning import is_small, small_tiles, tuning_for
+from everyformer.ops.toeplitz_attention.dropping import growth, threshold
 from everyformer.ops.toeplitz_attention.kernels.tiles import LOG2_E
 from everyformer.ops.toeplitz_attention.launch import Tiles
+
+LARGEST_TILE = 128
 
 kernels: Any = jitted  # their calls have a grid and options that no signature shows
 
@@ -25,7 +28,7 @@ class Problem:
 
     Attributes:
         given: As the operator got it, last axes of q, k, v contiguous.
-        tensors: q, k, v, bias, gain and padding; q stands for what is not there.
+        tensors: q, k, v, bias, gain, padding and seed; q stands for what is not there.
         options: Constants of all kernels.
     """
 
@@ -42,7 +45,10 @@ class Problem:
         D = q.shape[-1]
         return cls(
             given=x._replace(q=q, k=k, v=v),
-            tensors=(q, k, v, *(q if y is None else y for y in (x.bias, x.gain, padded))),
+            tensors=(
+                *(q, k, v),
+                *(q if y is None else y for y in (x.bias, x.gain, padded, x.seed)),
+            ),
             options={
                 "D": D,
                 "BLOCK_D": max(16, triton.next_power_of_2(D)),
@@ -50,7 +56,9 @@ class Problem:
                 "HAS_BIAS": x.bias is not None,
                 "HAS_GAIN": x.gain is not None,
                 "HAS_PAD": padding is not None,
+                "DROPS": x.seed is not None,
                 "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32",
+                "WIDE": any(_reach(y, x.sizes) >= 2**31 for y in x[3:5]),
             },
         )
 
@@ -59,6 +67,13 @@ class Problem:
         rows = [stride for x in (*self.given[:3], *more) for stride in x.stride()[:3]]
         pairs = [stride for x in self.given[3:5] for stride in _pair_strides(x)]
         return [*rows, *pairs, self.given.k.shape[2]]
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """Sizes, the scale in base 2, and what weights are dropped."""
+        x = self.given
+        drops = threshold(x.dropout), growth(x.dropout)
+        return *x.sizes, x.scale * LOG2_E, *drops
 
     def with_tiles(self, tiles: Tiles) -> dict[str, Any]:
         """The options of a launch."""
@@ -91,6 +106,13 @@ def _pair_strides(pairs: Tensor | None) -> list[int]:
     return [0 if size == 1 else stride for size, stride in both]
 
 
+def _reach(pairs: Tensor | None, sizes: tuple[int, int, int, int]) -> int:
+    """How far apart entries of one matrix lie, here or in its gradient; of whole tiles."""
+    rows, columns = (size + LARGEST_TILE for size in sizes[2:])
+    *_, by_row, by_column = _pair_strides(pairs)
+    return max(rows * by_row + columns * by_column, rows * columns)
+
+
 def _like(x: Tensor) -> Tensor:
     return torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
@@ -105,12 +127,13 @@ def forward(x: Operands) -> tuple[Tensor, Tensor]:
     B, H, n_q, n_k = x.sizes
     small = is_small(x.q, x.k)
     tiles = small_tiles(x.q, x.k) if small else tuning_for(x.q).forward
+    one = n_k <= tiles.keys
     out = _like(x.q)
     lse = torch.empty(B, H, n_q, dtype=torch.float32, device=x.q.device)
     launch(
         kernels._forward_kernel, (triton.cdiv(n_q, tiles.queries) * B * H,),
-        *p.tensors, out, lse, *p.strides(), B, H, n_q, n_k, x.scale * LOG2_E,
-        HEADS_FIRST=p.heads_first, **p.with_tiles(tiles),
+        *p.tensors, out, lse, *p.strides(), *p.numbers,
+        HEADS_FIRST=p.heads_first, ONE=one, **p.with_tiles(tiles),
     )  # fmt: skip
     return out, lse
 
@@ -120,13 +143,13 @@ def backward(x: Operands, incoming: Incoming) -> Gradients:
     needs = (incoming.needs_bias, incoming.needs_gain)
     step = Backward(
         Problem.of(x),
-        replace_rows(incoming),
+        _with_rows(incoming),
         tuple(y if need else None for y, need in zip(x[3:5], needs, strict=True)),
     )
-    return step.small() if is_small(x.q, x.k) else step.tiled()
+    return step.all()
 
 
-def replace_rows(incoming: Incoming) -> Incoming:
+def _with_rows(incoming: Incoming) -> Incoming:
     """With rows that are contiguous."""
     return incoming._replace(
         grad_out=_rows(incoming.grad_out), out=incoming.out.contiguous()
@@ -153,77 +176,64 @@ class Backward:
         sizes = self.problem.given.sizes
         return [None if y is None else Sharing.of(y, sizes) for y in self.wanted]
 
-    def small(self) -> Gradients:
-        """All gradients by one kernel; others if bias and gain are shared differently."""
-        p, x = self.problem, self.problem.given
-        B, H, n_q, n_k = x.sizes
-        sharing = self.sharing
-        shared = [s.problems for s in sharing if s is not None and any(s.problems)]
-        over = shared[0] if shared else NOTHING.problems
-        split = Split.of(over, x.sizes, 1) if shared else Split(B * H, 1, 1)
-        adds = [s is not None and any(over) and s.problems == over for s in sharing]
-        puts = [s is not None and not any(s.problems) for s in sharing]
-        buffers = [
-            split.buffer(y) if y is not None and add else _like(y) if y is not None else x.q
-            for y, add in zip(self.wanted, adds, strict=True)
+    def all(self) -> Gradients:
+        """dQ, dK, dV, and gradients of what nothing shares; then sums of the others."""
+        x = self.problem.given
+        B, H, n_q, _ = x.sizes
+        delta = torch.empty(B, H, n_q, dtype=torch.float32, device=x.q.device)
+        small = is_small(x.q, x.k)
+        # Tiles that lie in the future alone are not visited.
+        make = torch.zeros_like if x.causal and not small else torch.empty_like
+        alone = [
+            make(y, memory_format=torch.contiguous_format)
+            if y is not None and sharing == NOTHING
+            else None
+            for y, sharing in zip(self.wanted, self.sharing, strict=True)
         ]
-        dq, dk, dv = map(_like, x[:3])
-        do, _, lse = self.incoming[:3]
-        tiles = small_tiles(x.q, x.k, adds=any(adds))
-        launch(
-            kernels._small_kernel, (split.owners * split.parts,),
-            *p.tensors, do, lse, dq, dk, dv, *buffers, *p.strides(do),
-            B, H, n_q, n_k, x.scale * LOG2_E, x.scale, *split.numbers,
-            SUM_B=over[0], SUM_H=over[1],
-            BIAS_ROW=sharing[0] is not None and sharing[0].queries,
-            GAIN_ROW=sharing[1] is not None and sharing[1].queries,
-            PUT_BIAS=puts[0], PUT_GAIN=puts[1], ADD_BIAS=adds[0], ADD_GAIN=adds[1],
-            **p.with_tiles(tiles),
-        )  # fmt: skip
-        found: list[Tensor | None] = [None, None]
-        for which, y in enumerate(self.wanted):
-            if y is not None and (adds[which] or puts[which]):
-                found[which] = (
-                    split.total(buffers[which], y) if adds[which] else buffers[which]
-                )
-        left = [y if g is None else None for y, g in zip(self.wanted, found, strict=True)]
-        if any(y is not None for y in left):
-            out = self.incoming.out.float()
-            delta = (do.float() * out).sum(-1)
-            rest = replace(self, wanted=tuple(left)).sums(delta, tiles)
-            found = [a if b is None else b for a, b in zip(found, rest, strict=True)]
-        return dq, dk, dv, found[0], found[1]
+        dq, dk, dv = (self._small if small else self._tiled)(delta, alone)
+        tiles = small_tiles(x.q, x.k) if small else tuning_for(x.q).sums
+        left = (y if g is None else None for y, g in zip(self.wanted, alone, strict=True))
+        rest = replace(self, wanted=tuple(left)).sums(delta, tiles)
+        dbias, dgain = (a if b is None else b for a, b in zip(alone, rest, strict=True))
+        return dq, dk, dv, dbias, dgain
 
-    def tiled(self) -> Gradients:
-        """dQ, with the gradients of what nothing shares; dK and dV; sums of the others."""
+    def _small(self, delta: Tensor, alone: list[Tensor | None]) -> list[Tensor]:
+        """All in one kernel."""
+        p, x = self.problem, self.problem.given
+        B, H = x.sizes[:2]
+        do, _, lse = self.incoming[:3]
+        found = [_like(y) for y in x[:3]]
+        launch(
+            kernels._small_kernel, (B * H,),
+            *p.tensors, do, lse, delta, *found, *(x.q if y is None else y for y in alone),
+            *p.strides(do), *p.numbers, x.scale,
+            HEADS_FIRST=p.heads_first,
+            PUT_BIAS=alone[0] is not None, PUT_GAIN=alone[1] is not None,
+            **p.with_tiles(small_tiles(x.q, x.k)),
+        )  # fmt: skip
+        return found
+
+    def _tiled(self, delta: Tensor, alone: list[Tensor | None]) -> list[Tensor]:
+        """dQ, Delta and what nothing shares by tiles of queries; then dK and dV."""
         p, x = self.problem, self.problem.given
         B, H, n_q, n_k = x.sizes
         do, out, lse = self.incoming[:3]
-        tuning = tuning_for(x.q)
-        delta = torch.empty(B, H, n_q, dtype=torch.float32, device=x.q.device)
-        alone = [s == NOTHING for s in self.sharing]
-        made: list[Tensor | None] = [
-            _zeros_or_empty(y, x.causal) if y is not None and put else None
-            for y, put in zip(self.wanted, alone, strict=True)
-        ]
-        dq, dk, dv = map(_like, x[:3])
-        strides = (*p.strides(do), B, H, n_q, n_k, x.scale * LOG2_E, x.scale)
-        first = p.heads_first
+        tuning, first = tuning_for(x.q), p.heads_first
+        dq, dk, dv = found = [_like(y) for y in x[:3]]
+        numbers = (*p.strides(do), *p.numbers, x.scale)
         launch(
             kernels._dq_kernel, (triton.cdiv(n_q, tuning.dq.queries) * B * H,),
             *p.tensors, do, lse, delta, out, dq,
-            *(x.q if y is None else y for y in made), *strides, HEADS_FIRST=first,
-            PUT_BIAS=alone[0], PUT_GAIN=alone[1], **p.with_tiles(tuning.dq),
+            *(x.q if y is None else y for y in alone), *numbers, HEADS_FIRST=first,
+            PUT_BIAS=alone[0] is not None, PUT_GAIN=alone[1] is not None,
+            **p.with_tiles(tuning.dq),
         )  # fmt: skip
         launch(
             kernels._dkv_kernel, (triton.cdiv(n_k, tuning.dkv.keys) * B * H,),
-            *p.tensors, do, lse, delta, dk, dv, *strides, HEADS_FIRST=first,
+            *p.tensors, do, lse, delta, dk, dv, *numbers, HEADS_FIRST=first,
             **p.with_tiles(tuning.dkv),
         )  # fmt: skip
-        left = [y if g is None else None for y, g in zip(self.wanted, made, strict=True)]
-        rest = replace(self, wanted=tuple(left)).sums(delta, tuning.sums)
-        dbias, dgain = (a if b is None else b for a, b in zip(made, rest, strict=True))
-        return dq, dk, dv, dbias, dgain
+        return found
 
     def sums(self, delta: Tensor, tiles: Tiles) -> Sequence[Tensor | None]:
         """Gradients that are summed: both at once if bias and gain are shared alike."""
@@ -246,16 +256,16 @@ class Backward:
     ) -> Sequence[Tensor | None]:
         """Gradients that are all summed over the same axes."""
         p, x = self.problem, self.problem.given
-        B, H, n_q, n_k = x.sizes
+        n_q, n_k = x.sizes[2:]
         do, _, lse = self.incoming[:3]
         rows = 1 if sharing.queries else triton.cdiv(n_q, tiles.queries)
         programs = rows * triton.cdiv(n_k, tiles.keys)
-        split = Split.of(sharing.problems, x.sizes, programs)
+        split = Split.of(sharing.problems, x.sizes, programs * tiles.warps)
         buffers = [None if y is None else split.buffer(y) for y in self.wanted]
         launch(
             kernels._sums_kernel, (programs * split.owners * split.parts,),
             *p.tensors, do, lse, delta, *(x.q if y is None else y for y in buffers),
-            *p.strides(do), B, H, n_q, n_k, x.scale * LOG2_E, *split.numbers,
+            *p.strides(do), *p.numbers, *split.numbers,
             SUM_B=sharing.batch, SUM_H=sharing.heads, SUM_Q=sharing.queries,
             PUT_BIAS=buffers[0] is not None, PUT_GAIN=buffers[1] is not None,
             **p.with_tiles(tiles),
@@ -264,9 +274,3 @@ class Backward:
             None if y is None or buffer is None else split.total(buffer, y)
             for y, buffer in zip(self.wanted, buffers, strict=True)
         ]
-
-
-def _zeros_or_empty(x: Tensor, causal: bool) -> Tensor:
-    """Tiles of the future alone are not visited."""
-    make = torch.zeros if causal else torch.empty
-    return make(x.shape, dtype=x.dtype, device=x.device)

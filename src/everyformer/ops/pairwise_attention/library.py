@@ -17,11 +17,15 @@ def forward_op(
     bias: Tensor | None,
     gain: Tensor | None,
     key_padding: Tensor | None,
+    seed: Tensor | None,
     causal: bool,
     scale: float,
+    dropout: float,
 ) -> tuple[Tensor, Tensor]:
     """Output and LSE."""
-    return paths.forward(Operands(q, k, v, bias, gain, key_padding, causal, scale))
+    return paths.forward(
+        Operands(q, k, v, bias, gain, key_padding, seed, causal, scale, dropout)
+    )
 
 
 @forward_op.register_fake
@@ -38,8 +42,10 @@ def gradients_op(
     bias: Tensor | None,
     gain: Tensor | None,
     key_padding: Tensor | None,
+    seed: Tensor | None,
     causal: bool,
     scale: float,
+    dropout: float,
     grad_out: Tensor,
     out: Tensor,
     lse: Tensor,
@@ -48,7 +54,7 @@ def gradients_op(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The gradients of q, k, v, bias and gain; empty where not needed."""
     return paths.gradients(
-        Operands(q, k, v, bias, gain, key_padding, causal, scale),
+        Operands(q, k, v, bias, gain, key_padding, seed, causal, scale, dropout),
         Incoming(grad_out, out, lse, needs_bias, needs_gain),
     )
 

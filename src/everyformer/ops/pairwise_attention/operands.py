@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class Operands(NamedTuple):
-    """The arguments of the forward pass.
+    """The arguments of the forward pass: tensors, then numbers.
 
     Attributes:
         q: Queries, (b, h, n_q, d).
@@ -16,18 +16,22 @@ class Operands(NamedTuple):
         bias: Added to the scores, (b or 1, h or 1, n_q or 1, n_k).
         gain: Multiplied on the weights, (b or 1, h or 1, n_q or 1, n_k).
         key_padding: True for keys that do not count, (b, n_k).
+        seed: Of the weights that are dropped, one int64.
         causal: Whether query i attends to keys j <= i only.
         scale: Of the scores.
+        dropout: The share of weights that are dropped, after the gain.
     """
 
     q: Tensor
     k: Tensor
     v: Tensor
-    bias: Tensor | None
-    gain: Tensor | None
-    key_padding: Tensor | None
-    causal: bool
-    scale: float
+    bias: Tensor | None = None
+    gain: Tensor | None = None
+    key_padding: Tensor | None = None
+    seed: Tensor | None = None
+    causal: bool = False
+    scale: float = 1.0
+    dropout: float = 0.0
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:

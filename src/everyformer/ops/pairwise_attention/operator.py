@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from everyformer.errors import InputError
@@ -22,7 +22,7 @@ from everyformer.ops.eager import (
 from everyformer.ops.pairwise_attention.derivatives import Direct, Transformed
 from everyformer.ops.pairwise_attention.library import forward_op
 from everyformer.ops.pairwise_attention.operands import Operands
-from everyformer.ops.pairwise_attention.reference import pairwise_attention_reference
+from everyformer.ops.pairwise_attention.reference import attend
 
 
 def pairwise_attention(
@@ -35,6 +35,8 @@ def pairwise_attention(
     causal: bool = False,
     scale: float | None = None,
     key_padding: Bool[Tensor, "b n_k"] | None = None,
+    dropout: float = 0.0,
+    seed: Int[Tensor, "1"] | None = None,
 ) -> Float[Tensor, "b h n_q d"]:
     """(softmax(scale q k^T + B) * C) v with any B and C, a number for each pair.
 
@@ -57,6 +59,10 @@ def pairwise_attention(
         causal: Query i attends to keys j <= i only.
         scale: Of the scores; 1/sqrt(d) by default.
         key_padding: True for keys that do not count. A query without keys gives 0.
+        dropout: The share of weights that are dropped, after the gain; the others are
+            divided by 1 - dropout.
+        seed: Which ones: they depend on seed, batch, head, query and key alone, on every
+            device. By default a random one.
 
     Raises:
         InputError: If shapes, dtypes or devices do not fit; all reasons at once.
@@ -67,14 +73,16 @@ def pairwise_attention(
         >>> pairwise_attention(q, k, v, gain=gain)[0, 0, :, 0]
         tensor([0.5000, 1.0000])
     """
-    _check(q, k, v, bias, gain, key_padding, scale)
+    _check(q, k, v, bias, gain, key_padding, seed, scale, dropout)
     q, k, v = autocasted(q, k, v)
     factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
-    given = Operands(q, k, v, bias, gain, key_padding, causal, factor)
+    if dropout == 0.0:
+        seed = None
+    elif seed is None:
+        seed = torch.randint(2**63 - 1, (1,), device=q.device)
+    given = Operands(q, k, v, bias, gain, key_padding, seed, causal, factor, float(dropout))
     if is_forward_mode():
-        return pairwise_attention_reference(
-            q, k, v, bias, gain, causal=causal, scale=factor, key_padding=key_padding
-        )
+        return attend(given)
     found: Any
     if not is_plain(q, k, v):
         found, _ = forward_op(*given)
@@ -92,9 +100,12 @@ def _check(
     bias: Tensor | None,
     gain: Tensor | None,
     key_padding: Tensor | None,
+    seed: Tensor | None,
     scale: float | None,
+    dropout: float,
 ) -> None:
-    named = {"q": q, "k": k, "v": v, "bias": bias, "gain": gain, "key_padding": key_padding}
+    named = {"q": q, "k": k, "v": v, "bias": bias, "gain": gain}
+    named |= {"key_padding": key_padding, "seed": seed}
     wrong = [
         f"{name} is a {type(x).__name__}; give a tensor"
         for name, x in named.items()
@@ -132,6 +143,12 @@ def _check(
     devices = {str(x.device) for x in named.values() if x is not None}
     if len(devices) > 1:
         wrong.append(f"tensors lie on {sorted(devices)}; use one device")
+    if seed is not None and (seed.dtype != torch.int64 or seed.numel() != 1):
+        wrong.append(
+            f"seed has shape {tuple(seed.shape)} and dtype {seed.dtype}; give int64 (1,)"
+        )
+    if not 0.0 <= dropout <= 1.0:
+        wrong.append(f"dropout is {dropout}; give a probability from 0 to 1")
     if scale is not None and not math.isfinite(scale):
         wrong.append(f"scale={scale} makes every score infinite or NaN; give a number")
     _refuse(wrong)

@@ -1,16 +1,19 @@
 """Attention with a bias and a gain for each pair: the specification, in plain torch.
 
-    O = (softmax(scale * Q Kᵀ + B) ⊙ C) V        (Luo et al. 2022, Eq. 8, for any B and C)
+    O = (softmax(scale * Q Kᵀ + B) ⊙ C ⊙ D) V    (Luo et al. 2022, Eq. 8, for any B and C)
 
-Everything has size n_q x n_k here, and autograd gives the gradients. The fast paths are
-tested against this file.
+D drops weights, and is 1 without dropout. Everything has size n_q x n_k here, and autograd
+gives the gradients. The fast paths are tested against this file.
 """
 
 import math
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from everyformer.ops.pairwise_attention.dropping import kept_pairs
+from everyformer.ops.pairwise_attention.operands import Operands
 
 
 def pairwise_logits_reference(
@@ -46,6 +49,8 @@ def pairwise_attention_reference(
     causal: bool = False,
     scale: float | None = None,
     key_padding: Bool[Tensor, "b n_k"] | None = None,
+    dropout: float = 0.0,
+    seed: Int[Tensor, "1"] | None = None,
 ) -> Float[Tensor, "b h n_q d"]:
     """(softmax(scale * Q Kᵀ + B) ⊙ C) V, differentiable in q, k, v, bias and gain.
 
@@ -59,12 +64,23 @@ def pairwise_attention_reference(
         >>> pairwise_attention_reference(q, k, v, gain=gain).flatten()
         tensor([ 0.5000, -1.5000])
     """
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    return attend(Operands(q, k, v, bias, gain, key_padding, seed, causal, scale, dropout))
+
+
+def attend(x: Operands, first: int = 0) -> Float[Tensor, "b h n_q d"]:
+    """The same of sequences of a batch from a number on: weights are dropped by it."""
     logits = pairwise_logits_reference(
-        q, k, bias, causal=causal, scale=scale, key_padding=key_padding
+        x.q, x.k, x.bias, causal=x.causal, scale=x.scale, key_padding=x.key_padding
     )
     # Whole rows of -inf keep their logits finite, so that no NaN reaches their gradients.
     empty = (logits == -math.inf).all(-1, keepdim=True)
     weights = torch.softmax(logits.masked_fill(empty, 0.0), -1).masked_fill(empty, 0.0)
-    if gain is not None:
-        weights = weights * gain.to(weights.dtype)
-    return (weights @ v.to(weights.dtype)).to(q.dtype)
+    if x.gain is not None:
+        weights = weights * x.gain.to(weights.dtype)
+    starts = (first, 0, 0, 0)
+    ends = (start + size for start, size in zip(starts, x.sizes, strict=True))
+    factor = kept_pairs(x, [*map(range, starts, ends)], weights.dtype)
+    if factor is not None:
+        weights = weights * factor
+    return (weights @ x.v.to(weights.dtype)).to(x.q.dtype)

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-ENOUGH_PROGRAMS = 1024
-"""Programs below which those that share a matrix are split over several.
+ENOUGH_WARPS = 4096
+"""Warps below which those that share a matrix are split over several programs.
 
-Each has one tile of partial sums in float32, which are added in a fixed order: at tiles of
-64 x 64 this is 16 MiB for each gradient at most, whatever the batch.
+Each program has one tile of partial sums in float32, which are added in a fixed order: with
+16 x 64 for a warp this is 16 MiB for each gradient at most, whatever the batch.
 """
 
 
@@ -45,12 +45,12 @@ class Split:
     share: int
 
     @classmethod
-    def of(cls, problems: tuple[bool, bool], sizes: tuple[int, ...], tiles: int) -> "Split":
-        """For sums over sequences, heads or both, with so many programs for one sum."""
+    def of(cls, problems: tuple[bool, bool], sizes: tuple[int, ...], warps: int) -> "Split":
+        """For sums over sequences, heads or both, with so many warps for one sum."""
         summed, kept = 1, 1
         for size, shared in zip(sizes, problems, strict=False):
             summed, kept = (summed * size, kept) if shared else (summed, kept * size)
-        parts = min(summed, max(1, ENOUGH_PROGRAMS // (kept * tiles)))
+        parts = min(summed, max(1, ENOUGH_WARPS // (kept * warps)))
         return cls(kept, summed, -(-summed // parts))
 
     @property

@@ -9,9 +9,9 @@ from torch import Tensor
 from everyformer.ops.toeplitz_attention.launch import Tiles
 
 LONGEST_SMALL = 64
-"""Queries and keys that one tile holds."""
+"""Keys that one tile holds; queries of a problem with as many go 16 or 32 at a time."""
 
-WIDEST_SMALL = {torch.float32: 64, torch.float16: 128, torch.bfloat16: 128}
+WIDEST_SMALL = {torch.float32: 32, torch.float16: 128, torch.bfloat16: 128}
 """Head sizes at which the gradients of a small problem fit into one program."""
 
 
@@ -37,9 +37,9 @@ HALF = {
 """For bf16 and fp16, by padded head size; smaller heads use the first."""
 
 FULL = {
-    64: _alike(Tiles(32, 32, 4, 2)),
-    128: _alike(Tiles(32, 32, 4, 2)),
-    256: _alike(Tiles(16, 16, 4, 1)),
+    64: replace(_alike(Tiles(32, 32, 4, 2)), dkv=Tiles(32, 32, 8, 2)),
+    128: _alike(Tiles(32, 32, 8, 2)),
+    256: _alike(Tiles(16, 16, 8, 1)),
 }
 """For float32, whose tiles are twice as large and whose products use no tensor cores."""
 
@@ -51,14 +51,19 @@ def tuning_for(q: Tensor) -> Tuning:
 
 
 def is_small(q: Tensor, k: Tensor) -> bool:
-    """Whether one tile holds all queries and keys."""
+    """Whether one program has all gradients of a head."""
     return (
         max(q.shape[2], k.shape[2]) <= LONGEST_SMALL and q.shape[3] <= WIDEST_SMALL[q.dtype]
     )
 
 
-def small_tiles(q: Tensor, k: Tensor, *, adds: bool = False) -> Tiles:
-    """One tile; more warps where sums are kept in registers from step to step."""
-    queries, keys = (max(16, triton.next_power_of_2(x.shape[2])) for x in (q, k))
-    crowded = adds or q.dtype == torch.float32 or q.shape[3] > 64
-    return Tiles(queries, keys, 8 if crowded and queries * keys > 1024 else 4, 1)
+def small_tiles(q: Tensor, k: Tensor) -> Tiles:
+    """All keys and few queries: as few warps as registers allow, so that many run at once.
+
+    What such a program does is short, and it mostly waits for memory.
+    """
+    keys = max(16, triton.next_power_of_2(k.shape[2]))
+    size = max(16, triton.next_power_of_2(q.shape[3]))
+    if q.dtype == torch.float32:
+        return Tiles(16, keys, 4, 1)
+    return Tiles(16 if size <= 64 else 32, keys, size // 16, 1)

@@ -103,13 +103,17 @@ def attend(
     *,
     scale: float | None = None,
     key_padding: Bool[Tensor, "b n"] | None = None,
+    dropout: float = 0.0,
 ) -> Float[Tensor, "b h n d"]:
     """The output, by the handle of a plan, which lives as long as its part.
 
-    Nothing is checked.
+    Nothing is checked. With dropout plain torch runs, over the same rectangles.
     """
     q, k, v = autocasted(q, k, v)
     factor = _factor(q, scale)
+    if dropout > 0.0:
+        groups = plan_with(handle).groups
+        return plain.forward(q, k, v, groups, factor, key_padding, dropout)[0]
     if is_plain(q, k, v) and not is_transformed() and not is_forward_mode():
         found: Any = Direct.apply(q, k, v, key_padding, plan_with(handle), factor)
         return found

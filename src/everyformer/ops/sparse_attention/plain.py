@@ -24,8 +24,13 @@ def forward(
     pieces: Sequence[Piece | Masked],
     scale: float,
     key_padding: Bool[Tensor, "b n"] | None,
+    dropout: float = 0.0,
 ) -> tuple[Float[Tensor, "b h n d"], Float[Tensor, "b h n"]]:
-    """The output, and the natural-log LSE, which has no derivative."""
+    """The output, and the natural-log LSE, which has no derivative.
+
+    With dropout a weight is set to 0 with this probability, and the others are divided by
+    1 - dropout; the sum that all are divided by keeps it.
+    """
     dtype, n = torch.promote_types(q.dtype, torch.float32), q.shape[2]
     pad = torch.nn.functional.pad
     # Row n stands for nobody.
@@ -56,6 +61,8 @@ def forward(
         weights = (each - largest[:, :, one.queries]).exp()
         rows = one.queries.flatten()
         total = total.index_add(2, rows, weights.sum(-1, keepdim=True).flatten(2, 3))
+        if dropout > 0.0:
+            weights = torch.nn.functional.dropout(weights, dropout)
         terms = weights @ v_[:, :, one.keys]
         mixed = mixed.index_add(2, rows, terms.flatten(2, 3))
     out = (mixed / torch.where(total == 0, 1.0, total))[:, :, :n].to(q.dtype)

@@ -11,8 +11,10 @@
 | Star | ring and relay; a wide one as a window with a global token, and edges | one pass |
 | Gathered | edges | nothing is known |
 | Union | those of two parts, the second outside the first; the rest as edges | |
+| Past | those of its part, without later keys | bands end at the query, strips are cut |
 """
 
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -36,6 +38,7 @@ from everyformer.patterns import (
     Dilated,
     Gathered,
     Part,
+    Past,
     Rows,
     Segments,
     Star,
@@ -84,12 +87,32 @@ def pieces_of(part: Part) -> tuple[Piece, ...]:
             return (Edges(part.rows()),)
         case Union():
             return _union(part)
+        case Past(part=inner):
+            return tuple(_past(piece, n) for piece in pieces_of(inner))
         case _:
             msg = (
                 f"SparseAttention knows no way to run a {part.kind}. List its pairs: "
                 "patterns.Gathered(n, part.rows())."
             )
             raise InputError(msg)
+
+
+def _past(piece: Piece, n: int) -> Piece:
+    """The same pairs without those whose key is later than the query.
+
+    Classes and segments ascend, so that a band ends at the query. A strip leaves out
+    -before <= key - query <= after with before >= 0, and now all from -before on: what it
+    leaves out or counts beside the strip holds the own key.
+    """
+    match piece:
+        case Band():
+            return replace(piece, right=0)
+        case Listed(outside=outside):
+            before = 0 if outside.gap is None else outside.gap[0]
+            return replace(piece, outside=replace(outside, gap=(before, n)))
+        case _:
+            msg = f"a {type(piece).__name__} cannot leave out the future"
+            raise AssertionError(msg)
 
 
 def _window(n: int, left: int, right: int) -> Band:
@@ -148,13 +171,14 @@ def _union(part: Union) -> tuple[Piece, ...]:
     n, parts = part.n, list(_flat(part))
     if any(isinstance(one, Dense) for one in parts):
         return pieces_of(Dense(n))
-    first = next((one for one in parts if isinstance(one, _FIRST)), None)
+    first = next((one for one in parts if isinstance(_inner(one), _FIRST)), None)
     if first is None:
         return (Edges(part.rows()),)
     parts.remove(first)
     pieces, covered = list(pieces_of(first)), list[Part]([first])
     outside = _outside(first)
-    second = next((one for one in parts if isinstance(one, _SECOND)), None)
+    ends = _is_past(first)  # then what it leaves of a segment is left out, too
+    second = next((one for one in parts if _can_be_second(one, ends)), None)
     if outside is not None and second is not None:
         parts.remove(second)
         covered.append(second)
@@ -172,6 +196,19 @@ _FIRST = (Window, Segments, WindowGlobal)
 _SECOND = (Stride, Dilated, Columns, Segments)
 
 
+def _inner(part: Part) -> Part:
+    """What a past is the past of; other parts themselves."""
+    return part.part if isinstance(part, Past) else part
+
+
+def _is_past(part: Part) -> bool:
+    return isinstance(part, Past)
+
+
+def _can_be_second(part: Part, ends: bool) -> bool:
+    return isinstance(_inner(part), _SECOND) and (_is_past(part) or not ends)
+
+
 def _flat(part: Union) -> chain[Part]:
     """The parts, unions among them opened."""
     return chain.from_iterable(
@@ -180,7 +217,7 @@ def _flat(part: Union) -> chain[Part]:
 
 
 def _outside(part: Part) -> Outside | None:
-    match part:
+    match _inner(part):
         case Window(left=left, right=right):
             return Outside(gap=(left, right))
         case Segments(width=w):
@@ -192,6 +229,8 @@ def _outside(part: Part) -> Outside | None:
 def _left_over(part: Part, outside: Outside) -> Piece:
     """A part outside a window or segments, which hold the own token of every query."""
     match part:
+        case Past(n=n, part=inner):
+            return _past(_left_over(inner, outside), n)
         case Stride(n=n, width=w):
             return _residues(n, w, n, outside)
         case Dilated(n=n, half_width=h, dilation=q):
@@ -208,6 +247,8 @@ def _left_over(part: Part, outside: Outside) -> Piece:
 def _attends(part: Part, query: Tokens, key: Tokens) -> Bool[np.ndarray, " _"]:
     """Whether each pair is in the part."""
     match part:
+        case Past(part=inner):
+            return _attends(inner, query, key) & (key <= query)
         case Window(left=left, right=right):
             return (key - query >= -left) & (key - query <= right)
         case Segments(width=w):

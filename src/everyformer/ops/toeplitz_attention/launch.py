@@ -185,29 +185,29 @@ class Backward:
     scale: float
     inputs: tuple[Tensor, ...]
     strides: tuple[int, ...]
+    lse: Tensor
     out: Tensor
     tuning: Tuning
 
     @classmethod
     def of(cls, p: Problem, scale: float, incoming: Incoming) -> "Backward":
-        """Collect the inputs; Delta is filled in by `dq`, which comes first."""
-        B, H, n_q, _ = p.sizes
+        """Collect the inputs; LSE and Delta are filled in by `dq`, which comes first."""
         do, out, lse = incoming[:3]
         do = do if do.stride(-1) == 1 else do.contiguous()
-        delta = torch.empty(B, H, n_q, dtype=torch.float32, device=p.q.device)
-        inputs = (*p.inputs, do, lse, delta)
+        ready, delta = (torch.empty_like(lse) for _ in range(2))
+        inputs = (*p.inputs, do, ready, delta)
         strides = tuple(p.strides_with(do))
         tuning = tuning_for(p.q, p.options["HAS_MASK"])
-        return cls(p, scale, inputs, strides, out.contiguous(), tuning)
+        return cls(p, scale, inputs, strides, lse, out.contiguous(), tuning)
 
     def dq(self) -> Tensor:
-        """dQ, by tiles of queries, and Delta for the other kernels."""
+        """dQ, by tiles of queries; LSE and Delta for the other kernels."""
         p, tiles = self.problem, self.tuning.dq
         B, H, n_q, _ = p.sizes
         dq = torch.empty(p.q.shape, dtype=p.q.dtype, device=p.q.device)
         launch(
             kernels.dq_kernel, (triton.cdiv(n_q, tiles.queries), B * H),
-            *self.inputs, self.out, dq, *self.strides, *p.numbers, self.scale,
+            *self.inputs, self.lse, self.out, dq, *self.strides, *p.numbers, self.scale,
             BM=tiles.queries, BN=tiles.keys,
             num_warps=tiles.warps, num_stages=tiles.stages, **p.options,
         )  # fmt: skip

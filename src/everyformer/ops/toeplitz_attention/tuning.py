@@ -1,6 +1,6 @@
 """Tile sizes of the Triton kernels, by dtype and head size."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -34,10 +34,10 @@ HALF = {
         diagonal=Tiles(64, 64, 4, 3),
     ),
     128: Tuning(
-        forward=Tiles(64, 128, 4, 3),
-        dq=Tiles(64, 128, 4, 3),
-        dkv=Tiles(32, 64, 4, 4),
-        diagonal=Tiles(64, 64, 8, 2),
+        forward=Tiles(128, 128, 8, 3),
+        dq=Tiles(128, 64, 8, 3),
+        dkv=Tiles(64, 64, 4, 2),
+        diagonal=Tiles(64, 64, 8, 3),
     ),
     256: Tuning(
         forward=Tiles(64, 64, 4, 2),
@@ -47,6 +47,23 @@ HALF = {
     ),
 }
 """For bf16 and fp16, by padded head size; smaller heads use the first."""
+
+WITH_MASK = {
+    64: Tuning(
+        forward=Tiles(128, 64, 4, 2),
+        dq=Tiles(64, 64, 4, 2),
+        dkv=Tiles(64, 64, 4, 2),
+        diagonal=Tiles(64, 64, 4, 2),
+    ),
+    128: Tuning(
+        forward=Tiles(64, 128, 4, 2),
+        dq=Tiles(64, 128, 4, 2),
+        dkv=Tiles(32, 64, 4, 2),
+        diagonal=Tiles(64, 64, 8, 2),
+    ),
+    256: HALF[256],
+}
+"""The same with a mask, whose tiles go through shared memory, too."""
 
 FULL = {
     128: Tuning(
@@ -64,21 +81,10 @@ FULL = {
 }
 """For float32, whose tiles are twice as large and whose products use no tensor cores."""
 
-STAGES_WITH_MASK = 2
-"""At most: tiles of the mask go through shared memory, too."""
-
 LARGEST_TILE = 128
 
 
 def tuning_for(q: Tensor, masked: bool) -> Tuning:
     """The tile sizes for a dtype, a head size, and with a mask or not."""
-    by_size = FULL if q.dtype == torch.float32 else HALF
-    found = next(tuning for size, tuning in by_size.items() if q.shape[-1] <= size)
-    if not masked:
-        return found
-    return Tuning(
-        *(
-            replace(tiles, stages=min(tiles.stages, STAGES_WITH_MASK))
-            for tiles in (found.forward, found.dq, found.dkv, found.diagonal)
-        )
-    )
+    by_size = FULL if q.dtype == torch.float32 else WITH_MASK if masked else HALF
+    return next(tuning for size, tuning in by_size.items() if q.shape[-1] <= size)

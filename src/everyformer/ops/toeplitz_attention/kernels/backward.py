@@ -8,8 +8,9 @@ from everyformer.ops.toeplitz_attention.kernels.tiles import (
     load_bounds,
     load_lse,
     load_pair,
-    load_rows,
+    load_ready,
     load_tile,
+    tile_offsets,
     with_mask,
 )
 
@@ -32,7 +33,8 @@ def _dq_tiles(
         k = load_tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
         v = load_tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale  # [M, N]
-        offset = offs_m[:, None] - offs_n[None, :]
+        queries, keys = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
+        offset = tile_offsets(start_m - n, queries, keys)
         if HAS_BIAS or HAS_GAIN:
             bias, gain = load_pair(table, offset, ASSEMBLY)
         if HAS_BIAS:
@@ -62,8 +64,7 @@ def _dq_tiles(
         if HAS_GAIN:
             g *= gain
         if DROPS:
-            rows, columns = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
-            g *= dropped(SEED, b, h, start_m, n, rows, columns, threshold, growth)
+            g *= dropped(SEED, b, h, start_m, n, queries, keys, threshold, growth)
         ds = p * (g - delta[:, None])
         dq = tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
     return dq
@@ -71,7 +72,7 @@ def _dq_tiles(
 
 @triton.jit(do_not_specialize=("shift",))
 def dq_kernel(
-    Q, K, V, TABLE, PADDED, MASK, BEGIN, END, SEED, DOUT, LSE, DELTA, OUT, DQ,
+    Q, K, V, TABLE, PADDED, MASK, BEGIN, END, SEED, DOUT, LSE, DELTA, RAW, OUT, DQ,
     stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn,
     stride_vb, stride_vh, stride_vn, stride_db, stride_dh, stride_dm,
     stride_th, stride_pb, stride_mb, stride_mh, stride_mm, stride_mn,
@@ -83,7 +84,10 @@ def dq_kernel(
     PRECISION: tl.constexpr, LEAD: tl.constexpr, ASSEMBLY: tl.constexpr,
     EVEN: tl.constexpr,
 ):  # fmt: skip
-    """dQ of one tile of queries; and Delta_i = dO_i . O_i = sum_j P_ij C_ij G_ij."""
+    """dQ of one tile of queries; and LSE and Delta as the other kernels read them.
+
+    Delta_i = dO_i . O_i = sum_j P_ij C_ij G_ij
+    """
     start_m = tl.program_id(0) * BM
     b, h = (tl.program_id(1) // H).to(tl.int64), (tl.program_id(1) % H).to(tl.int64)
     offs_m, offs_d = start_m + tl.arange(0, BM), tl.arange(0, BLOCK_D)
@@ -105,7 +109,8 @@ def dq_kernel(
     out = load_tile(OUT + at * D, offs_m, offs_d, D, n_q, D, BLOCK_D, EVEN)
     delta = tl.sum(out.to(tl.float32) * do.to(tl.float32), 1)
     tl.store(DELTA + at + offs_m, delta, mask=offs_m < n_q)
-    lse = load_lse(LSE, at, offs_m, n_q)
+    lse = load_lse(RAW, at, offs_m, n_q)
+    tl.store(LSE + at + offs_m, lse, mask=offs_m < n_q)
     last_m = start_m + shift if SHIFTED else start_m
     start, stop = 0, n_k
     if CAUSAL:
@@ -160,9 +165,10 @@ def _dkv_tiles(
         offs_m = m + tl.arange(0, BM)
         q = load_tile(q_base, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN)
         do = load_tile(do_base, offs_m, offs_d, stride_dm, n_q, D, BLOCK_D, EVEN)
-        lse, delta = load_rows(LSE, DELTA, at, offs_m, n_q)
+        lse, delta = load_ready(LSE, DELTA, at, offs_m, n_q, EVEN)
         s = tl.dot(k, tl.trans(q), input_precision=PRECISION) * scale  # [N, M]
-        offset = offs_m[None, :] - offs_n[:, None]
+        queries, keys = tl.arange(0, BM)[None, :], tl.arange(0, BN)[:, None]
+        offset = tile_offsets(m - start_n, queries, keys)
         if HAS_BIAS or HAS_GAIN:
             bias, gain = load_pair(table, offset, ASSEMBLY)
         if HAS_BIAS:
@@ -185,8 +191,7 @@ def _dkv_tiles(
             p = tl.where(counts, p, 0.0)
         g = tl.dot(v, tl.trans(do), input_precision=PRECISION)
         if DROPS:
-            rows, columns = tl.arange(0, BM)[None, :], tl.arange(0, BN)[:, None]
-            factor = dropped(SEED, b, h, m, start_n, rows, columns, threshold, growth)
+            factor = dropped(SEED, b, h, m, start_n, queries, keys, threshold, growth)
             if HAS_GAIN:
                 factor *= gain
             dv = tl.dot((p * factor).to(do.dtype), do, dv, input_precision=PRECISION)

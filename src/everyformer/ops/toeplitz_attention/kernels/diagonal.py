@@ -6,7 +6,7 @@ import triton.language as tl
 from everyformer.ops.toeplitz_attention.kernels.tiles import (
     dropped,
     load_bounds,
-    load_rows,
+    load_ready,
     load_tile,
     with_mask,
 )
@@ -15,12 +15,12 @@ from everyformer.ops.toeplitz_attention.kernels.tiles import (
 @triton.jit
 def _add_tile(
     acc_b, acc_c, bias, gain, Q, K, V, PADDED, MASK, BEGIN, END, SEED, DOUT, LSE, DELTA,
-    offset, start_m, start_n, offs_m, offs_n, offs_d, z, h, stride_qb, stride_qh,
+    start_m, start_n, offs_m, offs_n, offs_d, z, h, stride_qb, stride_qh,
     stride_qm, stride_kb, stride_kh, stride_kn, stride_vb, stride_vh, stride_vn,
     stride_db, stride_dh, stride_dm, stride_pb, stride_mb, stride_mh, stride_mm,
-    stride_mn, H, n_q, n_k, scale, shift, threshold, growth,
+    stride_mn, H, n_q, n_k, scale, threshold, growth,
     D: tl.constexpr, BLOCK_D: tl.constexpr, T: tl.constexpr, CAUSAL: tl.constexpr,
-    SHIFTED: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_GAIN: tl.constexpr,
+    HAS_BIAS: tl.constexpr, HAS_GAIN: tl.constexpr,
     HAS_PAD: tl.constexpr, HAS_MASK: tl.constexpr, ADDS: tl.constexpr,
     PACKED: tl.constexpr, DROPS: tl.constexpr, GROUP: tl.constexpr,
     NEEDS_BIAS: tl.constexpr, NEEDS_GAIN: tl.constexpr, PRECISION: tl.constexpr,
@@ -37,28 +37,27 @@ def _add_tile(
     k = load_tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
     v = load_tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
     do = load_tile(do_base, offs_m, offs_d, stride_dm, n_q, D, BLOCK_D, EVEN)
-    lse, delta = load_rows(LSE, DELTA, (z * H + h) * n_q, offs_m, n_q)
+    lse, delta = load_ready(LSE, DELTA, (z * H + h) * n_q, offs_m, n_q, EVEN)
     s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
-    if HAS_BIAS:
+    if HAS_BIAS or CAUSAL:
         s += bias
     if HAS_MASK:
         mask = MASK + z * stride_mb + h * stride_mh
         s = with_mask(
             s, mask, offs_m[:, None], offs_n[None, :], stride_mm, stride_mn, n_q, n_k, ADDS
         )
-    keep = offs_n < n_k
-    if HAS_PAD:
-        keep = keep & (tl.load(PADDED + z * stride_pb + offs_n, mask=keep, other=1) == 0)
-    counts = keep[None, :]
-    if SHIFTED:
-        counts = counts & (offset + shift >= 0)
-    elif CAUSAL:
-        counts = counts & (offset >= 0)
-    if PACKED:
-        begin, end = load_bounds(BEGIN, END, offs_m, n_q)
-        counts = counts & (offs_n[None, :] >= begin[:, None])
-        counts = counts & (offs_n[None, :] < end[:, None])
-    p = tl.where(counts, tl.exp2(s - lse[:, None]), 0.0)
+    p = tl.exp2(s - lse[:, None])
+    if HAS_PAD or PACKED or not EVEN:
+        keep = offs_n < n_k
+        if HAS_PAD:
+            padded = tl.load(PADDED + z * stride_pb + offs_n, mask=keep, other=1)
+            keep = keep & (padded == 0)
+        counts = keep[None, :]
+        if PACKED:
+            begin, end = load_bounds(BEGIN, END, offs_m, n_q)
+            counts = counts & (offs_n[None, :] >= begin[:, None])
+            counts = counts & (offs_n[None, :] < end[:, None])
+        p = tl.where(counts, p, 0.0)
     g = tl.dot(do, tl.trans(v), input_precision=PRECISION)
     if DROPS:
         rows, columns = tl.arange(0, T)[:, None], tl.arange(0, T)[None, :]
@@ -119,11 +118,13 @@ def diagonal_kernel(
         bias = tl.load(table + 2 * offset, mask=exists, other=0.0)
     if HAS_GAIN:
         gain = tl.load(table + 2 * offset + 1, mask=exists, other=0.0)
+    if CAUSAL:  # -inf once, instead of a mask for every tile
+        seen = offset + shift >= 0 if SHIFTED else offset >= 0
+        bias = tl.where(seen, bias, float("-inf"))
     acc_b = tl.zeros([T, T], dtype=tl.float32)
     acc_c = tl.zeros([T, T], dtype=tl.float32)
-    for step in range(count * batches):
-        z = (first_b + step // count).to(tl.int64)
-        j = first_j + step % count
+    z, j = first_b.to(tl.int64), first_j
+    for _ in range(count * batches):
         start_m, start_n = (j + diagonal) * T, j * T
         offs_m, offs_n = start_m + a, start_n + c
         overlaps = True
@@ -133,14 +134,17 @@ def diagonal_kernel(
         if overlaps:
             acc_b, acc_c = _add_tile(
                 acc_b, acc_c, bias, gain, Q, K, V, PADDED, MASK, BEGIN, END, SEED, DOUT,
-                LSE, DELTA, offset, start_m, start_n, offs_m, offs_n, offs_d, z, h,
+                LSE, DELTA, start_m, start_n, offs_m, offs_n, offs_d, z, h,
                 stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn,
                 stride_vb, stride_vh, stride_vn, stride_db, stride_dh, stride_dm,
                 stride_pb, stride_mb, stride_mh, stride_mm, stride_mn, H, n_q, n_k, scale,
-                shift, threshold, growth,
-                D, BLOCK_D, T, CAUSAL, SHIFTED, HAS_BIAS, HAS_GAIN, HAS_PAD, HAS_MASK, ADDS,
+                threshold, growth,
+                D, BLOCK_D, T, CAUSAL, HAS_BIAS, HAS_GAIN, HAS_PAD, HAS_MASK, ADDS,
                 PACKED, DROPS, GROUP, NEEDS_BIAS, NEEDS_GAIN, PRECISION, EVEN,
             )  # fmt: skip
+        j += 1
+        z += (j == last_j).to(tl.int64)
+        j = tl.where(j == last_j, first_j, j)
     turn = (a[:, None] - c[None, :] + T) % T
     wrapped = c[None, :] > a[:, None]
     width = tiles_q + tiles_k - 1

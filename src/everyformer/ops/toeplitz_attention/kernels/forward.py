@@ -8,6 +8,7 @@ from everyformer.ops.toeplitz_attention.kernels.tiles import (
     load_bounds,
     load_pair,
     load_tile,
+    tile_offsets,
     with_mask,
 )
 
@@ -29,7 +30,8 @@ def _tiles(
         offs_n = n + tl.arange(0, BN)
         k = load_tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale  # [M, N]
-        offset = offs_m[:, None] - offs_n[None, :]
+        queries, keys = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
+        offset = tile_offsets(start_m - n, queries, keys)
         if HAS_BIAS or HAS_GAIN:
             bias, gain = load_pair(table, offset, ASSEMBLY)
         if HAS_BIAS:
@@ -62,8 +64,7 @@ def _tiles(
         if HAS_GAIN:
             p *= gain
         if DROPS:
-            rows, columns = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
-            p *= dropped(SEED, b, h, start_m, n, rows, columns, threshold, growth)
+            p *= dropped(SEED, b, h, start_m, n, queries, keys, threshold, growth)
         v = load_tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
         acc = acc * alpha[:, None]
         acc = tl.dot(p.to(v.dtype), v, acc, input_precision=PRECISION)

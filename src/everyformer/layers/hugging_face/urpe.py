@@ -1,31 +1,22 @@
-"""Models of the library transformers, with a gain where their weights meet the values.
+"""Gains on models of transformers: on which modules, and that they are saved with them.
 
-These models look up their attention function in a registry. Ours is entered there under
-`IMPLEMENTATION`; it reads the gain of the module that calls it. transformers is imported
-only for models that come from it.
+The settings of `add_urpe` stay in the configuration of a model, as `RECORD`, which is saved
+with it. `from_pretrained` reads them there, puts the gains on the model it makes, and fills
+them with what was saved.
 """
 
-import sys
 from collections.abc import Collection, Iterator
 from functools import wraps
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from everyformer.errors import InputError
 from everyformer.layers.gains import ToeplitzGain
-from everyformer.layers.weights import (
-    attention_weights,
-    hidden_pairs,
-    operator_takes,
-    scores,
-)
-from everyformer.ops import toeplitz_attention
-
-IMPLEMENTATION = "everyformer_urpe"
-"""Name of our attention function in the registry of transformers."""
+from everyformer.layers.hugging_face import wanted_weights
+from everyformer.layers.hugging_face.function import GAINED, NAME
 
 HEADS = {
     "BertSelfAttention": "num_attention_heads",
@@ -38,12 +29,6 @@ HEADS = {
 
 CROSS_ATTENTION = ("BertCrossAttention", "RobertaCrossAttention")
 """Classes that are left as they are: i - j has no meaning between two sequences."""
-
-
-def is_hugging_face(model: nn.Module) -> bool:
-    """Whether the model comes from transformers; does not import it."""
-    library = sys.modules.get("transformers")
-    return library is not None and isinstance(model, library.PreTrainedModel)
 
 
 RECORD = "everyformer_urpe"
@@ -101,64 +86,41 @@ def attach(owner: nn.Module, module: nn.Module, gain: ToeplitzGain) -> None:
     module.register_forward_pre_hook(_refuse_other_attention, with_kwargs=True)
     if not hasattr(owner, "urpe_guard"):
         guard = owner.register_forward_pre_hook(_refuse_calls, with_kwargs=True)
-        object.__setattr__(owner, "urpe_guard", guard)
+        object.__setattr__(owner, "urpe_guard", (guard, *wanted_weights.listen(owner)))
 
 
 def switch(model: nn.Module, settings: dict[str, Any]) -> None:
     """Make the model call our attention function, and its configuration say so.
 
-    The saved configuration asks for our function by name: `from_pretrained`, which would
-    drop the gains, finds no such function, or one that refuses modules without a gain.
+    The saved configuration asks for our function by name, too: where everyformer is not
+    known, `from_pretrained` finds no such function.
     """
-    object.__setattr__(model, "urpe_registered", _Registered())
     library = import_module("transformers")
     set_implementation: Any = model.set_attn_implementation
-    set_implementation(IMPLEMENTATION)
+    set_implementation(GAINED)
     for part in model.modules():
         if isinstance(part, library.PreTrainedModel):
             config: Any = part.config
             setattr(config, RECORD, settings)
-            config.attn_implementation = IMPLEMENTATION
+            config.attn_implementation = GAINED
         if not hasattr(part, "urpe"):
             object.__setattr__(part, "urpe", None)  # without a gain, as it should be
 
 
-class _Registered:
-    """Lets a copy of a model, perhaps in another process, find our function again."""
-
-    def __init__(self) -> None:
-        register()
-
-    def __reduce__(self) -> tuple[type["_Registered"], tuple[()]]:
-        return _Registered, ()
-
-
-def register() -> None:
-    """Enter our attention function in the registries of transformers."""
-    masking = import_module("transformers.masking_utils")
-    import_module("transformers").AttentionInterface.register(
-        IMPLEMENTATION, gained_attention
-    )
-    # Bools, True for seen; None where all or exactly the past is seen.
-    masking.AttentionMaskInterface.register(IMPLEMENTATION, masking.sdpa_mask)
-    _guard(import_module("transformers").PreTrainedModel)
-
-
-def _guard(base: Any) -> None:
-    """Let models of transformers refuse to be made or saved without their gains."""
+def guard(base: Any) -> None:
+    """Let models of transformers be loaded with their gains, and never without them."""
     made, saved = base.__init__, base.save_pretrained
-    if hasattr(saved, "everyformer"):
-        return
+    loaded = vars(base)["from_pretrained"].__func__
 
     @wraps(made)
     def init(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
         made(self, config, *args, **kwargs)
         used = getattr(self.config, "_attn_implementation", None)
-        if getattr(config, RECORD, None) is not None and used != IMPLEMENTATION:
+        if getattr(config, RECORD, None) is not None and used != GAINED:
             msg = (
                 f"attn_implementation={used!r} was given for a {type(self).__name__} that "
-                "was saved with gains (add_urpe), which it knows nothing of. Load the "
-                "model with everyformer.layers.load_with_urpe(folder), without it."
+                "was saved with gains (add_urpe), which it knows nothing of. Leave it out: "
+                "everyformer's own function runs."
             )
             raise InputError(msg)
 
@@ -170,8 +132,69 @@ def _guard(base: Any) -> None:
             raise InputError(f"{msg}. Call add_urpe on the model that is saved.")
         return saved(self, *args, **kwargs)
 
-    vars(save)["everyformer"] = True
+    @wraps(loaded)
+    def load(cls: Any, name: Any = None, *args: Any, **options: Any) -> Any:
+        settings = None if hasattr(cls, "urpe_settings") else record_of(name, options)
+        if settings is None:
+            return loaded(cls, name, *args, **options)
+        return _with_gains(cls, settings, name, *args, **options)
+
     base.__init__, base.save_pretrained = init, save
+    base.from_pretrained = classmethod(load)
+
+
+def record_of(name: Any, options: dict[str, Any]) -> dict[str, Any] | None:
+    """The settings of `add_urpe` in the configuration of a saved model, if it has any."""
+    config = options.get("config")
+    if config is not None and not isinstance(config, str | Path):
+        return getattr(config, RECORD, None)
+    library = import_module("transformers")
+    hub = ("cache_dir", "revision", "token", "subfolder", "local_files_only")
+    given = {key: options[key] for key in hub if key in options}
+    try:
+        found = library.PreTrainedConfig.get_config_dict(config or name, **given)[0]
+    except (OSError, ValueError):  # `from_pretrained` will say what is wrong
+        return None
+    return found.get(RECORD)
+
+
+def _with_gains(
+    made: Any, settings: dict[str, Any], name: Any, *args: Any, **options: Any
+) -> Any:
+    """Load a model as one of a class that puts gains on as soon as it is made."""
+    from everyformer.layers.add_urpe import GAIN, add_urpe
+
+    if options.get("attn_implementation") in (None, NAME):
+        options["attn_implementation"] = GAINED
+
+    def init(self: Any, *given: Any, **more: Any) -> None:
+        made.__init__(self, *given, **more)
+        leave = _in_this_class(self, settings.get("leave", ()))
+        own: dict[str, Any] = {**settings, "leave": leave}
+        add_urpe(self, **own)
+
+    gained: Any = type(
+        made.__name__, (made,), {"__init__": init, "urpe_settings": settings}
+    )
+    wants = options.pop("output_loading_info", False)
+    model, found = gained.from_pretrained(name, *args, output_loading_info=True, **options)
+    model.__class__ = made
+    lost = [key for key in found["missing_keys"] if GAIN in key]
+    if lost:
+        msg = f"{name} has no {', '.join(sorted(lost))}. It was not saved with its gains."
+        raise InputError(msg)
+    return (model, found) if wants else model
+
+
+def _in_this_class(model: Any, leave: Collection[str]) -> list[str]:
+    """Names of modules as a model of another class has them: with its prefix, or without.
+
+    What it does not have is left out: an encoder alone has no decoder to leave as it is.
+    """
+    names = {name for name, _ in model.named_modules()}
+    prefix = f"{model.base_model_prefix}."
+    found = [(name, name.removeprefix(prefix), prefix + name) for name in leave]
+    return [next((x for x in some if x in names), "") for some in found if names & {*some}]
 
 
 def _unrecorded(model: Any) -> str:
@@ -194,11 +217,11 @@ def _refuse_other_attention(
     module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     config: Any = module.config
-    if config._attn_implementation != IMPLEMENTATION:
+    if config._attn_implementation != GAINED:
         msg = (
             f"{type(module).__name__} has a gain, but its attention implementation is "
             f"{config._attn_implementation!r}, which knows of none. Call "
-            f"model.set_attn_implementation({IMPLEMENTATION!r}) to switch it on again."
+            f"model.set_attn_implementation({GAINED!r}) to switch it on again."
         )
         raise InputError(msg)
     other = args[2] if len(args) > 2 else kwargs.get("key_value_states")
@@ -219,67 +242,3 @@ def _refuse_calls(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, An
             "keys does not tell the place of a query. Use the default cache."
         )
         raise InputError(msg)
-    if kwargs.get("output_attentions") and type(module).__name__ == "GPT2Model":
-        msg = (
-            "output_attentions=True was given, but GPT-2 does not hand it on to its "
-            "attention. Call the attention modules one by one to see their weights."
-        )
-        raise InputError(msg)
-
-
-def gained_attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    is_causal: bool | None = None,
-    position_bias: Tensor | None = None,
-    **kwargs: Any,
-) -> tuple[Tensor, Tensor | None]:
-    """Attention as transformers calls it, times the gain of the module if it has one.
-
-    The queries are the last of the tokens whose keys are given, as with a growing cache.
-    """
-    if not hasattr(module, "urpe"):
-        msg = (
-            f"{type(module).__name__} was saved with gains (add_urpe), which "
-            "from_pretrained drops. Load the model with "
-            "everyformer.layers.load_with_urpe(folder)."
-        )
-        raise InputError(msg)
-    held: tuple[ToeplitzGain] | None = module.urpe  # pyright: ignore[reportAssignmentType]
-    gain = None if held is None else held[0]
-    groups = query.shape[1] // key.shape[1]
-    if groups > 1:
-        key, value = (x.repeat_interleave(groups, 1) for x in (key, value))
-    n_q, n_k = query.shape[-2], key.shape[-2]
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    causal = causal and attention_mask is None and n_q > 1
-    special = (
-        position_bias is not None or attention_mask is not None or dropout > 0.0
-        or kwargs.get("output_attentions", False)
-    )  # fmt: skip
-    if operator_takes(query) and not special and (not causal or n_q == n_k):
-        out = toeplitz_attention(
-            query, key, value, causal=causal, scale=scale,
-            gain=None if gain is None else gain.offset_gain(n_q, n_k),
-        )  # fmt: skip
-        return out.transpose(1, 2).contiguous(), None
-    logits = scores(query, key, scale)
-    if position_bias is not None:
-        logits = logits + position_bias
-    hidden = hidden_pairs(n_q, n_k, causal=causal, key_padding=None, device=query.device)
-    if attention_mask is not None and attention_mask.dtype == torch.bool:
-        hidden = ~attention_mask
-    elif attention_mask is not None:
-        hidden = attention_mask == -torch.inf
-        logits = logits + attention_mask.masked_fill(hidden, 0.0)
-    weights = attention_weights(
-        logits, hidden, None if gain is None else gain.matrix(n_q, n_k),
-        dtype=value.dtype, dropout=dropout,
-    )  # fmt: skip
-    return (weights @ value).transpose(1, 2).contiguous(), weights

@@ -1,0 +1,329 @@
+"""Models people have, in training: transformers beside the same model with `speed_up`.
+
+Real sizes with random weights in bf16, without dropout; a step is forward, loss, backward
+and a fused AdamW, by the wall clock. Contenders: transformers eager, with SDPA where it has
+it, each block compiled; ours, and ours compiled the same way. T5 predicts n / 4 tokens.
+Beside times and peak memory: the longest sequence with which a step fits into memory,
+found by doubling.
+
+Before the clock, at full depth: logits and gradients in bf16 of both beside float32 by
+transformers; ours may err by half more than theirs. On a CPU: tiny models in float32,
+nothing compiled, to see that all of it runs.
+"""
+
+import copy
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from rich.table import Table
+from torch import Tensor
+
+from everyformer.bench.model_configs import MODELS, batch_of, blocks_of, build
+from everyformer.bench.results import environment, seconds_of
+from everyformer.errors import EveryformerError, InputError
+from everyformer.layers.hugging_face import restore, speed_up
+from everyformer.progress import Progress, no_progress
+from everyformer.provenance import versions
+
+TOKENS = 2**14
+"""In a step, in all sequences together."""
+
+GPU_LENGTHS, CPU_LENGTHS = (2048, 512), (64,)
+GATE_LENGTH, GATE_ROOM = 512, 1.5
+ROUNDS, WARM_UP = 5, 3
+FIRST_LONG, LAST_LONG = 4096, 2**17
+MINUTES = 6.0
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """How a model computes.
+
+    Attributes:
+        name: For the table.
+        attention: Of transformers; None is ours.
+        compiled: Whether its blocks are compiled.
+    """
+
+    name: str
+    attention: str | None
+    compiled: bool = False
+
+
+CONTENDERS = (
+    Contender("eager", "eager"),
+    Contender("SDPA", "sdpa"),
+    Contender("everyformer", None),
+    Contender("eager, compiled", "eager", True),
+    Contender("SDPA, compiled", "sdpa", True),
+    Contender("everyformer, compiled", None, True),
+)
+
+
+class Clock:
+    """What is left of the time."""
+
+    def __init__(self, minutes: float) -> None:
+        self.end = time.perf_counter() + 60 * minutes
+
+    def left(self) -> float:
+        """Seconds."""
+        return self.end - time.perf_counter()
+
+
+def run(
+    *,
+    quick: bool = False,
+    progress: Progress = no_progress,
+    only: list[str] | None = None,
+    minutes: float = MINUTES,
+) -> Row:
+    """Each model with each contender, as long as there is time."""
+    if find_spec("transformers") is None:
+        msg = "bench models needs transformers, which is not installed. Install it."
+        raise EveryformerError(msg)
+    strange = [name for name in only or () if name not in MODELS]
+    if strange:
+        msg = f"{', '.join(strange)} is not among the models. Choose {', '.join(MODELS)}."
+        raise InputError(msg)
+    names = only or (["T5-base"] if quick else list(MODELS))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    clock = Clock(minutes)
+    report: Row = {"theme": "models", "environment": environment(), "gate": []}
+    report["environment"]["versions"] |= versions("transformers")
+    report |= {"device": device, "tokens": TOKENS, "rows": [], "longest": []}
+    for done, name in enumerate(names):
+        progress(name, done, len(names))
+        share = Clock(clock.left() / 60 / (len(names) - done))
+        try:
+            _one(report, name, device, share, quick)
+        except (torch.OutOfMemoryError, EveryformerError) as error:
+            report["rows"].append({"model": name, "failed": _short(error)})
+        _free()
+    return report
+
+
+def _one(report: Row, name: str, device: str, clock: Clock, quick: bool) -> None:
+    library = import_module("transformers")
+    model = build(name, library, device)
+    report["gate"].append(gate(name, model))
+    if device == "cuda":
+        model.to(torch.bfloat16)
+    lengths = GPU_LENGTHS if device == "cuda" else CPU_LENGTHS
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=device == "cuda")
+    for n in lengths[:1] if quick else lengths:
+        for contender in _offered(model, device):
+            row: Row = {"model": name, "n": n, "contender": contender.name}
+            row["batch"] = TOKENS // n if device == "cuda" else 2
+            report["rows"].append(row | _timed(row, model, contender, optimiser, clock))
+    for contender in _offered(model, device):
+        if not contender.compiled and not quick:
+            found = _longest(name, model, contender, optimiser, clock)
+            report["longest"].append({"model": name, "contender": contender.name} | found)
+
+
+def _offered(model: Any, device: str) -> list[Contender]:
+    """Those that the model has: SDPA where transformers does, else eager compiled."""
+    sdpa = bool(getattr(model, "_supports_sdpa", False))
+    left_out = {"eager, compiled"} if sdpa else {"SDPA", "SDPA, compiled"}
+    return [
+        contender
+        for contender in CONTENDERS
+        if contender.name not in left_out and not (contender.compiled and device == "cpu")
+    ]
+
+
+class _As:
+    """A model that computes as a contender says, for a while."""
+
+    def __init__(self, model: Any, contender: Contender) -> None:
+        self.model, self.contender = model, contender
+
+    def __enter__(self) -> Any:
+        if self.contender.attention is None:
+            speed_up(self.model)
+        elif getattr(self.model, "_supports_sdpa", False):
+            self.model.set_attn_implementation(self.contender.attention)
+        if self.contender.compiled:
+            torch.compiler.reset()
+            for block in blocks_of(self.model):
+                block.compile(dynamic=False)
+        return self.model
+
+    def __exit__(self, *problem: object) -> None:
+        for block in blocks_of(self.model):
+            block._compiled_call_impl = None
+        if self.contender.attention is None:
+            restore(self.model)
+
+
+def _step(model: Any, given: dict[str, Tensor], optimiser: Any) -> None:
+    optimiser.zero_grad(set_to_none=True)
+    model(**given, **_no_cache(model)).loss.backward()
+    optimiser.step()
+
+
+def _no_cache(model: Any) -> dict[str, bool]:
+    return {"use_cache": False} if hasattr(model.config, "use_cache") else {}
+
+
+def _timed(row: Row, model: Any, contender: Contender, optimiser: Any, clock: Clock) -> Row:
+    """Milliseconds of a step, and the most memory that is in use during it."""
+    if clock.left() < (30 if contender.compiled else 0):
+        return {"failed": "not tried: no time left"}
+    given = batch_of(row["model"], model, row["batch"], row["n"])
+
+    def step() -> None:
+        _step(model, given, optimiser)
+        _wait()
+
+    try:
+        with _As(model, contender):
+            begun = time.perf_counter()
+            for _ in range(WARM_UP):
+                step()
+            warm = time.perf_counter() - begun
+            peak = _peak(step)
+            times = [seconds_of(step) for _ in range(ROUNDS)]
+    except Exception as error:
+        return {"failed": _short(error)}
+    finally:
+        optimiser.zero_grad(set_to_none=True)
+        _free()
+    found: Row = {"step_ms": 1e3 * statistics.median(times), "peak_bytes": peak}
+    return found | {"warm_up_s": round(warm, 2)}
+
+
+def _longest(
+    name: str, model: Any, contender: Contender, optimiser: Any, clock: Clock
+) -> Row:
+    """The longest sequence with which a step fits, by doubling; a batch of one."""
+    cuda = next(model.parameters()).is_cuda
+    n, last = (FIRST_LONG, LAST_LONG) if cuda else (256, 512)
+    found: Row = {"n": None, "stopped": ""}
+    with _As(model, contender):
+        while n <= last and not found["stopped"]:
+            if clock.left() < 0:
+                found["stopped"] = "no time left"
+                break
+            try:
+                given = batch_of(name, model, 1, n)
+                peak = _peak(lambda given=given: _step(model, given, optimiser))
+                found |= {"n": n, "peak_bytes": peak}
+            except (RuntimeError, torch.OutOfMemoryError) as error:
+                found["stopped"] = f"at {n}: {_short(error)}"
+            optimiser.zero_grad(set_to_none=True)
+            _free()
+            n *= 2
+    return found
+
+
+def gate(name: str, model: Any) -> Row:
+    """Errors of ours and of transformers, in the dtype that is timed, beside float32.
+
+    On a CPU both are float32, and the one beside them is float64.
+
+    Raises:
+        EveryformerError: If ours errs by half more than theirs.
+    """
+    cuda = next(model.parameters()).is_cuda
+    n = GATE_LENGTH if cuda else CPU_LENGTHS[0]
+    given = batch_of(name, model, 1, n)
+    eager, ours = CONTENDERS[0], CONTENDERS[2]
+    half = copy.deepcopy(model).to(torch.bfloat16 if cuda else torch.float32)
+    exact = _results(model if cuda else copy.deepcopy(model).double(), given, eager)
+    theirs, mine = (_results(half, given, contender) for contender in (eager, ours))
+    row: Row = {"model": name, "n": n, "layers": len(blocks_of(model))}
+    for place, what in enumerate(("logits", "gradients")):
+        row[f"{what}_error"] = _off(mine[place], exact[place])
+        row[f"{what}_error_of_transformers"] = _off(theirs[place], exact[place])
+        if row[f"{what}_error"] > GATE_ROOM * row[f"{what}_error_of_transformers"] + 1e-5:
+            msg = (
+                f"{name} on everyformer's operator fails its gate and is not timed: {row}."
+            )
+            raise EveryformerError(msg)
+    model.zero_grad(set_to_none=True)
+    return row
+
+
+def _results(
+    model: Any, given: dict[str, Tensor], contender: Contender
+) -> tuple[Tensor, Tensor]:
+    """Logits, and all gradients in one vector, on the CPU's side of float32."""
+    with _As(model, contender):
+        model.zero_grad(set_to_none=True)
+        out = model(**given, **_no_cache(model))
+        out.loss.backward()
+    grads = [p.grad.flatten().float() for p in model.parameters() if p.grad is not None]
+    return out.logits.detach().float(), torch.cat(grads)
+
+
+def _off(x: Tensor, exact: Tensor) -> float:
+    return float((x - exact).norm() / exact.norm())
+
+
+def _peak(call: Callable[[], object]) -> int | None:
+    """Bytes of GPU memory in use at most, with weights and the state of AdamW."""
+    if not torch.cuda.is_available():
+        call()
+        return None
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    call()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated()
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _free() -> None:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _short(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"
+
+
+def table(report: Row) -> Table:
+    """The report for the terminal: milliseconds, GiB, and the ratio to ours."""
+    shown = Table(title=f"A step of training, {report['device']}")
+    for name in ("model", "n", "batch", "contender", "step ms", "peak GiB", "to ours"):
+        left = name in ("model", "contender")
+        shown.add_column(name, justify="left" if left else "right")
+    best: dict[tuple[str, int], float] = {}
+    for row in report["rows"]:
+        if "step_ms" in row and row["contender"].startswith("everyformer"):
+            key = (row["model"], row["n"])
+            best[key] = min(row["step_ms"], best.get(key, row["step_ms"]))
+    for row in report["rows"]:
+        about = [row["model"], f"{row.get('n', ''):,}" if "n" in row else ""]
+        about += [str(row.get("batch", "")), row.get("contender", "")]
+        if "failed" in row:
+            shown.add_row(*about, row["failed"][:40])
+            continue
+        own = best.get((row["model"], row["n"]))
+        ratio = "" if own is None else f"{row['step_ms'] / own:.2f}"
+        shown.add_row(*about, f"{row['step_ms']:.1f}", _gib(row["peak_bytes"]), ratio)
+    for row in report["longest"]:
+        longest = "none" if row["n"] is None else f"{row['n']:,}"
+        about = (row["model"], longest, "1", f"{row['contender']}, longest that fits")
+        shown.add_row(*about, "", _gib(row.get("peak_bytes")))
+    return shown
+
+
+def _gib(peak: int | None) -> str:
+    return "" if peak is None else f"{peak / 2**30:.1f}"

@@ -1,0 +1,49 @@
+"""`bench models`: right first, then timed; what is not known is refused or reported."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from everyformer.bench import models
+from everyformer.errors import InputError
+from everyformer.layers.hugging_face import attend
+
+pytest.importorskip("transformers")
+
+
+def test_a_quick_run() -> None:
+    report = models.run(quick=True)
+    assert "transformers" in report["environment"]["versions"]
+    (gate,) = report["gate"]
+    assert gate["logits_error"] < 1e-5
+    assert gate["gradients_error"] < 1e-5
+    names = [row["contender"] for row in report["rows"]]
+    assert names == ["eager", "SDPA", "everyformer"]
+    assert all(row["step_ms"] > 0 for row in report["rows"])
+    assert models.table(report).row_count == 3
+
+
+def test_what_is_wrong_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = attend.toeplitz_attention
+
+    def wrong(*args: Any, **settings: Any) -> torch.Tensor:
+        return 1.001 * real(*args, **settings)
+
+    monkeypatch.setattr(attend, "toeplitz_attention", wrong)
+    report = models.run(only=["GPT-2"])
+    assert not report["gate"]
+    (row,) = report["rows"]
+    assert "fails its gate and is not timed" in row["failed"]
+    assert models.table(report).row_count == 1
+
+
+def test_no_time_left() -> None:
+    report = models.run(only=["BERT-base"], minutes=1e-9)
+    assert {row["failed"] for row in report["rows"]} == {"not tried: no time left"}
+    assert {row["stopped"] for row in report["longest"]} == {"no time left"}
+
+
+def test_unknown_models() -> None:
+    with pytest.raises(InputError, match=r"GPT-5 is not among.*T5-base"):
+        models.run(only=["GPT-5"])

@@ -1,0 +1,358 @@
+"""`speed_up` and the registry: O(n) memory, half precision, refusals, several models."""
+
+import copy
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.layers.hugging_face.models import (
+    CASES,
+    IDS,
+    inputs,
+    paddings,
+    results,
+    scattered,
+    small,
+)
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import everyformer
+from everyformer.errors import InputError
+from everyformer.layers.hugging_face import attend, classes, switch
+from everyformer.layers.hugging_face.function import everyformer_attention
+from everyformer.ops.toeplitz_attention import chunked
+
+
+@pytest.fixture(scope="module")
+def library() -> Any:
+    return pytest.importorskip("transformers")
+
+
+class Largest(TorchDispatchMode):
+    """The largest tensor that any operation gives."""
+
+    numel = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        found: Any = func(*args, **(kwargs or {}))
+        for x in found if isinstance(found, tuple | list) else (found,):
+            if isinstance(x, Tensor):
+                held = x.untyped_storage().nbytes() // x.element_size()
+                self.numel = max(self.numel, min(held, x.numel()))
+        return found
+
+
+@contextmanager
+def spied() -> Generator[list[str]]:
+    """Which path each call takes."""
+    ways: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("toeplitz_attention", "_plainly"):
+            real = getattr(attend, name)
+
+            def spy(*args: Any, _real: Any = real, _name: str = name, **more: Any) -> Any:
+                ways.append(_name)
+                return _real(*args, **more)
+
+            patch.setattr(attend, name, spy)
+        yield ways
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if "eberta" not in n])
+def test_memory_is_linear_in_the_tokens(
+    name: str, library: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No tensor of n n numbers, forward or backward, also with padding."""
+    monkeypatch.setattr(chunked, "STEP_ENTRIES", 1)  # 128 rows of one head at a time
+    n = 512
+    model = small(name, library)
+    ids = IDS[:1].repeat(1, 40)[:, :n]
+    seen = torch.ones(1, n, dtype=torch.long)
+    seen[0, :40] = 0
+    everyformer.speed_up(model)
+    with Largest() as largest:
+        model(**inputs(model, seen, ids), use_cache=False).logits.sum().backward()
+    own = 4 * n * model.config.hidden_size  # what feed-forward layers hold
+    assert largest.numel < max(n * n, own + 1)
+    if name in ("T5", "Bloom"):
+        everyformer.restore(model)
+        with Largest() as theirs:
+            model(**inputs(model, seen, ids), use_cache=False).logits.sum().backward()
+        assert theirs.numel >= 4 * n * n
+
+
+def test_a_cache_and_a_mask_by_the_operator(library: Any) -> None:
+    """Decoding with padding, and several tokens on a cache: still no n x n."""
+    for name in ("T5", "Bloom", "GPT2", "Llama"):
+        model = small(name, library)
+        everyformer.speed_up(model)
+        seen: Any = paddings()["left"]
+        with spied() as ways:
+            model.generate(IDS, attention_mask=seen, max_new_tokens=3, do_sample=False)
+            if not model.config.is_encoder_decoder:
+                start = model(IDS[:, :5], attention_mask=seen[:, :5], use_cache=True)
+                model(IDS[:, 5:], attention_mask=seen, past_key_values=start[1])
+        assert set(ways) == {"toeplitz_attention"}
+
+
+def test_a_chunk_of_tokens_on_a_cache(library: Any) -> None:
+    for name in ("Bloom", "Mpt", "FalconRW", "GPT2", "Llama"):
+        model = small(name, library).double()
+        everyformer.speed_up(model)
+        for seen in (None, paddings()["left"], paddings()["holes"]):
+            part = None if seen is None else seen[:, :8]
+            whole = model(IDS, attention_mask=seen).logits
+            start = model(IDS[:, :8], attention_mask=part, use_cache=True)
+            rest = model(IDS[:, 8:], attention_mask=seen, past_key_values=start[1])
+            assert (rest.logits - whole[:, 8:]).abs().max() < 1e-5 * whole.abs().max()
+
+
+def test_dropout_is_that_of_the_operator(library: Any) -> None:
+    """Weights are dropped in training, none in evaluation; the mean stays."""
+    config = library.BertConfig(
+        vocab_size=97, hidden_size=64, num_hidden_layers=1, num_attention_heads=4,
+        intermediate_size=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.5,
+    )  # fmt: skip
+    model = scattered(library.BertModel(config))
+    everyformer.speed_up(model)
+    exact = model(IDS)[0]
+    assert torch.equal(model(IDS)[0], exact)
+    model.train()
+    with spied() as ways, torch.no_grad():
+        first, second = model(IDS)[0], model(IDS)[0]
+    assert (first - second).abs().max() > 1e-3
+    assert ways == ["toeplitz_attention"] * 2
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(dtype: torch.dtype, library: Any) -> None:
+    """As near to the model in float32 as transformers is."""
+    for name in ("T5", "UMT5", "Bloom", "Mpt", "GPT2", "Bert", "DebertaV2"):
+        model = small(name, library)
+        exact = results(model, paddings()["right"])[0]
+        half = copy.deepcopy(model).to(dtype)
+        theirs = results(half, paddings()["right"])[0].float()
+        everyformer.speed_up(half)
+        ours = results(half, paddings()["right"])[0]
+        assert ours.dtype == dtype
+        off = (ours.float() - exact).norm() / exact.norm()
+        assert off < 1.5 * (theirs - exact).norm() / exact.norm() + 1e-3, name
+
+
+def test_models_of_one_configuration_stay_apart(library: Any) -> None:
+    config = small("Bloom", library).config
+    one, other = (scattered(library.BloomForCausalLM(config)) for _ in range(2))
+    before = other(IDS).logits
+    everyformer.speed_up(one)
+    assert other.config is config
+    assert config._attn_implementation != "everyformer"
+    assert torch.equal(other(IDS).logits, before)
+    everyformer.restore(one)
+    assert one.config is config
+
+
+def test_the_switch_of_transformers(library: Any) -> None:
+    """`set_attn_implementation` there and back, for classes that have no registry too."""
+    for name in ("T5", "Bloom", "GPT2"):
+        model = small(name, library)
+        before = model(**inputs(model)).logits
+        used = model.config._attn_implementation
+        model.set_attn_implementation("everyformer")
+        with spied() as ways:
+            ours = model(**inputs(model)).logits
+        assert set(ways) == {"toeplitz_attention"}
+        assert (ours - before).abs().max() < 1e-5 * before.abs().max()
+        model.set_attn_implementation(used)
+        assert torch.equal(model(**inputs(model)).logits, before)
+        assert not switch.is_on(model)
+
+
+def test_models_with_a_part_of_transformers(library: Any) -> None:
+    """A module that holds one, as wrappers do."""
+    wrapped = nn.ModuleDict({"inner": small("T5", library)})
+    everyformer.speed_up(wrapped)
+    inner: Any = wrapped["inner"]
+    with spied() as ways:
+        inner(**inputs(inner))
+    assert ways == ["toeplitz_attention"] * 6
+    everyformer.restore(wrapped)
+    assert not switch.is_on(wrapped)
+
+
+def test_measured(library: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    model = small("T5", library)
+    results(model)
+    kept = {name: part.grad.clone() for name, part in model.named_parameters()}
+    report = everyformer.speed_up(model, measure=inputs(model))
+    said = capsys.readouterr().out
+    assert "before" in said
+    assert "forward + backward" in said
+    assert report.measured is not None
+    assert min(*report.measured.before, *report.measured.after) > 0
+    assert switch.is_on(model)
+    assert all(torch.equal(part.grad, kept[n]) for n, part in model.named_parameters())
+    everyformer.restore(model)
+    with pytest.raises(InputError, match=r"was restored\. Call speed_up again"):
+        report.measure(inputs(model))
+    with pytest.raises(InputError, match="nothing to undo"):
+        everyformer.restore(model)
+
+
+class TestRefusals:
+    def test_unknown_classes(self, library: Any) -> None:
+        config = library.DistilBertConfig(
+            vocab_size=50, dim=16, n_layers=1, n_heads=2, hidden_dim=32
+        )
+        model = library.DistilBertModel(config).eval()
+        before, kinds = model(IDS[:, :5] % 50)[0], [type(m) for m in model.modules()]
+        with pytest.raises(InputError, match=r"it has DistilBert\w+; known are .*T5Att"):
+            everyformer.speed_up(model)
+        with pytest.raises(InputError, match="it has DistilBert"):
+            model.set_attn_implementation("everyformer")
+        assert [type(m) for m in model.modules()] == kinds
+        assert model.config is config
+        assert torch.equal(model(IDS[:, :5] % 50)[0], before)
+        with pytest.raises(InputError, match=r"was asked for, but .*DistilBert"):
+            library.AutoModel.from_config(config, attn_implementation="everyformer")
+
+    def test_a_class_of_the_same_name(self, library: Any) -> None:
+        """Only those of transformers themselves are known."""
+        model = small("GPT2", library)
+        kind = type(model.transformer.h[0].attn)
+        model.transformer.h[0].attn.__class__ = type("GPT2Attention", (kind,), {})
+        with pytest.raises(InputError, match="it has GPT2Attention; known are"):
+            everyformer.speed_up(model)
+        assert not switch.is_on(model)
+
+    def test_other_releases(self, library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        model = small("T5", library)
+        kind = classes.original(model.encoder.block[0].layer[0].SelfAttention)
+        monkeypatch.setattr(kind, "compute_bias", len)
+        with pytest.raises(InputError, match=r"makes its bias elsewhere; use 5\.22"):
+            everyformer.speed_up(model)
+        assert not switch.is_on(model)
+
+    def test_nan_in_the_bias(self, library: Any) -> None:
+        model = small("T5", library)
+        table = model.decoder.block[0].layer[0].SelfAttention.relative_attention_bias
+        table.weight.data[3, 1] = float("nan")
+        with pytest.raises(InputError, match=r"decoder.*relative_attention_bias.*NaN"):
+            everyformer.speed_up(model)
+        assert not switch.is_on(model)
+
+    @pytest.mark.parametrize("name", ["T5", "Bloom", "Bert", "GPT2"])
+    def test_masks_of_wrong_shape(self, name: str, library: Any) -> None:
+        model = small(name, library)
+        everyformer.speed_up(model)
+        before = model(**inputs(model)).logits
+        n = IDS.shape[1]
+        wrong = [(2, n - 2), (2, n + 3), (3, n)]
+        if name == "GPT2":  # which takes any shape of as many numbers
+            wrong = wrong[:2]
+        for shape in wrong:
+            seen = torch.ones(shape, dtype=torch.long)
+            seen[-1, 0] = 0
+            with pytest.raises((InputError, RuntimeError, ValueError)) as told:
+                model(**inputs(model, seen))
+            assert told.type is InputError
+            assert "attention_mask" in str(told.value)
+        pairs = (((2, 1, n, n + 1), torch.bool), ((2, 1, n, n), torch.long))
+        for shape, dtype in () if name == "Bloom" else pairs:  # it takes no such masks
+            with pytest.raises(InputError, match=r"attention_mask has shape .*dtype"):
+                model(**inputs(model, torch.ones(shape, dtype=dtype)))
+        assert torch.equal(model(**inputs(model)).logits, before)
+
+    def test_masks_of_all_pairs(self, library: Any) -> None:
+        """As bools and as numbers, as transformers takes them."""
+        n = IDS.shape[1]
+        past = torch.ones(n, n, dtype=torch.bool).tril()[None, None]
+        seen: Any = paddings()["right"]
+        past = past.expand(2, 1, n, n) & (seen[:, None, None, :] > 0)
+        added = torch.zeros(past.shape).masked_fill(~past, torch.finfo(torch.float32).min)
+        for name in ("GPT2", "Llama", "Falcon"):
+            model = small(name, library)
+            theirs = model(IDS, attention_mask=added).logits
+            everyformer.speed_up(model)
+            for mask in (added, past):
+                ours = model(IDS, attention_mask=mask).logits
+                assert (ours - theirs).abs().max() < 1e-5 * theirs.abs().max()
+
+    def test_mixed_devices(self) -> None:
+        q = torch.ones(1, 2, 3, 4)
+        module = nn.Module()
+        seen = torch.ones(1, 3, dtype=torch.bool, device="meta")
+        with pytest.raises(InputError, match="tensors lie on cpu, meta; use one device"):
+            everyformer_attention(module, q, q, q, seen)
+
+    def test_what_other_models_ask_for(self) -> None:
+        q = torch.ones(1, 2, 3, 4)
+        with pytest.raises(InputError, match=r"Module asks for softcap.*eager"):
+            everyformer_attention(nn.Module(), q, q, q, None, softcap=30.0)
+
+    def test_more_tokens_than_mpt_has(self, library: Any) -> None:
+        model = small("Mpt", library)
+        model.config.max_seq_len = 8
+        everyformer.speed_up(model)
+        with pytest.raises(InputError, match=r"13 tokens exceed max_seq_len=8"):
+            model(IDS)
+        with pytest.raises(InputError, match=r"9 tokens exceed max_seq_len=8"):
+            model.generate(IDS[:, :6], max_new_tokens=6, do_sample=False)
+
+
+TWO = """
+import sys, everyformer, everyformer.layers
+assert "transformers" not in sys.modules
+import transformers
+found = transformers.AttentionInterface().valid_keys()
+assert {"everyformer", "everyformer_urpe"} <= set(found), found
+
+import torch, torch.distributed as dist
+from tests.layers.hugging_face.models import IDS, inputs, small
+rank, place = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=2)
+model = small("T5", transformers)
+everyformer.speed_up(model)
+ddp = torch.nn.parallel.DistributedDataParallel(model)
+ids = IDS[rank : rank + 1]
+ddp(input_ids=ids, decoder_input_ids=ids.flip(1)).logits.square().mean().backward()
+if rank == 0:
+    ours = {n: p.grad.clone() for n, p in model.named_parameters()}
+    everyformer.restore(model).zero_grad()
+    model(**inputs(model)).logits.square().mean().backward()
+    for n, p in model.named_parameters():
+        assert (ours[n] - p.grad).norm() < 1e-4 * p.grad.norm(), n
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_two_processes(tmp_path: Path) -> None:
+    """DDP over gloo: the mean of the gradients is that of the whole batch.
+
+    Nobody but the user imports transformers, which is told of everyformer as it is.
+    """
+    pytest.importorskip("transformers")
+    place = str(Path(__file__).parents[3])
+    env = {**os.environ, "PYTHONPATH": f"{place}/src:{place}", "OMP_NUM_THREADS": "1"}
+    call = [sys.executable, "-c", TWO]
+    told: dict[str, Any] = {
+        "env": env,
+        "cwd": place,
+        "stderr": subprocess.PIPE,
+        "text": True,
+    }
+    runs: list[Any] = [
+        subprocess.Popen([*call, str(rank), str(tmp_path / "meeting")], **told)
+        for rank in range(2)
+    ]
+    said = [run.communicate(timeout=120)[1] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], said
