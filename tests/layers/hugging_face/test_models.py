@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests import hugging_face_page
 from tests.layers.hugging_face.models import (
     CASES,
     IDS,
@@ -22,6 +23,7 @@ from tests.layers.hugging_face.models import (
 from torch import Tensor
 
 import everyformer
+from everyformer.layers.hugging_face.classes import CLASSES
 from everyformer.layers.hugging_face.switch import is_on
 
 CLOSE = 1e-5
@@ -200,3 +202,13 @@ def generated(model: Any, seen: Tensor | None, **more: Any) -> Tensor:
     torch.manual_seed(5)
     settings = {"do_sample": False, "max_new_tokens": TOKENS, "pad_token_id": PAD, **more}
     return model.generate(IDS, attention_mask=seen, **settings)
+
+
+def test_the_page_has_every_class(library: Any) -> None:
+    wanted = [type(small(name, library)).__name__ for name in CASES]
+    assert hugging_face_page.names_in_page() == wanted
+    tested = {
+        hugging_face_page.place(m) for n in CASES for m in small(n, library).modules()
+    }
+    left = set(CLASSES) - tested
+    assert all("CrossAttention" in name for name in left), left

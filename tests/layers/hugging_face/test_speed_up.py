@@ -148,6 +148,31 @@ def test_half_precision(dtype: torch.dtype, library: Any) -> None:
         assert off < 1.5 * (theirs - exact).norm() / exact.norm() + 1e-3, name
 
 
+@pytest.mark.parametrize("kind", ["Bert", "Roberta", "XLMRoberta", "GPT2"])
+def test_cross_attention(kind: str, library: Any) -> None:
+    """As a decoder beside another sequence, some of which is padded."""
+    config = getattr(library, f"{kind}Config")(
+        vocab_size=97, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+        is_decoder=True, add_cross_attention=True, max_position_embeddings=64,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, pad_token_id=0,
+    )  # fmt: skip
+    model = scattered(getattr(library, f"{kind}Model")(config))
+    other = torch.randn(2, 9, 64, generator=torch.Generator().manual_seed(2))
+    seen = torch.ones(2, 9, dtype=torch.long)
+    seen[0, 5:] = 0
+    more = {"encoder_hidden_states": other, "encoder_attention_mask": seen}
+    theirs = model(IDS, **more)[0]
+    everyformer.speed_up(model)
+    with spied() as ways:
+        ours = model(IDS, **more)[0]
+    assert ways == ["toeplitz_attention"] * 4
+    assert (ours - theirs).abs().max() < 1e-5 * theirs.abs().max()
+    start = model(IDS[:, :6], use_cache=True, **more)
+    rest = model(IDS[:, 6:], past_key_values=start.past_key_values, **more)[0]
+    assert (rest - theirs[:, 6:]).abs().max() < 1e-5 * theirs.abs().max()
+
+
 def test_models_of_one_configuration_stay_apart(library: Any) -> None:
     config = small("Bloom", library).config
     one, other = (scattered(library.BloomForCausalLM(config)) for _ in range(2))
