@@ -74,7 +74,7 @@ def test_memory_is_linear_in_the_tokens(
 ) -> None:
     """No tensor of n n numbers, forward or backward, also with padding."""
     monkeypatch.setattr(chunked, "STEP_ENTRIES", 1)  # 128 rows of one head at a time
-    n = 512
+    n = 320
     model = small(name, library)
     ids = IDS[:1].repeat(1, 40)[:, :n]
     seen = torch.ones(1, n, dtype=torch.long)
