@@ -40,6 +40,8 @@ GATE_LENGTH, GATE_ROOM = 512, 1.5
 ROUNDS, WARM_UP = 5, 3
 FIRST_LONG, LAST_LONG = 4096, 2**17
 MINUTES = 6.0
+NEEDED = 15.0
+"""Seconds without which nothing is compiled."""
 
 Row = dict[str, Any]
 
@@ -178,7 +180,7 @@ def _no_cache(model: Any) -> dict[str, bool]:
 
 def _timed(row: Row, model: Any, contender: Contender, optimiser: Any, clock: Clock) -> Row:
     """Milliseconds of a step, and the most memory that is in use during it."""
-    if clock.left() < (30 if contender.compiled else 0):
+    if clock.left() < (NEEDED if contender.compiled else 0):
         return {"failed": "not tried: no time left"}
     given = batch_of(row["model"], model, row["batch"], row["n"])
 

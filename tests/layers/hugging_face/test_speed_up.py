@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import everyformer
 from everyformer.errors import InputError
+from everyformer.layers import add_urpe
 from everyformer.layers.hugging_face import attend, classes, switch
 from everyformer.layers.hugging_face.function import everyformer_attention
 from everyformer.ops.toeplitz_attention import chunked
@@ -73,7 +74,7 @@ def test_memory_is_linear_in_the_tokens(
 ) -> None:
     """No tensor of n n numbers, forward or backward, also with padding."""
     monkeypatch.setattr(chunked, "STEP_ENTRIES", 1)  # 128 rows of one head at a time
-    n = 512
+    n = 320
     model = small(name, library)
     ids = IDS[:1].repeat(1, 40)[:, :n]
     seen = torch.ones(1, n, dtype=torch.long)
@@ -148,6 +149,31 @@ def test_half_precision(dtype: torch.dtype, library: Any) -> None:
         assert off < 1.5 * (theirs - exact).norm() / exact.norm() + 1e-3, name
 
 
+@pytest.mark.parametrize("kind", ["Bert", "Roberta", "XLMRoberta", "GPT2"])
+def test_cross_attention(kind: str, library: Any) -> None:
+    """As a decoder beside another sequence, some of which is padded."""
+    config = getattr(library, f"{kind}Config")(
+        vocab_size=97, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+        is_decoder=True, add_cross_attention=True, max_position_embeddings=64,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, pad_token_id=0,
+    )  # fmt: skip
+    model = scattered(getattr(library, f"{kind}Model")(config))
+    other = torch.randn(2, 9, 64, generator=torch.Generator().manual_seed(2))
+    seen = torch.ones(2, 9, dtype=torch.long)
+    seen[0, 5:] = 0
+    more = {"encoder_hidden_states": other, "encoder_attention_mask": seen}
+    theirs = model(IDS, **more)[0]
+    everyformer.speed_up(model)
+    with spied() as ways:
+        ours = model(IDS, **more)[0]
+    assert ways == ["toeplitz_attention"] * 4
+    assert (ours - theirs).abs().max() < 1e-5 * theirs.abs().max()
+    start = model(IDS[:, :6], use_cache=True, **more)
+    rest = model(IDS[:, 6:], past_key_values=start.past_key_values, **more)[0]
+    assert (rest - theirs[:, 6:]).abs().max() < 1e-5 * theirs.abs().max()
+
+
 def test_models_of_one_configuration_stay_apart(library: Any) -> None:
     config = small("Bloom", library).config
     one, other = (scattered(library.BloomForCausalLM(config)) for _ in range(2))
@@ -207,6 +233,29 @@ def test_measured(library: Any, capsys: pytest.CaptureFixture[str]) -> None:
         everyformer.restore(model)
 
 
+def fails(*given: Any) -> None:
+    raise ZeroDivisionError
+
+
+def test_a_configuration_within_another(library: Any) -> None:
+    """Of a composite model: parts and whole hold the same one, before and after."""
+    encoder, decoder = small("Bert", library).config, small("GPT2", library).config
+    decoder.add_cross_attention, decoder.is_decoder = True, True
+    whole = library.EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    model = scattered(library.EncoderDecoderModel(whole))
+    theirs = model(input_ids=IDS, decoder_input_ids=IDS).logits
+    everyformer.speed_up(model)
+    assert model.config.encoder is model.encoder.config
+    assert model.config.decoder is model.decoder.config
+    with spied() as ways:
+        ours = model(input_ids=IDS, decoder_input_ids=IDS).logits
+    assert ways == ["toeplitz_attention"] * 6
+    assert (ours - theirs).abs().max() < 1e-5 * theirs.abs().max()
+    everyformer.restore(model)
+    assert model.config.encoder is model.encoder.config
+    assert torch.equal(model(input_ids=IDS, decoder_input_ids=IDS).logits, theirs)
+
+
 class TestRefusals:
     def test_unknown_classes(self, library: Any) -> None:
         config = library.DistilBertConfig(
@@ -232,6 +281,52 @@ class TestRefusals:
         with pytest.raises(InputError, match="it has GPT2Attention; known are"):
             everyformer.speed_up(model)
         assert not switch.is_on(model)
+
+    def test_an_alibi_of_its_own(self, library: Any) -> None:
+        model = small("Bloom", library)
+        kind = type(model.transformer)
+        rule = {"build_alibi_tensor": lambda *given: kind.build_alibi_tensor(*given)}  # pyright: ignore[reportUnknownLambdaType,reportUnknownMemberType]
+        model.transformer.__class__ = type("Mine", (kind,), rule)
+        with pytest.raises(InputError, match="Mine has a build_alibi_tensor of its own"):
+            everyformer.speed_up(model)
+        assert not switch.is_on(model)
+
+    def test_models_with_gains(self, library: Any) -> None:
+        """They run on the operator already; others can get gains later."""
+        model = small("T5", library)
+        before = model(**inputs(model)).logits
+        everyformer.speed_up(model)
+        add_urpe(model, max_len=32)
+        with spied() as ways:
+            ours = model(**inputs(model)).logits
+        assert ways == ["toeplitz_attention"] * 6
+        assert (ours - before).abs().max() < 1e-5 * before.abs().max()
+        with pytest.raises(InputError, match="it has gains"):
+            everyformer.speed_up(model)
+        with pytest.raises(InputError, match="it has gains"):
+            model.set_attn_implementation("everyformer")
+        assert torch.equal(model(**inputs(model)).logits, ours)
+
+    def test_a_call_that_fails_leaves_nothing_behind(self, library: Any) -> None:
+        """One that wants weights: the next one takes the operator again."""
+        model = small("GPT2", library)
+        everyformer.speed_up(model)
+        with pytest.raises((IndexError, RuntimeError)):
+            model(IDS + 1000, output_attentions=True)
+        with spied() as ways:
+            model(IDS)
+        assert set(ways) == {"toeplitz_attention"}
+        handle = model.register_forward_pre_hook(fails, prepend=True)
+        with pytest.raises(ZeroDivisionError):
+            model(IDS, output_attentions=True)
+        handle.remove()
+        assert len(model(IDS, output_attentions=True).attentions) == 2
+
+    @pytest.mark.unhooked
+    def test_what_is_no_model(self) -> None:
+        for wrong in (nn.Linear(2, 2), "t5-base", None):
+            with pytest.raises(InputError, match="not a model of transformers"):
+                everyformer.speed_up(wrong)  # type: ignore[arg-type]
 
     def test_other_releases(self, library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         model = small("T5", library)

@@ -43,12 +43,13 @@ def switch_on(model: nn.Module) -> None:
     """Let a model run on our operator; refuse, with nothing changed, what is not known."""
     refuse(model)
     copies: dict[int, Any] = {}
+    memo: dict[int, Any] = {}  # a configuration within another one is copied once
     for part in parts_of(model):
         if BEFORE in vars(part):
             continue
         old = part.config
         if id(old) not in copies:
-            copies[id(old)] = copy.deepcopy(old)
+            copies[id(old)] = copy.deepcopy(old, memo)
             copies[id(old)]._attn_implementation = NAME
         vars(part)[BEFORE] = (old, wanted_weights.listen(part))
     for module in model.modules():
@@ -98,19 +99,26 @@ def swap_all(model: nn.Module) -> None:
 
 def refuse(model: nn.Module) -> None:
     """Refuse a model that is not known, by the names of its classes."""
-    found = [module for module, _ in attention_of(model)]
-    strange = why_not(model)
-    if not isinstance(model, nn.Module):
-        strange = "it is not a module of torch"
-    elif not list(parts_of(model)):
-        strange = "it is not a model of transformers"
-    elif strange is None and not found:
-        strange = f"it has no attention that is known; known are {', '.join(names())}"
-    if strange is None:
-        strange = _not_finite(model)
+    strange = "it is not a model of transformers"
+    if isinstance(model, nn.Module) and list(parts_of(model)):
+        strange = why_not(model) or _own_rule(model) or _not_finite(model)
+        if strange is None and not list(attention_of(model)):
+            strange = f"it has no attention that is known; known are {', '.join(names())}"
     if strange is not None:
         msg = f"{type(model).__name__} cannot run on everyformer's operator: {strange}"
         raise InputError(f"{msg}. Nothing was changed.")
+
+
+def _own_rule(model: nn.Module) -> str | None:
+    """Gains, or an ALiBi that a subclass makes in another way."""
+    if any(getattr(part, "urpe", None) is not None for part in model.modules()):
+        return "it has gains (add_urpe), and runs on it already"
+    for part in parts_of(model):
+        for name in ("build_alibi_tensor", "build_mpt_alibi_tensor"):
+            rule = getattr(type(part), name, None)
+            if rule is not None and not rule.__module__.startswith("transformers."):
+                return f"its class {type(part).__name__} has a {name} of its own"
+    return None
 
 
 def _not_finite(model: nn.Module) -> str | None:

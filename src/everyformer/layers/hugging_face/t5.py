@@ -7,6 +7,7 @@ where they add zeros.
 """
 
 import inspect
+import sys
 from typing import Any
 
 import torch
@@ -41,15 +42,21 @@ class T5Bias(Swapped):
         key_length: int,
         device: torch.device | None = None,
         past_seen_tokens: int | Tensor = 0,
+        cache_position: Tensor | None = None,
     ) -> Tensor | None:
         """b_k for the offsets k = i + past - j, from the last key on.
 
-        Entry r belongs to i - j = r - (n_k - 1): j - i - past = n_k - 1 - past - r.
+        Entry r belongs to i - j = r - (n_k - 1): j - i - past = n_k - 1 - past - r. Some
+        releases give the places of the queries instead of past.
         """
         if not is_ours(self.config):
-            return super().compute_bias(  # pyright: ignore[reportAttributeAccessIssue]
-                query_length, key_length, device=device, past_seen_tokens=past_seen_tokens
-            )
+            past: dict[str, Any] = {"past_seen_tokens": past_seen_tokens}
+            if cache_position is not None:
+                past = {"cache_position": cache_position}
+            theirs: Any = super()
+            return theirs.compute_bias(query_length, key_length, device=device, **past)
+        if cache_position is not None:
+            past_seen_tokens = cache_position[0]
         if not self.has_table():
             return None
         table = self.relative_attention_bias
@@ -73,7 +80,9 @@ class T5Bias(Swapped):
 def why_not(module: nn.Module) -> str | None:
     """What stands against it: a release where the bias is made elsewhere."""
     rule = getattr(original(module), "compute_bias", None)
-    names = inspect.signature(rule).parameters if rule is not None else ()
-    if "past_seen_tokens" not in names or not hasattr(module, "is_causal"):
+    names = set(inspect.signature(rule).parameters) if rule is not None else set()
+    defined = sys.modules.get(original(module).__module__)
+    known = names & {"past_seen_tokens", "cache_position"}
+    if not known or not hasattr(defined, "ALL_ATTENTION_FUNCTIONS"):
         return "this release of transformers makes its bias elsewhere; use 5.22 or later"
     return None

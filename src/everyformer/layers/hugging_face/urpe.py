@@ -152,7 +152,8 @@ def record_of(name: Any, options: dict[str, Any]) -> dict[str, Any] | None:
     hub = ("cache_dir", "revision", "token", "subfolder", "local_files_only")
     given = {key: options[key] for key in hub if key in options}
     try:
-        found = library.PreTrainedConfig.get_config_dict(config or name, **given)[0]
+        kind = getattr(library, "PreTrainedConfig", None) or library.PretrainedConfig
+        found = kind.get_config_dict(config or name, **given)[0]
     except (OSError, ValueError):  # `from_pretrained` will say what is wrong
         return None
     return found.get(RECORD)

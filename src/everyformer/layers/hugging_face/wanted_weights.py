@@ -38,5 +38,5 @@ def _begin(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
 def _end(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
 ) -> None:
-    if kwargs.get("output_attentions"):
-        _DEPTH.calls -= 1
+    if kwargs.get("output_attentions"):  # also after a hook that failed before `_begin`
+        _DEPTH.calls = max(0, _DEPTH.calls - 1)
