@@ -1,4 +1,4 @@
-"""Modules that other people wrote: of torch, Hugging Face, torch-geometric, or their style.
+"""Modules that other people wrote: of torch, of Hugging Face, or in the style of others.
 
 `python -m tests.checks.third_party` writes docs/third_party.md of the rows below, whose
 verdicts the tests compare with what `check` says. All are built from configs, with few
@@ -14,8 +14,6 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor, nn
-from torch_geometric.nn.aggr.utils import SetAttentionBlock
-from torch_geometric.nn.attention import PerformerAttention
 from transformers.models.bert.modeling_bert import BertLayer
 from transformers.models.deberta_v2.modeling_deberta_v2 import DebertaV2Layer
 from transformers.models.gpt2.modeling_gpt2 import GPT2Block
@@ -119,6 +117,8 @@ class Decoder(nn.Module):
 class NanoBlock(nn.Module):
     """A block in the style of nanoGPT: the mask is a buffer of zeros and ones."""
 
+    mask: Tensor
+
     def __init__(self, fill: float = -torch.inf) -> None:
         super().__init__()
         self.fill = fill
@@ -220,6 +220,8 @@ class LinearAttention(nn.Module):
 class Rotary(nn.Module):
     """Attention in the style of x-transformers: RMSNorm, rotary, grouped heads, SwiGLU."""
 
+    angles: Tensor
+
     def __init__(self, *, causal: bool) -> None:
         super().__init__()
         self.causal = causal
@@ -309,12 +311,6 @@ ROWS: dict[str, Row] = {
         lambda: InBlocks(shift=1), "URRPRR", EQUAL
     ),
     "torch LSTM": Row(lambda: nn.LSTM(D, D, batch_first=True), "RRRRPR", LATER),
-    "geometric SetAttentionBlock": Row(
-        lambda: SetAttentionBlock(D, 2, layer_norm=True), "RRPPRR", PERMUTED
-    ),
-    "geometric PerformerAttention": Row(
-        lambda: PerformerAttention(D, 2, 4), "RRPPRR", PERMUTED
-    ),
     "nanoGPT block": Row(NanoBlock, "RRRPPR", LATER),
     "nanoGPT block, filled with -1e9": Row(lambda: NanoBlock(-1e9), "URRPUR", FINITE_EQUAL),
     "nanoGPT of token ids": Row(NanoGPT, "RRRRPR", LATER, {"embedding": "wte"}),
@@ -428,8 +424,8 @@ def page() -> str:
     lines = [
         "# Models people have",
         "",
-        "What `check` says of modules of torch, Hugging Face and torch-geometric, and of",
-        f"some in the style of other libraries, at n = {N}, d = {D}, with random weights.",
+        "What `check` says of modules of torch and Hugging Face, and of some in the style",
+        f"of other libraries, at n = {N}, d = {D}, with random weights.",
         "Made by `python -m tests.checks.third_party`, and compared with `check` by the",
         "tests.",
         "",
