@@ -26,7 +26,11 @@ from everyformer.ops.disentangled_attention.reference import (
 )
 from everyformer.ops.toeplitz_attention.dropping import kept
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    # By the thread of a backward pass whose first kernel is a product.
+    pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS"),
+]
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]
 CASES = [
