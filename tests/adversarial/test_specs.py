@@ -471,6 +471,7 @@ def test_nothing_false_is_proved(name: str) -> None:
 SOUND: dict[str, Callable[[], nn.Module]] = {
     "urpe": urpe,
     "t5 and urpe": lambda: urpe(encoding="t5"),
+    "two heads of keys": lambda: RelativeAttention(D, 4, kv_heads=2, gain=True, max_len=N),
     "clipped, but not too near": lambda: urpe(max_len=3, clamp=True),
     "buckets of T5": lambda: urpe(gain=ToeplitzGain(2, buckets=T5Buckets())),
     "buckets of the past alone": lambda: urpe(
@@ -482,6 +483,18 @@ SOUND: dict[str, Callable[[], nn.Module]] = {
     "a subclass that changes nothing": lambda: urpe(type("Same", (RelativeAttention,), {})),
     "positions": lambda: AbsolutePositions(urpe(gain=None), N, D),
 }
+
+
+def test_keys_that_all_heads_share() -> None:
+    """The theorems have two heads with keys of their own. What is refuted stays so."""
+    report = judged(RelativeAttention(D, 4, kv_heads=1, gain=True, max_len=N))
+    assert report.lp.verdict is UNKNOWN
+    assert "keys and values of their own" in report.lp.reason
+    assert judged(RelativeAttention(D, 4, kv_heads=1)).lp.verdict is REFUTED
+    said = RelativeAttention(D, 4, kv_heads=1, gain=True, max_len=N)
+    said.kv_heads = 2  # more than there are: it cannot run
+    with pytest.raises(InputError):
+        judged(said)
 
 
 @pytest.mark.parametrize("name", SOUND)

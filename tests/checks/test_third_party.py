@@ -1,125 +1,60 @@
-"""Modules of torch and Hugging Face, built from configs: what `check` says of each."""
-
-from collections.abc import Callable
-from typing import Any
+"""Modules that other people wrote, built from configs: what `check` says of each."""
 
 import pytest
 import torch
+from tests.checks.third_party import CODES, PAGE, ROWS, WORDS, D, InBlocks, N, page
 from torch import nn
-from transformers.models.bert.configuration_bert import BertConfig
-from transformers.models.bert.modeling_bert import BertLayer, BertModel
-from transformers.models.deberta_v2.configuration_deberta_v2 import DebertaV2Config
-from transformers.models.deberta_v2.modeling_deberta_v2 import DebertaV2Layer
-from transformers.models.gpt2.configuration_gpt2 import GPT2Config
-from transformers.models.gpt2.modeling_gpt2 import GPT2Block
-from transformers.models.t5.configuration_t5 import T5Config
-from transformers.models.t5.modeling_t5 import T5Block
 
 from everyformer import patterns
+from everyformer.checks.calling import InPlaceOfEmbedding
+from everyformer.checks.replay import replay
 from everyformer.checks.report import check
+from everyformer.checks.rules import attentive
+from everyformer.checks.subject import Subject
 from everyformer.layers import SparseAttention, add_urpe
 from everyformer.verdict import Verdict
 
 PROVED, REFUTED, UNKNOWN = Verdict.PROVED, Verdict.REFUTED, Verdict.UNKNOWN
-N, D = 7, 8
 
 
-def configured(kind: Any, **settings: Any) -> Any:
-    """A config; its type does not name all that it takes."""
-    return kind(**settings)
+@pytest.fixture(autouse=True)
+def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How well weights can be fitted is told, and decides nothing."""
+    monkeypatch.setattr(attentive, "FIT_STEPS", 1)
 
 
-def bert_config() -> Any:
-    return configured(
-        BertConfig,
-        hidden_size=D,
-        num_attention_heads=2,
-        intermediate_size=16,
-        num_hidden_layers=2,
-        vocab_size=11,
-        max_position_embeddings=N,
-        attn_implementation="sdpa",
-    )
-
-
-def t5_config() -> Any:
-    sizes = {"d_model": D, "d_kv": 4, "num_heads": 2, "d_ff": 16}
-    return configured(T5Config, **sizes, attn_implementation="eager")
-
-
-def gpt2_config() -> Any:
-    sizes = {"n_embd": D, "n_head": 2, "n_inner": 16}
-    return configured(GPT2Config, **sizes, attn_implementation="sdpa")
-
-
-class Deberta(nn.Module):
-    """A layer of DeBERTa-v2 with its table of relative positions."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        config = configured(
-            DebertaV2Config,
-            hidden_size=D,
-            num_attention_heads=2,
-            intermediate_size=16,
-            relative_attention=True,
-            position_buckets=4,
-            max_relative_positions=16,
-            pos_att_type=["c2p", "p2c"],
-        )
-        self.layer = DebertaV2Layer(config)
-        self.table = nn.Embedding(8, D)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        everyone = torch.ones(x.shape[0], 1, N, N, dtype=torch.bool)
-        return self.layer(x, everyone, rel_embeddings=self.table.weight)[0]
-
-
-# universal in L^p, in the sup norm; equivariant, equal tokens stay equal, causal, g(0) = 0
-CASES: dict[str, tuple[Callable[[], nn.Module], tuple[Verdict, ...]]] = {
-    "torch attention": (
-        lambda: nn.MultiheadAttention(D, 2, batch_first=True),
-        (REFUTED, REFUTED, PROVED, PROVED, REFUTED, REFUTED),
-    ),
-    "torch attention, batch second": (
-        lambda: nn.MultiheadAttention(D, 2, bias=False),
-        (REFUTED, REFUTED, PROVED, PROVED, REFUTED, PROVED),
-    ),
-    "torch encoder layer": (
-        lambda: nn.TransformerEncoderLayer(D, 2, 16, batch_first=True),
-        (REFUTED, REFUTED, PROVED, PROVED, REFUTED, REFUTED),
-    ),
-    "BERT layer": (
-        lambda: BertLayer(bert_config()),
-        (REFUTED, REFUTED, PROVED, PROVED, REFUTED, REFUTED),
-    ),
-    "BERT model, with its positions": (
-        lambda: BertModel(bert_config(), add_pooling_layer=False),
-        (UNKNOWN, UNKNOWN, REFUTED, REFUTED, REFUTED, REFUTED),
-    ),
-    "T5 block": (
-        lambda: T5Block(t5_config(), has_relative_attention_bias=True),
-        (UNKNOWN, REFUTED, REFUTED, PROVED, REFUTED, PROVED),
-    ),
-    "GPT-2 block": (
-        lambda: GPT2Block(gpt2_config()),
-        (REFUTED, REFUTED, REFUTED, PROVED, PROVED, REFUTED),
-    ),
-    "DeBERTa-v2 layer": (
-        Deberta,
-        (UNKNOWN, REFUTED, REFUTED, PROVED, REFUTED, REFUTED),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ROWS)
 def test_verdicts(name: str) -> None:
-    make, wanted = CASES[name]
+    """As the page says; and what is REFUTED by an input is violated by it once more."""
+    row = ROWS[name]
     torch.manual_seed(0)
-    report = check(make(), N, D, trials=3)
-    codes = ("EF001", "EF003", "EF006", "EF007")
-    found = (report.lp.verdict, report.sup.verdict, *(report[c].verdict for c in codes))
-    assert found == wanted, str(report)
+    module, settings = row.make(), dict(row.settings)
+    if "embedding" in settings:
+        module = InPlaceOfEmbedding(module, settings.pop("embedding"))
+    subject = Subject.of(module, N, D)
+    report = check(subject, trials=2, **settings)
+    answers = (report.lp, report.sup, *(report[code] for code in CODES))
+    found = [str(answer.verdict) for answer in answers]
+    assert found == [WORDS[letter] for letter in row.verdicts], str(report)
+    for finding in report.findings:
+        example = finding.counterexample
+        assert example is None or replay(subject, example).still_violates, finding.code
+
+
+def test_the_page() -> None:
+    """`python -m tests.checks.third_party` writes it."""
+    assert PAGE.read_text() == page()
+    assert len(ROWS) >= 45
+    assert sum(row.decided for row in ROWS.values()) >= 35
+
+
+@pytest.mark.parametrize("name", ["GPT-2, eager", "nanoGPT block, filled with -1e9"])
+def test_a_finite_mask_is_named(name: str) -> None:
+    """It is not the mask that it is meant to be, and proves nothing."""
+    report = check(ROWS[name].make(), N, D, trials=2)
+    for reason in (report.lp.reason, report["EF006"].reason, report["EF009"].reason):
+        assert "the mask is finite" in reason
+        assert "with -inf in its place" in reason
 
 
 def test_urpe_is_a_way_out() -> None:
@@ -130,22 +65,6 @@ def test_urpe_is_a_way_out() -> None:
     assert report["EF003"].verdict is REFUTED
     assert report["EF002"].verdict is not PROVED
     assert report.verdict is UNKNOWN
-
-
-class InBlocks(nn.Module):
-    """PyTorch's attention with a mask of the user's: blocks of three tokens."""
-
-    def __init__(self, shift: int = 0) -> None:
-        super().__init__()
-        self.attention = nn.MultiheadAttention(D, 2, batch_first=True)
-        self.shift = shift
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        block = torch.arange(N) // 3
-        apart = block[:, None] != block[None]
-        if self.shift:
-            apart = apart & (block[:, None] != block[None].roll(self.shift))
-        return x + self.attention(x, x, x, attn_mask=apart, need_weights=False)[0]
 
 
 def test_a_mask_that_cuts_the_sequence() -> None:

@@ -20,6 +20,7 @@ from everyformer.data.packs.molecules import (
     molecule_arrays,
     molecule_pack,
     qm9_rows,
+    zinc12k_rows,
     zinc250k_rows,
 )
 from everyformer.data.packs.pack import Pack, read_pack
@@ -95,6 +96,9 @@ def test_molecules_that_cannot_be_stored_are_refused() -> None:
         molecule_arrays(long)
     with pytest.raises(InputError, match="Line 1 has a bond of kind DATIVE"):
         molecule_arrays([Row("[NH3]->[Cu]", 0.0, "train", "Line 1")])
+    for target in (float("nan"), float("inf"), -2148.0):
+        with pytest.raises(InputError, match=f"Line 4 has the target {target}"):
+            molecule_arrays([Row("C", target, "train", "Line 4")])
     with pytest.raises(InputError, match="no molecules"):
         molecule_arrays([])
     with pytest.raises(InputError, match="Graph 0 has 5 nodes, and the model reads at"):
@@ -109,6 +113,12 @@ def test_tables_that_are_cut_off_are_refused(tmp_path: Path) -> None:
     path.write_text("index,smiles,gap_eV\n1,C\n")
     with pytest.raises(FileFormatError, match=r"Line 2 of .* is cut off"):
         qm9_rows(path)
+    path.write_text("index,smiles,gap_eV\n1,C,2.5\n2,C,wide\n")
+    with pytest.raises(FileFormatError, match=r"Line 3 .* 'wide', which is not a number"):
+        qm9_rows(path, {"train": 2, "validation": 0, "test": 0})
+    path.write_text("split,smiles,target\nspare,C,2.5\n")
+    with pytest.raises(FileFormatError, match=r"Line 2 .* has the split 'spare'"):
+        zinc12k_rows(path)
     path.write_text("index,smiles,gap_eV\n1,C,2.5\n")
     with pytest.raises(FileFormatError, match="has 1 molecules, not 130,831"):
         qm9_rows(path)

@@ -7,11 +7,9 @@ import torch
 from tests.layers.plain import randomise, some_padding, tokens
 from torch import Tensor, nn
 
-from everyformer import check
 from everyformer.errors import InputError
 from everyformer.layers import GraphGain, HeadGain, KeyCache, RelativeAttention, Swin
 from everyformer.layers.pair_masks import runs
-from everyformer.verdict import Verdict
 
 NAMES = [
     "none", "t5", "t5-buckets", "alibi", "rotary", "shaw", "shaw-values", "deberta", "xl",
@@ -115,19 +113,6 @@ def test_old_checkpoints_load() -> None:
     shared = RelativeAttention(16, 4, kv_heads=1)
     assert shared.in_proj_weight.shape == (16 + 4 + 4, 16)
     assert sorted(shared.state_dict()) == sorted(theirs.state_dict())
-
-
-def test_what_is_proved_of_groups_of_heads() -> None:
-    """Two heads with keys of their own are what the theorems need; one set is not.
-
-    What is refuted for all weights is refuted for those with equal keys.
-    """
-    for kv_heads, verdict in ((2, Verdict.PROVED), (1, Verdict.UNKNOWN)):
-        layer = RelativeAttention(8, 4, kv_heads=kv_heads, gain=True, max_len=4)
-        assert layer.spec().num_heads == kv_heads
-        assert check(layer, 4, 8).lp.verdict is verdict
-    plain = check(RelativeAttention(8, 4, kv_heads=1), 4, 8)
-    assert plain.lp.verdict is plain.sup.verdict is Verdict.REFUTED
 
 
 class TestMasks:

@@ -20,10 +20,11 @@ from everyformer.layers import (
     LogBuckets,
     RelativeAttention,
     T5Buckets,
-    deberta_models,
 )
 from everyformer.layers import attention as attention_module
-from everyformer.layers.deberta_models import adapt, is_deberta, restore
+from everyformer.layers.hugging_face import deberta
+from everyformer.layers.hugging_face.deberta import adapt, restore
+from everyformer.layers.hugging_face.swapping import Swapped
 from everyformer.ops.disentangled_attention import chunked
 from everyformer.ops.disentangled_attention.reference import (
     disentangled_attention_reference,
@@ -208,10 +209,8 @@ def off(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> float:
 
 @pytest.fixture
 def operator_calls() -> Iterator[mock.Mock]:
-    operator = deberta_models.disentangled_attention
-    with mock.patch.object(
-        deberta_models, "disentangled_attention", side_effect=operator
-    ) as spy:
+    operator = deberta.disentangled_attention
+    with mock.patch.object(deberta, "disentangled_attention", side_effect=operator) as spy:
         yield spy
 
 
@@ -286,8 +285,9 @@ def test_dropped_weights_are_those_of_the_operator() -> None:
     layer = layer_with({"max_len": 16}, dropout=0.3)
 
     def plain(*args: Tensor, **options: Any) -> Tensor:
-        seed = torch.randint(2**63 - 1, (1,))
-        return disentangled_attention_reference(*args, **options, seed=seed)  # type: ignore[arg-type]
+        if "seed" not in options:
+            options["seed"] = torch.randint(2**63 - 1, (1,))
+        return disentangled_attention_reference(*args, **options)  # type: ignore[arg-type]
 
     def results() -> list[Any]:
         torch.manual_seed(2)
@@ -295,7 +295,7 @@ def test_dropped_weights_are_those_of_the_operator() -> None:
 
     found = results()
     with (
-        mock.patch.object(deberta_models, "disentangled_attention", plain),
+        mock.patch.object(deberta, "disentangled_attention", plain),
         mock.patch.object(attention_module, "disentangled_attention", plain),
     ):
         assert gap(found, results()) < 1e-5
@@ -311,7 +311,6 @@ def test_copies_pickles_and_checkpointing() -> None:
     wanted = model(**given).logits
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         core = other.deberta.encoder.layer[0].attention.self
-        assert core.forward.__self__ is core
         with torch.no_grad():
             core.query_proj.weight.zero_()
             assert not torch.allclose(other(**given).logits, wanted)
@@ -323,6 +322,17 @@ def test_copies_pickles_and_checkpointing() -> None:
     model.gradient_checkpointing_enable({"use_reentrant": False})
     again = gradients(model, given)
     assert all(torch.equal(again[key], plain[key]) for key in plain)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_autocast(version: int) -> None:
+    """Where transformers refuses version 1: its bias of queries stays in float32."""
+    model, given = made(version, V3 if version == 2 else {}), batch(20)
+    wanted = gradients(model, given)
+    adapt(model)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = gradients(model, given)
+    assert off({name: x.float() for name, x in found.items()}, wanted) < 3e-2
 
 
 def test_half_precision() -> None:
@@ -339,12 +349,11 @@ def test_unknown_models_are_refused_and_stay_as_they_are() -> None:
     with pytest.raises(InputError, match="Linear holds no encoder of DeBERTa; known are"):
         adapt(nn.Linear(2, 2))
     model = made(2, V3)
-    assert is_deberta(model)
     changed = nn.Identity()
     model.deberta.encoder.layer[1].attention.self = changed
     with pytest.raises(InputError, match="of which nothing is known"):
         adapt(model)
-    assert "forward" not in vars(model.deberta.encoder.layer[0].attention.self)
+    assert not any(isinstance(part, Swapped) for part in model.modules())
 
 
 class Sizes(TorchDispatchMode):
@@ -370,7 +379,7 @@ def test_no_model_makes_a_matrix_of_tokens(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Forward and backward of the whole model; and the original does, so it can fail."""
-    monkeypatch.setattr(chunked, "CHUNK", 8)
+    monkeypatch.setattr(chunked, "CHUNK", 64)
     monkeypatch.setattr(chunked, "STEP_ENTRIES", 1)
     n, small = 521, {"vocab_size": 9, "max_relative_positions": 24}
     more = {"position_buckets": 8} if version == 2 else {}

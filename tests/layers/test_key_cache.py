@@ -143,8 +143,10 @@ def test_back_to_an_earlier_place_and_beams() -> None:
         rows = torch.tensor([2, 0, 0])
         whole = layer(x[rows], key_padding_mask=padded[rows])
         cache.reorder(rows)
-        fork = copy.deepcopy(cache)
-        for one in (cache, fork):
+        forks = copy.deepcopy(cache), copy.copy(cache)
+        in_steps(layer, x[rows] + 1, [2], forks[1], padded[rows])
+        forks[1].truncate(4)  # what it wrote must not be seen by the others
+        for one in (cache, *forks):
             found = in_steps(layer, x[rows], [2, 5], one, padded[rows])
             assert (found - whole[:, 4:]).abs().max() < 1e-12
         copied.clear()
@@ -199,3 +201,10 @@ def test_refusals() -> None:
     for whole, name in ((window, "Swin"), (graph, "GraphGain")):
         with pytest.raises(InputError, match=f"{name} is about all tokens at once"):
             whole(x[:, :4].float(), cache=KeyCache())
+
+
+@pytest.mark.unhooked
+def test_what_is_not_a_cache() -> None:
+    past: Any = (tokens(1, 4, 2, 4), tokens(1, 4, 2, 4))
+    with pytest.raises(InputError, match="cache is of type tuple"):
+        layer_with("t5")(tokens(1, 2, 16), cache=past)

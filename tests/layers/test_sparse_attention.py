@@ -13,7 +13,7 @@ from torch._dynamo import lookup_backend
 
 from everyformer import patterns
 from everyformer.errors import InputError
-from everyformer.layers import KeyCache, RelativeAttention, SparseAttention
+from everyformer.layers import KeyCache, RelativeAttention, SparseAttention, some_queries
 from everyformer.layers import sparse_attention as module
 from everyformer.layers.sparse_attention import CONFIGURATIONS, Configuration
 from everyformer.ops.sparse_attention.plans import plan_of
@@ -214,6 +214,25 @@ def test_a_cache_gives_what_one_call_gives(name: str, configuration: Configurati
                     layer(x[:, part], cache=cache, key_padding_mask=padded[:, part])
                 )
             assert (torch.cat(found, 1) - whole).abs().max() < 1e-12
+
+
+def test_a_token_costs_what_its_set_costs() -> None:
+    """In long prompts and in generation: keys are read that some query of a chunk hears."""
+    n = 1000
+    layer = made(patterns.window(n, 4).causal_part(), "union")
+    x, cache = tokens(1, n, 8), KeyCache(n)
+    read: list[int] = []
+    scores = some_queries.scores
+
+    def counting(q: Tensor, k: Tensor, scale: float) -> Tensor:
+        read.append(q.shape[-2] * k.shape[-2])
+        return scores(q, k, scale)
+
+    with torch.no_grad(), mock.patch.object(some_queries, "scores", counting):
+        found = [layer(x[:, :900], cache=cache), layer(x[:, 900:901], cache=cache)]
+    assert sum(read[:-1]) < 900 * (some_queries.CHUNK + 5)
+    assert read[-1] == 5
+    assert (torch.cat(found, 1) - layer(x)[:, :901]).abs().max() < 1e-12
 
 
 def test_a_function_makes_the_pattern_for_the_room_of_the_cache() -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from everyformer.errors import InputError
 from everyformer.layers import LogBuckets
-from everyformer.layers.deberta_models import adapt
+from everyformer.layers.hugging_face.deberta import adapt
 from everyformer.ops import disentangled_attention
 from everyformer.ops.disentangled_attention.reference import (
     disentangled_attention_reference,

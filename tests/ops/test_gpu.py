@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from everyformer.bench.attention import gate
+from everyformer.errors import InputError
 from everyformer.layers import RelativeAttention
 from everyformer.ops import toeplitz_attention
 from everyformer.ops.toeplitz_attention.dropping import kept
@@ -33,6 +34,8 @@ CASES = [
     Case(batch=2, heads=2, n_q=64, n_k=257, d=32, bias="window"),
     Case(batch=2, heads=2, n_q=257, n_k=257, d=32, bias="none", gain="shared"),
     Case(batch=2, heads=2, n_q=257, n_k=257, d=32, bias="shared", gain="none"),
+]
+MODES = [
     Case(batch=1, heads=2, n_q=200, n_k=333, d=256, causal=True, padding="some"),
     Case(batch=1, heads=2, n_q=130, n_k=130, d=200, bias="none", gain="none"),
     Case(batch=2, heads=4, n_q=1, n_k=300, d=64, causal=True, offset=299, group=4),
@@ -109,8 +112,22 @@ def eager(
     return weights @ v
 
 
-@pytest.mark.parametrize("dtype", HALF)
-@pytest.mark.parametrize("case", CASES)
+IN_FULL = [
+    case
+    for case in MODES
+    if case.d == 256 or case.dropout or case.mask in ("bool", "heads")
+]
+
+
+@pytest.mark.parametrize(
+    ("case", "dtype"),
+    [
+        *itertools.product(CASES, HALF),
+        *((case, torch.bfloat16) for case in MODES),
+        *((case, torch.float32) for case in IN_FULL),
+    ],
+    ids=str,
+)
 def test_error_is_at_most_twice_that_of_eager(case: Case, dtype: torch.dtype) -> None:
     """Or half of the tolerance, where eager is close to exact."""
     given = inputs(case, dtype).to(dtype, torch.float32)
@@ -135,6 +152,20 @@ def test_error_is_at_most_twice_that_of_eager(case: Case, dtype: torch.dtype) ->
 def _error(found: Tensor, exact: Tensor) -> float:
     size = exact.abs().max().clamp_min(1.0)
     return float((found.detach().cpu().double() - exact).abs().max() / size)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "text"),
+    [
+        ((1, 1, 2, 257), torch.float32, "heads of size 257 exceed 256"),
+        ((1, 1, 2, 16), torch.float64, "float64 runs on the CPU only"),
+        ((32768, 2, 1, 16), torch.float16, "exceed 65535 pairs"),
+    ],
+)
+def test_refusals(shape: tuple[int, ...], dtype: torch.dtype, text: str) -> None:
+    q = torch.zeros(shape, dtype=dtype, device="cuda")
+    with pytest.raises(InputError, match=text):
+        toeplitz_attention(q, q, q)
 
 
 def test_nan_in_a_bias_is_not_hidden() -> None:

@@ -53,9 +53,10 @@ CASES = {
     "one query, cache, group": Case(
         1, 2, 1, 40, 16, causal=True, offset=39, group=2, mask="keys"
     ),
+    "large heads": Case(1, 1, 20, 33, 200, causal=True, offset=13),
     "cache": Case(1, 1, 20, 75, 16, causal=True, offset=55),
     "offset below": Case(1, 1, 70, 20, 16, causal=True, offset=-40, gain="none"),
-    "nothing seen": Case(1, 1, 33, 20, 16, causal=True, offset=-33),
+    "nothing seen": Case(1, 1, 33, 20, 16, causal=True, offset=-(2**40)),
     "group": Case(2, 2, 20, 33, 16, group=2, padding="some", bias="shared"),
     "mask": Case(2, 1, 33, 20, 16, mask="bool"),
     "mask of heads": Case(1, 2, 20, 33, 16, mask="heads", group=2, bias="none"),

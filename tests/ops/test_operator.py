@@ -191,3 +191,16 @@ def test_nan_in_a_vector_reaches_those_who_see_it() -> None:
         assert out.isfinite().all()
         found = torch.autograd.grad(out.sum(), leaves)
         assert all(x.isfinite().all() for x in found)
+
+
+def test_a_single_key_has_no_slope_by_scores() -> None:
+    """Its weight is 1: exactly 0, although the output is rounded to bfloat16."""
+    torch.manual_seed(0)
+    shapes = [(1, 2, 5, 16), (1, 2, 1, 16), (1, 2, 1, 16)]
+    half = [torch.randn(*shape).bfloat16().requires_grad_() for shape in shapes]
+    bias, gain = (torch.randn(2, 5, requires_grad=True) for _ in "bc")
+    leaves = [*half, bias, gain]
+    out = toeplitz_attention(*leaves)
+    dq, dk, dv, dbias, dgain = torch.autograd.grad(out.sin().sum(), leaves)
+    assert all(torch.all(x == 0) for x in (dq, dk, dbias))
+    assert all(x.abs().max() > 0 for x in (dv, dgain))

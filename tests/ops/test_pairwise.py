@@ -47,9 +47,9 @@ AXES = ["".join(axes) for k in range(4) for axes in itertools.combinations("bhq"
 """Every way of sharing, from "" (one row for all) to "bhq" (nothing shared)."""
 
 SMALL = {
-    **{repr(a): Pairs(2, 3, 5, 7, bias=a, gain=a) for a in AXES},
-    "batch and heads": Pairs(3, 2, 6, 5, bias="hq", gain="bq"),
-    "all and nothing": Pairs(2, 2, 6, 5, bias="", gain="bhq"),
+    **{repr(a): Pairs(2, 2, 3, 5, bias=a, gain=a) for a in AXES},
+    "batch and heads": Pairs(2, 2, 3, 5, bias="hq", gain="bq"),
+    "all and nothing": Pairs(2, 1, 6, 5, bias="", gain="bhq"),
     "causal": Pairs(2, 1, 9, 17, bias="hq", causal=True),
     "padding": Pairs(2, 2, 6, 9, bias="bq", gain="hq", padding=True),
     "hidden": Pairs(2, 2, 6, 9, gain="hq", hidden=True),
@@ -57,16 +57,16 @@ SMALL = {
     "neither": Pairs(1, 1, 6, 9, bias=None, gain=None),
     "one key": Pairs(2, 1, 3, 1, bias="q"),
     "odd size": Pairs(1, 2, 3, 5, d=10),
-    "dropout": Pairs(2, 2, 6, 9, gain="hq", padding=True, dropout=0.4),
-    "dropout, no gain": Pairs(1, 2, 18, 9, gain=None, dropout=0.3),
+    "dropout": Pairs(2, 1, 6, 9, gain="hq", padding=True, dropout=0.4),
+    "dropout, no gain": Pairs(1, 1, 18, 9, gain=None, dropout=0.3),
     "whole tiles": Pairs(1, 1, 32, 32, bias="hq"),
 }
 """One tile holds all keys."""
 
 TILED = {
-    "all": Pairs(2, 2, 3, 18, bias="", gain=""),
-    "batch": Pairs(3, 1, 17, 5, bias="hq", gain="hq"),
-    "heads": Pairs(1, 3, 17, 5, bias="bq", gain="bq"),
+    "all": Pairs(2, 1, 3, 18, bias="", gain=""),
+    "batch": Pairs(2, 1, 17, 5, bias="hq", gain="hq"),
+    "heads": Pairs(1, 2, 17, 5, bias="bq", gain="bq"),
     "queries": Pairs(1, 2, 18, 5, bias="bh", gain="bh"),
     "nothing": Pairs(2, 1, 17, 18),
     "batch and heads": Pairs(2, 2, 5, 6, bias="bq", gain="hq"),
@@ -78,8 +78,8 @@ TILED = {
     "gain": Pairs(2, 1, 6, 20, bias=None, gain="hq"),
     "whole tiles": Pairs(1, 1, 32, 32, gain="hq"),
     "wide heads": Pairs(1, 1, 3, 20, d=200),
-    "dropout": Pairs(2, 1, 20, 18, bias="hq", gain="h", dropout=0.4),
-    "dropout, no gain": Pairs(1, 2, 18, 20, gain=None, dropout=0.3),
+    "dropout": Pairs(2, 1, 18, 5, bias="hq", gain="h", dropout=0.4),
+    "dropout, no gain": Pairs(1, 1, 5, 20, gain=None, dropout=0.3),
 }
 """Tiles of 16 x 16."""
 

@@ -13,6 +13,7 @@ from everyformer.train.loop import Outcome, train
 from everyformer.train.objectives.regress import Regress
 
 pytestmark = pytest.mark.gpu
+STILL: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0, "input_dropout": 0.0}
 
 
 def run(model: dict[str, Any], **settings: Any) -> Outcome:
@@ -44,9 +45,8 @@ def test_graphs_are_those_of_the_cpu() -> None:
 )
 def test_recorded_updates_are_those_of_python(more: dict[str, Any]) -> None:
     """A number read from the device would end the recording with an error."""
-    still = dict.fromkeys(("dropout", "attention_dropout", "input_dropout"), 0.0)
-    plain = losses(run(still))
-    assert losses(run(still, record=True, **more)) == pytest.approx(plain, rel=0.02)
+    plain = losses(run(STILL))
+    assert losses(run(STILL, record=True, **more)) == pytest.approx(plain, rel=0.02)
     assert plain[-1] < plain[0]
 
 
@@ -59,7 +59,6 @@ def test_dropped_weights_differ_between_replays_and_repeat_with_the_seed() -> No
 
 
 def test_the_fused_operator_trains_too() -> None:
-    still = dict.fromkeys(("dropout", "attention_dropout", "input_dropout"), 0.0)
-    plain = losses(run(still))
-    fused = losses(run(still | {"fused": True}, record=True))
+    plain = losses(run(STILL))
+    fused = losses(run(STILL | {"fused": True}, record=True))
     assert fused == pytest.approx(plain, rel=0.01)

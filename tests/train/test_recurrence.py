@@ -210,5 +210,7 @@ def test_what_has_no_streams_is_refused() -> None:
 
 def _cut(pack: Pack, tokens: int) -> Pack:
     keys = ("name", "licence", "tokeniser", "sources", "counts")
+    starts = pack.arrays["train_articles"]
     arrays = pack.arrays | {"train": pack.arrays["train"][:tokens]}
+    arrays["train_articles"] = starts[starts < tokens]
     return new_pack({key: pack.header[key] for key in keys}, arrays)

@@ -6,6 +6,8 @@ from typing import Any, overload
 
 from torch import nn
 
+from everyformer.checks.calling import InPlaceOfEmbedding
+from everyformer.checks.declared import Declared, declared
 from everyformer.checks.evidence import against
 from everyformer.checks.finding import Finding
 from everyformer.checks.patterns import PatternReport, check_pattern
@@ -23,6 +25,7 @@ from everyformer.checks.universality import (
     verdict_of,
 )
 from everyformer.errors import InputError
+from everyformer.model.attention_spec import AttentionSpec
 from everyformer.patterns.pattern import Pattern
 from everyformer.progress import Progress, no_progress
 from everyformer.verdict import Verdict
@@ -41,6 +44,7 @@ class Report:
         findings: One for each rule.
         lp: Universal in L^p?
         sup: Universal in the sup norm?
+        declared: What would follow from a structure that was declared; None without one.
     """
 
     subject: str
@@ -49,6 +53,7 @@ class Report:
     findings: tuple[Finding, ...]
     lp: Universality
     sup: Universality
+    declared: Declared | None = None
 
     def __post_init__(self) -> None:
         """Nothing is PROVED universal while an obstacle is: that would be a fault here.
@@ -86,7 +91,8 @@ class Report:
 
     def __str__(self) -> str:
         """What is claimed with its verdict and why, then a line for each rule."""
-        return told(self.subject, self.sizes, (self.lp, self.sup), self.findings)
+        text = told(self.subject, self.sizes, (self.lp, self.sup), self.findings)
+        return text if self.declared is None else f"{text}\n  {self.declared}"
 
     def __repr__(self) -> str:
         """One line or two; `print` shows the rules."""
@@ -105,6 +111,7 @@ class Report:
             "verdict": str(self.verdict),
             "universal": {"lp": self.lp.to_json(), "sup": self.sup.to_json()},
             "findings": [finding.to_json() for finding in self.findings],
+            "declared": None if self.declared is None else self.declared.to_json(),
         }
 
 
@@ -122,6 +129,8 @@ def check(
     seed: int = 0,
     layout: str = "auto",
     feed_forward: bool = True,
+    embedding: str | None = None,
+    spec: AttentionSpec | None = None,
     progress: Progress = no_progress,
 ) -> Report: ...
 
@@ -135,6 +144,8 @@ def check(
     seed: int = 0,
     layout: str = "auto",
     feed_forward: bool = True,
+    embedding: str | None = None,
+    spec: AttentionSpec | None = None,
     progress: Progress = no_progress,
 ) -> Report | PatternReport:
     """Judge whether stacks of a layer approximate every sequence-to-sequence function.
@@ -152,10 +163,14 @@ def check(
             (n, batch, d); "auto" finds out, by a batch of two.
         feed_forward: Whether stacks have feed-forward layers beside the layer; False asks
             whether the layer can do without.
+        embedding: For a model of token ids: the name of its part that embeds them, such as
+            "transformer.wte". The sequence that is judged takes the place of its output.
+        spec: What the module is, if you say so. It proves nothing: the report tells what
+            would follow, in `declared`, and a module that contradicts it is refused.
         progress: Called as progress(what, done, total).
 
     Raises:
-        InputError: If the module cannot be run at this size.
+        InputError: If the module cannot be run at this size, or is not what was declared.
     """
     if isinstance(module, Pattern):
         return check_pattern(module)
@@ -163,14 +178,21 @@ def check(
         if seq_len is None or d_model is None:
             msg = f"seq_len={seq_len}, d_model={d_model}: give both, to run the module."
             raise InputError(msg)
-        module = Subject.of(module, seq_len, d_model, layout=layout)
+        name = type(module).__name__
+        if embedding is not None:
+            module = InPlaceOfEmbedding(module, embedding)
+        module = Subject.of(module, seq_len, d_model, name, layout)
     if not feed_forward:
         name = f"{module.name}, without feed-forward layers,"
         module = replace(module, name=name, feed_forward=False)
     if trials < 1:
         raise InputError(f"trials={trials}: at least one is needed. Leave it out for 4.")
     with threads_for(module):
-        return _checked(module, trials, seed, progress)
+        report = _checked(module, trials, seed, progress)
+        if spec is None:
+            return report
+        said = declared(module, spec, RULES, report.findings, trials, seed)
+        return replace(report, declared=said)
 
 
 def _checked(subject: Subject, trials: int, seed: int, progress: Progress) -> Report:

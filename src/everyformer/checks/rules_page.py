@@ -26,7 +26,10 @@ block, and `AbsolutePositions(Residual(mixer), n, d)` positions.
 class of `everyformer.layers`, or a subclass that overrides none of its members, without
 hooks, methods or settings of the object's own, parametrisations or parts of other
 classes. Elsewhere, and for a `spec()` of your own, it is a declaration: it is shown, and
-proves nothing; `check(Subject(name, None, spec, n, d))` judges a spec by itself. And
+proves nothing; `check(Subject(name, None, spec, n, d))` judges a spec by itself. With
+`check(module, n, d, spec=AttentionSpec(...))` you declare it: a module that contradicts it
+is refused (an input violates what must hold, or all weights keep what some must break),
+and otherwise the report tells, in `declared`, what would follow if it were true. And
 whatever its structure says, a module is not PROVED universal while anything that was
 measured or followed speaks against it: an obstacle that no weights violate, a
 rearrangement of the tokens that commutes with all draws, row sums that agree, or

@@ -1,11 +1,14 @@
 """`everyformer check-module`: is a layer of your own universal?"""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from everyformer.cli import options
 from everyformer.cli.defaults import CHECK_D_MODEL, CHECK_HEADS, CHECK_SEQ_LEN, TRIALS
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def check_module(
@@ -39,6 +42,16 @@ def check_module(
             "are REFUTED (EF011).",
         ),
     ] = True,
+    embedding: Annotated[
+        str | None,
+        typer.Option(
+            "--embedding",
+            metavar="PART",
+            help="For a model of token ids: its part that embeds them, such as "
+            "transformer.wte. The sequence takes the place of what it gives.",
+            show_default=False,
+        ),
+    ] = None,
     trials: options.TrialsOption = TRIALS,
     seed: options.SeedOption = 0,
     out: options.ReportFolderOption = None,
@@ -53,13 +66,18 @@ def check_module(
     tried. Exit code 0: PROVED. 1: REFUTED. 3: UNKNOWN. 2: wrong input. The file is run.
     """
     options.check_heads(heads, d_model)
+    from everyformer.checks.calling import InPlaceOfEmbedding
     from everyformer.cli.checking import Choice, check_one
     from everyformer.cli.subjects import module_of_the_users
+
+    def made() -> "nn.Module":
+        found = module_of_the_users(module, seq_len, d_model, heads)
+        return found if embedding is None else InPlaceOfEmbedding(found, embedding)
 
     choice = Choice(seq_len, d_model, heads, trials, seed, out, as_json)
     check_one(
         module,
-        lambda: module_of_the_users(module, seq_len, d_model, heads),
+        made,
         choice,
         replay,
         layout,

@@ -43,7 +43,7 @@ class AdaptiveSoftmax(nn.Module):
         >>> head.embedded(torch.tensor([3, 40])).shape
         torch.Size([2, 8])
         >>> p = head.log_probabilities(torch.ones(1, 8)).exp().sum()
-        >>> round(float(p), 5)
+        >>> round(p.item(), 5)
         1.0
     """
 

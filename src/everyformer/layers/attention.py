@@ -10,7 +10,7 @@ from everyformer.errors import InputError
 from everyformer.layers.encodings import Encoding, encoding_by_name
 from everyformer.layers.gains import Gain, HeadGain, ToeplitzGain
 from everyformer.layers.graph import Graph
-from everyformer.layers.key_cache import KeyCache
+from everyformer.layers.key_cache import KeyCache, check_cache
 from everyformer.layers.offsets import check_positive, collect_offsets, spread_offsets
 from everyformer.layers.pair_masks import chosen_rows, masked_logits, runs
 from everyformer.layers.self_attention import (
@@ -29,11 +29,18 @@ from everyformer.layers.weights import (
 )
 from everyformer.model.attention_spec import AttentionSpec
 from everyformer.model.own_classes import describes_itself
-from everyformer.ops import disentangled_attention, toeplitz_attention
+from everyformer.ops import (
+    disentangled_attention,
+    pairwise_attention,
+    toeplitz_attention,
+)
 from everyformer.ops.disentangled_attention.operator import (
     MAX_HEAD_SIZE as MAX_BUCKETS_HEAD,
 )
 from everyformer.papers import LUO2022, implements
+
+FEW_WEIGHTS = 2**20
+"""Weights of a call on a CPU up to which plain torch is faster, and memory no matter."""
 
 
 @describes_itself(out_proj=nn.Linear, encoding=Encoding, gain=Gain)
@@ -53,7 +60,8 @@ class RelativeAttention(SelfAttention):
     Where b and c depend on i - j alone and not all weights are wanted,
     `toeplitz_attention` runs, in O(n) memory; with DeBERTa, neither causal nor with a gain,
     `disentangled_attention`; without b and c, PyTorch's own attention, whose gradients on a
-    GPU may differ in the last bits; elsewhere plain torch.
+    GPU may differ in the last bits; with a b or c of each pair, without r and on a GPU or
+    with many weights, `pairwise_attention`; elsewhere plain torch.
 
     Args:
         embed_dim: Size of a token.
@@ -168,6 +176,7 @@ class RelativeAttention(SelfAttention):
         Raises:
             InputError: If shapes or dtypes do not fit, or what is asked for has no meaning.
         """
+        check_cache(cache)
         self._check_call(context, offset, cache)
         rows = chosen_rows(need_weights, x.shape[-2])
         heads = self._project(
@@ -178,7 +187,9 @@ class RelativeAttention(SelfAttention):
         if fast and self._drops():
             heads = heads._replace(seed=torch.randint(2**63 - 1, (1,), device=x.device))
         weights = None
-        if need_weights is True or not fast:
+        if need_weights is False and not fast and self._takes_pairs(heads):
+            mixed = self._by_pairs(heads, graph)
+        elif need_weights is True or not fast:
             weights = self._weights(heads, graph)
             mixed = self._mixed(weights, heads)
             if rows is not None:
@@ -312,6 +323,45 @@ class RelativeAttention(SelfAttention):
             dropout=dropout, seed=seed,
         )  # fmt: skip
 
+    def _takes_pairs(self, heads: Heads) -> bool:
+        """Whether the operator with B and C of each pair computes the same, and helps."""
+        values = self.encoding is not None and self.encoding.has_values
+        shifted = self.causal and heads.offset != 0
+        if self.implementation == "reference" or values or shifted:
+            return False
+        large = heads.q.is_cuda
+        if not (large or torch.compiler.is_compiling()):  # there, sizes stay symbols
+            large = heads.q.shape[:-1].numel() * heads.k.shape[-2] > FEW_WEIGHTS
+        return heads.mask is None and large and operator_takes(heads.q)
+
+    def _by_pairs(self, heads: Heads, graph: Graph | None) -> Float[Tensor, "b h n d"]:
+        """The outputs of all heads, without their weights, from B and C of all pairs."""
+        k, v = (for_all_heads(x, self.num_heads) for x in (heads.k, heads.v))
+        n_q, n_k, gain = heads.q.shape[-2], k.shape[-2], self.gain
+        return pairwise_attention(
+            heads.q, k, v, self._pair_bias(heads.q, k, heads.offset, graph),
+            None if gain is None else gain.matrix(n_q, n_k, graph, heads.offset),
+            causal=self.causal, scale=self.scale, key_padding=heads.padding,
+            dropout=self.dropout if self._drops() else 0.0,
+        )  # fmt: skip
+
+    def _pair_bias(
+        self, q: Tensor, k: Tensor, offset: int, graph: Graph | None
+    ) -> Float[Tensor, "b_or_1 h_or_1 n_q n_k"] | None:
+        """B, in float32 at least: by offset, by pair, or the sum of both."""
+        if self.encoding is None:
+            return None
+        n_q, n_k = q.shape[-2], k.shape[-2]
+        dtype = torch.promote_types(q.dtype, torch.float32)
+        vector = self.encoding.offset_bias(q, n_k, offset)
+        pairs = self.encoding.pair_bias(q.to(dtype), k.to(dtype), self.scale, graph, offset)
+        pairs = None if pairs is None else pairs.to(dtype)
+        if vector is None:
+            return pairs
+        rows = vector.to(dtype)[:, None].expand(-1, n_q, -1)
+        by_offset = spread_offsets(rows, n_k)[None]
+        return by_offset if pairs is None else by_offset + pairs
+
     def _some_weights(self, heads: Heads, rows: list[int]) -> Float[Tensor, "b h rows n_k"]:
         """The weights of some queries, in plain torch."""
         found = [self._weights(heads.of_queries(some), None) for some in runs(rows)]
@@ -324,15 +374,9 @@ class RelativeAttention(SelfAttention):
         q, k, offset = heads.q, for_all_heads(heads.k, self.num_heads), heads.offset
         n_q, n_k = q.shape[-2], k.shape[-2]
         logits = scores(q, k, self.scale)
-        if self.encoding is not None:
-            vector = self.encoding.offset_bias(q, n_k, offset)
-            if vector is not None:
-                bias = vector.to(logits.dtype)[:, None].expand(-1, n_q, -1)
-                logits = logits + spread_offsets(bias, n_k)
-            wide_q, wide_k = q.to(logits.dtype), k.to(logits.dtype)
-            pairs = self.encoding.pair_bias(wide_q, wide_k, self.scale, graph, offset)
-            if pairs is not None:
-                logits = logits + pairs.to(logits.dtype)
+        bias = self._pair_bias(q, k, offset, graph)
+        if bias is not None:
+            logits = logits + bias
         hidden = hidden_pairs(
             n_q, n_k, causal=self.causal, key_padding=heads.padding, device=q.device,
             offset=offset,

@@ -72,6 +72,19 @@ class KeyCache:
         self._held: _Held | None = None
         self._next: _Held | None = None
 
+    def __copy__(self) -> "KeyCache":
+        """A cache that goes on from here on its own: memory to be written is not shared."""
+        twin = KeyCache(self.max_len)
+        held = self._held
+        if held is not None and held.in_place:
+            held = replace(held, keys=held.keys.clone(), values=held.values.clone())
+        twin._held = held
+        return twin
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "KeyCache":
+        """As `copy.copy`."""
+        return self.__copy__()
+
     @property
     def length(self) -> int:
         """Number of tokens held."""
@@ -251,3 +264,17 @@ def _joined(
 def _version(x: Tensor) -> int | None:
     """Changes with every change in place; unknown for tensors of inference mode."""
     return None if x.is_inference() else x._version
+
+
+def check_cache(cache: object) -> None:
+    """Refuse what is not a cache.
+
+    Raises:
+        InputError: With what was given.
+    """
+    if cache is not None and not isinstance(cache, KeyCache):
+        msg = (
+            f"cache is of type {type(cache).__name__}. Give an "
+            "everyformer.layers.KeyCache, one for every layer."
+        )
+        raise InputError(msg)

@@ -16,6 +16,7 @@ class Past:
         max_distance: The largest distance with an entry of its own.
 
     Example:
+        >>> import torch
         >>> Past(2)(torch.arange(-2, 5))
         tensor([0, 0, 0, 1, 2, 2, 2])
     """

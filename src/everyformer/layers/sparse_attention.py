@@ -7,21 +7,21 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from everyformer.errors import InputError
-from everyformer.layers.key_cache import KeyCache
-from everyformer.layers.pair_masks import chosen_rows, masked_logits, runs
+from everyformer.layers.key_cache import KeyCache, check_cache
+from everyformer.layers.pair_masks import chosen_rows, runs
 from everyformer.layers.self_attention import (
     Heads,
     Implementation,
     SelfAttention,
     check_settings,
 )
-from everyformer.layers.weights import attention_weights, for_all_heads, scores
+from everyformer.layers.some_queries import attend_some, pair_weights
+from everyformer.layers.weights import for_all_heads
 from everyformer.ops.sparse_attention.operator import attend
 from everyformer.ops.sparse_attention.plans import plan_of
 from everyformer.patterns import Part, Pattern
@@ -179,6 +179,7 @@ class SparseAttention(SelfAttention):
             InputError: If shapes, dtypes or the number of tokens do not fit, or what is
                 asked for has no meaning.
         """
+        check_cache(cache)
         rows = chosen_rows(need_weights, x.shape[-2])
         n = x.shape[-2] if context is None else context.shape[-2]
         alone = context is None and cache is None
@@ -189,16 +190,17 @@ class SparseAttention(SelfAttention):
         )
         weights = None
         if not alone and not heads.q.shape[-2] == heads.k.shape[-2] == n:
-            mixed, weights = self._of_queries(heads, n)
+            mixed, weights = self._some(heads, n, need_weights is not False)
         elif need_weights is True or self._needs_all_pairs(heads, rows):
             weights = self._weights(heads)
             mixed = weights @ for_all_heads(heads.v, self.num_heads)
         else:
             mixed = self._fast(heads)
             if rows is not None:
-                parts = [self._of_queries(heads.of_queries(r), n)[1] for r in runs(rows)]
+                found = [self._some(heads.of_queries(r), n, True)[1] for r in runs(rows)]
                 none = heads.q.new_empty(*heads.q.shape[:2], 0, n)
-                weights, rows = torch.cat([none, *parts], 2), None
+                weights = torch.cat([none, *(one for one in found if one is not None)], 2)
+                rows = None
         if rows is not None and weights is not None:
             weights = weights[:, :, rows]
         if cache is not None:
@@ -247,7 +249,7 @@ class SparseAttention(SelfAttention):
         handles = _handles_for(self._number, len(range(heads.q.shape[-2])))
         size = self.num_heads // len(handles)
         k, v = (for_all_heads(y, self.num_heads) for y in (heads.k, heads.v))
-        dropout = self.dropout if self.training else 0.0
+        dropout = self.dropout if self._drops() else 0.0
         groups = (y.split(size, 1) for y in (heads.q, k, v))
         found = [
             attend(*given, scale=self.scale, key_padding=heads.padding, dropout=dropout)
@@ -259,7 +261,18 @@ class SparseAttention(SelfAttention):
         """All weights, in plain torch."""
         n = heads.q.shape[-2]
         hidden = self._hidden(n).to(heads.q.device)[None]
-        return self._softmax(heads, heads.k, hidden, heads.padding, heads.mask)
+        k = for_all_heads(heads.k, self.num_heads)
+        dropout = self.dropout if self._drops() else 0.0
+        return pair_weights(
+            heads.q, k, hidden, heads.padding, heads.mask, self.scale, dropout
+        )
+
+    def _some(
+        self, heads: Heads, n: int, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Outputs and weights of some queries of the pattern for n tokens."""
+        dropout = self.dropout if self._drops() else 0.0
+        return attend_some(heads, self.for_length(n), self.scale, dropout, need_weights)
 
     def _hidden(self, n: int) -> Bool[Tensor, "h n n"]:
         """Which keys each head does not see, of n tokens; for export, of any up to n."""
@@ -276,56 +289,6 @@ class SparseAttention(SelfAttention):
         some = torch.arange(n)
         hidden = _hidden_for(self._number, self.pattern.n)
         return hidden.index_select(1, some).index_select(2, some)
-
-    def _of_queries(
-        self, heads: Heads, n: int
-    ) -> tuple[Float[Tensor, "b h n_q d"], Float[Tensor, "b h n_q n_k"]]:
-        """Outputs and weights of some queries of a pattern for n tokens, in plain torch.
-
-        For each group of heads, keys that none of these queries sees are left out.
-        """
-        parts = self.for_length(n)
-        size = self.num_heads // len(parts)
-        first, device = heads.offset, heads.q.device
-        k, v = (for_all_heads(y, self.num_heads) for y in (heads.k, heads.v))
-        mixed: list[Tensor] = []
-        weights: list[Tensor] = []
-        for group, part in enumerate(parts):
-            some = slice(group * size, (group + 1) * size)
-            keys, hidden = _heard_by(part, first, heads.q.shape[-2])
-            at = torch.from_numpy(keys).to(device)
-            mask = heads.mask
-            if mask is not None:
-                mask = (mask if mask.shape[1] == 1 else mask[:, some])[..., at]
-            found = self._softmax(
-                heads._replace(q=heads.q[:, some]),
-                k[:, some, at],
-                torch.from_numpy(hidden).to(device)[None, None],
-                None if heads.padding is None else heads.padding[:, at],
-                mask,
-            )
-            mixed.append(found @ v[:, some, at])
-            none = found.new_zeros(*found.shape[:-1], k.shape[2])
-            weights.append(none.index_copy(-1, at, found))
-        return torch.cat(mixed, 1), torch.cat(weights, 1)
-
-    def _softmax(
-        self,
-        heads: Heads,
-        k: Tensor,
-        hidden: Tensor,
-        padding: Tensor | None,
-        mask: Tensor | None,
-    ) -> Float[Tensor, "b h n_q keys"]:
-        """The weights that queries give keys, 0 where hidden."""
-        k = for_all_heads(k, heads.q.shape[1])
-        if padding is not None:
-            hidden = hidden | padding[:, None, None, :]
-        logits, outside = masked_logits(scores(heads.q, k, self.scale), hidden, mask)
-        dropout = self.dropout if self.training else 0.0
-        return attention_weights(
-            logits, outside, None, dtype=heads.q.dtype, dropout=dropout
-        )
 
     def _length_of_pattern(
         self,
@@ -414,21 +377,6 @@ def _wrong_settings(pattern: object, configuration: str, layer_index: object) ->
     if not isinstance(layer_index, int) or layer_index < 0:
         wrong.append(f"layer_index={layer_index!r} is not the number of a layer, 0 or more")
     return wrong
-
-
-def _heard_by(part: Part, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The keys that queries first, .., first + count - 1 attend to, and which of them not.
-
-    Returns:
-        The keys [m], ascending, and [count, m], True where a query does not see a key.
-    """
-    rows = part.rows()
-    cut = rows.indptr[first : first + count + 1]
-    listed = rows.indices[cut[0] : cut[-1]]
-    keys, column = np.unique(listed, return_inverse=True)
-    hidden = np.ones((count, len(keys)), dtype=bool)
-    hidden[np.repeat(np.arange(count), np.diff(cut)), column.reshape(-1)] = False
-    return keys.astype(np.int64), hidden
 
 
 @torch.compiler.assume_constant_result

@@ -31,6 +31,9 @@ from everyformer.progress import Progress, no_progress
 MILLION = 1_000_000
 """Targets are stored in millionths."""
 
+MOST_TARGET = 2147
+"""So that millionths fit into 32 bits."""
+
 BONDS = {"SINGLE": 1, "DOUBLE": 2, "TRIPLE": 3}
 BOND_KINDS = len(BONDS)
 ZINC_TYPES = (
@@ -237,7 +240,14 @@ def _shard(rows: list[Row], index: int) -> dict[str, Any]:
             )
             raise InputError(msg)
         found.append(one)
-        targets.append(penalised_logp(row.smiles) if row.target is None else row.target)
+        target = penalised_logp(row.smiles) if row.target is None else row.target
+        if not abs(target) <= MOST_TARGET:
+            msg = (
+                f"{row.where} has the target {target}; a pack holds numbers from "
+                f"-{MOST_TARGET} to {MOST_TARGET}. Give another unit, or leave it out."
+            )
+            raise InputError(msg)
+        targets.append(target)
     return {"molecules": found, "targets": targets}
 
 
@@ -245,10 +255,14 @@ def zinc12k_rows(path: Path) -> list[Row]:
     """The 12,000 molecules of "Benchmarking GNNs", in the file's order."""
     known: dict[str, Split] = {"train": "train", "val": "validation", "test": "test"}
     known |= {"valid": "validation", "validation": "validation"}
-    return [
-        Row(line["smiles"], float(line["target"]), known[line["split"]], where)
-        for where, line in _lines(path, ("split", "smiles", "target"))
-    ]
+    rows: list[Row] = []
+    for where, line in _lines(path, ("split", "smiles", "target")):
+        if line["split"] not in known:
+            msg = f"{where} has the split {line['split']!r}, not one of {', '.join(known)}."
+            raise FileFormatError(msg)
+        target = _number(line["target"], where)
+        rows.append(Row(line["smiles"], target, known[line["split"]], where))
+    return rows
 
 
 def zinc250k_rows(paths: Sequence[Path]) -> list[Row]:
@@ -275,9 +289,22 @@ def qm9_rows(path: Path, parts: Mapping[Split, int] = QM9_PARTS) -> list[Row]:
     places = np.searchsorted(ends, np.arange(len(found)), side="right")
     split_of = {id(one[1]): SPLITS[place] for one, place in zip(order, places, strict=True)}
     return [
-        Row(line["smiles"], float(line["gap_eV"]), split_of[id(line)], where)
+        Row(line["smiles"], _number(line["gap_eV"], where), split_of[id(line)], where)
         for where, line in found
     ]
+
+
+def _number(text: str, where: str) -> float:
+    """A target.
+
+    Raises:
+        FileFormatError: If the cell is not a number.
+    """
+    try:
+        return float(text)
+    except ValueError as error:
+        msg = f"{where} has the target {text[:40]!r}, which is not a number."
+        raise FileFormatError(msg) from error
 
 
 def _lines(path: Path, wanted: Sequence[str]) -> Iterable[tuple[str, dict[str, str]]]:

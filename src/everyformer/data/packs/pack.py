@@ -268,10 +268,12 @@ def needs(pack: Pack, *names: str, tokens: tuple[str, ...] = ()) -> None:
         )
         raise FileFormatError(msg)
     for name in tokens:
-        largest = int(pack.arrays[name].max(initial=0))
-        if largest >= pack.vocabulary:
+        ids = pack.arrays[name]
+        least, largest = int(ids.min(initial=0)), int(ids.max(initial=0))
+        if least < 0 or largest >= pack.vocabulary:
+            wrong = least if least < 0 else largest
             msg = (
-                f"{name!r} of the pack {pack.name!r} has the token id {largest}, but its "
+                f"{name!r} of the pack {pack.name!r} has the token id {wrong}, but its "
                 f"vocabulary has {pack.vocabulary} pieces. Make the pack anew."
             )
             raise FileFormatError(msg)

@@ -36,8 +36,6 @@ SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 UNK, EOS = "<unk>", "<eos>"
 """Of a vocabulary of whole words."""
 
-MOST_WORDS = 1 << 20
-
 
 class Streams:
     """The unpacked bytes of a file of xz streams, one after the other."""
@@ -157,7 +155,7 @@ def _check_tokeniser(tokeniser: Any) -> None:
         and type(tokeniser["vocabulary"]) is int
         and isinstance(tokeniser["specials"], dict)
         and set(tokeniser["specials"]) in (set(SPECIALS), {UNK, EOS})
-        and len(tokeniser["specials"]) <= tokeniser["vocabulary"] <= MOST_WORDS
+        and len(tokeniser["specials"]) <= tokeniser["vocabulary"] <= 1 << 16
         and len(set(map(repr, tokeniser["specials"].values())))
         == len(tokeniser["specials"])
         and all(

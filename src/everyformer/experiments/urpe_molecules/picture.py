@@ -56,7 +56,6 @@ def _curves(axes: Axes, results: Results, metric: str, title: str) -> None:
     axes.set_xlabel("updates")
     axes.set_ylabel("mean absolute error")
     if drawn:
-        axes.set_yscale("log")
         figures.legend_beside(axes)
 
 

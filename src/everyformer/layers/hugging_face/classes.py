@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from everyformer.layers import deberta_models
-from everyformer.layers.hugging_face import alibi, t5
+from everyformer.layers.hugging_face import alibi, deberta, t5
 from everyformer.layers.hugging_face.swapping import Swapped, original
 
 
@@ -40,9 +39,7 @@ class Known:
 
 _T5 = Known("by offset, in buckets, learnt", t5.T5Bias, t5.why_not)
 
-_DEBERTA = Known(
-    "content and position", adapt=deberta_models.adapt, undo=deberta_models.restore
-)
+_DEBERTA = Known("content and position", adapt=deberta.adapt, undo=deberta.restore)
 
 CLASSES: dict[str, Known] = {
     "t5.modeling_t5.T5Attention": _T5,

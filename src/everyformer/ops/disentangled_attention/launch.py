@@ -135,7 +135,7 @@ def forward(x: Operands) -> tuple[Tensor, Tensor]:
     out = torch.empty(x.q.shape, dtype=x.q.dtype, device=x.q.device)
     lse = torch.empty(B, H, n_q, dtype=torch.float32, device=x.q.device)
     launch(
-        kernels._forward_kernel, (triton.cdiv(n_q, tiles.queries), B * H),
+        kernels.forward_kernel, (triton.cdiv(n_q, tiles.queries), B * H),
         *p.inputs, out, lse, *p.numbers(p.q, p.k, p.v), x.scale * LOG2_E,
         **_options(tiles), **p.options,
     )  # fmt: skip
@@ -157,12 +157,12 @@ def backward(
     inputs = (*p.inputs, do, incoming.lse.contiguous(), delta)
     numbers = (*p.numbers(p.q, p.k, p.v, do), x.scale * LOG2_E, x.scale)
     launch(  # first: it fills in Delta
-        kernels._dq_kernel, (triton.cdiv(n_q, tuning.dq.queries), B * H),
+        kernels.dq_kernel, (triton.cdiv(n_q, tuning.dq.queries), B * H),
         *inputs, out, dq, dq if dc2p is None else dc2p, *numbers,
         NEEDS=dc2p is not None, **_options(tuning.dq), **p.options,
     )  # fmt: skip
     launch(
-        kernels._dkv_kernel, (triton.cdiv(n_k, tuning.dkv.keys), B * H),
+        kernels.dkv_kernel, (triton.cdiv(n_k, tuning.dkv.keys), B * H),
         *inputs, dk, dv, dk if dp2c is None else dp2c, *numbers,
         NEEDS=dp2c is not None, **_options(tuning.dkv), **p.options,
     )  # fmt: skip

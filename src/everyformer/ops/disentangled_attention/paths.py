@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from everyformer.ops.disentangled_attention import chunked
@@ -22,11 +23,13 @@ def _code(q: Tensor) -> Any:
 
 
 def forward(x: Operands) -> tuple[Tensor, Tensor]:
-    """The output and the LSE."""
-    return _code(x.q).forward(x)
+    """The output and the LSE; autocast has had its say before."""
+    with torch.autocast(x.q.device.type, enabled=False):
+        return _code(x.q).forward(x)
 
 
 def gradients(x: Operands, incoming: Incoming) -> tuple[Tensor, ...]:
     """Those of q, k, v, c2p and p2c; empty where not needed."""
-    found = _code(x.q).backward(x, incoming)
+    with torch.autocast(x.q.device.type, enabled=False):
+        found = _code(x.q).backward(x, incoming)
     return tuple(x.q.new_empty(0) if y is None else y for y in found)

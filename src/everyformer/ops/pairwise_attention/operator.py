@@ -124,7 +124,7 @@ def _check(
         )
     _refuse(wrong)
     sizes = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
-    if min(*q.shape, k.shape[2]) == 0:
+    if 0 in (*q.shape, k.shape[2]):
         wrong.append(f"q {tuple(q.shape)} or k {tuple(k.shape)} is empty; leave it out")
     for name in ("bias", "gain"):
         wrong += _wrong_pairs(name, named[name], sizes)

@@ -30,7 +30,7 @@ def growth(dropout: float) -> float:
 
 
 def kept(
-    seed: Int[Tensor, "1"],
+    seed: Int[Tensor, "..."],
     batches: Int[Tensor, "..."],
     heads: Int[Tensor, "..."],
     queries: Int[Tensor, "..."],

@@ -1,6 +1,6 @@
-"""Launch the Triton kernels: shapes, tile sizes, buffers."""
+"""Launch the Triton kernels: shapes, strides, buffers."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,91 +13,17 @@ from everyformer.ops.toeplitz_attention.dropping import growth, threshold
 from everyformer.ops.toeplitz_attention.kernels.tiles import LOG2_E, PAD
 from everyformer.ops.toeplitz_attention.operands import Incoming, Operands
 from everyformer.ops.toeplitz_attention.packing import bounds
+from everyformer.ops.toeplitz_attention.tuning import LARGEST_TILE, Tuning, tuning_for
+from everyformer.ops.toeplitz_attention.tuning import Tiles as Tiles
 
 kernels: Any = jitted  # their calls have a grid and options that no signature shows
 
 
-@dataclass(frozen=True)
-class Tiles:
-    """Tile sizes of one kernel: queries, keys, warps and pipeline stages."""
-
-    queries: int
-    keys: int
-    warps: int
-    stages: int
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """Tile sizes of all kernels. Measured on an H200 (`everyformer bench attention`)."""
-
-    forward: Tiles
-    dq: Tiles
-    dkv: Tiles
-    diagonal: Tiles
-
-
-HALF = {
-    64: Tuning(
-        forward=Tiles(128, 64, 4, 4),
-        dq=Tiles(64, 64, 4, 3),
-        dkv=Tiles(64, 64, 4, 3),
-        diagonal=Tiles(64, 64, 4, 3),
-    ),
-    128: Tuning(
-        forward=Tiles(128, 128, 8, 3),
-        dq=Tiles(128, 64, 8, 3),
-        dkv=Tiles(64, 64, 4, 2),
-        diagonal=Tiles(64, 64, 8, 3),
-    ),
-    256: Tuning(
-        forward=Tiles(64, 64, 4, 2),
-        dq=Tiles(64, 32, 4, 2),
-        dkv=Tiles(32, 64, 8, 2),
-        diagonal=Tiles(64, 64, 8, 1),
-    ),
-}
-"""For bf16 and fp16, by padded head size; smaller heads use the first."""
-
-FULL = {
-    128: Tuning(
-        forward=Tiles(64, 32, 4, 2),
-        dq=Tiles(32, 32, 4, 2),
-        dkv=Tiles(32, 32, 4, 2),
-        diagonal=Tiles(32, 32, 4, 2),
-    ),
-    256: Tuning(
-        forward=Tiles(32, 32, 8, 1),
-        dq=Tiles(16, 16, 4, 1),
-        dkv=Tiles(16, 16, 4, 1),
-        diagonal=Tiles(32, 32, 8, 1),
-    ),
-}
-"""For float32, whose tiles are twice as large and whose products use no tensor cores."""
-
-STAGES_WITH_MASK = 2
-"""At most: tiles of the mask go through shared memory, too."""
-
-LARGEST_TILE = 128
 ENOUGH_PROGRAMS = 1024
 """Programs of the diagonal kernel below which the batch is split."""
 
 ENTRIES = 256
 """Of a vector, for each program that copies or adds up."""
-
-
-def tuning_for(q: Tensor, masked: bool) -> Tuning:
-    """The tile sizes for a dtype, a head size, and with a mask or not."""
-    by_size = FULL if q.dtype == torch.float32 else HALF
-    found = next(tuning for size, tuning in by_size.items() if q.shape[-1] <= size)
-    if not masked:
-        return found
-    return Tuning(
-        *(
-            replace(tiles, stages=min(tiles.stages, STAGES_WITH_MASK))
-            for tiles in (found.forward, found.dq, found.dkv, found.diagonal)
-        )
-    )
 
 
 @dataclass(frozen=True)
@@ -126,7 +52,8 @@ class Problem:
     def of(cls, x: Operands, table: Tensor | None = None) -> "Problem":
         """Make last axes contiguous, pad the vectors, and collect the options."""
         q, k, v = (y if y.stride(-1) == 1 else y.contiguous() for y in x[:3])
-        D = q.shape[-1]
+        D, n_q, n_k = q.shape[-1], q.shape[2], k.shape[2]
+        offset = max(-n_q, min(x.offset, n_k))  # beyond these it changes nothing
         table = _pairs(x) if table is None else table
         of_table = table.stride(0) if table.dim() == 3 and table.shape[0] > 1 else 0
         padded, mask, begin, end, seed = q, q, q, q, q if x.seed is None else x.seed
@@ -137,21 +64,21 @@ class Problem:
         if x.attn_mask is not None:
             mask, of_mask = _strided(x.attn_mask)
         if x.sequences is not None:
-            begin, end = bounds(x.sequences, q.shape[2])
+            begin, end = bounds(x.sequences, n_q)
         return cls(
             inputs=(q, k, v, table if table.numel() else q, padded, mask, begin, end, seed),
             table=table,
             strides=(of_table, of_padded, *of_mask),
             numbers=(
-                *(q.shape[1], q.shape[2], k.shape[2], x.scale * LOG2_E),
-                *(x.offset, threshold(x.dropout), growth(x.dropout)),
+                *(q.shape[1], n_q, n_k, x.scale * LOG2_E),
+                *(offset, threshold(x.dropout), growth(x.dropout)),
             ),
-            offset=x.offset,
+            offset=offset,
             options={
                 "D": D,
                 "BLOCK_D": max(16, triton.next_power_of_2(D)),
                 "CAUSAL": x.causal,
-                "SHIFTED": x.causal and x.offset != 0,
+                "SHIFTED": x.causal and offset != 0,
                 "HAS_BIAS": x.bias is not None,
                 "HAS_GAIN": x.gain is not None,
                 "HAS_PAD": x.key_padding is not None,
@@ -163,7 +90,7 @@ class Problem:
                 "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32",
                 "LEAD": PAD,
                 "ASSEMBLY": q.is_cuda,
-                "EVEN": q.shape[2] % LARGEST_TILE == 0 and k.shape[2] % LARGEST_TILE == 0,
+                "EVEN": n_q % LARGEST_TILE == 0 and n_k % LARGEST_TILE == 0,
             },
         )
 
@@ -247,10 +174,6 @@ def backward(
     dk, dv = step.dkv()
     bias, gain = x.bias if needs_bias else None, x.gain if needs_gain else None
     dbias, dgain = step.diagonals(bias, gain)
-    if x.k.shape[2] == 1:  # one key has weight 1, whatever its logit: dS = 0, unrounded
-        for gradient in (dq, dk, dbias):
-            if gradient is not None:
-                gradient.zero_()
     return dq, dk, dv, dbias, dgain
 
 

@@ -33,6 +33,10 @@ def gradients(
     """Those of q, k, v, bias and gain; empty where not needed. An empty table is made."""
     by = _launch() if _by_kernels(x.q) else chunked
     dq, dk, dv, dbias, dgain = by.backward(x, incoming)
+    if x.k.shape[2] == 1:  # one key has weight 1, whatever its logit: dS = 0, unrounded
+        for gradient in (dq, dk, dbias):
+            if gradient is not None:
+                gradient.zero_()
     nothing = x.q.new_empty(0)
     return (
         dq,

@@ -1,0 +1,255 @@
+"""DeBERTa of the library transformers, with our operator as the core of its attention.
+
+Their encoder makes an n x n matrix of relative positions and one of the mask, and each
+layer gathers n x n numbers for each head. Here the encoder hands on the mask as it is and
+one number for each offset, and a layer runs `disentangled_attention`: the same numbers in
+O(n (d + buckets)) memory, but that dropped weights are other ones. Where a layer returns
+weights, or is given something else, matrices are made of these and the original code runs.
+"""
+
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from everyformer.errors import InputError
+from everyformer.layers.hugging_face.swapping import Swapped, original, swap, unswap
+from everyformer.layers.kept_indexes import kept_index
+from everyformer.layers.weights import operator_takes
+from everyformer.ops import disentangled_attention
+from everyformer.ops.disentangled_attention.operator import MAX_HEAD_SIZE
+from everyformer.ops.disentangled_attention.reference import bucket_matrix
+from everyformer.ops.eager import is_plain
+from everyformer.ops.recalled import Recalled
+
+FIRST = "transformers.models.deberta.modeling_deberta"
+SECOND = "transformers.models.deberta_v2.modeling_deberta_v2"
+ENCODERS = {(FIRST, "DebertaEncoder"), (SECOND, "DebertaV2Encoder")}
+"""The encoders that are known, by file and name."""
+
+_ROWS = Recalled()
+"""The rows of the offsets, of vectors of relative positions."""
+
+
+def adapt(model: nn.Module) -> None:
+    """Let all encoders of DeBERTa in a model use the operator; weights stay as they are.
+
+    Raises:
+        InputError: If there is none, or one whose attention has been changed by others.
+    """
+    encoders: list[Any] = [part for part in model.modules() if _is_encoder(part)]
+    if not encoders:
+        names = ", ".join(sorted(name for _, name in ENCODERS))
+        msg = f"{type(model).__name__} holds no encoder of DeBERTa; known are {names} of "
+        raise InputError(f"{msg}transformers. Give a model with one.")
+    for encoder in encoders:
+        for kind in (original(layer.attention.self) for layer in encoder.layer):
+            if kind.__module__ != type(encoder).__module__:
+                msg = (
+                    f"The attention of this {type(encoder).__name__} is a "
+                    f"{kind.__module__}.{kind.__name__}, of which nothing is known. Adapt "
+                    "the model before others change it."
+                )
+                raise InputError(msg)
+    for encoder in encoders:
+        ours = First if type(encoder).__module__ == FIRST else Second
+        swap(encoder, Encoder)
+        for layer in encoder.layer:
+            swap(layer.attention.self, ours)
+
+
+def restore(model: nn.Module) -> None:
+    """Undo `adapt`."""
+    for part in model.modules():
+        if isinstance(part, (Encoder, Core)):
+            unswap(part)
+
+
+def _is_encoder(module: nn.Module) -> bool:
+    kind = original(module)
+    return (kind.__module__, kind.__name__) in ENCODERS
+
+
+class Encoder(Swapped):
+    """Goes before `DebertaEncoder` and `DebertaV2Encoder`."""
+
+    def get_attention_mask(self, attention_mask: Tensor) -> Tensor:
+        """The mask as it is, (b, n), if it is one of tokens."""
+        if attention_mask.dim() == 2:
+            return attention_mask
+        theirs: Any = super()
+        return theirs.get_attention_mask(attention_mask)
+
+    def get_rel_pos(
+        self,
+        hidden_states: Tensor,
+        query_states: Tensor | None = None,
+        relative_pos: Tensor | None = None,
+    ) -> Tensor | None:
+        """The relative position of each offset, (2 n - 1); the most negative one first."""
+        this: Any = self
+        others = query_states is not None or relative_pos is not None
+        if others or not this.relative_attention:
+            theirs: Any = super()
+            return theirs.get_rel_pos(hidden_states, query_states, relative_pos)
+        n, device = hidden_states.size(-2), hidden_states.device
+        sizes = getattr(this, "position_buckets", -1), this.max_relative_positions
+
+        def make() -> Tensor:
+            offsets = torch.arange(1 - n, n, device=device)
+            if min(sizes) <= 0:
+                return offsets
+            return sys.modules[SECOND].make_log_bucket_position(offsets, *sizes).long()
+
+        return kept_index(("relative positions", n, sizes), device, make)
+
+
+class Core(Swapped):
+    """Goes before the two classes `DisentangledSelfAttention`."""
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor,
+        output_attentions: bool = False,
+        query_states: Tensor | None = None,
+        relative_pos: Tensor | None = None,
+        rel_embeddings: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """As the original, which runs where the operator does not compute the same."""
+        fits = not output_attentions and query_states is None
+        by_offset = relative_pos is not None and relative_pos.dim() == 1
+        of_tokens = attention_mask.dim() == 2
+        if (
+            rel_embeddings is not None
+            and relative_pos is not None
+            and (fits and by_offset and of_tokens and self._is_known(hidden_states))
+        ):
+            seen = attention_mask.bool()
+            return self._attend(hidden_states, seen, relative_pos, rel_embeddings), None
+        if of_tokens:
+            each = attention_mask[:, None, :, None]
+            attention_mask = each * each.mT
+        if relative_pos is not None and by_offset:
+            n = hidden_states.size(-2)
+            relative_pos = bucket_matrix(relative_pos, range(n), n)[None]
+        theirs: Any = super()
+        return theirs.forward(
+            hidden_states, attention_mask, output_attentions, query_states=query_states,
+            relative_pos=relative_pos, rel_embeddings=rel_embeddings,
+        )  # fmt: skip
+
+    def _is_known(self, x: Tensor) -> bool:
+        """Whether the terms are those of DeBERTa, and the operator takes the heads."""
+        this: Any = self
+        kinds = list(this.pos_att_type)
+        return (
+            sorted(kinds) in (["c2p"], ["p2c"], ["c2p", "p2c"])
+            and not getattr(this, "talking_head", False)
+            and operator_takes(x[..., None, : this.attention_head_size], MAX_HEAD_SIZE)
+        )
+
+    def _attend(
+        self, x: Tensor, seen: Tensor, relative_pos: Tensor, rows: Tensor
+    ) -> Tensor:
+        """What all heads see, by the operator."""
+        raise NotImplementedError
+
+
+class First(Core):
+    """Goes before that of DeBERTa."""
+
+    def _attend(
+        self, x: Tensor, seen: Tensor, relative_pos: Tensor, rows: Tensor
+    ) -> Tensor:
+        """By the projections of that class."""
+        core: Any = self
+        q, k, v = core.transpose_for_scores(core.in_proj(x)).chunk(3, dim=-1)
+        q = q + core.transpose_for_scores(core.q_bias[None, None, :])
+        v = v + core.transpose_for_scores(core.v_bias[None, None, :])
+        k = k.to(q.dtype)  # with autocast only that of keys has no bias in float32
+        rows, index = _reached(core, x, relative_pos, rows, core.max_relative_positions)
+        c2p = p2c = None
+        if "c2p" in core.pos_att_type:
+            c2p = _products(core, q, core.pos_proj(rows))
+        if "p2c" in core.pos_att_type:
+            p2c = _products(core, k, core.pos_q_proj(rows))
+        return _attended(core, q, k, v, c2p, p2c, index, seen)
+
+
+class Second(Core):
+    """Goes before that of DeBERTa-v2 and v3."""
+
+    def _attend(
+        self, x: Tensor, seen: Tensor, relative_pos: Tensor, rows: Tensor
+    ) -> Tensor:
+        """By the projections of that class."""
+        core: Any = self
+        q, k, v = (
+            _heads(core, project(x))
+            for project in (core.query_proj, core.key_proj, core.value_proj)
+        )
+        rows, index = _reached(core, x, relative_pos, rows, core.pos_ebd_size)
+        c2p = p2c = None
+        if "c2p" in core.pos_att_type:
+            project = core.key_proj if core.share_att_key else core.pos_key_proj
+            c2p = _products(core, q, project(rows))
+        if "p2c" in core.pos_att_type:
+            project = core.query_proj if core.share_att_key else core.pos_query_proj
+            p2c = _products(core, k, project(rows))
+        return _attended(core, q, k, v, c2p, p2c, index, seen)
+
+
+def _heads(core: Any, x: Tensor) -> Tensor:
+    """(.., n, h d) as (.., h, n, d)."""
+    return x.unflatten(-1, (core.num_attention_heads, -1)).transpose(-2, -3)
+
+
+def _products(core: Any, x: Tensor, rows: Tensor) -> Tensor:
+    """x_i . r_b of each head, (b, h, n, buckets)."""
+    return x @ _heads(core, rows).mT.to(x.dtype)
+
+
+def _reached(
+    core: Any, x: Tensor, relative_pos: Tensor, rows: Tensor, span: int
+) -> tuple[Tensor, Tensor]:
+    """The rows of 2 span that n tokens can reach, and the one of each offset among them.
+
+    The row of an offset is its relative position plus span, clipped.
+    """
+    reach = min(x.size(-2), span)
+
+    def clipped() -> Tensor:
+        return (relative_pos + reach).clamp(0, 2 * reach - 1)
+
+    def kept() -> Tensor:
+        with torch.inference_mode(False):
+            return clipped()
+
+    plain = is_plain(relative_pos)
+    index = _ROWS.get(relative_pos, reach, kept) if plain else clipped()
+    return core.pos_dropout(rows)[span - reach : span + reach], index
+
+
+def _attended(
+    core: Any,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    c2p: Tensor | None,
+    p2c: Tensor | None,
+    index: Tensor,
+    seen: Tensor,
+) -> Tensor:
+    """What all heads see, (b, n, h d).
+
+    A query that is padding itself has logits of the same finite size, and so the mean of
+    all values.
+    """
+    dropout = core.dropout.p if core.training else 0.0
+    out = disentangled_attention(
+        q, k, v, c2p, p2c, index, key_padding=~seen, dropout=dropout
+    )
+    out = torch.where(seen[:, None, :, None], out, v.mean(-2, keepdim=True))
+    return out.transpose(1, 2).flatten(-2)
