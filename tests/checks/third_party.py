@@ -259,7 +259,7 @@ class FirstOf(nn.Module):
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], dtype=x.dtype)
-        return {"out": self.encoder(x, mask=mask, is_causal=True)}
+        return {"last_hidden_state": self.encoder(x, mask=mask, is_causal=True)}
 
 
 @dataclass(frozen=True)

@@ -71,8 +71,6 @@ def output_of(found: Any) -> Any:
         held = _under(found, name)
         if held is not None:
             return held
-    if isinstance(found, Mapping) and len(found) == 1:  # pyright: ignore[reportUnknownArgumentType]
-        return next(iter(found.values()))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     return found[0] if isinstance(found, (tuple, list)) and found else found
 
 
