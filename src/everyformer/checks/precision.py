@@ -4,6 +4,7 @@ Norms and softmaxes of published models cast to float32 whatever they are given.
 rounding is seen in all that is measured, and must not be taken for a violation.
 """
 
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -26,9 +27,13 @@ SINGLE = torch.finfo(torch.float32).eps
 
 
 def coarseness(module: nn.Module, x: torch.Tensor, layout: Layout) -> float:
-    """The largest eps of the types of all tensors that are made of an input."""
+    """The largest eps of the types of all tensors that are made of an input.
+
+    Operations of operations, such as `torch.cond`, cannot be watched: then it is that of
+    what came before.
+    """
     given = x.clone()
-    with torch.no_grad(), _Types(given) as seen:
+    with torch.no_grad(), _Types(given) as seen, suppress(NotImplementedError):
         call(module, given, layout)
     return seen.eps
 

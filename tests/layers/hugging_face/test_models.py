@@ -133,7 +133,7 @@ class TestEveryClass:
         everyformer.speed_up(model)
         ours = model(**inputs(model)).logits
         for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-            assert apart(twin(**inputs(model)).logits, ours) < CLOSE
+            assert torch.equal(twin(**inputs(model)).logits, ours)
             everyformer.restore(twin)
             assert torch.equal(twin(**inputs(model)).logits, theirs)
         model.save_pretrained(tmp_path)
