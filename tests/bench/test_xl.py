@@ -2,6 +2,7 @@
 
 import io
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -31,7 +32,7 @@ def test_a_peer_that_computes_something_else_is_not_timed(
     """The memory counts: a peer that forgets it has other losses in the second segment."""
     kept = PeerModel.forward
 
-    def forgets(self: PeerModel, data, target, mems):
+    def forgets(self: PeerModel, data: Any, target: Any, mems: Any) -> Any:
         return kept(self, data, target, None)
 
     monkeypatch.setattr(PeerModel, "forward", forgets)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def test_the_reduced_size_is_the_specification() -> None:
     core = [tuple(one.values()) for one in order("reduced", (0, 1, 2))][:6]
     assert core == [("enwiki-words", a, s) for s in range(3) for a in ("xl", "xl+urpe")]
     scale = SCALES["reduced"]["enwiki-words"]
-    model = scale.model.to_json() | {"vocab_size": 33_280}
+    model: dict[str, Any] = scale.model.to_json() | {"vocab_size": 33_280}
     assert (model["layers"], model["dim"], model["heads"], model["ffn"]) == (
         8,
         384,
@@ -67,7 +68,8 @@ def test_the_reduced_size_is_the_specification() -> None:
         1920,
     )
     assert scale.train.batch * scale.length == 8192
-    whole = type(scale.model)(**{**model, "cutoffs": ()})
+    model["cutoffs"] = ()
+    whole = type(scale.model)(**model)
     token = operations(whole, scale.train, scale) / (8000 * 8192)
     assert token == pytest.approx(197e6, rel=0.15)
     paper = SCALES["paper"]["wikitext-103"]

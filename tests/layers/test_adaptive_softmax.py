@@ -1,5 +1,7 @@
 """Adaptive softmax: a probability, the one that PyTorch has, tied to the inputs."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -33,7 +35,7 @@ def test_probabilities_sum_to_one_and_losses_are_theirs(div_value: int) -> None:
 
 
 def test_without_cutoffs_it_is_the_full_softmax() -> None:
-    words = made(1, ())
+    words: Any = made(1, ())
     states = torch.randn(7, DIM, dtype=torch.float64)
     labels = torch.randint(0, WORDS, (7,))
     logits = states @ words.table.T + words.word_bias
@@ -43,8 +45,8 @@ def test_without_cutoffs_it_is_the_full_softmax() -> None:
 
 @pytest.mark.parametrize("div_value", [1, 2])
 def test_it_equals_torch_with_copied_weights(div_value: int) -> None:
-    words = made(div_value)
-    torch_own = nn.AdaptiveLogSoftmaxWithLoss(
+    words: Any = made(div_value)
+    torch_own: Any = nn.AdaptiveLogSoftmaxWithLoss(
         DIM, WORDS, list(CUTOFFS), div_value=div_value, head_bias=True, dtype=torch.float64
     )
     with torch.no_grad():

@@ -1,6 +1,7 @@
 """A stack with memory: what it remembers, what it sees, and what it costs."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -76,7 +77,7 @@ def test_a_short_memory_differs_from_the_first_segment_whose_context_is_cut() ->
 
 
 def test_the_fast_shift_is_the_librarys_own_encoding() -> None:
-    model = made(replace(SMALL, layers=1))
+    model: Any = made(replace(SMALL, layers=1))
     attention, block = model.blocks[0].attention, model.blocks[0]
     text = tokens(9)
     states, _ = model.states(text, model.no_memory(2, 0))
@@ -167,7 +168,7 @@ def test_no_gradient_reaches_the_memory() -> None:
     leaf = memory.states.clone().requires_grad_()
     states, after = model.states(text[:, 6:], Remembered(leaf, memory.filled))
     assert not after.states.requires_grad
-    gradients = torch.autograd.grad(
+    gradients: Any = torch.autograd.grad(
         states.sum(), [leaf, *model.parameters()], allow_unused=True
     )
     names = ["memory", *dict(model.named_parameters())]

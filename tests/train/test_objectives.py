@@ -85,7 +85,8 @@ def _span(logits: list[tuple[float, float]], **more: Any) -> dict[str, list[floa
 
     n = len(logits)
     objective = Told(Encoder(replace(CONFIG, head="none", pooler=False)), longest=3)
-    batch = Batch(torch.zeros(1, n, dtype=torch.long), *[torch.zeros(1, 2)] * 2, **more)
+    nothing = torch.zeros(1, 2)
+    batch = Batch(torch.zeros(1, n, dtype=torch.long), nothing, nothing, **more)
     return {name: rows.tolist() for name, rows in objective.scores(batch).items()}
 
 

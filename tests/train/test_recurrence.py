@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def task(batch: int = 4, most: int | None = 300) -> Streams:
     return Streams(words_excerpt(), batch, 8, 3, READINGS, most)
 
 
-def model(gain: str = "shared", **more: int) -> TransformerXLConfig:
+def model(gain: str = "shared", **more: Any) -> TransformerXLConfig:
     words = words_excerpt().vocabulary
     return TransformerXLConfig(
         vocab_size=words, max_len=16, dim=8, layers=2, heads=2, head_dim=4, ffn=16,
@@ -42,7 +43,7 @@ def model(gain: str = "shared", **more: int) -> TransformerXLConfig:
     )  # fmt: skip
 
 
-def objective(gain: str = "shared", **more: int) -> NextWord:
+def objective(gain: str = "shared", **more: Any) -> NextWord:
     stack = TransformerXLModel(model(gain, **more))
     return NextWord(stack, streams=4, places=8, readings=READINGS)
 
@@ -54,7 +55,7 @@ def test_updates_read_the_text_once_in_a_pass() -> None:
     for turn in range(2):
         seen: list[np.ndarray] = []
         for step in range(turn * own.updates, (turn + 1) * own.updates):
-            batch = own.batch("train", own.draw(step, 4, 0, 1, CPU))
+            batch: Any = own.batch("train", own.draw(step, 4, 0, 1, CPU))
             assert batch.fresh.tolist() == [step % own.updates == 0] * 4
             assert batch.streams.tolist() == [0, 1, 2, 3]
             assert torch.equal(batch.tokens[:, 1:], batch.labels[:, :-1])
@@ -107,7 +108,8 @@ def test_an_evaluation_counts_every_token_once() -> None:
 
 
 def test_a_uniform_model_has_the_perplexity_of_its_vocabulary() -> None:
-    own, told = task(), objective()
+    own = task()
+    told: Any = objective()
     torch.nn.init.zeros_(told.encoder.words.table)
     found = scores_of(own, "test", told.eval().scores, accelerator(), 1)
     assert set(found) == {"nats", "long"}
