@@ -4,7 +4,6 @@ Norms and softmaxes of published models cast to float32 whatever they are given.
 rounding is seen in all that is measured, and must not be taken for a violation.
 """
 
-from contextlib import suppress
 from typing import Any
 
 import torch
@@ -33,8 +32,12 @@ def coarseness(module: nn.Module, x: torch.Tensor, layout: Layout) -> float:
     what came before.
     """
     given = x.clone()
-    with torch.no_grad(), _Types(given) as seen, suppress(NotImplementedError):
-        call(module, given, layout)
+    seen = _Types(given)
+    try:
+        with torch.no_grad(), seen:
+            call(module, given, layout)
+    except Exception:
+        torch.compiler.reset()  # it remembers what failed while it was watched
     return seen.eps
 
 
