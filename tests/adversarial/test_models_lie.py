@@ -1,5 +1,6 @@
 """Modules that keep what they made of weights or tokens, or go by their batch."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -124,26 +125,45 @@ def test_a_cache_of_tokens_is_refused() -> None:
 class Alias(nn.Module):
     """Adds positions by another name for their memory."""
 
-    def __init__(self, *, parameter: bool = False) -> None:
+    def __init__(self, how: str) -> None:
         super().__init__()
         self.places = nn.Parameter(torch.zeros(N, D))
         self.layer = nn.TransformerEncoderLayer(D, 2, 8, batch_first=True)
-        if parameter:
+        self.held = SimpleNamespace(alias=torch.zeros(N - 1, D))
+        if how == "parameter":
             self.alias = nn.Parameter(self.places.data)
-        else:
+        elif how == "buffer":
             self.register_buffer("alias", self.places.data[1:])
+        else:
+            self.held.alias = self.places.data[1:]
 
     def forward(self, x: Tensor) -> Tensor:
-        if isinstance(self.alias, nn.Parameter):
-            return self.layer(x + self.places - self.alias)
-        return self.layer(x + F.pad(self.alias, (0, 0, 1, 0)))
+        alias = getattr(self, "alias", self.held.alias)
+        if isinstance(alias, nn.Parameter):
+            return self.layer(x + self.places - alias)
+        return self.layer(x + F.pad(alias, (0, 0, 1, 0)))
 
 
-@pytest.mark.parametrize("parameter", [False, True])
-def test_memory_with_two_names_is_refused(parameter: bool) -> None:
+@pytest.mark.parametrize("how", ["parameter", "buffer", "attribute of an object"])
+def test_memory_with_two_names_is_refused(how: str) -> None:
     """A buffer that is a weight has no value; of two parameters neither is free."""
     with pytest.raises(InputError, match="lies in the memory of"):
-        ef.check(Alias(parameter=parameter), N, D, trials=2)
+        ef.check(Alias(how), N, D, trials=2)
+
+
+class Normed(nn.Module):
+    """Its weight lies in the memory of a parameter until the first run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.utils.spectral_norm(nn.Linear(D, D))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x)
+
+
+def test_memory_that_a_run_does_not_read_is_not_refused() -> None:
+    assert ef.check(Normed(), N, D, trials=2)["EF006"].verdict is PROVED
 
 
 class InTheMiddle(nn.Module):

@@ -163,7 +163,7 @@ class Subject:
         if hasattr(module, "_orig_mod"):  # what torch.compile returns
             msg = "a compiled module was given, which cannot be followed. Check the module "
             raise InputError(f"{msg}that was compiled: module._orig_mod.")
-        refuse_aliases(module)
+        refuse_aliases(module, partial(_run_somehow, n=seq_len, d=d_model))
         try:
             own = copy.deepcopy(module).double().train().eval()  # drops what eval() keeps
             for part in own.modules():
@@ -343,6 +343,17 @@ def _refuse_randomness(module: nn.Module, n: int, d: int) -> float:
                 )
                 raise InputError(msg)
     return worst
+
+
+def _run_somehow(module: nn.Module, n: int, d: int) -> torch.Tensor:
+    """A run in the type of the module, as it is given."""
+    kinds = [one.dtype for one in module.parameters() if one.is_floating_point()]
+    x = torch.zeros(1, n, d, dtype=kinds[0] if kinds else torch.float32)
+    with torch.no_grad():
+        try:
+            return call(module, x, "batch_first")
+        except Exception:
+            return call(module, x, "tokens_first")
 
 
 def _refuse_memory(
