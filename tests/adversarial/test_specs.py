@@ -447,7 +447,10 @@ ATTACKS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-TURNING = ("an index that changes", "a property instead of the gain")
+REFUSED = (
+    "an index that changes", "a property instead of the gain",
+    "a gain that lies where the bias does",
+)  # fmt: skip
 ATTENTIVE_FAILS = (
     "scale 0", "scale nan", "scale inf", "scale 1e-320", "no query bias, by hand",
     "one head", "causal", "causal, set later", "T5 that says it has a query bias",
@@ -458,11 +461,11 @@ ATTENTIVE_FAILS = (
 @pytest.mark.usefixtures("nothing_followed")
 @pytest.mark.parametrize("name", ATTACKS)
 def test_nothing_false_is_proved(name: str) -> None:
-    """Some turn after a few runs; where that is seen it is refused."""
+    """Some turn after a few runs, or have two names for one memory: these are refused."""
     try:
         report = judged(ATTACKS[name]())
     except InputError:
-        assert name in TURNING
+        assert name in REFUSED
         return
     assert report.verdict is not PROVED, str(report)
     assert report["EF005"].verdict is not PROVED or name in ATTENTIVE_FAILS, str(report)

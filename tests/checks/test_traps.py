@@ -214,7 +214,8 @@ def test_randomness_and_state_are_refused() -> None:
         m.calls = getattr(m, "calls", 0) + 1
         return x.flip(1) if m.calls > 4 else x
 
-    assert check(Made(turning), N, D)["EF001"].verdict is not PROVED
+    with pytest.raises(InputError, match="after a run on another input"):
+        check(Made(turning), N, D)
 
 
 def test_ending_the_program_is_refused() -> None:

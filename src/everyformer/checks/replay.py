@@ -60,7 +60,7 @@ def replay(subject: Subject, example: Counterexample) -> Replayed:
     if not rule.search.admits(example.input):
         msg = f"This input cannot be a counterexample to {rule.code} {rule.name}"
         raise InputError(f"{msg}. Give the file as `check -o` wrote it.")
-    size = rule.search.violation(subject.redrawn(example.seed), example.input)
+    size = rule.search.violation(subject.alone(example.seed), example.input)
     if size is None or not math.isfinite(size):
         msg = f"On this input {rule.code} {rule.name} cannot be measured: {size}"
         raise InputError(f"{msg}. Give the file as `check -o` wrote it.")

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from everyformer.checks.aliases import refuse_aliases
 from everyformer.checks.calling import Layout, call
 from everyformer.checks.following.walk import Followed, follow
 from everyformer.checks.layouts import (
@@ -75,7 +76,8 @@ class Trial:
         """The matrices A that multiply the values, each (n, n), as far as they are seen."""
         with torch.no_grad():
             fed = partial(call, layout=self.reading.layout)
-            return [A.numpy() for A in mixing_matrices(self.module, _batch(X[None]), fed)]
+            found = mixing_matrices(self.module, _batch(X[None]), fed)
+            return [A.double().numpy() for A in found]
 
     def once(
         self, what: str, X: np.ndarray, measure: Callable[[], np.ndarray]
@@ -113,7 +115,8 @@ class Subject:
 
     Attributes:
         name: What it is called in reports.
-        module: The module in float64, not in training; None if only a spec is known.
+        module: The module in float64, not in training; None if only a spec is known. Only
+            copies of it are run, since it may keep what it makes in a run.
         spec: What it says of itself, for all weights; None for a black box.
         seq_len: n.
         d_model: d.
@@ -160,16 +163,19 @@ class Subject:
         if hasattr(module, "_orig_mod"):  # what torch.compile returns
             msg = "a compiled module was given, which cannot be followed. Check the module "
             raise InputError(f"{msg}that was compiled: module._orig_mod.")
+        refuse_aliases(module, partial(_run_somehow, n=seq_len, d=d_model))
         try:
-            own = copy.deepcopy(module).double().eval()
+            own = copy.deepcopy(module).double().train().eval()  # drops what eval() keeps
             for part in own.modules():
                 if getattr(part, "implementation", None) == "auto":
                     part.implementation = "reference"  # type: ignore[assignment]
         except Exception as error:
             msg = f"{type(module).__name__} cannot be copied to float64: {error}"
             raise InputError(f"{msg}. Give a module that can.") from error
-        eps = _refuse_randomness(own, seq_len, d_model)
-        reading = reading_of(own, seq_len, d_model, redrawn, layout, isolated(eps))
+        used = copy.deepcopy(own)
+        eps = _refuse_randomness(used, seq_len, d_model)
+        _refuse_memory(own, used, seq_len, d_model, isolated(eps))
+        reading = reading_of(used, seq_len, d_model, redrawn, layout, isolated(eps))
         said = _described(module, own, seq_len)
         about = (name or type(module).__name__, own, said.spec, seq_len, d_model)
         return cls(*about, said.doubt, reading, eps=eps)
@@ -190,12 +196,14 @@ class Subject:
         if self.module is None:
             return Followed(None, obstacle="no module was given")
         x = torch.zeros(1, self.seq_len, self.d_model, dtype=torch.float64)
-        changed = changes_itself(self.module, x, self.reading.layout)
+        used = copy.deepcopy(self.module)
+        changed = changes_itself(used, x, self.reading.layout)
         if changed:
             why = f"every run changes its {changed}, so one run does not tell of others"
             return Followed(None, obstacle=why)
         with _quiet():
-            return follow(self.module, partial(call, layout=self.reading.layout), x)
+            feed = partial(call, layout=self.reading.layout)
+            return follow(used, feed, x, redrawn(self.module, 0))
 
     def not_followed(self, why: str) -> "Subject":
         """The same subject, whose operations are not to be believed."""
@@ -215,6 +223,16 @@ class Subject:
         """What was measured with which weights."""
         return {}
 
+    @cached_property
+    def known_alone(self) -> dict[int | None, Known]:
+        """The same, of sequences that were run one at a time."""
+        return {}
+
+    @cached_property
+    def as_given(self) -> nn.Module:
+        """A copy with the weights it came with, to be run."""
+        return copy.deepcopy(_there(self.module))
+
     def trials(self, count: int, seed: int) -> Iterator[Trial]:
         """The module as it came, then with weights drawn anew."""
         if self.module is None or count < 1:
@@ -225,17 +243,28 @@ class Subject:
 
     def redrawn(self, seed: int | None) -> Trial:
         """The module with weights drawn from a seed: tables, gains and biases too."""
-        assert self.module is not None, "specs alone have no weights"  # noqa: S101
-        own = self.module if seed is None else redrawn(self.module, seed)
+        own = self.as_given if seed is None else redrawn(_there(self.module), seed)
         return Trial(own, seed, self.reading, self.known.setdefault(seed, {}))
+
+    def alone(self, seed: int | None) -> Trial:
+        """The same, which runs one sequence at a time: what a batch does is no matter."""
+        reading = replace(self.reading, batched=False)
+        known = self.known_alone.setdefault(seed, {})
+        return replace(self.redrawn(seed), reading=reading, known=known)
+
+
+def _there(module: nn.Module | None) -> nn.Module:
+    assert module is not None, "specs alone have no weights"  # noqa: S101
+    return module
 
 
 def redrawn(module: nn.Module, seed: int) -> nn.Module:
     """A copy with all parameters that require gradients drawn from a seed.
 
-    Frozen parameters and buffers are part of the module, not of its weights.
+    Frozen parameters and buffers are part of the module, not of its weights. Weights change
+    in training, so a module that makes something of them in `eval` does it afterwards.
     """
-    own = copy.deepcopy(module)
+    own = copy.deepcopy(module).train()
     source = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weight in own.parameters():
@@ -243,7 +272,7 @@ def redrawn(module: nn.Module, seed: int) -> nn.Module:
             drawn = torch.randn(weight.shape, generator=source, dtype=torch.float64)
             if weight.requires_grad:
                 weight.copy_(drawn / fan**0.5)
-    return own
+    return own.eval()
 
 
 def check_sizes(seq_len: int, d_model: int) -> None:
@@ -314,6 +343,42 @@ def _refuse_randomness(module: nn.Module, n: int, d: int) -> float:
                 )
                 raise InputError(msg)
     return worst
+
+
+def _run_somehow(module: nn.Module, n: int, d: int) -> torch.Tensor:
+    """A run in the type of the module, as it is given."""
+    kinds = [one.dtype for one in module.parameters() if one.is_floating_point()]
+    x = torch.zeros(1, n, d, dtype=kinds[0] if kinds else torch.float32)
+    with torch.no_grad():
+        try:
+            return call(module, x, "batch_first")
+        except Exception:
+            return call(module, x, "tokens_first")
+
+
+def _refuse_memory(
+    fresh: nn.Module, used: nn.Module, n: int, d: int, tolerance: float
+) -> None:
+    """Refuse a module that keeps something of the tokens of an earlier run.
+
+    Raises:
+        InputError: If a copy that was run on another input gives another output.
+    """
+    probe = _batch(np.cos(np.arange(n * d)).reshape(1, n, d))
+    for layout in LAYOUTS:
+        try:
+            with torch.no_grad():
+                first, later = (
+                    call(one, probe.clone(), layout) for one in (copy.deepcopy(fresh), used)
+                )
+        except Exception:
+            continue
+        if not _is_close(first, later, tolerance):
+            msg = (
+                f"{type(fresh).__name__} gives another output after a run on another "
+                "input, so nothing can be said of it. Let it keep nothing of its tokens."
+            )
+            raise InputError(msg)
 
 
 def _ways(

@@ -102,7 +102,10 @@ class Calling(nn.Module):
 
 
 def follow(
-    module: nn.Module, call: Callable[..., torch.Tensor], x: torch.Tensor
+    module: nn.Module,
+    call: Callable[..., torch.Tensor],
+    x: torch.Tensor,
+    redrawn: nn.Module | None = None,
 ) -> Followed:
     """Facts of the output of a module that hold for all weights and all inputs.
 
@@ -113,11 +116,14 @@ def follow(
         module: Not in training.
         call: Called as call(module, x).
         x: An input of shape (1, n, d), n >= 2.
+        redrawn: The module with other weights, which was not run yet. What was exported
+            must compute the same with these: constants may not be made of weights.
     """
+    other = None if redrawn is None else Calling(redrawn, call)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch.export warns of its own workings
-            program = export_honestly(Calling(module, call), x)
+            program = export_honestly(Calling(module, call), x, other)
             walk = Walk(program)
             found = walk.run()
             again = found.output and Walk(program, Kinds()).run().output
@@ -146,8 +152,15 @@ def finite_mask(walk: "Walk") -> FiniteMask | None:
     return FiniteMask(walk.faint, fields)
 
 
-def export_honestly(module: nn.Module, x: torch.Tensor) -> ExportedProgram:
+def export_honestly(
+    module: nn.Module, x: torch.Tensor, other: nn.Module | None = None
+) -> ExportedProgram:
     """The operations of a module, without those that write in place.
+
+    Args:
+        module: The module.
+        x: An input.
+        other: The module with other weights, not run yet.
 
     Raises:
         ValueError: If they compute something else than the module: it has a state, or
@@ -164,7 +177,19 @@ def export_honestly(module: nn.Module, x: torch.Tensor) -> ExportedProgram:
     why = dishonesty(module, again, wave) or _rewritten(module, program, wave)
     if why:
         raise ValueError(why)
+    if other is not None and not _same_with_weights_of(other, again, wave):
+        raise ValueError("it keeps what it made of its weights, or goes by them")
     return taken_apart(program)
+
+
+def _same_with_weights_of(other: nn.Module, exported: nn.Module, x: torch.Tensor) -> bool:
+    """Whether exported operations, with the weights of a module, compute what it does."""
+    names = [name for name, _ in exported.named_parameters(remove_duplicate=False)]
+    weights = {name: _attribute(other, name) for name in names}
+    with torch.no_grad():
+        wanted = other(x.clone())
+        found = torch.func.functional_call(exported, weights, (x.clone(),))
+    return torch.allclose(found, wanted, rtol=1e-6, atol=1e-9, equal_nan=True)
 
 
 def _rewritten(module: nn.Module, program: ExportedProgram, x: torch.Tensor) -> str:
