@@ -96,7 +96,7 @@ def part_in_training() -> nn.Module:
 @pytest.mark.parametrize(
     ("layer", "why"),
     [
-        (Counting(), "changes runs"),
+        (Counting(), "writes runs, which the next one reads"),
         (Dropping(), "dropout_p"),
         (Graded(), "where gradients are wanted"),
     ],
