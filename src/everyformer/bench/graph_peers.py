@@ -5,6 +5,7 @@ runs kernel by kernel. Weights can be copied into it, so that both compute one f
 """
 
 import math
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -134,9 +135,9 @@ class Gps(nn.Module):
         """
         if find_spec("torch_geometric") is None:
             raise EveryformerError("torch-geometric is not installed")
-        from torch_geometric.nn import GINEConv, GPSConv
-
+        library = import_module("torch_geometric.nn")
         super().__init__()
+        self.pool = library.global_add_pool
         d = config.dim
         self.atoms = nn.Embedding(config.node_rows, d)
         self.degrees = nn.Embedding(config.degree_rows, d)
@@ -144,8 +145,8 @@ class Gps(nn.Module):
         convs: list[nn.Module] = []
         for _ in range(config.layers):
             inner = nn.Sequential(nn.Linear(d, d), nn.ReLU(), nn.Linear(d, d))
-            made: Any = GPSConv(
-                d, GINEConv(inner), heads=config.heads, dropout=config.dropout,
+            made: Any = library.GPSConv(
+                d, library.GINEConv(inner), heads=config.heads, dropout=config.dropout,
                 attn_kwargs={"dropout": config.attention_dropout},
             )  # fmt: skip
             convs.append(made)
@@ -154,13 +155,11 @@ class Gps(nn.Module):
 
     def forward(self, data: tuple[Tensor, ...]) -> Tensor:
         """One number for each graph, from what `as_lists` gives."""
-        from torch_geometric.nn import global_add_pool
-
         nodes, degrees, edges, kinds, graph = data
         x, e = self.atoms(nodes) + self.degrees(degrees), self.kinds(kinds)
         for conv in self.convs:
             x = conv(x, edges, graph, edge_attr=e)
-        return self.read_out(global_add_pool(x, graph))[:, 0]
+        return self.read_out(self.pool(x, graph))[:, 0]
 
 
 def as_lists(batch: GraphBatch) -> tuple[Tensor, ...]:
