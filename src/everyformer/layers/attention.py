@@ -178,10 +178,10 @@ class RelativeAttention(SelfAttention):
         """
         check_cache(cache)
         self._check_call(context, offset, cache)
-        rows = chosen_rows(need_weights, x.shape[-2])
         heads = self._project(
             x, key_padding_mask, attn_mask, context=context, offset=offset, cache=cache
         )
+        rows = chosen_rows(need_weights, x.shape[-2])
         terms = None if need_weights is True else self._bucket_terms(heads)
         fast = terms is not None or self._runs_fast(heads)
         if fast and self._drops():

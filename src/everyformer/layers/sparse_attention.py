@@ -21,6 +21,7 @@ from everyformer.layers.self_attention import (
     check_settings,
 )
 from everyformer.layers.some_queries import attend_some, pair_weights
+from everyformer.layers.token_input import check_tokens
 from everyformer.layers.weights import for_all_heads
 from everyformer.ops.sparse_attention.operator import attend
 from everyformer.ops.sparse_attention.plans import plan_of
@@ -180,6 +181,7 @@ class SparseAttention(SelfAttention):
                 asked for has no meaning.
         """
         check_cache(cache)
+        check_tokens(self, x, self.embed_dim, None, self.least_tokens)
         rows = chosen_rows(need_weights, x.shape[-2])
         n = x.shape[-2] if context is None else context.shape[-2]
         alone = context is None and cache is None
