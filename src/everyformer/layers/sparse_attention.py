@@ -181,7 +181,8 @@ class SparseAttention(SelfAttention):
                 asked for has no meaning.
         """
         check_cache(cache)
-        check_tokens(self, x, self.embed_dim, None, self.least_tokens)
+        of_tokens = key_padding_mask if context is None and cache is None else None
+        check_tokens(self, x, self.embed_dim, of_tokens, self.least_tokens)
         rows = chosen_rows(need_weights, x.shape[-2])
         n = x.shape[-2] if context is None else context.shape[-2]
         alone = context is None and cache is None
