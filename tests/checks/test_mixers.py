@@ -68,6 +68,7 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], Verdict, str, float | None]] = 
 }  # fmt: skip
 
 
+@pytest.mark.rows(6)
 @pytest.mark.parametrize("name", LAYERS)
 def test_with_feed_forward_layers(name: str) -> None:
     make, verdict, reason, bound = LAYERS[name]
@@ -148,6 +149,7 @@ def frozen_bias_of_filters() -> nn.Module:
     return layer
 
 
+@pytest.mark.rows(5)
 @pytest.mark.parametrize(
     "make",
     [

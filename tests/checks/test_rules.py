@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 import everyformer as ef
+from everyformer.checks.redrawing import redrawn
 from everyformer.checks.report import Report, check
-from everyformer.checks.rules import attentive, position_aware
+from everyformer.checks.rule import judge
+from everyformer.checks.rules import RULES, attentive, position_aware
 from everyformer.checks.rules_page import rules_page
 from everyformer.checks.subject import Subject
 from everyformer.errors import InputError
@@ -98,6 +100,7 @@ VERDICTS = {
 }
 
 
+@pytest.mark.rows(10)
 @pytest.mark.parametrize("name", [*LAYER_NAMES, *(n for n in VERDICTS if "+" in n)])
 def test_layers_of_the_library(name: str) -> None:
     report = layer(name)
@@ -203,7 +206,7 @@ def test_sizes_and_modules_that_cannot_be_checked() -> None:
         check(nn.Linear(3, 3), 4, 5)
     with pytest.raises(InputError, match="does not map sequences"):
         check(nn.Linear(4, 3), 4, 4)
-    with pytest.raises(InputError, match="at least one"):
+    with pytest.raises(InputError, match="trials=0 is not an integer >= 1"):
         check(nn.Identity(), 4, 4, trials=0)
     with pytest.raises(KeyError):
         _ = check(nn.Identity(), 4, 4)["EF999"]
@@ -211,3 +214,21 @@ def test_sizes_and_modules_that_cannot_be_checked() -> None:
 
 def test_the_public_name() -> None:
     assert ef.check is check
+
+
+def test_a_counterexample_beyond_doubt_ends_the_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Weights are drawn once, to find its layout: the search needs no others."""
+    seeds: list[int] = []
+
+    def noted(module: nn.Module, seed: int) -> nn.Module:
+        seeds.append(seed)
+        return redrawn(module, seed)
+
+    monkeypatch.setattr("everyformer.checks.subject.redrawn", noted)
+    module = nn.LSTM(D, D, batch_first=True)
+    found = judge(RULES[0], Subject.of(module, N, D), 4, 0)
+    assert found.counterexample is not None
+    assert found.counterexample.seed is None
+    assert seeds == [0]

@@ -8,14 +8,20 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+import numpy as np
 import torch
 from torch import nn
 
 from everyformer.errors import InputError
 
+Memory = torch.Tensor | np.ndarray
+
+DEEPEST = 4
+"""Containers and objects in each other that are looked into."""
+
 
 def refuse_aliases(module: nn.Module, run: Callable[[nn.Module], object]) -> None:
-    """Refuse a module with a tensor that lies in the memory of a parameter.
+    """Refuse a module with a tensor or array that lies in the memory of a parameter.
 
     One parameter with several names is not such a tensor: its copies are one again. Nor is
     a tensor that a run replaces, as that of `torch.nn.utils.spectral_norm`.
@@ -46,7 +52,7 @@ def refuse_aliases(module: nn.Module, run: Callable[[nn.Module], object]) -> Non
 
 def _aliases(module: nn.Module) -> dict[str, str]:
     """Names of tensors that lie in the memory of parameters, with those of the latter."""
-    held: dict[int, tuple[str, torch.Tensor]] = {}
+    held: dict[int, tuple[str, Memory]] = {}
     for name, tensor in _held(module):
         held.setdefault(id(tensor), (name, tensor))
     known = [(*_extent(t), name, isinstance(t, nn.Parameter)) for name, t in held.values()]
@@ -62,8 +68,10 @@ def _aliases(module: nn.Module) -> dict[str, str]:
     return found
 
 
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+def _extent(tensor: Memory) -> tuple[int, int]:
     """Its first byte, and one beyond its last; nothing without memory."""
+    if isinstance(tensor, np.ndarray):
+        return np.lib.array_utils.byte_bounds(tensor) if tensor.size else (0, 0)
     if tensor.layout != torch.strided or tensor.device.type == "meta" or not tensor.numel():
         return 0, 0
     sizes = zip(tensor.shape, tensor.stride(), strict=True)
@@ -72,17 +80,17 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     return start, start + (last + 1) * tensor.element_size()
 
 
-def _held(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors that the parts of a module hold, parameters first, with their names."""
+def _held(module: nn.Module) -> Iterator[tuple[str, Memory]]:
+    """Tensors and arrays that parts of a module hold, parameters first, with names."""
     yield from module.named_parameters()
     for path, part in module.named_modules():
         for key, value in (*part._buffers.items(), *vars(part).items()):  # pyright: ignore[reportPrivateUsage]
-            for one in _tensors(value, 2):
+            for one in _tensors(value, DEEPEST):
                 yield f"{path}.{key}".lstrip("."), one
 
 
-def _tensors(value: object, depth: int) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
+def _tensors(value: object, depth: int) -> Iterator[Memory]:
+    if isinstance(value, Memory):
         yield value
     elif depth and isinstance(value, list | tuple):
         for one in value:  # pyright: ignore[reportUnknownVariableType]

@@ -87,6 +87,18 @@ def _under(found: Any, name: str) -> Any:
     return getattr(found, name, None)
 
 
+class _Replaced:
+    """A hook that puts a tensor in the place of an output, and notes whose."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        self.x = x
+        self.shapes: list[torch.Size] = []
+
+    def __call__(self, _: nn.Module, __: Any, out: torch.Tensor) -> torch.Tensor:
+        self.shapes.append(out.shape)
+        return self.x
+
+
 class InPlaceOfEmbedding(nn.Module):
     """A model of token ids as a map of what its embedding gives.
 
@@ -116,19 +128,14 @@ class InPlaceOfEmbedding(nn.Module):
         """The output for tokens (batch, n, d), as the model returns it."""
         ids = torch.zeros(x.shape[:2], dtype=torch.int64)
         part = self.module.get_submodule(self.embedding)
-        calls: list[torch.Size] = []
-
-        def replaced(_: nn.Module, __: Any, out: torch.Tensor) -> torch.Tensor:
-            calls.append(out.shape)
-            return x
-
+        replaced = _Replaced(x)
         handle = part.register_forward_hook(replaced)
         try:
             found = self.module(ids)
         finally:
             handle.remove()
-        if calls != [x.shape]:
-            told = ", ".join(str(tuple(shape)) for shape in calls) or "nothing"
+        if replaced.shapes != [x.shape]:
+            told = ", ".join(str(tuple(shape)) for shape in replaced.shapes) or "nothing"
             msg = f"{self.embedding} was to give {tuple(x.shape)} once, and gave {told}"
             raise InputError(f"{msg}. Name the part that embeds the token ids.")
         return found

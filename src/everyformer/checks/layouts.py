@@ -94,9 +94,10 @@ def reading_of(
     if getattr(module, "batch_first", None) is False:
         order.reverse()
 
+    modules = (module, redraw(module, 0))
+
     def tried(batch: int) -> dict[Layout, _Tried]:
         shape = (batch, seq_len, d_model)
-        modules = (module, redraw(module, 0))
         return {one: _tried(modules, shape, one, isolated) for one in order}
 
     found = tried(2)
@@ -165,6 +166,8 @@ def _tried(
                 size = float(out.nan_to_num().abs().max().clamp(min=1.0))
                 apart = [(out - changed)[keep], out[:1] - one]
                 leak = max(leak, *(float(a.nan_to_num().abs().max()) / size for a in apart))
+                if leak > isolated:
+                    return _Tried(alone=True, leak=leak, isolated=isolated)
     except Exception as error:
         return _Tried(alone=True, error=_in_words(error), raised=True)
     return _Tried(alone=True, leak=leak, isolated=isolated)

@@ -1,7 +1,7 @@
 """Is a sparse pattern universal? Assumptions 1 and 2, and what follows from them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from everyformer.checks.finding import Finding
@@ -15,6 +15,7 @@ from everyformer.patterns.assumption_2 import Assumption2, Rho, assumption_2
 from everyformer.patterns.kinds import Columns
 from everyformer.patterns.pattern import Pattern
 from everyformer.patterns.probability_maps import softmax
+from everyformer.patterns.receptive_fields import deaf_to_the_last
 from everyformer.patterns.star_graph import star_centre
 from everyformer.verdict import Verdict
 
@@ -193,4 +194,22 @@ def in_sup(first: Assumption1) -> Universality:
 def _refuted(distance: str, first: Assumption1, pair: tuple[int, int]) -> Universality:
     fixed = any(isinstance(part, Columns) for part in first.pattern.parts)
     more = "; for fixed, a width that divides n, or repaired=true" if fixed else ""
-    return never_hears(distance, pair, more)
+    found = never_hears(distance, pair, more)
+    return replace(found, reason=found.reason + _among_causal(first.pattern))
+
+
+def _among_causal(pattern: Pattern) -> str:
+    """What is left of universality where no token hears a later one."""
+    if pattern.n == 1 or not all(part.is_causal for part in pattern.parts):
+        return ""
+    deaf = deaf_to_the_last(pattern)
+    if deaf is None:
+        return (
+            "; the pattern is causal, so that at best causal functions are left, f(X)_k of "
+            "x_1, .., x_k. For these every token hears all earlier ones, since each "
+            "attends to the one before it; no theorem says that this is enough"
+        )
+    return (
+        "; the pattern is causal, and does not have all causal functions either: token "
+        f"{deaf + 1} never hears token {deaf}, the one before it (1-based). Add a window"
+    )

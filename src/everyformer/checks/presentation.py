@@ -14,10 +14,23 @@ LEGEND = (
 """What the kinds of rules mean."""
 
 
+ASSUMED = (
+    "operations: what is proved is about the operations of a copy in float64, and assumes "
+    "that the module computes the same function in every run."
+)
+"""What a proof from operations rests on, since no program can see it."""
+
+
 def legend(findings: Sequence[Finding]) -> list[str]:
-    """The lines of `LEGEND` about kinds that there are."""
+    """The lines of `LEGEND` about kinds that there are, and what proofs rest on."""
     kinds = {finding.kind for finding in findings}
-    return [line for line in LEGEND if line.partition(":")[0] in kinds]
+    lines = [line for line in LEGEND if line.partition(":")[0] in kinds]
+    return [*lines, *assumptions(findings)]
+
+
+def assumptions(findings: Sequence[Finding]) -> list[str]:
+    """What proofs rest on beside the theorems; nothing where none is from operations."""
+    return [ASSUMED] if any(f.how == "operations" for f in findings) else []
 
 
 def told(
@@ -35,6 +48,7 @@ def told(
     for f in findings:
         kind = f"{f.kind}, {f.news}" if f.news else f.kind
         lines.append(f"  {f.code:5} {f.name:{wide}} ({kind}) {f.verdict}: {f.reason}")
+    lines += [f"  {line}" for line in assumptions(findings)]
     return "\n".join(lines)
 
 

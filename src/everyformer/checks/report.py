@@ -11,7 +11,7 @@ from everyformer.checks.declared import Declared, declared
 from everyformer.checks.evidence import against
 from everyformer.checks.finding import Finding
 from everyformer.checks.patterns import PatternReport, check_pattern
-from everyformer.checks.presentation import as_html, in_short, told
+from everyformer.checks.presentation import as_html, assumptions, in_short, told
 from everyformer.checks.rule import judge
 from everyformer.checks.rules import RULES
 from everyformer.checks.subject import Subject
@@ -26,6 +26,7 @@ from everyformer.checks.universality import (
 )
 from everyformer.errors import InputError
 from everyformer.model.attention_spec import AttentionSpec
+from everyformer.numerics.limits import check_integer
 from everyformer.patterns.pattern import Pattern
 from everyformer.progress import Progress, no_progress
 from everyformer.verdict import Verdict
@@ -111,6 +112,7 @@ class Report:
             "verdict": str(self.verdict),
             "universal": {"lp": self.lp.to_json(), "sup": self.sup.to_json()},
             "findings": [finding.to_json() for finding in self.findings],
+            "assumes": assumptions(self.findings),
             "declared": None if self.declared is None else self.declared.to_json(),
         }
 
@@ -174,6 +176,8 @@ def check(
     """
     if isinstance(module, Pattern):
         return check_pattern(module)
+    check_integer("trials", trials, 1)
+    check_integer("seed", seed, 0)
     if not isinstance(module, Subject):
         if seq_len is None or d_model is None:
             msg = f"seq_len={seq_len}, d_model={d_model}: give both, to run the module."
@@ -185,8 +189,6 @@ def check(
     if not feed_forward:
         name = f"{module.name}, without feed-forward layers,"
         module = replace(module, name=name, feed_forward=False)
-    if trials < 1:
-        raise InputError(f"trials={trials}: at least one is needed. Leave it out for 4.")
     with threads_for(module):
         report = _checked(module, trials, seed, progress)
         if spec is None:

@@ -83,8 +83,8 @@ def judge(rule: Rule, subject: Subject, trials: int, seed: int) -> Finding:
     that is found wins over what a module says of itself. Where structure says that some
     weights violate the rule and none were found, operations are asked.
     """
-    example, largest = _look_for_violation(rule, subject, trials, seed)
-    tried = _in_words(rule, largest, trials)
+    example, largest, draws = _look_for_violation(rule, subject, trials, seed)
+    tried = _in_words(rule, largest, draws)
     answer, how = _answer(rule, subject)
     if how == "structure" and answer.holds is False and example is None:
         answer, how = _unseen(rule, subject, answer)
@@ -157,50 +157,62 @@ def _declared(rule: Rule, subject: Subject) -> Answer | None:
 
 def _look_for_violation(
     rule: Rule, subject: Subject, trials: int, seed: int
-) -> tuple[Counterexample | None, float | None]:
-    """The worst input of all trials, if it is a counterexample; and its violation.
+) -> tuple[Counterexample | None, float | None, int]:
+    """The worst input of the trials, if it is a counterexample; its violation; the draws.
 
     Sequences that were run in a batch are run again one at a time.
     """
     if rule.search is None:
-        return None, None
-    worst = _worst(rule, subject, subject.trials(trials, seed), seed)
+        return None, None, 0
+    worst, draws = _worst(rule, subject, subject.trials(trials, seed), seed)
     if worst is not None and worst.violation_sampled > subject.violated:
         again = rule.search.violation(subject.alone(worst.seed), worst.input)
         if again is not None and again > subject.violated:
             worst = replace(worst, violation_sampled=float(again))
         else:
             tried = [trial.seed for trial in subject.trials(trials, seed)]
-            worst = _worst(rule, subject, map(subject.alone, tried), seed)
+            worst, draws = _worst(rule, subject, map(subject.alone, tried), seed)
     if worst is None:
-        return None, None
+        return None, None, draws
     size = worst.violation_sampled
-    return (worst if size > subject.violated else None), size
+    return (worst if size > subject.violated else None), size, draws
 
 
 def _worst(
     rule: Rule, subject: Subject, trials: Iterable[Trial], seed: int
-) -> Counterexample | None:
-    """The input with the largest violation that could be measured."""
+) -> tuple[Counterexample | None, int]:
+    """The input with the largest violation that could be measured, and the draws it took.
+
+    One that is beyond doubt ends the search: other weights would not say more.
+    """
     assert rule.search is not None, "rules without a search have no inputs"  # noqa: S101
     worst: Counterexample | None = None
     rng = np.random.default_rng(seed)
+    draws = 0
     for trial in trials:
+        draws += 1
         for X in rule.search.inputs(rng, subject.seq_len, subject.d_model):
             size = rule.search.violation(trial, X)
             if size is None or not np.isfinite(size):
                 continue
             if worst is None or size > worst.violation_sampled:
                 worst = Counterexample(rule.code, X, trial.seed, float(size))
-    return worst
+        if worst is not None and worst.violation_sampled > max(SURELY, subject.violated):
+            break
+    return worst, draws
 
 
-def _in_words(rule: Rule, largest: float | None, trials: int) -> str:
+def _in_words(rule: Rule, largest: float | None, draws: int) -> str:
     if rule.search is None:
         return ""
     if largest is None:
         return "nothing could be measured"
-    return f"largest violation in {trials} draws of the weights: {largest:.2g}"
+    told = (
+        "with the weights it came with"
+        if draws == 1
+        else f"in {draws} draws of the weights"
+    )
+    return f"largest violation {told}: {largest:.2g}"
 
 
 def any_tokens(rng: np.random.Generator, n: int, d: int) -> Iterator[np.ndarray]:

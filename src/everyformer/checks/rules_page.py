@@ -46,9 +46,11 @@ does nothing, and batch norms use their running statistics.
 given. A module that gives different outputs for the same numbers (at random, where
 gradients are recorded, or with other strides) is refused. Its operations prove nothing if
 every run changes an attribute of it, if it reads numbers off its input (`float(x.max())`,
-`x.numpy()`, `repr(x)`, a capsule of DLPack), starts a thread, or calls operations that were
-not exported. What it does in float32 alone, by a state outside of it, or in a thread that
-was there before, is not seen.
+`x.numpy()`, `repr(x)`, a capsule of DLPack), starts a thread, calls operations that were
+not exported, or reads what a copy of it would not have: globals that can change, closures,
+caches ([following.md](following.md)). What it does in float32 alone, or in a thread that
+was there before, is not seen: a proof from operations assumes that the module computes the
+same function in every run, and says so.
 """
 
 

@@ -14,6 +14,7 @@ from torch import nn
 
 from everyformer.checks.aliases import refuse_aliases
 from everyformer.checks.calling import Layout, call
+from everyformer.checks.following.contents import fingerprint
 from everyformer.checks.following.walk import Followed, follow
 from everyformer.checks.layouts import (
     BATCH_FIRST,
@@ -23,16 +24,17 @@ from everyformer.checks.layouts import (
 )
 from everyformer.checks.mixing import mixing_matrices
 from everyformer.checks.precision import FINE, ISOLATED, coarseness, isolated, violated
+from everyformer.checks.redrawing import given_weights, redrawn
 from everyformer.errors import InputError
 from everyformer.model.attention_spec import AttentionSpec, Description, described
-from everyformer.numerics.limits import shown
+from everyformer.numerics.limits import check_integer, shown
 from everyformer.targets.target import MAX_SIZE
 
 LARGEST_BATCH = 2**19
 """Pairs of tokens in all sequences that are run at once."""
 
-LARGEST_KEPT = 2**22
-"""Numbers of a tensor in a module that are compared one by one."""
+LARGEST_DRAWN = 2**27
+"""Numbers of all copies with other weights that are kept until the check ends."""
 
 Known = dict[tuple[str, bytes], np.ndarray]
 
@@ -201,21 +203,27 @@ class Subject:
         if changed:
             why = f"every run changes its {changed}, so one run does not tell of others"
             return Followed(None, obstacle=why)
+        try:
+            others = given_weights(self.module, 0)
+        except Exception as error:
+            why = f"it cannot load its own weights: {type(error).__name__}: {error}"
+            return Followed(None, obstacle=why[:200])
         with _quiet():
             feed = partial(call, layout=self.reading.layout)
-            return follow(used, feed, x, redrawn(self.module, 0))
+            return follow(used, feed, x, others)
 
     def not_followed(self, why: str) -> "Subject":
         """The same subject, whose operations are not to be believed."""
         again = replace(self)
-        vars(again).update(followed=Followed(None, obstacle=why), known=self.known)
+        stopped = Followed(None, obstacle=why)
+        vars(again).update(followed=stopped, known=self.known, drawn=self.drawn)
         return again
 
     def doubted(self, why: str) -> "Subject":
         """The same subject, whose spec is not to be believed."""
         again = replace(self, doubt=why)
-        kept = {key: vars(self)[key] for key in ("followed", "known") if key in vars(self)}
-        vars(again).update(kept)
+        kept = ("followed", "known", "drawn")
+        vars(again).update({key: vars(self)[key] for key in kept if key in vars(self)})
         return again
 
     @cached_property
@@ -241,38 +249,37 @@ class Subject:
         for k in range(count - 1):
             yield self.redrawn(seed + k)
 
+    @cached_property
+    def drawn(self) -> dict[int, nn.Module]:
+        """The module with the weights of the first seeds, so that rules share them."""
+        return {}
+
+    def _drawn(self, seed: int) -> nn.Module:
+        """The module with weights drawn from a seed, kept where there is room."""
+        if seed in self.drawn:
+            return self.drawn[seed]
+        own = redrawn(_there(self.module), seed)
+        numbers = sum(weight.numel() for weight in own.parameters())
+        if numbers * (1 + len(self.drawn)) <= LARGEST_DRAWN:
+            self.drawn[seed] = own
+        return own
+
     def redrawn(self, seed: int | None) -> Trial:
         """The module with weights drawn from a seed: tables, gains and biases too."""
-        own = self.as_given if seed is None else redrawn(_there(self.module), seed)
+        own = self.as_given if seed is None else self._drawn(seed)
         return Trial(own, seed, self.reading, self.known.setdefault(seed, {}))
 
     def alone(self, seed: int | None) -> Trial:
         """The same, which runs one sequence at a time: what a batch does is no matter."""
         reading = replace(self.reading, batched=False)
         known = self.known_alone.setdefault(seed, {})
-        return replace(self.redrawn(seed), reading=reading, known=known)
+        own = self.as_given if seed is None else redrawn(_there(self.module), seed)
+        return Trial(own, seed, reading, known)
 
 
 def _there(module: nn.Module | None) -> nn.Module:
     assert module is not None, "specs alone have no weights"  # noqa: S101
     return module
-
-
-def redrawn(module: nn.Module, seed: int) -> nn.Module:
-    """A copy with all parameters that require gradients drawn from a seed.
-
-    Frozen parameters and buffers are part of the module, not of its weights. Weights change
-    in training, so a module that makes something of them in `eval` does it afterwards.
-    """
-    own = copy.deepcopy(module).train()
-    source = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for weight in own.parameters():
-            fan = weight.shape[-1] if weight.ndim > 1 else 1
-            drawn = torch.randn(weight.shape, generator=source, dtype=torch.float64)
-            if weight.requires_grad:
-                weight.copy_(drawn / fan**0.5)
-    return own.eval()
 
 
 def check_sizes(seq_len: int, d_model: int) -> None:
@@ -281,6 +288,8 @@ def check_sizes(seq_len: int, d_model: int) -> None:
     Raises:
         InputError: If n < 2 or d < 1, or one of them is beyond 2^20.
     """
+    check_integer("seq_len", seq_len, 0)
+    check_integer("d_model", d_model, 0)
     if max(seq_len, d_model) > MAX_SIZE:
         sizes = f"n = {shown(seq_len)}, d = {shown(d_model)}"
         raise InputError(f"{sizes}: at most {MAX_SIZE:,} can be checked. Use fewer.")
@@ -414,38 +423,11 @@ def changes_itself(module: nn.Module, x: torch.Tensor, layout: Layout) -> str:
     """
     with torch.no_grad():
         call(module, x.clone(), layout)
-        before = _fingerprint(module)
+        before = fingerprint(module)
         call(module, x.clone(), layout)
-        after = _fingerprint(module)
+        after = fingerprint(module)
     changed = [key for key in after if before.get(key) != after[key]]
     return min(changed, default="")
-
-
-def _fingerprint(module: nn.Module) -> dict[str, object]:
-    """What the parts of a module hold: plain values and numbers; of others, which."""
-    found: dict[str, object] = {}
-    for name, part in module.named_modules():
-        held = {**vars(part), **vars(part)["_buffers"], **vars(part)["_parameters"]}
-        for key, value in held.items():
-            if key not in ("_buffers", "_parameters", "_modules"):
-                found[f"{name}.{key}".lstrip(".")] = _content(value, 3)
-    return found
-
-
-def _content(value: object, depth: int) -> object:
-    if value is None or isinstance(value, bool | int | float | str):
-        return repr(value)
-    if isinstance(value, torch.Tensor):
-        if isinstance(value, nn.Parameter) or value.numel() > LARGEST_KEPT:
-            return id(value), value._version  # pyright: ignore[reportPrivateUsage]
-        numbers = value.detach().cpu().reshape(-1).contiguous()
-        return value.shape, value.dtype, hash(numbers.view(torch.uint8).numpy().tobytes())
-    if depth and isinstance(value, list | tuple | set | frozenset):
-        return type(value), len(value), tuple(_content(one, depth - 1) for one in value)
-    if depth and isinstance(value, dict):
-        pairs = [(repr(key), _content(one, depth - 1)) for key, one in value.items()]
-        return type(value), tuple(pairs)
-    return id(value)
 
 
 def _not_a_module(given: object, n: int, d: int) -> str:

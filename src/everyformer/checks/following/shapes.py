@@ -76,7 +76,7 @@ def reduction(
         dims = range(len(x.shape))
     if isinstance(dims, int):
         dims = [dims]
-    gone = {x.dim(d) for d in dims}
+    gone = {x.dim(d) for d in dims} if x.shape else set[int]()  # a number stays itself
     kept = [d for d in range(len(x.shape)) if d not in gone]
     place = {d: (d if keepdim else k) for k, d in enumerate(kept)}
     moves = None if x.moves is None else frozenset(place[d] for d in x.moves - gone)

@@ -3,7 +3,7 @@
 import math
 import operator
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
+from everyformer.checks.following.exporting import NotFollowedError, export_honestly
 from everyformer.checks.following.facts import (
     Facts,
     constant,
@@ -20,20 +21,9 @@ from everyformer.checks.following.facts import (
     weight,
 )
 from everyformer.checks.following.hearing import receptive_fields
-from everyformer.checks.following.honesty import dishonesty
 from everyformer.checks.following.mirror import Kinds, with_mirror_images
 from everyformer.checks.following.operations import apply
 from everyformer.checks.following.registry import by_position, tensors_of
-
-KEPT = (
-    "scaled_dot_product_attention.default",
-    "linear.default",
-    "matmul.default",
-    "layer_norm.default",
-    "softmax.int",
-    "dropout.default",
-)
-"""Operations that have a rule of their own and are not taken apart."""
 
 LARGEST_CONSTANT = 2**20
 
@@ -105,7 +95,7 @@ def follow(
     module: nn.Module,
     call: Callable[..., torch.Tensor],
     x: torch.Tensor,
-    redrawn: nn.Module | None = None,
+    redrawn: Sequence[nn.Module] = (),
 ) -> Followed:
     """Facts of the output of a module that hold for all weights and all inputs.
 
@@ -116,14 +106,15 @@ def follow(
         module: Not in training.
         call: Called as call(module, x).
         x: An input of shape (1, n, d), n >= 2.
-        redrawn: The module with other weights, which was not run yet. What was exported
-            must compute the same with these: constants may not be made of weights.
+        redrawn: The module with other weights, given to it in several ways, and not run
+            yet. What was exported must compute the same with these: constants may not be
+            made of weights.
     """
-    other = None if redrawn is None else Calling(redrawn, call)
+    others = [Calling(one, call) for one in redrawn]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch.export warns of its own workings
-            program = export_honestly(Calling(module, call), x, other)
+            program = export_honestly(Calling(module, call), x, others)
             walk = Walk(program)
             found = walk.run()
             again = found.output and Walk(program, Kinds()).run().output
@@ -132,6 +123,8 @@ def follow(
                 mirrored=bool(again and again.moves == frozenset({1})),
                 finite_mask=finite_mask(walk),
             )
+    except NotFollowedError as error:
+        return Followed(None, obstacle=str(error))
     except Exception as error:
         first = (str(error).strip().splitlines() or [""])[0]
         return Followed(None, obstacle=f"export: {type(error).__name__}: {first[:200]}")
@@ -150,87 +143,6 @@ def finite_mask(walk: "Walk") -> FiniteMask | None:
     except Exception:  # such as 0 times -inf, where 0 times the number was 0
         fields = None
     return FiniteMask(walk.faint, fields)
-
-
-def export_honestly(
-    module: nn.Module, x: torch.Tensor, other: nn.Module | None = None
-) -> ExportedProgram:
-    """The operations of a module, without those that write in place.
-
-    Args:
-        module: The module.
-        x: An input.
-        other: The module with other weights, not run yet.
-
-    Raises:
-        ValueError: If they compute something else than the module: it has a state, or
-            treats an export differently.
-    """
-    program = torch.export.export(module, (x,), strict=False)
-    wave = torch.linspace(-1, 1, x.numel(), dtype=x.dtype).sin().reshape(x.shape)
-    again = program.module()
-    for probe in (wave, torch.zeros_like(x), 30 * wave.flip(1)):
-        with torch.no_grad():
-            found, wanted = again(probe.clone()), module(probe.clone())
-        if not torch.allclose(found, wanted, rtol=1e-6, atol=1e-9, equal_nan=True):
-            raise ValueError("the exported operations compute something else")
-    why = dishonesty(module, again, wave) or _rewritten(module, program, wave)
-    if why:
-        raise ValueError(why)
-    if other is not None and not _same_with_weights_of(other, again, wave):
-        raise ValueError("it keeps what it made of its weights, or goes by them")
-    return taken_apart(program)
-
-
-def _same_with_weights_of(other: nn.Module, exported: nn.Module, x: torch.Tensor) -> bool:
-    """Whether exported operations, with the weights of a module, compute what it does."""
-    names = [name for name, _ in exported.named_parameters(remove_duplicate=False)]
-    weights = {name: _attribute(other, name) for name in names}
-    with torch.no_grad():
-        wanted = other(x.clone())
-        found = torch.func.functional_call(exported, weights, (x.clone(),))
-    return torch.allclose(found, wanted, rtol=1e-6, atol=1e-9, equal_nan=True)
-
-
-def _rewritten(module: nn.Module, program: ExportedProgram, x: torch.Tensor) -> str:
-    """Why tensors that the operations read as constants are none; "" if they are.
-
-    A forward that puts another tensor in the place of one, or writes into it, may change
-    what the next run reads, by the numbers of its input.
-    """
-
-    def held() -> dict[str, tuple[int, int]]:
-        found: dict[str, tuple[int, int]] = {}
-        for spec in program.graph_signature.input_specs:
-            if spec.kind in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
-                value = _attribute(module, spec.target or "")
-                if isinstance(value, torch.Tensor):
-                    version = value._version  # pyright: ignore[reportPrivateUsage]
-                    found[spec.target or ""] = (id(value), version)
-        return found
-
-    before = held()
-    with torch.no_grad():
-        module(x.clone())
-    changed = [name for name, one in held().items() if before.get(name) != one]
-    return f"a run writes {min(changed)}, which the next one reads" if changed else ""
-
-
-def _attribute(module: nn.Module, path: str) -> Any:
-    """What lies at a path of names; None if nothing does."""
-    found: Any = module
-    for name in path.split("."):
-        found = getattr(found, name, None)
-    return found
-
-
-def taken_apart(program: ExportedProgram) -> ExportedProgram:
-    """The same program in operations that have rules, none of which writes in place."""
-    table = torch.export.default_decompositions()
-    for name in KEPT:
-        operation, overload = name.split(".")
-        table.pop(getattr(getattr(torch.ops.aten, operation), overload), None)
-    return program.run_decompositions(table)
 
 
 class Walk:
@@ -320,7 +232,7 @@ class Walk:
             given = with_mirror_images(node.target, given, shape)
         try:
             found = apply(node.target, given, named, shape)
-        except TypeError:  # an overload with other arguments
+        except (TypeError, IndexError):  # other arguments, or a dimension of a number
             found = unknown(shape, inputs)
         return self._with_kinds(_careful(found, result), node.target, args, kwargs)
 

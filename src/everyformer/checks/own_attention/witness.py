@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from everyformer.checks.following.walk import export_honestly
+from everyformer.checks.following.exporting import export_honestly
 from everyformer.checks.own_attention.affine_run import run_affine
 from everyformer.checks.own_attention.forms import Forms, NotAffine
 from everyformer.errors import InputError

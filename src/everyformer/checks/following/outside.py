@@ -1,0 +1,197 @@
+"""What the Python code of a module reads that is not the module's own.
+
+A copy of a module has copies of all that it holds. But its functions read the globals,
+closures, default arguments and attributes of classes that all copies share. There may lie a
+parameter of the module that was copied, what an earlier run made of other weights, or a
+count of runs: numbers that are not the same for all weights and at all times. So what is
+read there must be fixed (`fixed`), and no function that ran may bind it anew.
+"""
+
+import dis
+import functools
+import gc
+import sys
+import types
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from everyformer.checks.following.fixed import PLAIN, changeable, is_trusted, trusted
+
+CHANGING = frozenset(
+    ["time", "posix", "nt", "_io", "io", "_socket", "random", "_random", "gc", "_ctypes",
+     "datetime"]
+)  # fmt: skip
+"""Modules in C whose functions give other answers at other times, or read any memory."""
+
+ANYWHERE = frozenset(["globals", "_getframe", "_current_frames"])
+"""Functions in C by which anything is read, whatever its name."""
+
+Scope = Mapping[str, Any]
+Codes = Mapping[types.CodeType, Scope]
+Seen = Iterator[tuple[str, object]]
+
+
+def reads_outside(run: Callable[[], object], held: Collection[object]) -> str:
+    """What a run reads outside of a module that may change; "" if nothing of it may.
+
+    Args:
+        run: Runs the module.
+        held: All objects that the module holds, classes too, and it.
+    """
+    with _Frames() as frames:
+        run()
+    if frames.asked:
+        return f"it asks {frames.asked}, which may not say the same in every run"
+    codes = frames.codes
+    before = [*_globals(codes), *_of_classes(codes, held), *_closures(codes)]
+    for name, value in before:
+        why = "a run may bind it anew" if value is _BOUND else changeable(value)
+        if why:
+            return f"it reads {name}, outside of it: {why}"
+    if before:
+        run()
+        now = [*_globals(codes), *_of_classes(codes, held)]
+        for (name, one), (_, two) in zip(before, now, strict=False):
+            if one is not two and not (type(one) is type(two) in PLAIN and one == two):
+                return f"it reads {name}, outside of it: a run changed it"
+    return ""
+
+
+class _Bound:
+    """In place of the value of a name that a function gives a new one."""
+
+
+_BOUND = _Bound()
+
+
+class _Frames:
+    """Notes the functions that run while it is entered, but for those that are trusted.
+
+    Attributes:
+        codes: The globals of each function, by its code.
+        asked: The first function in C that is not a function of its arguments.
+    """
+
+    def __init__(self) -> None:
+        self.codes: dict[types.CodeType, Scope] = {}
+        self.asked = ""
+
+    def __enter__(self) -> "_Frames":
+        self._before = sys.getprofile()
+        sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if sys.getprofile() != self._note:
+            self.asked = self.asked or "sys.setprofile"
+        sys.setprofile(self._before)
+
+    def _note(self, frame: types.FrameType, event: str, function: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code not in self.codes and not trusted(frame.f_globals):
+            self.codes[code] = frame.f_globals
+        elif event == "c_call" and code in self.codes and not self.asked:
+            owner = getattr(function, "__self__", None)
+            kind = owner if isinstance(owner, type | types.ModuleType) else type(owner)
+            places = {function.__module__, kind.__name__, getattr(kind, "__module__", "")}
+            if places & CHANGING or function.__name__ in ANYWHERE:
+                self.asked = f"{kind.__name__}.{function.__name__}"
+
+
+class _Names(NamedTuple):
+    """What a function names.
+
+    Attributes:
+        read: Globals, and modules that it imports.
+        bound: Globals that it gives a value.
+        cells: Variables of functions around it that it gives a value.
+        parts: Attributes, and strings, by which attributes may be looked up.
+        stored: Attributes that it gives a value.
+    """
+
+    read: frozenset[str]
+    bound: frozenset[str]
+    cells: frozenset[str]
+    parts: frozenset[str]
+    stored: frozenset[str]
+
+
+@functools.lru_cache(2**12)
+def _names(code: types.CodeType) -> _Names:
+    found: dict[str, set[str]] = {}
+    for step in dis.get_instructions(code):
+        if isinstance(step.argval, str):
+            found.setdefault(step.opname, set()).add(step.argval)
+
+    def of(*operations: str) -> frozenset[str]:
+        return frozenset().union(*(found.get(one, set()) for one in operations))
+
+    return _Names(
+        of("LOAD_GLOBAL", "LOAD_NAME", "IMPORT_NAME"),
+        of("STORE_GLOBAL", "DELETE_GLOBAL"),
+        of("STORE_DEREF", "DELETE_DEREF"),
+        frozenset([*code.co_names, *(c for c in code.co_consts if isinstance(c, str))]),
+        of("STORE_ATTR", "DELETE_ATTR"),
+    )
+
+
+def _globals(codes: Codes) -> Seen:
+    """Globals that functions name, and attributes of modules and classes among them."""
+    for code, scope in codes.items():
+        names = _names(code)
+        yield from ((name, _BOUND) for name in names.bound)
+        for name in sorted(names.read):
+            package = f"{scope.get('__package__')}.{name}"
+            missing = sys.modules.get(name, sys.modules.get(package))
+            yield from _parts(name, scope.get(name, missing), names)
+
+
+def _parts(name: str, value: object, names: _Names, deep: int = 0) -> Seen:
+    """A value and, of a module, a class or a function, attributes that are named too."""
+    yield name, value
+    held = (
+        value if isinstance(value, types.ModuleType | type | types.FunctionType) else None
+    )
+    if held is None or deep > 2 or (isinstance(value, type) and is_trusted(value)):
+        return
+    for key in sorted(names.parts & vars(held).keys()):
+        if key in names.stored:
+            yield f"{name}.{key}", _BOUND
+        if not key.startswith("__"):
+            yield from _parts(f"{name}.{key}", vars(held)[key], names, deep + 1)
+
+
+def _of_classes(codes: Codes, held: Collection[object]) -> Seen:
+    """Attributes of the classes of what a module holds, of names that functions have.
+
+    One that a function gives a value belongs to the object, if that has one of its own.
+    """
+    names = frozenset[str]().union(*(_names(code).parts for code in codes))
+    stored = frozenset[str]().union(*(_names(code).stored for code in codes))
+    own = {(type(one), key) for one in held for key in getattr(one, "__dict__", ())}
+    classes: set[type[object]] = {type(one) for one in held}
+    classes |= {one for one in held if isinstance(one, type)}
+    kinds = sorted(classes, key=lambda one: one.__qualname__)
+    for kind in kinds:
+        for base in (*kind.__mro__, *type(kind).__mro__):
+            for key in sorted(names & vars(base).keys()) if not is_trusted(base) else ():
+                if key in stored and (kind, key) not in own:
+                    yield f"{base.__name__}.{key}", _BOUND
+                yield f"{base.__name__}.{key}", vars(base)[key]
+
+
+def _closures(codes: Codes) -> Seen:
+    """What functions that were there before the run have of their own."""
+    for one in gc.get_referrers(*codes) if codes else ():
+        if not isinstance(one, types.FunctionType) or one.__code__ not in codes:
+            continue
+        about = one.__qualname__
+        for key, cell in zip(one.__code__.co_freevars, one.__closure__ or (), strict=True):
+            try:
+                bound = key in _names(one.__code__).cells
+                yield f"{key} of {about}", _BOUND if bound else cell.cell_contents
+            except ValueError:  # it is empty
+                continue
+        given = [*(one.__defaults__ or ()), *(one.__kwdefaults__ or {}).values()]
+        yield from ((f"a default of {about}", value) for value in given)
+        yield from ((f"{about}.{key}", value) for key, value in vars(one).items())

@@ -1,0 +1,35 @@
+"""A module with other weights, which come to it in one of several ways."""
+
+import copy
+
+import torch
+from torch import nn
+
+
+def redrawn(module: nn.Module, seed: int) -> nn.Module:
+    """A copy with all parameters that require gradients drawn from a seed.
+
+    Frozen parameters and buffers are part of the module, not of its weights. Weights change
+    in training, so a module that makes something of them in `eval` does it afterwards.
+    """
+    own = copy.deepcopy(module).train()
+    source = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in own.parameters():
+            fan = weight.shape[-1] if weight.ndim > 1 else 1
+            drawn = torch.randn(weight.shape, generator=source, dtype=torch.float64)
+            if weight.requires_grad:
+                weight.copy_(drawn / fan**0.5)
+    return own.eval()
+
+
+def given_weights(module: nn.Module, seed: int) -> list[nn.Module]:
+    """Copies with the same weights, drawn from a seed, that came in different ways.
+
+    Written in place, as an optimiser does; and loaded, moved and copied, as people do with
+    what an optimiser found. A module may make something of its weights in one of them.
+    """
+    written = redrawn(module, seed)
+    loaded = copy.deepcopy(module).train()
+    loaded.load_state_dict(written.state_dict())
+    return [written, copy.deepcopy(loaded.to(torch.float64)).eval()]
