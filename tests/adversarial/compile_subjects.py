@@ -56,6 +56,12 @@ def chosen(x: np.ndarray) -> np.ndarray:
     return middle - np.where(x < 0.5, 0.5, x) / 3
 
 
+def joined(x: np.ndarray) -> np.ndarray:
+    t = np.abs(x - 0.5)
+    huber = np.where(t < 0.25, (x - 0.5) ** 2, t / 2 - 0.0625)
+    return huber + np.where(x > 0.25, np.sin(x), np.sin(x) + (x - 0.25) ** 2)
+
+
 def multiplied(x: np.ndarray) -> np.ndarray:
     return np.concatenate([x[..., :1] * x[..., 1:], x[..., :1] + x[..., 1:] / 3], -1)
 
@@ -108,6 +114,7 @@ SUBJECTS: dict[str, tuple[Function, int, int, float]] = {
     "causal attention": (looking_back, 3, 1, 1e-6),
     "causal, divided last": (divided_last, 3, 1, 1e-4),
     "choices": (chosen, 2, 1, 1e-6),
+    "curved pieces": (joined, 2, 1, 1e-2),
     "x1 x2": (multiplied, 2, 2, 1e-4),
     "soft attention": (softly, 2, 1, 1e-4),
     "sum of exponentials": (unnormalised, 2, 2, 1e-6),

@@ -26,7 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.adversarial.fact_oracles import Violation, check_facts, check_mirror, differs
 from tests.adversarial.random_modules import Program, draw_program, sizes, trimmed
 
-from everyformer.checks.following.walk import Followed, Walk, taken_apart
+from everyformer.checks.following.exporting import taken_apart
+from everyformer.checks.following.walk import Followed, Walk
 from everyformer.checks.rules import (
     causal,
     equal_tokens,

@@ -16,6 +16,7 @@ from tests.adversarial.compile_attack import run_case, smaller
 from tests.adversarial.compile_measuring import measure
 from tests.adversarial.compile_subjects import SUBJECTS, build, write_subjects
 from tests.adversarial.hand_compiled import Hand, Head, Unit
+from tests.adversarial.remembered import Remembered
 from tests.adversarial.tampering import Draft as Folder
 from tests.certify.compile.drafts import Draft, head_claims, own, unit_claims
 
@@ -26,7 +27,8 @@ from everyformer.construct.certificates import as_stored
 from everyformer.errors import WorkLimitError
 from everyformer.numerics.expression import Node
 
-CASES, PARTS = 200, 8
+CASES, PARTS = 10 * len(SUBJECTS), 8
+"""As many as show a lie, below; `make attack` runs 300 of them."""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,20 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return write_subjects(tmp_path_factory.mktemp("compiled"))
 
 
+@pytest.fixture(scope="module")
+def verdicts() -> Remembered:
+    return Remembered(compile_attack.measure)
+
+
+@pytest.fixture
+def remembered(verdicts: Remembered, monkeypatch: pytest.MonkeyPatch) -> Remembered:
+    monkeypatch.setattr(compile_attack.ef, "verify", verdicts.verify)
+    monkeypatch.setattr(compile_attack, "measure", verdicts.measure)
+    return verdicts
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.usefixtures("remembered")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_tampered_compiled_networks(part: int, folders: dict[str, Path]) -> None:
     outcomes = [run_case(number, 0, folders) for number in range(part, CASES, PARTS)]
@@ -43,15 +58,11 @@ def test_tampered_compiled_networks(part: int, folders: dict[str, Path]) -> None
 
 
 def test_a_verifier_whose_bounds_are_too_small_is_caught(
-    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    folders: dict[str, Path], remembered: Remembered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = ef.verify
-
-    def lying(place: Path) -> ef.Verification:
-        return smaller(honest(place), 100)
-
+    lying = remembered.lying(lambda found: smaller(found, 100))
     monkeypatch.setattr(compile_attack.ef, "verify", lying)
-    outcomes = [run_case(number, 0, folders) for number in range(3 * len(SUBJECTS))]
+    outcomes = [run_case(number, 0, folders) for number in range(CASES)]
     caught = {one.subject for one in outcomes if one.wrong == "false PROVED"}
     assert len(caught) > len(SUBJECTS) // 2
 

@@ -5,8 +5,10 @@ goes through, its bounds hold for all runs that were tried; else it is refused.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from tests.adversarial.hand_compiled import Hand, Head, Unit
 from tests.certify.compile.drafts import Draft
 
 import everyformer as ef
+from everyformer.certify.compile.algebra.normal_forms import Algebra
 from everyformer.certify.compile.algebra.sorting import (
     MOST_WIRES,
     Round,
@@ -29,6 +32,7 @@ from everyformer.errors import ExpressionError, WorkLimitError
 from everyformer.model.compiled import ProgramStep
 from everyformer.model.insides import Inside, table_of
 from everyformer.numerics.expression import Expression, Node
+from everyformer.targets.box import Box
 
 CLOSED = 8.0
 ONE_HOT = 1024.0
@@ -317,6 +321,46 @@ def test_choices_with_a_jump_are_not_the_clip(clip: Draft, written: Any) -> None
         (0.25, 0.75, 0.75 + TINY), (0.25, 0.75, 0.75 - TINY), (0.75, 0.25, 0.75),
     ):  # fmt: skip
         assert "is not f" in clip.refused(traced(low, high, at))
+
+
+def bent(x: np.ndarray, at: float, gap: float, power: int = 2) -> np.ndarray:
+    """A parabola and a wave that meet at `at`, where `gap` is 0."""
+    return np.where(x > at, (x - 0.5) ** power + gap, np.sin(x - 0.5))
+
+
+def test_curved_pieces_with_a_jump_are_not_the_pieces_that_meet() -> None:
+    """A jump of 2^-40, a border off by it, branches exchanged, another power."""
+    draft = Draft.of(ef.Target(lambda x: bent(x, 0.5, 0.0), 1, 1))
+
+    def why(function: Callable[[np.ndarray], np.ndarray]) -> str:
+        found = ef.Target(function, 1, 1).expression
+        assert found is not None
+        return draft.refused(found)
+
+    assert not why(lambda x: bent(x, 0.5, 0.0))
+    assert not why(lambda x: np.where(x <= 0.5, np.sin(x - 0.5), (0.5 - x) ** 2))
+    assert "is not f" in why(lambda x: np.where(x > 0.5, np.sin(x - 0.5), (x - 0.5) ** 2))
+    for at, gap, power in (
+        (0.5, TINY, 2),
+        (0.5, -TINY, 2),
+        (0.5 + TINY, 0, 2),
+        (0.5, 0, 4),
+    ):
+        assert "is not f" in why(partial(bent, at=at, gap=gap, power=power))
+
+
+def test_pieces_are_not_joined_where_they_may_not_be_defined() -> None:
+    """(x - y) log(x) log(3 - 2 y) at x = y is 0 in (0, 3/2), and nothing beyond."""
+    near, far = Box((1.0, -1.0), (2.0, 1.0)), Box((1.0, 0.5), (1.25, 1.0))
+    for box, joined in ((near, False), (far, True)):
+        f = Algebra(box=box)
+        x, y = f.entry(0, 0), f.entry(0, 1)
+        gap = f.sub(x, y)
+        beside = f.log(f.affine([(Fraction(-2), y)], Fraction(3)))
+        both = f.mul(gap, f.mul(f.log(x), beside))
+        found = f.where(gap, both, f.add(both, both))
+        names = {f.atom_parts(k)[0] for m in found.numerators for k, _ in f.parts(m)[0]}
+        assert ("where" not in names) == joined
 
 
 def shares(x: np.ndarray, mask: np.ndarray) -> np.ndarray:

@@ -68,6 +68,7 @@ def test_an_honest_sum_is_proved_about_as_well_as_it_can_be() -> None:
     assert hand.is_honest()
 
 
+@pytest.mark.rows(20)
 @pytest.mark.parametrize("c", [0.0, 1.0, 8.0, 36.0, 60.0, 130.0, -5.0])
 @pytest.mark.parametrize("scale", [1.0, 1 + 2.0**-50, 1.001, 0.5, -1.0, 0.0])
 def test_whatever_the_null_score_and_the_factor_are_the_bound_holds(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.adversarial.hostile_files import BUILDERS, Parts, parts_of
+from tests.certify.tampered import edit
 
 import everyformer as ef
 from everyformer.certify.verify import NETWORK_FILE
@@ -211,3 +212,14 @@ def test_deeply_nested_metadata(place: Path, tmp_path: Path) -> None:
 
     parts.header = nest
     assert answers(parts.write(tmp_path)) == ("refused", "refused")
+
+
+@pytest.mark.parametrize("steps", [("version",), ("weights", "blocks"), ("claim", "n")])
+def test_a_truth_value_is_not_an_integer_of_a_certificate(
+    steps: tuple[str, ...], tmp_path: Path
+) -> None:
+    """`true` equals 1 in Python, and so did a version and a number of tokens."""
+    ef.construct(ef.Target(lambda x: x, 1, 1), grid=2).save(tmp_path)
+    edit(tmp_path, *steps, to=True)
+    with pytest.raises(CertificateError):
+        ef.verify(tmp_path)

@@ -94,3 +94,15 @@ FALSE: dict[str, tuple[Callable[[Followed], Answer], Forward]] = {
 def test_nothing_false_follows(name: str) -> None:
     rule, forward = FALSE[name]
     assert rule(followed(forward)).holds is None
+
+
+def by_dimension(m: Any, x: torch.Tensor) -> torch.Tensor:
+    """torch takes a number for a vector of one entry where a dimension is named."""
+    number = m.number.sum(0).mean(-1).amax(0).softmax(0).log_softmax(-1).cumsum(0)
+    number = number.var(0, correction=0).logsumexp(0).squeeze(0).unsqueeze(0)[0].flip(())
+    return mixed(m, x) * (number + x.sum().sum(-1) + x.mean().var(0, correction=0))
+
+
+def test_a_number_has_no_dimension_to_get_lost() -> None:
+    found = followed(by_dimension)
+    assert EQUAL(found).holds, found.obstacle

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tests.adversarial.hostile_files import BUILDERS, Parts, parts_of
 from tests.adversarial.mutations import mutate
+from torch import nn
 
 import everyformer as ef
 from everyformer.bench import hostile
@@ -91,6 +92,7 @@ def test_domains_that_overflow(domain: str, place: Path, tmp_path: Path) -> None
             assert found != "PROVED" or domain == "the least number", (name, p)
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("scale", [-1e300, 1e160])
 def test_weights_that_overflow(scale: float, place: Path, tmp_path: Path) -> None:
     """Windows, shifts and values times 1e300: no bound, and no traceback."""
@@ -204,6 +206,24 @@ def test_tolerances_that_are_not_numbers(method: Any) -> None:
     for tol in (float("nan"), float("inf"), 0, -1.0):
         with pytest.raises(EveryformerError, match="is not a positive number"):
             ef.construct(ef.targets.reverse(2), tol=tol, method=method)
+
+
+@pytest.mark.unhooked
+@pytest.mark.parametrize("value", [True, np.True_, "1", 1.0, float("nan"), -1])
+def test_counts_that_are_not_integers(value: Any) -> None:
+    """`workers=True` was one process, and `d_model=True` a TypeError of torch."""
+    square, module = ef.Target(lambda x: x * x, seq_len=1, d_model=1), nn.Linear(1, 1)
+    uses: list[Callable[[], object]] = [
+        lambda: ef.Computing(workers=value),
+        lambda: ef.compare(square, 0.3, workers=value),
+        lambda: ef.check(module, value, 1),
+        lambda: ef.check(module, 2, value),
+        lambda: ef.check(module, 2, 1, trials=value),
+        lambda: ef.check(module, 2, 1, seed=value),
+    ]
+    for use in uses:
+        with pytest.raises(InputError, match="is not an integer >= "):
+            use()
 
 
 @pytest.mark.unhooked

@@ -38,6 +38,7 @@ def distance_sampled(built: ef.Built, function: Function) -> float:
     return float(np.sqrt(max(certain, 0.0)))
 
 
+@pytest.mark.rows(12)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("method", ["selective-shift", "averaging"])
 def test_bounds_hold_for_functions_that_jump(name: str, method: Any) -> None:

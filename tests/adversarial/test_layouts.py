@@ -9,21 +9,15 @@ from torch import Tensor, nn
 from torch.nn.attention.flex_attention import flex_attention
 
 from everyformer.checks.layouts import BATCH_FIRST, Reading, reading_of
+from everyformer.checks.redrawing import redrawn
 from everyformer.checks.report import check
-from everyformer.checks.rules import attentive
-from everyformer.checks.subject import Subject, redrawn
+from everyformer.checks.subject import Subject
 from everyformer.errors import InputError
 from everyformer.verdict import Verdict
 
 N, D = 5, 4
 PROVED, REFUTED, UNKNOWN = Verdict.PROVED, Verdict.REFUTED, Verdict.UNKNOWN
 ROWS, COLUMNS = Reading("batch_first", batched=True), Reading("tokens_first", batched=True)
-
-
-@pytest.fixture(autouse=True)
-def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How well weights can be fitted is told, and decides nothing."""
-    monkeypatch.setattr(attentive, "FIT_STEPS", 1)
 
 
 class Made(nn.Module):

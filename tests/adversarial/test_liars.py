@@ -318,3 +318,12 @@ def test_what_a_recording_left_behind_raises_ordinary_errors() -> None:
     assert target.expression is None
     with pytest.raises(TargetError, match=r"after the call|earlier call|np\.asarray"):
         target(np.zeros((1, N, D)))
+
+
+@pytest.mark.parametrize("large", [1e17, 1e300])
+def test_a_function_that_float64_does_not_compute_is_not_traced(large: float) -> None:
+    """(x + 1e17) - 1e17 is x in real arithmetic, and 0 as numpy runs it."""
+    target = ef.Target(lambda x: (x + large) - large, 2, 1)
+    assert target.expression is None
+    assert "rounding may be off" in str(target.untraceable)
+    assert ef.Target(lambda x: (x + 1e6) - 1e6, 2, 1).expression is not None

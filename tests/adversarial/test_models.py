@@ -13,7 +13,6 @@ from everyformer.checks.following.walk import Followed, follow
 from everyformer.checks.replay import replay
 from everyformer.checks.rule import Answer
 from everyformer.checks.rules import (
-    attentive,
     causal,
     equal_tokens,
     permutations,
@@ -33,12 +32,6 @@ Forward = Callable[[Any, Tensor], Any]
 PAST, EQUAL = causal.by_operations, equal_tokens.by_operations
 MOVES, ZERO = permutations.by_operations, zero_to_zero.by_operations
 APART = tokens_apart.by_operations
-
-
-@pytest.fixture(autouse=True)
-def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How well weights can be fitted is told, and decides nothing."""
-    monkeypatch.setattr(attentive, "FIT_STEPS", 1)
 
 
 class Made(nn.Module):
@@ -219,6 +212,7 @@ TRUE: dict[str, tuple[Callable[[Followed], Answer], Forward]] = {
 }
 
 
+@pytest.mark.rows(6)
 @pytest.mark.parametrize("name", TRUE)
 def test_what_is_true_follows(name: str) -> None:
     rule, forward = TRUE[name]
@@ -353,8 +347,8 @@ def test_assertions_for_a_test_suite() -> None:
 
 def test_equal_tokens_count_in_the_sup_norm_alone() -> None:
     """A bias of its own for each pair: L^p stays open."""
-    table = torch.randn(N, N)
-    module = Made(lambda m, x: (x @ m.linear(x).mT + table).softmax(-1) @ m.linear(x))
+    module = Made(lambda m, x: (x @ m.linear(x).mT + m.table).softmax(-1) @ m.linear(x))
+    module.table = torch.randn(N, N)
     assert_not_refuted(module, N, D, sup=False, trials=2)
     with pytest.raises(AssertionError, match="equal tokens stay equal"):
         assert_not_refuted(module, N, D, trials=2)

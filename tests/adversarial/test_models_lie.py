@@ -8,19 +8,12 @@ import torch
 from torch import Tensor, nn
 
 import everyformer as ef
-from everyformer.checks.rules import attentive
 from everyformer.errors import InputError
 from everyformer.verdict import Verdict
 
 PROVED, REFUTED, UNKNOWN = Verdict.PROVED, Verdict.REFUTED, Verdict.UNKNOWN
 F = nn.functional
 N, D = 5, 4
-
-
-@pytest.fixture(autouse=True)
-def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How well weights can be fitted is told, and decides nothing."""
-    monkeypatch.setattr(attentive, "FIT_STEPS", 1)
 
 
 class Biased(nn.Module):

@@ -18,7 +18,6 @@ from torch.nn.utils import parametrizations, parametrize, prune
 from everyformer.checks.following.walk import Followed
 from everyformer.checks.replay import replay
 from everyformer.checks.report import Report, check
-from everyformer.checks.rules import attentive
 from everyformer.checks.subject import Subject, Trial
 from everyformer.errors import InputError
 from everyformer.layers import RelativeAttention, T5Buckets, ToeplitzGain
@@ -29,12 +28,6 @@ from everyformer.verdict import Verdict
 PROVED, REFUTED, UNKNOWN = Verdict.PROVED, Verdict.REFUTED, Verdict.UNKNOWN
 N, D = 4, 4
 SIZES = (0.01, 1.0, 30.0, 3000.0)
-
-
-@pytest.fixture(autouse=True)
-def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How well weights can be fitted is told, and decides nothing."""
-    monkeypatch.setattr(attentive, "FIT_STEPS", 1)
 
 
 class Made(nn.Module):

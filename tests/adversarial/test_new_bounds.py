@@ -50,6 +50,7 @@ FUNCTIONS: dict[str, Function] = {
     "a pole near the face": lambda x: (x + 0.01) ** -3,
     "a saw": lambda x: x + sum(np.where(x > k / 7, -1 / 7, 0.0) for k in range(1, 7)),
 }
+LOST_BY_FLOAT64 = {"only real numbers tell", "lost digits"}
 PLACES = [0, 0.25, BELOW, 0.5, ABOVE, 0.3 + 5e-10, 1]
 
 
@@ -75,12 +76,16 @@ MEANS: list[tuple[Any, Any]] = [
 """Each function meets one of them, in turn."""
 
 
+@pytest.mark.rows(6)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_no_bound_is_below_the_distance(name: str) -> None:
     f = FUNCTIONS[name]
     for method, p in (SUPREMUM, MEANS[list(FUNCTIONS).index(name) % 3]):
         built = ef.construct(ef.Target(f, 1, 1), grid=K, method=method, p=p)
         bound = built.certificate.float64_bound
+        if name in LOST_BY_FLOAT64:
+            assert bound is None, "what numpy computes is another function"
+            continue
         assert bound is not None
         assert distance(built.network, f, p, 0, 1) <= float(bound.value) * (1 + 1e-3)
 

@@ -160,6 +160,7 @@ FALSE_ONCE = (32, 151, 172, 182, 185, 250, 263, 273)
 """Cases among the first 300 that were once PROVED or REFUTED, and it was not so."""
 
 
+@pytest.mark.rows(8)
 @pytest.mark.parametrize("seed", [*FALSE_ONCE, *range(12)])
 def test_structural_tampering(seed: int) -> None:
     assert outcome(seed, 12).false is None

@@ -13,7 +13,6 @@ from torch.nn.utils import parametrizations, parametrize
 import everyformer.layers.attention as attention_module
 from everyformer.checks.following.walk import Followed
 from everyformer.checks.report import Report, check
-from everyformer.checks.rules import attentive
 from everyformer.checks.subject import Subject
 from everyformer.errors import InputError
 from everyformer.layers import RelativeAttention, T5Buckets, ToeplitzGain
@@ -38,12 +37,6 @@ def urpe(cls: type[RelativeAttention] = RelativeAttention, **settings: Any) -> A
 
 def judged(module: nn.Module) -> Report:
     return check(module, N, D, trials=2)
-
-
-@pytest.fixture(autouse=True)
-def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How well weights can be fitted is told, and decides nothing."""
-    monkeypatch.setattr(attentive, "FIT_STEPS", 1)
 
 
 class TwoBlocks(RelativeAttention):
@@ -500,6 +493,7 @@ def test_keys_that_all_heads_share() -> None:
         judged(said)
 
 
+@pytest.mark.rows(6)
 @pytest.mark.parametrize("name", SOUND)
 def test_what_is_true_is_still_proved(name: str) -> None:
     report = judged(SOUND[name]())

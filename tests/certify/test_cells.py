@@ -114,6 +114,7 @@ def dense(name: str, row: np.ndarray, points: int = 9) -> np.ndarray:
     return np.abs(target(x) - g)
 
 
+@pytest.mark.rows(5)
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize("kind", ["expression", "declared"])
 def test_every_cell_is_bounded(name: str, kind: Kind) -> None:

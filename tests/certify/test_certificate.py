@@ -24,9 +24,9 @@ import everyformer as ef
 from everyformer.certify.certificate import (
     CERTIFICATE_FILE,
     VALUES_FILE,
-    read_certificate,
     values_bytes,
 )
+from everyformer.certify.certificate_file import read_certificate
 from everyformer.certify.hypotheses import FLOAT64, Kind
 from everyformer.certify.verify import NETWORK_FILE
 from everyformer.errors import CertificateError, DomainError
@@ -225,7 +225,11 @@ DAMAGE: list[tuple[str, Steps, Any]] = [
     ("expression", ("bound", "rule"), "p-norm 0"),
     ("expression", ("bound", "terms", 0, "rule"), "p-norm -1"),
     ("expression", ("cells",), 5),
+    ("expression", ("cells", "count"), True),
+    ("expression", ("cells", "radius"), True),
     ("expression", ("distance_sampled",), "about 1"),
+    ("expression", ("distance_sampled",), "nan"),
+    ("expression", ("distance_sampled",), True),
     ("expression", ("versions",), 1),
     ("expression", ("obstacles",), 1),
     ("expression", ("obstacles",), [{"stage": "clamp"}]),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import everyformer as ef
 from everyformer.certify.bound import Bound
-from everyformer.certify.certificate import read_certificate
+from everyformer.certify.certificate_file import read_certificate
 from everyformer.certify.presentation import TINY, listing, power_of_ten_above
 from everyformer.targets.gallery import centring
 

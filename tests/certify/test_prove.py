@@ -61,11 +61,12 @@ def p_mean(gap: np.ndarray, p: float, volume: Fraction = Fraction(1)) -> float:
     return float(((gap**p).sum(axis=(1, 2)).mean() * float(volume)) ** (1 / p))
 
 
+@pytest.mark.rows(10)
 @pytest.mark.parametrize("name", GALLERY)
 @pytest.mark.parametrize(
     ("n", "d", "K", "exponents", "executor"),
     [
-        (2, 1, 8, (1, 2, 4), "literal"),
+        (2, 1, 8, (1, 2, 4), "folded"),
         (2, 2, 4, (1, 2, 4), "folded"),
         (3, 1, 8, (2,), "folded"),
     ],
@@ -126,6 +127,7 @@ def acceptance(x: np.ndarray) -> np.ndarray:
     return np.sin(3 * x + np.arange(1, 3)[:, None]) * mean + x**2 / 2
 
 
+@pytest.mark.rows(2)
 @pytest.mark.parametrize(
     ("K", "mean_value"), [(16, 0.065678), (64, 0.014701), (128, 0.007649)]
 )

@@ -169,6 +169,7 @@ WEIGHTS: list[tuple[str, str, int, Change, str]] = [
 """What is changed, of which network (", 2": of Theorem 2), and where it is noticed."""
 
 
+@pytest.mark.rows(14)
 @pytest.mark.parametrize(
     ("name", "grid", "change", "stage"),
     [pytest.param(*case, id=label) for label, *case in WEIGHTS],
@@ -523,7 +524,7 @@ def mutations(draw: st.DrawFn, network: ef.Network) -> dict[str, np.ndarray]:
 
 
 @settings(
-    max_examples=40,
+    max_examples=20,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

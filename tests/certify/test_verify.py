@@ -43,6 +43,7 @@ WAYS: dict[str, str] = {
 }
 
 
+@pytest.mark.rows(7)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", GALLERY)
 def test_what_was_certified_is_proved(name: str, way: str, tmp_path: Path) -> None:
@@ -80,6 +81,7 @@ TARGETS = [
 ]
 
 
+@pytest.mark.rows(7)
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 @pytest.mark.parametrize("softened", [True, False], ids=["float64", "rational"])
 def test_other_targets(target: Target, softened: bool, tmp_path: Path) -> None:
@@ -92,6 +94,7 @@ def test_other_targets(target: Target, softened: bool, tmp_path: Path) -> None:
     assert ef.verify(tmp_path).verdict is ef.Verdict.PROVED
 
 
+@pytest.mark.rows(4)
 @pytest.mark.parametrize("name", GALLERY)
 def test_balls_prove_it_too(name: str, tmp_path: Path) -> None:
     """Another enclosure of the same program; where min or max bend, not as tight."""

@@ -23,6 +23,7 @@ def largest_bound(certificate: ef.Certificate) -> Fraction:
     return max(bound.value for bound in found if bound is not None)
 
 
+@pytest.mark.rows(4)
 @pytest.mark.parametrize("way", ["expression", "modulus"])
 @pytest.mark.parametrize("p", [1, 2, 2.5, Fraction(3, 2)])
 def test_tolerance_chooses_the_coarsest_dyadic_grid(p: Any, way: str) -> None:
@@ -41,6 +42,7 @@ def test_tolerance_chooses_the_coarsest_dyadic_grid(p: Any, way: str) -> None:
     assert largest_bound(coarser) > Fraction(0.1)
 
 
+@pytest.mark.rows(2)
 @pytest.mark.parametrize(
     ("name", "tol"),
     [("smooth_rank", "0.2"), ("smooth_bump", "0.25"), ("sort", "0.1"), ("shift", "0.06")],

@@ -11,8 +11,9 @@ from tests.plans import grid_plan
 import everyformer as ef
 from everyformer.construct import pipeline, table_error
 from everyformer.construct.comparison import Candidate, Comparison
+from everyformer.construct.method import as_text, format_count
 from everyformer.construct.pipeline import compare
-from everyformer.construct.registry import all_methods
+from everyformer.construct.registry import METHODS, all_methods
 from everyformer.errors import GridError, TargetError, ToleranceError
 
 
@@ -161,6 +162,27 @@ def test_a_plan_whose_network_falls_short_is_passed_over(
         ef.construct(target, tol=0.1, method="auto")
     labels = [point.plan.label for _, point in found.by_cost()]
     assert all(label in str(error.value) for label in labels)
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "sparse"])
+def test_a_method_says_whether_it_takes_a_grid(name: str) -> None:
+    method, target = METHODS[name](), ef.targets.reverse(2, 1)
+    if method.takes_grid:
+        assert ef.plan(target, 4, method=method).grid == 4
+        return
+    with pytest.raises(GridError, match="tol"):
+        ef.plan(target, 4, method=method)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_narrow_terminal_shows_whole_numbers(centring: Comparison, width: int) -> None:
+    text = as_text(centring.table(width), width)
+    for _, point in centring.by_cost():
+        assert f" {format_count(point.plan.count().parameters)} " in text
+        assert point.bound.format_value() in text
+    assert f"{width} columns are too few for: memory" in text
+    assert "KiB" not in text
+    assert "KiB" in str(centring)
 
 
 def test_methods_are_compared_for_a_tolerance_alone() -> None:

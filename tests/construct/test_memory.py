@@ -11,7 +11,7 @@ import everyformer as ef
 from everyformer.errors import DomainError, TargetError
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=4)  # of each, all sequences; each is compiled
 @given(
     st.integers(1, 5),
     st.integers(1, 12),

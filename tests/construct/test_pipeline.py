@@ -51,6 +51,7 @@ def plateau_points(built: Built, columns: np.ndarray, seed: int = 0) -> np.ndarr
     return low + (high - low) * (c.grid.digits(columns) + inside) / c.K
 
 
+@pytest.mark.rows(8)
 @pytest.mark.parametrize("name", EQUIVARIANT)
 @pytest.mark.parametrize(("n", "d", "K"), [(2, 1, 6), (3, 1, 4), (2, 2, 3), (1, 2, 3)])
 def test_modified_network_of_theorem_2_equals_the_table(
@@ -104,6 +105,7 @@ def test_modified_network_is_constant_on_cells_and_zero_outside() -> None:
 SOFT_SIZES = [(2, 1, 64), (3, 1, 16), (2, 2, 8), (3, 2, 4), (4, 1, 8), (2, 3, 4)]
 
 
+@pytest.mark.rows(3)
 @pytest.mark.parametrize(("n", "d", "K"), SOFT_SIZES)
 def test_softened_network_of_theorem_2(n: int, d: int, K: int) -> None:
     """Every cell centre, and at once the permutation equivariance, bit for bit."""
@@ -144,6 +146,7 @@ def test_softened_network_of_theorem_3(
     assert np.abs(built.network(plateau_points(built, columns)) - values).max() <= 1e-9
 
 
+@pytest.mark.rows(3)
 @pytest.mark.parametrize(("n", "d", "K"), SOFT_SIZES)
 def test_softened_network_of_theorem_3_at_the_sizes_of_theorem_2(
     n: int, d: int, K: int

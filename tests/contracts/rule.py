@@ -14,7 +14,7 @@ from everyformer.checks.finding import Counterexample, Finding
 from everyformer.checks.following.walk import Followed
 from everyformer.checks.replay import replay
 from everyformer.checks.rule import SECTIONS, VIOLATED, Rule, judge
-from everyformer.checks.rules import attentive, rule_of
+from everyformer.checks.rules import rule_of
 from everyformer.checks.subject import Subject
 from everyformer.errors import FileFormatError
 from everyformer.layers.by_name import attention_by_name
@@ -113,7 +113,6 @@ class RuleContract:
             return Followed(None, obstacle="not followed")
 
         monkeypatch.setattr("everyformer.checks.subject.follow", gave_up)
-        monkeypatch.setattr(attentive, "FIT_STEPS", 1)
         found = self.judged(Subject.of(Box(self.unclear().make()), N, D, "box"))
         assert found.verdict is UNKNOWN
         assert found.how == "nothing"
@@ -153,7 +152,6 @@ class ProvingRuleContract(RuleContract):
 
     def test_a_spec_that_lies_proves_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """It runs the layer that violates the rule, and says that it is the other."""
-        monkeypatch.setattr(attentive, "FIT_STEPS", 1)
         liar = Lying(self.violated.make(), self.satisfied.make().spec())
         found = self.judged(Subject.of(liar, N, D, "liar"))
         assert found.verdict is not PROVED

@@ -117,7 +117,9 @@ class TestSparseAttention(OperatorContract):
     small: ClassVar[dict[str, Operator]] = {
         "window": sparse(patterns.Window(4, 1, 0)),
         "padded": sparse(patterns.Star(5, 1), "all"),
-        "union": sparse(patterns.strided(5, 2).union().parts[0], "some"),
+        "union, dropped": sparse(
+            patterns.strided(5, 2).union().parts[0], "some", dropout=0.4
+        ),
     }
     longer: ClassVar[dict[str, Operator]] = {
         "band": sparse(patterns.Window(300, 2, 3), "some"),
@@ -135,13 +137,14 @@ class TestSparseAttention(OperatorContract):
             q, k, v, grad = (laid_out(layout, 2, 2, part.n, 4) for _ in range(4))
             leaves = [x.detach().requires_grad_() for x in (q, k, v)]
             handle = plan_of(part).handle
-            yield sparse_library.forward_op, (*leaves, None, handle, 0.3)
+            x = (*leaves, None, torch.tensor([5]))
+            yield sparse_library.forward_op, (*x, handle, 0.3, 0.2)
             with torch.no_grad():
-                out, lse = sparse_library.forward_op(*leaves, None, handle, 0.3)
+                out, lse = sparse_library.forward_op(*x, handle, 0.3, 0.2)
             upstream = grad.detach().requires_grad_()
             yield (
                 sparse_library.gradients_op,
-                (upstream, *leaves, None, out, lse, handle, 0.3),
+                (upstream, *x, out, lse, handle, 0.3, 0.2),
             )
 
 

@@ -39,6 +39,7 @@ def points() -> np.ndarray:
     return np.random.default_rng(0).random((200, 2, 1))
 
 
+@pytest.mark.rows(3)
 def test_the_same_bits_and_the_same_bound_from_files(built: Built, tmp_path: Path) -> None:
     larger = wider(built)
     assert larger.network.architecture != built.network.architecture

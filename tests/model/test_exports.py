@@ -112,6 +112,7 @@ def test_unrolling_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         network("modified").network.to_torch(unroll=True, allow_rounding=True)
 
 
+@pytest.mark.rows(2)
 @pytest.mark.compile
 @pytest.mark.parametrize("name", ["theorem 2", "modified", "urpe"])
 def test_torch_compile(name: str) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from everyformer.errors import GridError
+from everyformer.errors import GridError, TargetError
 from everyformer.targets.box import Box, Grid
+from everyformer.targets.target import Target
 
 UNIT2 = Box((0.0, 0.0), (1.0, 1.0))
 
@@ -52,3 +53,17 @@ def test_volume_is_exact() -> None:
 def test_bad_grids(bad: Any) -> None:
     with pytest.raises(GridError, match="integer >= 2"):
         Grid(bad, 2, UNIT2)
+
+
+@pytest.mark.parametrize(
+    "end", [True, np.True_, "1", np.array([1.0]), 1 + 0j, None, 10**400, Fraction(10**400)]
+)
+def test_ends_that_are_not_numbers_of_float64(end: Any) -> None:
+    domains: list[dict[str, Any]] = [
+        {"domain": [(0, end)]},
+        {"domain": [[(0, end)]]},
+        {"region": [[[(0, end)]]]},
+    ]
+    for given in domains:
+        with pytest.raises(TargetError, match="is not a list of"):
+            Target(lambda x: x, 1, 1, **given)

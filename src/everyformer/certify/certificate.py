@@ -20,15 +20,11 @@ from everyformer.certify.hypotheses import Claim, Hypothesis, conditions, headli
 from everyformer.certify.presentation import listing
 from everyformer.certify.undecided import Obstacle
 from everyformer.errors import (
-    CertificateError,
-    ExpressionError,
-    TargetError,
     printable,
 )
-from everyformer.files.strict_json import read_json
 from everyformer.notebook import html_lines, short
 from everyformer.numerics.expression import Expression
-from everyformer.numerics.rationals import format_up, parse_rational
+from everyformer.numerics.rationals import format_up
 from everyformer.provenance import versions
 from everyformer.targets.box import Box
 from everyformer.targets.region import Region
@@ -36,9 +32,6 @@ from everyformer.verdict import Verdict
 
 FORMAT = "everyformer-certificate"
 VERSION = 1
-MAX_SIZE = 2**20
-MAX_STEPS = 64
-SMALLEST, LARGEST = Fraction(1, 2**1074), Fraction(2**1000)
 CERTIFICATE_FILE = "certificate.json"
 VALUES_FILE = "target_values.npy"
 
@@ -257,7 +250,7 @@ class Certificate:
         return {
             "kind": f"{kind}, conditional" if conditional else kind,
             "claims": list(self.claims),
-            "metric": _metric(self.p, self.everywhere),
+            "metric": metric_name(self.p, self.everywhere),
             "p": "inf" if self.p is None else str(self.p),
             "eps": None if self.eps is None else str(self.eps),
             "n": self.seq_len,
@@ -307,7 +300,7 @@ class Certificate:
         (place / CERTIFICATE_FILE).write_text(text + "\n")
 
 
-def _metric(p: Fraction | None, everywhere: bool) -> str:
+def metric_name(p: Fraction | None, everywhere: bool) -> str:
     """A distance by name; a reader that does not know one refuses it."""
     if everywhere:
         return "d_p, f = 0 outside the domain"
@@ -333,173 +326,6 @@ def values_bytes(values: np.ndarray) -> bytes:
     buffer = io.BytesIO()
     np.lib.format.write_array(buffer, np.ascontiguousarray(values), allow_pickle=False)
     return buffer.getvalue()
-
-
-def read_certificate(folder: Path) -> Certificate:
-    """Read a certificate that nobody vouches for.
-
-    Raises:
-        FileNotFoundError: If there is no certificate.
-        CertificateError: If it is damaged, of another version, or its values are not those
-            it names.
-    """
-    path = folder / CERTIFICATE_FILE
-    if not path.is_file():
-        msg = f"There is no file {path}. Give a folder that `everyformer construct` wrote."
-        raise FileNotFoundError(msg)
-    try:
-        values = read_json(path.read_bytes())
-        if values["format"] != FORMAT or values["version"] != VERSION:
-            msg = f"its format is {values['format']!r}, version {values['version']!r}"
-            raise ValueError(msg)
-        return _from_json(values, folder)
-    except (CertificateError, FileNotFoundError):
-        raise
-    except (
-        AttributeError,
-        ExpressionError,
-        IndexError,
-        KeyError,
-        OverflowError,
-        RecursionError,
-        TypeError,
-        ValueError,
-        ZeroDivisionError,
-    ) as error:
-        msg = f"{path} is not a certificate that can be read: {error!r}. Construct again."
-        raise CertificateError(msg) from error
-
-
-def _from_json(values: dict[str, Any], folder: Path) -> Certificate:
-    claim, weights = values["claim"], values["weights"]
-    n, d, K = claim["n"], claim["d"], values["construction"]["grid"]
-    eps = None if claim["eps"] is None else parse_rational(claim["eps"])
-    if eps is not None and not (eps == 0 or SMALLEST <= eps <= LARGEST):
-        msg = "the distance claimed is negative, or beyond the numbers of float64"
-        raise ValueError(msg)
-    sizes = (n, d, 2 if K is None else K)
-    if not all(type(size) is int and 1 <= size <= MAX_SIZE for size in sizes) or K == 1:
-        msg = f"n = {n!r}, d = {d!r}, grid = {K!r} are not sizes"
-        raise ValueError(msg)
-    domain = [(_float(low), _float(high)) for low, high in claim["domain"]]
-    p = None if claim["p"] == "inf" else parse_rational(claim["p"])
-    claims = tuple(claim["claims"])
-    possible = p is None or (p >= 1 and p.numerator <= 64 * 64 and p.denominator <= 64)
-    box = Box.per_coordinate(domain, d)
-    region = _region(claim["region"], n, d, box) if "region" in claim else None
-    everywhere = claim["metric"] == _metric(p, True)
-    possible = possible and not (everywhere and (p is None or region is not None))
-    if (
-        not possible
-        or not set(claims) <= {"real", "float64"}
-        or claim["metric"] != _metric(p, everywhere)
-    ):
-        msg = f"the claim {claim} cannot be checked"
-        raise ValueError(msg)
-    bound, run = values["bound"], values["float64_bound"]
-    sampled = values["distance_sampled"]
-    return Certificate(
-        eps=eps,
-        p=p,
-        claims=claims,
-        seq_len=n,
-        d_model=d,
-        box=box,
-        grid=K,
-        weights_sha256=str(weights["sha256"]),
-        dtype=str(weights["dtype"]),
-        blocks=int(weights["blocks"]),
-        statement=_statement(values["target"], folder),
-        bound=None if bound is None else Bound.from_json(bound),
-        float64_bound=None if run is None else Bound.from_json(run),
-        obstacles=tuple(Obstacle.from_json(one) for one in values["obstacles"]),
-        hypotheses=tuple(Hypothesis.from_json(one) for one in values.get("hypotheses", [])),
-        cells=dict(values["cells"]),
-        distance_sampled=None if sampled is None else float(sampled),
-        versions=dict(values["versions"]),
-        unchecked=True,
-        region=region,
-        everywhere=everywhere,
-    )
-
-
-def _region(parts: list[Any], n: int, d: int, box: Box) -> Region:
-    """A region that nobody vouches for."""
-    ends = [
-        [[(_float(low), _float(high)) for low, high in row] for row in part]
-        for part in parts
-    ]
-    try:
-        region = Region.of(ends, n, d)
-        region.check_inside(box)
-    except TargetError as error:
-        raise ValueError(str(error)) from error
-    return region
-
-
-def _float(text: str) -> float:
-    """A domain's end, which must be a float64 number."""
-    exact = parse_rational(text)
-    number = float(exact)
-    if Fraction(number) != exact:
-        msg = f"the end {text} of the domain is not a float64 number"
-        raise ValueError(msg)
-    return number
-
-
-def _statement(values: dict[str, Any], folder: Path) -> Statement:
-    name = printable(str(values["name"]))
-    kind = values["kind"]
-    if kind == "nothing":
-        return Statement(name)
-    if kind == "expression":
-        expression = Expression.from_json(values["expression"])
-        if expression.sha256 != values["sha256"]:
-            msg = (
-                f"The expression in {folder / CERTIFICATE_FILE} is not the one that its "
-                "hash names. The file was changed; construct again."
-            )
-            raise CertificateError(msg)
-        return Statement(name, expression=expression)
-    if kind != "modulus":
-        msg = f"f is known by {kind!r}"
-        raise ValueError(msg)
-    path = folder / VALUES_FILE
-    if not path.is_file():
-        msg = f"There is no file {path}, which the certificate needs. Construct again."
-        raise FileNotFoundError(msg)
-    data = path.read_bytes()
-    if hashlib.sha256(data).hexdigest() != values["values"]["sha256"]:
-        msg = f"{path} is not the file that the certificate names. Construct again."
-        raise CertificateError(msg)
-    lipschitz = values["lipschitz"]
-    try:
-        array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-    except Exception as error:  # numpy parses the header as Python: many things can happen
-        msg = f"{path} is not a .npy file ({error!r})"
-        raise ValueError(msg) from error
-    if array.dtype != np.float64 or array.ndim != 3 or not np.isfinite(array).all():
-        msg = f"{path} does not hold finite float64 values"
-        raise ValueError(msg)
-    omega = parse_rational(values["omega"])
-    if len(values["steps"]) > MAX_STEPS:
-        msg = f"the modulus is declared at more than {MAX_STEPS} distances"
-        raise ValueError(msg)
-    steps = {int(k): parse_rational(v) for k, v in values["steps"].items()}
-    sizes = [omega, *steps.values(), *steps]
-    if lipschitz is not None:
-        sizes.append(parse_rational(lipschitz))
-    if not all(0 <= size <= 2**1000 for size in sizes) or max(steps, default=1) > MAX_SIZE:
-        msg = "the declared modulus is negative, or beyond float64"
-        raise ValueError(msg)
-    return Statement(
-        name,
-        omega=omega,
-        lipschitz=None if lipschitz is None else parse_rational(lipschitz),
-        steps=steps,
-        equivariant=bool(values["equivariant"]),
-        values=array,
-    )
 
 
 def current_versions() -> dict[str, str]:

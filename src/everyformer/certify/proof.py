@@ -9,6 +9,7 @@ from everyformer.certify.bound import Bound
 from everyformer.certify.hypotheses import BOTH, Claim, Hypothesis
 from everyformer.certify.undecided import OWN_STAGES, Obstacle, Undecided
 from everyformer.certify.weights import Weights
+from everyformer.numerics.limits import check_integer
 from everyformer.progress import Progress, no_progress
 
 
@@ -53,6 +54,15 @@ class Computing:
     workers: int | None = 1
     work: Path | None = None
     progress: Progress = no_progress
+
+    def __post_init__(self) -> None:
+        """Refuse what is not a number of processes.
+
+        Raises:
+            InputError: With what was given.
+        """
+        if self.workers is not None:
+            check_integer("workers", self.workers, 1)
 
 
 @dataclass(frozen=True)

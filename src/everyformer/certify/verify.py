@@ -25,8 +25,8 @@ from everyformer.certify.certificate import (
     Certificate,
     Statement,
     format_decimal,
-    read_certificate,
 )
+from everyformer.certify.certificate_file import read_certificate
 from everyformer.certify.hypotheses import Claim, Hypothesis, conditions, headline
 from everyformer.certify.known import Declared
 from everyformer.certify.modulus import (

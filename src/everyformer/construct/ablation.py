@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from everyformer.certify.certificate import read_certificate
+from everyformer.certify.certificate_file import read_certificate
 from everyformer.certify.verify import NETWORK_FILE, Verification, verify
 from everyformer.certify.weights import read_weights
 from everyformer.certify.work import MAX_WORK

@@ -6,9 +6,11 @@ it looks only at what is planned in a moment; `compare` looks at everything.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from fractions import Fraction
 from typing import Any
 
 from everyformer.certify.bound import Bound
+from everyformer.certify.certificate import format_decimal
 from everyformer.construct.method import Method, Plan, format_count, refusal
 from everyformer.construct.problem import Problem
 from everyformer.construct.registry import METHODS, all_methods
@@ -156,12 +158,13 @@ def cheaper(problem: Problem, parameters: int) -> tuple[Alternative, ...]:
     return tuple(alternatives(problem, -(-parameters // MUCH))[:SHOWN])
 
 
-def hint(found: tuple[Alternative, ...], parameters: int, tol: float) -> str:
+def hint(found: tuple[Alternative, ...], parameters: int, tol: Fraction) -> str:
     """What would be cheaper, in words; "" for nothing."""
     if not found:
         return ""
     head = (
-        f"Much cheaper than {format_count(parameters)} parameters for {tol:g}, as planned "
+        f"Much cheaper than {format_count(parameters)} parameters for "
+        f"{format_decimal(tol)}, as planned "
         "(nothing of it was built or proved):"
     )
     return "\n".join([head, *(f"  {one}" for one in found)])

@@ -8,10 +8,16 @@ from pathlib import Path
 import numpy as np
 
 from everyformer.certify.cells import Cells
-from everyformer.certify.certificate import Certificate, Statement, current_versions
+from everyformer.certify.certificate import (
+    LARGEST,
+    SMALLEST,
+    Certificate,
+    Statement,
+    current_versions,
+)
 from everyformer.certify.hypotheses import BOTH, Claim
 from everyformer.certify.modulus import contradiction
-from everyformer.certify.proof import Computing
+from everyformer.certify.proof import Computing, Proof
 from everyformer.certify.prove import cells_of, prove, prove_everywhere
 from everyformer.certify.undecided import Obstacle
 from everyformer.certify.verify import NETWORK_FILE, declare, known_of
@@ -86,6 +92,7 @@ def certify(
         whole = Grid(grid, weights.seq_len, target.domain)
         known = known_of(statement, cells)
         proof = prove(weights, cells, known, p, computing, grid=whole)
+    proof = _claimable(proof)
     claims: list[Claim] = []
     if proof.real is not None:
         claims.append("real")
@@ -94,6 +101,7 @@ def certify(
     found = [bound for bound in (proof.real, proof.float64) if bound is not None]
     if found and eps is None:
         eps = max(Fraction(bound.format_value()) for bound in found)
+        eps = max(eps, SMALLEST) if eps else eps
     sampled = None
     if not found:
         sampled = distance_sampled(network, target, float(p or np.inf))
@@ -107,6 +115,20 @@ def certify(
         hypotheses=proof.hypotheses,
         cells=proof.summary,
         distance_sampled=sampled,
+    )
+
+
+def _claimable(proof: Proof) -> Proof:
+    """Without bounds so large that no certificate may claim them."""
+    found = [bound for bound in (proof.real, proof.float64) if bound is not None]
+    if all(bound <= LARGEST for bound in found):
+        return proof
+    why = (
+        "the bound on the distance is above 2^1000, the largest that a certificate claims: "
+        "use a smaller domain, or p = infinity"
+    )
+    return replace(
+        proof, real=None, float64=None, obstacles=(Obstacle(BOTH, "domain", why, own=True),)
     )
 
 
@@ -152,17 +174,22 @@ def _known(weights: Weights, target: Target, grid: int) -> tuple[Statement, Cell
 def distance_sampled(
     network: Network, target: Target, p: float, points: int = SAMPLES
 ) -> float:
-    """d_p(f, g) at random points: a measurement, and no bound."""
+    """d_p(f, g) at random points: a measurement, and no bound; inf beyond float64."""
     rng = np.random.default_rng(0)
     low, high = np.asarray(target.domain.lows), np.asarray(target.domain.highs)
-    volume = float(target.domain.volume(target.seq_len))
+    volume = target.domain.volume(target.seq_len)
     if target.region is None:
         cube = rng.random((points, target.seq_len, target.d_model))
         x = low + (high - low) * cube
     else:
-        x, volume = target.region.sample(rng, points), float(target.region.volume)
-    gap = np.abs(target(x) - network(x))
-    if p == np.inf:
-        return float(gap.max())
-    gap = gap**p
-    return float((gap.sum(axis=(1, 2)).mean() * volume) ** (1 / p))
+        x, volume = target.region.sample(rng, points), target.region.volume
+    with np.errstate(over="ignore"):
+        gap = np.abs(target(x) - network(x))
+    largest = float(gap.max())
+    if p == np.inf or largest == 0 or not np.isfinite(largest):
+        return largest
+    mean = float(((gap / largest) ** p).sum(axis=(1, 2)).mean())
+    bits = volume.numerator.bit_length() - volume.denominator.bit_length()
+    share = float(volume / Fraction(2) ** bits)
+    size = np.log2(largest) + (np.log2(mean * share) + bits) / p
+    return float(np.exp2(size)) if size < np.finfo(np.float64).maxexp else np.inf

@@ -6,11 +6,13 @@ bounds of their own. The bounds here are those of networks that do as planned; w
 network does is proved when it is built.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -29,6 +31,8 @@ from everyformer.construct.residual import ResidualPlan
 from everyformer.construct.table_error import TableErrors
 from everyformer.errors import EveryformerError, ToleranceError
 from everyformer.notebook import html_lines, html_table, short
+from everyformer.numerics.curvature import round_up
+from everyformer.numerics.rationals import format_up
 
 MULTIPLY_ADDS_PER_SECOND = 5e8
 """Of one core, about: benchmarks/results has measurements."""
@@ -69,7 +73,7 @@ class Candidate:
                 {
                     "grid": point.plan.grid,
                     "parameters": point.plan.count().parameters,
-                    "planned_bound": float(point.bound.value),
+                    "planned_bound": round_up(point.bound.value),
                 }
                 for point in self.curve
             ],
@@ -120,23 +124,47 @@ class Comparison:
             "optimality": [row.to_json() for row in self.ratios],
         }
 
-    def table(self) -> RichTable:
-        """The comparison for the terminal, the cheapest first."""
+    def table(self, width: int | None = None) -> RichTable:
+        """The comparison for the terminal, the cheapest first.
+
+        Args:
+            width: Columns of the terminal: what it has no room for is left out, the least
+                important first, and the caption says so.
+        """
+        left_out: list[str] = []
+        table = self._table(left_out)
+        while width is not None and len(left_out) < len(DISPENSABLE):
+            console = Console(width=10 * width)
+            if Measurement.get(console, console.options, table).minimum <= width:
+                break
+            left_out.append(DISPENSABLE[len(left_out)])
+            table = self._table(left_out)
+        if left_out:
+            names = ", ".join(_on_one_line(one).removesuffix(", about") for one in left_out)
+            said = f"{width} columns are too few for: {names}. --json has all of it."
+            table.caption, table.caption_justify = Text(said), "left"
+        return table
+
+    def _table(self, left_out: Collection[str]) -> RichTable:
+        """All but some columns, by their headings."""
         title = f"{self.target}: d_{self.exponent}(f, g) <= {float(self.tol):g}, by method"
         table = RichTable(title=Text(title), title_justify="left", box=None)
         table.pad_edge, table.padding = False, (0, 0, 0, 1)
         table.add_column("method", min_width=14)
-        for heading in HEADINGS:
-            table.add_column(heading, justify="right", no_wrap=True)
-        for candidate, point in self.by_cost():
-            table.add_row(candidate.method.title, *_cells(point))
-        for candidate in self.candidates:
-            if candidate.chosen is None:
-                table.add_row(candidate.method.title, "no", *[""] * (len(HEADINGS) - 1))
+        rows = [[c.method.title, *_cells(point)] for c, point in self.by_cost()]
+        rows += [[c.method.title, "no"] for c in self.candidates if c.chosen is None]
         if self.residual is not None:
             plan = self.residual
-            sizes = map(format_count, (plan.grid.cells, plan.blocks, 0, plan.parameters))
-            table.add_row(RESIDUAL, *sizes, *[""] * (len(HEADINGS) - 4))
+            sizes = (plan.grid.cells, plan.blocks, 0, plan.parameters)
+            rows.append([RESIDUAL, *map(format_count, sizes)])
+        rows = [[*row, *[""] * (1 + len(HEADINGS) - len(row))] for row in rows]
+        shown = [k for k, heading in enumerate(HEADINGS, 1) if heading not in left_out]
+        for k in shown:
+            heading = HEADINGS[k - 1]
+            widest = max(map(len, [*heading.split("\n"), *(row[k] for row in rows)]))
+            table.add_column(heading, justify="right", no_wrap=True, min_width=widest)
+        for row in rows:
+            table.add_row(row[0], *(row[k] for k in shown))
         return table
 
     def __repr__(self) -> str:
@@ -158,7 +186,7 @@ class Comparison:
         caption = (
             f"{self.target}: d_{self.exponent}(f, g) <= {float(self.tol):g}, by method"
         )
-        headings = ("method", *(heading.replace("\n", " ") for heading in HEADINGS))
+        headings = ("method", *map(_on_one_line, HEADINGS))
         refusals = [remark for remark in self.remarks() if remark != RESIDUAL_REMARK]
         return html_table(caption, rows, headings) + html_lines(refusals)
 
@@ -195,6 +223,14 @@ HEADINGS = (
 )
 """Attention layers; bits of the largest id; about the time of a run of one sequence on one
 core, and about the memory while building."""
+
+DISPENSABLE = ("memory,\nabout", "a run,\nabout", "non-\nzeros <=", "bits", "atten-\ntion")
+"""Columns that a narrow terminal leaves out, in this order."""
+
+
+def _on_one_line(heading: str) -> str:
+    """A heading without its break."""
+    return heading.replace("-\n", "").replace("\n", " ")
 
 
 def _cells(point: Point) -> list[str]:
@@ -279,9 +315,9 @@ def _candidate(method: Method, problem: Problem, errors: TableErrors | None) -> 
                 curve = [_point(one, problem, errors) for one in rest] or curve
                 chosen = _refined(method, problem, errors, point)
                 return Candidate(method, tuple(curve), chosen)
-    except EveryformerError as error:
+    except (EveryformerError, OverflowError) as error:
         best = min((point.bound.value for point in curve), default=None)
-        said = "" if best is None else f"best bound {float(best):.3g}; then: "
+        said = "" if best is None else f"best bound {format_up(best)}; then: "
         return Candidate(method, tuple(curve), None, f"{said}{error}")
     return Candidate(method, tuple(curve), None, "no plan meets the tolerance")
 

@@ -23,6 +23,7 @@ from everyformer.construct.table_error import TableErrors
 from everyformer.errors import GridError
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.network import Network
+from everyformer.numerics.rationals import format_up
 from everyformer.papers import YUN2020, implements
 from everyformer.progress import Progress, no_progress
 from everyformer.targets.box import Grid
@@ -244,7 +245,7 @@ class CellPlan(GridPlan, ABC):
         if errors is None:
             return None
         about = errors.beyond(self.grid, tol, gives_up_repeated=self.gives_up_repeated)
-        return None if about is None else f"bound about {float(about):.3e}, planned"
+        return None if about is None else f"bound about {format_up(about)}, planned"
 
 
 def over_grids(problem: Problem, make: Callable[[int], GridPlan]) -> Iterator[GridPlan]:

@@ -176,6 +176,7 @@ class Method(Protocol):
     Attributes:
         supremum: Whether it has bounds for p = infinity.
         default_p: The exponent of d_p unless one is given.
+        takes_grid: Whether it can be given K in place of a tolerance.
         any_grid: Whether K need not be a power of two.
         by_cells: Whether proofs sum over cells, and so can be over a region.
         compact_support: Whether its networks can be 0 outside the box.
@@ -183,6 +184,7 @@ class Method(Protocol):
 
     supremum: ClassVar[bool] = False
     default_p: ClassVar[int | float] = 2
+    takes_grid: ClassVar[bool] = True
     any_grid: ClassVar[bool] = False
     by_cells: ClassVar[bool] = False
     compact_support: ClassVar[bool] = False
@@ -196,6 +198,9 @@ class Method(Protocol):
     def family(self) -> str:
         """The title without settings that a target decides."""
         return self.title
+
+    def check(self, target: Target) -> None:
+        """Refuse a function that the method cannot take, before anything is asked of it."""
 
     def plans(self, problem: Problem) -> Iterator[Plan]:
         """Plans for a problem, in the order in which they are tried.
@@ -231,11 +236,13 @@ def refusal(plan: Plan, max_memory: int | float) -> str | None:
     count = plan.count()
     if count.peak_bytes <= max_memory:
         return None
-    size = "It" if plan.grid is None else f"grid={plan.grid}"
+    size, smaller = f"grid={plan.grid}", "Use a coarser grid"
+    if plan.grid is None:
+        size, smaller = "It", "Take fewer tokens or a shorter program"
     return (
         f"{size} makes {format_count(count.blocks)} blocks and needs about "
         f"{format_bytes(count.peak_bytes)} to build, more than the limit of "
-        f"{format_bytes(int(max_memory))}. Use a coarser grid, or raise the limit "
+        f"{format_bytes(int(max_memory))}. {smaller}, or raise the limit "
         "(max_memory in Python, --max-memory in the shell)."
     )
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from everyformer.certify.certificate import Certificate
 from everyformer.certify.proof import Computing
+from everyformer.certify.undecided import Undecided
 from everyformer.certify.verify import NETWORK_FILE
 from everyformer.construct.alternatives import (
     Alternative,
@@ -42,6 +43,7 @@ from everyformer.construct.problem import (
     exponent,
     out_of_reach,
 )
+from everyformer.construct.reach import check_widths, numbers_of_float64
 from everyformer.construct.registry import DEFAULT, all_methods, method_of
 from everyformer.errors import (
     CertificateError,
@@ -54,7 +56,7 @@ from everyformer.errors import (
 from everyformer.model.cost import Cost, count
 from everyformer.model.network import Network
 from everyformer.notebook import html_table, short
-from everyformer.numerics.limits import check_limit, shown
+from everyformer.numerics.limits import check_integer, check_limit, shown
 from everyformer.papers import YUN2020, implements
 from everyformer.progress import Progress, no_progress
 from everyformer.targets.failures import not_a_target
@@ -120,7 +122,7 @@ class Built:
         """What would be much cheaper, as planned, in words; "" for nothing."""
         eps = self.certificate.eps
         found = self.cheaper
-        return hint(found, self.cost.parameters, float(eps)) if eps is not None else ""
+        return hint(found, self.cost.parameters, eps) if eps is not None else ""
 
     def certify(
         self,
@@ -160,7 +162,13 @@ class Built:
         rows = [row for section in plan_rows(self.plan) for row in section]
         return html_table(f"{self.target.name}: {self.plan.heading}", rows) + below
 
-    def explore(self, *, site: str | None = None, code: str | None = None) -> "Page":
+    def explore(
+        self,
+        *,
+        site: str | None = None,
+        code: str | None = None,
+        tour: str | os.PathLike[str] | None = None,
+    ) -> "Page":
         """A page that runs the network in the browser, with f and the certificate.
 
         In a notebook it is shown; else `save(path)` or `open()` it.
@@ -168,15 +176,16 @@ class Built:
         Args:
             site: Address of the documentation, to which the page then links.
             code: Address of the files of the repository, likewise.
+            tour: File of a guided tour of your own.
 
         Raises:
-            InputError: If one of them is no address of a page.
+            InputError: If one of them is not the address of a page, or not a tour.
             MemoryLimitError: If the network has too many blocks for a page.
             NumberKindError: If its weights are rationals that float64 cannot hold.
         """
         from everyformer.explore.show import Links, explore
 
-        return explore(self, Links(site, code))
+        return explore(self, Links(site, code), tour)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the weights and the certificate to a folder, for `verify`."""
@@ -215,14 +224,15 @@ def construct(
         EveryformerError: If the target, the grid, the tolerance or the method cannot work.
     """
     chosen = method_of(method)
-    _check_domain(target, chosen)
+    _check_target(target, chosen)
     norm = exponent(chosen.default_p if p is None else p, supremum=chosen.supremum)
     problem = pose(target, norm, grid, tol, max_memory, computing.workers, progress)
-    for plan in planned(chosen, problem):
-        built = attempt(plan, problem, computing)
-        if built is not None:
-            return built
-    raise refused(problem)
+    with numbers_of_float64(problem):
+        for plan in planned(chosen, problem):
+            built = attempt(plan, problem, computing)
+            if built is not None:
+                return built
+        raise refused(problem)
 
 
 def planned(method: Method, problem: Problem) -> Iterator[Plan]:
@@ -287,7 +297,7 @@ def ruled_out(plan: Plan, problem: Problem) -> str | None:
         return None
     try:
         return plan.too_coarse(problem.errors, problem.tol)
-    except CertificateError as error:
+    except (CertificateError, Undecided) as error:
         return f"no bound (target: {str(error).rstrip('.')})"
 
 
@@ -324,18 +334,19 @@ def plan(
         EveryformerError: If the target, the grid or the method cannot work.
     """
     chosen = method_of(method)
-    _check_domain(target, chosen)
+    _check_target(target, chosen)
     norm = exponent(chosen.default_p if p is None else p, supremum=chosen.supremum)
     problem = pose(target, norm, grid, tol)
-    for found in planned(chosen, problem):
-        if problem.tol is None:
-            return found
-        why = refusal(found, problem.max_memory) or ruled_out(found, problem)
-        if why is None:
-            return found
-        parameters = found.count().parameters
-        problem.tried.append(Trial(found.label, found.grid, parameters, why))
-    raise refused(problem)
+    with numbers_of_float64(problem):
+        for found in planned(chosen, problem):
+            if problem.tol is None:
+                return found
+            why = refusal(found, problem.max_memory) or ruled_out(found, problem)
+            if why is None:
+                return found
+            parameters = found.count().parameters
+            problem.tried.append(Trial(found.label, found.grid, parameters, why))
+        raise refused(problem)
 
 
 def compare(
@@ -372,14 +383,15 @@ def compare(
         raise TargetError(msg)
     norm = exponent(p, supremum=True)
     problem = pose(target, norm, None, tol, max_memory, workers, progress)
-    return compare_methods(problem, [*all_methods(target), *also])
+    with numbers_of_float64(problem):
+        return compare_methods(problem, [*all_methods(target), *also])
 
 
-def _check_domain(target: Target, method: Method) -> None:
-    """Refuse a domain that the method cannot be proved on.
+def _check_target(target: Target, method: Method) -> None:
+    """Refuse a function that the method cannot take, or a domain without a proof.
 
     Raises:
-        TargetError: With what to do.
+        EveryformerError: With what to do.
     """
     check_is_target(target)
     if target.region is not None and not method.by_cells:
@@ -398,6 +410,7 @@ def _check_domain(target: Target, method: Method) -> None:
         raise TargetError(msg)
     if target.everywhere:
         check_support(target)
+    method.check(target)
 
 
 def check_is_target(target: Target) -> None:
@@ -425,7 +438,10 @@ def pose(
         EveryformerError: If the tolerance makes no sense, or nothing is known of f.
     """
     check_is_target(target)
+    check_widths(target)
     check_limit("max_memory", max_memory, "bytes")
+    if workers is not None:
+        check_integer("workers", workers, 1)
     if (grid is None) == (tol is None):
         msg = f"Give either grid or tol; got grid={shown(grid)} and tol={shown(tol)}."
         raise GridError(msg)

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from everyformer.certify.certificate import LARGEST, SMALLEST
 from everyformer.construct.table_error import TableErrors
 from everyformer.errors import EveryformerError, GridError, TargetError, ToleranceError
 from everyformer.numerics.limits import is_number, is_positive, shown
@@ -90,6 +91,9 @@ def exponent(p: int | float | Fraction, *, supremum: bool) -> Fraction | None:
         found = Fraction(given) if is_number(given) else Fraction(0)
     except (TypeError, ValueError, OverflowError):
         found = Fraction(0)
+    if found < 1 and supremum:
+        msg = f"p={shown(p)} is not a number >= 1. Use for example p=2, or p=math.inf."
+        raise ToleranceError(msg)
     if found < 1:
         msg = (
             f"p={shown(p)} is not a number >= 1. The theorems hold for 1 <= p < infinity; "
@@ -116,6 +120,13 @@ def check_tolerance(target: Target, tol: int | float) -> Fraction:
     if not is_positive(tol):
         msg = f"tol={shown(tol)} is not a positive number. {_meant(tol)}."
         raise ToleranceError(msg)
+    found = tol if isinstance(tol, Fraction) else Fraction(str(tol))
+    if not SMALLEST <= found <= LARGEST:
+        msg = (
+            f"tol={shown(tol)} is not a distance that a certificate claims: it must be "
+            f"from {float(SMALLEST)} to 2^1000. {_meant(tol)}."
+        )
+        raise ToleranceError(msg)
     if target.modulus_of_continuity(Fraction(1)) is None and target.expression is None:
         target.check()
         msg = (
@@ -125,7 +136,7 @@ def check_tolerance(target: Target, tol: int | float) -> Fraction:
             "declare one of the two, or choose the grid yourself (grid=...)."
         )
         raise TargetError(msg)
-    return Fraction(tol) if isinstance(tol, Fraction) else Fraction(str(tol))
+    return found
 
 
 def check_grid(grid: object) -> None:

@@ -28,6 +28,7 @@ class Cheapest(Method):
     also: Sequence[Method] = ()
 
     supremum: ClassVar[bool] = True
+    takes_grid: ClassVar[bool] = False
 
     @property
     def title(self) -> str:

@@ -225,21 +225,28 @@ class Network:
             steps.append(StageState(f"block {number}", after, self.ids(after)))
         return tuple(steps)
 
-    def explore(self, *, site: str | None = None, code: str | None = None) -> "Page":
+    def explore(
+        self,
+        *,
+        site: str | None = None,
+        code: str | None = None,
+        tour: str | os.PathLike[str] | None = None,
+    ) -> "Page":
         """A page that runs this network in the browser: show, `save` or `open` it.
 
         Args:
             site: Address of the documentation, to which the page then links.
             code: Address of the files of the repository, likewise.
+            tour: File of a guided tour of your own.
 
         Raises:
-            InputError: If one of them is no address of a page.
+            InputError: If one of them is not the address of a page, or not a tour.
             MemoryLimitError: If it has too many blocks for a page.
             NumberKindError: If its weights are rationals that float64 cannot hold.
         """
         from everyformer.explore.show import Links, explore
 
-        return explore(self, Links(site, code))
+        return explore(self, Links(site, code), tour)
 
     def ids(self, state: np.ndarray) -> np.ndarray | None:
         """u^T z of every token, or None for a network without ids."""
@@ -440,7 +447,8 @@ class Network:
         if array.ndim < 2 or array.shape[-2:] != (n, d):
             msg = (
                 f"x has shape {array.shape}, but this network takes (*batch, {n}, {d}): "
-                f"{n} tokens as rows, {d} coordinates each.{_reshaped(array, n, d)}"
+                f"{n} tokens as rows, {d} coordinate{'s' * (d != 1)} each."
+                f"{_reshaped(array, n, d)}"
             )
             raise InputError(msg)
         return array

@@ -18,9 +18,12 @@ from everyformer.numerics.balls import BallArithmetic
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.intervals import Interval, IntervalArithmetic
 from everyformer.numerics.second_order import SecondJet, TwiceDifferentiated
+from everyformer.numerics.sharp import SharpArithmetic
 
 CHUNK = 4096
 """Boxes at a time."""
+
+LARGEST = Fraction(np.finfo(np.float64).max.item())
 
 
 def pairs_of(size: int) -> list[tuple[int, int]]:
@@ -109,6 +112,12 @@ def enclose_curvature(
             (_by_balls if balls else _by_intervals)(
                 expression, low[here], high[here], result, here
             )
+    open_ended = ~(np.isfinite(result.low) & np.isfinite(result.high)).all(axis=1)
+    hard = np.flatnonzero(open_ended)
+    for start in range(0, 0 if balls else len(hard), step):
+        here = hard[start : start + step]
+        with np.errstate(all="ignore"):
+            _by_intervals(expression, low[here], high[here], result, here, sharp=True)
     return result
 
 
@@ -117,9 +126,12 @@ def _by_intervals(
     low: np.ndarray,
     high: np.ndarray,
     result: Curvature,
-    here: slice,
+    here: slice | np.ndarray,
+    *,
+    sharp: bool = False,
 ) -> None:
-    jets = TwiceDifferentiated(IntervalArithmetic())
+    """With the intervals of `sharp` where a hair's breadth decides if f has a value."""
+    jets = TwiceDifferentiated(SharpArithmetic() if sharp else IntervalArithmetic())
     # For each entry an array of shape (1, count), in contiguous memory.
     left, right = (
         np.ascontiguousarray(np.moveaxis(end.astype(np.float64), 0, -1)[:, :, None])
@@ -159,7 +171,7 @@ def _fill(
     rows: list[list[SecondJet]],
     ends: Any,
     result: Curvature,
-    here: slice,
+    here: slice | np.ndarray,
 ) -> None:
     """Put jets into arrays. Nothing is claimed of curves where a slope is undecided."""
     d = expression.d_model
@@ -183,16 +195,18 @@ def _fill(
 
 
 def round_down(value: Fraction) -> float:
-    """The largest float64 number that is not above.
+    """The largest float64 number that is not above, or -inf.
 
     Example:
         >>> round_down(Fraction(1, 10)) < Fraction(1, 10) < round_up(Fraction(1, 10))
         True
     """
+    if abs(value) > LARGEST:
+        return float(LARGEST) if value > 0 else -math.inf
     near = value.numerator / value.denominator
     return near if Fraction(near) <= value else math.nextafter(near, -math.inf)
 
 
 def round_up(value: Fraction) -> float:
-    """The least float64 number that is not below."""
+    """The least float64 number that is not below, or inf."""
     return -round_down(-value)

@@ -1,8 +1,8 @@
-"""Numbers that users set as limits: bytes, seconds."""
+"""Numbers that users set: counts, and limits in bytes or seconds."""
 
 import sys
 from fractions import Fraction
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,27 @@ def is_positive(value: object) -> bool:
     """
     number: Any = value.item() if isinstance(value, np.generic) else value
     return is_number(number) and bool(0 < number <= sys.float_info.max)
+
+
+def end_of_interval(value: Any) -> float:
+    """An end of an interval as float64 has it; never a text, an array or a truth value.
+
+    Raises:
+        TypeError: If it is not a real number.
+        OverflowError: If it is beyond float64.
+
+    Example:
+        >>> end_of_interval(np.int8(2)), end_of_interval(0.5)
+        (2.0, 0.5)
+        >>> end_of_interval(True)
+        Traceback (most recent call last):
+        ...
+        TypeError: True is not a number
+    """
+    if not is_number(value):
+        msg = f"{shown(value)} is not a number"
+        raise TypeError(msg)
+    return float(value)
 
 
 def check_limit(name: str, value: object, unit: str, *, zero: bool = False) -> None:
@@ -57,6 +78,32 @@ def check_limit(name: str, value: object, unit: str, *, zero: bool = False) -> N
     example = 10**9 if unit == "bytes" else 60
     msg = f"{name}={shown(value)} is not a {kind}, finite number of {unit}. Give one"
     raise InputError(f"{msg} such as {name}={example}.")
+
+
+def check_integer(name: str, value: object, least: int) -> int:
+    """An integer of Python or numpy; never a text, a fraction or a truth value.
+
+    Args:
+        name: What the user calls it.
+        value: What was given.
+        least: The smallest that makes sense.
+
+    Raises:
+        InputError: If it is anything else, or too small.
+
+    Example:
+        >>> check_integer("workers", np.int8(2), 1)
+        2
+        >>> check_integer("workers", True, 1)
+        Traceback (most recent call last):
+        ...
+        everyformer.errors.InputError: workers=True is not an integer >= 1. Give one such as
+        workers=1.
+    """
+    if is_number(value) and isinstance(value, Integral) and int(value) >= least:
+        return int(value)
+    msg = f"{name}={shown(value)} is not an integer >= {least}. Give one such as"
+    raise InputError(f"{msg} {name}={least}.")
 
 
 def shown(value: object) -> str:

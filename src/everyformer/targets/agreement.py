@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from everyformer.errors import ExpressionError
+from everyformer.errors import CertificateError, ExpressionError
+from everyformer.numerics.enclosure import enclose_with_balls
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.intervals import Interval, IntervalArithmetic
 from everyformer.targets.points import INSIDE, SPECIAL, inside, special
@@ -30,6 +31,14 @@ ROUNDING = 2.0**-45
 
 UNCLEAR = 1e-3
 """Inside the box rounding may grow to this much, relative and absolute."""
+
+ROUNDED_AT = 256
+"""Points at which rounding is bounded."""
+
+DECIDED = 4
+"""Of these, points where balls decide if intervals are wide."""
+
+BALL_BITS = 2048
 
 Evaluate = Callable[[np.ndarray], np.ndarray]
 
@@ -73,6 +82,7 @@ def compare(
     points = Points(x, expression(x), len(regular))
     for order in _batches(rng, len(x)):
         _agree(expression, points, order, evaluate(x[order]))
+    _is_computed(expression, points)
 
 
 def _batches(rng: np.random.Generator, count: int) -> Iterator[np.ndarray]:
@@ -111,6 +121,46 @@ def _agree(
             "declare lipschitz= or modulus=."
         )
         raise ExpressionError(msg)
+
+
+def _is_computed(expression: Expression, points: Points) -> None:
+    """See that float64 computes the trace: (x + 1e17) - 1e17 is x, and float64 has 0.
+
+    A certificate is about the trace in real arithmetic. Intervals bound how far float64 is
+    from it; where they are wide, balls of many bits decide at the widest points.
+
+    Raises:
+        ExpressionError: At a point inside the box where they are far apart.
+    """
+    x, ours = points.x[:ROUNDED_AT], points.ours[:ROUNDED_AT]
+    low, high = _rounded(expression, x)
+    known = np.isfinite(ours) & np.isfinite(low) & np.isfinite(high)
+    most = UNCLEAR * np.abs(np.where(known, ours, 0)).max() + TOLERANCE
+    with np.errstate(invalid="ignore"):
+        off = np.where(known, np.maximum(high - ours, ours - low), 0.0).max(axis=(1, 2))
+    for index in np.argsort(-off, kind="stable")[:DECIDED]:
+        if off[index] <= most:
+            return
+        exact = _exactly(expression, x[index])
+        if exact is not None and np.all(np.abs(exact - ours[index]) <= most):
+            continue
+        msg = (
+            f"At x = {x[index].tolist()} float64 computes {ours[index].tolist()}, and "
+            f"rounding may be off by {off[index]:.3g}: a certificate is about real "
+            "numbers, not about what the function then returns. Write it so that large "
+            "numbers do not cancel, or declare lipschitz= or modulus=."
+        )
+        raise ExpressionError(msg)
+
+
+def _exactly(expression: Expression, x: np.ndarray) -> np.ndarray | None:
+    """f at a point, from balls of many bits; None where they are not installed."""
+    try:
+        one = x[None]
+        found = enclose_with_balls(expression, one, one, one, one, precision=BALL_BITS)
+    except CertificateError:
+        return None
+    return found.centre_low[0] / 2 + found.centre_high[0] / 2
 
 
 class _Rounding:

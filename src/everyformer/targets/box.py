@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, combinations_with_replacement
 from math import comb, perm
+from typing import Any
 
 import numpy as np
 
 from everyformer.errors import GridError, TargetError
-from everyformer.numerics.limits import shown
+from everyformer.numerics.limits import end_of_interval, shown
 from everyformer.numerics.rationals import is_power_of_two
 
 MAX_CELLS = 2**62
@@ -27,7 +28,7 @@ class Box:
     @classmethod
     def per_coordinate(
         cls,
-        domain: Sequence[tuple[int | float, int | float]],
+        domain: Sequence[Any],
         d_model: int,
     ) -> "Box":
         """Read `domain=[(low, high), ...]`; one interval serves all coordinates.
@@ -36,9 +37,14 @@ class Box:
             TargetError: If the number of intervals is wrong or one of them is empty.
         """
         try:
-            intervals = [(float(low), float(high)) for low, high in domain]
-        except (TypeError, ValueError) as error:
-            msg = f"domain={domain!r} is not a list of (low, high) pairs of numbers."
+            intervals = [
+                (end_of_interval(low), end_of_interval(high)) for low, high in domain
+            ]
+        except (TypeError, ValueError, OverflowError) as error:
+            msg = (
+                f"domain={shown(domain)} is not a list of (low, high) pairs of numbers of "
+                f"float64 ({error})."
+            )
             raise TargetError(msg) from error
         if len(intervals) == 1:
             intervals *= d_model

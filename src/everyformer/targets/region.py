@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from everyformer.errors import TargetError
-from everyformer.numerics.limits import shown
+from everyformer.numerics.limits import end_of_interval, shown
 from everyformer.targets.box import Box, Grid
 
 MAX_PARTS = 256
@@ -322,7 +322,7 @@ def _up(value: Fraction) -> float:
 
 def _rows(part: Any, n: int, d: int) -> list[list[tuple[float, float]]]:
     """A part as n rows of d pairs of numbers."""
-    rows = [[(float(low), float(high)) for low, high in row] for row in part]
+    rows = [[(end_of_interval(a), end_of_interval(b)) for a, b in row] for row in part]
     if len(rows) != n or any(len(row) != d for row in rows):
         raise ValueError(len(rows))
     return rows

@@ -32,6 +32,7 @@ def built_with(variant: Variant = "wide", grid: int = 8) -> ef.Built:
     return ef.construct(TARGET, grid=grid, method=ef.Averaging(variant=variant))
 
 
+@pytest.mark.rows(4)
 @pytest.mark.parametrize("name", sorted(GALLERY))
 def test_bounds_are_above_the_distance_and_close_to_it(name: str) -> None:
     for n, d, K in ((2, 1, 8), (2, 2, 3)):
@@ -162,6 +163,7 @@ def tampered(network: Network, change: Callable[[Arrays], Any]) -> Network:
     return network.with_arrays(arrays)
 
 
+@pytest.mark.rows(7)
 @pytest.mark.parametrize("change", TAMPERED)
 def test_tampering_is_not_proved(change: Callable[[Arrays], Any]) -> None:
     built = built_with()

@@ -1,6 +1,7 @@
 """The invariant of normal forms: a term has the value of its expression."""
 
 import operator
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -12,6 +13,7 @@ from everyformer.certify.compile.algebra.normal_forms import Algebra
 from everyformer.certify.compile.algebra.terms import Term
 from everyformer.numerics.balls import BallArithmetic
 from everyformer.numerics.expression import Expression, Node
+from everyformer.targets.box import Box
 
 pytestmark = pytest.mark.unhooked  # a check of types for each call takes minutes
 
@@ -218,25 +220,74 @@ def test_choices_inside_choices_have_their_value(choices: list[Choice], place: i
     algebra = Algebra()
     term = nested(algebra, algebra.entry(0, 0), choices)
     exact = nested(Exactly(), Fraction(place, 6), choices)
-    found = Exactly().of(algebra, term, Fraction(place, 6))
+    found = Exactly([Fraction(place, 6)]).of(algebra, term)
     assert found == exact
 
 
+def joined(f: Any, x: Any, y: Any, choices: list[Choice]) -> Any:
+    """Choices between curved pieces; most of them meet, those with b = 4 do not."""
+
+    def line(slope: int, offset: int, of: Any) -> Any:
+        scaled = f.mul(f.constant(Fraction(slope)), of)
+        return f.add(scaled, f.constant(Fraction(offset, 2)))
+
+    value = f.mul(x, y)
+    for slope, offset, other, swapped, a, b in choices:
+        condition = line(slope, offset, x)
+        if other > 0:
+            condition = f.sub(f.max(condition, f.sub(y, x)), f.constant(Fraction(other, 2)))
+        step = f.mul(condition, line(a, b, condition if other < 0 else x))
+        if b == 4:
+            step = f.add(step, f.constant(Fraction(1, 10**6)))
+        pair = (f.add(value, step), value)
+        value = f.where(condition, *(pair[::-1] if swapped else pair))
+    return value
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(CHOICES, min_size=1, max_size=3), st.integers(-12, 12), st.integers(-6, 6))
+def test_curved_pieces_have_their_value_and_are_opened_if_they_meet(
+    choices: list[Choice], place: int, beside: int
+) -> None:
+    """On borders too. A step of 1e-6 is never opened, except by an empty choice."""
+    algebra = Algebra(box=Box((-2.0, -1.0), (2.0, 1.0)))
+    x, y = (algebra.entry(0, i) for i in range(2))
+    term = joined(algebra, x, y, choices)
+    at = Fraction(place, 6), Fraction(beside, 6)
+    assert Exactly(at).of(algebra, term) == joined(Exactly(at), *at, choices)
+    if len(choices) == 1:
+        *_, b = choices[0]
+        names = {
+            algebra.atom_parts(atom)[0]
+            for m in term.numerators
+            for atom, _ in algebra.parts(m)[0]
+        }
+        assert ("where" in names) == (b == 4)
+
+
 class Exactly:
-    """Piecewise linear functions in rationals."""
+    """Piecewise polynomials in rationals, terms at one place."""
+
+    def __init__(self, place: Sequence[Fraction] = ()) -> None:
+        self.place = place
 
     @staticmethod
     def constant(value: Fraction) -> Fraction:
         return value
 
     add, mul = staticmethod(operator.add), staticmethod(operator.mul)
+    sub = staticmethod(operator.sub)
     min, max = staticmethod(min), staticmethod(max)
 
     @staticmethod
     def where(c: Fraction, a: Fraction, b: Fraction) -> Fraction:
         return a if c > 0 else b
 
-    def of(self, algebra: Algebra, term: Term, x: Fraction) -> Fraction:
+    def of(self, algebra: Algebra, term: Term) -> Fraction:
+        entries = {algebra.entry(0, i): x for i, x in enumerate(self.place)}
+        atoms = {
+            algebra.parts(*entry.numerators)[0][0][0]: x for entry, x in entries.items()
+        }
         total = Fraction(0)
         for monomial in term.numerators:
             factors, exponent = algebra.parts(monomial)
@@ -244,8 +295,9 @@ class Exactly:
             value = term.coefficient(monomial)
             for atom, k in factors:
                 name, arguments = algebra.atom_parts(atom)
-                parts = [self.of(algebra, t, x) for t in arguments]
-                value *= (x if name == "x" else getattr(self, name)(*parts)) ** k
+                parts = [self.of(algebra, t) for t in arguments]
+                base = atoms[atom] if name == "x" else getattr(self, name)(*parts)
+                value *= base**k
             total += value
         return total
 

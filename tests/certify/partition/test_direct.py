@@ -129,6 +129,7 @@ CASES: dict[str, Case] = {
 }
 
 
+@pytest.mark.rows(6)
 @pytest.mark.parametrize("name", CASES)
 def test_bounds_are_close_to_what_is_measured(
     name: str, record_property: Callable[[str, object], None]

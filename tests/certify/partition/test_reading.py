@@ -252,6 +252,7 @@ def _not_measured(*_: object) -> float:
     return 1.0
 
 
+@pytest.mark.rows(14)
 @pytest.mark.parametrize("change", TAMPERED)
 def test_tampering_is_not_proved(
     change: Callable[[Arrays], Any], monkeypatch: pytest.MonkeyPatch

@@ -189,6 +189,7 @@ def test_float64_runs_reach_the_plateaus() -> None:
             assert z.tolist() == [float(expected[j, 0, k])] * 2, (j, k)
 
 
+@pytest.mark.rows(3)
 @pytest.mark.parametrize(
     ("target", "arguments"),
     [
@@ -280,6 +281,7 @@ def write(folder: Path, network: Network) -> None:
     place.write_text(json.dumps(values))
 
 
+@pytest.mark.rows(11)
 @pytest.mark.parametrize("softened", [True, False])
 @pytest.mark.parametrize("name", CHANGES)
 def test_tampering_is_not_proved(name: str, softened: bool, tmp_path: Path) -> None:

@@ -155,6 +155,7 @@ def measured(name: str) -> tuple[np.ndarray, np.ndarray]:
     return plateau_ends(name)
 
 
+@pytest.mark.rows(4)
 @pytest.mark.parametrize("name", CASES)
 def test_plateaus_are_those_that_are_measured(name: str) -> None:
     """Their length is found by bisection; at random points of them the state is theirs."""

@@ -79,6 +79,7 @@ CASES = [
 ]
 
 
+@pytest.mark.rows(5)
 @pytest.mark.parametrize(
     ("n", "d", "K", "e", "positional", "table_error", "sup", "nonzeros"), CASES
 )

@@ -41,6 +41,7 @@ def gauss(function: Function, accuracy: float, low: float = -1.0) -> Column:
     return Column(function, F(1), F(0), low, 1.0, accuracy)
 
 
+@pytest.mark.rows(10)
 @pytest.mark.parametrize("accuracy", [1e-2, 1e-4, 1e-6, 1e-8, 1e-10, 1e-12])
 @pytest.mark.parametrize(
     ("function", "scale"),
@@ -55,6 +56,7 @@ def test_gauss_knots_are_as_accurate_as_asked(
     assert off <= max(accuracy, 3e-12 * column.at_ends())
 
 
+@pytest.mark.rows(8)
 @pytest.mark.parametrize("accuracy", [1e-2, 1e-5, 1e-8])
 @pytest.mark.parametrize(
     ("function", "low", "high"),

@@ -87,6 +87,30 @@ def test_a_tolerance_out_of_reach_is_refused() -> None:
         choose(closed_form, 2, UNIT, 1e-6, max_anchors=10)
 
 
+def test_what_is_far_out_of_reach_is_refused_before_fine_lattices() -> None:
+    """The finest lattice misses the tolerance 4,000 times; nothing near it is enclosed."""
+    seen: list[int] = []
+
+    def counted(lattices: Sequence[Lattice], boxes: int = 0) -> list[Choice]:
+        seen.append(lattices[0].grid.cells)
+        return closed_form(lattices, boxes)
+
+    with pytest.raises(ToleranceError, match=r"8 cells per axis the bound is .* times"):
+        choose(counted, 2, UNIT, 1e-6, max_anchors=2**13)
+    assert seen == [2, 8]
+    near = closed_form([Lattice(Grid(85, 2, UNIT), D, 2) for D in DECAYS])
+    reached = min(one.bound.value for one in near)
+    assert choose(counted, 2, UNIT, reached, max_anchors=2**13).bound <= reached
+    seen.clear()
+    with pytest.raises(ToleranceError, match="the best has 8100 anchors"):
+        choose(counted, 2, UNIT, reached / 2, max_anchors=2**13)
+    assert max(seen) == 85  # of margin 2; 87 of margin 1 cannot halve the bound
+    seen.clear()
+    with pytest.raises(ToleranceError, match="the best has"):
+        choose(counted, 2, UNIT, reached * 0.9, max_anchors=2**13)
+    assert {K for K in seen if K > 60} <= {85, 87}, "a near miss: the finest alone"
+
+
 def test_rounding_is_added_when_a_run_is_claimed() -> None:
     target = waves(2)
     assert target.expression is not None

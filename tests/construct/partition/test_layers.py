@@ -302,3 +302,32 @@ def test_the_command_line(tmp_path: Path) -> None:
         invoke(*arguments, "--grid", 4, "--with", "decay=200", "--with", "margin=1").stdout
     )
     assert (fixed["decay"], fixed["margin"], fixed["prefix_tokens"]) == ("200", 1, 49)
+
+
+def circle(x: np.ndarray) -> np.ndarray:
+    return np.sqrt(1 - x * x)
+
+
+def entropy(x: np.ndarray) -> np.ndarray:
+    return x * np.log(x)
+
+
+@pytest.mark.parametrize(("f", "p"), [(circle, 2), (circle, math.inf), (entropy, 2)])
+def test_a_slope_without_end_costs_the_range_of_f_on_its_cell(f: Any, p: float) -> None:
+    built = ef.construct(Target(f, 1, 1), 16, method=ef.Partition(), p=p)
+    assert built.certificate.eps is not None
+    x = ((np.arange(4096) + 0.5) / 4096).reshape(-1, 1, 1)
+    gaps = np.abs(f(x) - built.network(x))
+    measured = gaps.max() if p == math.inf else (gaps**p).mean() ** (1 / p)
+    assert measured <= built.certificate.eps <= 2 * measured
+
+
+def test_a_supremum_counts_the_point_where_x_log_x_has_no_value() -> None:
+    found = ef.construct(
+        Target(lambda x: 1 + x * np.log(x), 1, 1), 8, method=ef.Partition(), p=2
+    )
+    assert found.certificate.verdict is ef.Verdict.PROVED
+    found = ef.construct(
+        Target(lambda x: 1 + x * np.log(x), 1, 1), 8, method=ef.Partition(), p=math.inf
+    )
+    assert found.certificate.verdict is ef.Verdict.UNKNOWN

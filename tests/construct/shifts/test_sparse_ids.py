@@ -165,6 +165,7 @@ def test_the_cases_are_those_of_the_specification() -> None:
     assert {case.pattern.p for case in RANDOM} == {1, 2}
 
 
+@pytest.mark.rows(60)
 @pytest.mark.parametrize("case", [*FAST, *LARGE, *RANDOM], ids=str)
 def test_every_sequence(case: Case) -> None:
     check(case.constants)

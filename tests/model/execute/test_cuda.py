@@ -23,8 +23,7 @@ PLAIN_COPY = {
     "wait": "",
 }
 SHIM = """
-#include <cmath>
-using std::exp;
+extern "C" double exp(double);
 #define __global__
 #define __device__
 #define __forceinline__ inline
@@ -61,6 +60,7 @@ def method_of(kind: str, *, softened: bool) -> ef.Method:
     return ef.SelectiveShifts(softened=softened)
 
 
+@pytest.mark.rows(3)
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 @pytest.mark.parametrize("softened", [True, False])
 @pytest.mark.parametrize("kind", ["positional", "equivariant", "urpe"])

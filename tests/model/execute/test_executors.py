@@ -170,6 +170,23 @@ def test_literal_runs_networks_of_any_shape(
     assert np.array_equal(alone, literal.reshape(-1, 4, 3))
 
 
+def test_sizes_that_are_no_constants_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One kernel for all layers of wide tokens, and one for each size: equal sums."""
+    rng = np.random.default_rng(0)
+    spec = ArchitectureSpec(3, 6, 2, 2, 3, "softmax", "relu", positional=False)
+    sizes = ((2, 6), (2,), (2, 6), (2, 6), (6, 2))
+    W_Q, b_Q, W_K, W_V, W_O = (rng.normal(size=(2, 2, *s)) for s in sizes)
+    attention = AttentionStack(W_Q, b_Q, W_K, W_V, W_O)
+    attention.W_Q[0, 0, :, 2:] = 0.0
+    W_1, b_1, W_2, b_2 = (rng.normal(size=(2, *s)) for s in ((3, 6), (3,), (6, 3), (6,)))
+    ff = FeedForwardStack(W_1, b_1, W_2, b_2)
+    network = ef.Network(spec, (Stage("wide", "a test", attention, ff),))
+    x = rng.normal(size=(70, 3, 6))
+    wide = network(x, executor="literal")
+    monkeypatch.setattr(cpu, "WIDE_STATE", 99)
+    assert network(x, executor="literal").tobytes() == wide.tobytes()
+
+
 def test_float32_on_request() -> None:
     network = random_network(2, hard=False, piecewise=False)
     x = np.random.default_rng(3).normal(size=(70, 4, 3))

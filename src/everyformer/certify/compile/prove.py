@@ -37,7 +37,7 @@ def prove_program(weights: Weights, box: Box, f: Expression, p: Fraction | None)
     """
     try:
         check_defined(f, box)
-        algebra = Algebra()
+        algebra = Algebra(box=box)
         found = read_program(weights, box, algebra)
         compare(found, f, algebra)
     except (Undecided, OverflowError, RecursionError) as error:

@@ -121,8 +121,10 @@ def _keys(block: BlockWeights, head: int, state: State) -> Keys:
             live = Keys(query, before, b, data)
         else:
             raise block.undecided("the scores of a unary head are not a t + b")
-    if live is None or state.prefix_len == 0:
+    if state.prefix_len == 0 or (live is None and not fixed):
         raise block.undecided("a unary head has no live query")
+    if live is None:  # a number: t is 0, whatever the keys
+        return Keys(Row({}, {}), np.zeros(state.prefix_len), b, data)
     return Keys(live.query, live.a, b, data)
 
 

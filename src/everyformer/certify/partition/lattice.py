@@ -8,6 +8,7 @@ from everyformer.certify.partition.lattice_constants import (
     LatticeConstants,
     lattice_constants,
 )
+from everyformer.numerics.entropy import with_entropies
 from everyformer.numerics.expression import Expression, Node
 from everyformer.numerics.rationals import power_up
 from everyformer.targets.box import Box, Grid
@@ -94,6 +95,22 @@ class Lattice:
     def suppression(self) -> Fraction:
         """B = 800 + D N / 4: data tokens have the logit -B, the best anchor >= -D N / 4."""
         return HIDDEN + self.D * self.size / 4
+
+
+def extensions(f: Expression, box: Box, *, almost: bool) -> list[Expression]:
+    """Programs that agree with f on the box, the first choice first.
+
+    f itself, beyond the box too; f after clipping; and, for integrals, f after clipping
+    with a value where u log u has none, which is a set of measure 0.
+
+    Args:
+        f: The function.
+        box: The domain of a token.
+        almost: Whether a set of measure 0 does not count.
+    """
+    ways = [f, clipped(f, box)]
+    other = with_entropies(f) if almost else f
+    return ways if other == f else [*ways, clipped(other, box)]
 
 
 def clipped(expression: Expression, box: Box) -> Expression:

@@ -229,7 +229,7 @@ def _laplacian(curves: list["_Hulls"], pairs: Pairs, moments: _Moments) -> np.nd
     plus, minus = np.zeros(1), np.zeros(1)
     for (k, m), hull in zip(pairs, curves, strict=True):
         if k == m:
-            bend = hull.middle * moments.steps[k] ** 2
+            bend = hull.middle * (moments.steps[k] * moments.steps[k])
             plus = plus + np.maximum(bend, 0.0)
             minus = minus + np.maximum(-bend, 0.0)
     up = plus * moments.m2 - minus * moments.least_m2
@@ -308,7 +308,7 @@ def _hulls(
     all_low, all_high = whole or (float(low.min()), float(high.max()))
     ends: list[tuple[np.ndarray, np.ndarray]] = []
     for _ in range(RADII):
-        low, high = -_widened(-low), _widened(high)
+        low, high = _widened(low, np.minimum), _widened(high, np.maximum)
         ends.append((low[inside].ravel(), high[inside].ravel()))
     first = ends[0][0] / 2 + ends[0][1] / 2
     middle = np.where(np.isfinite(first), first, 0.0)
@@ -316,15 +316,17 @@ def _hulls(
     return _Hulls(middle, ends, size_here)
 
 
-def _widened(field: np.ndarray) -> np.ndarray:
-    """The maximum over each cell and its neighbours, diagonal ones too."""
+def _widened(field: np.ndarray, extreme: np.ufunc) -> np.ndarray:
+    """The least or largest over each cell and its neighbours, diagonal ones too."""
+    found, spare = field, (np.empty_like(field), np.empty_like(field))
     for axis in range(field.ndim):
-        moved = np.moveaxis(field, axis, 0)
-        highest = moved.copy()
-        np.maximum(highest[1:], moved[:-1], out=highest[1:])
-        np.maximum(highest[:-1], moved[1:], out=highest[:-1])
-        field = np.moveaxis(highest, 0, axis)
-    return field
+        before = (slice(None),) * axis + (slice(None, -1),)
+        after = (slice(None),) * axis + (slice(1, None),)
+        seen, found = found, spare[axis % 2]
+        found[...] = seen
+        extreme(found[after], seen[before], out=found[after])
+        extreme(found[before], seen[after], out=found[before])
+    return found
 
 
 def _means(hull: _Hulls, mean: list[float], cut: int | None = None) -> np.ndarray:

@@ -38,7 +38,7 @@ from everyformer.certify.partition.bounds import (
     reweighting,
 )
 from everyformer.certify.partition.direct import refined
-from everyformer.certify.partition.lattice import SOURCE, Lattice, clipped
+from everyformer.certify.partition.lattice import SOURCE, Lattice, extensions
 from everyformer.certify.partition.lattice_constants import RADII
 from everyformer.certify.partition.lattice_field import BOXES, Slab, lattice_field, parts_of
 from everyformer.certify.partition.local import cell_bounds, combined, power_sum
@@ -181,13 +181,13 @@ def _traced(
         Undecided: If neither extension is known to be bounded.
     """
     box = reading.lattice.grid.box
-    ways = [known, clipped(known, box)]
+    ways = extensions(known, box, almost=p is not None)
     work = [LatticeExamination(reading, way, p, balls) for way in ways]
     values = [
         _map(examine_values, one, shards, f"values {k}") for k, one in enumerate(work)
     ]
     gaps = [Gaps.around([_gaps(part) for part in found]) for found in values]
-    for k in sorted(range(2), key=lambda k: gaps[k].largest):
+    for k in sorted(range(len(ways)), key=lambda k: gaps[k].largest):
         if not math.isfinite(gaps[k].largest):
             continue
         whole = _hull([part["hull"] for part in values[k]])
@@ -198,7 +198,7 @@ def _traced(
             bound = combined(sums, reading.lattice, p)
             sups = np.array([[float(v) for v in part["sup"]] for part in found])
             method = "f near each cell and at the anchors"
-            return gaps[k], _Smooth(bound, method, k == 1), sups
+            return gaps[k], _Smooth(bound, method, k > 0), sups
     why = "f has no finite bound, or no slopes, neither on the margin nor clipped"
     raise Undecided("target", why)
 

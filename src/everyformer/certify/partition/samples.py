@@ -17,6 +17,7 @@ from everyformer.numerics.curvature import (
 from everyformer.numerics.derivative import Differentiated, Jet
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.intervals import Interval, IntervalArithmetic
+from everyformer.numerics.sharp import SharpArithmetic
 
 CHUNK = 8192
 """Points at a time."""
@@ -73,7 +74,7 @@ class Samples:
         lattice = self.lattice
         side = lattice.grid.cells + 1 + 2 * lattice.margin
         points = _grid(lattice.lows, lattice.steps, [range(side)] * lattice.size)
-        return _values(self.expression, *points)
+        return values_on(self.expression, *points)
 
     @cached_property
     def centres(self) -> tuple[Ends, Ends]:
@@ -137,20 +138,29 @@ def _grid(starts: Any, steps: Any, numbers: Any) -> Ends:
     return tuple(np.stack([axis.ravel() for axis in ends], axis=-1) for ends in (low, high))  # pyright: ignore[reportReturnType]
 
 
-def _values(expression: Expression, low: np.ndarray, high: np.ndarray) -> Ends:
-    """f on boxes, (count, N)."""
-    d, result = expression.d_model, (np.empty_like(low), np.empty_like(low))
-    for start in range(0, len(low), CHUNK):
-        here = slice(start, start + CHUNK)
-        left, right = (np.ascontiguousarray(end[here].T)[:, None] for end in (low, high))
+def values_on(expression: Expression, low: np.ndarray, high: np.ndarray) -> Ends:
+    """f on boxes, (count, N); with sharp intervals where others give no finite answer."""
+    result = np.empty_like(low), np.empty_like(low)
+    _fill_values(expression, (low, high), result, np.arange(len(low)), IntervalArithmetic())
+    known = np.isfinite(result[0]) & np.isfinite(result[1])
+    hard = np.flatnonzero(~known.all(axis=1))
+    _fill_values(expression, (low, high), result, hard, SharpArithmetic())
+    return result
+
+
+def _fill_values(
+    expression: Expression, ends: Ends, result: Ends, which: np.ndarray, on: Any
+) -> None:
+    d = expression.d_model
+    for start in range(0, len(which), CHUNK):
+        here = which[start : start + CHUNK]
+        left, right = (np.ascontiguousarray(end[here].T)[:, None] for end in ends)
         with np.errstate(all="ignore"):
             rows: list[list[Interval]] = expression.run(
-                IntervalArithmetic(),
-                lambda j, i, a=left, b=right: Interval(a[j * d + i], b[j * d + i]),
+                on, lambda j, i, a=left, b=right: Interval(a[j * d + i], b[j * d + i])
             )
         for e, entry in enumerate(entry for row in rows for entry in row):
             _put(entry, result, (here, e))
-    return result
 
 
 def _jets(expression: Expression, low: np.ndarray, high: np.ndarray) -> tuple[Ends, Ends]:

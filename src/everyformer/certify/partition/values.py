@@ -7,9 +7,9 @@ import numpy as np
 
 from everyformer.certify.known import Declared
 from everyformer.certify.partition.lattice import Lattice
+from everyformer.certify.partition.samples import values_on
 from everyformer.numerics.curvature import round_down, round_up
 from everyformer.numerics.expression import Expression
-from everyformer.numerics.intervals import Interval, IntervalArithmetic
 
 CHUNK = 8192
 """Anchors at a time."""
@@ -73,11 +73,11 @@ def traced_gaps(
         flat = np.arange(start, min(start + CHUNK, stop))
         places = np.stack(np.unravel_index(flat, (side,) * lattice.size))  # [N, count]
         entry = np.arange(lattice.size)[:, None]
-        low, high = _enclosed(expression, lows[entry, places], highs[entry, places])
-        F = table[flat].T
+        low, high = values_on(expression, lows[entry, places].T, highs[entry, places].T)
+        F = table[flat]
         with np.errstate(invalid="ignore"):
-            above = np.nextafter(F - low, np.inf).max(axis=1)
-            below = np.nextafter(F - high, -np.inf).min(axis=1)
+            above = np.nextafter(F - low, np.inf).max(axis=0)
+            below = np.nextafter(F - high, -np.inf).min(axis=0)
         parts.append(
             Gaps(
                 np.where(np.isnan(below), -np.inf, below),
@@ -85,24 +85,6 @@ def traced_gaps(
             )
         )
     return Gaps.around(parts)
-
-
-def _enclosed(
-    expression: Expression, low: np.ndarray, high: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """f on boxes (N, count), in float64 intervals; its ends, (N, count)."""
-    d = expression.d_model
-    with np.errstate(all="ignore"):
-        rows: list[list[Interval]] = expression.run(
-            IntervalArithmetic(),
-            lambda j, i: Interval(low[None, j * d + i], high[None, j * d + i]),
-        )
-    found = [entry for row in rows for entry in row]
-    shape = low.shape[1:]
-    return (
-        np.stack([np.broadcast_to(entry.low, (1, *shape))[0] for entry in found]),
-        np.stack([np.broadcast_to(entry.high, (1, *shape))[0] for entry in found]),
-    )
 
 
 def declared_gaps(known: Declared, lattice: Lattice, table: np.ndarray) -> Gaps:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from everyformer.certify.compile.algebra.sorting import batcher, odd_even
 from everyformer.construct.compile.lifting.extremes import SortingNetwork
-from everyformer.construct.compile.lifting.lift import lift
+from everyformer.construct.compile.lifting.lift import lift, program_of
 from everyformer.construct.compile.plan import CompilePlan, plans_for
 from everyformer.construct.method import Method
 from everyformer.construct.problem import Problem
@@ -51,11 +51,23 @@ class Compile(Method):
 
     supremum: ClassVar[bool] = True
     default_p: ClassVar[int | float] = inf
+    takes_grid: ClassVar[bool] = False
 
     @property
     def title(self) -> str:
         """The method in few words."""
         return "compiled program"
+
+    def check(self, target: Target) -> None:
+        """Refuse a function that is not known by its operations.
+
+        Raises:
+            TargetError: If it is not finite somewhere.
+            ExpressionError: With the operation that was in the way.
+        """
+        if target.expression is None:
+            target.check()
+        program_of(target)
 
     def plans(self, problem: Problem) -> Iterator[CompilePlan]:
         """The coarsest gadgets that meet the tolerance.

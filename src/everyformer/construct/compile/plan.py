@@ -1,9 +1,11 @@
 """A compiled network at one accuracy: what it costs, and its bound."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from math import inf
 from typing import ClassVar
 
 from everyformer.certify.bound import Bound
@@ -17,6 +19,7 @@ from everyformer.construct.compile.lowering.emit import Compiled, emit
 from everyformer.construct.compile.lowering.knots import LARGEST_MEAN
 from everyformer.construct.compile.precision import Precision, kinds_of
 from everyformer.construct.compile.program import Program
+from everyformer.construct.compile.ranges import steepness
 from everyformer.construct.method import Count, Plan, as_text, plan_table
 from everyformer.construct.problem import Problem
 from everyformer.construct.table_error import TableErrors
@@ -45,6 +48,9 @@ FEWEST = 3
 MOST_TRIES = 10
 FEWEST_TRIES = 2
 """Coarser networks that are tried; of long programs fewer."""
+
+SHORT = 64
+"""Steps of a program that is planned in a moment."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -167,12 +173,53 @@ def plans_for(program: Program, problem: Problem) -> Iterator[CompilePlan]:
         accuracy = finer
     if best is None:
         raise ToleranceError(refused)
+    best = _best_of_coarser(best, target, min(wanted, Fraction(1, 100)))
+    asked = f"tol = {float(problem.tol):g}"
+    if scale != 1:
+        asked += f" ({float(wanted):.3g} in the supremum)"
     why = (
         f"method='compile' proves {float(max(best.errors)):.1e} at best for {target.name}, "
-        f"more than {float(wanted):.3g} in the supremum. Raise tol, add to what is under "
-        "the root or divided by, or narrow the domain"
+        f"more than {asked}: {largest_term(best)}. Raise tol, add to what is under the "
+        "root or divided by, or narrow the domain"
     )
     yield replace(best, objection=best.objection or why)
+
+
+def _best_of_coarser(best: CompilePlan, target: Target, asked: Fraction) -> CompilePlan:
+    """The best of what was tried and of coarser gadgets: finer ones can be worse.
+
+    Knots that float64 has no room for miss by far what fewer of them reach. Gadgets that
+    are coarser than the best bound are not tried; of long programs few are.
+    """
+    program, scale, steady = best.program, best.scale, best.steady
+    factor = 10 if len(program.steps()) <= SHORT else 1000
+    accuracy = factor * max(asked, FINEST)
+    while accuracy <= min(max(best.errors), Fraction(1, 100)):
+        with suppress(ToleranceError):
+            plan = plan_at(program, target, Precision(accuracy), scale, steady)
+            best = min(best, plan, key=lambda one: max(one.errors))
+        accuracy *= factor
+    return best
+
+
+def largest_term(plan: CompilePlan) -> str:
+    """What keeps a bound from being smaller: the steepest function, or rounding."""
+    real, run = plan.errors
+    rounds = f"float64 rounds by {float(run - real):.1e}"
+    steep = [
+        (slope, block, function, t)
+        for block, function, t in plan.compiled.functions
+        if (slope := steepness(function, t)) > 1
+    ]
+    if not steep:
+        return rounds
+    slope, block, function, t = max(steep, key=lambda one: one[0])
+    name = function.name if function.power is None else f"pow({function.power})"
+    where = f"{name} on [{float(t.low):g}, {float(t.high):g}] in block {block}"
+    if slope == inf:
+        return f"{where} is infinitely steep at 0"
+    own = f"{where} multiplies errors by {slope:.1e}"
+    return f"{own}, and {rounds}" if run > 2 * real else own
 
 
 def cheaper(plan: CompilePlan, target: Target, wanted: Fraction) -> CompilePlan:

@@ -8,7 +8,7 @@ proof rests on them. Lifting asks for the intervals alone, with gadgets of accur
 
 from collections.abc import Iterable
 from fractions import Fraction
-from math import ceil, floor, isfinite, sqrt
+from math import ceil, floor, inf, isfinite, sqrt
 
 from everyformer.construct.compile import program as ir
 from everyformer.errors import ToleranceError
@@ -239,6 +239,20 @@ def function_range(function: ir.Function, t: Range, accuracy: Fraction) -> Range
         slope = max(abs(_slope(function, start)), abs(_slope(function, high)))
     error = slope * t.error + accuracy
     return outward(ends[0] - rounding, ends[1] + rounding, error)
+
+
+def steepness(function: ir.Function, t: Range) -> float:
+    """sup |fn'| on the interval of an argument; infinity for a root that begins at 0."""
+    name, s = function.name, function.power
+    if name in ("sin", "cos", "tanh"):
+        return 1.0
+    if name == "logistic":
+        return 0.25
+    if s is not None and s >= 1:
+        return float(s * max(abs(t.low), abs(t.high)) ** int(s - 1))
+    if name != "exp" and t.low <= 0:
+        return inf
+    return max(abs(float(_slope(function, end))) for end in (t.low, t.high))
 
 
 def _slope(function: ir.Function, t: Fraction) -> Fraction:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from everyformer.certify.partition.lattice import clipped
+from everyformer.certify.partition.lattice import extensions
 from everyformer.construct.partition.layers import Anchored
 from everyformer.construct.table import Table
 from everyformer.errors import TargetError
@@ -39,8 +39,9 @@ def anchor_table(
     if target.expression is None:
         values = target(a.points(clipped=True))
     elif clip:
-        inside = clipped(target.expression, target.domain)
-        values = inside(a.points(clipped=True))
+        ways = extensions(target.expression, target.domain, almost=True)[1:]
+        found = [way(a.points(clipped=True)) for way in ways]
+        values = next((v for v in found if np.isfinite(v).all()), found[0])
     else:
         values = target.expression(a.points())
     progress("evaluate the target", anchors, anchors)

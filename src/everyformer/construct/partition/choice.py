@@ -25,7 +25,7 @@ from everyformer.certify.partition.bounds import (
     rounding,
 )
 from everyformer.certify.partition.direct import refined_distance
-from everyformer.certify.partition.lattice import Lattice, clipped
+from everyformer.certify.partition.lattice import Lattice, extensions
 from everyformer.certify.partition.lattice_constants import lattice_constants
 from everyformer.certify.partition.lattice_field import (
     BOXES,
@@ -37,6 +37,7 @@ from everyformer.certify.partition.local import all_cell_bounds, distance_bound
 from everyformer.certify.partition.samples import fine_parts
 from everyformer.construct.partition.estimate import distance_sampled
 from everyformer.errors import CertificateError, ToleranceError
+from everyformer.numerics.curvature import round_up
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import format_up
 from everyformer.targets.box import Box, Grid
@@ -64,6 +65,19 @@ ALIKE = Fraction(101, 100)
 
 HOPELESS = 4
 """A lattice whose bound is so many times the tolerance at first is not looked at again."""
+
+OUT_OF_REACH = 16
+"""If the finest lattice would miss the tolerance by this factor, and is not small, it is
+not looked at."""
+
+NEAR_FINEST = 0.7
+"""From this share of the finest K on the finest is next: a miss there ends the search."""
+
+ORDER_ROOM = 0.05
+"""By how much the order that two lattices tell may be too small."""
+
+TELLING = 8
+"""Cells per axis from which on a bound tells what finer lattices can reach."""
 
 
 @dataclass(frozen=True)
@@ -103,23 +117,28 @@ class TracedBounds:
         parts = parts_of(lattice, boxes)
         key = (lattice.grid, lattice.margin, parts, fine_parts(lattice, parts, boxes))
         if self._last is None or self._last[0] != key:
-            self._last = key, field_or_clipped(self._expression, lattice, boxes)
+            almost = self._p is not None
+            found = field_or_clipped(self._expression, lattice, boxes, almost=almost)
+            self._last = key, found
         return self._last[1]
 
     def choices(self, lattices: Sequence[Lattice], boxes: int = BOXES) -> list[Choice]:
         """Bounds for lattices that have one, the sharpest for the one that seems best.
 
-        Which one that is, is sampled. The others have bounds by slopes and curves alone.
+        Which one that is, is sampled. The others have bounds by slopes and curves alone;
+        with many cells, where each takes a good part of a second, they are left out.
 
         Raises:
             CertificateError: If f is not known to be finite, or has no bound on a cell.
         """
         field, _ = self.field(lattices[0], boxes)
-        found = all_cell_bounds(field, lattices)
         best = 0
         if field.samples is not None and len(lattices) > 1:
             sampled = [distance_sampled(field.samples, one, self._p) for one in lattices]
             best = sampled.index(min(sampled))
+            if lattices[0].grid.sequences > MANY_CELLS and math.isfinite(sampled[best]):
+                lattices, best = [lattices[best]], 0
+        found = all_cell_bounds(field, lattices)
         sharp = refined_distance(found[best], field, lattices[best], self._p)
         result = [Choice(lattices[best], self._planned(field, lattices[best], sharp))]
         for lattice, bounds in zip(lattices, found, strict=True):
@@ -133,18 +152,24 @@ class TracedBounds:
 
 
 def field_or_clipped(
-    expression: Expression, lattice: Lattice, boxes: int = BOXES
+    expression: Expression, lattice: Lattice, boxes: int = BOXES, *, almost: bool = False
 ) -> tuple[LatticeField, bool]:
     """f on the cells of a lattice; clipped to the box, if not known to be finite there.
+
+    With `almost` a set of measure 0 does not count (`extensions`).
 
     Returns:
         The enclosures, and whether f was clipped.
     """
-    field = lattice_field(expression, lattice, boxes=boxes)
+    ways = extensions(expression, lattice.grid.box, almost=almost)
+    field = lattice_field(ways[0], lattice, boxes=boxes)
     if field.is_finite:
         return field, False
-    inside = clipped(expression, lattice.grid.box)
-    return lattice_field(inside, lattice, boxes=boxes), True
+    for way in ways[1:]:
+        field = lattice_field(way, lattice, boxes=boxes)
+        if field.is_finite:
+            break
+    return field, True
 
 
 class DeclaredBounds:
@@ -234,11 +259,20 @@ def choose(
         K = search.least(m)
         if K is not None:
             found = K, m
-            widest = m if search.is_wide_enough else widest
             search.points = K + 2 * m  # others must do with fewer
+        if search.is_in_vain(m):
+            break
+        if search.is_wide_enough(m):
+            widest = m
     if found is None:
         search.refuse()
     return min(search.tried(*found, BOXES), key=lambda choice: choice.bound.value)
+
+
+def _is_wide(lattice: Lattice) -> bool:
+    """Whether a wider margin would hardly change its constants."""
+    own, ideal = lattice.constants, lattice_constants(lattice.D)
+    return own.b <= ideal.b * ALIKE and own.m2 <= ideal.m2 * ALIKE
 
 
 class _Search:
@@ -259,6 +293,8 @@ class _Search:
         self.best: Choice | None = None
         self.met: Choice | None = None
         self.obstacle: CertificateError | None = None
+        self.gain: tuple[int, float, float] | None = None  # if finer lattices gain little
+        self.missed: tuple[int, float, float] | None = None  # K, bound / tol, order
         self.points = 1  # anchors along an axis, at most
         N = seq_len * len(box.lows)
         while (self.points + 1) ** N <= max_anchors:
@@ -270,14 +306,30 @@ class _Search:
         if finest < 2:
             return None
         low, high = 1, 2
+        order = 2.0
+        before = math.inf
         if self.best is not None:  # of another margin: look at the finest first
             high = finest
         while (times := self.excess(high, margin)) > 1:
             if high == finest or (math.isinf(times) and high >= NO_HOPE):
+                seen = 2.0  # the order, unless two lattices tell it
+                if low >= TELLING and math.isfinite(before) and math.isfinite(times):
+                    seen = math.log(before / times) / math.log(high / low)
+                self.missed = high, times, seen
                 return None
+            # Means over anchors are of second order: finer lattices gain (finest / K)^2.
+            if math.isfinite(before):
+                order = max(order, math.log(before / times) / math.log(high / low))
+            gain = (finest / high) ** order
+            many = finest ** (self.seq_len * len(self.box.lows)) > MANY_CELLS
+            if many and high >= TELLING and times > OUT_OF_REACH * gain:
+                self.gain = high, times, gain
+                return None
+            before = times
             # Second order: K sqrt(times) would do; near enough from below.
             step = 2.0 if math.isinf(times) else min(max(0.85 * times**0.5, 1.0), 4.0)
-            low, high = high, min(finest, max(high + 1, int(high * step)))
+            aim = max(high + 1, int(high * step))
+            low, high = high, finest if aim > NEAR_FINEST * finest else aim
         while high - low > 1:
             middle = (low + high) // 2
             if self.excess(middle, margin) > 1:
@@ -286,14 +338,27 @@ class _Search:
                 high = middle
         return high
 
-    @property
-    def is_wide_enough(self) -> bool:
-        """Whether a wider margin would hardly change the constants of what was found."""
-        if self.met is None:
+    def is_wide_enough(self, margin: int) -> bool:
+        """Whether a wider margin would hardly change the constants of what was found.
+
+        Or, if nothing was, of the best that failed: a wider margin leaves fewer cells.
+        """
+        one = self.met or self.best
+        return one is not None and one.lattice.margin == margin and _is_wide(one.lattice)
+
+    def is_in_vain(self, margin: int) -> bool:
+        """Whether no other margin can help after one that failed.
+
+        A wider one hardly changes the constants; a narrower one leaves room for 2 more
+        cells per axis and step, which gain by the order that was seen.
+        """
+        if self.gain is not None:
+            return True
+        if self.missed is None or self.best is None or not _is_wide(self.best.lattice):
             return False
-        lattice = self.met.lattice
-        own, ideal = lattice.constants, lattice_constants(lattice.D)
-        return own.b <= ideal.b * ALIKE and own.m2 <= ideal.m2 * ALIKE
+        K, times, order = self.missed
+        finer = (K + 2 * (margin - 1)) / K
+        return math.isfinite(times) and times > finer ** (order + ORDER_ROOM)
 
     def tried(self, K: int, margin: int, boxes: int) -> list[Choice]:
         """Values of D for a grid and a margin."""
@@ -322,7 +387,7 @@ class _Search:
             best = min(found, key=lambda choice: choice.bound.value)
             if self.best is None or best.bound.value < self.best.bound.value:
                 self.best = best
-            least = float(best.bound.value / self.tol)
+            least = round_up(best.bound.value / self.tol)
             if best.bound <= self.tol:
                 self.met = best
                 return min(least, 1.0)
@@ -346,8 +411,14 @@ class _Search:
                 f"the best has {lattice.anchors} anchors and the bound "
                 f"{format_up(bound.value)}"
             )
+            if self.gain is not None:
+                K, times, gain = self.gain
+                said += (
+                    f". With {K} cells per axis the bound is {times:,.0f} times the "
+                    f"tolerance, and finer lattices gain a factor of about {gain:.0f}"
+                )
         msg = (
             f"No lattice with at most {self.max_anchors} anchors meets the tolerance "
-            f"{float(self.tol):g}: {said}. Allow a larger tolerance, or more anchors."
+            f"{float(self.tol):.4g}: {said}. Allow a larger tolerance, or more anchors."
         )
         raise ToleranceError(msg)

@@ -22,7 +22,11 @@ LANES = 64
 """Sequences of a chunk: enough for vector units, few enough for the first-level cache."""
 
 WIDE = 16
-"""From this hidden width on it is not a constant of the compiled code."""
+"""From this hidden width on sizes are not constants of the compiled code."""
+
+WIDE_STATE = 5
+"""The same for the width of a token: networks with many registers have layers of many
+sizes, and each kernel takes a second to compile."""
 
 SINGLE_COST = 1 / 10
 """A sequence alone takes about a tenth of the time of a full chunk (measured)."""
@@ -102,15 +106,18 @@ def _chunks(count: int) -> list[tuple[int, int]]:
 
 def kernel_for(run: PackedLayers, n: int, d: int, lanes: int) -> Kernel:
     """The compiled kernel for layers of these sizes; compiled once, cached on disk."""
+    wide = d >= WIDE_STATE
     if run.kind == "attention":
+        if wide and not (run.special or run.relative or run.masked):
+            return _wide_attention(run.sizes[1], lanes)
         kinds = (run.special, run.relative, run.masked)
         return _attention_kernel(n, d, *run.sizes, lanes, *kinds)
-    if run.sizes[0] >= WIDE and not run.special:
-        return _wide_kernel(n, d, lanes)
+    if (wide or run.sizes[0] >= WIDE) and not run.special:
+        return _wide_kernel(lanes)
     return _feed_forward_kernel(n, d, *run.sizes, lanes, run.special)
 
 
-def _jit(function: Callable[..., None]) -> Kernel:
+def _jit(function: Callable[..., None]) -> Callable[..., None]:
     compiled: Any = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
     return compiled
 
@@ -168,8 +175,8 @@ def _feed_forward_kernel(n: int, d: int, r: int, lanes: int, piecewise: bool) ->
 
 
 @lru_cache
-def _wide_kernel(n: int, d: int, lanes: int) -> Kernel:
-    """Equation 2 with ReLU for layers of any hidden width, one hidden unit at a time.
+def _wide_kernel(lanes: int) -> Kernel:
+    """Equation 2 with ReLU for layers of any size, one hidden unit at a time.
 
     Every sum is in the order of `_feed_forward_kernel`: in a constructed network the terms
     of neighbouring units cancel, and a product of matrices would add them in other orders.
@@ -177,6 +184,7 @@ def _wide_kernel(n: int, d: int, lanes: int) -> Kernel:
     """
 
     def feed_forward(w: np.ndarray, z: np.ndarray) -> None:
+        n, d = z.shape[0], z.shape[1]
         update = np.empty((n, d, lanes), z.dtype)
         hidden = np.empty(lanes, z.dtype)
         zero = z.dtype.type(0)
@@ -286,6 +294,95 @@ def _attention_kernel(
                             for a in range(m):
                                 part += w[layer, at + W_O + c * m + a] * mixed[a, s]
                             update[i, c, s] += part
+            for j in range(n):
+                for c in range(d):
+                    for s in range(lanes):
+                        z[j, c, s] += update[j, c, s]
+
+    return _jit(attention)
+
+
+def _wide_attention(m: int, lanes: int) -> Kernel:
+    """Equation 1 with softmax for layers of any size; every sum as in `_attention_kernel`.
+
+    Products with weights that are 0 are left out, as in `_wide_kernel`.
+    """
+    kernel = _any_attention(lanes)
+    return lambda w, z: kernel(w, z, m)
+
+
+@lru_cache
+def _any_attention(lanes: int) -> Callable[[np.ndarray, np.ndarray, int], None]:
+    def project(w: np.ndarray, at: int, z: np.ndarray, to: np.ndarray) -> None:
+        zero = z.dtype.type(0)
+        n, d, m = z.shape[0], z.shape[1], to.shape[1]
+        for j in range(n):
+            for a in range(m):
+                to[j, a, :] = zero
+                for i in range(d):
+                    weight = w[at + a * d + i]
+                    if weight != zero:
+                        for s in range(lanes):
+                            to[j, a, s] += weight * z[j, i, s]
+
+    projected = _jit(project)
+
+    def attention(w: np.ndarray, z: np.ndarray, m: int) -> None:
+        n, d = z.shape[0], z.shape[1]
+        B_Q, W_K = m * d, m * d + m
+        W_V, W_O = W_K + m * d, W_K + 2 * m * d
+        HEAD = W_O + d * m
+        query = np.empty((n, m, lanes), z.dtype)
+        key = np.empty((n, m, lanes), z.dtype)
+        value = np.empty((n, m, lanes), z.dtype)
+        scores = np.empty((n, lanes), z.dtype)
+        top, total = np.empty(lanes, z.dtype), np.empty(lanes, z.dtype)
+        mixed = np.empty((m, lanes), z.dtype)
+        part = np.empty(lanes, z.dtype)
+        update = np.empty((n, d, lanes), z.dtype)
+        zero = z.dtype.type(0)
+        for layer in range(w.shape[0]):
+            update[:] = zero
+            for at in range(0, w.shape[1], HEAD):
+                row = w[layer]
+                projected(row, at, z, query)
+                projected(row, at + W_K, z, key)
+                projected(row, at + W_V, z, value)
+                for j in range(n):
+                    for a in range(m):
+                        bias = row[at + B_Q + a]
+                        for s in range(lanes):
+                            query[j, a, s] -= bias
+                for i in range(n):
+                    for j in range(n):
+                        scores[j, :] = zero
+                        for a in range(m):
+                            for s in range(lanes):
+                                scores[j, s] += query[i, a, s] * key[j, a, s]
+                        for s in range(lanes):
+                            if j == 0 or scores[j, s] > top[s]:
+                                top[s] = scores[j, s]
+                    total[:] = zero
+                    for j in range(n):
+                        for s in range(lanes):
+                            scores[j, s] = _exp(scores[j, s] - top[s])
+                            total[s] += scores[j, s]
+                    mixed[:] = zero
+                    for j in range(n):
+                        for s in range(lanes):
+                            scores[j, s] /= total[s]
+                        for a in range(m):
+                            for s in range(lanes):
+                                mixed[a, s] += scores[j, s] * value[j, a, s]
+                    for c in range(d):
+                        part[:] = zero
+                        for a in range(m):
+                            weight = row[at + W_O + c * m + a]
+                            if weight != zero:
+                                for s in range(lanes):
+                                    part[s] += weight * mixed[a, s]
+                        for s in range(lanes):
+                            update[i, c, s] += part[s]
             for j in range(n):
                 for c in range(d):
                     for s in range(lanes):

@@ -16,23 +16,27 @@ or a choice, which is defined where the branch that it takes is. So b + k max{c,
 defined where the branch taken is, and so is a - k max{-c, 0}.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
 
-from everyformer.certify.compile.algebra.quotients import Quotients
+from everyformer.certify.compile.algebra.ramps import Ramps
 from everyformer.certify.compile.algebra.terms import Term
 
 MAX_DECIDED = 8
 """Maxima and choices that are decided one after the other."""
 
 
-class Choices(Quotients, ABC):
-    """Quotients with choices; maxima come with `Extremes`."""
+class Choices(Ramps):
+    """Quotients and ramps with choices; maxima come with `Extremes`."""
 
     @abstractmethod
     def relu(self, a: Term) -> Term:
         """max{a, 0}."""
+
+    @abstractmethod
+    def pieces(self, c: Term, a: Term, b: Term) -> Term | None:
+        """The choice as a sum of its pieces, if they are seen to meet."""
 
     def where(self, c: Term, a: Term, b: Term) -> Term:
         """A if c > 0, else b."""
@@ -50,6 +54,9 @@ class Choices(Quotients, ABC):
             if k is not None:
                 ramp = self.relu(c if sign > 0 else self.neg(c))
                 return self.add(second, self.scaled(ramp, sign * k))
+        met = self.pieces(c, a, b)
+        if met is not None:
+            return met
         scalar, condition = self.primitive(c)
         if scalar < 0:
             condition = self.neg(condition)

@@ -6,6 +6,7 @@
                   max{t, t + c} = t + c for rational c >= 0
                   min{t, c} = t + c - max{t, c} for rational c
     |t|           max{t, -t};  relu(t) = max{t, 0}
+    products of ramps, and maxima of broken lines of one number: see `ramps`
     where(c, a, b)   a if c > 0, else b: see `choices`
 
 So relu(-t) = relu(t) - t, |t| = 2 relu(t) - t and max{a, b} = a + relu(b - a) are seen, and
@@ -18,6 +19,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from everyformer.certify.compile.algebra.choices import Choices
+from everyformer.certify.compile.algebra.ramps import MAX_LENGTH
 from everyformer.certify.compile.algebra.terms import Term, common_denominator
 
 MAX_DEPTH = 4
@@ -62,6 +64,9 @@ class Extremes(Choices):
         self.spend(len(leaves))
         if len(leaves) == 1:
             return leaves[0]
+        broken = self._broken(kind, leaves)
+        if broken is not None:
+            return broken
         if kind == "min" and len(leaves) == 2:
             a, b = leaves
             if self.rational(a) is not None or self.rational(b) is not None:
@@ -76,8 +81,24 @@ class Extremes(Choices):
                 smaller = self.sub(self.add(a, b), self.max(a, b))
                 return self.add(shift, self.scaled(smaller, scale))
         leaves.sort(key=lambda t: t.serial)
-        atom = self.atom_term(kind, tuple(leaves))
+        if kind == "max" and len(leaves) == 2:
+            atom = self.maximum_of_two(*leaves)
+        else:
+            atom = self.atom_term(kind, tuple(leaves))
         return self.affine([(scale, atom), (Fraction(1), shift)], Fraction(0))
+
+    def _broken(self, kind: str, leaves: list[Term]) -> Term | None:
+        """The maximum or minimum of broken lines of one number, if that is what it is."""
+        if len(leaves[0]) + len(leaves[1]) > MAX_LENGTH:
+            return None
+        if kind == "max":
+            return self.largest_line(leaves)
+        largest = self.largest_line([self.neg(t) for t in leaves])
+        return None if largest is None else self.neg(largest)
+
+    def ramp(self, number: Term, knot: Fraction) -> Term:
+        """relu(P - k)."""
+        return self.relu(self.sub(number, self.constant(knot)))
 
     def without_common(self, leaves: list[Term]) -> tuple[Term, Fraction, list[Term]]:
         """The parts h, s and t_k of terms h + s t_k, s > 0; h = 0 for long lists."""
@@ -104,7 +125,8 @@ class Extremes(Choices):
                 if name == kind:
                     places.append((m, arguments))
         if len(places) != 1:
-            return (t,)
+            pieces = self.straight_pieces(t) if kind == "max" and places else None
+            return pieces or (t,)
         ((m, arguments),) = places
         scale = t.coefficient(m)
         if scale == 1 and len(t) == 1:

@@ -6,8 +6,8 @@
 
 Both sides are built with the same operations of the same `Algebra`. If they end in the same
 object, they are equal wherever both are defined (`terms`); if not, nothing is known. The
-rules stand at the head of `terms` (R1, R2), `quotients` (R3, R4), `extremes` (R5) and
-`sorting` (R6); the functions of one number are here.
+rules stand at the head of `terms` (R1, R2), `quotients` (R3, R4), `extremes`, `choices`,
+`ramps` and `pieces` (R5) and `sorting` (R6); the functions of one number are here.
 """
 
 import math
@@ -16,6 +16,7 @@ from fractions import Fraction
 
 from everyformer.certify.compile.algebra.sorting import Sorting
 from everyformer.certify.compile.algebra.terms import LIMIT, Term
+from everyformer.targets.box import Box
 
 
 class Algebra(Sorting):
@@ -23,6 +24,8 @@ class Algebra(Sorting):
 
     Args:
         limit: Coefficients that may be written before a proof is given up.
+        box: The domain of a token, on which equal terms are equal; without one, wherever
+            both are defined.
 
     Example:
         >>> algebra = Algebra()
@@ -35,10 +38,16 @@ class Algebra(Sorting):
         False
     """
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(self, limit: int = LIMIT, box: Box | None = None) -> None:
         """Begin with no terms but numbers."""
-        super().__init__(limit)
+        super().__init__(limit, box)
         self._weights: dict[tuple[int, ...], list[Term]] = {}
+
+    def function(self, name: str, arguments: Sequence[Term]) -> Term:
+        """An operation by its name."""
+        if name in {"max", "min"}:
+            return self.maximum(arguments) if name == "max" else self.minimum(arguments)
+        return getattr(self, name)(*arguments)
 
     def log(self, a: Term) -> Term:
         """The logarithm, of exp(g) b with R4's g: g + log b. b > 0 where a > 0."""

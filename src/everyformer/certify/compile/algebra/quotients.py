@@ -361,7 +361,7 @@ class Quotients(Polynomials):
 
     def simplified(self, factors: Factors, exponent: Term | None) -> int | Term:
         """Open a product of factors by the rules above, until none applies."""
-        opened = self._opened((Fraction(1), factors, exponent))
+        opened = self.opened_product((Fraction(1), factors, exponent))
         if opened is None:
             return self.monomial(factors, exponent)
         waiting = list(opened)
@@ -375,7 +375,7 @@ class Quotients(Polynomials):
             product = waiting.pop()
             if product[0].denominator.bit_length() > MAX_BITS:
                 self.refuse_size("a product of long numbers")
-            opened = self._opened(product)
+            opened = self.opened_product(product)
             if opened is not None:
                 waiting.extend(opened)
                 continue
@@ -383,7 +383,7 @@ class Quotients(Polynomials):
             done.append((scalar, self.term({self.monomial(rest, under): 1}, 1)))
         return self.affine(done, Fraction(0))
 
-    def _opened(self, product: Product) -> Iterable[Product] | None:
+    def opened_product(self, product: Product) -> Sequence[Product] | None:
         """A sum that one rule makes of a product, or None."""
         _, factors, _ = product
         for atom, k in factors:
@@ -405,7 +405,11 @@ class Quotients(Polynomials):
     def _replaced(self, product: Product, atom: int, k: int, by: Term) -> list[Product]:
         """The product with `by` in place of atom^k."""
         scalar, factors, exponent = product
-        rest = merged(factors, ((atom, -k),))
+        return self.expanded((scalar, merged(factors, ((atom, -k),)), exponent), by)
+
+    def expanded(self, product: Product, by: Term) -> list[Product]:
+        """The product times a sum, monomial by monomial."""
+        scalar, rest, exponent = product
         self.spend(4 * len(by))
         found: list[Product] = []
         for m, c in by.numerators.items():

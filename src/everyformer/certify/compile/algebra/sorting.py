@@ -22,7 +22,7 @@ from itertools import groupby
 
 import numpy as np
 
-from everyformer.certify.compile.algebra.extremes import Extremes
+from everyformer.certify.compile.algebra.pieces import Pieces
 from everyformer.certify.compile.algebra.terms import OpenSum, Term
 from everyformer.numerics.expression import Expression
 
@@ -117,7 +117,7 @@ def _sorts(
     return bool((ordered[1:] >= ordered[:-1]).all())
 
 
-class Sorting(Extremes):
+class Sorting(Pieces):
     """Maxima and minima, with the other order statistics."""
 
     def sorted_terms(self, leaves: Sequence[Term]) -> list[Term]:
@@ -194,10 +194,6 @@ class Sorting(Extremes):
                 operands = [self.closed_sum(read(k)) for k in args]
                 values[number] = getattr(self, op)(*operands)
         return [[self.closed_sum(values[k]) for k in row] for row in expression.outputs]
-
-    def entry(self, token: int, coordinate: int) -> Term:
-        """x[token][coordinate]."""
-        return self.atom_term("x", (), token, coordinate)
 
 
 def _reads(

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 POINTS = 32
 """Random points at which branches are compared on the border."""
 
+OPENED = frozenset({"pow", "exp", "mul", "div", "tanh"})
+"""Lines that are no atoms of the verifier's terms: it cannot put another in their place."""
+
 NEAR = 1e-9
 """Relative and absolute: branches that differ more do not meet."""
 
@@ -130,11 +133,14 @@ def _continuous(lift: "Lift", line: int) -> int:
         above = table.make("max", *sorted((c, zero)))
         scaled = table.make("mul", *sorted((above, table.constant(factor))))
         return table.make("add", *sorted((b, scaled)))
+    if _meet(lift, a, b):  # everywhere: two ways to write one function
+        return b
     a, b = known[0], given(table, b, (terms, offset), positive=False)
     for t in terms:
         a, b = _without_signs(table, a, t), _without_signs(table, b, t)
     reads = table.ancestors((a, b))
-    t = max(reads & terms.keys(), default=None)
+    seen = [k for k in reads & terms.keys() if table.nodes[k].op not in OPENED]
+    t = max(seen, default=None)
     if t is not None:
         values = _border(table, c, t, terms)
         pieces = [
@@ -245,7 +251,7 @@ def condition(table: Table, line: int) -> int:
 
 def _meet(lift: "Lift", a: int, b: int) -> bool:
     """Whether two lines agree at random points of the box."""
-    if a == b or lift.table.colours[a] == lift.table.colours[b]:
+    if a == b:
         return True
     rng = np.random.default_rng(0)
     first, second = lift.table.evaluate((a, b), lift.box, lift.n, POINTS, rng)
@@ -261,20 +267,22 @@ def refuse_unknown(lift: "Lift", line: int) -> NoReturn:
     msg = (
         f"{lift.name} chooses between two branches at line {line}, and they could not be "
         "shown to be equal on the border. Write the condition with a number that the "
-        "branches use, or with np.maximum, np.minimum, np.clip or np.abs."
+        "branches use (np.abs(x) > 0.5 and not x**2 > 0.25), or with np.maximum, "
+        "np.minimum, np.clip or np.abs."
     )
     raise TargetError(msg)
 
 
 def refuse(lift: "Lift", line: int) -> NoReturn:
-    """Say that a function jumps.
+    """Say that a function jumps, as far as is seen.
 
     Raises:
         TargetError: Always.
     """
     msg = (
-        f"{lift.name} chooses between two branches at line {line} that differ on the "
-        "border: it is not continuous there, and no network is near it in the sup norm. "
-        "Make the branches equal where the condition changes (a ramp instead of a step)."
+        f"{lift.name} chooses between two branches at line {line} that are not seen to "
+        "agree on the border: where they differ it is not continuous, and no network is "
+        "near it in the sup norm. Make the branches equal where the condition changes (a "
+        "ramp instead of a step); leave out a condition that never changes on the domain."
     )
     raise TargetError(msg)

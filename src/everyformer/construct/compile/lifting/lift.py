@@ -31,6 +31,7 @@ from everyformer.construct.compile.lifting.names import Names
 from everyformer.construct.compile.program import Form, FunctionName, Program
 from everyformer.construct.compile.ranges import Range
 from everyformer.errors import ExpressionError, TargetError
+from everyformer.numerics.expression import Expression
 from everyformer.targets.box import Box
 from everyformer.targets.target import Target
 
@@ -49,6 +50,21 @@ UNARY: dict[str, FunctionName] = {
 }
 
 
+def program_of(target: Target) -> Expression:
+    """The recorded program of f.
+
+    Raises:
+        ExpressionError: If f was not recorded, with the operation that was in the way.
+    """
+    if target.expression is None:
+        msg = (
+            f"method='compile' needs {target.name} as a program, and it has none: "
+            f"{target.untraceable} Write it with operations that can be traced."
+        )
+        raise ExpressionError(msg)
+    return target.expression
+
+
 def lift(target: Target, network: SortingNetwork = odd_even) -> Program:
     """Write a target as steps by tokens.
 
@@ -60,13 +76,7 @@ def lift(target: Target, network: SortingNetwork = odd_even) -> Program:
         ExpressionError: If f is not known as a program.
         TargetError: If f is not continuous, may be undefined, or is too large.
     """
-    expression = target.expression
-    if expression is None:
-        msg = (
-            "method='compile' needs f as a program, and f has none: "
-            f"{target.untraceable} Write it with operations that can be traced."
-        )
-        raise ExpressionError(msg)
+    expression = program_of(target)
     table = Table(expression)
     build = Builder(target.seq_len, target.domain)
     with _deep():

@@ -22,7 +22,8 @@ from everyformer.construct.compile.lowering.listing import Line, listing, steps
 from everyformer.construct.compile.lowering.lower import Lowering
 from everyformer.construct.compile.lowering.schedule import Schedule, schedule
 from everyformer.construct.compile.precision import Precision
-from everyformer.construct.compile.program import Program, Sorted
+from everyformer.construct.compile.program import Function, Program, Sorted
+from everyformer.construct.compile.ranges import Range
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.compiled import ProgramStep
 from everyformer.model.network import Network
@@ -41,12 +42,14 @@ class Compiled:
         claims: What each head and unit is meant to be, as a JSON object.
         listing: The same for people: slot, register, what it computes, interval.
         steps: What registers hold, without intervals and errors.
+        functions: Each function of one number: its block, and the range of its argument.
     """
 
     network: Network
     claims: dict[str, Any]
     listing: str
     steps: tuple[ProgramStep, ...] = ()
+    functions: tuple[tuple[int, Function, Range], ...] = ()
 
 
 @dataclass
@@ -133,7 +136,13 @@ def emit(
         for target in item.work.targets
     ]
     text = listing(lines, places, outputs, lowering.cell_ranges)
-    return Compiled(network, claims, text, steps(lines, places, outputs, lowering.macros))
+    functions = tuple(
+        (plan.starts[cell] // 2, function, known)
+        for cell, (function, known) in lowering.functions.items()
+        if cell in plan.starts
+    )
+    told = steps(lines, places, outputs, lowering.macros)
+    return Compiled(network, claims, text, told, functions)
 
 
 def _idle(width: int) -> FeedForwardStack:

@@ -39,6 +39,9 @@ SAMPLES = 257
 """Points at which a choice of knots is measured."""
 
 MOST_KNOTS = 96
+LEAST = 2.0**-1022
+"""No accuracy is finer: float64 has no normal numbers below."""
+
 LARGEST_MEAN = 2.0**12
 """Most that rounding of the weights may be magnified, unless steadier knots are wanted."""
 
@@ -176,14 +179,29 @@ Fit = tuple[float, np.ndarray]
 """What the values of a column miss, over what is wanted; the values."""
 
 
-def _fit(column: Column, grid: Grid, nodes: Nodes, steady: float) -> Fit:
-    """Least squares at Chebyshev nodes; error and rounding are sampled in between."""
-    P = len(grid[0])
+@lru_cache(maxsize=64)
+def _sampled(column: Column, nodes: Nodes, P: int) -> tuple[np.ndarray, ...]:
+    """Where a column is fitted and where it is measured, with its values there."""
     t = nodes(column.low, column.high, 3 * P + 20)
-    v = np.linalg.lstsq(_weights(grid, t), column.at(t), rcond=1e-15)[0]
     samples = nodes(column.low, column.high, SAMPLES)
     samples = np.concatenate([[column.low], samples, [column.high]])
-    wanted = column.at(samples)
+    return t, column.at(t), samples, column.at(samples)
+
+
+def _fit(column: Column, grid: Grid, nodes: Nodes, limit: float, steady: float) -> Fit:
+    """Least squares at Chebyshev nodes; error and rounding are sampled in between.
+
+    A fit that a few samples show to be worse than the limit is not measured further.
+    """
+    P = len(grid[0])
+    t, given, samples, wanted = _sampled(column, nodes, P)
+    v = np.linalg.lstsq(_weights(grid, t), given, rcond=1e-15)[0]
+    scale = float(np.abs(wanted).max())
+    accuracy = max(column.accuracy, 3e-14 * scale, LEAST)
+    few = slice(None, None, len(samples) // 24)
+    error = float(np.abs(_weights(grid, samples[few]) @ v - wanted[few]).max())
+    if error > 1.001 * limit * 0.9 * accuracy:
+        return np.inf, v
     weights = _weights(grid, samples)
     phi = weights @ v
     sizes = np.abs(np.outer(samples, grid[0])) + np.abs(grid[1])
@@ -191,8 +209,6 @@ def _fit(column: Column, grid: Grid, nodes: Nodes, steady: float) -> Fit:
     moment = (weights * (sizes + sizes.max(axis=1, keepdims=True)) * spread).sum(axis=1)
     mean = weights @ np.abs(v)
     rounding = UNIT * float((16 * moment + (2 * P + 24) * mean).max())
-    scale = float(np.abs(wanted).max())
-    accuracy = max(column.accuracy, 3e-14 * scale)
     error = float(np.abs(phi - wanted).max())
     badness = max(error / (0.9 * accuracy), rounding / max(0.2 * accuracy, 1e-12 * scale))
     free = P <= 4 and steady >= LARGEST_MEAN
@@ -258,7 +274,7 @@ def _fits(
     """The fits of all columns; none if one of them is not better than the limit."""
     fits: list[Fit] = []
     for column in columns:
-        fit = _fit(column, grid, nodes, steady)
+        fit = _fit(column, grid, nodes, limit, steady)
         if not fit[0] < limit:
             return []
         fits.append(fit)

@@ -58,6 +58,8 @@ class Lowering:
         outputs: What the coordinates of the result read.
         macros: What is to be said about several cells together.
         cell_ranges: Where the numbers in cells lie, as far as the steps say it.
+        functions: The functions of one number, by the cell that a head fills with one, with
+            the range of the argument.
     """
 
     def __init__(self, program: ir.Program, precision: Precision, steady: float) -> None:
@@ -78,6 +80,7 @@ class Lowering:
         )
         self.macros: list[ProductMacro | NormaliseMacro] = []
         self.cell_ranges: dict[Cell, Range] = {}
+        self.functions: dict[Cell, tuple[ir.Function, Range]] = {}
         self._readings: dict[ir.Step, Reading] = {}
         self._forms: dict[ir.Form, Reading] = {}
         self._quiet: dict[ir.Form, Reading] = {}
@@ -211,7 +214,9 @@ class Lowering:
     ) -> Cell:
         head = self.unary.head(function, value, known, accuracy)
         self.works.append(head)
-        return head.targets[0]
+        (cell,) = head.targets
+        self.functions[cell] = function, known
+        return cell
 
     def _square(self, value: Reading, known: Range, accuracy: Fraction) -> Cell:
         cell = self._function(SQUARE, value, known, accuracy)
