@@ -17,7 +17,8 @@ from everyformer.ops.sparse_attention.kernels import star as jitted
 star: Any = jitted  # its private names are for launches
 RING = tuning.ring_for(torch.bfloat16, 64)
 CONSTANTS: dict[str, Any] = {
-    "D": 64, "BLOCK_D": 64, "T": RING["T"], "HAS_PAD": True, "PRECISION": "tf32",
+    "D": 64, "BLOCK_D": 64, "T": RING["T"], "HAS_PAD": True, "DROP": True,
+    "PRECISION": "tf32",
 }  # fmt: skip
 
 
@@ -28,8 +29,8 @@ def kind(name: str) -> str:
     if name in ("LSE", "PART", "PART_LSE"):
         return "*fp32"
     if name.isupper() and name != "H":
-        return "*i8" if name == "PADDED" else "*bf16"
-    return "fp32" if "scale" in name else "i32"
+        return {"PADDED": "*i8", "SEED": "*i64"}.get(name, "*bf16")
+    return "fp32" if "scale" in name or name == "growth" else "i32"
 
 
 def compiled(kernel: Any) -> Any:

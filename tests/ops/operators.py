@@ -55,14 +55,17 @@ def toeplitz(case: Case) -> Operator:
     return Operator(fast, plain, tensors)
 
 
-def sparse(part: patterns.Part, padding: str = "none", d: int = 2) -> Operator:
+def sparse(
+    part: patterns.Part, padding: str = "none", d: int = 2, dropout: float = 0.0
+) -> Operator:
     """Over a part."""
     x = inputs(Case(2, 1, part.n, part.n, d, padding=padding))  # type: ignore[arg-type]
 
     def calling(function: Any) -> Function:
         def called(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             padded = None if x.key_padding is None else x.key_padding.to(q.device)
-            return function(q, k, v, part, scale=0.7, key_padding=padded)
+            dropped = {"dropout": dropout, "seed": torch.tensor([7**20], device=q.device)}
+            return function(q, k, v, part, scale=0.7, key_padding=padded, **dropped)
 
         return called
 

@@ -120,12 +120,16 @@ def given_tensors(
     return Given(normal(), normal(), normal(), normal(), padded)
 
 
-def wanted_results(x: Given, part: Part) -> Results:
+SEED = torch.tensor([7**20])
+
+
+def wanted_results(x: Given, part: Part, dropout: float = 0.0) -> Results:
     """Those of dense masked attention in float64 on these (perhaps rounded) numbers."""
     x = x.to(torch.float64)
     q, k, v = leaves = x.leaves()
     options: dict[str, Any] = {"scale": SCALE, "key_padding": x.key_padding}
-    out = sparse_attention_reference(q, k, v, part, **options)
+    dropped: dict[str, Any] = {"dropout": dropout, "seed": SEED}
+    out = sparse_attention_reference(q, k, v, part, **options, **dropped)
     logits = sparse_logits_reference(x.q, x.k, part, **options)
     gradients = torch.autograd.grad(out, leaves, x.grad_out)
     named = dict(zip(("dq", "dk", "dv"), gradients, strict=True))

@@ -78,6 +78,7 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Any:
     return launch
 
 
+@pytest.mark.rows(4)
 @pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU")
 @pytest.mark.parametrize("name", INTERPRETED)
 def test_kernels(launch: Any, name: str) -> None:

@@ -20,8 +20,8 @@ from tests.ops.cases import (
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from everyformer.ops.dropping import kept
 from everyformer.ops.toeplitz_attention import chunked
-from everyformer.ops.toeplitz_attention.dropping import kept
 from everyformer.ops.toeplitz_attention.operands import Incoming, Operands
 from everyformer.ops.toeplitz_attention.reference import attend
 
@@ -90,6 +90,7 @@ def results(launch: Any, x: Inputs) -> Results:
     return {name: tensor.cpu() for name, tensor in found.items() if tensor is not None}
 
 
+@pytest.mark.rows(12)
 @pytest.mark.parametrize("name", CASES)
 def test_output_and_gradients(launch: Any, name: str) -> None:
     x = drawn(name)

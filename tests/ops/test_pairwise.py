@@ -95,6 +95,7 @@ def by_kernels(launch: Any, x: Operands) -> Results:
     return found
 
 
+@pytest.mark.rows(10)
 @pytest.mark.parametrize("name", SMALL)
 def test_kernels_for_small_problems(launch: Any, name: str) -> None:
     """Output and every gradient against float64; interpreted without a GPU."""
@@ -113,6 +114,7 @@ def tiny_tiles(launch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(tuning.FULL, 64, tuning.FULL[256])
 
 
+@pytest.mark.rows(8)
 @pytest.mark.usefixtures("tiny_tiles")
 @pytest.mark.parametrize("name", TILED)
 def test_kernels_for_tiles(launch: Any, name: str) -> None:

@@ -164,10 +164,11 @@ def test_compiled_and_captured() -> None:
     wanted = step(*leaves)
     compiled = torch.compile(pairwise_attention, fullgraph=True)
     torch.testing.assert_close(compiled(*leaves), wanted[0])
+    fresh = [y.detach().requires_grad_() for y in leaves]  # known to no other stream
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        captured = step(*leaves)
+        captured = step(*fresh)
     graph.replay()
     torch.cuda.synchronize()
     assert all(torch.equal(a, b) for a, b in zip(captured, wanted, strict=True))

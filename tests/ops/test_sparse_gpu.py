@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from tests.ops.cases import TOLERANCE, Results
-from tests.ops.sparse_cases import SCALE, Given, given_tensors, wanted_results
+from tests.ops.sparse_cases import SCALE, SEED, Given, given_tensors, wanted_results
 from torch import Tensor
 
 from everyformer import patterns
@@ -89,6 +89,39 @@ def test_error_is_at_most_twice_that_of_eager(name: str, dtype: torch.dtype) -> 
             limit = max(2 * error(theirs[key], wanted[key]), TOLERANCE[dtype] / 2)
             assert error(found, wanted[key]) <= limit, (padding, key)
             assert torch.equal(found, again[key]), (padding, key)
+
+
+@pytest.mark.parametrize("name", [*OTHER_PRECISIONS, "strided, union, causal", "global"])
+def test_dropped_weights_are_those_of_every_device(name: str) -> None:
+    """Counted by seed, batch, head, query and key: no tile and no route changes them."""
+    part, seed = PARTS[name], SEED.cuda()
+    x = given_tensors(part.n, 64, padding="some").to(torch.float32)
+    wanted = wanted_results(x, part, 0.3)
+    y = x.to(torch.float32, "cuda")
+    leaves = y.leaves()
+    out = sparse_attention(
+        *leaves, part, scale=SCALE, key_padding=y.key_padding, dropout=0.3, seed=seed
+    )
+    gradients = torch.autograd.grad(out, leaves, y.grad_out)
+    found = {"out": out, **dict(zip(("dq", "dk", "dv"), gradients, strict=True))}
+    for key, each in found.items():
+        assert error(each.detach(), wanted[key]) <= 4 * TOLERANCE[torch.float32], key
+
+
+def test_dropout_of_a_layer_is_captured_and_drawn_anew() -> None:
+    """In a CUDA graph each replay drops other weights, without memory of size n x n."""
+    torch.manual_seed(0)
+    layer = SparseAttention(64, 1, patterns.window(2048, 8), dropout=0.5).cuda()
+    x = torch.randn(1, 2048, 64, device="cuda")
+    for _ in range(3):
+        layer(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad(), torch.cuda.graph(graph):
+        out = layer(x)
+    graph.replay()
+    one = out.clone()
+    graph.replay()
+    assert (one - out).abs().max() > 1e-3
 
 
 def test_odd_head_sizes() -> None:

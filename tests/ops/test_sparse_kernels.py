@@ -6,11 +6,13 @@ Interpreted without a GPU, with tiles and stretches so small that every cut is m
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.ops.cases import Results, assert_agrees
 from tests.ops.sparse_cases import (
     SCALE,
+    SEED,
     Given,
     given_tensors,
     natural,
@@ -20,6 +22,8 @@ from tests.ops.sparse_cases import (
 
 from everyformer import patterns
 from everyformer.errors import InputError
+from everyformer.ops.launching import Tiles
+from everyformer.ops.sparse_attention.pieces import Listed
 from everyformer.ops.sparse_attention.routes import pieces_of
 from everyformer.patterns import Part
 
@@ -38,7 +42,7 @@ CASES: dict[str, tuple[Part, int, str]] = {
     "star": (patterns.Star(35, 1), 12, "some"),
     "star, three neighbours": (patterns.Star(23, 3), 16, "none"),
     "star, one tile": (patterns.Star(6, 1), 16, "all"),
-    "star, wide": (patterns.Star(40, 17), 16, "some"),
+    "star, wide": (patterns.Star(24, 9), 16, "some"),
     "lists": (patterns.log_sparse(11, causal=True).parts[0], 12, "some"),
     "one token": (patterns.Star(1, 1), 16, "none"),
     "strided, causal": (patterns.past_of(patterns.Stride(35, 2)), 12, "some"),
@@ -58,7 +62,7 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The launcher, with small tiles and short stretches; it imports Triton."""
     found = import_module("everyformer.ops.sparse_attention.launch")
     walks = import_module("everyformer.ops.sparse_attention.walks")
-    sizes = import_module("everyformer.ops.toeplitz_attention.launch").Tiles(16, 16, 4, 2)
+    sizes = Tiles(16, 16, 4, 2)
     monkeypatch.setattr(found.tuning, "FULL", found.tuning.Tuning(sizes, sizes, sizes))
     monkeypatch.setattr(found.tuning, "RING", {"full": {64: (16, 4)}})
     monkeypatch.setattr(found.tuning, "STRANDS", {"R": 8, "E": 2, "num_warps": 4})
@@ -67,9 +71,9 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Any:
     return found
 
 
-def kernels(launch: Any, x: Given, part: Part) -> Results:
+def kernels(launch: Any, x: Given, part: Part, dropout: float = 0.0) -> Results:
     walks = launch.Walks(pieces_of(part), part.n, torch.device(DEVICE))
-    options = (walks, SCALE, x.key_padding)
+    options = (walks, SCALE, x.key_padding, SEED.to(DEVICE), dropout)
     out, lse = launch.forward(x.q, x.k, x.v, *options)
     gradients = launch.backward(x.grad_out, x.q, x.k, x.v, out, lse, *options)
     found = {"out": out, "lse": natural(lse)}
@@ -77,13 +81,54 @@ def kernels(launch: Any, x: Given, part: Part) -> Results:
     return {name: tensor.cpu() for name, tensor in found.items()}
 
 
+DROPPED = ("strided, union", "fixed", "window and global", "star", "lists", "blocks")
+"""With dropout, one for each kernel, band, strip and own key; the others are without."""
+
+
+@pytest.mark.rows(9)
 @pytest.mark.parametrize("name", CASES)
 def test_outputs_and_gradients(launch: Any, name: str) -> None:
     part, d, padding = CASES[name]
-    batch = 2 if padding == "all" else 1
-    x = given_tensors(part.n, d, batch, heads=1, padding=padding).to(torch.float32)
-    found = kernels(launch, x.to(torch.float32, DEVICE), part)
-    assert_agrees(found, wanted_results(x, part), torch.float32)
+    dropout = 0.4 if name in DROPPED else 0.0
+    batch = 2 if padding == "all" or name == "fixed" else 1
+    heads = 2 if name == "star" else 1
+    x = given_tensors(part.n, d, batch, heads, padding).to(torch.float32)
+    found = kernels(launch, x.to(torch.float32, DEVICE), part, dropout)
+    assert_agrees(found, wanted_results(x, part, dropout), torch.float32)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        patterns.past_of(patterns.Columns(300, 7, last=True)),
+        patterns.past_of(patterns.WindowGlobal(300, 5, (3, 40, 290))),
+        patterns.fixed(300, 20).union().causal_part().parts[0],
+    ],
+    ids=["columns", "global", "fixed"],
+)
+def test_strips_of_the_past_are_walked_without_the_future(part: Part) -> None:
+    """Every pair that counts is met, and of two-sided strips about half is not."""
+    walks = import_module("everyformer.ops.sparse_attention.walks")
+    device = torch.device("cpu")
+    for piece in pieces_of(part):
+        if not isinstance(piece, Listed):
+            continue
+        lists = [np.arange(300) if x is None else x for x in (piece.queries, piece.keys)]
+        assert piece.outside.gap is not None
+        for owner in ("queries", "keys"):
+            owners, partners = lists if owner == "queries" else lists[::-1]
+            walk = walks.tile_walk(piece, 300, owner, (16, 16), device)
+            M, tiles = walk.options["M"], walk.numbers[-2]
+            met = np.zeros((len(owners), len(partners)), dtype=bool)
+            for number, (low, high) in enumerate(walk.lists[3].tolist()):
+                first = number % tiles * M
+                met[first : first + M, low:high] = True
+            query, key = lists[0][:, None], lists[1][None, :]
+            counts = key < query - piece.outside.gap[0]
+            counts = counts if owner == "queries" else counts.T
+            assert met[counts].all()
+            wasted = met & ~counts
+            assert wasted.sum() <= M * (len(partners) + len(owners))
 
 
 def test_a_wrong_edge_is_noticed(launch: Any) -> None:
@@ -95,6 +140,9 @@ def test_a_wrong_edge_is_noticed(launch: Any) -> None:
         wanted = wanted_results(x, without_edge(part, query, key))
         with pytest.raises(AssertionError, match="out is off"):
             assert_agrees(found, wanted, torch.float32)
+    dropped = kernels(launch, x.to(torch.float32, DEVICE), part, 0.1)
+    with pytest.raises(AssertionError, match="out is off"):  # one in ten, others grown
+        assert_agrees(dropped, wanted_results(x, part, 0.1001), torch.float32)
 
 
 def test_strides_are_respected(launch: Any) -> None:

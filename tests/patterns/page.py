@@ -12,6 +12,7 @@ EXAMPLES: dict[str, Pattern] = {
     "fixed(14, 4)": g.fixed(14, 4),
     "fixed(14, 4, repaired=True)": g.fixed(14, 4, repaired=True),
     "star(16)": g.star(16),
+    "star_first(16)": g.star_first(16),
     "bare_star(16)": g.bare_star(16),
     "window(16, 3)": g.window(16, 3),
     "window_global(16, 1)": g.window_global(16, 1),

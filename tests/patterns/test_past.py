@@ -25,6 +25,7 @@ from everyformer.patterns import (
     WindowGlobal,
     past_of,
 )
+from everyformer.patterns.receptive_fields import deaf_to_the_last
 from everyformer.verdict import Verdict
 
 N = 23
@@ -105,6 +106,8 @@ def test_fast_routes_are_kept() -> None:
     ):
         for part in pattern.causal_part().parts:
             assert all(isinstance(piece, Band | Listed) for piece in pieces_of(part))
+    relay = pieces_of(patterns.window_global(n, 9).causal_part().parts[0])
+    assert [type(piece) for piece in relay] == [Band, Listed]  # which hears nobody else
     star = pieces_of(patterns.star(n, 9).causal_part().parts[0])
     assert isinstance(star[0], Band)  # a sliding window
     assert isinstance(star[1], Edges)  # the seam of the ring, and the row of the relay
@@ -142,6 +145,10 @@ def test_a_causal_and_a_two_sided_part_may_be_joined() -> None:
         (patterns.fixed(256, 128), 25.7),
         (patterns.star(256, 15), 13.2),
         (patterns.star(256, 32), 26.4),
+        (patterns.star_first(256, 15), 13.2),
+        (patterns.star_first(256, 32), 26.4),
+        (patterns.cycle(*(patterns.random(256, 31, k) for k in range(6))), 12.8),
+        (patterns.cycle(*(patterns.random(256, 65, k) for k in range(6))), 26.0),
         (patterns.dense(256), 100.0),
     ],
 )
@@ -176,3 +183,31 @@ def test_no_causal_pattern_is_universal(name: str) -> None:
     assert report.verdict is Verdict.REFUTED
     assert report.lp.verdict is report.sup.verdict is Verdict.REFUTED
     assert report.lp.target.startswith("f(X)_1 = x_")
+
+
+def test_what_a_causal_pattern_may_be_universal_for() -> None:
+    """Causal functions at best, and not those if a token never hears the one before it."""
+    for name in ("dense", "strided", "fixed, union", "star", "window", "dilated"):
+        past = SOME[name].causal_part()
+        never = deaf_to_the_last(past)
+        heard = reached(past)
+        wanted = [k for k in range(1, past.n) if not heard[k, k - 1]]
+        assert never == (wanted[0] if wanted else None)
+        assert (never is None) == bool((heard == np.tril(np.ones_like(heard))).all())
+        reason = check(past).lp.reason
+        assert ("at best causal functions" in reason) == (never is None)
+        if never is not None:
+            assert f"token {never + 1} never hears token {never}, the one" in reason
+    assert deaf_to_the_last(patterns.dilated(9, 2, 3).causal_part()) == 1
+    assert "causal" not in check(patterns.fixed(14, 4)).lp.reason
+    with pytest.raises(PatternError, match="'strided' is not causal"):
+        deaf_to_the_last(SOME["strided"])
+
+
+def reached(pattern: Pattern) -> np.ndarray:
+    """Who hears whom after many layers, with the residual connection."""
+    step = pattern.union().parts[0].mask() | np.eye(pattern.n, dtype=bool)
+    found = step
+    for _ in range(6):
+        found = found @ found
+    return found

@@ -32,3 +32,12 @@ def is_forward_mode() -> bool:
     Kernels do not carry them along, so plain torch has to run.
     """
     return forward_ad._current_level >= 0  # pyright: ignore[reportPrivateUsage]
+
+
+def needs_plain_torch(*tensors: Tensor) -> bool:
+    """Whether no operator of the library can run, so that plain torch has to.
+
+    Kernels carry no derivatives along in forward mode, and a compiled transform of
+    `torch.func` cannot look into a custom op.
+    """
+    return is_forward_mode() or (is_transformed() and not is_plain(*tensors))

@@ -1,6 +1,7 @@
 """Launch Triton kernels, many of which run shorter than Triton looks for their binary."""
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,6 +12,20 @@ ALIGNMENT = 16
 
 MOST_PREPARED = 1024
 """Launches that are remembered; then all are forgotten, and prepared anew."""
+
+
+LARGEST_TILE = 128
+"""Of the queries or keys of attention: lengths that it divides need no bounds."""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Tile sizes of one kernel of attention: queries, keys, warps and pipeline stages."""
+
+    queries: int
+    keys: int
+    warps: int
+    stages: int
 
 
 class Prepared:
@@ -71,6 +86,16 @@ def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **options: Any) -> N
         _PREPARED[key] = Prepared(kernel, grid, *numbers, **options)
     with on(device):
         _PREPARED[key](*tensors)
+
+
+def ceil_div(count: int, tile: int) -> int:
+    """How many tiles cover a number of entries."""
+    return -(-count // tile)
+
+
+def power_of_two(count: int) -> int:
+    """The least power of two that is not below a number >= 1."""
+    return 1 << (count - 1).bit_length()
 
 
 def on(device: torch.device) -> AbstractContextManager[Any]:

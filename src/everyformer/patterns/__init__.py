@@ -20,6 +20,7 @@ from everyformer.patterns.generators import random as random
 from everyformer.patterns.generators import relabelled as relabelled
 from everyformer.patterns.generators import ring as ring
 from everyformer.patterns.generators import star as star
+from everyformer.patterns.generators import star_first as star_first
 from everyformer.patterns.generators import strided as strided
 from everyformer.patterns.generators import union as union
 from everyformer.patterns.generators import window as window
@@ -39,6 +40,8 @@ from everyformer.patterns.part import Part as Part
 from everyformer.patterns.past import Past as Past
 from everyformer.patterns.past import past_of as past_of
 from everyformer.patterns.pattern import Pattern as Pattern
+from everyformer.patterns.recipes import Recipe as Recipe
+from everyformer.patterns.recipes import recipe as recipe
 from everyformer.patterns.rows import Rows as Rows
 from everyformer.patterns.user import from_edges as from_edges
 from everyformer.patterns.user import from_graph as from_graph

@@ -14,6 +14,7 @@ GENERATORS: dict[str, Callable[..., Pattern]] = {
     "strided": generators.strided,
     "fixed": generators.fixed,
     "star": generators.star,
+    "star-first": generators.star_first,
     "bare-star": generators.bare_star,
     "window": generators.window,
     "window-global": generators.window_global,

@@ -82,6 +82,25 @@ def star(n: int, width: int = 1) -> Pattern:
     return Pattern("star", (Star(n, width),))
 
 
+def star_first(n: int, width: int = 1) -> Pattern:
+    """STAR with the relay in front: the star with token n called 1, and k called k + 1.
+
+    A_1 = [n]; A_k = {1} ∪ {k - w, .., k + w} round the ring 2, .., n. Its causal part keeps
+    the relay, which all tokens hear and which hears itself alone; that of `star` does not.
+    """
+    star = Star(n, width)
+    if 2 * width + 1 >= n - 1:
+        return Pattern("star, relay first", (Dense(n),))
+    near = np.arange(width)
+    start, back = (x.ravel() for x in np.meshgrid(near, near))
+    start, end = 1 + start[back >= start], (star.n - width + back)[back >= start]
+    k = np.arange(n)  # a set of its own for everybody: none is empty
+    listeners, heard = np.concatenate([k, start, end]), np.concatenate([k, end, start])
+    seam = Gathered(n, Rows.of_pairs(n, listeners, heard))
+    parts = (Union(n, (WindowGlobal(n, width, (0,)), seam)),)
+    return Pattern("star, relay first", parts)
+
+
 def bare_star(n: int) -> Pattern:
     """BigBird's graph S (Zaheer et al. 2020): A_1 = [n], A_k = {1, k}."""
     check_whole("bare_star", 1, n=n)

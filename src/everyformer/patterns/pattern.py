@@ -7,6 +7,7 @@ from everyformer.errors import PatternError
 from everyformer.notebook import html_drawing, html_table, short
 from everyformer.patterns import drawing
 from everyformer.patterns.kinds import Union
+from everyformer.patterns.leading import first_of
 from everyformer.patterns.part import Part, check_whole
 from everyformer.patterns.past import past_of
 
@@ -95,6 +96,23 @@ class Pattern:
         if parts == self.parts:
             return self
         return Pattern(f"{self.name}, causal", parts)
+
+    def first(self, n: int) -> "Pattern":
+        """The pattern of the first n tokens: A_k^l ∩ {1, .., n} for k <= n.
+
+        As a function of n it makes this pattern fit all shorter sequences:
+        `SparseAttention(64, 4, pattern.first)`.
+
+        Raises:
+            PatternError: If there are fewer, or one of them attends to later ones alone.
+
+        Example:
+            >>> from everyformer.patterns import strided
+            >>> strided(64, 8).first(32) == strided(32, 8)
+            True
+        """
+        parts = tuple(first_of(part, n) for part in self.parts)
+        return self if n == self.n else Pattern(self.name, parts)
 
     def draw(self, columns: int = 80) -> str:
         """The parts as squares of characters, side by side: row k shows A_k.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from everyformer.errors import PatternError
 from everyformer.numerics.limits import check_limit
 from everyformer.papers import YUN2020B, implements
 from everyformer.patterns.pattern import Pattern
@@ -60,8 +61,10 @@ def receptive_fields(pattern: Pattern, time_limit: float = 10.0) -> Fields:
         InputError: If the limit is not a number of seconds.
     """
     check_limit("time_limit", time_limit, "seconds", zero=True)
-    deadline = monotonic() + time_limit
     counted = pattern.n**2 <= MOST_BITS
+    if counted:
+        _compile(pattern)
+    deadline = monotonic() + time_limit
     hops = count_hops(pattern, FEW, deadline) if counted else None
     if hops is not None:
         return Fields(hops, None)
@@ -70,6 +73,18 @@ def receptive_fields(pattern: Pattern, time_limit: float = 10.0) -> Fields:
         return Fields(None, never)
     most = pattern.p * ((pattern.n - 1) ** 2 + 1)
     return Fields(count_hops(pattern, most, deadline), None)
+
+
+def _compile(pattern: Pattern) -> None:
+    """Load what counts s, for one token: on a busy machine that alone takes seconds."""
+    from everyformer.patterns import bitsets
+
+    rows = pattern.parts[0].rows()
+    indptr = np.array([0, 1], dtype=rows.indptr.dtype)
+    indices = np.zeros(1, dtype=rows.indices.dtype)
+    one = bitsets.sets_of(indptr, indices)
+    bitsets.hear(indptr, indices, one, np.empty_like(one))
+    bitsets.full_rows(one)
 
 
 def count_hops(pattern: Pattern, most: int, deadline: float) -> int | None:
@@ -107,6 +122,26 @@ def never_meet(heard: "csr_array") -> tuple[int, int] | None:
     silent = ~listened_to[label]
     token = int(np.argmax(silent))
     return int(np.argmax(label != label[token])), token
+
+
+def deaf_to_the_last(pattern: Pattern) -> int | None:
+    """Of a causal pattern: the first token k that never hears k - 1, 0-based, or None.
+
+    Without the future a path from k to k - 1 has no token between, so that k hears k - 1 if
+    and only if k - 1 is in some A^l_k. If all do, then by steps of one every token hears
+    every earlier one: all that a causal function may depend on.
+
+    Raises:
+        PatternError: If the pattern is not causal.
+    """
+    if not all(part.is_causal for part in pattern.parts):
+        raise PatternError(f"{pattern.name!r} is not causal. Take pattern.causal_part().")
+    rows = union_rows(pattern)
+    k, j = rows.listeners(), rows.indices
+    hears = np.zeros(pattern.n, dtype=bool)
+    hears[k[j == k - 1]] = True
+    hears[0] = True
+    return None if hears.all() else int(np.argmin(hears))
 
 
 def union_matrix(pattern: Pattern) -> "csr_array":

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from everyformer.ops.disentangled_attention.operands import Incoming, Operands
 from everyformer.ops.disentangled_attention.reference import bucket_matrix
-from everyformer.ops.toeplitz_attention.dropping import kept
+from everyformer.ops.dropping import kept
 
 CHUNK = 128
 """Queries per step."""

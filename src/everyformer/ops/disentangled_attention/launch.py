@@ -4,16 +4,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
 from everyformer.ops.disentangled_attention import kernels as jitted
 from everyformer.ops.disentangled_attention.operands import Incoming, Operands
-from everyformer.ops.launching import launch
+from everyformer.ops.dropping import growth, threshold
+from everyformer.ops.kernel_tiles import LOG2_E
+from everyformer.ops.launching import LARGEST_TILE, Tiles, ceil_div, launch, power_of_two
 from everyformer.ops.recalled import Recalled
-from everyformer.ops.toeplitz_attention.dropping import growth, threshold
-from everyformer.ops.toeplitz_attention.kernels.tiles import LOG2_E, PAD
-from everyformer.ops.toeplitz_attention.launch import LARGEST_TILE, Tiles
+from everyformer.ops.toeplitz_attention.kernels.tiles import PAD
 
 kernels: Any = jitted  # their calls have a grid and options that no signature shows
 
@@ -96,7 +95,7 @@ class Problem:
             x.scale, x.buckets, x.dropout,
             options={
                 "D": D,
-                "BLOCK_D": max(16, triton.next_power_of_2(D)),
+                "BLOCK_D": max(16, power_of_two(D)),
                 "HAS_C2P": x.c2p is not None,
                 "HAS_P2C": x.p2c is not None,
                 "HAS_PAD": padding is not None,
@@ -135,7 +134,7 @@ def forward(x: Operands) -> tuple[Tensor, Tensor]:
     out = torch.empty(x.q.shape, dtype=x.q.dtype, device=x.q.device)
     lse = torch.empty(B, H, n_q, dtype=torch.float32, device=x.q.device)
     launch(
-        kernels.forward_kernel, (triton.cdiv(n_q, tiles.queries), B * H),
+        kernels.forward_kernel, (ceil_div(n_q, tiles.queries), B * H),
         *p.inputs, out, lse, *p.numbers(p.q, p.k, p.v), x.scale * LOG2_E,
         **_options(tiles), **p.options,
     )  # fmt: skip
@@ -157,12 +156,12 @@ def backward(
     inputs = (*p.inputs, do, incoming.lse.contiguous(), delta)
     numbers = (*p.numbers(p.q, p.k, p.v, do), x.scale * LOG2_E, x.scale)
     launch(  # first: it fills in Delta
-        kernels.dq_kernel, (triton.cdiv(n_q, tuning.dq.queries), B * H),
+        kernels.dq_kernel, (ceil_div(n_q, tuning.dq.queries), B * H),
         *inputs, out, dq, dq if dc2p is None else dc2p, *numbers,
         NEEDS=dc2p is not None, **_options(tuning.dq), **p.options,
     )  # fmt: skip
     launch(
-        kernels.dkv_kernel, (triton.cdiv(n_k, tuning.dkv.keys), B * H),
+        kernels.dkv_kernel, (ceil_div(n_k, tuning.dkv.keys), B * H),
         *inputs, dk, dv, dk if dp2c is None else dp2c, *numbers,
         NEEDS=dp2c is not None, **_options(tuning.dkv), **p.options,
     )  # fmt: skip

@@ -199,8 +199,9 @@ def _disorder(index: Tensor, buckets: int) -> list[str]:
 
     They are not read where that is impossible: compiled, transformed, or captured.
     """
-    captured = index.is_cuda and torch.cuda.is_current_stream_capturing()
-    if not is_plain(index) or is_transformed() or captured:
+    if not is_plain(index) or is_transformed():
+        return []
+    if index.is_cuda and torch.cuda.is_current_stream_capturing():
         return []
 
     def numbers() -> list[int]:

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from everyformer.ops.toeplitz_attention.dropping import kept
+from everyformer.ops.dropping import kept
 
 
 def bucket_matrix(

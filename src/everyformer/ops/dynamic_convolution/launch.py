@@ -3,12 +3,11 @@
 from typing import Any
 
 import torch
-import triton
 from jaxtyping import Float
 from torch import Tensor
 
 from everyformer.ops.dynamic_convolution import kernels as jitted
-from everyformer.ops.launching import launch
+from everyformer.ops.launching import ceil_div, launch, power_of_two
 
 kernels: Any = jitted  # their calls have a grid and options that no signature shows
 
@@ -19,7 +18,7 @@ OUTPUTS, CHUNK = 64, 64
 def _sizes(x: Tensor, group: int) -> dict[str, Any]:
     """The constants that both kernels have."""
     full = x.dtype == torch.float32
-    columns = min(64, max(16, triton.next_power_of_2(group)))
+    columns = min(64, max(16, power_of_two(group)))
     return {
         "R": group,
         "BM": OUTPUTS // 2 if full else OUTPUTS,
@@ -47,9 +46,9 @@ def mix(
     left = length - 1 - left if back else left
     out = torch.empty(b, n, d, dtype=x.dtype, device=x.device)
     grid = (
-        triton.cdiv(n, sizes["BM"]),
+        ceil_div(n, sizes["BM"]),
         b * count,
-        triton.cdiv(d // count, sizes["BN"]),
+        ceil_div(d // count, sizes["BN"]),
     )
     launch(
         kernels._mix_kernel, grid,
@@ -71,9 +70,9 @@ def band(
     b, n, d = x.shape
     sizes = _sizes(x, d // count)
     out = torch.empty(b, n, count, length, dtype=torch.float32, device=x.device)
-    chunks = triton.cdiv(sizes["BM"] + length - 1, sizes["BK"])
+    chunks = ceil_div(sizes["BM"] + length - 1, sizes["BK"])
     launch(
-        kernels._band_kernel, (triton.cdiv(n, sizes["BM"]), b * count, chunks),
+        kernels._band_kernel, (ceil_div(n, sizes["BM"]), b * count, chunks),
         grad, x, out, *grad.stride()[:2], *x.stride()[:2], n, length, left, count, **sizes,
     )  # fmt: skip
     return out

@@ -20,6 +20,7 @@ from everyformer.ops.eager import (
     is_forward_mode,
     is_plain,
     is_transformed,
+    needs_plain_torch,
 )
 
 WIDE = (torch.float32, torch.float64)
@@ -61,7 +62,7 @@ def dynamic_convolution(
     tokens, left = x.reshape(-1, *x.shape[-2:]), left - lost
     if x.dtype in WIDE and by_torch(tokens, own.shape[2]):
         return reference.mix(tokens, own, left, False).reshape(x.shape)
-    if is_forward_mode() and not is_plain(x):  # a custom op would carry no derivative
+    if needs_plain_torch(x) and not is_plain(x):  # a custom op would carry no derivative
         wide = torch.promote_types(x.dtype, torch.float32)
         plain = reference.mix(tokens.to(wide), own.to(wide), left, False)
         return plain.to(x.dtype).reshape(x.shape)

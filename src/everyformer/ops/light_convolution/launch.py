@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import triton
 from jaxtyping import Float
 from torch import Tensor
 
-from everyformer.ops.launching import launch
+from everyformer.ops.launching import ceil_div, launch
 from everyformer.ops.light_convolution import kernels as jitted
 from everyformer.ops.light_convolution.blocked import diagonals
 
@@ -62,7 +61,7 @@ def convolve(
     b, n, d = x.shape
     count, length = filters.shape
     tiles, _ = _tiles(x, n)
-    width = triton.cdiv(tiles.outputs + length - 1, tiles.chunk) * tiles.chunk
+    width = ceil_div(tiles.outputs + length - 1, tiles.chunk) * tiles.chunk
     matrices = torch.empty(count, tiles.outputs, width, dtype=x.dtype, device=x.device)
     launch(
         kernels._toeplitz_kernel, (width // tiles.chunk, count),
@@ -70,7 +69,7 @@ def convolve(
     )  # fmt: skip
     out = torch.empty(b, n, d, dtype=x.dtype, device=x.device)
     columns = b * (d // count)
-    grid = (triton.cdiv(n, tiles.outputs), triton.cdiv(columns, tiles.columns), count)
+    grid = (ceil_div(n, tiles.outputs), ceil_div(columns, tiles.columns), count)
     launch(
         kernels._convolve_kernel, grid,
         x, matrices, out, *x.stride()[:2], *out.stride()[:2], n, columns, left, width,
@@ -91,10 +90,10 @@ def filter_gradient(
     x, grad = _rows(x), _rows(grad)
     b, n, d = x.shape
     _, tiles = _tiles(x, n)
-    width = triton.cdiv(tiles.outputs + length - 1, tiles.chunk) * tiles.chunk
+    width = ceil_div(tiles.outputs + length - 1, tiles.chunk) * tiles.chunk
     columns = b * (d // count)
-    along = triton.cdiv(n, tiles.outputs)
-    pieces = along * triton.cdiv(columns, tiles.columns)
+    along = ceil_div(n, tiles.outputs)
+    pieces = along * ceil_div(columns, tiles.columns)
     chunks = width // tiles.chunk
     shares = min(pieces, max(1, ENOUGH_PROGRAMS // (chunks * count)))
     products = torch.empty(

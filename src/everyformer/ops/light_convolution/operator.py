@@ -16,6 +16,7 @@ from everyformer.ops.eager import (
     is_forward_mode,
     is_plain,
     is_transformed,
+    needs_plain_torch,
 )
 from everyformer.ops.light_convolution import reference
 from everyformer.ops.light_convolution.derivatives import Convolve
@@ -58,7 +59,7 @@ def light_convolution(
     tokens, left = x.reshape(-1, *x.shape[-2:]), (filters.shape[1] - 1) // 2
     if x.dtype in WIDE and by_torch(tokens, filters.shape[0]):
         return reference.convolve(tokens, filters, left).reshape(x.shape)
-    if is_forward_mode() and not is_plain(x):  # a custom op would carry no derivative
+    if needs_plain_torch(x) and not is_plain(x):  # a custom op would carry no derivative
         wide = torch.promote_types(x.dtype, torch.float32)
         plain = reference.convolve(tokens.to(wide), filters.to(wide), left)
         return plain.to(x.dtype).reshape(x.shape)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from everyformer.ops.dropping import kept
 from everyformer.ops.pairwise_attention.operands import Operands
-from everyformer.ops.toeplitz_attention.dropping import kept
 
 
 def kept_pairs(x: Operands, places: Sequence[range], dtype: torch.dtype) -> Tensor | None:

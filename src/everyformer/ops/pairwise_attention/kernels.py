@@ -8,7 +8,7 @@ strides for batch, head, query and key; a stride is 0 where they are shared.
 import triton
 import triton.language as tl
 
-from everyformer.ops.toeplitz_attention.kernels.tiles import (
+from everyformer.ops.kernel_tiles import (
     dropped,
     load_lse,
     load_rows,

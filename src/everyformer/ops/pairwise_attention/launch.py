@@ -5,19 +5,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
-from everyformer.ops.launching import launch
+from everyformer.ops.dropping import growth, threshold
+from everyformer.ops.kernel_tiles import LOG2_E
+from everyformer.ops.launching import LARGEST_TILE, Tiles, ceil_div, launch, power_of_two
 from everyformer.ops.pairwise_attention import kernels as jitted
 from everyformer.ops.pairwise_attention.operands import Gradients, Incoming, Operands
 from everyformer.ops.pairwise_attention.sharing import NOTHING, Sharing, Split
 from everyformer.ops.pairwise_attention.tuning import is_small, small_tiles, tuning_for
-from everyformer.ops.toeplitz_attention.dropping import growth, threshold
-from everyformer.ops.toeplitz_attention.kernels.tiles import LOG2_E
-from everyformer.ops.toeplitz_attention.launch import Tiles
-
-LARGEST_TILE = 128
 
 kernels: Any = jitted  # their calls have a grid and options that no signature shows
 
@@ -51,7 +47,7 @@ class Problem:
             ),
             options={
                 "D": D,
-                "BLOCK_D": max(16, triton.next_power_of_2(D)),
+                "BLOCK_D": max(16, power_of_two(D)),
                 "CAUSAL": x.causal,
                 "HAS_BIAS": x.bias is not None,
                 "HAS_GAIN": x.gain is not None,
@@ -131,7 +127,7 @@ def forward(x: Operands) -> tuple[Tensor, Tensor]:
     out = _like(x.q)
     lse = torch.empty(B, H, n_q, dtype=torch.float32, device=x.q.device)
     launch(
-        kernels._forward_kernel, (triton.cdiv(n_q, tiles.queries) * B * H,),
+        kernels._forward_kernel, (ceil_div(n_q, tiles.queries) * B * H,),
         *p.tensors, out, lse, *p.strides(), *p.numbers,
         HEADS_FIRST=p.heads_first, ONE=one, **p.with_tiles(tiles),
     )  # fmt: skip
@@ -222,14 +218,14 @@ class Backward:
         dq, dk, dv = found = [_like(y) for y in x[:3]]
         numbers = (*p.strides(do), *p.numbers, x.scale)
         launch(
-            kernels._dq_kernel, (triton.cdiv(n_q, tuning.dq.queries) * B * H,),
+            kernels._dq_kernel, (ceil_div(n_q, tuning.dq.queries) * B * H,),
             *p.tensors, do, lse, delta, out, dq,
             *(x.q if y is None else y for y in alone), *numbers, HEADS_FIRST=first,
             PUT_BIAS=alone[0] is not None, PUT_GAIN=alone[1] is not None,
             **p.with_tiles(tuning.dq),
         )  # fmt: skip
         launch(
-            kernels._dkv_kernel, (triton.cdiv(n_k, tuning.dkv.keys) * B * H,),
+            kernels._dkv_kernel, (ceil_div(n_k, tuning.dkv.keys) * B * H,),
             *p.tensors, do, lse, delta, dk, dv, *numbers, HEADS_FIRST=first,
             **p.with_tiles(tuning.dkv),
         )  # fmt: skip
@@ -258,8 +254,8 @@ class Backward:
         p, x = self.problem, self.problem.given
         n_q, n_k = x.sizes[2:]
         do, _, lse = self.incoming[:3]
-        rows = 1 if sharing.queries else triton.cdiv(n_q, tiles.queries)
-        programs = rows * triton.cdiv(n_k, tiles.keys)
+        rows = 1 if sharing.queries else ceil_div(n_q, tiles.queries)
+        programs = rows * ceil_div(n_k, tiles.keys)
         split = Split.of(sharing.problems, x.sizes, programs * tiles.warps)
         buffers = [None if y is None else split.buffer(y) for y in self.wanted]
         launch(

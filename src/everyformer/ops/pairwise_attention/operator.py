@@ -15,9 +15,9 @@ from torch import Tensor
 from everyformer.errors import InputError
 from everyformer.ops.eager import (
     autocasted,
-    is_forward_mode,
     is_plain,
     is_transformed,
+    needs_plain_torch,
 )
 from everyformer.ops.pairwise_attention.derivatives import Direct, Transformed
 from everyformer.ops.pairwise_attention.library import forward_op
@@ -81,7 +81,7 @@ def pairwise_attention(
     elif seed is None:
         seed = torch.randint(2**63 - 1, (1,), device=q.device)
     given = Operands(q, k, v, bias, gain, key_padding, seed, causal, factor, float(dropout))
-    if is_forward_mode():
+    if needs_plain_torch(q, k, v):
         return attend(given)
     found: Any
     if not is_plain(q, k, v):

@@ -3,10 +3,9 @@
 from dataclasses import dataclass, replace
 
 import torch
-import triton
 from torch import Tensor
 
-from everyformer.ops.toeplitz_attention.launch import Tiles
+from everyformer.ops.launching import Tiles, power_of_two
 
 LONGEST_SMALL = 64
 """Keys that one tile holds; queries of a problem with as many go 16 or 32 at a time."""
@@ -47,7 +46,7 @@ FULL = {
 def tuning_for(q: Tensor) -> Tuning:
     """The tile sizes for a dtype and a head size."""
     table = FULL if q.dtype == torch.float32 else HALF
-    return table[max(64, triton.next_power_of_2(q.shape[-1]))]
+    return table[max(64, power_of_two(q.shape[-1]))]
 
 
 def is_small(q: Tensor, k: Tensor) -> bool:
@@ -62,8 +61,8 @@ def small_tiles(q: Tensor, k: Tensor) -> Tiles:
 
     What such a program does is short, and it mostly waits for memory.
     """
-    keys = max(16, triton.next_power_of_2(k.shape[2]))
-    size = max(16, triton.next_power_of_2(q.shape[3]))
+    keys = max(16, power_of_two(k.shape[2]))
+    size = max(16, power_of_two(q.shape[3]))
     if q.dtype == torch.float32:
         return Tiles(16, keys, 4, 1)
     return Tiles(16 if size <= 64 else 32, keys, size // 16, 1)

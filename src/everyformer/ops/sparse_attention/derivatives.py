@@ -23,9 +23,9 @@ class Direct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The output alone."""
-        q, k, v, key_padding, ctx.plan, ctx.scale = given
+        *tensors, ctx.plan, ctx.scale, ctx.dropout = given
         out, lse = paths.forward(*given)
-        ctx.save_for_backward(q, k, v, key_padding, out, lse)
+        ctx.save_for_backward(*tensors, out, lse)
         return out
 
     @staticmethod
@@ -33,8 +33,9 @@ class Direct(torch.autograd.Function):
         """By the kernels; recorded where somebody differentiates once more."""
         if torch.is_grad_enabled() or is_transformed() or is_forward_mode():
             return pull_back(ctx, grad_out)
-        found = paths.gradients(grad_out, ctx.saved_tensors, ctx.plan, ctx.scale)
-        return *found, None, None, None
+        settings = ctx.plan, ctx.scale, ctx.dropout
+        found = paths.gradients(grad_out, ctx.saved_tensors, *settings)
+        return *found, None, None, None, None, None
 
 
 class Transformed(torch.autograd.Function):
@@ -48,8 +49,8 @@ class Transformed(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Keep everything."""
-        q, k, v, key_padding, ctx.plan, ctx.scale = inputs
-        ctx.save_for_backward(q, k, v, key_padding, *output)
+        *tensors, ctx.plan, ctx.scale, ctx.dropout = inputs
+        ctx.save_for_backward(*tensors, *output)
         ctx.mark_non_differentiable(output[1])
 
     @staticmethod
@@ -59,8 +60,8 @@ class Transformed(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Dims, *given: Any) -> tuple[Any, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Copies become a larger batch."""
-        return _in_one_batch(Transformed, info.batch_size, in_dims, given)
+        """Copies become a larger batch; one by one where weights are dropped."""
+        return _of_copies(Transformed, info.batch_size, in_dims, given)
 
 
 class Gradients(torch.autograd.Function):
@@ -69,15 +70,15 @@ class Gradients(torch.autograd.Function):
     @staticmethod
     def forward(*given: Any) -> tuple[Tensor, Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The gradients of q, k and v."""
-        grad_out, *saved, plan, scale = given
+        grad_out, *saved, plan, scale, dropout = given
         found: Any = tuple(saved)
-        return paths.apart(paths.gradients(grad_out, found, plan, scale))
+        return paths.apart(paths.gradients(grad_out, found, plan, scale, dropout))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Keep what the gradients are functions of."""
-        grad_out, q, k, v, key_padding, _, _, ctx.plan, ctx.scale = inputs
-        ctx.save_for_backward(grad_out, q, k, v, key_padding)
+        *tensors, _, _, ctx.plan, ctx.scale, ctx.dropout = inputs
+        ctx.save_for_backward(*tensors)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -86,48 +87,70 @@ class Gradients(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Dims, *given: Any) -> tuple[Any, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Copies become a larger batch."""
-        return _in_one_batch(Gradients, info.batch_size, in_dims, given)
+        """As in the forward pass."""
+        return _of_copies(Gradients, info.batch_size, in_dims, given)
 
 
 def pull_back(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
     """The gradients of all arguments, recorded."""
     if is_forward_mode():
-        q, k, v, key_padding, *_ = ctx.saved_tensors
-        found = _plain_gradients(key_padding, ctx.plan, ctx.scale, grad_out, q, k, v)
+        q, k, v, key_padding, seed, *_ = ctx.saved_tensors
+        fixed = (ctx.plan, ctx.scale, key_padding, seed, ctx.dropout)
+        found = _plain_gradients(fixed, grad_out, q, k, v)
     else:
-        found = Gradients.apply(grad_out, *ctx.saved_tensors, ctx.plan, ctx.scale)
+        settings = ctx.plan, ctx.scale, ctx.dropout
+        found = Gradients.apply(grad_out, *ctx.saved_tensors, *settings)
     dq, dk, dv = found  # pyright: ignore[reportGeneralTypeIssues]
-    return dq, dk, dv, None, None, None
+    return dq, dk, dv, None, None, None, None, None
 
 
 def pull_back_gradients(
     ctx: Any, plan: PreparedPart, upstream: tuple[Tensor, ...]
 ) -> tuple[Tensor | None, ...]:
     """The derivative of the gradients by grad_out, q, k and v, in plain torch."""
-    grad_out, q, k, v, key_padding = ctx.saved_tensors
+    grad_out, q, k, v, key_padding, seed = ctx.saved_tensors
+    fixed = (plan, ctx.scale, key_padding, seed, ctx.dropout)
 
     def gradients(*x: Tensor) -> tuple[Tensor, ...]:
-        return _plain_gradients(key_padding, plan, ctx.scale, *x)
+        return _plain_gradients(fixed, *x)
 
     pull: Any = torch.func.vjp(gradients, grad_out, q, k, v)[1]
-    return *pull(upstream), *[None] * 5
+    return *pull(upstream), *[None] * 7
 
 
-def _plain_gradients(
-    key_padding: Tensor | None,
-    plan: PreparedPart,
-    scale: float,
-    grad_out: Tensor,
-    *qkv: Tensor,
-) -> tuple[Tensor, ...]:
+Fixed = tuple[PreparedPart, float, Tensor | None, Tensor | None, float]
+"""What has no derivative: plan, scale, key_padding, seed and dropout."""
+
+
+def _plain_gradients(fixed: Fixed, grad_out: Tensor, *qkv: Tensor) -> tuple[Tensor, ...]:
     """Those of `plain`, differentiable themselves."""
+    plan, scale, key_padding, seed, dropout = fixed
+    options = scale, key_padding, seed, dropout
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return plain.forward(q, k, v, plan.groups, scale, key_padding)[0]
+        return plain.forward(q, k, v, plan.groups, *options)[0]
 
     pull: Any = torch.func.vjp(attend, *qkv)[1]
     return pull(grad_out)
+
+
+def _of_copies(function: Any, copies: int, in_dims: Dims, given: Any) -> tuple[Any, Any]:
+    """The results for several copies of a problem, each as it would be alone."""
+    if given[-1] > 0.0:  # what is dropped depends on the place in the batch
+        return _one_by_one(function, copies, in_dims, given)
+    return _in_one_batch(function, copies, in_dims, given)
+
+
+def _one_by_one(function: Any, copies: int, in_dims: Dims, given: Any) -> tuple[Any, Any]:
+    def taken(x: Any, dim: int | None, copy: int) -> Any:
+        return x if dim is None or not isinstance(x, Tensor) else x.select(dim, copy)
+
+    found = [
+        function.apply(*(taken(x, dim, k) for x, dim in zip(given, in_dims, strict=True)))
+        for k in range(copies)
+    ]
+    joined = tuple(torch.stack(each) for each in zip(*found, strict=True))
+    return joined, tuple(0 for _ in joined)
 
 
 def _in_one_batch(function: Any, copies: int, in_dims: Dims, given: Any) -> tuple[Any, Any]:

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from everyformer.ops.dropping import kept
 from everyformer.ops.sparse_attention.pieces import (
     Band,
     BlockLists,
@@ -133,7 +134,9 @@ def _of_edges(rows: Rows, room: int, device: torch.device) -> Iterator[Rectangle
 def _of_mask(rows: Rows, device: torch.device) -> Rectangles:
     everybody = torch.arange(rows.n, device=device)[None]
     hidden = torch.ones(1, rows.n, rows.n, dtype=torch.bool)
-    hidden[0, torch.tensor(rows.listeners()), torch.tensor(rows.indices).long()] = False
+    hidden[
+        0, torch.as_tensor(rows.listeners()), torch.as_tensor(rows.indices.copy()).long()
+    ] = False
     return Rectangles(everybody, everybody, hidden.to(device))
 
 
@@ -178,12 +181,19 @@ class _Problem:
     """The inputs in the working dtype, one matrix per (batch, head) pair, row n empty."""
 
     def __init__(
-        self, q: Tensor, k: Tensor, v: Tensor, scale: float, key_padding: Tensor | None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float,
+        key_padding: Tensor | None,
+        seed: Tensor | None,
+        dropout: float,
     ) -> None:
         self.dtype = torch.promote_types(q.dtype, torch.float32)
         self.batch, self.heads, self.n, self.d = q.shape
         self.pairs = self.batch * self.heads
-        self.shape = q.shape
+        self.shape, self.seed, self.dropout = q.shape, seed, dropout
         self.q, self.k, self.v = self.rows(q) * scale, self.rows(k), self.rows(v)
         self.padded = None
         if key_padding is not None:
@@ -217,6 +227,16 @@ class _Problem:
             logits.masked_fill_(hidden, -math.inf)
         return logits
 
+    def kept(self, some: slice, found: Rectangles) -> Float[Tensor, "p g r c"] | None:
+        """What weights are multiplied by, 0 or 1 / (1 - dropout); None if all are kept."""
+        if self.seed is None or self.dropout == 0.0:
+            return None
+        pair = torch.arange(some.start, some.stop, device=self.q.device)
+        pair = pair[:, None, None, None]
+        queries, keys = found.queries[:, :, None], found.keys[:, None, :]
+        places = (pair // self.heads, pair % self.heads, queries, keys)
+        return kept(self.seed, *places, self.dropout, self.dtype)
+
 
 def forward(
     q: Float[Tensor, "b h n d"],
@@ -225,12 +245,14 @@ def forward(
     pieces: Sequence[Piece | Masked],
     scale: float,
     key_padding: Bool[Tensor, "b n"] | None,
+    seed: Int[Tensor, "1"] | None = None,
+    dropout: float = 0.0,
 ) -> tuple[Float[Tensor, "b h n d"], Float[Tensor, "b h n"]]:
     """The output and the natural-log LSE of every query (float32, or float64 for float64).
 
     A query without keys has output 0 and LSE -inf.
     """
-    problem = _Problem(q, k, v, scale, key_padding)
+    problem = _Problem(q, k, v, scale, key_padding, seed, dropout)
     acc = torch.zeros_like(problem.q)
     largest = acc.new_full((problem.pairs, problem.n + 1, 1), -math.inf)
     total = torch.zeros_like(largest)
@@ -244,8 +266,11 @@ def forward(
         safe = top.masked_fill(top == -math.inf, 0.0)
         weights = logits.sub_(safe).exp_()
         keep = (before - safe).exp_()
-        mixed = weights @ problem.v[some][:, keys]
         total[some, rows] = total[some][:, rows] * keep + weights.sum(-1, keepdim=True)
+        factor = problem.kept(some, found)
+        if factor is not None:
+            weights.mul_(factor)
+        mixed = weights @ problem.v[some][:, keys]
         acc[some, rows] = acc[some][:, rows] * keep + mixed
         largest[some, rows] = top
     largest, total, acc = (x[:, : problem.n] for x in (largest, total, acc))
@@ -264,9 +289,14 @@ def backward(
     pieces: Sequence[Piece | Masked],
     scale: float,
     key_padding: Bool[Tensor, "b n"] | None,
+    seed: Int[Tensor, "1"] | None = None,
+    dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of q, k and v: P = exp(S - LSE), dS = P (dO V^T - dO . O)."""
-    problem = _Problem(q, k, v, scale, key_padding)
+    """The gradients of q, k and v: P = exp(S - LSE), dS = P (D dO V^T - dO . O).
+
+    D is what dropping multiplies the weights by.
+    """
+    problem = _Problem(q, k, v, scale, key_padding, seed, dropout)
     grads = problem.rows(grad_out)
     delta = (grads * problem.rows(out)).sum(-1, keepdim=True)
     # exp(S - inf) = 0, also for S = -inf: queries without keys get weights 0.
@@ -281,7 +311,12 @@ def backward(
         q_, do = problem.q[some][:, rows], grads[some][:, rows]
         k_, v_ = problem.k[some][:, keys], problem.v[some][:, keys]
         weights = problem.logits(some, found, q_, k_).sub_(total[some][:, rows]).exp_()
-        ds = (do @ v_.mT).sub_(delta[some][:, rows]).mul_(weights)
+        factor, ds = problem.kept(some, found), do @ v_.mT
+        if factor is not None:
+            ds.mul_(factor)
+        ds.sub_(delta[some][:, rows]).mul_(weights)
+        if factor is not None:
+            weights.mul_(factor)
         _add(dq, some, rows, ds @ k_)
         _add(dk, some, keys, ds.mT @ q_)
         _add(dv, some, keys, weights.mT @ do)

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from everyformer.ops.launching import on
+from everyformer.ops.launching import Tiles, on
 from everyformer.ops.sparse_attention import tuning
 from everyformer.ops.sparse_attention.passes import (
     Backward,
@@ -28,7 +28,6 @@ from everyformer.ops.sparse_attention.walks import (
     star_walk,
     tile_walk,
 )
-from everyformer.ops.toeplitz_attention.launch import Tiles
 
 MOST_PROBLEMS = 64
 """Shapes whose launches a pattern keeps; the oldest are forgotten."""
@@ -136,15 +135,17 @@ def forward(
     walks: Walks,
     scale: float,
     key_padding: Tensor | None,
+    seed: Tensor | None = None,
+    dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """The output, and the base-2 logarithm of each row's sum of exponentials."""
     q, k, v = addressable(q), addressable(k), addressable(v)
-    p = Problem.of((q, k, v), scale, key_padding)
+    p = Problem.of((q, k, v), scale, key_padding, dropout)
     several = len(walks.pieces) > 1
     dtype = torch.float32 if several else q.dtype  # sums of pieces are not rounded
     out = torch.empty(q.shape, dtype=dtype, device=q.device)
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
-    inputs = _inputs(q, k, v, key_padding)
+    inputs = _inputs(q, k, v, key_padding, seed)
     with on(q.device):
         for run in walks.forward(p):
             run(inputs, out, lse)
@@ -161,17 +162,21 @@ def backward(
     walks: Walks,
     scale: float,
     key_padding: Tensor | None,
+    seed: Tensor | None = None,
+    dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v."""
     q, k, v = addressable(q), addressable(k), addressable(v)
     grad_out = addressable(grad_out)
-    p = Problem.of((q, k, v, grad_out), scale, key_padding)
+    p = Problem.of((q, k, v, grad_out), scale, key_padding, dropout)
     several = len(walks.pieces) > 1
     dtype = torch.float32 if several else q.dtype
     gradients = torch.empty(3, *q.shape, dtype=dtype, device=q.device)
-    delta = torch.empty(lse.shape, dtype=torch.float32, device=q.device)
+    # The kernel of the star has no second pass that would read it.
+    alone = not several and isinstance(walks.pieces[0], RingAndRelay)
+    delta = lse if alone else torch.empty_like(lse)
     up = Upstream(grad_out, out.contiguous(), lse, delta, gradients.unbind())
-    inputs = _inputs(q, k, v, key_padding)
+    inputs = _inputs(q, k, v, key_padding, seed)
     with on(q.device):
         for run in walks.backward(p):
             run(inputs, up)
@@ -179,6 +184,8 @@ def backward(
     return dq, dk, dv
 
 
-def _inputs(q: Tensor, k: Tensor, v: Tensor, key_padding: Tensor | None) -> Inputs:
+def _inputs(
+    q: Tensor, k: Tensor, v: Tensor, key_padding: Tensor | None, seed: Tensor | None
+) -> Inputs:
     padded = q if key_padding is None else key_padding.to(torch.int8).contiguous()
-    return q, k, v, padded
+    return q, k, v, padded, q if seed is None else seed

@@ -11,10 +11,17 @@ from everyformer.ops.sparse_attention.plans import plan_with
 
 @torch.library.custom_op("everyformer::sparse_attention", mutates_args=())
 def forward_op(
-    q: Tensor, k: Tensor, v: Tensor, key_padding: Tensor | None, handle: int, scale: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    key_padding: Tensor | None,
+    seed: Tensor | None,
+    handle: int,
+    scale: float,
+    dropout: float,
 ) -> tuple[Tensor, Tensor]:
     """Output and LSE."""
-    return paths.forward(q, k, v, key_padding, plan_with(handle), scale)
+    return paths.forward(q, k, v, key_padding, seed, plan_with(handle), scale, dropout)
 
 
 @forward_op.register_fake
@@ -30,14 +37,17 @@ def gradients_op(
     k: Tensor,
     v: Tensor,
     key_padding: Tensor | None,
+    seed: Tensor | None,
     out: Tensor,
     lse: Tensor,
     handle: int,
     scale: float,
+    dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of q, k and v."""
-    saved = (q, k, v, key_padding, out, lse)
-    return paths.apart(paths.gradients(grad_out, saved, plan_with(handle), scale))
+    saved = (q, k, v, key_padding, seed, out, lse)
+    settings = plan_with(handle), scale, dropout
+    return paths.apart(paths.gradients(grad_out, saved, *settings))
 
 
 @gradients_op.register_fake
@@ -48,20 +58,21 @@ def _gradients_fake(
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, key_padding, ctx.handle, ctx.scale = inputs
+    *tensors, ctx.handle, ctx.scale, ctx.dropout = inputs
     out, lse = output
-    ctx.save_for_backward(q, k, v, key_padding, out, lse)
+    ctx.save_for_backward(*tensors, out, lse)
     ctx.mark_non_differentiable(lse)
 
 
 def _pull_back(ctx: Any, grad_out: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
-    found = gradients_op(grad_out, *ctx.saved_tensors, ctx.handle, ctx.scale)
-    return *found, None, None, None
+    settings = ctx.handle, ctx.scale, ctx.dropout
+    found = gradients_op(grad_out, *ctx.saved_tensors, *settings)
+    return *found, None, None, None, None, None
 
 
 def _keep_gradients(ctx: Any, inputs: tuple[Any, ...], output: object) -> None:
-    grad_out, q, k, v, key_padding, _, _, ctx.handle, ctx.scale = inputs
-    ctx.save_for_backward(grad_out, q, k, v, key_padding)
+    *tensors, _, _, ctx.handle, ctx.scale, ctx.dropout = inputs
+    ctx.save_for_backward(*tensors)
 
 
 def _pull_back_gradients(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:

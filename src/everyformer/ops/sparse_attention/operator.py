@@ -8,7 +8,7 @@ know it (`library`). Forward-mode derivatives are those of `plain`.
 from typing import Any, Literal, overload
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from everyformer.errors import InputError
@@ -17,6 +17,7 @@ from everyformer.ops.eager import (
     is_forward_mode,
     is_plain,
     is_transformed,
+    needs_plain_torch,
 )
 from everyformer.ops.sparse_attention import plain
 from everyformer.ops.sparse_attention.derivatives import Direct, Transformed
@@ -35,6 +36,8 @@ def sparse_attention(
     *,
     scale: float | None = None,
     key_padding: Tensor | None = None,
+    dropout: float = 0.0,
+    seed: Tensor | None = None,
     need_lse: Literal[False] = False,
 ) -> Tensor: ...
 @overload
@@ -46,6 +49,8 @@ def sparse_attention(
     *,
     scale: float | None = None,
     key_padding: Tensor | None = None,
+    dropout: float = 0.0,
+    seed: Tensor | None = None,
     need_lse: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...
 def sparse_attention(
@@ -56,6 +61,8 @@ def sparse_attention(
     *,
     scale: float | None = None,
     key_padding: Bool[Tensor, "b n"] | None = None,
+    dropout: float = 0.0,
+    seed: Int[Tensor, "1"] | None = None,
     need_lse: bool = False,
 ) -> Float[Tensor, "b h n d"] | tuple[Tensor, Float[Tensor, "b h n"]]:
     """Softmax attention in which token k attends to the tokens of A_k alone.
@@ -74,6 +81,10 @@ def sparse_attention(
             kept as long as the object lives: use the same one again.
         scale: Of the scores; 1/sqrt(d) by default.
         key_padding: True for keys that do not count. A query without keys gives 0.
+        dropout: The share of weights that are dropped; the others are divided by
+            1 - dropout. The sum that all are divided by keeps the dropped ones.
+        seed: Which ones: they depend on seed, batch, head, query and key alone, on every
+            device and for every pattern. By default a random one.
         need_lse: Whether to return log sum_j exp(score_kj) too, -inf without keys. It has
             no gradient.
 
@@ -87,12 +98,14 @@ def sparse_attention(
         >>> sparse_attention(q, k, v, Window(3, 1, 0)).flatten()
         tensor([1., 2., 6.])
     """
-    _check(q, k, v, part.n, key_padding)
+    _check(q, k, v, part.n, key_padding, dropout, seed)
     handle = _handle_of(part)
+    dropped: dict[str, Any] = {"dropout": dropout, "seed": seed}
     if not need_lse:
-        return attend(q, k, v, handle, scale=scale, key_padding=key_padding)
+        return attend(q, k, v, handle, scale=scale, key_padding=key_padding, **dropped)
     q, k, v = autocasted(q, k, v)
-    return _with_lse(q, k, v, key_padding, handle, _factor(q, scale))
+    tensors = (q, k, v, key_padding, _seed(q, dropout, seed))
+    return _with_lse(tensors, handle, _factor(q, scale), float(dropout))
 
 
 def attend(
@@ -104,35 +117,46 @@ def attend(
     scale: float | None = None,
     key_padding: Bool[Tensor, "b n"] | None = None,
     dropout: float = 0.0,
+    seed: Int[Tensor, "1"] | None = None,
 ) -> Float[Tensor, "b h n d"]:
     """The output, by the handle of a plan, which lives as long as its part.
 
-    Nothing is checked. With dropout plain torch runs, over the same rectangles.
+    Nothing is checked.
     """
     q, k, v = autocasted(q, k, v)
     factor = _factor(q, scale)
-    if dropout > 0.0:
-        groups = plan_with(handle).groups
-        return plain.forward(q, k, v, groups, factor, key_padding, dropout)[0]
+    tensors = (q, k, v, key_padding, _seed(q, dropout, seed))
     if is_plain(q, k, v) and not is_transformed() and not is_forward_mode():
-        found: Any = Direct.apply(q, k, v, key_padding, plan_with(handle), factor)
+        found: Any = Direct.apply(*tensors, plan_with(handle), factor, float(dropout))
         return found
-    return _with_lse(q, k, v, key_padding, handle, factor)[0]
+    return _with_lse(tensors, handle, factor, float(dropout))[0]
+
+
+Tensors = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
+"""q, k, v, key_padding and seed."""
 
 
 def _with_lse(
-    q: Tensor, k: Tensor, v: Tensor, key_padding: Tensor | None, handle: int, scale: float
+    tensors: Tensors, handle: int, scale: float, dropout: float
 ) -> tuple[Tensor, Tensor]:
     """The output, and the LSE to base e."""
-    if is_forward_mode():
+    q, k, v, key_padding, seed = tensors
+    if needs_plain_torch(q, k, v):
         groups = plan_with(handle).groups
-        return plain.forward(q, k, v, groups, scale, key_padding)
+        return plain.forward(q, k, v, groups, scale, key_padding, seed, dropout)
     found: Any
     if is_plain(q, k, v):
-        found = Transformed.apply(q, k, v, key_padding, plan_with(handle), scale)
+        found = Transformed.apply(*tensors, plan_with(handle), scale, dropout)
     else:
-        found = forward_op(q, k, v, key_padding, handle, scale)
+        found = forward_op(*tensors, handle, scale, dropout)
     return found[0], natural(q, found[1])
+
+
+def _seed(q: Tensor, dropout: float, seed: Tensor | None) -> Tensor | None:
+    """A random one where weights are dropped and none is given."""
+    if dropout == 0.0:
+        return None
+    return torch.randint(2**63 - 1, (1,), device=q.device) if seed is None else seed
 
 
 def _factor(q: Tensor, scale: float | None) -> float:
@@ -144,7 +168,20 @@ def _handle_of(part: Part) -> int:
     return plan_of(part).handle
 
 
-def _check(q: Tensor, k: Tensor, v: Tensor, n: int, key_padding: Tensor | None) -> None:
+def _check(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    n: int,
+    key_padding: Tensor | None,
+    dropout: float,
+    seed: Tensor | None,
+) -> None:
+    same = q.shape == k.shape == v.shape and q.dtype == k.dtype == v.dtype
+    fits = same and q.dim() == 4 and q.shape[2] == n and q.is_floating_point()
+    alone = key_padding is None and seed is None and dropout == 0.0
+    if fits and alone and q.device == k.device == v.device and q.numel():
+        return
     wrong: list[str] = []
     if q.dim() != 4 or k.shape != q.shape or v.shape != q.shape:
         wrong.append(
@@ -167,7 +204,13 @@ def _check(q: Tensor, k: Tensor, v: Tensor, n: int, key_padding: Tensor | None) 
             f"key_padding has shape {tuple(key_padding.shape)} and dtype "
             f"{key_padding.dtype}; give bool ({q.shape[0]}, {q.shape[-2]})"
         )
-    given = [x for x in (q, k, v, key_padding) if x is not None]
+    if not 0.0 <= dropout <= 1.0:
+        wrong.append(f"dropout is {dropout}; give a probability from 0 to 1")
+    if seed is not None and (seed.dtype != torch.int64 or seed.numel() != 1):
+        wrong.append(
+            f"seed has shape {tuple(seed.shape)} and dtype {seed.dtype}; give int64 (1,)"
+        )
+    given = [x for x in (q, k, v, key_padding, seed) if x is not None]
     if len({x.device for x in given}) > 1:
         wrong.append(f"tensors lie on {sorted({str(x.device) for x in given})}; use one")
     if wrong:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from everyformer.ops.launching import Prepared
+from everyformer.ops.launching import Prepared, Tiles
 from everyformer.ops.sparse_attention import tuning
 from everyformer.ops.sparse_attention.kernels import edges as edges_jitted
 from everyformer.ops.sparse_attention.kernels import joining as joining_jitted
@@ -17,15 +17,14 @@ from everyformer.ops.sparse_attention.kernels import star as star_jitted
 from everyformer.ops.sparse_attention.kernels import tiles as tiles_jitted
 from everyformer.ops.sparse_attention.problem import Problem
 from everyformer.ops.sparse_attention.walks import EdgeWalk, Slots, StarWalk, TileWalk
-from everyformer.ops.toeplitz_attention.launch import Tiles
 
 tiles: Any = tiles_jitted  # their private names are for launches alone
 edges: Any = edges_jitted
 joining: Any = joining_jitted
 star: Any = star_jitted
 
-Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
-"""q, k, v, and 1 where a key does not count, int8; or q as a placeholder."""
+Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+"""q, k, v, 1 where a key does not count (int8), the seed; or q as a placeholder."""
 
 Forward = Callable[[Inputs, Tensor, Tensor], None]
 """Fills in the output, and the base-2 logarithm of each row's sum of exponentials."""

@@ -12,8 +12,8 @@ from everyformer.ops.sparse_attention.plans import PreparedPart
 MAX_HEAD_SIZE = 128
 """Of the Triton kernels; larger heads run as on a CPU."""
 
-Saved = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor, Tensor]
-"""q, k, v, key_padding, out and lse, for the backward pass."""
+Saved = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor, Tensor]
+"""q, k, v, key_padding, seed, out and lse, for the backward pass."""
 
 
 def _by_kernels(q: Tensor) -> bool:
@@ -32,25 +32,28 @@ def forward(
     k: Tensor,
     v: Tensor,
     key_padding: Tensor | None,
+    seed: Tensor | None,
     plan: PreparedPart,
     scale: float,
+    dropout: float,
 ) -> tuple[Tensor, Tensor]:
     """The output, and the LSE: in base 2 from the kernels, natural otherwise."""
     if _by_kernels(q):
-        return _launch().forward(q, k, v, plan.walks(q.device), scale, key_padding)
-    return grouped.forward(q, k, v, plan.groups, scale, key_padding)
+        walks = plan.walks(q.device)
+        return _launch().forward(q, k, v, walks, scale, key_padding, seed, dropout)
+    return grouped.forward(q, k, v, plan.groups, scale, key_padding, seed, dropout)
 
 
 def gradients(
-    grad_out: Tensor, saved: Saved, plan: PreparedPart, scale: float
+    grad_out: Tensor, saved: Saved, plan: PreparedPart, scale: float, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Those of q, k and v."""
-    q, k, v, key_padding, out, lse = saved
+    q, k, v, key_padding, seed, out, lse = saved
     given = (grad_out, q, k, v, out, lse)
     if _by_kernels(q):
         walks = plan.walks(q.device)
-        return _launch().backward(*given, walks, scale, key_padding)
-    return grouped.backward(*given, plan.groups, scale, key_padding)
+        return _launch().backward(*given, walks, scale, key_padding, seed, dropout)
+    return grouped.backward(*given, plan.groups, scale, key_padding, seed, dropout)
 
 
 def apart(found: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:

@@ -10,9 +10,10 @@ import math
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from everyformer.ops.dropping import kept
 from everyformer.ops.sparse_attention.grouped import STEP_NUMBERS, rectangles
 from everyformer.ops.sparse_attention.pieces import Masked, Piece
 
@@ -24,6 +25,7 @@ def forward(
     pieces: Sequence[Piece | Masked],
     scale: float,
     key_padding: Bool[Tensor, "b n"] | None,
+    seed: Int[Tensor, "1"] | None = None,
     dropout: float = 0.0,
 ) -> tuple[Float[Tensor, "b h n d"], Float[Tensor, "b h n"]]:
     """The output, and the natural-log LSE, which has no derivative.
@@ -57,12 +59,15 @@ def forward(
         largest = largest.scatter_reduce(2, index, top, "amax")
     largest = largest.masked_fill(largest == -math.inf, 0.0)
     total, mixed = empty, torch.zeros_like(v_)
+    b, h = (torch.arange(size, device=q.device) for size in q.shape[:2])
+    axes = b[:, None, None, None, None], h[:, None, None, None]
     for one, each in zip(found, logits, strict=True):
         weights = (each - largest[:, :, one.queries]).exp()
         rows = one.queries.flatten()
         total = total.index_add(2, rows, weights.sum(-1, keepdim=True).flatten(2, 3))
-        if dropout > 0.0:
-            weights = torch.nn.functional.dropout(weights, dropout)
+        if seed is not None and dropout > 0.0:
+            places = (*axes, one.queries[:, :, None], one.keys[:, None, :])
+            weights = weights * kept(seed, *places, dropout, dtype)
         terms = weights @ v_[:, :, one.keys]
         mixed = mixed.index_add(2, rows, terms.flatten(2, 3))
     out = (mixed / torch.where(total == 0, 1.0, total))[:, :, :n].to(q.dtype)

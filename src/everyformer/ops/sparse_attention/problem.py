@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from everyformer.errors import InputError
+from everyformer.ops.dropping import growth, threshold
+from everyformer.ops.kernel_tiles import LOG2_E
 from everyformer.ops.sparse_attention.tuning import MOST_PAIRS
 from everyformer.ops.sparse_attention.walks import Slots
-from everyformer.ops.toeplitz_attention.kernels.tiles import LOG2_E
 
 SMALLEST_DOT = 16
 """Rows and columns that a tensor core takes."""
@@ -23,6 +24,7 @@ class Problem(NamedTuple):
         dtype: Of all of them.
         scale: Of the scores.
         padded: Whether some keys do not count.
+        dropout: Probability of dropping a weight.
     """
 
     shape: torch.Size
@@ -30,15 +32,21 @@ class Problem(NamedTuple):
     dtype: torch.dtype
     scale: float
     padded: bool
+    dropout: float = 0.0
 
     @classmethod
     def of(
-        cls, tensors: tuple[Tensor, ...], scale: float, key_padding: Tensor | None
+        cls,
+        tensors: tuple[Tensor, ...],
+        scale: float,
+        key_padding: Tensor | None,
+        dropout: float = 0.0,
     ) -> "Problem":
         """Of tensors whose last axes are contiguous."""
         q = tensors[0]
         strides = tuple([x.stride() for x in tensors])
-        return cls(q.shape, strides, q.dtype, scale, key_padding is not None)
+        padded = key_padding is not None
+        return cls(q.shape, strides, q.dtype, scale, padded, dropout)
 
     def check(self) -> None:
         """Refuse what no launch can do.
@@ -71,9 +79,10 @@ class Problem(NamedTuple):
 
     @property
     def scales(self) -> tuple[float, ...]:
-        """Of the scores in base 2; in the backward pass also that of the gradients."""
+        """Of the scores in base 2; in the backward pass of the gradients; of dropping."""
         forward = len(self.strides) == 3
-        return (self.scale * LOG2_E,) if forward else (self.scale * LOG2_E, self.scale)
+        scores = (self.scale * LOG2_E,) if forward else (self.scale * LOG2_E, self.scale)
+        return *scores, threshold(self.dropout), growth(self.dropout)
 
     @property
     def widths(self) -> dict[str, int]:
@@ -84,7 +93,7 @@ class Problem(NamedTuple):
     @property
     def options(self) -> dict[str, Any]:
         """What all kernels over pairs are specialised on."""
-        return {**self.widths, "HAS_PAD": self.padded}
+        return {**self.widths, "HAS_PAD": self.padded, "DROP": self.dropout > 0.0}
 
     @property
     def tile_options(self) -> dict[str, Any]:

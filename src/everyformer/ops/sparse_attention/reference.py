@@ -9,9 +9,10 @@ against this file.
 import math
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from everyformer.ops.dropping import kept
 from everyformer.patterns import Part
 
 
@@ -46,6 +47,8 @@ def sparse_attention_reference(
     *,
     scale: float | None = None,
     key_padding: Bool[Tensor, "b n"] | None = None,
+    dropout: float = 0.0,
+    seed: Int[Tensor, "1"] | None = None,
 ) -> Float[Tensor, "b h n d"]:
     """Dense masked attention; a query without keys gives 0, and gradients 0.
 
@@ -60,4 +63,8 @@ def sparse_attention_reference(
     # Rows without keys keep finite logits, so that no NaN reaches their gradients.
     empty = (logits == -math.inf).all(-1, keepdim=True)
     weights = torch.softmax(logits.masked_fill(empty, 0.0), -1).masked_fill(empty, 0.0)
+    if seed is not None and dropout > 0.0:
+        b, h, i, j = (torch.arange(size, device=q.device) for size in weights.shape)
+        places = b[:, None, None, None], h[:, None, None], i[:, None], j
+        weights = weights * kept(seed, *places, dropout, weights.dtype)
     return (weights @ v.to(weights.dtype)).to(q.dtype)

@@ -87,6 +87,8 @@ def pieces_of(part: Part) -> tuple[Piece, ...]:
             return (Edges(part.rows()),)
         case Union():
             return _union(part)
+        case Past(part=WindowGlobal() as inner):
+            return _past_of_global(inner)
         case Past(part=inner):
             return tuple(_past(piece, n) for piece in pieces_of(inner))
         case _:
@@ -144,6 +146,21 @@ def _window_global(part: WindowGlobal) -> tuple[Piece, ...]:
         pieces.append(Listed(None, some, outside=Outside(gap=(h, h))))
     if len(some) and len(others):
         pieces.append(Listed(some, others, outside=Outside(gap=(h, h))))
+    return tuple(pieces)
+
+
+def _past_of_global(part: WindowGlobal) -> tuple[Piece, ...]:
+    """The window, and strips that are not empty: a relay in front hears nobody else."""
+    n, h, some = part.n, part.half_width, part.global_tokens
+    heard = np.array([g for g in some if g + h < n - 1], dtype=np.int32)
+    hearing = np.array([g for g in some if g - h > 0], dtype=np.int32)
+    others = np.setdiff1d(np.arange(n, dtype=np.int32), np.array(some, dtype=np.int32))
+    pieces: list[Piece] = [_window(n, h, 0)]
+    outside = Outside(gap=(h, n))
+    if len(heard):
+        pieces.append(Listed(None, heard, outside=outside))
+    if len(hearing) and len(others):
+        pieces.append(Listed(hearing, others, outside=outside))
     return tuple(pieces)
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from everyformer.ops.toeplitz_attention.launch import Tiles
+from everyformer.ops.launching import Tiles
 
 
 @dataclass(frozen=True)

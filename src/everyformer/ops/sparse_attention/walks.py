@@ -192,20 +192,49 @@ def _listed_walk(
     else:
         joins = np.stack([tokens, np.arange(owners), np.full(owners, chunks)], axis=1)
         slots = Slots.of(chunks * count * M, joins, count * M, device)
+    items = _past_items(piece, n, owner, (M, count), chunks)
     return TileWalk(
         programs=chunks * count,
-        lists=(queries, keys, nothing, nothing),
+        lists=(queries, keys, nothing, nothing if items is None else _ints(items, device)),
         numbers=(
             0, 1, n, owners, partners, n, n, *numbers, count,
             partners if chunks == 1 else LONGEST_CHUNK,
         ),
         options={
-            "M": M, "N": N, "BLOCK": 1, "SPAN": 1, "VISIT": 1,
+            "M": M, "N": N, "BLOCK": 1, "SPAN": 1, "VISIT": 1 if items is None else 3,
             "LIST_QUERIES": piece.queries is not None, "LIST_KEYS": piece.keys is not None,
             "WINDOW": False, **told, "SLOTS": slots is not None,
         },
         slots=slots,
     )  # fmt: skip
+
+
+def _past_items(
+    piece: Listed, n: int, owner: str, tiles: tuple[int, int], chunks: int
+) -> np.ndarray | None:
+    """For every program its first partner and their end, if keys come before queries.
+
+    Only keys with key < query - before count. Of ascending partners those of a tile are
+    keys up to its last query, or queries from its first key on.
+    """
+    gap = piece.outside.gap
+    lists = [np.arange(n) if x is None else x for x in (piece.queries, piece.keys)]
+    ascending = all((np.diff(x) > 0).all() for x in lists)
+    if gap is None or gap[1] < n or not ascending:
+        return None
+    owners, partners = lists if owner == "queries" else reversed(lists)
+    M, count = tiles
+    firsts = np.arange(count) * M
+    low, high = np.zeros(count, dtype=np.int64), np.full(count, len(partners))
+    if owner == "queries":
+        last = owners[np.minimum(firsts + M, len(owners)) - 1]
+        high = np.searchsorted(partners, last - gap[0], "left")
+    else:
+        low = np.searchsorted(partners, owners[firsts] + gap[0], "right")
+    chunk = len(partners) if chunks == 1 else LONGEST_CHUNK
+    begins = np.arange(chunks)[:, None] * chunk
+    low, high = np.maximum(low, begins), np.minimum(high, begins + chunk)
+    return np.stack([low.ravel(), np.maximum(low, high).ravel()], axis=1)
 
 
 def _block_walk(

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from everyformer.ops.toeplitz_attention.dropping import kept
+from everyformer.ops.dropping import kept
 from everyformer.ops.toeplitz_attention.operands import HIDES, Incoming, Operands
 from everyformer.ops.toeplitz_attention.packing import bounds
 

@@ -4,17 +4,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
-from everyformer.ops.launching import launch
+from everyformer.ops.dropping import growth, threshold
+from everyformer.ops.kernel_tiles import LOG2_E
+from everyformer.ops.launching import LARGEST_TILE, ceil_div, launch, power_of_two
 from everyformer.ops.toeplitz_attention import kernels as jitted
-from everyformer.ops.toeplitz_attention.dropping import growth, threshold
-from everyformer.ops.toeplitz_attention.kernels.tiles import LOG2_E, PAD
+from everyformer.ops.toeplitz_attention.kernels.tiles import PAD
 from everyformer.ops.toeplitz_attention.operands import Incoming, Operands
 from everyformer.ops.toeplitz_attention.packing import bounds
-from everyformer.ops.toeplitz_attention.tuning import LARGEST_TILE, Tuning, tuning_for
-from everyformer.ops.toeplitz_attention.tuning import Tiles as Tiles
+from everyformer.ops.toeplitz_attention.tuning import Tuning, tuning_for
 
 kernels: Any = jitted  # their calls have a grid and options that no signature shows
 
@@ -76,7 +75,7 @@ class Problem:
             offset=offset,
             options={
                 "D": D,
-                "BLOCK_D": max(16, triton.next_power_of_2(D)),
+                "BLOCK_D": max(16, power_of_two(D)),
                 "CAUSAL": x.causal,
                 "SHIFTED": x.causal and offset != 0,
                 "HAS_BIAS": x.bias is not None,
@@ -136,7 +135,7 @@ def _pairs(x: Operands) -> Tensor:
     bias, gain = (table if y is None else y for y in (x.bias, x.gain))
     strides = [(y.stride(0) if y.shape[0] > 1 else 0, y.stride(1)) for y in (bias, gain)]
     launch(
-        kernels.table_kernel, (triton.cdiv(width, ENTRIES), heads),
+        kernels.table_kernel, (ceil_div(width, ENTRIES), heads),
         bias, gain, table, *strides[0], *strides[1], length,
         HAS_BIAS=x.bias is not None, HAS_GAIN=x.gain is not None, LEAD=PAD, BLOCK=ENTRIES,
     )  # fmt: skip
@@ -155,7 +154,7 @@ def forward(x: Operands) -> tuple[Tensor, Tensor, Tensor]:
     lse = torch.empty(B, H, n_q, dtype=torch.float32, device=x.q.device)
     tiles = tuning_for(x.q, x.attn_mask is not None).forward
     launch(
-        kernels.forward_kernel, (triton.cdiv(n_q, tiles.queries), B * H),
+        kernels.forward_kernel, (ceil_div(n_q, tiles.queries), B * H),
         *p.inputs, out, lse, *p.strides_with(out), *p.numbers,
         BM=tiles.queries, BN=tiles.keys, num_warps=tiles.warps, num_stages=tiles.stages,
         **p.options,
@@ -206,7 +205,7 @@ class Backward:
         B, H, n_q, _ = p.sizes
         dq = torch.empty(p.q.shape, dtype=p.q.dtype, device=p.q.device)
         launch(
-            kernels.dq_kernel, (triton.cdiv(n_q, tiles.queries), B * H),
+            kernels.dq_kernel, (ceil_div(n_q, tiles.queries), B * H),
             *self.inputs, self.lse, self.out, dq, *self.strides, *p.numbers, self.scale,
             BM=tiles.queries, BN=tiles.keys,
             num_warps=tiles.warps, num_stages=tiles.stages, **p.options,
@@ -221,7 +220,7 @@ class Backward:
             torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in p.inputs[1:3]
         )
         launch(
-            kernels.dkv_kernel, (triton.cdiv(n_k, tiles.keys), B * heads),
+            kernels.dkv_kernel, (ceil_div(n_k, tiles.keys), B * heads),
             *self.inputs, dk, dv, *self.strides, *p.numbers, self.scale,
             BM=tiles.queries, BN=tiles.keys,
             num_warps=tiles.warps, num_stages=tiles.stages, **p.options,
@@ -237,14 +236,14 @@ class Backward:
         p, tiles = self.problem, self.tuning.diagonal
         B, H, n_q, n_k = p.sizes
         T = tiles.queries
-        tiles_q, tiles_k = triton.cdiv(n_q, T), triton.cdiv(n_k, T)
+        tiles_q, tiles_k = ceil_div(n_q, T), ceil_div(n_k, T)
         programs, lowest = 2 * max(tiles_q, tiles_k) - 1, 1 - tiles_k
         if p.options["CAUSAL"]:  # its last offset, (lowest + 1) T - 1, is seen
             lowest = max(lowest, -((p.offset + T - 1) // T))
             programs = max(1, tiles_q - lowest)
         splits = min(B, max(1, ENOUGH_PROGRAMS // (programs * H)))
-        share = triton.cdiv(B, splits)
-        splits = triton.cdiv(B, share)
+        share = ceil_div(B, splits)
+        splits = ceil_div(B, share)
         width = tiles_q + tiles_k - 1
         needs = {"NEEDS_BIAS": bias is not None, "NEEDS_GAIN": gain is not None}
         strips, found = list[Tensor](), list[Tensor]()
@@ -264,7 +263,7 @@ class Backward:
         length = n_q + n_k - 1
         rows = [0 if vector is None else vector.shape[0] for vector in (bias, gain)]
         launch(
-            kernels.fold_kernel, (triton.cdiv(length, ENTRIES), max(rows)),
+            kernels.fold_kernel, (ceil_div(length, ENTRIES), max(rows)),
             *strips, *found, *rows, length, tiles_k * T - (n_k - 1), splits, H, width,
             lowest + tiles_k - 1, T=T, BLOCK=ENTRIES, **needs,
         )  # fmt: skip

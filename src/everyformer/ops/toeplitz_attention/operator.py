@@ -13,9 +13,9 @@ from torch import Tensor
 
 from everyformer.ops.eager import (
     autocasted,
-    is_forward_mode,
     is_plain,
     is_transformed,
+    needs_plain_torch,
 )
 from everyformer.ops.toeplitz_attention.checking import check
 from everyformer.ops.toeplitz_attention.derivatives import Direct, Transformed
@@ -94,7 +94,7 @@ def toeplitz_attention(
     elif seed is None:
         seed = torch.randint(2**63 - 1, (1,), device=q.device)
     given = given._replace(q=q, k=k, v=v, attn_mask=attn_mask, seed=seed)
-    if is_forward_mode():
+    if needs_plain_torch(q, k, v):
         return attend(given)
     found: Any
     if not is_plain(q, k, v):

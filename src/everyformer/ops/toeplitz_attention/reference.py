@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from everyformer.errors import InputError
-from everyformer.ops.toeplitz_attention.dropping import kept
+from everyformer.ops.dropping import kept
 from everyformer.ops.toeplitz_attention.operands import HIDES, Operands
 from everyformer.ops.toeplitz_attention.packing import bounds
 

@@ -5,15 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-
-@dataclass(frozen=True)
-class Tiles:
-    """Tile sizes of one kernel: queries, keys, warps and pipeline stages."""
-
-    queries: int
-    keys: int
-    warps: int
-    stages: int
+from everyformer.ops.launching import Tiles
 
 
 @dataclass(frozen=True)
@@ -80,8 +72,6 @@ FULL = {
     ),
 }
 """For float32, whose tiles are twice as large and whose products use no tensor cores."""
-
-LARGEST_TILE = 128
 
 
 def tuning_for(q: Tensor, masked: bool) -> Tuning:

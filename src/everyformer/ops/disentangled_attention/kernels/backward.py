@@ -11,7 +11,7 @@ from everyformer.ops.disentangled_attention.kernels.buckets import (
     store_runs,
     with_terms,
 )
-from everyformer.ops.toeplitz_attention.kernels.tiles import (
+from everyformer.ops.kernel_tiles import (
     dropped,
     load_lse,
     load_rows,

@@ -9,10 +9,7 @@ from everyformer.ops.disentangled_attention.kernels.buckets import (
     key_ranges,
     with_terms,
 )
-from everyformer.ops.toeplitz_attention.kernels.tiles import (
-    dropped,
-    load_tile,
-)
+from everyformer.ops.kernel_tiles import dropped, load_tile
 
 
 @triton.jit

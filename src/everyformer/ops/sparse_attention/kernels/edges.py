@@ -8,6 +8,7 @@ writes to a slot, and `joining` puts them together in a fixed order. Scores are 
 import triton
 import triton.language as tl
 
+from everyformer.ops.kernel_tiles import dropped_pairs
 from everyformer.ops.sparse_attention.kernels.rows import (
     load_lse,
     load_wide,
@@ -48,13 +49,14 @@ def _gathered(base, places, there, stride, offs_d, D: tl.constexpr, BLOCK_D: tl.
     return tl.load(pointers, mask=mask, other=0.0).to(tl.float32)
 
 
-@triton.jit(do_not_specialize=["strands", "slots", "n"])
+@triton.jit(do_not_specialize=["strands", "slots", "n", "threshold"])
 def _forward_kernel(
-    Q, K, V, PADDED, STRANDS, PARTNERS, OUT, LSE, PART, PART_LSE,
+    Q, K, V, PADDED, SEED, STRANDS, PARTNERS, OUT, LSE, PART, PART_LSE,
     stride_qb, stride_qh, stride_qn, stride_kb, stride_kh, stride_kn,
     stride_vb, stride_vh, stride_vn, stride_pb, strands, slots, H, n, scale,
+    threshold, growth,
     D: tl.constexpr, BLOCK_D: tl.constexpr, R: tl.constexpr, E: tl.constexpr,
-    AGAIN: tl.constexpr, SLOTS: tl.constexpr, HAS_PAD: tl.constexpr,
+    AGAIN: tl.constexpr, SLOTS: tl.constexpr, HAS_PAD: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
     """R strands of queries; AGAIN begins with what OUT and LSE hold already."""
     pair = tl.program_id(1).to(tl.int64)
@@ -87,6 +89,8 @@ def _forward_kernel(
         p = tl.exp2(s - m_safe[:, None])
         alpha = tl.exp2(m_i - m_safe)
         l_i = l_i * alpha + tl.sum(p, 1)
+        if DROP:
+            p *= dropped_pairs(SEED, b, h, query[:, None], key, threshold, growth)
         acc = acc * alpha[:, None] + tl.sum(p[:, :, None] * v, 1)
         m_i = m_new
     empty = l_i == 0
@@ -101,14 +105,14 @@ def _forward_kernel(
     tl.store(lse_base + query, lse, mask=done)
 
 
-@triton.jit(do_not_specialize=["strands", "slots", "n"])
+@triton.jit(do_not_specialize=["strands", "slots", "n", "threshold"])
 def _dq_kernel(
-    Q, K, V, PADDED, STRANDS, PARTNERS, DOUT, OUT, LSE, DELTA, DQ, PART,
+    Q, K, V, PADDED, SEED, STRANDS, PARTNERS, DOUT, OUT, LSE, DELTA, DQ, PART,
     stride_qb, stride_qh, stride_qn, stride_kb, stride_kh, stride_kn,
     stride_vb, stride_vh, stride_vn, stride_db, stride_dh, stride_dn, stride_pb,
-    strands, slots, H, n, scale, back_scale,
+    strands, slots, H, n, scale, back_scale, threshold, growth,
     D: tl.constexpr, BLOCK_D: tl.constexpr, R: tl.constexpr, E: tl.constexpr,
-    AGAIN: tl.constexpr, SLOTS: tl.constexpr, HAS_PAD: tl.constexpr,
+    AGAIN: tl.constexpr, SLOTS: tl.constexpr, HAS_PAD: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
     """dQ of R strands of queries; the first piece also writes Delta_i = dO_i . O_i."""
     pair = tl.program_id(1).to(tl.int64)
@@ -137,7 +141,10 @@ def _dq_kernel(
         v = _gathered(v_base, key, there, stride_vn, offs_d, D, BLOCK_D)
         s = tl.sum(q[:, None, :] * k, 2)
         p = tl.where(there, tl.exp2(s - lse[:, None]), 0.0)
-        ds = p * (tl.sum(do[:, None, :] * v, 2) - delta[:, None])
+        g = tl.sum(do[:, None, :] * v, 2)
+        if DROP:
+            g *= dropped_pairs(SEED, b, h, query[:, None], key, threshold, growth)
+        ds = p * (g - delta[:, None])
         dq += tl.sum(ds[:, :, None] * k, 1)
     dq *= back_scale
     done = here
@@ -150,14 +157,14 @@ def _dq_kernel(
     store_rows(DQ + at_row * D, query, done, offs_d, dq, D, BLOCK_D)
 
 
-@triton.jit(do_not_specialize=["strands", "slots", "n"])
+@triton.jit(do_not_specialize=["strands", "slots", "n", "threshold"])
 def _dkv_kernel(
-    Q, K, V, PADDED, STRANDS, PARTNERS, DOUT, LSE, DELTA, DK, DV, PART_K, PART_V,
+    Q, K, V, PADDED, SEED, STRANDS, PARTNERS, DOUT, LSE, DELTA, DK, DV, PART_K, PART_V,
     stride_qb, stride_qh, stride_qn, stride_kb, stride_kh, stride_kn,
     stride_vb, stride_vh, stride_vn, stride_db, stride_dh, stride_dn, stride_pb,
-    strands, slots, H, n, scale, back_scale,
+    strands, slots, H, n, scale, back_scale, threshold, growth,
     D: tl.constexpr, BLOCK_D: tl.constexpr, R: tl.constexpr, E: tl.constexpr,
-    AGAIN: tl.constexpr, SLOTS: tl.constexpr, HAS_PAD: tl.constexpr,
+    AGAIN: tl.constexpr, SLOTS: tl.constexpr, HAS_PAD: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
     """dK and dV of R strands of keys; their partners are queries."""
     pair = tl.program_id(1).to(tl.int64)
@@ -181,9 +188,14 @@ def _dkv_kernel(
         q = _gathered(q_base, query, there, stride_qn, offs_d, D, BLOCK_D)
         do = _gathered(do_base, query, there, stride_dn, offs_d, D, BLOCK_D)
         p = tl.exp2(tl.sum(k[:, None, :] * q, 2) - lse)  # 0 where nobody is there
-        ds = p * (tl.sum(v[:, None, :] * do, 2) - delta)
+        g, kept = tl.sum(v[:, None, :] * do, 2), p
+        if DROP:
+            factor = dropped_pairs(SEED, b, h, query, key[:, None], threshold, growth)
+            kept = p * factor
+            g *= factor
+        ds = p * (g - delta)
         dk += tl.sum(ds[:, :, None] * q, 1)
-        dv += tl.sum(p[:, :, None] * do, 1)
+        dv += tl.sum(kept[:, :, None] * do, 1)
     if HAS_PAD:
         padded = tl.load(pad + key, mask=here, other=1)
         dk = tl.where((padded == 0)[:, None], dk, 0.0)

@@ -11,6 +11,7 @@ relay.
 import triton
 import triton.language as tl
 
+from everyformer.ops.kernel_tiles import dropped_pairs
 from everyformer.ops.sparse_attention.kernels.rows import (
     load_lse,
     load_rows,
@@ -53,13 +54,14 @@ def _heard(pad, places, there, HAS_PAD: tl.constexpr):
     return there
 
 
-@triton.jit(do_not_specialize=["slots", "n", "width"])
+@triton.jit(do_not_specialize=["slots", "n", "width", "threshold"])
 def _forward_kernel(
-    Q, K, V, PADDED, OUT, LSE, PART, PART_LSE,
+    Q, K, V, PADDED, SEED, OUT, LSE, PART, PART_LSE,
     stride_qb, stride_qh, stride_qn, stride_kb, stride_kh, stride_kn,
     stride_vb, stride_vh, stride_vn, stride_pb, slots, H, n, width, scale,
+    threshold, growth,
     D: tl.constexpr, BLOCK_D: tl.constexpr, T: tl.constexpr,
-    HAS_PAD: tl.constexpr, PRECISION: tl.constexpr,
+    HAS_PAD: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Outputs of the tile's own tokens, and the part of the relay's output they give."""
     tile, pair = tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -86,6 +88,9 @@ def _forward_kernel(
     p, p_relay = tl.exp2(s - safe[:, None]), tl.exp2(s_relay - safe)
     total = tl.sum(p, 1) + p_relay
     some = tl.where(total == 0, 1.0, total)
+    if DROP:
+        p *= dropped_pairs(SEED, b, h, tokens[:, None], tokens[None, :], threshold, growth)
+        p_relay *= dropped_pairs(SEED, b, h, tokens, last, threshold, growth)
     out = tl.dot(p.to(v.dtype), v, input_precision=PRECISION)
     out = (out + p_relay[:, None] * relay_v[None, :]) / some[:, None]
     store_rows(OUT + pair * n * D, tokens, own, offs_d, out, D, BLOCK_D)
@@ -101,6 +106,9 @@ def _forward_kernel(
     p = tl.exp2(s - safe)
     p_own = tl.max(tl.exp2(itself - safe), 0)
     total = tl.sum(p, 0) + p_own
+    if DROP:
+        p *= dropped_pairs(SEED, b, h, last, tokens, threshold, growth)
+        p_own *= tl.max(dropped_pairs(SEED, b, h, last, last, threshold, growth), 0)
     mixed = tl.sum(p[:, None] * v.to(tl.float32), 0) + p_own * relay_v
     some = tl.where(total == 0, 1.0, total)
     row = pair * slots + tile
@@ -109,14 +117,14 @@ def _forward_kernel(
     tl.store(PART_LSE + row, found)
 
 
-@triton.jit(do_not_specialize=["slots", "n", "width"])
+@triton.jit(do_not_specialize=["slots", "n", "width", "threshold"])
 def _backward_kernel(
-    Q, K, V, PADDED, DOUT, OUT, LSE, DQ, DK, DV, PART,
+    Q, K, V, PADDED, SEED, DOUT, OUT, LSE, DQ, DK, DV, PART,
     stride_qb, stride_qh, stride_qn, stride_kb, stride_kh, stride_kn,
     stride_vb, stride_vh, stride_vn, stride_db, stride_dh, stride_dn, stride_pb,
-    slots, H, n, width, scale, back_scale,
+    slots, H, n, width, scale, back_scale, threshold, growth,
     D: tl.constexpr, BLOCK_D: tl.constexpr, T: tl.constexpr,
-    HAS_PAD: tl.constexpr, PRECISION: tl.constexpr,
+    HAS_PAD: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dQ, dK and dV of the tile's own tokens, and the parts of the relay's they give."""
     tile, pair = tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -140,7 +148,14 @@ def _backward_kernel(
     s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
     p = tl.where(_near(heard, width, T), tl.exp2(s - lse[:, None]), 0.0)
     g = tl.dot(do, tl.trans(v), input_precision=PRECISION)
+    if DROP:
+        factor = dropped_pairs(
+            SEED, b, h, tokens[:, None], tokens[None, :], threshold, growth
+        )
+        g *= factor
     ds = (p * (g - delta[:, None])).to(q.dtype)
+    if DROP:
+        p *= factor
     dq = tl.dot(ds, k, input_precision=PRECISION)
     dk = tl.dot(tl.trans(ds), q, input_precision=PRECISION)
     dv = tl.dot(tl.trans(p.to(do.dtype)), do, input_precision=PRECISION)
@@ -156,7 +171,13 @@ def _backward_kernel(
     wide_q = q.to(tl.float32)
     s_relay = tl.sum(wide_q * relay_k[None, :], 1) * scale
     p_relay = tl.where(_heard(pad, last, own, HAS_PAD), tl.exp2(s_relay - lse), 0.0)
-    ds_relay = p_relay * (tl.sum(wide_do * relay_v[None, :], 1) - delta)
+    g_relay = tl.sum(wide_do * relay_v[None, :], 1)
+    if DROP:
+        factor = dropped_pairs(SEED, b, h, tokens, last, threshold, growth)
+        g_relay *= factor
+    ds_relay = p_relay * (g_relay - delta)
+    if DROP:
+        p_relay *= factor
     dq += ds_relay[:, None] * relay_k[None, :]
     part_k = tl.sum(ds_relay[:, None] * wide_q, 0) * back_scale
     part_v = tl.sum(p_relay[:, None] * wide_do, 0)
@@ -165,7 +186,12 @@ def _backward_kernel(
     s_relay = tl.sum(relay_q[None, :] * wide_k, 1) * scale
     p_relay = tl.where(heard & own, tl.exp2(s_relay - relay_lse), 0.0)
     g_relay = tl.sum(relay_do[None, :] * v.to(tl.float32), 1)
+    if DROP:
+        factor = dropped_pairs(SEED, b, h, last, tokens, threshold, growth)
+        g_relay *= factor
     ds_relay = p_relay * (g_relay - relay_delta)
+    if DROP:
+        p_relay *= factor
     dk += ds_relay[:, None] * relay_q[None, :]
     dv += p_relay[:, None] * relay_do[None, :]
     part_q = tl.sum(ds_relay[:, None] * wide_k, 0) * back_scale
@@ -177,7 +203,13 @@ def _backward_kernel(
     first = tl.max(tl.where(_heard(pad, last, last == n - 1 + tile, HAS_PAD), 1.0, 0.0), 0)
     s = tl.sum(relay_q * relay_k, 0) * scale
     p_own = tl.where(first > 0, tl.exp2(s - relay_lse), 0.0)
-    ds_own = p_own * (tl.sum(relay_do * relay_v, 0) - relay_delta) * back_scale
+    g_own = tl.sum(relay_do * relay_v, 0)
+    if DROP:
+        itself = tl.max(dropped_pairs(SEED, b, h, last, last, threshold, growth), 0)
+        g_own *= itself
+    ds_own = p_own * (g_own - relay_delta) * back_scale
+    if DROP:
+        p_own *= itself
     part_q += ds_own * relay_k
     part_k += ds_own * relay_q
     part_v += p_own * relay_do

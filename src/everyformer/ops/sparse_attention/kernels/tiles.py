@@ -9,6 +9,7 @@ for long is cut into slots, whose results `joining` puts together in a fixed ord
 import triton
 import triton.language as tl
 
+from everyformer.ops.kernel_tiles import dropped_pairs
 from everyformer.ops.sparse_attention.kernels.rows import (
     load_lse,
     load_rows,
@@ -19,6 +20,7 @@ from everyformer.ops.sparse_attention.kernels.rows import (
 BAND = tl.constexpr(0)
 LISTED = tl.constexpr(1)
 BLOCKS = tl.constexpr(2)
+STRIP = tl.constexpr(3)
 
 SIZES = [
     "slots",
@@ -29,6 +31,7 @@ SIZES = [
     "segment",
     "tiles",
     "chunk",
+    "threshold",
 ]
 """What changes with the pattern and not the kernel: no new compilation for these."""
 
@@ -41,7 +44,8 @@ def _work(
     """What a program does: origin, first owner, their end, first partner, end, slot.
 
     BAND: tile t of class c, partners first - before .. last + after of the class.
-    LISTED: tile t of the owners, chunk s of the partners. BLOCKS: an item that names a
+    LISTED: tile t of the owners, chunk s of the partners. STRIP: the same, with an item
+    that says which partners, since later ones do not count. BLOCKS: an item that names a
     tile, a stretch of the lists of blocks (SPAN places for each block) and a slot or -1.
     """
     number = tl.program_id(0)
@@ -57,6 +61,13 @@ def _work(
         first = number % tiles * TILE
         low = number // tiles * chunk
         high = tl.minimum(low + chunk, partners)
+        slot = number
+        end = owners
+    elif VISIT == STRIP:
+        origin = 0
+        first = number % tiles * TILE
+        low = tl.load(ITEMS + 2 * number)
+        high = tl.load(ITEMS + 2 * number + 1)
         slot = number
         end = owners
     else:
@@ -160,13 +171,14 @@ def _stretch(low, start, stop, high, phase: tl.constexpr):
 
 @triton.jit
 def _forward_tiles(
-    acc, l_i, m_i, q, k_base, v_base, pad, TABLE, KEYS, index, places, offs_d,
+    acc, l_i, m_i, q, k_base, v_base, pad, SEED, b, h, TABLE, KEYS, index, places, offs_d,
     stride_kn, stride_vn, n, high, origin, step, before, after, gap_before, gap_after,
-    segment, scale, start, stop,
+    segment, scale, threshold, growth, start, stop,
     D: tl.constexpr, BLOCK_D: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr,
     SPAN: tl.constexpr, VISIT: tl.constexpr, LIST_KEYS: tl.constexpr,
     WINDOW: tl.constexpr, GAP: tl.constexpr, SEGMENT: tl.constexpr,
-    HAS_PAD: tl.constexpr, PRECISION: tl.constexpr, MASKED: tl.constexpr,
+    HAS_PAD: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
+    MASKED: tl.constexpr,
 ):  # fmt: skip
     """Tiles of keys from start to stop; MASKED if some pairs may not count."""
     for t in range(start, stop, N):
@@ -190,6 +202,10 @@ def _forward_tiles(
         p = tl.exp2(s - m_safe[:, None])
         alpha = tl.exp2(m_i - m_safe)
         l_i = l_i * alpha + tl.sum(p, 1)
+        if DROP:
+            p *= dropped_pairs(
+                SEED, b, h, places[:, None], key_places[None, :], threshold, growth
+            )
         v = load_rows(v_base, key_places, there, stride_vn, offs_d, D, BLOCK_D, MASKED)
         acc = acc * alpha[:, None]
         acc = tl.dot(p.to(v.dtype), v, acc, input_precision=PRECISION)
@@ -199,9 +215,9 @@ def _forward_tiles(
 
 @triton.jit(do_not_specialize=SIZES)
 def _forward_kernel(
-    Q, K, V, PADDED, QUERIES, KEYS, TABLE, ITEMS, OUT, LSE, PART, PART_LSE,
+    Q, K, V, PADDED, SEED, QUERIES, KEYS, TABLE, ITEMS, OUT, LSE, PART, PART_LSE,
     stride_qb, stride_qh, stride_qn, stride_kb, stride_kh, stride_kn,
-    stride_vb, stride_vh, stride_vn, stride_pb, slots, H, n, scale,
+    stride_vb, stride_vh, stride_vn, stride_pb, slots, H, n, scale, threshold, growth,
     shift, step, limit, owners, partners, before, after, gap_before, gap_after, segment,
     tiles, chunk,
     D: tl.constexpr, BLOCK_D: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
@@ -209,7 +225,7 @@ def _forward_kernel(
     LIST_QUERIES: tl.constexpr, LIST_KEYS: tl.constexpr, WINDOW: tl.constexpr,
     GAP: tl.constexpr, SEGMENT: tl.constexpr, PLAIN: tl.constexpr, OWN: tl.constexpr,
     AGAIN: tl.constexpr, SLOTS: tl.constexpr, HAS_PAD: tl.constexpr,
-    PRECISION: tl.constexpr,
+    DROP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries: running maximum, sum of exp, and sum of exp * v.
 
@@ -245,6 +261,8 @@ def _forward_kernel(
         m_i = tl.where(own, s, float("-inf"))
         l_i = tl.where(own, 1.0, 0.0)
         acc = v.to(tl.float32)
+        if DROP:
+            acc *= dropped_pairs(SEED, b, h, places, places, threshold, growth)[:, None]
     if AGAIN:
         m_i = tl.load(lse_base + places, mask=done, other=float("-inf"))
         l_i = tl.where(m_i == float("-inf"), 0.0, 1.0)
@@ -253,10 +271,11 @@ def _forward_kernel(
     for phase in tl.static_range(3):
         begin, finish = _stretch(low, start, stop, high, phase)
         acc, l_i, m_i = _forward_tiles(
-            acc, l_i, m_i, q, k_base, v_base, pad, TABLE, KEYS, index, places, offs_d,
-            stride_kn, stride_vn, n, high, origin, step, before, after, gap_before,
-            gap_after, segment, scale, begin, finish, D, BLOCK_D, N, BLOCK, SPAN, VISIT,
-            LIST_KEYS, WINDOW, GAP, SEGMENT, HAS_PAD, PRECISION, phase != 1,
+            acc, l_i, m_i, q, k_base, v_base, pad, SEED, b, h, TABLE, KEYS, index, places,
+            offs_d, stride_kn, stride_vn, n, high, origin, step, before, after, gap_before,
+            gap_after, segment, scale, threshold, growth, begin, finish, D, BLOCK_D, N,
+            BLOCK, SPAN, VISIT, LIST_KEYS, WINDOW, GAP, SEGMENT, HAS_PAD, DROP, PRECISION,
+            phase != 1,
         )  # fmt: skip
     empty = l_i == 0
     total = tl.where(empty, 1.0, l_i)
@@ -274,13 +293,14 @@ def _forward_kernel(
 
 @triton.jit
 def _dq_tiles(
-    dq, q, do, lse, delta, k_base, v_base, pad, TABLE, KEYS, index, places, offs_d,
-    stride_kn, stride_vn, n, high, origin, step, before, after, gap_before, gap_after,
-    segment, scale, start, stop,
+    dq, q, do, lse, delta, k_base, v_base, pad, SEED, b, h, TABLE, KEYS, index, places,
+    offs_d, stride_kn, stride_vn, n, high, origin, step, before, after, gap_before,
+    gap_after, segment, scale, threshold, growth, start, stop,
     D: tl.constexpr, BLOCK_D: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr,
     SPAN: tl.constexpr, VISIT: tl.constexpr, LIST_KEYS: tl.constexpr,
     WINDOW: tl.constexpr, GAP: tl.constexpr, SEGMENT: tl.constexpr,
-    HAS_PAD: tl.constexpr, PRECISION: tl.constexpr, MASKED: tl.constexpr,
+    HAS_PAD: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
+    MASKED: tl.constexpr,
 ):  # fmt: skip
     """dQ = dS K over tiles of keys, dS = P (G - Delta)."""
     for t in range(start, stop, N):
@@ -300,6 +320,10 @@ def _dq_tiles(
             )  # fmt: skip
             p = tl.where(counts, p, 0.0)
         g = tl.dot(do, tl.trans(v), input_precision=PRECISION)
+        if DROP:
+            g *= dropped_pairs(
+                SEED, b, h, places[:, None], key_places[None, :], threshold, growth
+            )
         ds = p * (g - delta[:, None])
         dq = tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
     return dq
@@ -307,11 +331,11 @@ def _dq_tiles(
 
 @triton.jit(do_not_specialize=SIZES)
 def _dq_kernel(
-    Q, K, V, PADDED, QUERIES, KEYS, TABLE, ITEMS, DOUT, OUT, LSE, DELTA,
+    Q, K, V, PADDED, SEED, QUERIES, KEYS, TABLE, ITEMS, DOUT, OUT, LSE, DELTA,
     DQ, DK, DV, PART,
     stride_qb, stride_qh, stride_qn, stride_kb, stride_kh, stride_kn,
     stride_vb, stride_vh, stride_vn, stride_db, stride_dh, stride_dn, stride_pb,
-    slots, H, n, scale, back_scale,
+    slots, H, n, scale, back_scale, threshold, growth,
     shift, step, limit, owners, partners, before, after, gap_before, gap_after, segment,
     tiles, chunk,
     D: tl.constexpr, BLOCK_D: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
@@ -319,7 +343,7 @@ def _dq_kernel(
     LIST_QUERIES: tl.constexpr, LIST_KEYS: tl.constexpr, WINDOW: tl.constexpr,
     GAP: tl.constexpr, SEGMENT: tl.constexpr, PLAIN: tl.constexpr, OWN: tl.constexpr,
     AGAIN: tl.constexpr, SLOTS: tl.constexpr, HAS_PAD: tl.constexpr,
-    PRECISION: tl.constexpr,
+    DROP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dQ of one tile of queries; the first piece also writes Delta_i = dO_i . O_i.
 
@@ -354,10 +378,11 @@ def _dq_kernel(
     for phase in tl.static_range(3):
         begin, finish = _stretch(low, start, stop, high, phase)
         dq = _dq_tiles(
-            dq, q, do, lse, delta, k_base, v_base, pad, TABLE, KEYS, index, places, offs_d,
-            stride_kn, stride_vn, n, high, origin, step, before, after, gap_before,
-            gap_after, segment, scale, begin, finish, D, BLOCK_D, N, BLOCK, SPAN, VISIT,
-            LIST_KEYS, WINDOW, GAP, SEGMENT, HAS_PAD, PRECISION, phase != 1,
+            dq, q, do, lse, delta, k_base, v_base, pad, SEED, b, h, TABLE, KEYS, index,
+            places, offs_d, stride_kn, stride_vn, n, high, origin, step, before, after,
+            gap_before, gap_after, segment, scale, threshold, growth, begin, finish, D,
+            BLOCK_D, N, BLOCK, SPAN, VISIT, LIST_KEYS, WINDOW, GAP, SEGMENT, HAS_PAD, DROP,
+            PRECISION, phase != 1,
         )  # fmt: skip
     if OWN:
         own = here
@@ -368,11 +393,17 @@ def _dq_kernel(
         wide_q, wide_do, wide_k = q.to(tl.float32), do.to(tl.float32), k.to(tl.float32)
         s = tl.sum(wide_q * wide_k, 1) * scale
         p = tl.where(own, tl.exp2(s - lse), 0.0)
-        ds = p * (tl.sum(wide_do * v.to(tl.float32), 1) - delta)
+        g, kept = tl.sum(wide_do * v.to(tl.float32), 1), p
+        if DROP:
+            factor = dropped_pairs(SEED, b, h, places, places, threshold, growth)
+            kept = p * factor
+            g *= factor
+        ds = p * (g - delta)
         dq += ds[:, None] * wide_k
         dk = ds[:, None] * wide_q * back_scale
         store_rows(DK + at * D, places, here, offs_d, dk, D, BLOCK_D)
-        store_rows(DV + at * D, places, here, offs_d, p[:, None] * wide_do, D, BLOCK_D)
+        dv = kept[:, None] * wide_do
+        store_rows(DV + at * D, places, here, offs_d, dv, D, BLOCK_D)
     dq *= back_scale
     done = here
     if SLOTS:
@@ -387,13 +418,13 @@ def _dq_kernel(
 
 @triton.jit
 def _dkv_tiles(
-    dk, dv, k, v, q_base, do_base, LSE, DELTA, at, TABLE, QUERIES, index, places, offs_d,
-    stride_qn, stride_dn, n, high, origin, step, before, after, gap_before, gap_after,
-    segment, scale, start, stop,
+    dk, dv, k, v, q_base, do_base, LSE, DELTA, at, SEED, b, h, TABLE, QUERIES, index,
+    places, offs_d, stride_qn, stride_dn, n, high, origin, step, before, after, gap_before,
+    gap_after, segment, scale, threshold, growth, start, stop,
     D: tl.constexpr, BLOCK_D: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr,
     SPAN: tl.constexpr, VISIT: tl.constexpr, LIST_QUERIES: tl.constexpr,
     WINDOW: tl.constexpr, GAP: tl.constexpr, SEGMENT: tl.constexpr,
-    PRECISION: tl.constexpr, MASKED: tl.constexpr,
+    DROP: tl.constexpr, PRECISION: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """dV = P^T dO and dK = dS^T Q over tiles of queries; keys are rows here, [M, N]."""
     for t in range(start, stop, N):
@@ -413,7 +444,14 @@ def _dkv_tiles(
             )  # fmt: skip
             p = tl.where(counts, p, 0.0)
         g = tl.dot(v, tl.trans(do), input_precision=PRECISION)
-        dv = tl.dot(p.to(do.dtype), do, dv, input_precision=PRECISION)
+        kept = p
+        if DROP:
+            factor = dropped_pairs(
+                SEED, b, h, query_places[None, :], places[:, None], threshold, growth
+            )
+            kept = p * factor
+            g *= factor
+        dv = tl.dot(kept.to(do.dtype), do, dv, input_precision=PRECISION)
         ds = p * (g - delta[None, :])
         dk = tl.dot(ds.to(q.dtype), q, dk, input_precision=PRECISION)
     return dk, dv
@@ -421,11 +459,11 @@ def _dkv_tiles(
 
 @triton.jit(do_not_specialize=SIZES)
 def _dkv_kernel(
-    Q, K, V, PADDED, QUERIES, KEYS, TABLE, ITEMS, DOUT, LSE, DELTA,
+    Q, K, V, PADDED, SEED, QUERIES, KEYS, TABLE, ITEMS, DOUT, LSE, DELTA,
     DK, DV, PART_K, PART_V,
     stride_qb, stride_qh, stride_qn, stride_kb, stride_kh, stride_kn,
     stride_vb, stride_vh, stride_vn, stride_db, stride_dh, stride_dn, stride_pb,
-    slots, H, n, scale, back_scale,
+    slots, H, n, scale, back_scale, threshold, growth,
     shift, step, limit, owners, partners, before, after, gap_before, gap_after, segment,
     tiles, chunk,
     D: tl.constexpr, BLOCK_D: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
@@ -433,7 +471,7 @@ def _dkv_kernel(
     LIST_QUERIES: tl.constexpr, LIST_KEYS: tl.constexpr, WINDOW: tl.constexpr,
     GAP: tl.constexpr, SEGMENT: tl.constexpr, PLAIN: tl.constexpr,
     AGAIN: tl.constexpr, SLOTS: tl.constexpr, HAS_PAD: tl.constexpr,
-    PRECISION: tl.constexpr,
+    DROP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dK and dV of one tile of keys; before and after are those of a key."""
     pair = tl.program_id(1).to(tl.int64)
@@ -457,10 +495,11 @@ def _dkv_kernel(
     for phase in tl.static_range(3):
         begin, finish = _stretch(low, start, stop, high, phase)
         dk, dv = _dkv_tiles(
-            dk, dv, k, v, q_base, do_base, LSE, DELTA, at, TABLE, QUERIES, index, places,
-            offs_d, stride_qn, stride_dn, n, high, origin, step, before, after, gap_before,
-            gap_after, segment, scale, begin, finish, D, BLOCK_D, N, BLOCK, SPAN, VISIT,
-            LIST_QUERIES, WINDOW, GAP, SEGMENT, PRECISION, phase != 1,
+            dk, dv, k, v, q_base, do_base, LSE, DELTA, at, SEED, b, h, TABLE, QUERIES,
+            index, places, offs_d, stride_qn, stride_dn, n, high, origin, step, before,
+            after, gap_before, gap_after, segment, scale, threshold, growth, begin, finish,
+            D, BLOCK_D, N, BLOCK, SPAN, VISIT, LIST_QUERIES, WINDOW, GAP, SEGMENT, DROP,
+            PRECISION, phase != 1,
         )  # fmt: skip
     if HAS_PAD:  # a padded key gets nothing, whatever its tile computed
         padded = tl.load(PADDED + b * stride_pb + places, mask=here, other=1)

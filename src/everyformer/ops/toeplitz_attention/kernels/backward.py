@@ -3,13 +3,15 @@
 import triton
 import triton.language as tl
 
-from everyformer.ops.toeplitz_attention.kernels.tiles import (
+from everyformer.ops.kernel_tiles import (
     dropped,
-    load_bounds,
     load_lse,
+    load_tile,
+)
+from everyformer.ops.toeplitz_attention.kernels.tiles import (
+    load_bounds,
     load_pair,
     load_ready,
-    load_tile,
     tile_offsets,
     with_mask,
 )

@@ -3,11 +3,10 @@
 import triton
 import triton.language as tl
 
+from everyformer.ops.kernel_tiles import dropped, load_tile
 from everyformer.ops.toeplitz_attention.kernels.tiles import (
-    dropped,
     load_bounds,
     load_pair,
-    load_tile,
     tile_offsets,
     with_mask,
 )
