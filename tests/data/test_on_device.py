@@ -10,7 +10,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from everyformer.data.batch import FILLING, Batch, Draw
 from everyformer.data.nli import Pairs
 from everyformer.data.packs.excerpt import excerpt
+from everyformer.data.packs.translation_excerpt import translation_excerpt
 from everyformer.data.squad.task import Questions
+from everyformer.data.translation import Translations
 from everyformer.data.windows import MaskedWindows
 
 CPU = torch.device("cpu")
@@ -47,6 +49,17 @@ TASKS: dict[str, Callable[[], Any]] = {
         excerpt("squad"), 0, length=48, stride=16, lengths=(48,)
     ),
 }
+
+
+def test_nothing_waits_for_the_device_in_a_batch_of_translations() -> None:
+    """Its batches count tokens: 512 are 4 pairs of 64 or 8 of 32."""
+    task = Translations(translation_excerpt(), 0, lengths=(32, 64))
+    for step in range(2):
+        draw = task.draw(step, 512, 0, 2, CPU)
+        task.batch("train", draw)  # copies what stays there
+        with Watched():
+            batch = task.batch("train", draw)
+        assert batch.tokens.shape == (256 // (2 * draw.length), draw.length)
 
 
 @pytest.mark.parametrize("name", TASKS)

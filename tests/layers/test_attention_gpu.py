@@ -25,7 +25,8 @@ def pair(name: str, **settings: Any) -> tuple[RelativeAttention, RelativeAttenti
 
 
 def near(found: Tensor, exact: Tensor) -> None:
-    gap = (found.cpu().double() - exact).abs().max()
+    exact = exact.detach()
+    gap = (found.detach().cpu().double() - exact).abs().max()
     assert gap < 2e-3 * max(1.0, float(exact.abs().max()))
 
 

@@ -101,6 +101,7 @@ def made(name: str) -> tuple[nn.Module, nn.Module]:
     return layers[0], layers[1]
 
 
+@pytest.mark.rows(21)
 @pytest.mark.parametrize("name", LAYERS | MIXERS)
 @pytest.mark.parametrize("padded", [False, True])
 def test_torch_func(name: str, padded: bool) -> None:
@@ -151,3 +152,21 @@ def test_gradients_of_every_sample(name: str) -> None:
         each.append(torch.autograd.grad(value, list(reference.parameters())))
     wanted = [torch.stack(column) for column in zip(*each, strict=True)]
     assert gap(list(found.values()), wanted) <= EXACT
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("name", ["none", "sparse"])
+def test_transforms_are_compiled(name: str) -> None:
+    """A compiled transform cannot look into a custom op: plain torch runs."""
+    layer = LAYERS[name]().double().eval()
+    x = torch.randn(2, N, WIDTH, dtype=torch.float64)
+
+    def size(x: Tensor) -> Tensor:
+        return layer(x).sin().sum()
+
+    def slope(x: Tensor) -> Tensor:
+        return torch.func.grad(size)(x)
+
+    torch.compiler.reset()
+    found = torch.compile(slope, backend="aot_eager")(x)
+    torch.testing.assert_close(found, torch.func.grad(size)(x))

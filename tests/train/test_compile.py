@@ -25,6 +25,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_compiled_blocks_give_the_same_losses(precision: str) -> None:
     """The code that inductor makes of forward and backward."""

@@ -11,19 +11,25 @@ from tests.train.ragged import CONFIG, Ragged, masked_language
 from torch.nn import functional
 
 from everyformer.data.batch import FILLING, Batch, Draw
+from everyformer.data.packs.translation_excerpt import translation_excerpt
 from everyformer.data.randomness import Split
+from everyformer.data.translation import Translations
 from everyformer.errors import TrainingError
 from everyformer.layers.decay import biases_and_norms, parameter_groups
 from everyformer.layers.encoder import Encoder
+from everyformer.layers.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel
 from everyformer.train.config import TrainConfig
 from everyformer.train.evaluation import scores_of, summaries
 from everyformer.train.loop import train
+from everyformer.train.objective import token_losses
 from everyformer.train.objectives.classify import Classify
 from everyformer.train.objectives.labels import Labels
 from everyformer.train.objectives.masked import MaskedLanguage
 from everyformer.train.objectives.span import Span
+from everyformer.train.objectives.translate import Translate
 from everyformer.train.processes import accelerator
 
+TRANSLATIONS = Translations(translation_excerpt(), 0, lengths=(16, 32), evaluated=8)
 NUMBERS = torch.tensor([3, FILLING, 8, 5])
 
 
@@ -212,3 +218,73 @@ def test_an_accuracy_that_is_not_measured_ends_no_run() -> None:
     config = TrainConfig(steps=2, batch=10, lr=1e-3, stop_at=0.5, evaluate_every=1)
     with pytest.raises(TrainingError, match=r"stop_at=0.5 is an accuracy, .* measures f1"):
         train(masked_language, Unnamed(), config)
+
+
+def test_label_smoothing_is_that_of_torch() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(3, 5, 11, dtype=torch.float64, requires_grad=True)
+    labels = torch.randint(0, 11, (3, 5))
+    labels[0, 2] = -100
+    head = torch.nn.Identity()
+    for smoothing in (0.0, 0.1, 0.7):
+        ours = token_losses(head, logits, labels, smoothing)
+        theirs = functional.cross_entropy(
+            logits.flatten(0, 1), labels.flatten(), reduction="none",
+            label_smoothing=smoothing,
+        ).view(3, 5)  # fmt: skip
+        torch.testing.assert_close(ours, theirs)
+        assert ours[0, 2] == 0
+        one, other = (torch.autograd.grad(x.sum(), logits)[0] for x in (ours, theirs))
+        torch.testing.assert_close(one, other)
+
+
+def _translate() -> Translate:
+    torch.manual_seed(1)
+    config = EncoderDecoderConfig(
+        vocab_size=TRANSLATIONS.pack.vocabulary, max_len=32, dim=8, encoder_layers=1,
+        decoder_layers=1, heads=2, ffn=16, dropout=0.0,
+    )  # fmt: skip
+    return Translate(EncoderDecoderModel(config, dtype=torch.float64)).eval()
+
+
+@torch.no_grad()
+def test_a_translation_is_scored_token_by_token_and_without_smoothing() -> None:
+    objective, task = _translate(), TRANSLATIONS
+    together = task.batch("test", Draw(torch.tensor([1, FILLING, 4]), 32))
+    found = objective.scores(together)
+    assert found["nats"][1] == found["tokens"][1] == 0, "filling"
+    total = 0.0
+    for row, number in ((0, 1), (2, 4)):
+        a, b = (int(sizes[number]) for sizes in task.sizes("test"))
+        tokens, target = together.tokens[row, None, :a], together.target
+        assert target is not None
+        logits = objective.encoder(tokens, target[row, None, :b]).log_softmax(-1)[0]
+        labels = together.labels[row, :b]
+        nats = -logits.gather(1, labels[:, None]).sum()
+        assert found["nats"][row] == pytest.approx(float(nats))
+        assert found["tokens"][row] == b
+        smooth = (
+            -0.9 * logits.gather(1, labels[:, None]).sum() - 0.1 * logits.mean(-1).sum()
+        )
+        total += float(smooth)
+    assert float(objective(together)) == pytest.approx(total)
+    assert float(objective.weights(together)) == float(found["tokens"].sum())
+    with pytest.raises(TrainingError, match=r"smoothing=1\.0 is not a probability"):
+        Translate(objective.encoder, 1.0)
+    with pytest.raises(TrainingError, match="needs targets"):
+        objective(together._replace(target=None))
+
+
+@torch.no_grad()
+def test_scores_of_translations_do_not_know_the_buckets() -> None:
+    """Padding to 16 or 32 tokens, alone or together: the same nats, whatever the batch."""
+    objective = _translate()
+    means = [
+        summaries(scores_of(TRANSLATIONS, "test", objective.scores, accelerator(), batch))
+        for batch in (64, 256)
+    ]
+    whole = Translations(translation_excerpt(), 0, lengths=(32,), evaluated=8)
+    means.append(summaries(scores_of(whole, "test", objective.scores, accelerator(), 128)))
+    for name in ("nats", "accuracy"):
+        values = [one[name].mean_sampled for one in means]
+        assert values == pytest.approx([values[0]] * 3, rel=1e-9)

@@ -37,6 +37,7 @@ class Batch(NamedTuple):
         streams: Which stream of text each sequence goes on.
         fresh: True where a stream begins, with nothing before it.
         graph: Graphs, whose nodes are the tokens.
+        target: What a decoder is given, the labels one place later.
     """
 
     tokens: Integer[Tensor, "b n"]
@@ -49,3 +50,4 @@ class Batch(NamedTuple):
     streams: Int[Tensor, " b"] | None = None
     fresh: Bool[Tensor, " b"] | None = None
     graph: GraphBatch | None = None
+    target: Integer[Tensor, "b m"] | None = None

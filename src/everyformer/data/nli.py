@@ -58,12 +58,14 @@ class Pairs(Bucketed):
             first, a = np.full_like(first, len(text)), np.ones_like(a)
         a, b = shortened(a, b, lengths[-1] - SPECIAL_TOKENS)
         self.buckets = {}
+        self.sizes: dict[Split, np.ndarray] = {}
         columns = (first, a, second, b, arrays["labels"])
         held: dict[str, np.ndarray] = {}
         held["text"] = np.append(text, pack.specials["[MASK]"]).astype(np.int32)
         for split in SPLITS:
             own = self._members(split, arrays["splits"])
             sizes = (a + b)[own] + SPECIAL_TOKENS
+            self.sizes[split] = sizes
             self.buckets[split] = Buckets(sizes, lengths, seed)
             held[split] = np.stack([column[own] for column in columns])
         self._held = Resident(held)

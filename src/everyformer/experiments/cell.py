@@ -119,6 +119,8 @@ def training_cell(
     operations: float = 0.0,
     derived: Callable[[Outcome], Mapping[str, Any]] | None = None,
     value: Callable[[Score], tuple[float, float]] | None = None,
+    whole: Callable[[Outcome], tuple[float, float]] | None = None,
+    at_end: Callable[[Objective], dict[str, np.ndarray]] | None = None,
 ) -> Cell:
     """A cell whose result is a number of a trained model on the test set.
 
@@ -135,6 +137,8 @@ def training_cell(
         operations: Floating-point operations of the run, about.
         derived: Further numbers to keep, from what the run gave.
         value: The result and its standard error, from the score; the score by default.
+        whole: The same from the whole outcome, where it is not the mean of a score.
+        at_end: Makes arrays of the trained objective, kept with the scores of examples.
     """
     made = {"model": dict(model), "task": task.describe(), "train": config.to_json()}
     parents = {} if parent is None else {"parent": _named(parent)}
@@ -151,17 +155,21 @@ def training_cell(
             watch=around.watch,
             parent=around.parent,
             parent_identity=None if parent is None else parent.settings,
+            at_end=at_end,
         )
-        kept = asdict(replace(outcome, scores={}, positions={})) | dict(more)
-        del kept["scores"], kept["positions"]
+        kept = asdict(replace(outcome, scores={}, positions={}, made={})) | dict(more)
+        del kept["scores"], kept["positions"], kept["made"]
         kept |= {} if derived is None else derived(outcome)
         score = outcome.test[metric]
         shown = (score.mean_sampled, score.standard_error_sampled)
+        shown = shown if value is None else value(score)
         return Result(
-            *(shown if value is None else value(score)),
+            *(shown if whole is None else whole(outcome)),
             outcome.ended != "deadline",
             kept,
-            {} if clusters is None else {**outcome.scores, CLUSTERS: clusters()},
+            {}
+            if clusters is None
+            else {**outcome.scores, **outcome.made, CLUSTERS: clusters()},
             outcome.positions,
         )
 

@@ -5,7 +5,9 @@
     label     the label of a cell that names its arm
     gates     what a run must reach before it says anything: id, text, cell, arm, metric,
               and at_least or at_most; every seed must reach it. May have: relative_to (a
-              metric that the other is divided by), split (on which set; "test")
+              metric that the other is divided by), split (on which set; "test"). Or, with
+              at_most_median, a cell and arms: the mean over seeds must not be above the
+              median of theirs, of those that were run
     chosen    arms that are chosen by a number that no claim looks at: name, of, cell,
               metric, direction; by the mean on the validation set
     claims    id, text, source, cell, metric, direction ("higher" or "lower" is better),
@@ -15,15 +17,17 @@
               have: margin (how much better the first must be; 0), if_flipped (what is said
               where an order flips, instead of "undecided"), least_relative (the share of
               the second's mean by which the first must be better: a claim that else holds
-              with less is "smaller than claimed")
+              with less is "smaller than claimed"), drawn (true: shown and never judged,
+              however many seeds there are)
 
 A claim with several comparisons holds if all do: its p is the largest, without correction
 inside. It is contradicted if one comparison is the other way round: there the smallest p is
 multiplied by the number of comparisons. Both are adjusted by Holm over all claims of that
-size; a claim whose runs are missing counts as one.
+size; a claim whose runs are missing counts as one, one that is only drawn does not.
 """
 
 import json
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -48,10 +52,11 @@ FIELDS = {
     },
 }  # fmt: skip
 OPTIONAL = {
-    "gates": {"at_least", "at_most", "relative_to", "split"},
+    "gates": {"at_least", "at_most", "at_most_median", "relative_to", "split"},
     "chosen": set[str](),
-    "claims": {"margin", "if_flipped", "least_relative"},
+    "claims": {"margin", "if_flipped", "least_relative", "drawn"},
 }
+LIMITS = {"at_least", "at_most", "at_most_median"}
 SIGNS = {"higher": 1.0, "lower": -1.0}
 
 
@@ -129,12 +134,12 @@ def read_claims(stored: Mapping[str, Any], source: str) -> Claims:
             named = set(entry.get("gates", ())) <= gates
             whole = wanted <= entry.keys() <= wanted | OPTIONAL[kind]
             if kind == "gates":
-                whole = whole and ("at_least" in entry) != ("at_most" in entry)
+                whole = whole and len(LIMITS & entry.keys()) == 1
             if not (whole and known and named):
                 msg = (
                     f"claims.json of {source} has in {kind} the entry {entry}: it needs "
-                    f"exactly {', '.join(sorted(wanted))} (of gates also one of at_least "
-                    "and at_most), a direction of "
+                    f"exactly {', '.join(sorted(wanted))} (of gates also one of at_least, "
+                    "at_most and at_most_median), a direction of "
                     f"{', '.join(SIGNS)}, and gates of {', '.join(sorted(gates))}."
                 )
                 raise FileFormatError(msg)
@@ -154,20 +159,28 @@ def judge(
     arms = {choice["name"]: _chosen(choice, runs) for choice in claims.chosen}
     family = [claim for claim in claims.claims if size in claim["sizes"]]
     found = [_compared(claim, runs, arms) for claim in family]
-    all_as_claimed = holm([_p_all(compared) for compared in found])
-    one_reversed = holm([_p_one_reversed(compared) for compared in found])
+    judged = [k for k, claim in enumerate(family) if not claim.get("drawn", False)]
+    all_as_claimed = dict(
+        zip(judged, holm([_p_all(found[k]) for k in judged]), strict=True)
+    )
+    one_reversed = dict(
+        zip(judged, holm([_p_one_reversed(found[k]) for k in judged]), strict=True)
+    )
     return [
-        _judgement(claim, compared, p, reverse, claims, runs, len(family))
-        for claim, compared, p, reverse in zip(
-            family, found, all_as_claimed, one_reversed, strict=True
+        _judgement(
+            claim, compared, all_as_claimed.get(k, 1.0), one_reversed.get(k, 1.0), claims,
+            runs, len(judged),
         )
-    ]
+        for k, (claim, compared) in enumerate(zip(family, found, strict=True))
+    ]  # fmt: skip
 
 
 def gate_failure(gate: Mapping[str, Any], runs: Runs) -> str | None:
     """Why a gate is shut, or None if every seed reached it."""
     found = runs.of(gate["cell"], gate["arm"]).values()
     values = [_of_gate(gate, result) for result in found]
+    if "at_most_median" in gate:
+        return _above_median(gate, values, runs)
     upper = "at_most" in gate
     worst = max(values, default=0.0) if upper else min(values, default=0.0)
     limit = gate["at_most"] if upper else gate["at_least"]
@@ -175,6 +188,22 @@ def gate_failure(gate: Mapping[str, Any], runs: Runs) -> str | None:
         return None
     reached = f"it reached {worst:.3g}" if values else "it was not run"
     return f"{gate['id']} ({gate['text']}): {reached}"
+
+
+def _above_median(
+    gate: Mapping[str, Any], values: Sequence[float], runs: Runs
+) -> str | None:
+    """Why the mean of some runs is above the median of other arms' means."""
+    of = gate["at_most_median"]
+    others = [runs.of(of["cell"], arm).values() for arm in of["arms"]]
+    means = [statistics.fmean(_of_gate(gate, r) for r in arm) for arm in others if arm]
+    if not values or not means:
+        missing = gate["arm"] if not values else "the arms that it is compared with"
+        return f"{gate['id']} ({gate['text']}): {missing} was not run"
+    mean, median = statistics.fmean(values), statistics.median(means)
+    if mean <= median:
+        return None
+    return f"{gate['id']} ({gate['text']}): {mean:.4g} against a median of {median:.4g}"
 
 
 def _of_gate(gate: Mapping[str, Any], result: Mapping[str, Any]) -> float:
@@ -276,7 +305,7 @@ def _judgement(
     found = _tested(compared)
     if shut:
         return Judgement(claim, compared, None, "not informative", notes, None)
-    if not found:
+    if not found or claim.get("drawn", False):
         seeds = min(c.found.seeds for c in compared if c.found)
         said = f": {claim['if_flipped']}" if flips and "if_flipped" in claim else ""
         drawn = f"drawn, {seeds} seeds{said}"

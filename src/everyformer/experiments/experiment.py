@@ -5,12 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 from everyformer.errors import TrainingError
 from everyformer.experiments.cell import Cell, Size
 from everyformer.experiments.claims import Claims
 from everyformer.experiments.expected import Expected, verdict
 
 Labels = Mapping[str, str | int]
+Completed = Callable[
+    [Sequence[dict[str, Any]], Mapping[str, Mapping[str, np.ndarray]], Size, Path | None],
+    bool,
+]
 Synthetic = Callable[[Size, Sequence[int], Mapping[str, Any]], list[Cell]]
 
 
@@ -54,6 +60,8 @@ class Experiment:
         order: Labels of all cells of a size, where cells cannot be made without data.
         summary: What the results say together, as text below their table.
         least_seconds: A cell that would have less time than this is not begun.
+        completed: Adds numbers that the machine of a run could not compute to results
+            (results, scores, size, folder of packs); whether any were added.
     """
 
     name: str
@@ -67,6 +75,7 @@ class Experiment:
     order: Callable[[Size, Sequence[int]], Sequence[Labels]] | None = None
     summary: Callable[[Sequence[Mapping[str, Any]], str], str] | None = None
     least_seconds: float = 5.0
+    completed: Completed | None = None
 
     def labels(self, size: Size, seeds: Sequence[int]) -> list[dict[str, str | int]]:
         """The labels of all cells of a size, in their order; reads no data."""

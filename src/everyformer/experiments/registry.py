@@ -6,6 +6,9 @@ from everyformer.experiments.experiment import Experiment
 from everyformer.experiments.mixers_bert import MIXERS_BERT
 from everyformer.experiments.random_projections import RANDOM_PROJECTIONS
 from everyformer.experiments.sparse_copying import SPARSE_COPYING
+from everyformer.experiments.sparse_glue import SPARSE_GLUE
+from everyformer.experiments.sparse_lm import SPARSE_LM
+from everyformer.experiments.sparse_translation import SPARSE_TRANSLATION
 from everyformer.experiments.urpe_figure1 import URPE_FIGURE1
 from everyformer.experiments.urpe_images import URPE_IMAGES
 from everyformer.experiments.urpe_lengths import URPE_LENGTHS
@@ -27,6 +30,9 @@ EXPERIMENTS = {
         URPE_WIKITEXT,
         URPE_ZINC,
         URPE_QM9,
+        SPARSE_LM,
+        SPARSE_GLUE,
+        SPARSE_TRANSLATION,
     )
 }
 

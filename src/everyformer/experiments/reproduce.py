@@ -144,17 +144,30 @@ def reproduce(
             stored.write(path)
     if state.is_main_process:
         stored.write(path)
-        show(experiment, path)
+        show(experiment, path, data=data)
     state.wait_for_everyone()
     return path
 
 
-def show(experiment: Experiment, path: Path, others: Sequence[Path] = ()) -> None:
-    """Write table and pictures beside a file of results, first joined with others."""
+def show(
+    experiment: Experiment,
+    path: Path,
+    others: Sequence[Path] = (),
+    data: Path | None = None,
+) -> None:
+    """Write table and pictures beside a file of results, first joined with others.
+
+    Numbers that the machine of a run could not compute are added, if this one can.
+    """
     if others:
         here = Stored.load(path) if path.exists() else None
         join(experiment, path, here, others).write(path)
     stored = Stored.load(path)
+    if experiment.completed is not None:
+        report = stored.report
+        own = report["results"], stored.scores, report["size"], data
+        if experiment.completed(*own):
+            stored.write(path)
     text = document(experiment, stored.report, stored.scores)
     write_whole(path.with_suffix(".md"), text)
     experiment.picture(stored.report["results"], path.with_suffix(".png"))

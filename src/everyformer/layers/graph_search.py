@@ -43,7 +43,7 @@ def distances(adjacency: Bool[Tensor, "b n n"]) -> Int[Tensor, "b n n"]:
 def nodes_before(
     adjacency: Bool[Tensor, "b n n"], distance: Int[Tensor, "b n n"]
 ) -> Int[Tensor, "b n n"]:
-    """The last node before j on the path from i to j; NO_PATH where there is none.
+    """The last node before j on the path from i to j; NO_PATH if no path leads there.
 
     Only neighbours are looked at: O(n^2 D) numbers a graph, D the largest in-degree.
     """

@@ -14,6 +14,7 @@ from torch import Tensor
 from everyformer.layers.pair_masks import masked_logits
 from everyformer.layers.self_attention import Heads
 from everyformer.layers.weights import attention_weights, for_all_heads, scores
+from everyformer.ops.dropping import kept
 from everyformer.patterns import Part
 
 CHUNK = 256
@@ -29,7 +30,7 @@ def attend_some(
         heads: Queries and keys.
         parts: One for each group of as many heads.
         scale: Of q . k.
-        dropout: Probability of dropping a weight.
+        dropout: Probability of dropping a weight: those that the operator drops.
         need_weights: Whether to return the weights of all keys too.
     """
     n_q = heads.q.shape[2]
@@ -67,13 +68,28 @@ def _of_chunk(
             None if heads.padding is None else heads.padding[:, at],
             mask,
             scale,
-            dropout,
+            0.0,
         )
+        seed = seed_of_group(heads.seed, group)
+        if seed is not None:
+            b, h, i = (torch.arange(size, device=at.device) for size in found.shape[:3])
+            places = (
+                b[:, None, None, None],
+                h[:, None, None],
+                (heads.first + i)[:, None],
+                at,
+            )
+            found = found * kept(seed, *places, dropout, found.dtype)
         mixed.append(found @ v)
         if need_weights:
             none = found.new_zeros(*found.shape[:-1], heads.k.shape[2])
             weights.append(none.index_copy(-1, at, found))
     return torch.cat(mixed, 1), torch.cat(weights, 1) if weights else None
+
+
+def seed_of_group(seed: Int64[Tensor, "1"] | None, group: int) -> Int64[Tensor, "1"] | None:
+    """Groups of heads count from 0 and drop different weights: each has its own seed."""
+    return seed if seed is None or group == 0 else (seed + group) & (2**63 - 1)
 
 
 def heard_by(

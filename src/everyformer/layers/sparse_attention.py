@@ -20,12 +20,16 @@ from everyformer.layers.self_attention import (
     SelfAttention,
     check_settings,
 )
-from everyformer.layers.some_queries import attend_some, pair_weights
+from everyformer.layers.some_queries import (
+    attend_some,
+    pair_weights,
+    seed_of_group,
+)
 from everyformer.layers.token_input import check_tokens
 from everyformer.layers.weights import for_all_heads
 from everyformer.ops.sparse_attention.operator import attend
 from everyformer.ops.sparse_attention.plans import plan_of
-from everyformer.patterns import Part, Pattern
+from everyformer.patterns import Part, Pattern, Recipe
 
 Configuration = Literal["sequential", "union", "multihead"]
 
@@ -59,16 +63,18 @@ class SparseAttention(SelfAttention):
     Args:
         embed_dim: Size of a token.
         num_heads: Number of heads; a head has embed_dim / num_heads coordinates.
-        pattern: The pattern; or a function that makes one for n tokens, such as
-            `patterns.star`, for sequences of different lengths.
+        pattern: The pattern; or a function that makes one for n tokens, for sequences of
+            different lengths: `patterns.recipe("strided", width=16, causal=True)`,
+            `patterns.star`, or `pattern.first` for the first tokens of a pattern. It is
+            called once for each length.
         kv_heads: Number of heads of keys and values, each for num_heads / kv_heads heads of
             queries; None for num_heads, 1 for keys and values that all heads share.
         configuration: How several patterns are used.
         layer_index: Which layer of a network this is, from 0 on; for "sequential".
         bias: Whether queries, keys, values and the output have biases.
-        dropout: Probability of dropping a weight in training. It runs in plain torch, with
-            memory that follows the number of connections. All weights (`need_weights`),
-            `attn_mask`, and a layer that is exported take n x n numbers.
+        dropout: Probability of dropping a weight in training, inside the kernels. All
+            weights (`need_weights`), `attn_mask`, and a layer that is exported take n x n
+            numbers.
         scale: Of q . k; by default 1 / sqrt(d_head).
         implementation: "auto", or "reference" for plain torch always.
         device: As in torch.
@@ -191,10 +197,12 @@ class SparseAttention(SelfAttention):
         heads = self._project(
             x, key_padding_mask, attn_mask, context=context, offset=offset, cache=cache
         )
+        if self._drops():
+            heads = heads._replace(seed=torch.randint(2**63 - 1, (1,), device=x.device))
         weights = None
         if not alone and not heads.q.shape[-2] == heads.k.shape[-2] == n:
             mixed, weights = self._some(heads, n, need_weights is not False)
-        elif need_weights is True or self._needs_all_pairs(heads, rows):
+        elif need_weights is True or self._needs_all_pairs(heads):
             weights = self._weights(heads)
             mixed = weights @ for_all_heads(heads.v, self.num_heads)
         else:
@@ -213,7 +221,9 @@ class SparseAttention(SelfAttention):
     def extra_repr(self) -> str:
         """The settings."""
         pattern = self.pattern
-        name = pattern.name if isinstance(pattern, Pattern) else "made for each length"
+        name = "made for each length"
+        if isinstance(pattern, Pattern | Recipe):
+            name = str(pattern) if isinstance(pattern, Recipe) else pattern.name
         return (
             f"{self.embed_dim}, {self.num_heads}, kv_heads={self.kv_heads}, "
             f"pattern: {name}, "
@@ -238,13 +248,11 @@ class SparseAttention(SelfAttention):
         if isinstance(self.pattern, Pattern):
             self.for_length(self.pattern.n)
 
-    def _needs_all_pairs(self, heads: Heads, rows: list[int] | None) -> bool:
+    def _needs_all_pairs(self, heads: Heads) -> bool:
         """Whether no code that knows the pattern computes what is asked for."""
         # An exported graph must run where nobody knows this pattern.
         plain = self.implementation == "reference" or _is_exported()
-        recorded = rows is not None or torch.compiler.is_compiling()
-        dropped = self._drops() and recorded
-        return plain or dropped or heads.mask is not None or heads.q.shape[0] == 0
+        return plain or heads.mask is not None or heads.q.shape[0] == 0
 
     def _fast(self, heads: Heads) -> Float[Tensor, "b h n d"]:
         """The outputs of all heads, by code that knows the pattern."""
@@ -252,11 +260,17 @@ class SparseAttention(SelfAttention):
         handles = _handles_for(self._number, len(range(heads.q.shape[-2])))
         size = self.num_heads // len(handles)
         k, v = (for_all_heads(y, self.num_heads) for y in (heads.k, heads.v))
-        dropout = self.dropout if self._drops() else 0.0
+        dropout = 0.0 if heads.seed is None else self.dropout
         groups = (y.split(size, 1) for y in (heads.q, k, v))
         found = [
-            attend(*given, scale=self.scale, key_padding=heads.padding, dropout=dropout)
-            for given in zip(*groups, handles, strict=True)
+            attend(
+                *given,
+                scale=self.scale,
+                key_padding=heads.padding,
+                dropout=dropout,
+                seed=seed_of_group(heads.seed, group),
+            )
+            for group, given in enumerate(zip(*groups, handles, strict=True))
         ]
         return found[0] if len(found) == 1 else torch.cat(found, 1)
 
@@ -265,7 +279,7 @@ class SparseAttention(SelfAttention):
         n = heads.q.shape[-2]
         hidden = self._hidden(n).to(heads.q.device)[None]
         k = for_all_heads(heads.k, self.num_heads)
-        dropout = self.dropout if self._drops() else 0.0
+        dropout = 0.0 if heads.seed is None else self.dropout
         return pair_weights(
             heads.q, k, hidden, heads.padding, heads.mask, self.scale, dropout
         )
@@ -274,7 +288,7 @@ class SparseAttention(SelfAttention):
         self, heads: Heads, n: int, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Outputs and weights of some queries of the pattern for n tokens."""
-        dropout = self.dropout if self._drops() else 0.0
+        dropout = 0.0 if heads.seed is None else self.dropout
         return attend_some(heads, self.for_length(n), self.scale, dropout, need_weights)
 
     def _hidden(self, n: int) -> Bool[Tensor, "h n n"]:
@@ -351,7 +365,8 @@ class SparseAttention(SelfAttention):
             wrong.append(
                 f"there are {n} tokens, but the pattern {pattern.name!r} is for "
                 f"n={pattern.n}; pad the sequence and hide the padding, or give a function "
-                "that makes a pattern for n tokens"
+                "that makes a pattern for n tokens: patterns.recipe(..), or pattern.first "
+                "for shorter sequences"
             )
         elif self.configuration == "multihead" and self.num_heads % pattern.p:
             wrong.append(

@@ -82,7 +82,7 @@ class TransformerXLConfig:
         if self.dim % 2:
             wrong.append(f"dim={self.dim} is odd, but r has a sine for each cosine")
         if self.gain not in get_args(GainKind):
-            wrong.append(f"gain={self.gain!r} is none of {', '.join(get_args(GainKind))}")
+            wrong.append(f"gain={self.gain!r} is not in {', '.join(get_args(GainKind))}")
         wrong += [
             f"{name}={getattr(self, name)} is not in [0, 1)"
             for name in ("dropout", "attention_dropout")

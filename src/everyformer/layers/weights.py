@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from everyformer.ops.dropping import kept
 from everyformer.ops.toeplitz_attention.checking import MAX_HEAD_SIZE
-from everyformer.ops.toeplitz_attention.dropping import kept
 
 
 def operator_takes(q: Float[Tensor, "b h n d"], largest: int = MAX_HEAD_SIZE) -> bool:

@@ -3,7 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,6 +47,7 @@ class Outcome:
         processes: How many computed it.
         curve: The lines of the log.
         positions: The learnt B and C, as `learnt_positions` names them.
+        made: What `at_end` made of the trained objective.
     """
 
     steps: int
@@ -60,6 +61,7 @@ class Outcome:
     processes: int
     curve: list[dict[str, Any]]
     positions: dict[str, np.ndarray]
+    made: Scores = field(default_factory=dict[str, np.ndarray])
 
 
 def train(
@@ -74,6 +76,7 @@ def train(
     watch: Watch = nobody,
     parent: Path | None = None,
     parent_identity: Mapping[str, Any] | None = None,
+    at_end: Callable[[Objective], Scores] | None = None,
 ) -> Outcome:
     """Train an objective on a task.
 
@@ -91,6 +94,7 @@ def train(
         watch: Called with every line of the log, in the main process.
         parent: Folder of the run whose encoder this one starts from.
         parent_identity: What that run must have been; None takes any.
+        at_end: Makes arrays of the objective that was trained to its end, such as texts.
 
     Raises:
         TrainingError: If the settings cannot work, `folder` holds another run, the parent
@@ -147,6 +151,9 @@ def train(
         write_encoder(folder, trainer.objective, who)
     accelerator.wait_for_everyone()
     scores = trainer.scores("test")
+    made: Scores = {}
+    if at_end is not None and ended != "deadline":
+        made = trainer.applied(at_end)
     place.close()
     return Outcome(
         steps=trainer.step,
@@ -163,6 +170,7 @@ def train(
             name: table.numpy()
             for name, table in learnt_positions(trainer.objective).items()
         },
+        made=made,
     )
 
 

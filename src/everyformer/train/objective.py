@@ -43,16 +43,22 @@ class Objective(nn.Module, ABC):
         """An objective on top of an encoder."""
         super().__init__()
         self.encoder = encoder
-        self.token_losses: Callable[[nn.Module, Tensor, Tensor], Tensor] = token_losses
+        self.token_losses: Callable[..., Tensor] = token_losses
 
     def label_losses(
-        self, states: Float[Tensor, "*batch d"], labels: Int[Tensor, "*batch"]
+        self,
+        states: Float[Tensor, "*batch d"],
+        labels: Int[Tensor, "*batch"],
+        smoothing: float = 0.0,
     ) -> Float[Tensor, "*batch"]:
         """The losses of labels by the encoder's head, compiled or not.
 
         Labels of other strides would be compiled once more, so they have the plain ones.
         """
-        return self.token_losses(head_of(self.encoder), states, labels.contiguous())
+        head, labels = head_of(self.encoder), labels.contiguous()
+        if not smoothing:
+            return self.token_losses(head, states, labels)
+        return self.token_losses(head, states, labels, smoothing)
 
     def weights(self, batch: Batch) -> Float[Tensor, " terms"]:
         """The sum of weights of each term, from the batch alone."""
@@ -68,10 +74,23 @@ class Objective(nn.Module, ABC):
 
 
 def token_losses(
-    head: nn.Module, states: Float[Tensor, "*batch d"], labels: Int[Tensor, "*batch"]
+    head: nn.Module,
+    states: Float[Tensor, "*batch d"],
+    labels: Int[Tensor, "*batch"],
+    smoothing: float = 0.0,
 ) -> Float[Tensor, "*batch"]:
-    """The cross-entropy of each label, in nats; 0 for ignored ones."""
+    """The cross-entropy of each label, in nats; 0 for ignored ones.
+
+    With smoothing e the label has probability 1 - e + e / V and every other word e / V
+    (Szegedy et al. 2016): log sum_v exp(x_v) - (1 - e) x_label - e mean_v x_v.
+    """
     logits = wide(head(states))
+    if smoothing:
+        known = labels.clamp_min(0)[..., None]
+        said = logits.gather(-1, known)[..., 0]
+        meant = (1 - smoothing) * said + smoothing * logits.mean(-1)
+        losses = logits.logsumexp(-1) - meant
+        return losses.masked_fill(labels == IGNORED, 0.0)
     losses = functional.cross_entropy(
         logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="none"
     )

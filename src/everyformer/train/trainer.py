@@ -166,6 +166,15 @@ class Trainer:
         self.objective.train()
         return found
 
+    def applied(self, function: Callable[[Objective], Scores]) -> Scores:
+        """What a function makes of the objective, in evaluation mode and precision."""
+        self.objective.eval()
+        rounded = rounded_products(self.config.precision == "tf32")
+        with torch.no_grad(), rounded, self._not_compiled(), self.kernels():
+            found = function(self.objective)
+        self.objective.train()
+        return found
+
     def _kernels_unless(self, recorded: bool) -> AbstractContextManager[Any]:
         """A graph chooses its own.
 

@@ -2,7 +2,7 @@
 
 import copy
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,13 +71,22 @@ def off(x: Tensor, y: Tensor) -> float:
     return float((x.double() - y.double()).norm())
 
 
-EVERY = pytest.mark.parametrize("name", list(CASES))
-GENERATING = pytest.mark.parametrize("name", [n for n, c in CASES.items() if c.generates])
-WEIGHING = pytest.mark.parametrize("name", [n for n, c in CASES.items() if c.weights])
+ALIKE = {"MT5", "Roberta", "XLMRoberta", "Mistral", "Qwen2"}
+"""Attention as in T5, Bert and Llama: logits and gradients run always, the rest is slow."""
+
+
+def each(names: Iterable[str]) -> pytest.MarkDecorator:
+    kept = [pytest.param(n, marks=[pytest.mark.slow] * (n in ALIKE)) for n in names]
+    return pytest.mark.parametrize("name", kept)
+
+
+EVERY = each(CASES)
+GENERATING = each(n for n, c in CASES.items() if c.generates)
+WEIGHING = each(n for n, c in CASES.items() if c.weights)
 
 
 class TestEveryClass:
-    @EVERY
+    @pytest.mark.parametrize("name", CASES)
     def test_logits_and_gradients(self, name: str, library: Any) -> None:
         model = real(name, library)
         kept = {key: part.clone() for key, part in model.state_dict().items()}

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from everyformer.data.packs.enwiki import enwiki_arrays, split_of
+from everyformer.data.packs.glue import TABLES, glue_arrays
 from everyformer.data.packs.nli import CLASSES, nli_arrays
 from everyformer.data.packs.pack import Pack, new_pack, pack_path, write_pack
 from everyformer.data.packs.reading import SPECIALS, UNK
@@ -104,6 +105,9 @@ def excerpt(name: str) -> Pack:
         if kind == "enwiki":
             paths = [_articles(folder / "articles.txt")]
             arrays, counts = enwiki_arrays(paths, vocabulary())
+        elif kind == "glue":
+            paths = _glue(folder)
+            arrays, counts = glue_arrays(folder, vocabulary())
         elif kind == "nli":
             paths = [_pairs(folder / f"{part}.tsv", part) for part in ("train", "test")]
             none = folder / "none.tsv"
@@ -269,6 +273,30 @@ def _pairs(path: Path, part: str) -> Path:
         lines += [f"{premise}\t{said}\t{label}" for said, label in hypotheses(town)]
     path.write_text("\n".join(lines[: PAIRS[part] + 1]) + "\n")
     return path
+
+
+def _glue(folder: Path) -> list[Path]:
+    """Files in the formats of GLUE: what is true of a town, and what is not."""
+    paths: list[Path] = []
+    for task, table in TABLES.items():
+        for name in (*table.train, *table.test):
+            split = "train" if name in table.train else "test"
+            lines = ["heading"] if table.heading else []
+            for town in towns(split)[: 120 if split == "train" else 24]:
+                for said, label in hypotheses(town)[::2]:
+                    told = {"entailment": 1}.get(label, 0)
+                    classes = table.classes or ("0.000", "5.000")
+                    cells = ["-"] * (max(table.label, *table.texts) + 1)
+                    cells[table.label] = classes[told]
+                    texts = [sentences(town)[0], said][-len(table.texts) :]
+                    for place, text in zip(table.texts, texts, strict=True):
+                        cells[place] = text if task != "sst-2" else f"{town.size} {said}"
+                    lines.append("\t".join(cells))
+            path = folder / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("\n".join(lines) + "\n")
+            paths.append(path)
+    return paths
 
 
 def _questions(path: Path, part: str) -> Path:

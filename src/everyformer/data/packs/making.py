@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from everyformer.data.packs.enwiki import enwiki_arrays
+from everyformer.data.packs.glue import glue_arrays
 from everyformer.data.packs.molecules import (
     Row,
     molecule_arrays,
@@ -16,6 +17,7 @@ from everyformer.data.packs.molecules import (
     zinc250k_rows,
 )
 from everyformer.data.packs.nli import nli_arrays
+from everyformer.data.packs.novels import bytes_tokeniser, novel_arrays
 from everyformer.data.packs.pack import (
     Pack,
     pack_path,
@@ -24,6 +26,12 @@ from everyformer.data.packs.pack import (
 )
 from everyformer.data.packs.sources import VOCABULARY, Recipe
 from everyformer.data.packs.squad import squad_arrays
+from everyformer.data.packs.translation import (
+    VOCABULARY_SIZES,
+    aligned_pairs,
+    europarl_pairs,
+    translation_arrays,
+)
 from everyformer.data.packs.wikitext import enwiki_words_arrays, wikitext_arrays
 from everyformer.data.packs.wordpiece import read_vocabulary
 from everyformer.data.packs.words import read_lines, vocabulary_of
@@ -31,7 +39,7 @@ from everyformer.errors import FileFormatError, InputError
 from everyformer.progress import Progress, no_progress
 
 MOST_TOKENS = 1 << 30
-CUT = ("enwiki", "words")
+CUT = ("enwiki", "words", "novels", "translation")
 """Kinds of packs that may hold a part of their text."""
 
 
@@ -65,8 +73,8 @@ def make_pack(
     """
     if tokens is not None and (recipe.kind not in CUT or not 1 <= tokens <= MOST_TOKENS):
         msg = (
-            f"{tokens} tokens of {recipe.name}: only a pack of Wikipedia can be cut, and "
-            f"to 1 .. {MOST_TOKENS} tokens. Leave out --tokens."
+            f"{tokens} tokens of {recipe.name}: only packs of Wikipedia, novels or "
+            f"translations are cut, to 1 .. {MOST_TOKENS} tokens. Leave out --tokens."
         )
         raise InputError(msg)
     name = recipe.name if tokens is None else f"{recipe.name}-{tokens}"
@@ -118,6 +126,18 @@ def _arrays(
             _molecules(recipe.name, [source / one for one in recipe.files]),
             workers=workers, work=work, key=key, progress=progress,
         )  # fmt: skip
+    if recipe.kind == "novels":
+        (archive,) = recipe.files
+        return *novel_arrays(source / archive, tokens), bytes_tokeniser()
+    if recipe.kind == "translation":
+        files = [source / one for one in recipe.files]
+        parliament = recipe.name.startswith("europarl")
+        pairs = europarl_pairs(files) if parliament else aligned_pairs(files)
+        name = next(one for one in VOCABULARY_SIZES if recipe.name.startswith(one))
+        arrays, counts, bytes_ = translation_arrays(
+            pairs, VOCABULARY_SIZES[name], tokens=tokens, progress=progress
+        )
+        return arrays, counts, bytes_.describe()
     wordpiece = read_vocabulary(source / VOCABULARY, sha256=sources[VOCABULARY])
     files = [source / one for one in recipe.files if one != VOCABULARY]
     if recipe.kind == "enwiki":
@@ -125,6 +145,8 @@ def _arrays(
             files, wordpiece, tokens=tokens, workers=workers, work=work, key=key,
             progress=progress,
         )  # fmt: skip
+    elif recipe.kind == "glue":
+        found = glue_arrays(source / "glue", wordpiece, progress=progress)
     elif recipe.kind == "nli":
         mnli, snli, dev = files
         found = nli_arrays(mnli, snli, dev, wordpiece, progress=progress)

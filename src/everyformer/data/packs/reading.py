@@ -34,7 +34,10 @@ SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """Of a vocabulary of WordPieces."""
 
 UNK, EOS = "<unk>", "<eos>"
-"""Of a vocabulary of whole words."""
+"""Of a vocabulary of whole words; one of bytes has no special tokens."""
+
+PAD, BEGIN, END = "<pad>", "<s>", "</s>"
+"""Of a vocabulary of byte pairs."""
 
 
 class Streams:
@@ -154,7 +157,8 @@ def _check_tokeniser(tokeniser: Any) -> None:
         and _is_digest(tokeniser["sha256"])
         and type(tokeniser["vocabulary"]) is int
         and isinstance(tokeniser["specials"], dict)
-        and set(tokeniser["specials"]) in (set(SPECIALS), {UNK, EOS})
+        and set(tokeniser["specials"])
+        in (set(SPECIALS), {UNK, EOS}, {PAD, BEGIN, END}, set())
         and len(tokeniser["specials"]) <= tokeniser["vocabulary"] <= 1 << 16
         and len(set(map(repr, tokeniser["specials"].values())))
         == len(tokeniser["specials"])

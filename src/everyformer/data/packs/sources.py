@@ -7,6 +7,8 @@ from everyformer.errors import InputError
 
 VOCABULARY = "bert-vocab/vocab.txt"
 MIXERS, LANGUAGE = "mixers-bert", "urpe-wikitext"
+SPARSE, GLUE = "sparse-lm", "sparse-glue"
+TRANSLATION = "sparse-translation"
 ZINC = "repositories MIT; ZINC is free to use, larger parts not to be redistributed"
 WIKIPEDIA = "CC BY-SA 3.0 and GFDL (Wikipedia contributors); vocabulary Apache-2.0"
 WORDS = "CC BY-SA 3.0 and GFDL (Wikipedia contributors, Merity et al. 2016)"
@@ -31,6 +33,51 @@ WIKITEXT = {
 }
 """WikiText-2, whose training text is the vocabulary of all packs of words."""
 
+EUROPARL = {
+    "europarl-en-de/train.tsv": (
+        "2f5fe049a1bc473983f19b074c896123752756b97e80222456bb8c00a9339288"
+    ),
+    "europarl-en-de/valid.tsv": (
+        "7cc82664478984eb905a791c4f2483191dca7853ec504638cf04781024b678fa"
+    ),
+    "europarl-en-de/test.tsv": (
+        "6f4f06c8de930c324f18c4aa16f85d339c4a2cec8c90acf5dfb30e99e79d4f84"
+    ),
+    "wmt-en-de/newstest2014.en": (
+        "7294bccf2879a97b3706b95c9595f1459617a8ee7130d5d8581c910e69736971"
+    ),
+    "wmt-en-de/newstest2014.de": (
+        "ae5d110486bc33d7175e9e28c7d0051eb3e5fcd2166dd93371089852c091a20e"
+    ),
+}
+PARLIAMENT = (
+    "European Parliament: may be reused with the source named; newstest2014: research"
+)
+MULTI30K = {
+    "train.en": "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6",
+    "train.de": "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72",
+    "train.cs": "2be68b38c8d586ff4f54eb13cc6e1baaaa053695b3f070d3038303a47f2268da",
+    "val.en": "1f2a23d992769b5b3d209b0a10dd0b77c08cceb1f20dfb97ed0aafa49d107227",
+    "val.de": "660e09eb7e1da2f856ea13ee5ad3cf6d36b3d5b0b733c857e94c5747a3dfc660",
+    "val.cs": "d53827e469b0a1ca8d57e9e26b2b64c4bc4b33f5479c7b03ae87ae5c882c3e33",
+    "test_2016_flickr.en": (
+        "399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182"
+    ),
+    "test_2016_flickr.de": (
+        "4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16"
+    ),
+    "test_2016_flickr.cs": (
+        "45adb85f688de8407fddcbe1b36dca15d12aab868149b337e2576f2d6d2ff8d8"
+    ),
+}
+
+
+def _multi30k(language: str) -> dict[str, str]:
+    """English and one other language, split by split."""
+    parts = ("train", "val", "test_2016_flickr")
+    names = [f"{part}.{one}" for part in parts for one in ("en", language)]
+    return {f"multi30k/{name}": MULTI30K[name] for name in names}
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -38,8 +85,8 @@ class Recipe:
 
     Attributes:
         name: Of the pack; its file is NAME.pack.xz.
-        kind: Which reader makes it: enwiki, words, wikitext, nli, squad
-            or molecules.
+        kind: Which reader makes it: enwiki, words, wikitext, novels, nli, glue, squad,
+            molecules or translation.
         about: What it holds.
         files: What it is made from: paths below the folder given, and their sha256.
         licence: Of its content.
@@ -71,7 +118,7 @@ RECIPES = {
             WIKIPEDIA,
             56,
             6,
-            (MIXERS,),
+            (MIXERS, SPARSE, GLUE),
         ),
         Recipe(
             "enwiki-wp-48m",
@@ -81,8 +128,19 @@ RECIPES = {
             WIKIPEDIA,
             47,
             5,
-            (MIXERS,),
+            (MIXERS, SPARSE, GLUE),
             tokens=48_000_000,
+        ),
+        Recipe(
+            "enwiki-wp-36m",
+            "enwiki",
+            "the same, its first 36M WordPieces",
+            {VOCABULARY: BERT_UNCASED, **SHARDS},
+            WIKIPEDIA,
+            36,
+            4,
+            (SPARSE, GLUE),
+            tokens=36_000_000,
         ),
         Recipe(
             "enwiki-words",
@@ -135,7 +193,52 @@ RECIPES = {
             "MNLI: OANC, CC BY and CC BY-SA by source; SNLI: CC BY-SA 4.0",
             3,
             1,
-            (MIXERS,),
+            (MIXERS, GLUE),
+        ),
+        Recipe(
+            "glue",
+            "glue",
+            "GLUE: CoLA, SST-2, MRPC, RTE and STS-B; test examples are development sets",
+            {
+                VOCABULARY: BERT_UNCASED,
+                "glue/CoLA/in_domain_train.tsv": (
+                    "f320a10f92d3bce6b29152fde322a362eac39238e50d8de0c8815457fdf4fc12"
+                ),
+                "glue/CoLA/in_domain_dev.tsv": (
+                    "77176f6a03faa5a1c4f23c69971fc1bff565931112fb65af47b2d6e24b7f42f7"
+                ),
+                "glue/CoLA/out_of_domain_dev.tsv": (
+                    "201b9c57b2a20f1282242eec0ed8995729e3be19c29a46c047b3727338836c05"
+                ),
+                "glue/SST-2/train.tsv": (
+                    "48eac26399f8456935f81dd9e3a745c1430adb6c62e233ccfe22db4a0d15d1d1"
+                ),
+                "glue/SST-2/dev.tsv": (
+                    "54a9c12c77e402fc14d6a66a506f24d999f596b0176eb777c972cccc2f9cc4b0"
+                ),
+                "glue/MRPC/msr_paraphrase_train.txt": (
+                    "61a88818ec384d8465297dda1883b469f1b22d442ab90183d13e06233b180591"
+                ),
+                "glue/MRPC/msr_paraphrase_test.txt": (
+                    "0360d0d3427a0ae14882e2b3a799df0fab6cb5203d5e8ee481949283da62acb6"
+                ),
+                "glue/RTE/train.tsv": (
+                    "81d25e323e1ab5b2ad7cd445f1a69db89f2b1c104f3e26915a9421aa4a5f4735"
+                ),
+                "glue/RTE/dev.tsv": (
+                    "80230dfa1347282e7b532b06a1004a76a710087541189bf874223ddf0e3819fb"
+                ),
+                "glue/STS-B/sts-train.csv": (
+                    "0f71910b59aa1ad973c5897f0791f3b0965a92b8f82b1a95f3eea9f4162fda82"
+                ),
+                "glue/STS-B/sts-dev.csv": (
+                    "5d7e944d8b02734b07bfdb5df67db3420c64bed153fcaa1ba47ad03480cf4234"
+                ),
+            },
+            "CoLA: research, fair use; SST-2, MRPC, RTE: not stated; STS-B: CC BY-SA 4.0",
+            2,
+            1,
+            (GLUE,),
         ),
         Recipe(
             "squad",
@@ -202,6 +305,55 @@ RECIPES = {
             2,
             1,
             ("urpe-qm9",),
+        ),
+        Recipe(
+            "novels-bytes",
+            "novels",
+            "English novels of 1839 to 1937 as bytes: 44M to train, 4 + 4 held out",
+            {
+                "english-novels.tar.xz": (
+                    "ede1c62694cd7938f528c561ead40ebeffdeea6d376010d3cf55264de8b2c779"
+                ),
+            },
+            "not stated by the collection; works of the 19th and early 20th century",
+            14,
+            2,
+            ("bench long-context",),
+            44_000_000,
+        ),
+        Recipe(
+            "europarl-en-de",
+            "translation",
+            "Parliament, English to German paragraphs, byte pairs of both; newstest2014",
+            EUROPARL,
+            PARLIAMENT,
+            38,
+            8,
+            (TRANSLATION,),
+        ),
+        Recipe(
+            "europarl-en-de-18m",
+            "translation",
+            "the same, 18M training tokens of it",
+            EUROPARL,
+            PARLIAMENT,
+            20,
+            5,
+            (TRANSLATION,),
+            tokens=18_000_000,
+        ),
+        *(
+            Recipe(
+                f"multi30k-en-{language}",
+                "translation",
+                f"Multi30k: captions, English to {name}",
+                _multi30k(language),
+                "none stated in its repository (commonly CC BY-NC-SA 4.0)",
+                1,
+                1,
+                (TRANSLATION,),
+            )
+            for language, name in (("de", "German"), ("cs", "Czech"))
         ),
     )
 }

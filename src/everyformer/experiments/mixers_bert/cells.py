@@ -24,7 +24,7 @@ from everyformer.experiments.mixers_bert.settings import Settings, settings
 from everyformer.experiments.mixers_bert.sizes import SCALES, Tuning
 from everyformer.layers.encoder import Encoder
 from everyformer.layers.encoder_config import EncoderConfig
-from everyformer.train.config import TrainConfig
+from everyformer.train.config import TrainConfig, at_other_rate
 from everyformer.train.loop import Outcome
 from everyformer.train.objectives.classify import Classify
 from everyformer.train.objectives.masked import MaskedLanguage
@@ -89,7 +89,7 @@ class Maker:
         config = self.settings.train("mlm", scale.long if long else scale.masked)
         config = replace(config, seed=int(labels["seed"]))
         if task in RATES:
-            config = _at_other_rate(config, RATES[str(task)])
+            config = at_other_rate(config, RATES[str(task)])
         n = scale.encoder.max_len
         longer = None
         if long and scale.long_share:
@@ -189,16 +189,6 @@ def left_plateau(outcome: Outcome) -> dict[str, Any]:
     """The first evaluation that is below `PLATEAU`; None if all are above."""
     below = [line["step"] for line in outcome.curve if line.get("nats", PLATEAU) < PLATEAU]
     return {"left_plateau_at": min(below, default=None)}
-
-
-def _at_other_rate(config: TrainConfig, factor: float) -> TrainConfig:
-    """A quarter of the updates at a multiple of the rate."""
-    return replace(
-        config,
-        steps=max(2, config.steps // 4),
-        warmup=config.warmup // 4,
-        lr=factor * config.lr,
-    )
 
 
 def _pretraining_operations(

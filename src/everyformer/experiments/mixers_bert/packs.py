@@ -8,8 +8,9 @@ from pathlib import Path
 
 from everyformer.data.packs.excerpt import excerpt
 from everyformer.data.packs.pack import SUFFIX, Pack, check_tokeniser, read_pack
-from everyformer.errors import FileFormatError, TrainingError
+from everyformer.errors import TrainingError
 from everyformer.experiments.cell import Size
+from everyformer.experiments.refusals import refuse_unknown
 
 TEXT = ("enwiki-wp", "enwiki-wp-48m")
 """Either will do; the first that is there is read."""
@@ -43,7 +44,7 @@ def packs(size: Size, data: Path | None) -> Packs:
         check_tokeniser(pack, found[0].header["tokeniser"]["sha256"])
     if size == "reduced":
         for pack in found:
-            _check_known(pack)
+            refuse_unknown(pack, {sha: name for name, sha in known_packs().items()})
     return Packs(*found)
 
 
@@ -79,15 +80,3 @@ def _paths(size: Size, data: Path | None, kinds: Sequence[Sequence[str]]) -> lis
 def known_packs() -> dict[str, str]:
     """The packs that results of the reduced size are of, by name: their sha256."""
     return json.loads((files(__package__ or "") / "packs.json").read_text())["packs"]
-
-
-def _check_known(pack: Pack) -> None:
-    known = known_packs()
-    if known.get(pack.name) != pack.sha256:
-        msg = (
-            f"The pack {pack.name} has the sha256 {pack.sha256[:12]}, and --size reduced "
-            f"is about {known.get(pack.name, 'no pack of that name')[:12]}: results would "
-            "not be of the texts that they name. Make the pack from the files that "
-            "`everyformer data list` names, or use --size small or paper with your own."
-        )
-        raise FileFormatError(msg)

@@ -27,7 +27,7 @@ from everyformer.experiments.urpe_molecules.packs import graphs_of
 from everyformer.experiments.urpe_molecules.sizes import Scale, scale_of
 from everyformer.layers.graph_batch import GraphBatch
 from everyformer.layers.graphormer_model import GraphormerConfig, GraphormerModel
-from everyformer.train.config import TrainConfig
+from everyformer.train.config import at_other_rate
 from everyformer.train.loop import Outcome
 from everyformer.train.objectives.regress import Regress
 from everyformer.train.processes import process_state
@@ -91,7 +91,7 @@ def cell(labels: Labels, scale: Scale, graphs: MoleculeGraphs) -> Cell:
     config = replace(scale.train, seed=seed)
     rate = task.removeprefix(_data(task)).removeprefix("-")
     if rate:
-        config = _at_other_rate(config, RATES[rate])
+        config = at_other_rate(config, RATES[rate])
     model = replace(scale.model, gain=ARMS[arm])
     mean, deviation = graphs.moments() if scale.standardised else (0.0, 1.0)
     molecules = Molecules(graphs, seed)
@@ -144,16 +144,6 @@ def _data(task: str) -> str:
     for rate in RATES:
         task = task.removesuffix(f"-{rate}")
     return task
-
-
-def _at_other_rate(config: TrainConfig, factor: float) -> TrainConfig:
-    """A quarter of the updates at a multiple of the rate."""
-    return replace(
-        config,
-        steps=max(2, config.steps // 4),
-        warmup=config.warmup // 4,
-        lr=factor * config.lr,
-    )
 
 
 @cache

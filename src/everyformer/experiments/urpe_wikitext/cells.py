@@ -20,7 +20,7 @@ from everyformer.experiments.urpe_wikitext.packs import texts
 from everyformer.experiments.urpe_wikitext.plan import ARMS, RATES, order
 from everyformer.experiments.urpe_wikitext.sizes import SCALES, Scale
 from everyformer.layers.transformer_xl import TransformerXLConfig, TransformerXLModel
-from everyformer.train.config import TrainConfig, changed
+from everyformer.train.config import TrainConfig, at_other_rate, changed
 from everyformer.train.evaluation import Score
 from everyformer.train.loop import Outcome
 from everyformer.train.objectives.next_word import NextWord
@@ -49,7 +49,7 @@ def cells(
             continue
         scale = with_changes(SCALES[size][text], changes)
         if kind in RATES:
-            scale = replace(scale, train=_at_other_rate(scale.train, RATES[kind]))
+            scale = replace(scale, train=at_other_rate(scale.train, RATES[kind]))
         made.append(_cell(labels, scale, found[text], shared))
     return made
 
@@ -159,13 +159,3 @@ def operations(model: TransformerXLConfig, config: TrainConfig, scale: Scale) ->
     token = model.layers * (2 * linear + 6 * keys * inner)
     token += 2 * model.dim * model.vocab_size
     return (1 + BACKWARD) * float(config.steps) * config.batch * scale.length * token
-
-
-def _at_other_rate(config: TrainConfig, factor: float) -> TrainConfig:
-    """A quarter of the updates at a multiple of the rate."""
-    return replace(
-        config,
-        steps=max(2, config.steps // 4),
-        warmup=config.warmup // 4,
-        lr=factor * config.lr,
-    )

@@ -12,6 +12,7 @@ from everyformer.data.packs.wikitext import wikitext_arrays
 from everyformer.data.packs.words import read_lines, vocabulary_of
 from everyformer.errors import FileFormatError, TrainingError
 from everyformer.experiments.cell import Size
+from everyformer.experiments.refusals import refuse_unknown
 
 NAMES = {
     "enwiki-words": ("enwiki-words", "enwiki-words-12m"),
@@ -30,7 +31,7 @@ def texts(size: Size, data: Path | None) -> dict[str, Pack]:
     """By name, the texts of a size that are there.
 
     Raises:
-        TrainingError: If there are none, and how to make them.
+        TrainingError: If no text is there, and how to make one.
         FileFormatError: If a pack is damaged, has other words, or is not the one that
             results of the reduced size are of.
     """
@@ -82,15 +83,8 @@ def _checked(pack: Pack, size: Size) -> Pack:
                 "the pack from the official files."
             )
             raise FileFormatError(msg)
-    known = known_packs()
-    if size == "reduced" and known.get(pack.name) != pack.sha256:
-        msg = (
-            f"The pack {pack.name} has the sha256 {pack.sha256[:12]}, and --size reduced "
-            f"is about {known.get(pack.name, 'no pack of that name')[:12]}: results would "
-            "not be of the texts that they name. Make the pack from the files that "
-            "`everyformer data list` names."
-        )
-        raise FileFormatError(msg)
+    if size == "reduced":
+        refuse_unknown(pack, {sha: name for name, sha in known_packs().items()})
     return pack
 
 

@@ -8,6 +8,7 @@ weights, or is given something else, matrices are made of these and the original
 """
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -36,7 +37,7 @@ def adapt(model: nn.Module) -> None:
     """Let all encoders of DeBERTa in a model use the operator; weights stay as they are.
 
     Raises:
-        InputError: If there is none, or one whose attention has been changed by others.
+        InputError: If the model has no such encoder, or others changed its attention.
     """
     encoders: list[Any] = [part for part in model.modules() if _is_encoder(part)]
     if not encoders:
@@ -108,6 +109,10 @@ class Encoder(Swapped):
 class Core(Swapped):
     """Goes before the two classes `DisentangledSelfAttention`."""
 
+    _attend: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+    """What all heads see, by the operator: of tokens, which of them are seen, the relative
+    position of each offset, and the rows of the table."""
+
     def forward(
         self,
         hidden_states: Tensor,
@@ -149,12 +154,6 @@ class Core(Swapped):
             and not getattr(this, "talking_head", False)
             and operator_takes(x[..., None, : this.attention_head_size], MAX_HEAD_SIZE)
         )
-
-    def _attend(
-        self, x: Tensor, seen: Tensor, relative_pos: Tensor, rows: Tensor
-    ) -> Tensor:
-        """What all heads see, by the operator."""
-        raise NotImplementedError
 
 
 class First(Core):

@@ -22,3 +22,16 @@ class NextToken(Labels):
             "accuracy": weighted_mean(right, batch.weights),
             "nats": weighted_mean(losses, batch.weights),
         }
+
+
+class TokenLosses(Labels):
+    """The cross-entropy of labels (b, n) with weights (b, n), as `Labels`.
+
+    Scores: "losses", of every token of a sequence; 0 where it has no weight.
+    """
+
+    def scores(self, batch: Batch) -> dict[str, Tensor]:
+        """The loss of every token."""
+        states = states_of(self.encoder, batch)
+        losses = token_losses(head_of(self.encoder), states, batch.labels)
+        return {"losses": losses * batch.weights}

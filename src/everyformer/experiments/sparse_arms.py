@@ -1,0 +1,153 @@
+"""The arms of the sparse experiments: patterns, ways to use them, and their density.
+
+Yun et al. 2020 (sparse) compare STRIDED, FIXED, STAR and RANDOM, used as UNION, MULTIHEAD
+or SEQUENTIAL, at equal sparsity. The relay of STAR is its last token. Under a causal mask
+nobody before it may hear it: what is left is a sliding window. `star-first` has the relay
+at the first token, which everybody may hear.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from torch import nn
+
+from everyformer.data.randomness import mixed_key
+from everyformer.layers.encoder import Encoder
+from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.layers.masked_attention import MaskedAttention
+from everyformer.layers.sparse_attention import Configuration
+from everyformer.patterns import (
+    Part,
+    Pattern,
+    dense,
+    fixed,
+    random,
+    relabelled,
+    star,
+    strided,
+)
+
+LARGEST_DRAW = 2**31
+
+CONFIGURATIONS: Mapping[str, tuple[str, Configuration]] = {
+    "dense": ("dense", "union"),
+    "strided-union": ("strided", "union"),
+    "strided-multihead": ("strided", "multihead"),
+    "strided-sequential": ("strided", "sequential"),
+    "fixed-union": ("fixed", "union"),
+    "fixed-multihead": ("fixed", "multihead"),
+    "fixed-sequential": ("fixed", "sequential"),
+    "star": ("star", "union"),
+    "star-first": ("star-first", "union"),
+    "random": ("random", "union"),
+}
+"""By the name of an arm: its pattern, and how a network uses it."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A pattern of a size, and how the layers of a network use it.
+
+    Attributes:
+        name: One of `CONFIGURATIONS`, or of a pattern given.
+        width: w of strided, fixed and star; keys of a token, of random; 0 for dense.
+        seq_len: n.
+        causal: Whether no token hears a later one.
+        draw: Of random: layer l of draw s has its own sets, another for every (s, l).
+        given: A pattern of the user's instead of one by name; its layers take turns.
+    """
+
+    name: str
+    width: int
+    seq_len: int
+    causal: bool
+    draw: int = 0
+    given: Pattern | None = None
+
+    @property
+    def configuration(self) -> Configuration:
+        """How several patterns are used."""
+        return "sequential" if self.given is not None else CONFIGURATIONS[self.name][1]
+
+    def pattern(self, layer: int) -> Pattern:
+        """The pattern of a layer, 0-based."""
+        found = self.given if self.given is not None else self._named(layer)
+        return found.causal_part() if self.causal else found
+
+    def _named(self, layer: int) -> Pattern:
+        n, w = self.seq_len, self.width
+        match CONFIGURATIONS[self.name][0]:
+            case "dense":
+                return dense(n)
+            case "strided":
+                return strided(n, w)
+            case "fixed":
+                return fixed(n, w)
+            case "star":
+                return star(n, w)
+            case "star-first":
+                return relay_first(n, w)
+            case _:
+                return random(n, w, seed=mixed_key(self.draw, layer) % LARGEST_DRAW)
+
+    def parts(self, layer: int) -> tuple[Part, ...]:
+        """What the groups of heads of a layer use."""
+        pattern = self.pattern(layer)
+        if self.configuration == "union":
+            return pattern.union().parts
+        if self.configuration == "sequential":
+            return (pattern.part_of(layer),)
+        return pattern.parts
+
+    def density(self, layers: int) -> float:
+        """Connections / pairs that the mask allows, the mean over layers and heads."""
+        return _density(self, layers) if self.given is None else _counted(self, layers)
+
+    def mixers(self, model: EncoderConfig) -> list[nn.Module]:
+        """Attention for every layer of an encoder."""
+        return [
+            MaskedAttention(
+                model.dim, model.heads, self.pattern(layer),
+                configuration=self.configuration, layer_index=layer,
+            )
+            for layer in range(model.layers)
+        ]  # fmt: skip
+
+    def encoder(self, model: EncoderConfig) -> Encoder:
+        """An encoder with this arm in all layers."""
+        return Encoder(model, mixers=self.mixers(model))
+
+    def to_json(self) -> dict[str, Any]:
+        """What a comparison of arms may differ in."""
+        told: dict[str, Any] = {"arm": self.name, "width": self.width}
+        if self.name == "random":
+            told["draw"] = self.draw
+        if self.given is not None:
+            told["pattern"] = self.given.to_json()
+        return told | {"configuration": self.configuration, "causal": self.causal}
+
+
+def relay_first(n: int, width: int) -> Pattern:
+    """STAR with its relay at token 1 (0-based: 0), before the ring.
+
+    Example:
+        >>> [row.tolist() for row in map(relay_first(5, 1).parts[0].heard, range(5))]
+        [[0, 1, 2, 3, 4], [0, 1, 2, 4], [0, 1, 2, 3], [0, 2, 3, 4], [0, 1, 3, 4]]
+    """
+    return relabelled(star(n, width), [*range(1, n), 0])
+
+
+def _counted(arm: Arm, layers: int) -> float:
+    n = arm.seq_len
+    pairs = n * (n + 1) // 2 if arm.causal else n * n
+    shares = [
+        sum(part.connections for part in parts) / len(parts) / pairs
+        for parts in map(arm.parts, range(layers))
+    ]
+    return sum(shares) / layers
+
+
+_density = cache(_counted)
+"""Of arms by name: the cells of a comparison ask again and again."""

@@ -1,0 +1,229 @@
+"""`sparse-glue`: is BERT with sparse attention as good, and with which pattern?
+
+Yun et al. 2020 (sparse): BERT with sparse patterns on MNLI and XNLI, against the sparsity.
+Here every arm is pre-trained with its pattern in all layers, then fine-tuned with it. The
+relay of STAR is the first token, [CLS]: the last one would be padding. A sequence shorter
+than the windows of pre-training has the leading part of the pattern, as if it were padded
+to the full length.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from everyformer.data import glue_metrics
+from everyformer.data.glue import Glue
+from everyformer.data.nli import Pairs
+from everyformer.data.windows import MaskedWindows
+from everyformer.errors import TrainingError
+from everyformer.experiments.cell import Cell, Size, training_cell
+from everyformer.experiments.mixers_bert.cells import left_plateau
+from everyformer.experiments.mixers_bert.sizes import Tuning
+from everyformer.experiments.sparse_arms import Arm
+from everyformer.experiments.sparse_glue.packs import Packs, packs
+from everyformer.experiments.sparse_glue.plan import OTHER_SEEDS, PRETRAINED, order
+from everyformer.experiments.sparse_glue.sizes import SCALES, Scale
+from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.train.config import TrainConfig, changed
+from everyformer.train.loop import Outcome
+from everyformer.train.objectives.classify import Classify
+from everyformer.train.objectives.masked import MaskedLanguage
+from everyformer.train.objectives.text_score import TextScore
+from everyformer.train.throughput import BACKWARD
+
+MODEL = ("dim", "layers", "heads", "ffn", "norm")
+DATA = ("evaluated", "tunings")
+TRAINING = tuple(field.name for field in fields(TrainConfig))
+KINDS = ("mlm", "mnli", "glue")
+
+
+def cells(
+    size: Size,
+    seeds: Sequence[int],
+    changes: Mapping[str, Any],
+    data: Path | None = None,
+    /,
+) -> list[Cell]:
+    """All cells in the order of `plan.order`; each fine-tuning has its parent."""
+    scale, of = with_changes(SCALES[size], changes)
+    maker = Maker(scale, of, packs(size, data))
+    made: dict[tuple[str, int], Cell] = {}
+    found: list[Cell] = []
+    for labels in order(size, seeds):
+        key = (str(labels["arm"]), int(labels["seed"]))
+        if int(labels["tuning"]) >= scale.tunings:
+            continue
+        cell = maker.cell(labels, made.get(key))
+        if labels["task"] == PRETRAINED:
+            made[key] = cell
+        found.append(cell)
+    return found
+
+
+def with_changes(
+    scale: Scale, changes: Mapping[str, Any]
+) -> tuple[Scale, dict[str, dict[str, Any]]]:
+    """A scale with what `--set` changes, and the changes of training by kind of task.
+
+    Raises:
+        TrainingError: If a name is unknown.
+    """
+    of: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
+    unknown: list[str] = []
+    for name, given in changes.items():
+        kind, _, own = name.rpartition(".")
+        if name in (*MODEL, *DATA):
+            continue
+        if own not in TRAINING or kind not in ("", *KINDS):
+            unknown.append(name)
+            continue
+        for one in (kind,) if kind else KINDS:
+            if kind or f"{one}.{own}" not in changes:
+                of[one][own] = given
+    if unknown:
+        msg = (
+            f"sparse-glue has no setting {', '.join(unknown)}. Set {', '.join(TRAINING)} "
+            f"for all cells or, as in mnli.lr, for those of {', '.join(KINDS)}; "
+            f"{', '.join(MODEL)} of the model; {', '.join(DATA)}."
+        )
+        raise TrainingError(msg)
+    model = {name: changes[name] for name in MODEL if name in changes}
+    own = {name: changes[name] for name in DATA if name in changes}
+    return replace(scale, encoder=replace(scale.encoder, **model), **own), of
+
+
+class Maker:
+    """Makes cells; those that read the same examples share them."""
+
+    def __init__(
+        self, scale: Scale, of: Mapping[str, Mapping[str, Any]], packs: Packs
+    ) -> None:
+        """Of a scale, changes of training by kind of task, and packs."""
+        self.scale, self.of, self.packs = scale, of, packs
+        self._windows: dict[int, MaskedWindows] = {}
+        self._tasks: dict[tuple[str, int], Pairs | Glue] = {}
+
+    def cell(self, labels: Mapping[str, str | int], parent: Cell | None) -> Cell:
+        """The complete config of one run."""
+        if labels["task"] == PRETRAINED:
+            return self._masked(labels)
+        return self._tuned(labels, parent)
+
+    def arm(self, labels: Mapping[str, str | int]) -> Arm:
+        """The arm of a cell; the relay of a star is [CLS]."""
+        name = str(labels["arm"])
+        found = Arm(
+            name, self.scale.widths[name], self.scale.encoder.max_len, causal=False,
+            draw=int(labels["seed"]),
+        )  # fmt: skip
+        return replace(found, name="star-first") if name == "star" else found
+
+    def model(self, **more: Any) -> EncoderConfig:
+        """The encoder; its vocabulary is filled up with idle tokens."""
+        words = self.packs.text.vocabulary
+        padded = words + -words % self.scale.multiple
+        return replace(self.scale.encoder, vocab_size=padded, pooler=True, **more)
+
+    def _masked(self, labels: Mapping[str, str | int]) -> Cell:
+        """Pre-training."""
+        seed, arm, model = int(labels["seed"]), self.arm(labels), self.model()
+        config = replace(changed(self.scale.masked, self.of["mlm"]), seed=seed)
+        if seed not in self._windows:
+            self._windows[seed] = MaskedWindows(
+                self.packs.text, model.max_len, seed, evaluated=self.scale.evaluated
+            )
+        windows = self._windows[seed]
+        objective = "masked words, next sentence"
+        described = {**model.to_json(), "mixers": arm.to_json(), "objective": objective}
+        work = operations(model, config, model.max_len, windows.masked(model.max_len))
+        return training_cell(
+            labels,
+            lambda: MaskedLanguage(arm.encoder(model)),
+            described,
+            windows,
+            config,
+            {**self._density(arm), "operations": work},
+            clusters=lambda: windows.clusters("test"),
+            operations=work,
+            derived=left_plateau,
+        )
+
+    def _tuned(self, labels: Mapping[str, str | int], parent: Cell | None) -> Cell:
+        """Fine-tuning on MNLI or a task of GLUE."""
+        name, arm = str(labels["task"]), self.arm(labels)
+        seed = int(labels["seed"]) + OTHER_SEEDS * int(labels["tuning"])
+        kind = "mnli" if name == "mnli" else "glue"
+        tuning = self.scale.mnli if kind == "mnli" else self.scale.glue
+        if (name, seed) not in self._tasks:
+            self._tasks[name, seed] = self._examples(name, seed, tuning.lengths)
+        task = self._tasks[name, seed]
+        model = self.model(head="none", dropout=tuning.dropout)
+        config = self._config(kind, tuning, task, seed)
+        classes = task.classes
+
+        def build() -> Classify | TextScore:
+            if classes is None:
+                return TextScore(arm.encoder(model), tuning.dropout)
+            return Classify(arm.encoder(model), classes, tuning.dropout)
+
+        def metric(outcome: Outcome) -> tuple[float, float]:
+            found = outcome.scores
+            return glue_metrics.with_error(name, found["prediction"], found["label"])
+
+        objective = "score" if classes is None else "classes"
+        described = {**model.to_json(), "mixers": arm.to_json(), "objective": objective}
+        return training_cell(
+            labels,
+            build,
+            described,
+            task,
+            config,
+            {**self._density(arm), "seen": 100 * _seen(arm, task.sizes["test"])},
+            metric="squared_error" if classes is None else "accuracy",
+            parent=parent,
+            clusters=lambda: task.clusters("test"),
+            operations=operations(model, config, tuning.lengths[-1], 0),
+            whole=metric if isinstance(task, Glue) else None,
+        )
+
+    def _examples(self, name: str, seed: int, lengths: tuple[int, ...]) -> Pairs | Glue:
+        if name == "mnli":
+            return Pairs(self.packs.pairs, seed, lengths=lengths, held_out=True)
+        return Glue(self.packs.glue, name, seed, lengths=lengths)
+
+    def _config(
+        self, kind: str, tuning: Tuning, task: Pairs | Glue, seed: int
+    ) -> TrainConfig:
+        """Updates and warm-up follow from the examples, unless they are set."""
+        batch = self.of[kind].get("batch", tuning.train.batch)
+        usual = tuning.steps or task.updates(batch, tuning.epochs)
+        steps = self.of[kind].get("steps", usual)
+        warmup = int(tuning.warmup * steps)
+        own = replace(tuning.train, steps=steps, warmup=warmup)
+        return replace(changed(own, self.of[kind]), seed=seed)
+
+    def _density(self, arm: Arm) -> dict[str, Any]:
+        density = 100 * arm.density(self.scale.encoder.layers)
+        return {"density": density, "width": arm.width}
+
+
+def _seen(arm: Arm, sizes: np.ndarray) -> float:
+    """Connections / pairs among the tokens of an example, the mean over examples.
+
+    Padding hides keys, such as the summary columns of FIXED: of the first m tokens of a
+    pattern those below m are left.
+    """
+    masks = np.stack([part.mask() for part in arm.parts(0)]).mean(0)
+    within = np.cumsum(np.cumsum(masks, 0), 1).diagonal()
+    return float((within[sizes - 1] / sizes**2).mean())
+
+
+def operations(model: EncoderConfig, config: TrainConfig, n: int, predicted: int) -> float:
+    """Of all updates, forward and backward; attention computes all pairs."""
+    d = model.dim
+    blocks = n * model.layers * (4 * d * d + 2 * d * model.ffn + 2 * n * d)
+    head = predicted * (d * d + d * model.vocab_size)
+    return (1 + BACKWARD) * 2.0 * config.steps * config.batch * (blocks + head)

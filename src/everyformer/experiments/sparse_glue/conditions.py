@@ -1,0 +1,57 @@
+"""How a result of `sparse-glue` was made."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from everyformer.data.glue_metrics import METRICS
+from everyformer.experiments.experiment import markdown, number
+
+
+def conditions(result: Mapping[str, Any]) -> str:
+    """Sizes, data and training of a result, in one line."""
+    settings = result["settings"]
+    model, task, train = settings["model"], settings["task"], settings["train"]
+    rate = f"rate {train['lr']:g}"
+    if task["task"] == "masked windows":
+        n, batch, steps = task["seq_len"], train["batch"], train["steps"]
+        return (
+            f"{model['layers']} x {model['dim']}, {model['norm']}-norm; {task['pack']}, "
+            f"n = {n} x {batch}, {steps:,} updates ({n * batch * steps / 1e6:,.1f}M "
+            f"tokens), {rate}, {train['precision']}"
+        )
+    metric = METRICS[task["task"]][0] if task["task"] in METRICS else "accuracy"
+    return (
+        f"{metric}; {task['pack']}, at most {task['lengths'][-1]} tokens; batch "
+        f"{train['batch']}, {train['steps']:,} updates, {rate}"
+    )
+
+
+def summary(results: Sequence[Mapping[str, Any]], size: str) -> str:
+    """The mean of all fine-tunings of an arm on each task, and its standard error."""
+    done = [r for r in results if r["complete"] and r["labels"]["task"] != "mlm"]
+    tasks, arms = (
+        list(dict.fromkeys(r["labels"][name] for r in done)) for name in ("task", "arm")
+    )
+    if not done:
+        return ""
+    rows: list[list[str]] = []
+    for arm in arms:
+        own = [r for r in done if r["labels"]["arm"] == arm]
+        each = [
+            [r["value_sampled"] for r in own if r["labels"]["task"] == task]
+            for task in tasks
+        ]
+        rows.append([arm, *map(_mean, each)])
+    names = [f"{task}, {METRICS[task][0] if task in METRICS else 'accuracy'}" for task in
+             tasks]  # fmt: skip
+    told = "Means over fine-tunings, with their standard error and number:"
+    return f"{told}\n\n{markdown(['arm', *names], rows)}"
+
+
+def _mean(values: Sequence[float]) -> str:
+    if len(values) < 2:
+        return number(values[0]) if values else ""
+    error = statistics.stdev(values) / math.sqrt(len(values))
+    return f"{number(statistics.fmean(values))} ± {error:.1g} ({len(values)})"

@@ -1,0 +1,148 @@
+"""`sparse-lm`: which sparse pattern is best for a language model?
+
+Yun et al. 2020 (sparse): Transformers of 12 blocks on LM1B at length 256, whose attention
+is STRIDED, FIXED, STAR or RANDOM, against the sparsity. Here every arm is trained on the
+same windows in the same order, from the same weights; arms differ in the mask alone.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from everyformer.data.documents import Documents
+from everyformer.errors import TrainingError
+from everyformer.experiments.cell import Cell, Size, training_cell
+from everyformer.experiments.own_pattern import read_own_pattern
+from everyformer.experiments.sparse_arms import Arm
+from everyformer.experiments.sparse_lm.packs import Text, text_of
+from everyformer.experiments.sparse_lm.plan import OWN, RATES, order
+from everyformer.experiments.sparse_lm.sizes import SCALES, Scale
+from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.train.config import TrainConfig, at_other_rate, changed
+from everyformer.train.evaluation import Score
+from everyformer.train.loop import Outcome
+from everyformer.train.objectives.next_token import TokenLosses
+from everyformer.train.throughput import BACKWARD
+
+MODEL = ("dim", "layers", "heads", "ffn")
+TRAINING = tuple(field.name for field in fields(TrainConfig))
+ALONE = "without_context"
+"""The reading whose every window is scored whole, with nothing before it."""
+
+
+def cells(
+    size: Size,
+    seeds: Sequence[int],
+    changes: Mapping[str, Any],
+    data: Path | None = None,
+    /,
+) -> list[Cell]:
+    """All cells in the order of `plan.order`; before them those of a pattern given."""
+    changes = dict(changes)
+    given = changes.pop("pattern", None)
+    scale = with_changes(SCALES[size], changes)
+    n = scale.encoder.max_len
+    pattern = None if given is None else read_own_pattern(Path(str(given)), n)
+    text = text_of(size, data)
+    shared: dict[int, Documents] = {}
+    labels = list(order(size, seeds))
+    if pattern is not None:
+        own = [{"density": OWN, "arm": pattern.name, "seed": seed} for seed in seeds]
+        labels = [*own, *labels]
+    made: list[Cell] = []
+    for one in labels:
+        density, name, seed = str(one["density"]), str(one["arm"]), int(one["seed"])
+        own_scale = scale
+        if density in RATES:
+            own_scale = replace(scale, train=at_other_rate(scale.train, RATES[density]))
+            density = density.split("-")[0]
+        width = 0 if density == OWN else scale.sets[density][name]
+        arm = Arm(
+            name, width, n, causal=True, draw=seed,
+            given=pattern if density == OWN else None,
+        )  # fmt: skip
+        if seed not in shared:
+            contexts = {"nats": n // 2, ALONE: 0}
+            shared[seed] = Documents(text.pack, n, seed, contexts, scale.most)
+        made.append(_cell(one, arm, own_scale, text, shared[seed]))
+    return made
+
+
+def with_changes(scale: Scale, changes: Mapping[str, Any]) -> Scale:
+    """A scale with what `--set` changes.
+
+    Raises:
+        TrainingError: If a name is unknown.
+    """
+    if unknown := sorted(set(changes) - {*MODEL, *TRAINING, "most"}):
+        msg = (
+            f"sparse-lm has no setting {', '.join(unknown)}. Set {', '.join(TRAINING)}; "
+            f"{', '.join(MODEL)} of the model; most documents of an evaluation; pattern, a "
+            "file of masks (.npy) or of a pattern (.json)."
+        )
+        raise TrainingError(msg)
+    model = {name: changes[name] for name in MODEL if name in changes}
+    train = {name: changes[name] for name in TRAINING if name in changes}
+    return replace(
+        scale,
+        encoder=replace(scale.encoder, **model),
+        train=changed(scale.train, train),
+        most=changes.get("most", scale.most),
+    )
+
+
+def _cell(
+    labels: Mapping[str, str | int], arm: Arm, scale: Scale, text: Text, task: Documents
+) -> Cell:
+    """The complete config of one run."""
+    config = replace(scale.train, seed=int(labels["seed"]))
+    words = text.pack.vocabulary
+    model = replace(scale.encoder, vocab_size=words + -words % scale.multiple)
+    described = {**model.to_json(), "mixers": arm.to_json(), "objective": "next token"}
+    described["words_of_a_token"] = dict(text.words_of_a_token)
+    described["words_counted"] = text.counted
+    work = operations(model, config)
+
+    def perplexity(score: Score, split: str = "test") -> tuple[float, float]:
+        """exp of the nats of a word, and its standard error."""
+        tokens = 1 / text.words_of_a_token[split]
+        found = math.exp(score.mean_sampled * tokens)
+        return found, found * tokens * score.standard_error_sampled
+
+    def derived(outcome: Outcome) -> dict[str, Any]:
+        found = {name: perplexity(score)[0] for name, score in outcome.test.items()}
+        found["validation"] = perplexity(outcome.validation["nats"], "validation")[0]
+        return {"perplexity": found}
+
+    more = {
+        "density": 100 * arm.density(model.layers),
+        "width": arm.width,
+        "operations": work,
+        "tokens": config.steps * config.batch * model.max_len,
+    }
+    return training_cell(
+        labels,
+        lambda: TokenLosses(arm.encoder(model)),
+        described,
+        task,
+        config,
+        more,
+        metric="nats",
+        clusters=lambda: task.clusters("test"),
+        operations=work,
+        derived=derived,
+        value=perplexity,
+    )
+
+
+def operations(model: EncoderConfig, config: TrainConfig) -> float:
+    """Of all updates, forward and backward; attention computes all pairs.
+
+    2 L (4 d^2 + 2 d f + 2 n d) + 2 (d^2 + d V) a token, forward.
+    """
+    d, n = model.dim, model.max_len
+    blocks = model.layers * (4 * d * d + 2 * d * model.ffn + 2 * n * d)
+    token = 2 * (blocks + d * d + d * model.vocab_size)
+    return (1 + BACKWARD) * float(config.steps) * config.batch * n * token

@@ -1,0 +1,88 @@
+"""The text that `sparse-lm` reads: a pack of a folder, LM1B, or the excerpt."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from everyformer.data.packs.excerpt import excerpt
+from everyformer.data.packs.pack import SUFFIX, Pack, read_pack
+from everyformer.errors import FileFormatError, TrainingError
+from everyformer.experiments.cell import Size
+from everyformer.experiments.refusals import refuse_unknown
+from everyformer.experiments.sparse_lm.lm1b import lm1b
+
+NAMES = ("enwiki-wp-48m", "enwiki-wp", "enwiki-wp-36m")
+"""Any will do; the first that is there is read."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A pack, and how many words its tokens are.
+
+    Attributes:
+        pack: Of documents.
+        words_of_a_token: For each split whitespace words / tokens.
+        counted: Whether words were counted in these texts; else they are estimated from
+            those of the whole source.
+    """
+
+    pack: Pack
+    words_of_a_token: Mapping[str, float]
+    counted: bool
+
+
+def text_of(size: Size, data: Path | None) -> Text:
+    """The text of a size.
+
+    Raises:
+        TrainingError: If it is missing, and how to make it.
+        FileFormatError: If a pack is damaged, or not the one that results are of.
+    """
+    if size == "paper":
+        pack, words = lm1b(data)
+        return Text(pack, _shares(pack, words), counted=True)
+    if data is None and size in ("smoke", "small"):
+        return _with_words(excerpt("enwiki-wp"))
+    paths = [] if data is None else [data / f"{name}{SUFFIX}" for name in NAMES]
+    there = [path for path in paths if path.is_file()]
+    if not there:
+        where = "no folder was given" if data is None else f"{data} holds none of them"
+        msg = (
+            f"--size {size} of sparse-lm reads the pack {' or '.join(NAMES)}, and {where}. "
+            f"Make it: everyformer data pack {NAMES[0]} --from DIR --to PACKS "
+            "(`everyformer data list` says what DIR holds), and give its folder: --data "
+            "PACKS."
+        )
+        raise TrainingError(msg)
+    pack = read_pack(there[0])
+    if size == "reduced":
+        refuse_unknown(pack, {sha: one["name"] for sha, one in known_packs().items()})
+    return _with_words(pack)
+
+
+def known_packs() -> dict[str, dict[str, Any]]:
+    """By sha256: the name of a pack, and the words of its validation and test texts."""
+    return json.loads((files(__package__ or "") / "packs.json").read_text())["packs"]
+
+
+def _with_words(pack: Pack) -> Text:
+    known = known_packs().get(pack.sha256)
+    if known is not None:
+        return Text(pack, _shares(pack, known["words"]), counted=True)
+    counts = pack.header["counts"]
+    if not {"source_words", "source_tokens"} <= counts.keys():
+        msg = (
+            f"The pack {pack.name!r} does not say how many words its text has, so that "
+            "there is no perplexity of a word. `everyformer data list` says which packs "
+            "are for what."
+        )
+        raise FileFormatError(msg)
+    share = counts["source_words"] / counts["source_tokens"]
+    return Text(pack, {"validation": share, "test": share}, counted=False)
+
+
+def _shares(pack: Pack, words: Mapping[str, int]) -> dict[str, float]:
+    return {split: count / len(pack.arrays[split]) for split, count in words.items()}

@@ -1,0 +1,96 @@
+"""Loss against updates, and nats of a token against the density of the pattern."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from everyformer import figures
+from everyformer.experiments.sparse_lm.plan import RATES
+
+Results = Sequence[Mapping[str, Any]]
+SMOOTHED = 5
+"""Lines of the log, at most, whose mean is drawn."""
+
+
+@figures.styled
+def picture(results: Results, path: Path) -> None:
+    """On the left training, on the right what every arm reaches, by its density."""
+    own = [r for r in results if r["labels"]["density"] not in RATES]
+    arms = list(dict.fromkeys(r["labels"]["arm"] for r in own))
+    figure = Figure(figsize=(11, 4.2))
+    left, right = figure.subplots(1, 2)
+    sets = [r["labels"]["density"] for r in own if r["labels"]["arm"] != "dense"]
+    first = sets[0] if sets else ""
+    main = [r for r in own if r["labels"]["density"] == first]
+    _curves(left, [*(r for r in own if r["labels"]["arm"] == "dense"), *main], arms)
+    figures.title(left, f"training, {first} % of pairs" if sets else "training")
+    _by_density(right, [r for r in own if r["complete"]], arms)
+    figures.write(figure, path)
+
+
+def _curves(axes: Axes, results: Results, arms: Sequence[str]) -> None:
+    """The loss of updates, the mean of a few lines of the log; the band holds all seeds."""
+    lowest: list[float] = []
+    for place, arm in enumerate(arms):
+        by_step: dict[int, list[float]] = {}
+        for result in results:
+            if result["labels"]["arm"] == arm:
+                lines = [line for line in result["more"]["curve"] if "loss" in line]
+                width = min(SMOOTHED, 1 + len(lines) // 8)
+                for end in range(width, len(lines) + 1):
+                    some = lines[end - width : end]
+                    mean = statistics.fmean(line["loss"] for line in some)
+                    by_step.setdefault(some[-1]["step"], []).append(mean)
+        if not by_step:
+            continue
+        steps = sorted(by_step)
+        means = [statistics.fmean(by_step[step]) for step in steps]
+        look = figures.curve(place, len(arms), marked=False)
+        axes.plot(steps, means, **look)
+        low, high = ([f(by_step[step]) for step in steps] for f in (min, max))
+        axes.fill_between(steps, low, high, color=look["color"], alpha=0.25, lw=0)
+        lowest += [min(means), means[len(means) // 4]]
+    if lowest:
+        margin = 0.1 * (max(lowest) - min(lowest)) + 0.01
+        axes.set_ylim(min(lowest) - margin, max(lowest) + 3 * margin)
+    axes.set_xlabel("updates")
+    axes.set_ylabel("nats a token")
+    axes.set_xlim(left=0)
+    figures.whole_numbers(axes.xaxis, most=6)
+
+
+def _by_density(axes: Axes, results: Results, arms: Sequence[str]) -> None:
+    """A point for every run, a line through the means; dense is a dashed line."""
+    for place, arm in enumerate(arms):
+        points: dict[str, list[tuple[float, float]]] = {}
+        for result in results:
+            if result["labels"]["arm"] == arm:
+                more = result["more"]
+                point = (more["density"], more["test"]["nats"]["mean_sampled"])
+                points.setdefault(result["labels"]["density"], []).append(point)
+        if not points:
+            continue
+        means = sorted(
+            (statistics.fmean(d for d, _ in own), statistics.fmean(v for _, v in own))
+            for own in points.values()
+        )
+        look = figures.curve(place, len(arms))
+        if arm == "dense":
+            axes.axhline(means[0][1], color=look["color"], ls="--", label="dense, 100 %")
+            continue
+        axes.plot(*zip(*means, strict=True), label=arm, **look)
+        for own in points.values():
+            axes.plot(*zip(*own, strict=True), ".", ms=3, color=look["color"])
+    figures.title(axes, "test documents, a context of half a window")
+    axes.set_xlabel("connections, % of allowed pairs")
+    axes.set_ylabel("nats a token")
+    if axes.lines:
+        low, high = axes.get_xlim()
+        axes.set_xlim(math.floor(low), math.ceil(high))
+        figures.whole_numbers(axes.xaxis)
+        figures.legend_beside(axes)

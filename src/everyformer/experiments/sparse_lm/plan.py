@@ -1,0 +1,39 @@
+"""Which cells `sparse-lm` has, in the order in which they are run: the core first.
+
+100                          dense attention
+13, 26                       sparse arms, by their density in per cent
+13-half-rate, 13-twice-rate  a quarter of the updates at other rates: does an order flip?
+own                          a pattern of the user's, `--set 'pattern="masks.npy"'`
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from everyformer.experiments.cell import Size
+from everyformer.experiments.sparse_lm.sizes import DENSE, SCALES
+
+RATES: Mapping[str, float] = {"13-half-rate": 0.5, "13-twice-rate": 2.0}
+OWN = "own"
+FEWER_SEEDS = 2
+"""Of sets that are drawn and not judged."""
+
+
+def order(size: Size, seeds: Sequence[int]) -> list[Mapping[str, str | int]]:
+    """Labels of all cells: dense and the first density of every seed, then the rest."""
+    return [
+        {"density": density, "arm": arm, "seed": seed}
+        for density, arm, seed in _order(size, seeds)
+    ]
+
+
+def _order(size: Size, seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
+    sets = SCALES[size].sets
+    main, *more = [name for name in sets if name != DENSE]
+    for seed in seeds:
+        yield DENSE, "dense", seed
+        yield from ((main, arm, seed) for arm in sets[main])
+    for density in more:
+        for seed in seeds[:FEWER_SEEDS]:
+            yield from ((density, arm, seed) for arm in sets[density])
+    if size == "reduced":
+        for name in RATES:
+            yield from ((name, arm, seeds[0]) for arm in sets[main])

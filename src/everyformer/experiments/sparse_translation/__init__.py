@@ -1,0 +1,38 @@
+"""Sparse patterns in translation (Yun et al. 2020, O(n) connections)."""
+
+from everyformer.experiments.claims import load_claims
+from everyformer.experiments.expected import load_expected
+from everyformer.experiments.experiment import Experiment
+from everyformer.experiments.sparse_translation.cells import cells
+from everyformer.experiments.sparse_translation.conditions import conditions, summary
+from everyformer.experiments.sparse_translation.picture import picture
+from everyformer.experiments.sparse_translation.plan import order
+from everyformer.experiments.sparse_translation.scoring import completed
+
+SPARSE_TRANSLATION = Experiment(
+    name="sparse-translation",
+    about="translation with strided, fixed, star and random patterns of one density",
+    cells=cells,
+    expected=load_expected(__name__),
+    picture=picture,
+    columns={
+        "density": "% of pairs at n",
+        "density_of_texts": "% of pairs of the texts",
+        "width": "w",
+        "translated.test.bleu": "BLEU",
+        "translated.test.chrf": "chrF",
+        "news.nats": "news nats",
+        "translated.news.bleu": "news BLEU",
+        "translated.news.chrf": "news chrF",
+        "test.nats_other_source.mean_sampled": "nats, other source",
+        "parameters": "parameters",
+        "step_s_sampled": "seconds an update",
+        "wall_s": "seconds",
+    },
+    claims=load_claims(__name__),
+    conditions=conditions,
+    order=order,
+    summary=summary,
+    least_seconds=30.0,
+    completed=completed,
+)

@@ -1,0 +1,81 @@
+"""The pairs that `sparse-translation` reads: a pack, raw files, or made ones."""
+
+import hashlib
+import json
+from importlib.resources import files
+from pathlib import Path
+
+from everyformer.data.packs.pack import SUFFIX, Pack, new_pack, read_pack
+from everyformer.data.packs.translation import aligned_pairs, translation_arrays
+from everyformer.data.packs.translation_excerpt import translation_excerpt
+from everyformer.errors import TrainingError
+from everyformer.experiments.cell import Size
+from everyformer.experiments.refusals import refuse_unknown
+
+NAMES: dict[Size, tuple[str, ...]] = {
+    "smoke": ("multi30k-en-de", "multi30k-en-cs"),
+    "small": ("multi30k-en-de", "multi30k-en-cs"),
+    "reduced": ("europarl-en-de-18m", "europarl-en-de"),
+}
+"""Packs of a size; the first that is there is read."""
+
+RAW = tuple(f"{part}.{one}" for part in ("train", "valid", "test") for one in ("en", "cs"))
+
+
+def pairs_of(size: Size, data: Path | None, pieces: int) -> Pack:
+    """The pairs of a size.
+
+    Raises:
+        TrainingError: If nothing is there, and how to make it.
+        FileFormatError: If a pack is damaged, or is not the one that results of the
+            reduced size are of.
+    """
+    if data is None and size in ("smoke", "small"):
+        return translation_excerpt()
+    if size == "paper":
+        return _raw(data, pieces)
+    paths = [] if data is None else [data / f"{name}{SUFFIX}" for name in NAMES[size]]
+    there = [path for path in paths if path.is_file()]
+    if not there:
+        where = "no folder was given" if data is None else f"{data} holds neither"
+        msg = (
+            f"--size {size} of sparse-translation reads a pack ({', '.join(NAMES[size])}), "
+            f"and {where}. Make it by `everyformer data pack {NAMES[size][0]} --from DIR "
+            "--to packs`, and give its folder with --data."
+        )
+        raise TrainingError(msg)
+    pack = read_pack(there[0])
+    if size == "reduced":
+        refuse_unknown(pack, {sha: name for name, sha in known_packs().items()})
+    return pack
+
+
+def known_packs() -> dict[str, str]:
+    """The packs that results of the reduced size are of, by name: their sha256."""
+    return json.loads((files(__package__ or "") / "packs.json").read_text())["packs"]
+
+
+def _raw(data: Path | None, pieces: int) -> Pack:
+    """WMT18 en-cs from the user's own files, line by line.
+
+    Raises:
+        TrainingError: If files are missing.
+    """
+    paths = [] if data is None else [data / name for name in RAW]
+    missing = [path.name for path in paths if not path.is_file()]
+    if data is None or missing:
+        where = "no folder was given" if data is None else f"{data} lacks {missing}"
+        msg = (
+            f"--size paper of sparse-translation reads WMT18 en-cs ({', '.join(RAW)}; test "
+            f"is newstest2015), and {where}. Give the folder of these files with --data."
+        )
+        raise TrainingError(msg)
+    arrays, counts, vocabulary = translation_arrays(aligned_pairs(paths), pieces)
+    header = {
+        "name": "wmt18-en-cs",
+        "licence": "WMT: free for research",
+        "tokeniser": vocabulary.describe(),
+        "sources": {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in paths},
+        "counts": counts,
+    }
+    return new_pack(header, arrays)
