@@ -60,7 +60,7 @@ VIEWS: dict[str, tuple[Callable[[], Page], str]] = {
     "broken": (_theorem_2, "#block=10&tab=all&broken=small"),
     "softmax": (_theorem_2, "#block=10&tab=softmax&sharp=-10"),
     "ramp": (_theorem_2, "#block=5&tab=ramp&zoom=8.6"),
-    "tour": (_theorem_2, "#block=8&tour=5"),
+    "tour": (_theorem_2, "#x=0.62,0.62,0.62&block=1&tour=14&network=urpe"),
     "function": (_theorem_3, "#block=27"),
     "registers": (_compiled, "#block=1"),
     "pattern": (_pattern, "#token=4&layers=2&path=1"),

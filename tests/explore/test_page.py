@@ -11,6 +11,7 @@ import pytest
 import everyformer as ef
 from everyformer.errors import InputError
 from everyformer.explore.links import Links
+from everyformer.explore.tour import read_tour, tour_network
 
 Written = Callable[[str], Path]
 Opened = Callable[..., Any]
@@ -193,21 +194,68 @@ def test_softer_softmax_leaks_and_the_ramp_is_a_ramp(
 
 
 def test_the_tour_visits_every_stop(written: Written, opened: Opened) -> None:
+    """The last stops run networks of Theorem 3, sparse attention and URPE."""
     page = opened(written("theorem-2"))
     page.click("[data-action='tour']")
     titles: list[str] = []
+    others: dict[str, tuple[Any, Any]] = {}
     while True:
         settled(page)
         titles.append(page.inner_text("#tour-title"))
+        name = page.evaluate("everyformer.store.state.network")
+        if name:
+            others[name] = numbers(page, "x"), numbers(page, "g")
         assert "{" not in page.inner_text(".tour-card")
         if not page.is_visible("[data-action='tour-next']"):
             break
         page.keyboard.press("ArrowRight")
     assert 12 <= len(titles) <= 15
     assert len(set(titles)) == len(titles)
+    described = read_tour()["networks"]
+    assert list(others) == list(described) == ["theorem-3", "sparse", "urpe"]
+    for name, (x, g) in others.items():
+        network = tour_network(described[name]).network
+        assert network(np.array(x)[:, None])[:, 0].tolist() == g
+    address = page.url
+    assert "network=urpe" in address
+    again = opened(written("theorem-2"), "#" + address.partition("#")[2])
+    assert again.inner_text("h1") == "prefix_mean"
+    assert numbers(again, "g") == others["urpe"][1]
     page.click("[data-action='tour-end']")
     settled(page)
     assert not page.is_visible(".tour-card")
+    assert page.inner_text("h1") == "smooth_rank"
+
+
+@pytest.mark.parametrize(
+    ("tour", "message"),
+    [
+        ("[]", "is not a tour: write"),
+        ('{"stops": []}', "a list that is not empty"),
+        ('{"stops": [{"title": "a"}]}', "stop 1 has no 'text'"),
+        ('{"stops": [{"title": "a", "text": [1]}]}', "a list of paragraphs"),
+        ('{"stops": [{"title": "a", "text": [], "stge": "b"}]}', "mean 'stage'"),
+        ('{"stops": [{"title": "a", "text": [], "network": "b"}]}', "not describe"),
+        ('{"networks": {"b": {"target": "sort"}}, "stops": [1]}', "has no 'n'"),
+        ('{"stops": NaN}', "cannot be read"),
+    ],
+)
+def test_what_is_not_a_tour_is_refused(tour: str, message: str, tmp_path: Path) -> None:
+    place = tmp_path / "tour.json"
+    place.write_text(tour)
+    with pytest.raises(InputError, match=message):
+        read_tour(place)
+
+
+def test_a_tour_of_ones_own(
+    built: Callable[[str], ef.Built], opened: Opened, tmp_path: Path
+) -> None:
+    place = tmp_path / "tour.json"
+    place.write_text('{"stops": [{"title": "Look", "text": ["<b>n = {n}</b>"]}]}')
+    page = built("theorem-3").explore(tour=place).save(tmp_path / "page.html")
+    shown = opened(page, "#tour=0")
+    assert shown.inner_text("#tour-title").split() == ["1", "/", "1", "Look"]
+    assert shown.inner_text(".tour-text") == "<b>n = 2</b>"
 
 
 def test_stages_lead_to_source_and_description(
@@ -228,7 +276,7 @@ def test_stages_lead_to_source_and_description(
     "address", ["javascript:alert(1)", " data:text/html,x", "", "ftp:a"]
 )
 def test_other_addresses_are_refused(address: str) -> None:
-    with pytest.raises(InputError, match="no address of a page"):
+    with pytest.raises(InputError, match="not the address of a page"):
         Links(site=address)
     with pytest.raises(InputError, match="code="):
         Links(code=address)

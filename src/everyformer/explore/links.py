@@ -17,7 +17,7 @@ class Links:
         code: Of the files of the repository; `{code}/src/..py#L7` shows line 7.
 
     Raises:
-        InputError: If one is no address of a page.
+        InputError: If one is not the address of a page.
     """
 
     site: str | None = None
@@ -29,8 +29,8 @@ class Links:
                 continue
             if not address.strip() or _OTHER_SCHEME.match(address.strip()):
                 msg = (
-                    f"{name}={address!r} is no address of a page. Give one that begins "
-                    "with https:, http: or file:, or a relative one such as ../site."
+                    f"{name}={address!r} is not the address of a page. Give one that "
+                    "begins with https:, http: or file:, or a relative one such as ../site."
                 )
                 raise InputError(msg)
 

@@ -1,7 +1,7 @@
 // The certificate as a budget: a bar of its parts, each with its reason.
 
 import { el, fill } from "./dom.js";
-import { short } from "./numbers.js";
+import { distance, short } from "./numbers.js";
 
 /** @typedef {import("./session.js").Session} Session */
 
@@ -96,7 +96,7 @@ export function certificateView(session) {
     const part = parts[chosen];
     fill(reason, el("strong", {}, `≤ ${decimal(part.shown)}  `), part.reason, part.source ? ` [${part.source}]` : "");
   };
-  const norm = certificate.p === null ? "sup |f − g|" : `d${"₀₁₂₃₄₅₆₇₈₉"[p] || "_p"}(f, g)`;
+  const norm = distance(certificate.p);
   const best = bounds.length ? bounds.reduce((a, b) => ((a.value ?? Infinity) > (b.value ?? Infinity) ? a : b)) : null;
   const word = certificate.unchecked ? "Claimed" : certificate.conditional ? "CONDITIONAL" : certificate.verdict;
   const kind = word === "PROVED" ? "good" : "open";

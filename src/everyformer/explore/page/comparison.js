@@ -3,16 +3,15 @@
 import { chip, pageHead } from "./chrome.js";
 import { el, fill, keepers, label, mark, picture } from "./dom.js";
 import { linear } from "./scales.js";
-import { short } from "./numbers.js";
+import { distance, short } from "./numbers.js";
 
 /** @param {HTMLElement} app @param {any} data */
 export function comparisonPage(app, data) {
   const drawing = el("div", { class: "drawing" });
   const words = el("p", { class: "sentence", "aria-live": "polite", id: "sentence" }, "Point at a mark to see its plan; large marks meet the tolerance with the fewest parameters of their method.");
-  const norm = data.p === "inf" ? "sup |f − g|" : `d_${data.p}(f, g)`;
   fill(
     app,
-    pageHead(data.title, [chip(`${norm} ≤ ${short(data.tol)}`), chip(`${data.methods.length} methods`)], []),
+    pageHead(data.title, [chip(`${distance(data.p)} ≤ ${short(data.tol)}`), chip(`${data.methods.length} methods`)], []),
     el(
       "main",
       { class: "panes two" },
@@ -45,7 +44,7 @@ function curves(data, tell) {
   const [x0, x1] = spanOf(points.map((/** @type {any} */ p) => log(p.parameters)));
   const floor = log(data.tol) - 3; // far better than asked: drawn at the foot
   const [y0, y1] = spanOf([log(data.tol), ...points.map((/** @type {any} */ p) => Math.max(floor, log(p.bound)))]);
-  const xs = linear(x0, x1, left, right), ys = linear(y0, y1, bottom, top);
+  const xs = linear(x0, x1, left, right), ys = linear(y0, y1, bottom - 14, top);
   const power = (/** @type {number} */ k) => short(10 ** k, 2);
   const every = (/** @type {number} */ a, /** @type {number} */ b, /** @type {number} */ most) => Math.max(1, Math.ceil((b - a) / most));
   for (let k = x0; k <= x1; k += every(x0, x1, 8)) svg.append(el("line", { x1: xs.to(k), x2: xs.to(k), y1: top, y2: bottom, class: "grid" }), label(power(k), { x: xs.to(k), y: bottom + 17, class: "tick", "text-anchor": "middle" }));
@@ -62,6 +61,7 @@ function curves(data, tell) {
     own.forEach((/** @type {any} */ p) => {
       const best = method.chosen !== null && method.points[method.chosen] === p;
       const tellIt = () => tell(planned(method, p));
+      if (log(p.bound) < floor) svg.append(label(`↓ ${short(p.bound, 2)}`, { x: at(p)[0] + (at(p)[0] > (left + right) / 2 ? -13 : 13), y: at(p)[1] - 4, class: "tick", "text-anchor": at(p)[0] > (left + right) / 2 ? "end" : "start" }));
       svg.append(mark(k, at(p)[0], at(p)[1], best ? 9 : 5, { tabindex: 0, role: "img", "aria-label": planned(method, p), onpointerenter: tellIt, onfocus: tellIt }));
     });
   });

@@ -67,12 +67,13 @@ export function endOfContext(network) {
 }
 
 /**
+ * Every sequence in turn; yields the share of those that have run.
  * @param {Session} session
  * @param {Network} network
  * @param {Softness} softness
- * @returns {Mapping}
+ * @returns {Generator<number, Mapping>}
  */
-export function mappingOf(session, network, softness) {
+export function* mappingSteps(session, network, softness) {
   const { n, d } = network;
   const K = session.K || 1;
   const count = countContexts(session);
@@ -83,6 +84,7 @@ export function mappingOf(session, network, softness) {
   const x = new Float64Array(n * d);
   const cells = K ** d;
   for (let number = 0; number < count; number++) {
+    if (number % 8 === 0) yield number / count;
     /** @type {number[]} */
     const columns = [];
     for (let j = n - 1, rest = number; j >= 0; j--, rest = Math.floor(rest / cells)) columns[j] = rest % cells;

@@ -72,7 +72,17 @@ const SHAPES = [
   (/** @type {number} */ r) => `M0,${-r * 1.2}L${r * 1.1},${r * 0.8}H${-r * 1.1}Z`,
   (/** @type {number} */ r) => `M0,${-r * 1.25}L${r * 1.25},0L0,${r * 1.25}L${-r * 1.25},0Z`,
   (/** @type {number} */ r) => `M0,${r * 1.2}L${r * 1.1},${-r * 0.8}H${-r * 1.1}Z`,
+  (/** @type {number} */ r) => `M${-r * 0.55},${-r * 1.05}H${r * 0.55}L${r * 1.15},0L${r * 0.55},${r * 1.05}H${-r * 0.55}L${-r * 1.15},0Z`,
+  (/** @type {number} */ r) => cross(r, [-1.15, -0.4, 0.4, 1.15], 0),
+  (/** @type {number} */ r) => cross(r, [-1.15, -0.4, 0.4, 1.15], Math.PI / 4),
 ];
+
+/** A cross with arms from the outer to the inner of four places, turned. @param {number} r @param {number[]} places @param {number} angle */
+function cross(r, [a, b, c, d], angle) {
+  const corners = [[b, a], [c, a], [c, b], [d, b], [d, c], [c, c], [c, d], [b, d], [b, c], [a, c], [a, b], [b, b]];
+  const turned = corners.map(([x, y]) => [x * Math.cos(angle) - y * Math.sin(angle), x * Math.sin(angle) + y * Math.cos(angle)]);
+  return `M${turned.map(([x, y]) => `${(r * x).toFixed(2)},${(r * y).toFixed(2)}`).join("L")}Z`;
+}
 
 /**
  * @param {number} token  from 0

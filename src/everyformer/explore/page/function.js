@@ -4,6 +4,7 @@ import { el, fill, keepers, label, picture } from "./dom.js";
 import { cividis, linear } from "./scales.js";
 import { short } from "./numbers.js";
 import { certificateView } from "./certificate.js";
+import { atOnce, inPieces } from "./pieces.js";
 import { pointIn } from "./tokens.js";
 
 /** @typedef {import("./session.js").Session} Session */
@@ -12,8 +13,8 @@ import { pointIn } from "./tokens.js";
 
 const WIDTH = 338;
 
-/** Milliseconds that a heat map may take in all. */
-const PATIENCE = 4000;
+/** Milliseconds that a heat map and a slice may take in all, and a slice at once. */
+const PATIENCE = 4000, SLICE = 400, AT_ONCE = 8;
 
 /**
  * @param {Session} session
@@ -57,10 +58,10 @@ function heatMaps(session, store) {
   const size = 101, top = 20, gap = 15;
   /** @type {Field|null} */
   let field = null;
-  let timer = 0, painted = 0, version = "";
+  let stop = () => {}, painted = 0, version = "";
   const box = (/** @type {number} */ share) => session.inBox(share, 0);
   const lefts = [0, 1, 2].map((k) => 4 + k * (size + gap));
-  const points = lefts.map(() => [el("circle", { r: 6, class: "point-halo" }), el("circle", { r: 5, class: "point" })]);
+  const marks = lefts.map(() => [el("circle", { r: 6, class: "point-halo" }), el("circle", { r: 5, class: "point" })]);
   /** Begin anew, if another network runs. @param {State} state */
   const start = (state) => {
     const key = `${state.broken.join()} ${state.sharp}`;
@@ -71,37 +72,35 @@ function heatMaps(session, store) {
     const m = K <= most ? K * Math.floor(most / K) : Math.floor(most);
     field = { key, m, f: session.target ? new Float64Array(m * m * 2).fill(NaN) : null, g: new Float64Array(m * m * 2).fill(NaN), done: 0 };
     painted = 0;
-    clearTimeout(timer);
-    work();
+    stop();
+    const now = () => paint(store.state);
+    stop = inPieces(points(field), now, { progress: () => { if (performance.now() - painted > 500) now(); } });
   };
-  /** A few points at a time, so that the page stays fluent. */
-  const work = () => {
-    if (!field) return;
-    const { m, f, g } = field;
-    const until = performance.now() + 8;
-    while (field.done < m * m && performance.now() < until) {
-      const at = field.done++;
+  /** @param {Field} filled @returns {Generator<number, void>} */
+  function* points(filled) {
+    const { m, f, g } = filled;
+    const { network, softness, target } = session;
+    while (filled.done < m * m) {
+      const at = filled.done++;
       const x = [box(((at % m) + 0.5) / m), box((Math.floor(at / m) + 0.5) / m)];
-      g.set(session.network.evaluate(x, session.softness), at * 2);
-      if (f && session.target) f.set(session.target.call(x), at * 2);
+      g.set(network.evaluate(x, softness), at * 2);
+      if (f && target) f.set(target.call(x), at * 2);
+      yield at / (m * m);
     }
-    const ready = field.done >= m * m;
-    if (!ready) timer = setTimeout(work, 8);
-    if (ready || performance.now() - painted > 500) paint(store.state);
-  };
+  }
   /** @param {State} state */
   const paint = (state) => {
     if (!field) return;
     painted = performance.now();
     version = `${field.key} ${state.out} ${field.done}`;
     fill(node, mapsOf(session, field, Math.min(state.out, 1), { size, top, lefts }));
-    node.firstChild.append(...points.flat());
+    node.firstChild.append(...marks.flat());
     move(state);
   };
   /** @param {State} state */
   const move = (state) => {
     const inside = [0, 1].every((k) => state.x[k] >= session.lows[0] && state.x[k] <= session.highs[0]);
-    points.forEach((pair, k) => {
+    marks.forEach((pair, k) => {
       const xs = linear(session.lows[0], session.highs[0], lefts[k], lefts[k] + size);
       const ys = linear(session.lows[0], session.highs[0], top + size, top);
       for (const circle of pair) {
@@ -210,30 +209,28 @@ function painted(values, m, low, high) {
 function slices(session, store) {
   const node = el("div", { class: "drawing" });
   const { d } = session.original;
-  let timer = 0;
+  let timer = 0, stop = () => {};
   /** @type {{key: string, points: number[][]}|null} */
   let known = null;
   const left = 40, right = WIDTH - 10, top = 20, bottom = 150;
-  /** @param {State} state */
-  const compute = (state) => {
-    const k = state.axis, i = k % d;
-    const others = state.x.filter((_, at) => at !== k).join();
-    const key = `${k} ${others} ${state.broken.join()} ${state.sharp}`;
-    if (known && known.key === key) return;
-    const cost = Math.max(0.002, session.milliseconds || 0.01);
+  /** Points of a slice that take about so many milliseconds, the same number in every cell. @param {number} spent */
+  const countIn = (spent) => {
+    const most = Math.min(240, Math.floor(spent / Math.max(0.002, session.milliseconds || 0.01)));
     const K = session.K || 1;
-    const most = Math.min(240, Math.max(16, 60 / cost));
-    const count = K <= most ? K * Math.floor(most / K) : Math.floor(most);
+    return K <= most ? K * Math.floor(most / K) : most;
+  };
+  /** @param {State} state @param {number} count @returns {Generator<number, number[][]>} */
+  function* sampled(state, count) {
+    const { network, softness, target } = session;
     const points = [];
     for (let at = 0; at < count; at++) {
       const x = state.x.slice();
-      x[k] = session.inBox((at + 0.5) / count, i);
-      const g = session.network.evaluate(x, session.softness);
-      const f = session.target ? session.target.call(x) : [];
-      points.push([x[k], ...g, ...f]);
+      x[state.axis] = session.inBox((at + 0.5) / count, state.axis % d);
+      points.push([x[state.axis], ...network.evaluate(x, softness), ...(target ? target.call(x) : [])]);
+      yield at / count;
     }
-    known = { key, points };
-  };
+    return points;
+  }
   /** @param {State} state */
   const draw = (state) => {
     if (!known) return;
@@ -269,14 +266,18 @@ function slices(session, store) {
   };
   /** @param {State} state */
   const update = (state) => {
-    clearTimeout(timer);
-    if ((session.milliseconds || 0) > 4) {
-      draw(state);
-      timer = setTimeout(() => { compute(store.state); draw(store.state); }, 160);
-    } else {
-      compute(state);
-      draw(state);
+    const others = state.x.filter((_, at) => at !== state.axis).join();
+    const key = `${state.axis} ${others} ${state.broken.join()} ${state.sharp}`;
+    if (!known || known.key !== key) {
+      clearTimeout(timer);
+      stop();
+      const fine = Math.max(16, countIn(SLICE)), coarse = Math.min(fine, countIn(AT_ONCE));
+      if (coarse >= 16) known = { key, points: atOnce(sampled(state, coarse)) };
+      // Few points follow a drag; all of them wait until it rests.
+      const done = (/** @type {number[][]} */ points) => { known = { key, points }; draw(store.state); };
+      if (coarse < fine) timer = setTimeout(() => (stop = inPieces(sampled(state, fine), done)), 160);
     }
+    draw(state);
   };
   return { node, update, sliced: true };
 }

@@ -29,9 +29,10 @@ export function idsPane(session, store) {
   }
   if (hasRamp(session)) offered.push(["ramp", "Ramp", () => rampTab(session, store)]);
   if (session.original.registers || !hasIds) offered.push(["registers", "Registers", () => registersTab(session)]);
+  const several = offered.length > 1, drawn = offered.some(([name]) => name !== "registers");
   /** @type {Map<string, Tab>} */
   const made = new Map();
-  const body = el("div", { class: "tab-panel", role: "tabpanel", id: "tab-panel" });
+  const body = el("div", { class: "tab-panel", role: several ? "tabpanel" : "group", id: "tab-panel" });
   const buttons = offered.map(([name, title]) =>
     el("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "tab-panel", "data-tab": name, onclick: () => store.set({ tab: name }) }, title));
   const bar = el("div", { role: "tablist", class: "tabs", "aria-label": "Views of the ids" }, buttons);
@@ -48,7 +49,7 @@ export function idsPane(session, store) {
   const pane = el(
     "section",
     { class: "pane ids", id: "ids", "aria-labelledby": "ids-title" },
-    el("header", {}, el("h2", { id: "ids-title" }, hasIds ? "Ids" : "Registers"), bar, keepers(() => body, "ids")),
+    el("header", {}, el("h2", { id: "ids-title" }, hasIds ? "Ids" : "Registers"), several ? bar : null, drawn ? keepers(() => body, "ids") : null),
     body,
   );
   /** @param {State} state */
@@ -61,7 +62,7 @@ export function idsPane(session, store) {
       button.setAttribute("aria-selected", String(on));
       button.setAttribute("tabindex", on ? "0" : "-1");
     });
-    body.setAttribute("aria-labelledby", `tab-${name}`);
+    body.setAttribute("aria-labelledby", several ? `tab-${name}` : "ids-title");
     let tab = made.get(name);
     if (!tab) {
       const make = offered.find(([other]) => other === name);

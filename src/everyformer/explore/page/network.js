@@ -18,66 +18,123 @@ const FIRST = [0.62, 0.13, 0.88, 0.37, 0.7, 0.2, 0.95, 0.45];
 const FIRST_PAIRS = [0.62, 0.2, 0.3, 0.8, 0.85, 0.6, 0.1, 0.3];
 
 /**
+ * A network with its panes: the page's own, or one of the tour.
+ * @typedef {object} View
+ * @property {Session} session
+ * @property {ReturnType<typeof proofPane>} proof
+ * @property {{node: HTMLElement, update: (state: State) => void}[]} panes
+ */
+
+/**
  * @param {HTMLElement} app
  * @param {any} data
  */
 export function networkPage(app, data) {
-  const session = new Session(data);
-  const { n, d } = session.original;
-  const store = new Store({
-    x: Array.from({ length: n * d }, (_, k) => session.inBox((d === 2 ? FIRST_PAIRS : FIRST)[k % 8], k % d)),
-    block: 0, tab: session.original.construction && session.original.construction.ids ? "ids" : "registers",
-    broken: [], sharp: 0, out: 0, axis: 0, token: 0, zoom: 0, tour: -1,
-  }, (state) => sane(session, state));
-  session.follow(store.state);
-  const proof = proofPane(session, store);
-  const panes = [proof, tokensPane(session, store), idsPane(session, store), functionPane(session, store)];
-  const warning = el("span", { class: "chip bad", hidden: true }, "changed network");
-  const stops = stopsOf(session);
-  const help = helpDialog();
-  const tourButton = el("button", { type: "button", class: "primary", "data-action": "tour", onclick: () => visit(0) }, "Guided tour");
-  fill(
-    app,
-    pageHead(data.title, [...chipsOf(session), warning], [
-      stops.length ? tourButton : null,
-      el("button", { type: "button", class: "quiet", onclick: () => share(store), title: "Copy a link to what is shown" }, "Link"),
-      el("button", { type: "button", class: "quiet", onclick: () => help.showModal(), title: "Keys" }, "Keys"),
-    ]),
-    el("main", { class: "panes" }, panes.map((pane) => pane.node)),
-    help,
+  const others = data.tour.networks;
+  const sessionOf = remembered((/** @type {string} */ name) => new Session(name ? others[name] : data));
+  const named = (/** @type {string} */ name) => (Object.hasOwn(others, name) ? name : "");
+  const store = new Store(
+    remembered((name) => firstState(sessionOf(named(name)), named(name))),
+    (state) => sane(sessionOf(state.network), state),
   );
+  const viewOf = remembered((name) => viewFor(sessionOf(name), store));
+  const stops = stopsOf(sessionOf(""));
+  const head = el("div", {}), main = el("main", { class: "panes" }), help = helpDialog();
+  const warning = el("span", { class: "chip bad", hidden: true }, "changed network");
+  fill(app, head, main, help);
+  /** @type {View|null} */
+  let view = null;
 
-  /** @param {number} stop */
-  const visit = (stop) => {
-    proof.player.stop();
-    if (stop < 0) return store.set({ tour: -1, broken: [], sharp: 0 });
-    store.set({ ...settingOf(session, store.state, stops[stop]), tour: stop });
+  /** @param {string} name */
+  const show = (name) => {
+    if (view) view.proof.player.stop();
+    sessionOf(name).follow(store.state);
+    view = viewOf(name);
+    const tourButton = el("button", { type: "button", class: "primary", "data-action": "tour", onclick: () => visit(0) }, "Guided tour");
+    const back = el("button", { type: "button", "data-action": "own-network", onclick: () => visit(-1) }, `Back to ${data.title}`);
+    fill(
+      head,
+      pageHead(view.session.data.title, [...chipsOf(view.session), warning], [
+        name ? back : stops.length ? tourButton : null,
+        el("button", { type: "button", class: "quiet", onclick: () => share(store), title: "Copy a link to what is shown" }, "Link"),
+        el("button", { type: "button", class: "quiet", onclick: () => help.showModal(), title: "Keys" }, "Keys"),
+      ]),
+    );
+    fill(main, view.panes.map((pane) => pane.node));
+    return view;
+  };
+
+  /** @param {number} number */
+  const visit = (number) => {
+    if (view) view.proof.player.stop();
+    const { state } = store;
+    if (number < 0) {
+      const own = state.network ? store.first("") : { broken: [], sharp: 0 };
+      return store.set({ ...own, tour: -1, network: "" });
+    }
+    const stop = stops[number], name = stop.network || "";
+    const from = name === state.network ? state : store.first(name);
+    store.set({ ...from, ...settingOf(sessionOf(name), from, stop), tour: number });
     store.flush();
-    const block = blockOf(session, stops[stop]);
+    const block = blockOf(sessionOf(name), stop);
     if (block !== null) store.set({ block });
     document.getElementById("tour-title")?.focus({ preventScroll: true });
   };
 
   /** @param {State} state @param {Set<string>|null} changed */
   const update = (state, changed) => {
-    session.follow(state, changed);
+    const other = !view || !changed || changed.has("network");
+    const { session, proof, panes } = other ? show(state.network) : /** @type {View} */ (view);
+    if (!other) session.follow(state, changed);
     for (const pane of panes) pane.update(state);
     warning.hidden = session.asBuilt;
     const stop = state.tour >= 0 ? stops[Math.min(state.tour, stops.length - 1)] : null;
     for (const pane of panes) pane.node.classList.toggle("meant", Boolean(stop && stop.pane === pane.node.id));
     proof.node.classList.toggle("touring", Boolean(stop));
-    if (stop && (!changed || changed.has("tour") || !proof.lemma.querySelector(".tour-card"))) tourCard(session, store, proof.lemma, visit);
+    if (stop && (other || changed?.has("tour") || !proof.lemma.querySelector(".tour-card"))) tourCard(stops, session, store, proof.lemma, visit);
   };
   store.listen(update);
   update(store.state, null);
-  keys(store, proof.player, visit, stops.length);
+  keys(store, () => /** @type {View} */ (view).proof.player, visit, stops.length);
 
+  const session = () => sessionOf(store.state.network);
   /** @type {any} */ (window).everyformer = {
-    session, store,
-    evaluate: (/** @type {number[]} */ x) => Array.from(session.original.run(x).output),
-    trace: (/** @type {number[]} */ x) => session.original.run(x).trace().map((z) => Array.from(z)),
-    f: (/** @type {number[]} */ x) => (session.target ? Array.from(session.target.call(x)) : null),
-    ids: (/** @type {number[]} */ x) => session.original.run(x).trace().map((z) => session.original.ids(z)),
+    get session() { return session(); },
+    store,
+    evaluate: (/** @type {number[]} */ x) => Array.from(session().original.run(x).output),
+    trace: (/** @type {number[]} */ x) => session().original.run(x).trace().map((z) => Array.from(z)),
+    f: (/** @type {number[]} */ x) => (session().target ? Array.from(/** @type {any} */ (session().target).call(x)) : null),
+    ids: (/** @type {number[]} */ x) => session().original.run(x).trace().map((z) => session().original.ids(z)),
+  };
+}
+
+/**
+ * A function that computes each value once.
+ * @template T
+ * @param {(name: string) => T} make
+ */
+function remembered(make) {
+  /** @type {Map<string, T>} */
+  const known = new Map();
+  return (/** @type {string} */ name) => {
+    if (!known.has(name)) known.set(name, make(name));
+    return /** @type {T} */ (known.get(name));
+  };
+}
+
+/** @param {Session} session @param {Store} store @returns {View} */
+function viewFor(session, store) {
+  const proof = proofPane(session, store);
+  return { session, proof, panes: [proof, tokensPane(session, store), idsPane(session, store), functionPane(session, store)] };
+}
+
+/** Where a network begins. @param {Session} session @param {string} network @returns {State} */
+function firstState(session, network) {
+  const { n, d, construction } = session.original;
+  return {
+    x: Array.from({ length: n * d }, (_, k) => session.inBox((d === 2 ? FIRST_PAIRS : FIRST)[k % 8], k % d)),
+    block: 0, tab: construction && construction.ids ? "ids" : "registers",
+    broken: [], sharp: 0, out: 0, axis: 0, token: 0, zoom: 0, tour: -1, network,
   };
 }
 
@@ -141,20 +198,21 @@ function helpDialog() {
   return dialog;
 }
 
-/** @param {Store} store @param {any} player @param {(stop: number) => void} visit @param {number} stops */
-function keys(store, player, visit, stops) {
+/** @param {Store} store @param {() => any} playing @param {(stop: number) => void} visit @param {number} stops */
+function keys(store, playing, visit, stops) {
   document.addEventListener("keydown", (event) => {
     const on = /** @type {Element} */ (event.target);
     if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
     if (on.matches("input, select, textarea, [role=slider]")) return;
     const { tour, tab, sharp, zoom } = store.state;
+    const player = playing();
     const turn = event.key === "+" ? 1 : event.key === "-" ? -1 : 0;
     if (event.key === " " && !on.matches("button, summary")) player.play();
     else if (event.key === "ArrowRight") tour >= 0 ? visit(Math.min(tour + 1, stops - 1)) : event.shiftKey ? player.jump(1) : player.step(1);
     else if (event.key === "ArrowLeft") tour >= 0 ? visit(Math.max(0, tour - 1)) : event.shiftKey ? player.jump(-1) : player.step(-1);
     else if (event.key === "Home") player.goTo(0);
     else if (event.key === "End") player.goTo(Infinity);
-    else if (event.key === "t") visit(0);
+    else if (event.key === "t" && stops) visit(0);
     else if (event.key === "Escape" && tour >= 0) visit(-1);
     else if (turn && tab === "ramp") store.set({ zoom: Math.max(0, zoom + turn / 2) });
     else if (turn && tab === "softmax") store.set({ sharp: Math.max(-20, Math.min(1, sharp + turn)) });

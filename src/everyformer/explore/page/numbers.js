@@ -67,3 +67,9 @@ export function listed(words) {
   if (words.length < 2) return words.join("");
   return `${words.slice(0, -1).join(", ")} and ${words[words.length - 1]}`;
 }
+
+/** The distance that is bounded, as a symbol. @param {string|null} p  null or "inf" for the supremum */
+export function distance(p) {
+  if (p === null || p === "inf") return "sup |f − g|";
+  return /^\d+$/.test(p) ? `d${[...p].map((digit) => "₀₁₂₃₄₅₆₇₈₉"[Number(digit)]).join("")}(f, g)` : `d_${p}(f, g)`;
+}

@@ -96,7 +96,7 @@ function drawing(session, store, block) {
     );
     if (run) {
       const marks = new Set();
-      for (let k = 0; k < blocks; k++) if (run.changed[start + k]) marks.add(Math.round(at(k) * 2) / 2);
+      for (const k of run.changes) if (k > start && k <= start + blocks) marks.add(Math.round(at(k - 1 - start) * 2) / 2);
       for (const px of marks) group.append(el("line", { x1: px, x2: px, y1: 66, y2: 78, class: "change" }));
     }
     svg.append(group);
@@ -165,13 +165,7 @@ function playerOf(session, store) {
     show();
   };
   /** The next block that changes something; the end, if none does. @param {number} from @param {number} way */
-  const change = (from, way) => {
-    const run = session.run;
-    const last = session.network.blocks;
-    let k = from + way;
-    while (run && k > 0 && k < last && !run.changed[k - 1]) k += way;
-    return Math.min(last, Math.max(0, k));
-  };
+  const change = (from, way) => (session.run ? session.run.change(from, way) : from);
   const goTo = (/** @type {number} */ block) => store.set({ block: Math.min(session.network.blocks, Math.max(0, block)) });
   const play = () => {
     if (timer) return stop();

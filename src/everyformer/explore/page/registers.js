@@ -1,6 +1,7 @@
 // Registers: what a network without ids holds, number by number.
 
 import { el, fill } from "./dom.js";
+import { runLayer } from "./layers.js";
 import { short } from "./numbers.js";
 
 /** @typedef {import("./session.js").Session} Session */
@@ -43,14 +44,13 @@ function steps(session, state) {
       "tr",
       { class: block === state.block ? "now" : block > state.block ? "future" : "" },
       el("td", {}, `${block - 1} ${step.slot % 2 ? "ff" : "attn"}`),
-      el("td", { class: "line", title: step.what }, step.what),
-      values.map((v, j) => el("td", { class: `name-${j % 8}` }, block <= state.block ? short(v, 5) : "")),
+      el("td", { class: "line", title: `${step.what}\n${step.line}` }, step.what, step.line ? el("code", {}, step.line) : null),
+      values.map((v, j) => el("td", { class: `name-${j % 8}`, title: block <= state.block ? String(v) : null }, block <= state.block ? short(v, 4) : "")),
       el("td", {}, proved ? `[${short(step.low, 3)}, ${short(step.high, 3)}]` : ""),
       el("td", {}, proved ? upwards(step.e + step.r) : ""),
-      el("td", { class: "line", title: step.line }, el("code", {}, step.line)),
     );
   });
-  const heads = ["block", "what it computes", ...Array.from({ length: n }, (_, j) => `token ${j + 1}`), "interval", "error ≤", "your line"];
+  const heads = ["block", "step, your line", ...Array.from({ length: n }, (_, j) => `token ${j + 1}`), "interval", "error ≤"];
   return el("table", {}, el("thead", {}, el("tr", {}, heads.map((t) => el("th", { scope: "col" }, t)))), el("tbody", {}, rows));
 }
 
@@ -64,7 +64,7 @@ function halfway(session, block) {
   const run = session.run;
   const { stage, layer } = session.network.place(block - 1);
   const z = run ? run.state(block - 1).slice() : new Float64Array();
-  session.network.runLayer({ ...stage, feedForward: null }, layer, z, session.softness);
+  runLayer(session.network, { ...stage, feedForward: null }, layer, z, session.softness);
   return z;
 }
 

@@ -12,26 +12,26 @@
  * @property {number} token     the token that sentences and the magnifier are about
  * @property {number} zoom      of the magnifier, as a power of ten
  * @property {number} tour      stop of the tour; -1 for none
+ * @property {string} network   which one runs: "" for the page's own, or a name of the tour
  */
 
 export class Store {
   /**
-   * @param {State} first
-   * @param {(state: State) => State} sane  what an address says, within what there is
+   * @param {(network: string) => State} first  where a network begins; "" for other names
+   * @param {(state: State) => State} sane      what an address says, within what there is
    */
   constructor(first, sane) {
-    this.first = { ...first };
+    this.first = first;
     this.sane = sane;
     /** @type {State} */
-    this.state = sane({ ...first, ...this.read() });
+    this.state = this.read();
     /** @type {((state: State, changed: Set<string>) => void)[]} */
     this.listeners = [];
     /** @type {Set<string>} */
     this.pending = new Set();
     this.timer = 0;
     window.addEventListener("hashchange", () => {
-      const found = this.read();
-      const next = this.sane({ ...this.first, ...found });
+      const next = this.read();
       if (this.address(next) !== this.address(this.state)) this.set(next);
     });
   }
@@ -65,9 +65,9 @@ export class Store {
 
   /** @param {State} state */
   address(state) {
-    const first = /** @type {any} */ (this.first);
+    const first = /** @type {any} */ (this.first(state.network));
     const parts = Object.entries(state)
-      .filter(([key, value]) => !same(first[key], value))
+      .filter(([key, value]) => (key === "network" ? value : !same(first[key], value)))
       .map(([key, value]) => `${key}=${encodeURIComponent(String(value))}`);
     return parts.join("&");
   }
@@ -80,14 +80,15 @@ export class Store {
     }
   }
 
-  /** @returns {Partial<State>} */
+  /** The state that the address says. @returns {State} */
   read() {
-    const first = /** @type {any} */ (this.first);
+    const named = /(?:^|&)network=([\w-]+)(?:&|$)/.exec(location.hash.slice(1));
+    const first = /** @type {any} */ (this.first(named ? named[1] : ""));
     /** @type {any} */
     const found = {};
     for (const part of location.hash.slice(1).split("&")) {
       const [key, text] = part.split("=");
-      if (!Object.hasOwn(first, key) || text === undefined) continue;
+      if (!Object.hasOwn(first, key) || key === "network" || text === undefined) continue;
       let words;
       try {
         words = decodeURIComponent(text);
@@ -104,7 +105,7 @@ export class Store {
         if (numbers.length === kind.length && numbers.every(Number.isFinite)) found[key] = numbers;
       } else found[key] = words ? words.split(",") : [];
     }
-    return found;
+    return this.sane({ ...first, ...found });
   }
 }
 

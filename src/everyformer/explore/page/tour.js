@@ -16,36 +16,39 @@ import { short } from "./numbers.js";
  * @property {string[]} [formulas]
  * @property {string} [pane]       the pane that is meant
  * @property {string} [needs]      "ramp", or "Theorem 2": else the stop is left out
+ * @property {string} [unless]     "Theorem 2": then the stop is left out
+ * @property {string} [network]    another one, of those that the tour brings
  * @property {any} [set]           x as shares of the box, tab, broken, sharp, zoom, token, out
  * @property {string} [stage]      a stage, by kind or name
  * @property {string} [at]         "start", "end", or "change k" within it
  */
 
-/** The stops that this network has a place for. @param {Session} session */
+/** The stops that the page has a place for. @param {Session} session  of the page's own network */
 export function stopsOf(session) {
   if (!hasContexts(session)) return [];
   /** @type {Stop[]} */
-  const all = session.data.tour;
-  const known = session.original.construction;
+  const all = session.data.tour.stops;
   return all.filter((stop) => {
-    if (stop.stage && !session.original.stages.some((s) => (s.kind || s.name) === stop.stage)) return false;
+    const network = stop.network ? session.data.tour.networks[stop.network].network : session.data.network;
+    const known = network.construction;
+    if (stop.stage && !network.stages.some((/** @type {any} */ s) => (s.kind || s.name) === stop.stage)) return false;
+    if (stop.unless && known && known.theorem === stop.unless) return false;
     if (stop.needs === "ramp") return Boolean(known && known.ramp > 0);
-    if (stop.needs) return Boolean(known && known.theorem === stop.needs);
-    return true;
+    return !stop.needs || Boolean(known && known.theorem === stop.needs);
   });
 }
 
 /**
  * What a stop shows.
- * @param {Session} session
- * @param {State} state
+ * @param {Session} session  of the network that it shows
+ * @param {State} state      as it is, or where that network begins
  * @param {Stop} stop
  * @returns {Partial<State>}
  */
 export function settingOf(session, state, stop) {
   const set = stop.set || {};
   const { d } = session.original;
-  const first = { tab: "ids", broken: [], sharp: 0, zoom: 0, token: 0 };
+  const first = { tab: "ids", broken: [], sharp: 0, zoom: 0, token: 0, network: stop.network || "" };
   /** @type {number[]} */
   const shares = set.x || [];
   const x = set.x ? state.x.map((_, k) => session.inBox(shares[Math.floor(k / d) % shares.length], k % d)) : state.x;
@@ -69,20 +72,18 @@ export function blockOf(session, stop) {
   if (stop.at === "start") return start;
   const wanted = /^change (\d+)$/.exec(stop.at || "");
   if (!wanted || !session.run) return end;
-  let count = Number(wanted[1]);
-  for (let k = start; k < end; k++) if (session.run.changed[k] && --count === 0) return k + 1;
-  return end;
+  return session.run.changes.filter((block) => block > start && block <= end)[Number(wanted[1]) - 1] ?? end;
 }
 
 /**
  * The card of a stop, in the place of the lemma.
+ * @param {Stop[]} stops
  * @param {Session} session
  * @param {Store} store
  * @param {Element} place
  * @param {(stop: number) => void} goTo
  */
-export function tourCard(session, store, place, goTo) {
-  const stops = stopsOf(session);
+export function tourCard(stops, session, store, place, goTo) {
   const at = Math.min(store.state.tour, stops.length - 1);
   const stop = stops[at];
   if (!stop) return;
@@ -95,6 +96,7 @@ export function tourCard(session, store, place, goTo) {
     bound: bound ? bound.shown : "not proved", target: session.data.title,
     sharpness: known ? short(known.sharpness) : "", ramp: known ? short(known.ramp, 2) : "",
     low: known && known.ids ? short(known.ids.low) : "", high: known && known.ids ? short(known.ids.high) : "",
+    step: short((K + 1) / K),
     sequences: short(K ** (session.original.n * session.original.d)),
   });
   const put = (/** @type {string} */ text) => text.replace(/\{(\w+)\}/g, (whole, name) => (Object.hasOwn(constants, name) ? String(constants[name]) : whole));

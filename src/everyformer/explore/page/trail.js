@@ -21,9 +21,7 @@ export function trail(session, state) {
   const block = Math.min(state.block, network.blocks);
   const svg = picture(WIDTH, HEIGHT, "Ids of the tokens, from block to block");
   if (!run || !network.ids(run.last)) return svg;
-  const events = [0];
-  for (let k = 0; k < network.blocks; k++) if (run.changed[k]) events.push(k + 1);
-  const shownEvents = around(events, block);
+  const shownEvents = around([0, ...run.changes], block);
   const ids = shownEvents.map((k) => network.ids(run.state(k)) || []);
   const now = network.ids(run.state(block)) || [];
   const before = network.ids(run.state(Math.max(0, block - 1))) || [];
@@ -58,7 +56,8 @@ function axis(svg, scale, session, top, bottom) {
     svg.append(el("line", { x1: x, x2: x, y1: top, y2: bottom, class: "grid" }));
     if (taken.some(([a, b]) => x + half > a && x - half < b)) continue;
     taken.push([x - half, x + half]);
-    svg.append(label(text, { x, y: bottom + 14, class: "tick", "text-anchor": "middle" }));
+    const at = Math.min(x, RIGHT + 14 - half); // the attention matrices begin there
+    svg.append(label(text, { x: at, y: bottom + 14, class: "tick", "text-anchor": "middle" }));
   }
   svg.append(label("id uᵀx", { x: LEFT - 10, y: bottom + 14, class: "tick", "text-anchor": "end" }));
 }

@@ -53,7 +53,7 @@ export function lemmaOf(session, stage) {
     case "selective shifts":
       return {
         short: "shifts",
-        words: `One block for each possible id l, upwards. A token above l − δ/2 hears the largest id in head 1, one below it the smallest; head 2 does the same at l + δ/2. The heads differ for a token with id l alone: it moves by V = ${V} times the spread, and so writes down what else is in the sequence.`,
+        words: `One block for each possible id l, upwards. In head 1 a token above l − δ/2 hears the largest id, one below it the smallest; in head 2 at l + δ/2. They differ for the id l alone: that token moves by V = ${V} times the spread, and so writes down what else is in the sequence.`,
         formulas: [
           "X_{1j} += δ^{-d} ( ψ(X; l - δ/2) - ψ(X; l + δ/2) )_j",
           `u^T X_j = l ⟹ u^T X_j += ${V} ( max_k u^T X_k - min_k u^T X_k )`,
@@ -286,17 +286,21 @@ function inWords(session, stage, layer, before, after, moved) {
     }
   }
   const from = network.prefix * network.w;
-  const parts = moved.slice(0, 3).map((j) => {
+  // A change that its digits do not show is not told, unless there is no other.
+  const seen = (/** @type {number} */ at) => short(before[at], 6) !== short(after[at], 6);
+  const visible = moved.filter((j) => Array.from({ length: network.w }, (_, c) => from + j * network.w + c).some(seen));
+  const told = visible.length ? visible : moved;
+  const parts = told.slice(0, 3).map((j) => {
     const w = network.w, at = from + j * w;
     for (let c = 0; c < w; c++) {
-      if (before[at + c] !== after[at + c]) {
+      if (before[at + c] !== after[at + c] && (!visible.length || seen(at + c))) {
         const where = w > 1 ? network.registers ? ` in register r${c}` : ` in coordinate ${c + 1}` : "";
         return `${name(j)} goes from ${short(before[at + c], 6)} to ${short(after[at + c], 6)}${where}`;
       }
     }
     return name(j);
   });
-  return `${listed(parts)}${moved.length > 3 ? ", and others too" : ""}.`;
+  return `${listed(parts)}${told.length > 3 ? ", and others too" : ""}.`;
 }
 
 /** Whether a number is no multiple of 1/K, apart from the guard. @param {number} value @param {number} K */
