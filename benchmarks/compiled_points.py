@@ -1,8 +1,10 @@
 """Compiled networks at many points on a GPU: measured errors beside proved bounds.
 
-    python benchmarks/compiled_points.py FOLDER .. --points 100000 --out results.json
+    python benchmarks/compiled_points.py --build PLACE            # needs python-flint
+    python benchmarks/compiled_points.py PLACE/* --points 100000 --out results.json
 
-Each folder was written by `everyformer construct --method compile -o FOLDER`. The network
+Each folder was written by `everyformer construct --method compile -o FOLDER`, or by the
+first line: those of `everyformer bench compile` with n = 64. The network
 runs as a PyTorch module in float64. f runs in float64 too, line by line, so a gap may hold
 about 1e-15 of f's own rounding; points whose gap comes within a hundredth of the bound are
 evaluated again in extended precision.
@@ -10,6 +12,7 @@ evaluated again in extended precision.
 
 import argparse
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -18,9 +21,9 @@ import numpy as np
 import torch
 
 import everyformer as ef
-from everyformer.bench.compiling import extended, random_points
+from everyformer.bench.compiling import CASES, extended, random_points
 from everyformer.bench.results import environment
-from everyformer.certify.certificate import read_certificate
+from everyformer.certify.certificate_file import read_certificate
 from everyformer.cli import tables
 
 CHUNK = 20_000
@@ -96,14 +99,35 @@ def measure(folder: Path, points: int, device: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def build(place: Path) -> None:
+    """A folder for each network of the bench with n = 64; equal networks once."""
+    known: set[bytes] = set()
+    for case in CASES:
+        for tol in case.tols if case.n == 64 else ():
+            name = f"{case.name}-{tol:g}".replace(" ", "_").replace(",", "")
+            folder = place / name
+            if not folder.exists():
+                built = ef.construct(case.target, tol=tol, method=case.method)
+                built.save(folder)
+            weights = (folder / "network.safetensors").read_bytes()
+            tables.show(f"{name}: {len(weights):,} bytes")
+            if weights in known:
+                shutil.rmtree(folder)
+                tables.show("  the same weights as for another tolerance")
+            known.add(weights)
+
+
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("folders", nargs="*", type=Path)
+    parser.add_argument("--build", type=Path, metavar="PLACE")
     parser.add_argument("--points", type=int, default=100_000)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
+    if given.build is not None:
+        build(given.build)
     rows: list[dict[str, Any]] = []
     for folder in given.folders:
         rows.append(measure(folder, given.points, given.device))

@@ -5,7 +5,9 @@
 The network of sort, n = 2, K = 128 (66,051 blocks) runs in chromium, first whole, to be
 compared with `network(x)`; then with its value map cut or repeated to 1,000, 10,000 and
 100,000 blocks. `run` is the executor with all that it keeps for the scrubber, `update` all
-that the page does after a token has moved, up to what the browser then draws.
+that the page does after a token has moved, up to what the browser then draws. `frame` is a
+drag with the mouse: all work of the page's thread for each frame, drawing included, as CPU
+time, which other programs on the machine do not lengthen.
 """
 
 import argparse
@@ -25,6 +27,8 @@ from everyformer.explore.show import network_page
 COUNTS = (1_000, 10_000, 100_000)
 REPEATS = 21
 GRID = 128
+WAIT = 5000
+"""Milliseconds until the heat maps are drawn."""
 
 TIMES = """async ([count, repeats]) => {
   const { session, store } = everyformer;
@@ -57,6 +61,40 @@ TIMES = """async ([count, repeats]) => {
   return { blocks: network.blocks, run_ms: median(run), update_ms: median(update) };
 }"""
 
+FRAMES = """() => {
+  const log = window.frames = { count: 0 };
+  let waiting = false;
+  addEventListener("pointermove", () => {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => { log.count++; waiting = false; });
+  }, true);
+}"""
+
+
+def drag(page: Any) -> dict[str, float]:
+    """Move a token with the mouse; milliseconds of CPU for each frame that was drawn."""
+    client = page.context.new_cdp_session(page)
+    client.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def spent() -> float:
+        metrics = client.send("Performance.getMetrics")["metrics"]
+        return 1000 * next(m["value"] for m in metrics if m["name"] == "TaskDuration")
+
+    page.evaluate(FRAMES)
+    box = page.locator("[data-entry='1']").bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    count, before = page.evaluate("frames.count"), spent()
+    for k in range(2 * REPEATS):
+        page.mouse.move(x + 2 * k, y)
+        page.wait_for_timeout(40)
+    after = spent()
+    page.mouse.up()
+    frames = page.evaluate("frames.count") - count
+    return {"frames": frames, "frame_ms": (after - before) / frames}
+
 
 def main() -> None:
     """Check, time, write."""
@@ -78,7 +116,9 @@ def main() -> None:
             msg = "The page computes other numbers than the network: nothing is timed."
             raise SystemExit(msg)
         for count in COUNTS:
-            rows.append(page.evaluate(TIMES, [count, REPEATS]))
+            row = page.evaluate(TIMES, [count, REPEATS])
+            page.wait_for_timeout(WAIT)
+            rows.append(row | drag(page))
             tables.show(str(rows[-1]))
         size, version = place.stat().st_size, browser.version
         browser.close()

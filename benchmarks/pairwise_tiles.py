@@ -17,8 +17,8 @@ from torch import Tensor
 from everyformer.bench.pairwise import GPU_SHAPES, Shape
 from everyformer.bench.timing import gpu_milliseconds
 from everyformer.ops import pairwise_attention
+from everyformer.ops.launching import Tiles
 from everyformer.ops.pairwise_attention import launch, tuning
-from everyformer.ops.toeplitz_attention.launch import Tiles
 
 FORWARD = [
     (64, 64, 4, 2),

@@ -53,6 +53,14 @@ def test_bare_star_and_maps(everyformer: Command) -> None:
     everyformer("check-pattern", "ring", "--rho", "entmax:1.5")
 
 
+def test_causal_parts(everyformer: Command) -> None:
+    """Every token attends to the one before it, or only to the relay, token 1."""
+    strided = ("check-pattern", "strided", "-n", 8, "--with", "width=3", "--causal")
+    assert "at best causal functions" in flat(everyformer(*strided, code=1).stdout)
+    star = ("check-pattern", "bare-star", "-n", 5, "--causal")
+    assert "does not have all causal functions" in flat(everyformer(*star, code=1).stdout)
+
+
 def test_parameters_and_unions(everyformer: Command) -> None:
     axial = ("check-pattern", "axial", "--with", "rows=3", "--with", "columns=4")
     out = everyformer(*axial, "--json").stdout

@@ -109,7 +109,7 @@ def test_what_is_wrong_is_said(everyformer: Command, texts: Path) -> None:
     missing = told("pack", "nli", "--from", texts)
     assert "lacks mnli/train_subset.tsv, snli-subset/snli_subset.tsv, mnli/dev_m" in missing
     assert "unpack them there, or give their folder (--from)" in missing
-    assert "only a pack of Wikipedia can be cut" in told(
+    assert "only packs of Wikipedia, novels or translations are cut" in told(
         "pack", "squad", "--from", texts, "--tokens", 10
     )
     with (texts / "a.txt").open("a") as file:

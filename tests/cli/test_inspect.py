@@ -1,3 +1,4 @@
+import json
 import runpy
 import shutil
 from collections.abc import Callable
@@ -55,6 +56,32 @@ def test_inspect_tells_the_proof(everyformer: Command, swap_mean_4: Path) -> Non
     assert (swap_mean_4 / "ids.png").read_bytes().startswith(b"\x89PNG")
     given = everyformer("inspect", swap_mean_4, "--x", "0.1,0.6,0.9").stdout
     assert given == shown
+
+
+def test_inspect_as_json_has_every_number(
+    everyformer: Command, swap_mean_4: Path, tmp_path: Path
+) -> None:
+    (swap_mean_4 / "ids.png").unlink(missing_ok=True)
+    shown = everyformer("inspect", swap_mean_4, "--x", "0.1,0.6,0.9", "--json").stdout
+    found = json.loads(shown)
+    network = ef.load(swap_mean_4 / "network.safetensors")
+    x = np.array([[0.1], [0.6], [0.9]])
+    assert found["x"] == x.tolist()
+    assert found["g"] == network(x).tolist()
+    assert np.abs(np.array(found["f"]) - found["g"]).tolist() == found["gap"]
+    trace = network.trace(x)
+    assert [one["after"] for one in found["states"]] == [one.stage for one in trace]
+    assert [one["tokens"] for one in found["states"]] == [t.state.tolist() for t in trace]
+    assert found["states"][2]["ids"] == [0, 0.5, 0.75]
+    assert "0 + 4 (0.75 - 0) = 3" in json.dumps(found["steps"])
+    assert found["claim_unchecked"].startswith("d_2(f, g) <= 0.3972")
+    assert not (swap_mean_4 / "ids.png").exists()  # only where --picture asks for it
+    built = ef.construct(ef.targets.centring(2, 1), tol=0.1, method="compile")
+    built.save(tmp_path / "compiled")
+    told = everyformer("inspect", tmp_path / "compiled", "--x", "0.1,0.6", "--json").stdout
+    program = json.loads(told)["program"]
+    assert program
+    assert all(set(one) >= {"value", "ideal", "e", "line"} for one in program)
 
 
 def test_inspect_of_theorem_3_begins_with_the_true_input(everyformer: Command) -> None:

@@ -52,7 +52,7 @@ def loaded(program: str) -> tuple[str, set[str]]:
         (["check", "--heads", "9", "none"], "2"),
         (["check-all", "--replay", "x.npy"], "2"),
         (["check-module", "--help"], "0"),
-        (["check-pattern", "star", "--causal"], "2"),
+        (["check-pattern", "star", "--grid", "4"], "2"),
         (["explain"], "2"),
         (["bench", "speed"], "2"),
         (["reproduce", "--size", "large", "urpe-synthetic"], "2"),
@@ -62,6 +62,13 @@ def test_help_and_usage_errors_load_nothing(arguments: list[str], code: str) -> 
     ended, modules = loaded(RUN.format(arguments=arguments))
     assert ended == code
     assert not modules & (HEAVY | OURS)
+
+
+def test_a_refused_tolerance_loads_no_drawing(tmp_path: Path) -> None:
+    target = ["sort", "-n", "3", "--tol", "1e-4", "-o", str(tmp_path / "out")]
+    ended, modules = loaded(RUN.format(arguments=["construct", *target]))
+    assert ended == "2"
+    assert not modules & {"matplotlib", "torch"}
 
 
 def test_the_package_loads_nothing() -> None:

@@ -59,6 +59,7 @@ CONSTRUCT: list[tuple[list[str], str]] = [
     (["sort", "--grid", "6"], "grid=6 is not a power of two"),
     (["sort", "--grid", "1"], "must be an integer >= 2"),
     (["sort", "--grid", "four"], "Invalid value for '--grid'"),
+    (["sort", "--grid", "0.1"], "For a distance write --tol 0.1"),
     (["sort", "--grid", "4", "-n", "0"], "Invalid value for '--seq-len'"),
     (["sort", "--grid", "4", "--with", "positional=false"], "is not declared equivariant"),
     (["sort", "--grid", "4", "--method", "rpe"], "--method rpe does not exist"),

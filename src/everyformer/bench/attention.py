@@ -1,13 +1,15 @@
 """Toeplitz attention beside its peers: checked first, then timed, in one process.
 
-On a GPU in bf16 with 12 heads of size 64, at lengths with the same number of tokens in
-all; on a CPU in float32. Peak memory is what a call allocates beyond its inputs.
+On a GPU in bf16 with 12 heads of size 64 (and 6 of 128, and causal) at lengths with the
+same number of tokens in all; on a CPU in float32. "both ms" is what the GPU works on
+forward and backward, "queued ms" the time of one of many calls in a row, Python included.
+Peak memory is what a call allocates beyond its inputs.
 """
 
-import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,17 +24,38 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from everyformer import figures
 from everyformer.bench.gate import gate_row
 from everyformer.bench.results import environment
-from everyformer.bench.timing import gpu_bytes
+from everyformer.bench.timing import gpu_bytes, gpu_milliseconds, queued_milliseconds
 from everyformer.ops import toeplitz_attention
 from everyformer.ops.toeplitz_attention.reference import toeplitz
 from everyformer.progress import Progress, no_progress
 
-HEADS, SIZE = 12, 64
-GPU_SHAPES = ((32, 512), (8, 2048), (2, 8192))
-GPU_LONG = ((1, 16384), (1, 65536))
-CPU_SHAPES = ((1, 512), (1, 2048))
 ROUNDS = 10
-IN_A_ROW = 5
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is attended to: batch, length, heads and their size."""
+
+    batch: int
+    n: int
+    heads: int = 12
+    size: int = 64
+    causal: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.heads} of {self.size}{', causal' if self.causal else ''}"
+
+
+GPU_SHAPES = (
+    Shape(32, 512),
+    Shape(8, 2048),
+    Shape(2, 8192),
+    Shape(1, 16384),
+    Shape(1, 65536),
+    *(Shape(batch, n, 6, 128) for batch, n in ((8, 2048), (2, 8192))),
+    *(Shape(batch, n, causal=True) for batch, n in ((8, 2048), (2, 8192))),
+)
+CPU_SHAPES = (Shape(1, 512), Shape(1, 2048))
 
 Call = Callable[[], Any]
 
@@ -40,15 +63,15 @@ Call = Callable[[], Any]
 def run(*, quick: bool = False, progress: Progress = no_progress) -> dict[str, Any]:
     """Every contender at every length: forward, forward and backward, memory."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    shapes = GPU_SHAPES + GPU_LONG if device == "cuda" else CPU_SHAPES
+    shapes = GPU_SHAPES if device == "cuda" else CPU_SHAPES
     shapes = shapes[:1] if quick else shapes
     report: dict[str, Any] = {"theme": "attention", "environment": environment()}
     report["gate"] = gate(device)
     rows: list[dict[str, Any]] = []
-    for done, (batch, n) in enumerate(shapes):
-        progress(f"attention, n = {n:,}", done, len(shapes))
-        rows += _measure(device, batch, n, rounds=3 if quick or device == "cpu" else ROUNDS)
-    return report | {"heads": HEADS, "head_size": SIZE, "rows": rows}
+    for done, shape in enumerate(shapes):
+        progress(f"attention, n = {shape.n:,}, {shape}", done, len(shapes))
+        rows += _measure(device, shape, rounds=3 if quick or device == "cpu" else ROUNDS)
+    return report | {"rows": rows}
 
 
 def gate(device: str) -> list[dict[str, Any]]:
@@ -57,7 +80,7 @@ def gate(device: str) -> list[dict[str, Any]]:
     dtypes = (torch.bfloat16, torch.float16, torch.float32)
     for dtype in dtypes if device == "cuda" else (torch.float32,):
         for n, causal in ((127, False), (1000, True), (1024, False)):
-            tensors = _inputs(device, 2, n, dtype, heads=3)
+            tensors = _inputs(device, Shape(2, n, heads=3), dtype)
             about = {"dtype": str(dtype), "n": n, "causal": causal}
             ours, eager = (partial(f, causal=causal) for f in (_ours, _eager))
             what, peer = "Toeplitz attention", ("eager", eager)
@@ -65,17 +88,18 @@ def gate(device: str) -> list[dict[str, Any]]:
     return found
 
 
-def _inputs(
-    device: str, batch: int, n: int, dtype: torch.dtype, heads: int = HEADS
-) -> list[Tensor]:
+def _inputs(device: str, shape: Shape, dtype: torch.dtype) -> list[Tensor]:
     """q, k, v, bias, gain and the gradient of the output."""
     made = torch.Generator(device).manual_seed(0)
 
     def normal(*shape: int, kind: torch.dtype = dtype) -> Tensor:
         return torch.randn(*shape, generator=made, device=device).to(kind)
 
-    q, k, v, upstream = (normal(batch, heads, n, SIZE) for _ in range(4))
-    bias, gain = (normal(heads, 2 * n - 1, kind=torch.float32) for _ in range(2))
+    sizes = shape.batch, shape.heads, shape.n, shape.size
+    q, k, v, upstream = (normal(*sizes) for _ in range(4))
+    bias, gain = (
+        normal(shape.heads, 2 * shape.n - 1, kind=torch.float32) for _ in range(2)
+    )
     leaves = [x.requires_grad_() for x in (q, k, v, bias, gain)]
     return [*leaves, upstream]
 
@@ -106,7 +130,9 @@ def _eager_float32(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, gain: Tensor) 
     return (torch.softmax(scores, dim=-1) * C).to(q.dtype) @ v
 
 
-def _contenders(device: str, tensors: list[Tensor]) -> Iterator[tuple[str, Call, Call]]:
+def _contenders(
+    device: str, tensors: list[Tensor], causal: bool
+) -> Iterator[tuple[str, Call, Call]]:
     """Name, forward, forward and backward; the same tensors for all."""
     q, k, v, bias, gain, upstream = tensors
     B, C = bias.detach(), gain.detach()
@@ -115,13 +141,15 @@ def _contenders(device: str, tensors: list[Tensor]) -> Iterator[tuple[str, Call,
         return function, lambda: torch.autograd.grad(function(), leaves, upstream)
 
     everything = [q, k, v, bias, gain]
-    yield "ours", *pair(lambda: _ours(q, k, v, bias, gain, False), everything)
-    yield "ours, frozen", *pair(lambda: _ours(q, k, v, B, C, False), [q, k, v])
-    yield "eager", *pair(lambda: _eager(q, k, v, bias, gain, False), everything)
+    yield "ours", *pair(lambda: _ours(q, k, v, bias, gain, causal), everything)
+    yield "ours, frozen", *pair(lambda: _ours(q, k, v, B, C, causal), [q, k, v])
+    if not causal:
+        yield "eager", *pair(lambda: _eager(q, k, v, bias, gain, False), everything)
     if device != "cuda":
         return
-    compiled = torch.compile(_eager_float32)
-    yield "eager, compiled", *pair(lambda: compiled(q, k, v, bias, gain), everything)
+    if not causal:
+        compiled = torch.compile(_eager_float32)
+        yield "eager, compiled", *pair(lambda: compiled(q, k, v, bias, gain), everything)
     for name, backend in (
         ("SDPA flash, no bias", SDPBackend.FLASH_ATTENTION),
         ("SDPA cuDNN, no bias", SDPBackend.CUDNN_ATTENTION),
@@ -129,11 +157,12 @@ def _contenders(device: str, tensors: list[Tensor]) -> Iterator[tuple[str, Call,
 
         def sdpa(backend: SDPBackend = backend) -> Tensor:
             with sdpa_kernel(backend):
-                return functional.scaled_dot_product_attention(q, k, v)
+                return functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
         yield name, *pair(sdpa, [q, k, v])
-    flex = torch.compile(_flex())
-    yield "FlexAttention, no bias", *pair(lambda: flex(q, k, v), [q, k, v])
+    if not causal:
+        flex = torch.compile(_flex())
+        yield "FlexAttention, no bias", *pair(lambda: flex(q, k, v), [q, k, v])
 
 
 def _flex() -> Any:
@@ -142,16 +171,16 @@ def _flex() -> Any:
     return flex_attention
 
 
-def _measure(device: str, batch: int, n: int, rounds: int) -> list[dict[str, Any]]:
+def _measure(device: str, shape: Shape, rounds: int) -> list[dict[str, Any]]:
     """One row for each contender; all take turns, so that a slow minute hits all alike."""
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    tensors = _inputs(device, batch, n, dtype)
+    tensors = _inputs(device, shape, dtype)
     rows: list[dict[str, Any]] = []
     calls: dict[str, tuple[Call, Call]] = {}
-    for name, forward, both in _contenders(device, tensors):
-        row: dict[str, Any] = {"name": name, "n": n, "batch": batch}
+    for name, forward, both in _contenders(device, tensors, shape.causal):
+        row: dict[str, Any] = {"name": name, **asdict(shape)}
         rows.append(row)
-        if name.startswith("eager") and n > 8192:
+        if name.startswith("eager") and shape.n > 8192:
             row["failed"] = "not tried: n^2 memory"
             continue
         try:
@@ -163,6 +192,8 @@ def _measure(device: str, batch: int, n: int, rounds: int) -> list[dict[str, Any
     for row in rows:
         if row["name"] in times:
             row["forward_ms"], row["both_ms"] = times[row["name"]]
+            if device == "cuda":
+                row["queued_ms"] = queued_milliseconds(calls[row["name"]][1], 3)
     return rows
 
 
@@ -184,47 +215,52 @@ def _in_turns(
 
 
 def _milliseconds(device: str, call: Call) -> float:
-    """One call; on a GPU the median of a few in a row, which hides what Python costs."""
-    if device != "cuda":
-        started = time.perf_counter()
-        call()
-        return 1e3 * (time.perf_counter() - started)
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(IN_A_ROW + 1)]
-    events[0].record()
-    for event in events[1:]:
-        call()
-        event.record()
-    torch.cuda.synchronize()
-    return statistics.median(a.elapsed_time(b) for a, b in itertools.pairwise(events))
+    """One call: what the GPU works on it, or the wall clock of the CPU."""
+    if device == "cuda":
+        return gpu_milliseconds(call, 1)
+    started = time.perf_counter()
+    call()
+    return 1e3 * (time.perf_counter() - started)
 
 
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal: milliseconds, MiB, and the ratio to ours."""
-    shown = Table(title=f"Attention, {report['heads']} heads of {report['head_size']}")
-    for name in ("n", "batch", "contender", "forward ms", "both ms", "peak MiB", "to ours"):
-        shown.add_column(name, justify="left" if name == "contender" else "right")
-    ours = {row["n"]: row.get("both_ms") for row in report["rows"] if row["name"] == "ours"}
+    shown = Table(title="Attention, forward and backward")
+    words = ("n", "heads", "contender", "both ms", "queued ms", "peak MiB", "to ours")
+    for word in words:
+        shown.add_column(word, justify="left" if word == "contender" else "right")
+    ours = {
+        _shape(row): row.get("both_ms") for row in report["rows"] if row["name"] == "ours"
+    }
     for row in report["rows"]:
+        shape = _shape(row)
+        where = (f"{shape.n:,} x {shape.batch}", str(shape), row["name"])
         if "failed" in row:
-            shown.add_row(str(row["n"]), str(row["batch"]), row["name"], row["failed"][:30])
+            shown.add_row(*where, row["failed"][:30])
             continue
         peak = row["peak_bytes"]
         shown.add_row(
-            f"{row['n']:,}",
-            str(row["batch"]),
-            row["name"],
-            f"{row['forward_ms']:.3f}",
+            *where,
             f"{row['both_ms']:.3f}",
+            f"{row['queued_ms']:.3f}" if "queued_ms" in row else "",
             "" if peak is None else f"{peak / 2**20:.0f}",
-            f"{row['both_ms'] / ours[row['n']]:.2f}",
+            f"{row['both_ms'] / ours[shape]:.2f}",
         )
     return shown
+
+
+def _shape(row: dict[str, Any]) -> Shape:
+    return Shape(*(row[name] for name in Shape.__dataclass_fields__))
 
 
 @figures.styled
 def picture(report: dict[str, Any], path: Path) -> None:
     """Time and, where it was measured, memory against the length, both logarithmic."""
-    rows = [row for row in report["rows"] if "both_ms" in row]
+    rows = [
+        row
+        for row in report["rows"]
+        if "both_ms" in row and row.get("size", 64) == 64 and not row.get("causal")
+    ]
     names = list(dict.fromkeys(row["name"] for row in rows))
     measured = any(row["peak_bytes"] for row in rows)
     figure = Figure(figsize=(10.5 if measured else 6.4, 4))

@@ -4,12 +4,14 @@ from everyformer.bench import (
     attention,
     bert,
     building,
+    causal,
     certificates,
     compiling,
     constructions,
     execution,
     graphs,
     hostile,
+    long_context,
     mixer_costs,
     mixers,
     models,
@@ -37,6 +39,8 @@ THEMES = {
     "xl": xl,
     "graphs": graphs,
     "sparse": sparse,
+    "causal": causal,
+    "long-context": long_context,
     "mixers": mixers,
     "mixer-costs": mixer_costs,
     "hostile": hostile,
@@ -48,11 +52,15 @@ THEMES = {
     "models": models,
 }
 
-RESUMABLE = {"compile": compiling.run, "compile-scaling": scaling.run}
+RESUMABLE = {
+    "compile": compiling.run,
+    "compile-scaling": scaling.run,
+    "long-context": long_context.run,
+}
 """Benchmarks that keep each row as soon as it is known."""
 
-CHOOSING = {"models": models.run}
-"""Benchmarks that take `--only` and `--minutes`."""
+CHOOSING = {"models": ("only", "minutes"), "long-context": ("only", "minutes", "data")}
+"""Options of single benchmarks."""
 
 PICTURES = {
     "constructions": constructions.picture,
@@ -61,6 +69,7 @@ PICTURES = {
     "attention": attention.picture,
     "training": training.picture,
     "sparse": sparse.picture,
+    "long-context": long_context.picture,
     "mixers": mixers.picture,
     "mixer-costs": mixer_costs.picture,
 }

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -32,7 +32,8 @@ def bench(
         typer.Option(
             "--only",
             metavar="NAME",
-            help="For models: T5-base or another of its names; may be repeated.",
+            help="For models: T5-base or another of its names; for long-context: strided "
+            "or star, beside dense; may be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -42,7 +43,18 @@ def bench(
             "--minutes",
             min=0.1,
             metavar="M",
-            help="For models: what has not begun by then is left out; 6 by default.",
+            help="For models and long-context: what has not begun by then is left out; 6 "
+            "and 9 by default.",
+            show_default=False,
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            metavar="FOLDER",
+            help="For long-context: where the pack novels-bytes is; without it a made text "
+            "is learnt.",
             show_default=False,
         ),
     ] = None,
@@ -67,16 +79,18 @@ def bench(
     if resume and theme not in RESUMABLE:
         msg = f"{theme} keeps no rows. --resume is for {' and '.join(RESUMABLE)}."
         raise typer.BadParameter(msg)
-    chosen = {"only": only or None, "minutes": minutes}
+    chosen: dict[str, Any] = {"only": only or None, "minutes": minutes, "data": data}
     chosen = {key: value for key, value in chosen.items() if value is not None}
-    if chosen and theme not in CHOOSING:
-        given = " and ".join(f"--{key}" for key in chosen)
-        msg = f"{theme} does not take {given}, which is for {' and '.join(CHOOSING)}."
-        raise typer.BadParameter(msg)
+    other = [f"--{key}" for key in chosen if key not in CHOOSING.get(theme, ())]
+    if other:
+        users = [name for name, keys in CHOOSING.items() if other[0][2:] in keys]
+        msg = f"{theme} does not take {' and '.join(other)}, which is for "
+        raise typer.BadParameter(f"{msg}{' and '.join(users)}.")
     with progress_bar() as progress:
         if theme in RESUMABLE:
             kept = Kept(out / f"{name}.rows.jsonl", resume=resume)
-            report = RESUMABLE[theme](quick=quick, progress=progress, kept=kept)
+            run: Any = RESUMABLE[theme]
+            report = run(quick=quick, progress=progress, kept=kept, **chosen)
             path = write(out, name, report)
             kept.finish()
         else:

@@ -14,12 +14,12 @@ def check_pattern(
         str,
         typer.Argument(
             metavar="PATTERN",
-            help="dense, causal, strided, fixed, star, bare-star, window, window-global, "
-            "bigbird, bigbird-blocks, ring, log-sparse, dilated, axial, block-local or "
-            "random; or your own: masks.npy, boolean (n, n) or (p, n, n); edges.txt with a "
-            "line `j k` where token k attends to token j; several files with commas "
-            "between are cycled; or file.py:attribute, a pattern, a networkx graph or "
-            "masks.",
+            help="dense, causal, strided, fixed, star, star-first, bare-star, window, "
+            "window-global, bigbird, bigbird-blocks, ring, log-sparse, dilated, axial, "
+            "block-local or random; or your own: masks.npy, boolean (n, n) or (p, n, n); "
+            "edges.txt with a line `j k` where token k attends to token j; several files "
+            "with commas between are cycled; or file.py:attribute, a pattern, a networkx "
+            "graph or masks.",
             show_default=False,
         ),
     ],
@@ -27,6 +27,13 @@ def check_pattern(
     parameters: options.PatternOption = None,
     union: Annotated[
         bool, typer.Option("--union", help="Judge the union of the pattern's parts.")
+    ] = False,
+    causal: Annotated[
+        bool,
+        typer.Option(
+            "--causal",
+            help="Judge the causal part of the pattern: nobody hears a later token.",
+        ),
     ] = False,
     rho: Annotated[
         str,
@@ -66,7 +73,16 @@ def check_pattern(
     from everyformer.cli.pattern_checking import Asked, judge
 
     code = judge(
-        Asked(pattern, seq_len, parameters or (), union, rho, gamma, time_limit),
+        Asked(
+            pattern,
+            seq_len,
+            parameters or (),
+            union=union,
+            causal=causal,
+            rho=rho,
+            gamma=gamma,
+            time_limit=time_limit,
+        ),
         picture=picture,
         out=out,
         as_json=as_json,

@@ -44,5 +44,5 @@ def show_comparison(found: Comparison, picture: Path | None, *, as_json: bool) -
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
         return
-    tables.show(found.table(), *found.remarks())
+    tables.show(found.table(tables.columns()), *found.remarks())
     tables.show(ratio_table(found.ratios), f"Wrote {picture}.")

@@ -51,7 +51,7 @@ def construct(
         raise typer.BadParameter(msg)
     memory = options.bytes_of(max_memory)
     from everyformer.certify.proof import Computing
-    from everyformer.cli import pictures, tables
+    from everyformer.cli import tables
     from everyformer.cli.cost import certificate_text, cost_report
     from everyformer.cli.loading import load_target
     from everyformer.cli.method_settings import read_method
@@ -97,6 +97,8 @@ def construct(
         if proved is not None:
             proved.save(folder)
             built = replace(built, proved=proved)
+        from everyformer.cli import pictures  # loads matplotlib, which no refusal needs
+
         report = cost_report(built, proved)
         (folder / COST_FILE).write_text(json.dumps(report, indent=2) + "\n")
         figure = pictures.along_a_line(loaded, built.network, progress)

@@ -19,6 +19,8 @@ THEMES = (
     "xl",
     "graphs",
     "sparse",
+    "causal",
+    "long-context",
     "mixers",
     "mixer-costs",
     "hostile",

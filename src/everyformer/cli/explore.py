@@ -86,6 +86,16 @@ def explore(
             show_default=False,
         ),
     ] = None,
+    tour: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.JSON",
+            dir_okay=False,
+            help="A guided tour of your own, in the form that the documentation of the "
+            "explorer describes.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Make a page that runs a network in the browser, block by block.
 
@@ -107,7 +117,9 @@ def explore(
         )
         raise typer.BadParameter(msg)
     links = exploring.Links(site, code)
-    asked = exploring.Asked(grid, tol, p, method, settings, trace, seq_len, d_model, links)
+    asked = exploring.Asked(
+        grid, tol, p, method, settings, trace, seq_len, d_model, links, tour
+    )
     if pattern is not None:
         page = exploring.of_pattern(pattern, asked)
     elif check is not None:

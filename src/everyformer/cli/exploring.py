@@ -7,7 +7,8 @@ from pathlib import Path
 
 import typer
 
-from everyformer.certify.certificate import CERTIFICATE_FILE, read_certificate
+from everyformer.certify.certificate import CERTIFICATE_FILE
+from everyformer.certify.certificate_file import read_certificate
 from everyformer.cli.defaults import (
     CHECK_D_MODEL,
     CHECK_HEADS,
@@ -23,12 +24,13 @@ from everyformer.construct.registry import DEFAULT
 from everyformer.explore.network_data import refuse_large
 from everyformer.explore.page_file import Page
 from everyformer.explore.show import Links, explore, network_page
+from everyformer.explore.tour import read_tour
 
 GRID = 4
 """K where neither a grid nor a tolerance is given."""
 
 TOLERANCE = 0.01
-"""For methods without a grid."""
+"""For methods that take no grid."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Asked:
         seq_len: n.
         d_model: d.
         links: Where the page of a network sends its reader.
+        tour: The file of its guided tour.
     """
 
     grid: int | None
@@ -56,6 +59,7 @@ class Asked:
     seq_len: int | None
     d_model: int | None
     links: Links
+    tour: Path | None = None
 
     def refuse(self, subject: str, *names: str) -> None:
         """Refuse options that mean nothing for a subject.
@@ -80,7 +84,12 @@ def of_network(subject: str, asked: Asked) -> Page:
         certificate = None
         if path.is_dir() and (path / CERTIFICATE_FILE).is_file():
             certificate = read_certificate(path)
-        return network_page(load_network(path), certificate=certificate, links=asked.links)
+        network = load_network(path)
+        return network_page(
+            network, certificate=certificate, links=asked.links, tour=asked.tour
+        )
+    if asked.tour is not None:
+        read_tour(asked.tour)  # before anything is built
     grid, tol, p = asked.grid, asked.tol, asked.p
     if grid is not None and tol is not None:
         raise typer.BadParameter("Give --grid or --tol, not both.")
@@ -88,13 +97,13 @@ def of_network(subject: str, asked: Asked) -> Page:
     name = DEFAULT if asked.method is None else asked.method
     method = read_method(name, asked.settings or (), target.seq_len)
     if grid is None and tol is None:
-        grid, tol = (None, TOLERANCE) if name in ("compile", "auto") else (GRID, None)
+        grid, tol = (GRID, None) if method.takes_grid else (None, TOLERANCE)
     if grid is not None:
         count = plan(target, grid, p=p, method=method).count()
         refuse_large(count.blocks, count.stored_bytes, grid)
     with redirect_stdout(sys.stderr), progress_bar() as progress:
         built = construct(target, grid=grid, tol=tol, p=p, method=method, progress=progress)
-        return explore(built, asked.links)
+        return explore(built, asked.links, asked.tour)
 
 
 def of_comparison(subject: str, asked: Asked) -> Page:
@@ -102,7 +111,7 @@ def of_comparison(subject: str, asked: Asked) -> Page:
     from everyformer.cli.comparing import also_compared
     from everyformer.explore.comparison_page import comparison_page
 
-    asked.refuse("--compare, which gives every method its own grid,", "grid")
+    asked.refuse("--compare, which gives every method its own grid,", "grid", "tour")
     if asked.tol is None:
         raise typer.BadParameter("--compare needs --tol: what the methods are to meet.")
     target = load_target(subject, asked.seq_len, asked.d_model, trace=asked.trace)
@@ -119,11 +128,9 @@ def of_pattern(name: str, asked: Asked) -> Page:
     from everyformer.cli.pattern_checking import Asked as AskedPattern
     from everyformer.explore.pattern_page import pattern_page
 
-    asked.refuse("a pattern", "grid", "tol", "p", "method", "d_model")
+    asked.refuse("a pattern", "grid", "tol", "p", "method", "d_model", "tour")
     settings = asked.settings or ()
-    one = AskedPattern(
-        name, asked.seq_len, settings, False, "softmax", None, SEARCH_SECONDS
-    )
+    one = AskedPattern(name, asked.seq_len, settings, time_limit=SEARCH_SECONDS)
     return pattern_page(one.report())
 
 
@@ -134,7 +141,7 @@ def of_layer(name: str, asked: Asked) -> Page:
     from everyformer.cli.subjects import Variant, layer_of_the_library
     from everyformer.explore.attention_page import attention_page
 
-    asked.refuse("a layer", "grid", "tol", "p", "method", "settings")
+    asked.refuse("a layer", "grid", "tol", "p", "method", "settings", "tour")
     n = CHECK_SEQ_LEN if asked.seq_len is None else asked.seq_len
     d = CHECK_D_MODEL if asked.d_model is None else asked.d_model
     layer = layer_of_the_library(name, n, d, min(CHECK_HEADS, d), Variant())

@@ -1,5 +1,6 @@
 """`everyformer inspect`: the proof at one input, step by step, with its numbers."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -57,9 +58,10 @@ def inspect(
         Path | None,
         options.picture(
             "Where to draw the ids against the number of the shift [default: ids.png "
-            "beside the network]."
+            "beside the network, with --json nowhere]."
         ),
     ] = None,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Tell the proof at one input, step by step, with this network's numbers.
 
@@ -70,7 +72,13 @@ def inspect(
     finds, and its value beside the ideal one.
     """
     from everyformer.cli import pictures, tables
-    from everyformer.cli.inspecting import is_inside, meant, one_sequence, outside
+    from everyformer.cli.inspecting import (
+        is_inside,
+        meant,
+        one_sequence,
+        outside,
+        to_json,
+    )
     from everyformer.cli.loading import load_network
     from everyformer.cli.progress import progress_bar
     from everyformer.cli.saving import (
@@ -84,7 +92,8 @@ def inspect(
 
     folder = network if network.is_dir() else network.parent
     drawing = folder / IDS_FILE if picture is None else picture
-    check_parent(resolved(drawing), str(drawing))
+    if picture is not None or not as_json:
+        check_parent(resolved(drawing), str(drawing))
     loaded = load_network(network)
     x = one_sequence(loaded, numbers, input_file, sequence)
     weights = folder / NETWORK_FILE if network.is_dir() else network
@@ -97,6 +106,15 @@ def inspect(
         names = [stage.name for stage in loaded.stages if stage.kind in SHIFTS]
         drawn = loaded.construction is not None and names
         shifts = loaded.trace_blocks(x, names[0]) if drawn else ()
+    draws = bool(shifts) and (picture is not None or not as_json)
+    if draws:
+        with new_file(drawing) as file:
+            pictures.save(pictures.moving_ids(shifts, loaded), file, drawing)
+    if as_json:
+        insides, _ = _insides(loaded, traced.insides)
+        found = to_json(loaded, traced, told, insides, certificate)
+        typer.echo(json.dumps(found, indent=2, allow_nan=False))
+        return
     tables.show(*_heading(loaded), "")
     if loaded.program is not None:
         tables.show(*_program(loaded, traced.insides), "")
@@ -105,12 +123,7 @@ def inspect(
     tables.show(tables.token_rows(told.rows), "", tables.f_and_g(told), known)
     if certificate is not None and certificate.eps is not None and told.f is not None:
         tables.show(_bound_in_words(certificate.claim("f"), whole=certificate.p is None))
-    if not shifts:
-        tables.show("", _why_no_shifts(loaded))
-        return
-    with new_file(drawing) as file:
-        pictures.save(pictures.moving_ids(shifts, loaded), file, drawing)
-    tables.show("", f"Drew the ids in {drawing}.")
+    tables.show("", f"Drew the ids in {drawing}." if draws else _why_no_shifts(loaded))
 
 
 def _heading(network: "Network") -> list[str]:

@@ -1,20 +1,28 @@
-"""What `everyformer inspect` takes: one sequence, and the function that was meant."""
+"""What `everyformer inspect` takes, a sequence and a function, and its answer as JSON."""
 
 import hashlib
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import typer
 
-from everyformer.certify.certificate import CERTIFICATE_FILE, Certificate, read_certificate
+from everyformer.certify.certificate import CERTIFICATE_FILE, Certificate
+from everyformer.certify.certificate_file import read_certificate
 from everyformer.cli.loading import load_target, read_input
 from everyformer.errors import EveryformerError, InputError, printable
-from everyformer.model.network import Network
+from everyformer.model.insides import Inside
+from everyformer.model.network import Network, StageState
+from everyformer.narration.proof import Narration
 
 Function = Callable[[np.ndarray], np.ndarray]
+
+BOUNDS = ("low", "high", "e", "r")
+"""Of a step of a program: its interval, its error, and what float64 adds."""
 
 
 def one_sequence(
@@ -137,3 +145,74 @@ def is_inside(network: Network, x: np.ndarray) -> bool:
         return True
     values = np.asarray(x, dtype=np.float64)
     return bool(((values >= np.array(made.lows)) & (values <= np.array(made.highs))).all())
+
+
+def to_json(
+    network: Network,
+    trace: Sequence[StageState],
+    told: Narration,
+    insides: Sequence[Inside],
+    certificate: Certificate | None,
+) -> dict[str, Any]:
+    """A proof at one input, with every number in full.
+
+    Rationals of exact networks are texts such as "1/3"; what is not finite is null.
+    """
+    made = network.construction or network.program
+    claimed = None if certificate is None or certificate.eps is None else certificate
+    f = told.f
+    gap = None if f is None else np.abs(np.asarray(f - told.g, dtype=np.float64))
+    return {
+        "target": None if made is None else printable(made.target),
+        "theorem": None
+        if network.construction is None
+        else printable(network.construction.theorem),
+        "x": _numbers(told.x),
+        "g": _numbers(told.g),
+        "f": None if f is None else _numbers(f),
+        "gap": None if gap is None else _numbers(gap),
+        "claim_unchecked": None if claimed is None else printable(claimed.claim("f")),
+        "states": [
+            {
+                "after": printable(one.stage),
+                "tokens": _numbers(one.state),
+                "ids": None if one.ids is None else _numbers(one.ids),
+            }
+            for one in trace
+        ],
+        "steps": [
+            {
+                "title": printable(one.title),
+                "source": printable(one.source),
+                "claim": printable(one.claim),
+                "lines": [printable(line) for line in one.lines],
+            }
+            for one in told.chapters
+        ],
+        "program": [
+            {
+                "slot": one.step.slot,
+                "what": printable(one.step.what),
+                "line": printable(one.step.line),
+                **{
+                    key: _number(getattr(one.step, key))
+                    for key in ("low", "high", "e", "r")
+                },
+                "value": _numbers(one.value),
+                "ideal": _numbers(one.ideal),
+            }
+            for one in insides
+        ],
+    }
+
+
+def _numbers(values: Any) -> Any:
+    """Numbers of an array as nested lists."""
+    array = np.asarray(values)
+    return _number(array.item()) if array.ndim == 0 else [_numbers(one) for one in array]
+
+
+def _number(value: Any) -> float | str | None:
+    if isinstance(value, Fraction):
+        return str(value)
+    return float(value) if math.isfinite(value) else None

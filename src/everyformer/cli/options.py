@@ -1,5 +1,6 @@
 """Arguments and options that several commands share."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -81,9 +82,32 @@ ReportFolderOption = Annotated[
 
 ResultFolderOption = Annotated[Path, _out("Folder for what is written.")]
 
+
+def _cells(text: str) -> int:
+    """--grid as an integer.
+
+    Raises:
+        typer.BadParameter: With what to write.
+    """
+    try:
+        return int(text)
+    except ValueError as error:
+        said = "give cells per axis, such as 8"
+        if re.fullmatch(r"0?\.\d+|\d+e-\d+", text.strip()):
+            said = (
+                f"--grid counts cells per axis. For a distance write --tol {text.strip()}"
+            )
+        raise typer.BadParameter(f"{text!r} is not an integer; {said}.") from error
+
+
 GridOption = Annotated[
     int | None,
-    typer.Option(metavar="K", help="Instead of --tol: cells per axis.", show_default=False),
+    typer.Option(
+        parser=_cells,
+        metavar="K",
+        help="Instead of --tol: cells per axis.",
+        show_default=False,
+    ),
 ]
 
 

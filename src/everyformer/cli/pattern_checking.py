@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class Asked:
         seq_len: Number of tokens.
         parameters: KEY=VALUE.
         union: Judge the union of the parts.
+        causal: Judge what the causal mask leaves of it.
         rho: Name of the map, or file.py:attribute.
         gamma: A path, as given.
         time_limit: Seconds.
@@ -40,24 +41,25 @@ class Asked:
     name: str
     seq_len: int | None
     parameters: Sequence[str]
-    union: bool
-    rho: str
-    gamma: str | None
+    _: KW_ONLY
+    union: bool = False
+    causal: bool = False
+    rho: str = "softmax"
+    gamma: str | None = None
     time_limit: float
 
     def report(self) -> PatternReport:
         """Judge the pattern."""
         parameters = read_parameters(self.parameters)
         pattern = load_pattern(self.name, self.seq_len, parameters)
+        if self.union:
+            pattern = pattern.union()
+        if self.causal:
+            pattern = pattern.causal_part()
         path = None
         if self.gamma is not None:
             path = read_path(self.gamma, bool(parameters.get("zero_based")))
-        return check_pattern(
-            pattern.union() if self.union else pattern,
-            _rho(self.rho),
-            path=path,
-            time_limit=self.time_limit,
-        )
+        return check_pattern(pattern, _rho(self.rho), path=path, time_limit=self.time_limit)
 
 
 def judge(asked: Asked, *, picture: Path | None, out: Path | None, as_json: bool) -> int:

@@ -163,7 +163,7 @@ def reproduce(
         moving.import_runs(import_state, place)
     if show:
         path = report.shown_path(out, experiment, size, join or ())
-        runner.show(experiment, path, join or ())
+        runner.show(experiment, path, join or (), data)
     else:
         with _screen() as watch:
             runner.reproduce(

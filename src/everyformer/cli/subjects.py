@@ -13,7 +13,7 @@ from everyformer.cli.loading import import_file
 from everyformer.errors import InputError
 from everyformer.layers.by_name import LAYER_NAMES, attention_by_name
 from everyformer.layers.positions import SpecialToken
-from everyformer.targets.failures import described
+from everyformer.targets.failures import described, did_you_mean
 
 ALIASES = {"rpe": "t5"}
 SIZES = {
@@ -50,8 +50,9 @@ def layer_of_the_library(
     base, plus, gain = name.partition("+")
     base = ALIASES.get(base, base)
     if base not in LAYER_NAMES:
+        near = did_you_mean(base, LAYER_NAMES)
         msg = (
-            f"{name!r} is not a layer of the library. Choose one of "
+            f"{name!r} is not a layer of the library.{near} Choose one of "
             f"{', '.join(LAYER_NAMES)}, each also with +urpe. `everyformer check-all` "
             "judges all, `everyformer check-module` one of your own, `everyformer "
             "check-pattern` a sparse pattern."

@@ -34,6 +34,11 @@ def show(*items: RenderableType) -> None:
         console.print(item, soft_wrap=isinstance(item, str | Text))
 
 
+def columns() -> int:
+    """Of the terminal; 80 in a pipe, unless COLUMNS says otherwise."""
+    return _Console().width
+
+
 COLOURS = {"good": "bold green", "bad": "bold red", "open": "bold yellow"}
 """Of verdicts, on a terminal; not in a pipe, and not where NO_COLOR is set."""
 

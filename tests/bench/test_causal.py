@@ -1,0 +1,30 @@
+"""Causal beside two-sided patterns: every row has both, and nothing wrong is timed."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from everyformer.bench import causal
+from everyformer.errors import EveryformerError
+
+
+def test_quick_runs_and_its_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    some = {name: causal.PATTERNS[name] for name in ("window", "fixed")}
+    monkeypatch.setattr(causal, "PATTERNS", some)
+    monkeypatch.setattr(causal, "GATE", 300)
+    report = causal.run(quick=True)
+    assert [(row["pattern"], row["part"]) for row in report["rows"]] == [
+        ("window", 1), ("fixed", 1), ("fixed", 2)
+    ]  # fmt: skip
+    for row in report["rows"]:
+        assert row["causal_connections"] < row["two_sided_connections"]
+    assert causal.table(report).row_count == 3
+
+    def ahead(q: Tensor, k: Tensor, v: Tensor, part: Any) -> Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+    monkeypatch.setattr(causal, "sparse_attention", ahead)
+    with pytest.raises(EveryformerError, match="A causal part fails its gate"):
+        causal.run(quick=True)
