@@ -4,36 +4,55 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: venv demo check test attack bench papers docs verifier page-types pictures release clean
+.PHONY: venv demo check lint types test tests test-all attack bench papers docs verifier page-types pictures release clean
 
 venv: $(READY)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 demo: venv
 	$(BIN)/everyformer demo
 
-check: venv
+check: lint types
+
+lint: venv
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/basedpyright --threads 2
 	$(BIN)/lint-imports
 
-# Two processes of one thread each; the second call reads the files that name its marks.
+types: venv
+	$(BIN)/basedpyright
+
+# Types beside the tests: pyright has one thread, and some tests wait for others.
+# Tests have two processes of one thread each; the second call reads the files that name
+# its marks.
+# Modules that the hook and pytest rewrite are compiled once, whatever the shell says.
 MARKED = $(shell grep -rlE --include='*.py' 'mark\.(compile|unhooked)' tests)
-test: export OMP_NUM_THREADS = 1
-test: check
+UNHOOKED = $(BIN)/pytest -q -n 2 -o addopts="" --strict-markers --import-mode=importlib
+test: lint
+	$(MAKE) --jobs 2 types tests
+
+tests: export OMP_NUM_THREADS = 1
+tests: export PYTHONDONTWRITEBYTECODE =
+tests: venv
 	$(BIN)/pytest -q -n 2
-	$(BIN)/pytest -q -n 2 -o addopts="" --strict-markers --import-mode=importlib -m "compile or unhooked" $(MARKED)
+	$(UNHOOKED) -m "(compile or unhooked) and not slow" $(MARKED)
+
+# And the rows of long tables whose kind is tested above by another row.
+test-all: export OMP_NUM_THREADS = 1
+test-all: test
+	$(BIN)/pytest -q -n 2 -m "slow and not compile and not unhooked and not gpu"
+	$(UNHOOKED) -m "(compile or unhooked) and slow" $(MARKED)
 
 # Tampered certificates and random modules against the verifier and the checks.
 CASES ?= 300
 SEED  ?= 0
 attack: venv
 	$(BIN)/python -m tests.adversarial.attack --cases $(CASES) --seed $(SEED)
+	$(BIN)/python -m tests.adversarial.compile_attack --cases $(CASES) --seed $(SEED)
 	$(BIN)/python -m tests.adversarial.register_tampering --cases $(CASES) --seed $(SEED)
 	$(BIN)/python -m tests.adversarial.programs --cases $(CASES) --seed $(SEED)
 

@@ -2,14 +2,16 @@
 
 The import hook of jaxtyping wraps each function in two others and binds its arguments
 anew at each call, which costs ten times what the check itself does. A function whose
-annotations name no array needs none of that: beartype alone checks it.
+annotations name no array needs none of that: beartype alone checks it. A function inside
+another is not checked: it would be wrapped anew whenever the other is called.
 """
 
 import builtins
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from types import FunctionType
@@ -90,6 +92,8 @@ def jaxtyped(checked: Any = None, *, typechecker: Callable[..., Any]) -> Any:
     """What the import hook puts on every function and class."""
     if checked is None:
         return partial(jaxtyped, typechecker=typechecker)
+    if "<locals>" in getattr(checked, "__qualname__", ""):
+        return checked
     if inspect.isclass(checked):
         if dataclasses.is_dataclass(checked) and "__init__" in vars(checked):
             init = vars(checked)["__init__"]
@@ -118,6 +122,24 @@ def pytest_configure(config: pytest.Config) -> None:
     """Hook the modules, before any is imported; not for tests that give wrong types."""
     if "not unhooked" in config.option.markexpr:
         jaxtyping.install_import_hook(hooked_modules(), "beartype.beartype")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a table marked `rows(k)`, k rows spread over it; the others are slow."""
+    tables: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if mark := item.get_closest_marker("rows"):
+            tables[item.nodeid.partition("[")[0], *mark.args].append(item)
+    for (_, k), table in tables.items():
+        for item in set(table) - set(spread(table, k)):
+            item.add_marker("slow")
+
+
+def spread(table: Sequence[pytest.Item], k: int) -> list[pytest.Item]:
+    """About k rows at equal distances, the first and the last among them."""
+    last = len(table) - 1
+    return [table[round(i * last / max(k - 1, 1))] for i in range(min(k, last + 1))]
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -91,7 +91,7 @@ def test_nothing_is_computed_for_a_line() -> None:
 
 
 def test_a_file_s_words_are_called_that(tmp_path: Any) -> None:
-    from everyformer.certify.certificate import read_certificate
+    from everyformer.certify.certificate_file import read_certificate
 
     built().save(tmp_path)
     read: Any = read_certificate(tmp_path)
