@@ -3,7 +3,9 @@
 The import hook of jaxtyping wraps each function in two others and binds its arguments
 anew at each call, which costs ten times what the check itself does. A function whose
 annotations name no array needs none of that: beartype alone checks it. A function inside
-another is not checked: it would be wrapped anew whenever the other is called.
+another is not checked: it would be wrapped anew whenever the other is called. Each test
+checks the first calls of every function, and few of the later ones: checking them all took
+as long as everything else in the tests.
 """
 
 import builtins
@@ -12,7 +14,7 @@ import inspect
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache, partial, wraps
 from pathlib import Path
 from types import FunctionType
 from typing import Annotated, Any, ForwardRef, Literal, TypeVar, get_args, get_origin
@@ -42,7 +44,14 @@ MODULES_WITHOUT_HOOK = {
     "everyformer.ops.toeplitz_attention.reference",
 }
 
+FIRST_CALLS = 8
+"""Calls of a function in a test that are checked."""
+
+LATER_CALLS = 64
+"""Of the calls after them, one of so many is checked."""
+
 wrapped_for_shapes: Callable[..., Any] = jaxtyping.jaxtyped
+running_test = [0]
 
 
 @cache
@@ -99,9 +108,35 @@ def jaxtyped(checked: Any = None, *, typechecker: Callable[..., Any]) -> Any:
             init = vars(checked)["__init__"]
             checked.__init__ = jaxtyped(init, typechecker=typechecker)
         return checked
-    if isinstance(checked, FunctionType) and not has_shapes(checked):
-        return typechecker(checked, conf=as_jaxtyping())
-    return wrapped_for_shapes(checked, typechecker=typechecker)
+    if not isinstance(checked, FunctionType):
+        return wrapped_for_shapes(checked, typechecker=typechecker)
+    if has_shapes(checked):
+        return sometimes(checked, wrapped_for_shapes(checked, typechecker=typechecker))
+    return sometimes(checked, typechecker(checked, conf=as_jaxtyping()))
+
+
+def sometimes(function: FunctionType, checked: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, checked in its first calls of a test and in some of the later ones.
+
+    It has the globals of the function: by them `everyformer.check` knows whose it is.
+    """
+    if checked is function:  # it has no annotations
+        return function
+    first, later, running = FIRST_CALLS, LATER_CALLS, running_test
+    seen = [0, 0]  # the test, and calls in it
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if seen[0] != running[0]:
+            seen[:] = running[0], 0
+        seen[1] += 1
+        if seen[1] <= first or not seen[1] % later:
+            return checked(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    code, cells = call.__code__, call.__closure__
+    return wraps(function)(
+        FunctionType(code, function.__globals__, function.__name__, None, cells)
+    )
 
 
 jaxtyping.jaxtyped = jaxtyped
@@ -122,6 +157,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Hook the modules, before any is imported; not for tests that give wrong types."""
     if "not unhooked" in config.option.markexpr:
         jaxtyping.install_import_hook(hooked_modules(), "beartype.beartype")
+
+
+def pytest_runtest_setup() -> None:
+    """Another test: calls are counted anew."""
+    running_test[0] += 1
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks

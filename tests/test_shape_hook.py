@@ -72,6 +72,20 @@ def test_shapes_are_checked() -> None:
         hooked(hidden)([one], two)
 
 
+@pytest.mark.parametrize(
+    ("function", "wrong"), [(plain, ("1",)), (rows, (np.zeros(1),) * 2)]
+)
+def test_first_calls_are_checked_and_some_later_ones(function: Any, wrong: Any) -> None:
+    checked = hooked(function)
+    refused: list[int] = []
+    for number in range(1, 201):
+        try:
+            checked(*wrong)
+        except TypeCheckError:
+            refused.append(number)
+    assert refused == [*range(1, 9), 64, 128, 192]
+
+
 def test_a_name_that_is_not_there_is_any() -> None:
     assert hooked(never_defined)(1) is None
 
