@@ -1,6 +1,6 @@
 """Mixers against their formulas, with padding; what they refuse; that they compile."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -204,20 +204,22 @@ def test_filters_that_do_not_fit() -> None:
 
 
 class Beside(nn.Module):
-    """All mixers on the same tokens."""
+    """Several mixers on the same tokens."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Sequence[str]) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(made(name) for name in MAKERS)
+        self.layers = nn.ModuleList(made(name) for name in names)
 
     def forward(self, x: Tensor, padded: Tensor) -> Tensor:
         return torch.stack([layer(x, key_padding_mask=padded) for layer in self.layers])
 
 
+@pytest.mark.rows(1)
 @pytest.mark.compile
-def test_mixers_compile() -> None:
+@pytest.mark.parametrize("names", [("bilinear", "light", "dynamic"), tuple(MAKERS)])
+def test_mixers_compile(names: Sequence[str]) -> None:
     torch.compiler.reset()
-    model, x, padded = Beside(), tokens(2, N, D), some_padding(2, N)
+    model, x, padded = Beside(names), tokens(2, N, D), some_padding(2, N)
     compiled = torch.compile(model, fullgraph=True)
     parameters = list(model.parameters())
     pair = [f(x, padded) for f in (compiled, model)]

@@ -112,9 +112,9 @@ def test_unrolling_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         network("modified").network.to_torch(unroll=True, allow_rounding=True)
 
 
-@pytest.mark.rows(2)
+@pytest.mark.rows(1)
 @pytest.mark.compile
-@pytest.mark.parametrize("name", ["theorem 2", "modified", "urpe"])
+@pytest.mark.parametrize("name", ["urpe", "theorem 2", "modified"])
 def test_torch_compile(name: str) -> None:
     built = network(name)
     module = built.network.to_torch(allow_rounding=True)
