@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from everyformer.beside_transformers import register_when_imported
+from everyformer.explorable import Place, makes_pages
 
 if TYPE_CHECKING:
     from everyformer import patterns as patterns
@@ -115,6 +116,13 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+@makes_pages
+def _page(shown: Any, site: str | None, code: str | None, tour: Place | None) -> Any:
+    from everyformer.explore.show import Links, explore
+
+    return explore(shown, Links(site, code), tour)
 
 
 sys.modules[__name__].__class__ = _Package
