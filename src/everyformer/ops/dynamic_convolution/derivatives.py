@@ -9,10 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from everyformer.ops.copies import Dims
 from everyformer.ops.dynamic_convolution import paths
-
-Dims = tuple[int | None, ...]
-"""The axis of each argument that `torch.func.vmap` runs over."""
 
 
 class Mix(torch.autograd.Function):
@@ -32,7 +30,7 @@ class Mix(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """See the module."""
+        """By the other two operators, as the module says."""
         return pull_back(ctx, grad, Mix.apply, Band.apply)
 
     @staticmethod
@@ -69,7 +67,7 @@ class Band(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """See the module."""
+        """By the other two operators, as the module says."""
         return pull_back_band(ctx, upstream, Mix.apply)
 
     @staticmethod

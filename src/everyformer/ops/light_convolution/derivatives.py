@@ -10,10 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from everyformer.ops.copies import Dims
 from everyformer.ops.light_convolution import paths
-
-Dims = tuple[int | None, ...]
-"""The axis of each argument that `torch.func.vmap` runs over."""
 
 
 class Convolve(torch.autograd.Function):
@@ -33,7 +31,7 @@ class Convolve(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """See the module."""
+        """By the other of the two operators, as the module says."""
         return pull_back(ctx, grad, Convolve.apply, FilterGradient.apply)
 
     @staticmethod
@@ -77,7 +75,7 @@ class FilterGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """See the module."""
+        """By the other of the two operators, as the module says."""
         return pull_back_gradient(ctx, upstream, Convolve.apply)
 
     @staticmethod
