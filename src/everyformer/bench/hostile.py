@@ -75,7 +75,7 @@ class Folder:
         (self.place / CERTIFICATE_FILE).write_text(json.dumps(self.certificate))
 
     def program(self, lines: list[list[Any]], outputs: list[list[int]]) -> None:
-        """Another f."""
+        """Put another f into the certificate."""
         n, d = len(outputs), len(outputs[0])
         f = {"seq_len": n, "d_model": d, "nodes": lines, "outputs": outputs}
         text = json.dumps(f, sort_keys=True, separators=(",", ":"))

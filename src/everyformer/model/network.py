@@ -113,7 +113,7 @@ class Network(Explorable):
 
     @property
     def blocks(self) -> int:
-        """The depth."""
+        """The depth: how many blocks all stages have together."""
         return sum(stage.blocks for stage in self.stages)
 
     def arrays(self) -> Iterator[tuple[str, np.ndarray]]:
