@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from everyformer.certify.bound import Bound as Bound
     from everyformer.certify.certificate import Certificate as Certificate
     from everyformer.certify.proof import Computing as Computing
-    from everyformer.certify.verify import Verification as Verification
+    from everyformer.certify.verification import Verification as Verification
     from everyformer.certify.verify import verify as verify
     from everyformer.checks.contextual_mapping import ContextualMapping as ContextualMapping
     from everyformer.checks.contextual_mapping import (
@@ -74,7 +74,7 @@ _PLACES = {
     "Target": "targets.target",
     "UrpeShifts": "construct.registry",
     "Verdict": "verdict",
-    "Verification": "certify.verify",
+    "Verification": "certify.verification",
     "check": "checks.report",
     "compare": "construct.pipeline",
     "construct": "construct.pipeline",
