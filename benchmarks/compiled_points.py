@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 import everyformer as ef
-from everyformer.bench.compiling import CASES, extended, random_points
+from everyformer.bench.methods.compile.compiling import CASES, extended, random_points
 from everyformer.bench.results import environment
 from everyformer.certify.certificate_file import read_certificate
 from everyformer.cli import tables

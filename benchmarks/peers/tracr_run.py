@@ -22,7 +22,9 @@ from typing import Any
 
 import numpy as np
 
-PROGRAMS_FILE = Path(__file__).parents[2] / "src/everyformer/bench/peer_programs.py"
+PROGRAMS_FILE = (
+    Path(__file__).parents[2] / "src/everyformer/bench/methods/compile/peer_programs.py"
+)
 SIZES = (5, 8, 12, 16, 32)
 BOS = "BOS"
 BATCH_NUMBERS = 2e7

@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from everyformer.beside_transformers import register_when_imported
+from everyformer.explorable import Place, makes_pages
 
 if TYPE_CHECKING:
     from everyformer import patterns as patterns
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from everyformer.certify.bound import Bound as Bound
     from everyformer.certify.certificate import Certificate as Certificate
     from everyformer.certify.proof import Computing as Computing
-    from everyformer.certify.verify import Verification as Verification
+    from everyformer.certify.verification import Verification as Verification
     from everyformer.certify.verify import verify as verify
     from everyformer.checks.contextual_mapping import ContextualMapping as ContextualMapping
     from everyformer.checks.contextual_mapping import (
@@ -73,7 +74,7 @@ _PLACES = {
     "Target": "targets.target",
     "UrpeShifts": "construct.registry",
     "Verdict": "verdict",
-    "Verification": "certify.verify",
+    "Verification": "certify.verification",
     "check": "checks.report",
     "compare": "construct.pipeline",
     "construct": "construct.pipeline",
@@ -115,6 +116,13 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+@makes_pages
+def _page(shown: Any, site: str | None, code: str | None, tour: Place | None) -> Any:
+    from everyformer.explore.show import Links, explore
+
+    return explore(shown, Links(site, code), tour)
 
 
 sys.modules[__name__].__class__ = _Package

@@ -5,7 +5,6 @@ models that were saved with them, in whatever order the two were imported.
 """
 
 import sys
-from importlib import import_module
 from typing import Any
 
 AWAITED = "transformers.modeling_utils"
@@ -45,7 +44,9 @@ class Awaiting:
 
 def _register() -> None:
     try:
-        import_module("everyformer.layers.hugging_face").register()
+        from everyformer.layers.hugging_face import register
+
+        register()
     except (AttributeError, ImportError) as error:
         from logging import getLogger
 

@@ -28,7 +28,7 @@ class News:
 
     @property
     def mood(self) -> str:
-        """One of good, bad, and open for UNKNOWN; empty for what is none of them."""
+        """One of good, bad, and open for UNKNOWN; empty for all others."""
         if self.good is None:
             return "open" if self.text == str(Verdict.UNKNOWN) else ""
         return "good" if self.good else "bad"

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from everyformer.bench import compiling, scaling
 from everyformer.bench.kept import Kept
+from everyformer.bench.methods.compile import compiling, scaling
 
 
 def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:

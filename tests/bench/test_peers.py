@@ -6,8 +6,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from everyformer.bench import peer_programs, peers
-from everyformer.bench.peer_programs import PROGRAMS, balanced_word, sort_unique
+from everyformer.bench.methods.compile import peer_programs, peers
+from everyformer.bench.methods.compile.peer_programs import (
+    PROGRAMS,
+    balanced_word,
+    sort_unique,
+)
 
 Word = tuple[int, ...]
 

@@ -16,7 +16,7 @@ import everyformer as ef
 from everyformer.checks.redrawing import redrawn
 from everyformer.checks.report import Report, check
 from everyformer.checks.rule import judge
-from everyformer.checks.rules import RULES, attentive, position_aware
+from everyformer.checks.rules import RULES, attentive
 from everyformer.checks.rules_page import rules_page
 from everyformer.checks.subject import Subject
 from everyformer.errors import InputError
@@ -193,7 +193,8 @@ def test_row_sums_of_the_position_head(n: int) -> None:
                 table[:, middle + 1 :] = 1
         x = torch.randn(1, n, D, dtype=torch.float64)
         _, A = module(x, need_weights=True)
-        wanted = position_aware.position_sums(n, causal=causal)
+        i = np.arange(1, n + 1)
+        wanted = 1 / i if causal else (i - 1) / n
         assert np.allclose(A.sum(-1).detach().numpy(), wanted, rtol=0, atol=1e-12)
 
 

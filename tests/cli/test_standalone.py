@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -72,10 +73,20 @@ def test_nothing_that_builds_or_draws_is_inside(verifier: Path) -> None:
     packages = {name.split("/")[1] for name in texts if name.count("/") == 2}
     assert packages == {"certify", "files", "numerics", "targets"}
     assert {f"{name.replace('.', '/')}.py" for name in verifier_modules()} < set(texts)
-    assert "everyformer/certify/verify.py" in texts
+    assert "everyformer/certify/from_files.py" in texts
     assert "everyformer/numerics/elementary.py" in texts  # `from package import module`
-    assert "everyformer/targets/gallery.py" not in texts
+    assert "everyformer/targets/target.py" not in texts  # f is what the file says of it
     assert all(not text for name, text in texts.items() if name.endswith("__init__.py"))
+
+
+def test_the_page_says_how_much_a_verdict_rests_on() -> None:
+    page = Path(__file__).parents[2] / "docs" / "security.md"
+    told = re.search(r"(\d+) modules with ([\d,]+) lines", page.read_text())
+    assert told is not None
+    sources = verifier_modules().values()
+    sizes = len(sources), sum(text.count("\n") for text in sources)
+    for said, found in zip(told.groups(), sizes, strict=True):
+        assert abs(int(said.replace(",", "")) - found) <= 0.03 * found, sizes
 
 
 def test_it_imports_numpy_and_what_python_brings() -> None:
@@ -169,8 +180,8 @@ def test_an_error_of_its_own_is_no_verdict(verifier: Path, declared_4: Path) -> 
     broken = shutil.copy(verifier, "broken.pyz")
     with zipfile.ZipFile(broken, "a") as archive, pytest.warns(UserWarning, match="Dup"):
         archive.writestr(
-            "everyformer/certify/verify.py",
-            "EXIT_CODES = {}\n\ndef verify(folder, **limits):\n    1 / 0\n",
+            "everyformer/certify/from_files.py",
+            "EXIT_CODES = {}\n\ndef verify_files(folder, **limits):\n    1 / 0\n",
         )
     told = run(Path(broken).resolve(), declared_4, code=2)
     assert told == "Error: ZeroDivisionError('division by zero')\n"

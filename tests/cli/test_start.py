@@ -12,11 +12,15 @@ import pytest
 import everyformer as ef
 from everyformer.bench.themes import THEMES
 from everyformer.certify.work import MAX_WORK
+from everyformer.checks.patterns import ASSUMPTIONS
 from everyformer.checks.report import DEFAULT_TRIALS
+from everyformer.checks.rules import RULES
 from everyformer.cli import defaults
 from everyformer.cli.commands import COMMANDS, load
 from everyformer.cli.pattern_files import DEFAULT_N
+from everyformer.experiments.registry import EXPERIMENTS
 from everyformer.files.network_file import MAX_MEMORY
+from everyformer.layers.by_name import LAYER_NAMES
 from everyformer.model.executor import NAMES
 from everyformer.patterns.assumption_1 import TIME_LIMIT
 
@@ -54,8 +58,11 @@ def loaded(program: str) -> tuple[str, set[str]]:
         (["check-module", "--help"], "0"),
         (["check-pattern", "star", "--grid", "4"], "2"),
         (["explain"], "2"),
+        (["explain", "EF999"], "2"),
+        (["check", "nothing"], "2"),
         (["bench", "speed"], "2"),
         (["reproduce", "--size", "large", "urpe-synthetic"], "2"),
+        (["reproduce", "urpe-syntetic"], "2"),
     ],
 )
 def test_help_and_usage_errors_load_nothing(arguments: list[str], code: str) -> None:
@@ -121,6 +128,10 @@ def test_the_table_of_commands_is_what_they_say(name: str) -> None:
 def test_the_options_say_what_the_library_assumes() -> None:
     assert tuple(THEMES) == defaults.THEMES
     assert NAMES == defaults.EXECUTORS
+    assert LAYER_NAMES == defaults.LAYERS
+    assert tuple(EXPERIMENTS) == defaults.EXPERIMENTS
+    assert {rule.code: rule.name for rule in RULES} == defaults.RULES
+    assert tuple(ASSUMPTIONS) == defaults.ASSUMPTIONS
     assert defaults.CHECK_SEQ_LEN == DEFAULT_N
     assert defaults.TRIALS == DEFAULT_TRIALS
     assert defaults.SEARCH_SECONDS == TIME_LIMIT

@@ -146,20 +146,16 @@ OWN = {
 }
 """What each folder of a method calls its own; "compile" is a word of torch, too."""
 
-CASES = {
-    "compiling", "constructions", "hostile", "peers", "rates", "scaling",
-    "tightness", "work",
-}  # fmt: skip
-"""Benchmarks that are tables of cases, methods with their settings: they name them."""
+FOLDERS = ("construct", "certify", "bench/methods")
+"""Each has a folder or a module of the method's own; so has the narration."""
 
 
 @pytest.mark.parametrize("folder", OWN)
 def test_nothing_but_its_folder_and_the_registry_knows_a_method(folder: str) -> None:
-    ours = (SOURCE / "construct" / folder, SOURCE / "certify" / folder)
+    ours = [SOURCE / place / folder for place in FOLDERS]
     known = {SOURCE / "construct" / "registry.py", SOURCE / "__init__.py"}
-    known |= {SOURCE / "bench" / f"{name}.py" for name in CASES}
     assert all(path.is_file() for path in known)
-    known.add(SOURCE / "narration" / f"{folder}.py")
+    known |= {SOURCE / place / f"{folder}.py" for place in (*FOLDERS, "narration")}
     names = re.compile("|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in OWN[folder]))
     for path in SOURCE.rglob("*.py"):
         if path in known or any(place in path.parents for place in ours):

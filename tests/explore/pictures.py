@@ -19,10 +19,10 @@ from everyformer.checks.report import check
 from everyformer.checks.subject import Subject
 from everyformer.explore.attention_page import attention_page
 from everyformer.explore.comparison_page import comparison_page
-from everyformer.explore.page_file import Page
 from everyformer.explore.pattern_page import pattern_page
 from everyformer.explore.show import explore
 from everyformer.layers.by_name import attention_by_name
+from everyformer.page import Page
 
 SIZE: Any = {"width": 1280, "height": 720}
 

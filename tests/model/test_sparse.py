@@ -14,10 +14,9 @@ import everyformer as ef
 from everyformer import patterns
 from everyformer.construct.pipeline import Built
 from everyformer.errors import NumberKindError
-from everyformer.files.network_file import SPARSE_VERSION, VERSION
+from everyformer.files.network_file import SPARSE_VERSION, VERSION, read_arrays
 from everyformer.model.forward import attention_layer, hardmax, only_heard, softmax
 from everyformer.model.stacks import AttentionStack, Stage
-from everyformer.model.storage import read_arrays
 from everyformer.numerics.rationals import exact_array
 from everyformer.targets import prefix_mean
 
@@ -131,7 +130,7 @@ def test_constructed_networks_agree_everywhere(built: Built) -> None:
 def test_files_keep_pattern_and_masks(built: Built, tmp_path: Path) -> None:
     path = tmp_path / "net.safetensors"
     built.network.save(path)
-    header, _ = read_arrays(path)
+    header = read_arrays(path).description
     assert header["version"] == SPARSE_VERSION
     again = ef.load(path)
     assert again.architecture == built.network.architecture
@@ -140,8 +139,9 @@ def test_files_keep_pattern_and_masks(built: Built, tmp_path: Path) -> None:
         assert (a == b).all(), name
     dense = ef.construct(prefix_mean(2, 1), grid=2)
     dense.network.save(path)
-    assert read_arrays(path)[0]["version"] == VERSION
-    assert "pattern" not in read_arrays(path)[0]["architecture"]
+    header = read_arrays(path).description
+    assert header["version"] == VERSION
+    assert "pattern" not in header["architecture"]
 
 
 def test_the_module_has_masks_as_buffers(built: Built) -> None:

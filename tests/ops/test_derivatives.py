@@ -16,8 +16,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.func import grad, vmap
 
 from everyformer import patterns
-from everyformer.ops import sparse_attention, toeplitz_attention
-from everyformer.ops.toeplitz_attention import derivatives
+from everyformer.ops import attention_rules, sparse_attention, toeplitz_attention
 from everyformer.ops.toeplitz_attention.reference import toeplitz_attention_reference
 
 LONGER = toeplitz(Case(2, 2, 9, 13, 3, padding="some"))
@@ -44,7 +43,7 @@ def test_the_memory_of_second_derivatives_is_limited(
     """Sequences one by one give the same."""
     case = LONGER
     wanted = slopes(case.plain, case.leaves(), 2)
-    monkeypatch.setattr(derivatives, "STEP_ENTRIES", 1)
+    monkeypatch.setattr(attention_rules, "STEP_ENTRIES", 1)
     assert gap(slopes(case.fast, case.leaves(), 2), wanted) <= EXACT
 
 
@@ -133,5 +132,5 @@ def test_second_derivatives_drop_the_same_weights_in_every_part(
     """Sequences one by one: each keeps its number in the batch."""
     case = toeplitz(Case(3, 2, 4, 5, 2, dropout=0.4, group=2, mask="bool"))
     wanted = slopes(case.plain, case.leaves(), 2)
-    monkeypatch.setattr(derivatives, "STEP_ENTRIES", 1)
+    monkeypatch.setattr(attention_rules, "STEP_ENTRIES", 1)
     assert gap(slopes(case.fast, case.leaves(), 2), wanted) <= EXACT

@@ -100,7 +100,7 @@ class RandomWindows(FreshTask):
 
     @property
     def length(self) -> int:
-        """n."""
+        """n, the number of tokens of a window."""
         return self.config.max_len
 
     @property
@@ -124,7 +124,7 @@ class RandomWindows(FreshTask):
         )
 
     def describe(self) -> dict[str, Any]:
-        """Its name."""
+        """What a result file says of this task: its name."""
         return {"name": "random windows"}
 
 

@@ -11,13 +11,13 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from everyformer import figures
+from everyformer.bench.methods import averaging, partition, shifts
 from everyformer.bench.results import environment, seconds_of
 from everyformer.certify.proof import Computing
 from everyformer.construct.comparison import Comparison, cheapest_first
 from everyformer.construct.method import Method
 from everyformer.construct.pipeline import attempt, compare, construct
 from everyformer.construct.problem import Problem
-from everyformer.construct.registry import Averaging, Partition, SelectiveShifts
 from everyformer.errors import EveryformerError
 from everyformer.progress import Progress, no_progress
 from everyformer.targets.gallery import GALLERY
@@ -29,9 +29,6 @@ KINKS = ("distance_to_maximum", "sort")
 
 ORDER_GRIDS = (32, 64, 128)
 QUICK_GRIDS = (8, 16)
-SHARP = 200
-"""A decay D so large that softmax is nearly hardmax."""
-
 SAMPLES = 4096
 
 
@@ -120,10 +117,10 @@ def orders(
         EveryformerError: If a sampled distance is above its certified bound.
     """
     ways: dict[str, Method] = {
-        "Yun et al., Theorem 3": SelectiveShifts(),
-        "averaging, wide": Averaging(),
-        "partition of unity, D = 1": Partition(decay=1, margin=4),
-        f"partition of unity, D = {SHARP}": Partition(decay=SHARP, margin=1),
+        "Yun et al., Theorem 3": shifts.PLAIN,
+        "averaging, wide": averaging.WIDE,
+        "partition of unity, D = 1": partition.SOFT,
+        f"partition of unity, D = {partition.SHARP.decay}": partition.SHARP,
     }
     report: dict[str, Any] = {}
     x = _points(target, SAMPLES)

@@ -19,6 +19,7 @@ import numpy as np
 from rich.table import Table
 from safetensors.numpy import save_file
 
+from everyformer.bench.methods import partition
 from everyformer.bench.results import environment
 from everyformer.certify.certificate import CERTIFICATE_FILE, VALUES_FILE, values_bytes
 from everyformer.certify.verify import NETWORK_FILE
@@ -75,7 +76,7 @@ class Folder:
         (self.place / CERTIFICATE_FILE).write_text(json.dumps(self.certificate))
 
     def program(self, lines: list[list[Any]], outputs: list[list[int]]) -> None:
-        """Another f."""
+        """Put another f into the certificate."""
         n, d = len(outputs), len(outputs[0])
         f = {"seq_len": n, "d_model": d, "nodes": lines, "outputs": outputs}
         text = json.dumps(f, sort_keys=True, separators=(",", ":"))
@@ -222,7 +223,7 @@ BASES: dict[str, Callable[[], Any]] = {
     "equivariant": lambda: construct(centring(2), grid=2),
     "positions": lambda: construct(reverse(2), grid=2),
     "declared": lambda: construct(Target(untraceable, 2, 1, lipschitz=1), grid=2),
-    "partition": lambda: construct(reverse(1), grid=2, method="partition"),
+    partition.NAME: lambda: construct(reverse(1), grid=2, method=partition.PLAIN),
 }
 CASES: tuple[tuple[Callable[[Folder], None], str], ...] = (
     (endless_grid, "equivariant"),
@@ -237,7 +238,7 @@ CASES: tuple[tuple[Callable[[Folder], None], str], ...] = (
     (one_long_step, "declared"),
     (high_power_of_a_long_number, "positions"),
     (a_key_twice, "positions"),
-    (tiny_decay, "partition"),
+    (tiny_decay, partition.NAME),
     (weights_with_a_hole, "positions"),
     (certificate_with_a_hole, "positions"),
 )

@@ -50,7 +50,7 @@ CURVE = 12
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunSizes:
     """Sizes of a run.
 
     Attributes:
@@ -74,9 +74,9 @@ class Plan:
     lr: float = 1.5e-3
 
 
-ON_GPU = Plan(Sizes(), (16_384, 65_536), 1024, 65_536, 60.0, 16, 5)
-QUICK_GPU = Plan(Sizes(), (16_384,), 1024, 65_536, 10.0, 4, 2)
-ON_CPU = Plan(Sizes(32, 2, 16), (320,), 300, 320, 0.3, 1, 1)
+ON_GPU = RunSizes(Sizes(), (16_384, 65_536), 1024, 65_536, 60.0, 16, 5)
+QUICK_GPU = RunSizes(Sizes(), (16_384,), 1024, 65_536, 10.0, 4, 2)
+ON_CPU = RunSizes(Sizes(32, 2, 16), (320,), 300, 320, 0.3, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def _chosen(only: Sequence[str] | None) -> list[Arm]:
     return [arm for arm in ARMS if arm is DENSE or only is None or arm.name in only]
 
 
-def _text(data: Path | None, plan: Plan, device: torch.device) -> Text:
+def _text(data: Path | None, plan: RunSizes, device: torch.device) -> Text:
     """The bytes of the pack, or made ones: places in a circle of words."""
     if data is not None:
         pack = read_pack(pack_path(data, PACK))
@@ -184,7 +184,7 @@ def _text(data: Path | None, plan: Plan, device: torch.device) -> Text:
     return Text(made.to(device), made.flip(0).to(device), "made")
 
 
-def _gate(arm: Arm, n: int, plan: Plan, device: torch.device) -> Row:
+def _gate(arm: Arm, n: int, plan: RunSizes, device: torch.device) -> Row:
     """Every part against dense attention with its mask: outputs and gradients.
 
     Raises:
@@ -218,7 +218,7 @@ def _gate(arm: Arm, n: int, plan: Plan, device: torch.device) -> Row:
     return {"parts": found}
 
 
-def _attention(arm: Arm, n: int, plan: Plan, device: torch.device) -> Row:
+def _attention(arm: Arm, n: int, plan: RunSizes, device: torch.device) -> Row:
     """Forward and backward of one layer, the mean over the parts that take turns."""
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     heads, d = plan.sizes.dim // plan.sizes.head, plan.sizes.head
@@ -256,7 +256,7 @@ def _attention(arm: Arm, n: int, plan: Plan, device: torch.device) -> Row:
 class _Training:
     """A model, its optimiser, and one step of training."""
 
-    def __init__(self, arm: Arm, n: int, plan: Plan, device: torch.device) -> None:
+    def __init__(self, arm: Arm, n: int, plan: RunSizes, device: torch.device) -> None:
         self.device, self.plan, self.n = device, plan, n
         self.on_gpu = device.type == "cuda"
         self.model = LongModel(plan.sizes, arm, n).to(device)
@@ -300,7 +300,7 @@ class _Training:
         return loss.detach()
 
 
-def _step(arm: Arm, n: int, plan: Plan, device: torch.device) -> Row:
+def _step(arm: Arm, n: int, plan: RunSizes, device: torch.device) -> Row:
     """Median time of a step, tokens a second, and memory."""
     _clear(device)
     trained = _Training(arm, n, plan, device)
@@ -331,7 +331,7 @@ def _step(arm: Arm, n: int, plan: Plan, device: torch.device) -> Row:
     }
 
 
-def _training(arm: Arm, n: int, plan: Plan, device: torch.device, text: Text) -> Row:
+def _training(arm: Arm, n: int, plan: RunSizes, device: torch.device, text: Text) -> Row:
     """Train by the clock: nats per byte of held-out text, without the time to measure it.
 
     The learning rate follows the share of the time that has passed, so that every arm ends

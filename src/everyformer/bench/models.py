@@ -78,7 +78,7 @@ class Clock:
         self.end = time.perf_counter() + 60 * minutes
 
     def left(self) -> float:
-        """Seconds."""
+        """The seconds that are left."""
         return self.end - time.perf_counter()
 
 

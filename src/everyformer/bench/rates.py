@@ -17,10 +17,10 @@ from rich.table import Table
 
 from everyformer import figures
 from everyformer.bench.constructions import fitted_order
+from everyformer.bench.methods import shifts
 from everyformer.bench.results import environment
 from everyformer.certify.bound import Bound
 from everyformer.construct.pipeline import Built, construct
-from everyformer.construct.registry import SelectiveShifts
 from everyformer.errors import EveryformerError
 from everyformer.progress import Progress, no_progress
 from everyformer.targets.box import Grid
@@ -41,7 +41,7 @@ def run(*, quick: bool = False, progress: Progress = no_progress) -> dict[str, A
         points: dict[int, list[dict[str, Any]]] = {p: [] for p in EXPONENTS}
         for done, K in enumerate(sizes):
             progress(f"Theorem 2, d = {d}, K = {K}", done, len(sizes))
-            built = construct(lamp(d), grid=K, method=SelectiveShifts(positional=False))
+            built = construct(lamp(d), grid=K, method=shifts.EQUIVARIANT)
             for p, point in measured(built).items():
                 points[p].append(point)
         rows += [{"d": d, "p": p, **_fit(sizes, points[p], d, p)} for p in EXPONENTS]

@@ -6,7 +6,6 @@ from everyformer.bench import (
     building,
     causal,
     certificates,
-    compiling,
     constructions,
     execution,
     graphs,
@@ -16,15 +15,14 @@ from everyformer.bench import (
     mixers,
     models,
     pairwise,
-    peers,
     rates,
-    scaling,
     sparse,
     tightness,
     training,
     work,
     xl,
 )
+from everyformer.bench.methods.compile import compiling, peers, scaling
 
 THEMES = {
     "building": building,

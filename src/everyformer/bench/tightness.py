@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from everyformer.bench.methods import averaging, partition
 from everyformer.bench.results import environment
 from everyformer.construct.pipeline import Built, construct
 from everyformer.construct.registry import DEFAULT
@@ -118,7 +119,9 @@ CASES = (
     _case("softmax", "softmax rotation, 1", _rotation(1), n=3, grid=8),
     _case("softmax", "softmax rotation, 5", _rotation(5), n=2),
     _case("softmax", "softmax rotation, 8", _rotation(8), n=2),
-    _case("softmax", "softmax rotation, 4", _rotation(4), n=3, grid=8, method="averaging"),
+    _case(
+        "softmax", "softmax rotation, 4", _rotation(4), n=3, grid=8, method=averaging.NAME
+    ),
     _case("rational", "1 / (x^2 + 1e-4), p = 2", _peak, low=-1.0),
     _case("rational", "1 / (x^2 + 1e-4), p = 1", _peak, p=1, low=-1.0),
     _case("rational", "1 / (x^2 + 1e-4), K = 64", _peak, grid=64),
@@ -146,18 +149,29 @@ CASES = (
         n=2,
     ),
     _gallery("soft_attention", 2, 1, 16),
-    _gallery("soft_attention", 3, 1, 8, method="averaging"),
+    _gallery("soft_attention", 3, 1, 8, method=averaging.NAME),
     _gallery("distance_to_maximum", 3, 1, 8),
     _gallery("smooth_rank", 2, 1, 16),
     _gallery("smooth_bump", 2, 1, 16),
     _gallery("sort", 3, 1, 8),
     _gallery("prefix_mean", 3, 1, 8, p=1),
-    _case("partition", "sin(5 x)", lambda x: np.sin(5 * x), grid=8, method="partition"),
     _case(
-        "partition", "1 / (x + 0.1)", lambda x: 1 / (x + 0.1), grid=16, method="partition"
+        partition.NAME, "sin(5 x)", lambda x: np.sin(5 * x), grid=8, method=partition.NAME
     ),
     _case(
-        "partition", "x y", lambda x: x * x[..., ::-1, :], n=2, grid=4, method="partition"
+        partition.NAME,
+        "1 / (x + 0.1)",
+        lambda x: 1 / (x + 0.1),
+        grid=16,
+        method=partition.NAME,
+    ),
+    _case(
+        partition.NAME,
+        "x y",
+        lambda x: x * x[..., ::-1, :],
+        n=2,
+        grid=4,
+        method=partition.NAME,
     ),
 )
 QUICK_CASES = (CASES[1], CASES[4])

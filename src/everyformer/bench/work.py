@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from everyformer import patterns
 from everyformer.bench.constructions import wave
 from everyformer.bench.hostile import untraceable
+from everyformer.bench.methods import averaging, partition, shifts
 from everyformer.bench.results import environment
 from everyformer.construct.pipeline import Built, construct
-from everyformer.construct.registry import Averaging, SelectiveShifts, SparseShifts
 from everyformer.errors import EveryformerError
 from everyformer.progress import Progress, no_progress
 from everyformer.targets import centring, prefix_mean, reverse, soft_attention, sort
@@ -62,33 +61,33 @@ NETWORKS: dict[str, Callable[[], Built]] = {
     "Theorem 3, reverse(2), K = 64": lambda: construct(reverse(2), grid=64),
     "Theorem 3, sort(3), K = 8": lambda: construct(sort(3), grid=8),
     "exact, reverse(2), K = 16": lambda: construct(
-        reverse(2), grid=16, method=SelectiveShifts(softened=False)
+        reverse(2), grid=16, method=shifts.EXACT
     ),
-    "URPE, reverse(2), K = 32": lambda: construct(reverse(2), grid=32, method="urpe"),
+    "URPE, reverse(2), K = 32": lambda: construct(reverse(2), grid=32, method=shifts.URPE),
     "sparse, prefix_mean(3), K = 4": lambda: construct(
-        prefix_mean(3), grid=4, method=SparseShifts(patterns.star(3))
+        prefix_mean(3), grid=4, method=shifts.STAR
     ),
     "averaging, reverse(2), K = 128": lambda: construct(
-        reverse(2), grid=128, method="averaging"
+        reverse(2), grid=128, method=averaging.WIDE
     ),
     "averaging, soft_attention(3), K = 16": lambda: construct(
-        soft_attention(3), grid=16, method="averaging"
+        soft_attention(3), grid=16, method=averaging.WIDE
     ),
     "narrow, reverse(2), K = 16": lambda: construct(
-        reverse(2), grid=16, method=Averaging("narrow")
+        reverse(2), grid=16, method=averaging.NARROW
     ),
     "two-step, reverse(2), K = 32": lambda: construct(
-        reverse(2), grid=32, method=Averaging("two-step")
+        reverse(2), grid=32, method=averaging.TWO_STEP
     ),
     "partition, reverse(2), K = 16": lambda: construct(
-        reverse(2), grid=16, method="partition"
+        reverse(2), grid=16, method=partition.PLAIN
     ),
     "partition, soft_attention(2), K = 16": lambda: construct(
-        soft_attention(2), grid=16, method="partition"
+        soft_attention(2), grid=16, method=partition.PLAIN
     ),
-    "partition, wave, K = 32": lambda: construct(wave(), grid=32, method="partition"),
+    "partition, wave, K = 32": lambda: construct(wave(), grid=32, method=partition.PLAIN),
     "partition, soft_attention(2), K = 128": lambda: construct(
-        soft_attention(2), grid=128, method="partition"
+        soft_attention(2), grid=128, method=partition.PLAIN
     ),
     "declared, K = 64": lambda: construct(Target(untraceable, 2, 1, lipschitz=1), grid=64),
     "24,000 lines, K = 4": lambda: construct(long_program(3000), grid=4),

@@ -33,7 +33,7 @@ class CellForm:
 
     @property
     def by_cells(self) -> bool:
-        """Yes."""
+        """Such a network is a constant on each cell, so it is compared cell by cell."""
         return True
 
     def examined(self, grid: Grid, *, traced: bool) -> Grid:

@@ -71,7 +71,7 @@ class Unbounded:
 
     @staticmethod
     def constant(value: Fraction) -> Maybe:
-        """The number."""
+        """The interval of a single number."""
         return _short(value, value)
 
     @staticmethod
@@ -104,12 +104,12 @@ class Unbounded:
 
     @staticmethod
     def min(a: Maybe, b: Maybe) -> Maybe:
-        """The smaller."""
+        """The smaller of two, by their ends."""
         return None if a is None or b is None else (min(a[0], b[0]), min(a[1], b[1]))
 
     @staticmethod
     def max(a: Maybe, b: Maybe) -> Maybe:
-        """The larger."""
+        """The larger of two, by their ends."""
         return None if a is None or b is None else (max(a[0], b[0]), max(a[1], b[1]))
 
     @staticmethod
@@ -158,7 +158,7 @@ class Unbounded:
 
     @staticmethod
     def exp(a: Maybe) -> Maybe:
-        """Above 0."""
+        """Above 0, and at most 1 where a <= 0."""
         return None if a is None else (Fraction(0), Fraction(1) if a[1] <= 0 else inf)
 
     @staticmethod

@@ -94,7 +94,7 @@ class Weights:
 
     @property
     def blocks(self) -> int:
-        """The depth."""
+        """The depth: how many blocks all stages have together."""
         return sum(stage.layers for stage in self.stages if not stage.same_block)
 
     @property

@@ -183,7 +183,7 @@ class Examined:
 
     @property
     def memory(self) -> int | float:
-        """Bytes."""
+        """An estimate of the memory that the work takes, in bytes."""
         fixed = 100.0 * self.weights + 40.0 * self.cells * self.entries
         if self.size is None:
             return fixed

@@ -270,7 +270,7 @@ class Subject:
         return Trial(own, seed, self.reading, self.known.setdefault(seed, {}))
 
     def alone(self, seed: int | None) -> Trial:
-        """The same, which runs one sequence at a time: what a batch does is no matter."""
+        """The same, one sequence at a time: what a batch does has no influence."""
         reading = replace(self.reading, batched=False)
         known = self.known_alone.setdefault(seed, {})
         own = self.as_given if seed is None else redrawn(_there(self.module), seed)

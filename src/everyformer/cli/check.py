@@ -6,6 +6,7 @@ import typer
 
 from everyformer.cli import options
 from everyformer.cli.defaults import CHECK_D_MODEL, CHECK_HEADS, CHECK_SEQ_LEN, TRIALS
+from everyformer.cli.names import check_layer
 
 
 def check(
@@ -37,6 +38,7 @@ def check(
     1: REFUTED. 3: UNKNOWN. 2: wrong input. `check-module` judges a layer of your own,
     `check-pattern` a sparse pattern, `check-all` all layers in a table.
     """
+    check_layer(layer)
     options.check_heads(heads, d_model)
     from everyformer.cli.checking import Choice, check_one
     from everyformer.cli.subjects import Variant, layer_of_the_library

@@ -32,6 +32,55 @@ THEMES = (
     "models",
 )
 
+LAYERS = (
+    "none",
+    "t5",
+    "t5-buckets",
+    "alibi",
+    "rotary",
+    "shaw",
+    "shaw-values",
+    "deberta",
+    "xl",
+    "swin",
+    "graphormer",
+    "ape",
+    "urpe",
+)
+"""Attention layers of the library; each but the last also with +urpe."""
+
+EXPERIMENTS = (
+    "urpe-synthetic",
+    "sparse-copying",
+    "contextual-gap",
+    "random-projections",
+    "mixers-bert",
+    "urpe-figure1",
+    "urpe-lengths",
+    "urpe-images",
+    "urpe-wikitext",
+    "urpe-zinc",
+    "urpe-qm9",
+    "sparse-lm",
+    "sparse-glue",
+    "sparse-translation",
+)
+
+RULES = {
+    "EF001": "permutation-equivariant",
+    "EF002": "right-stochastic",
+    "EF003": "equal-tokens-stay-equal",
+    "EF004": "attentive",
+    "EF005": "position-aware",
+    "EF006": "causal",
+    "EF007": "zero-to-zero",
+    "EF008": "contexts-told-apart",
+    "EF009": "tokens-apart",
+    "EF010": "reversal-equivariant",
+    "EF011": "affine",
+}
+ASSUMPTIONS = ("A1", "A1.1", "A1.2", "A1.3", "A2")
+
 CHECK_SEQ_LEN = 16
 CHECK_D_MODEL = 8
 CHECK_HEADS = 2

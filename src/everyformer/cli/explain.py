@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from everyformer.cli.names import check_code
+
 
 def explain(
     code: Annotated[
@@ -20,6 +22,7 @@ def explain(
     What the rule states, why it matters, which layers satisfy it and which do not, and
     where it comes from.
     """
+    check_code(code)
     from everyformer.checks.patterns import ASSUMPTIONS
     from everyformer.checks.presentation import LEGEND
     from everyformer.checks.rules import rule_of

@@ -22,9 +22,9 @@ from everyformer.cli.progress import progress_bar
 from everyformer.construct.pipeline import compare, construct, plan
 from everyformer.construct.registry import DEFAULT
 from everyformer.explore.network_data import refuse_large
-from everyformer.explore.page_file import Page
 from everyformer.explore.show import Links, explore, network_page
 from everyformer.explore.tour import read_tour
+from everyformer.page import Page
 
 GRID = 4
 """K where neither a grid nor a tolerance is given."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from everyformer.cli.names import check_experiment
 from everyformer.cli.options import JsonOption
 from everyformer.errors import TrainingError
 
@@ -135,6 +136,8 @@ def reproduce(
     if size not in SIZES:
         msg = f"--size {size} does not exist. Choose one of {', '.join(SIZES)}."
         raise typer.BadParameter(msg)
+    if name is not None:
+        check_experiment(name)
     if find_spec("accelerate") is None:
         msg = (
             "`everyformer reproduce` trains with Hugging Face Accelerate, which is not "

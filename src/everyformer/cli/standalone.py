@@ -15,7 +15,7 @@ from typing import BinaryIO, cast
 from everyformer.cli import tables
 from everyformer.cli.saving import new_file
 
-FIRST = "everyformer.certify.verify"
+FIRST = "everyformer.certify.from_files"
 SOURCES = Path(__file__).parents[2]
 DATE = (1980, 1, 1, 0, 0, 0)
 """Of every file inside: the same sources give the same bytes, whose hash can be told."""
@@ -28,7 +28,7 @@ import json
 import os
 import sys
 
-from everyformer.certify.verify import EXIT_CODES, verify
+from everyformer.certify.from_files import EXIT_CODES, verify_files
 from everyformer.certify.work import MAX_WORK
 from everyformer.errors import EveryformerError
 from everyformer.files.network_file import MAX_MEMORY
@@ -55,7 +55,7 @@ def main():
     )
     given = parser.parse_args()
     try:
-        found = verify(
+        found = verify_files(
             given.folder,
             max_work=given.max_work,
             max_memory=given.max_memory * 2**30,

@@ -10,12 +10,12 @@ from typing import Any
 from torch import nn
 
 from everyformer.cli.loading import import_file
+from everyformer.cli.names import ALIASES, check_layer
 from everyformer.errors import InputError
-from everyformer.layers.by_name import LAYER_NAMES, attention_by_name
+from everyformer.layers.by_name import attention_by_name
 from everyformer.layers.positions import SpecialToken
-from everyformer.targets.failures import described, did_you_mean
+from everyformer.targets.failures import described
 
-ALIASES = {"rpe": "t5"}
 SIZES = {
     "d": ("d", "dim", "d_model", "embed_dim", "hidden_size", "width", "channels"),
     "n": ("n", "seq_len", "max_len", "length", "max_length", "sequence_length"),
@@ -47,17 +47,9 @@ def layer_of_the_library(
     Raises:
         InputError: If there is no such layer, or it cannot be made.
     """
+    check_layer(name)
     base, plus, gain = name.partition("+")
     base = ALIASES.get(base, base)
-    if base not in LAYER_NAMES:
-        near = did_you_mean(base, LAYER_NAMES)
-        msg = (
-            f"{name!r} is not a layer of the library.{near} Choose one of "
-            f"{', '.join(LAYER_NAMES)}, each also with +urpe. `everyformer check-all` "
-            "judges all, `everyformer check-module` one of your own, `everyformer "
-            "check-pattern` a sparse pattern."
-        )
-        raise InputError(msg)
     module = attention_by_name(
         f"{base}{plus}{gain}",
         seq_len=n + variant.special_token,

@@ -14,7 +14,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from everyformer.certify.certificate_file import read_certificate
-from everyformer.certify.verify import NETWORK_FILE, Verification, verify
+from everyformer.certify.verification import Verification
+from everyformer.certify.verify import NETWORK_FILE, verify
 from everyformer.certify.weights import read_weights
 from everyformer.certify.work import MAX_WORK
 from everyformer.errors import CertificateError, InputError

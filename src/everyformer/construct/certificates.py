@@ -15,12 +15,13 @@ from everyformer.certify.certificate import (
     Statement,
     current_versions,
 )
+from everyformer.certify.from_files import NETWORK_FILE, known_of
 from everyformer.certify.hypotheses import BOTH, Claim
 from everyformer.certify.modulus import contradiction
 from everyformer.certify.proof import Computing, Proof
 from everyformer.certify.prove import cells_of, prove, prove_everywhere
 from everyformer.certify.undecided import Obstacle
-from everyformer.certify.verify import NETWORK_FILE, declare, known_of
+from everyformer.certify.verify import declare
 from everyformer.certify.weights import Weights, read_weights
 from everyformer.errors import TargetError
 from everyformer.model.network import Network

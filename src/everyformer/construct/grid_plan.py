@@ -79,7 +79,7 @@ class GridPlan(Plan, ABC):
 
     @property
     def grid(self) -> int:
-        """K."""
+        """K, the number of cells along each axis."""
         return self.shape.cells
 
     @property
@@ -180,7 +180,7 @@ class GridPlan(Plan, ABC):
         return self.network(self.tabulate(target, progress), progress)
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """The stages."""
+        """The layers of each stage, and the bits of ids, as `plan` prints them."""
         for stage in self.stages:
             mark = "" if stage.in_paper or not self.paper_layers else " (closes a gap)"
             yield f"layers: {stage.name}{mark}", format_count(stage.layers)

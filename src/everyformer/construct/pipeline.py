@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from everyformer.certify.certificate import Certificate
 from everyformer.certify.proof import Computing
@@ -53,6 +52,7 @@ from everyformer.errors import (
     TargetError,
     ToleranceError,
 )
+from everyformer.explorable import Explorable
 from everyformer.model.cost import Cost, count
 from everyformer.model.network import Network
 from everyformer.notebook import html_table, short
@@ -64,12 +64,9 @@ from everyformer.targets.support import check_support
 from everyformer.targets.target import Target
 from everyformer.verdict import Verdict
 
-if TYPE_CHECKING:
-    from everyformer.explore.show import Page
-
 
 @dataclass(frozen=True)
-class Built:
+class Built(Explorable):
     """A constructed network and what is known about it.
 
     Attributes:
@@ -161,31 +158,6 @@ class Built:
         below = "" if proved is None else proved.html()
         rows = [row for section in plan_rows(self.plan) for row in section]
         return html_table(f"{self.target.name}: {self.plan.heading}", rows) + below
-
-    def explore(
-        self,
-        *,
-        site: str | None = None,
-        code: str | None = None,
-        tour: str | os.PathLike[str] | None = None,
-    ) -> "Page":
-        """A page that runs the network in the browser, with f and the certificate.
-
-        In a notebook it is shown; else `save(path)` or `open()` it.
-
-        Args:
-            site: Address of the documentation, to which the page then links.
-            code: Address of the files of the repository, likewise.
-            tour: File of a guided tour of your own.
-
-        Raises:
-            InputError: If one of them is not the address of a page, or not a tour.
-            MemoryLimitError: If the network has too many blocks for a page.
-            NumberKindError: If its weights are rationals that float64 cannot hold.
-        """
-        from everyformer.explore.show import Links, explore
-
-        return explore(self, Links(site, code), tour)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the weights and the certificate to a folder, for `verify`."""

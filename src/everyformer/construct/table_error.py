@@ -16,10 +16,11 @@ import numpy as np
 from everyformer.certify.bound import Bound
 from everyformer.certify.cells import SHARD, Cells, mean_slack, sum_up
 from everyformer.certify.distances import distances, float_up
+from everyformer.certify.from_files import known_of
 from everyformer.certify.known import Declared
 from everyformer.certify.moments import UP, power
 from everyformer.certify.shards import map_shards
-from everyformer.certify.verify import declare, known_of
+from everyformer.certify.verify import declare
 from everyformer.errors import CertificateError, ToleranceError
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import power_up

@@ -23,8 +23,8 @@ BATCHES = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
-    """Batches: a row of numbers and a length for each."""
+class Batches:
+    """The batches of an epoch: a row of numbers and a length for each."""
 
     numbers: np.ndarray
     lengths: np.ndarray
@@ -54,13 +54,13 @@ class Buckets:
             if (of_bucket == k).any()
         }
         self._seed = seed
-        self._kept: dict[tuple[int, int, torch.device], tuple[torch.Tensor, Plan]] = {}
+        self._kept: dict[tuple[int, int, torch.device], tuple[torch.Tensor, Batches]] = {}
 
     def batches(self, batch: int) -> int:
         """Batches of an epoch."""
         return sum(-(-len(own) // batch) for own in self._members.values())
 
-    def plan(self, epoch: int | None, batch: int) -> Plan:
+    def plan(self, epoch: int | None, batch: int) -> Batches:
         """The batches of an epoch; None is for evaluation, without any shuffling."""
         rows: list[np.ndarray] = []
         lengths: list[int] = []
@@ -72,7 +72,7 @@ class Buckets:
             lengths += [length] * count
         order = self._order(epoch, BATCHES, len(lengths))
         numbers = np.concatenate([*rows, np.empty((0, batch), np.int64)])
-        return Plan(numbers[order], np.array(lengths, np.int64)[order])
+        return Batches(numbers[order], np.array(lengths, np.int64)[order])
 
     def draw(
         self, step: int, batch: int, part: int, parts: int, device: torch.device

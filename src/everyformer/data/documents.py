@@ -121,7 +121,7 @@ class Documents:
         return text // self.seq_len - 1
 
     def tokens(self, split: Split) -> int:
-        """Scored tokens."""
+        """How many tokens of a split are scored."""
         return int(self.lengths[split].sum())
 
     def draw(

@@ -15,7 +15,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from everyformer.data.batch import FILLING, Batch, Draw
-from everyformer.data.buckets import Buckets, Plan
+from everyformer.data.buckets import Batches, Buckets
 from everyformer.data.draws import part_size
 from everyformer.data.packs.bpe import BytePairs
 from everyformer.data.packs.pack import Pack, needs
@@ -43,7 +43,7 @@ class TokenBuckets(Buckets):
             -(-len(own) // self.pairs_of(n, batch)) for n, own in self._members.items()
         )
 
-    def plan(self, epoch: int | None, batch: int) -> Plan:
+    def plan(self, epoch: int | None, batch: int) -> Batches:
         """The batches of an epoch; rows of shorter batches end with filling."""
         self._check(batch)
         widest = max(self.pairs_of(n, batch) for n in self._members)
@@ -60,7 +60,7 @@ class TokenBuckets(Buckets):
             lengths += [length] * count
         order = self._order(epoch, -1, len(lengths))
         numbers = np.concatenate([*rows, np.empty((0, widest), np.int64)])
-        return Plan(numbers[order], np.array(lengths, np.int64)[order])
+        return Batches(numbers[order], np.array(lengths, np.int64)[order])
 
     def draw(
         self, step: int, batch: int, part: int, parts: int, device: torch.device

@@ -10,9 +10,9 @@ from everyformer.checks.subject import Subject
 from everyformer.errors import InputError, printable
 from everyformer.explore.inline import page
 from everyformer.explore.judgements import judgement_data
-from everyformer.explore.page_file import Page
 from everyformer.layers.attention import RelativeAttention
 from everyformer.layers.gains import ToeplitzGain
+from everyformer.page import Page
 
 DRAWS = 3
 """Draws of the weights that the page shows."""

@@ -6,7 +6,7 @@ from everyformer.construct.comparison import Candidate, Comparison, Point
 from everyformer.errors import printable
 from everyformer.explore.embedding import finite_float
 from everyformer.explore.inline import page
-from everyformer.explore.page_file import Page
+from everyformer.page import Page
 
 
 def comparison_page(found: Comparison) -> Page:

@@ -4,7 +4,7 @@ from everyformer.checks.patterns import PatternReport
 from everyformer.errors import PatternError, printable
 from everyformer.explore.inline import page
 from everyformer.explore.judgements import judgement_data
-from everyformer.explore.page_file import Page
+from everyformer.page import Page
 
 MAX_TOKENS = 128
 """Tokens up to which a graph and a matrix can be read."""

@@ -12,9 +12,9 @@ from everyformer.explore.inline import page
 from everyformer.explore.links import NO_LINKS
 from everyformer.explore.links import Links as Links
 from everyformer.explore.network_data import network_data
-from everyformer.explore.page_file import Page as Page
 from everyformer.explore.tour import OWN_TOUR, has_tour, read_tour, tour_network
 from everyformer.model.network import Network
+from everyformer.page import Page as Page
 from everyformer.targets.target import Target
 
 Tour = str | os.PathLike[str] | None

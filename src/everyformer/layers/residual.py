@@ -25,7 +25,7 @@ class Residual(nn.Module):
     """
 
     def __init__(self, layer: nn.Module) -> None:
-        """See the class."""
+        """A layer whose input is added to its output."""
         super().__init__()
         self.layer = layer
 

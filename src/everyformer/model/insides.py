@@ -74,7 +74,7 @@ class Trace(tuple["StageState", ...]):
     def __new__(
         cls, steps: Iterable["StageState"], insides: tuple[Inside, ...] = ()
     ) -> "Trace":
-        """Both together."""
+        """A tuple of steps that carries the insides with it."""
         made = super().__new__(cls, steps)
         made.insides = insides
         return made

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from everyformer.errors import FileFormatError, InputError, NumberKindError
+from everyformer.explorable import Explorable
 from everyformer.files.description import kind_of, stage_entry
 from everyformer.files.network_file import (
     CONTENT_ERRORS,
@@ -36,7 +37,6 @@ from everyformer.numerics.rationals import exact_array, to_float
 from everyformer.progress import Progress, no_progress
 
 if TYPE_CHECKING:
-    from everyformer.explore.show import Page
     from everyformer.model.torch_module import TransformerModule
     from everyformer.model.torch_standard import StandardTransformer
 
@@ -57,7 +57,7 @@ class StageState:
 
 
 @dataclass(frozen=True)
-class Network:
+class Network(Explorable):
     """A network of T, T_P, Omega_U or ST^{h,m,r}, or of the modified classes.
 
     Weights are float64, or exact rationals (object arrays of ints and Fractions) in
@@ -113,7 +113,7 @@ class Network:
 
     @property
     def blocks(self) -> int:
-        """The depth."""
+        """The depth: how many blocks all stages have together."""
         return sum(stage.blocks for stage in self.stages)
 
     def arrays(self) -> Iterator[tuple[str, np.ndarray]]:
@@ -224,29 +224,6 @@ class Network:
         ):
             steps.append(StageState(f"block {number}", after, self.ids(after)))
         return tuple(steps)
-
-    def explore(
-        self,
-        *,
-        site: str | None = None,
-        code: str | None = None,
-        tour: str | os.PathLike[str] | None = None,
-    ) -> "Page":
-        """A page that runs this network in the browser: show, `save` or `open` it.
-
-        Args:
-            site: Address of the documentation, to which the page then links.
-            code: Address of the files of the repository, likewise.
-            tour: File of a guided tour of your own.
-
-        Raises:
-            InputError: If one of them is not the address of a page, or not a tour.
-            MemoryLimitError: If it has too many blocks for a page.
-            NumberKindError: If its weights are rationals that float64 cannot hold.
-        """
-        from everyformer.explore.show import Links, explore
-
-        return explore(self, Links(site, code), tour)
 
     def ids(self, state: np.ndarray) -> np.ndarray | None:
         """u^T z of every token, or None for a network without ids."""

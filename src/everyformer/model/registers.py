@@ -54,12 +54,12 @@ class Registers:
 
     @property
     def width(self) -> int:
-        """w."""
+        """w, the number of registers."""
         return self.W_in.shape[0]
 
     @property
     def num_prefix(self) -> int:
-        """P."""
+        """P, the number of prefix tokens."""
         return 0 if self.prefix is None else len(self.prefix)
 
     def arrays(self) -> Iterator[tuple[str, np.ndarray]]:

@@ -16,7 +16,6 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from everyformer.files import network_file
 from everyformer.files.network_file import FORMAT, NetworkFile, version_of
 from everyformer.numerics.rationals import common_denominator, exact_array
 
@@ -62,17 +61,6 @@ def _save(tensors: dict[str, np.ndarray], path: str, metadata: dict[str, str]) -
         if number is None:
             raise OSError(str(error)) from error
         raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
-
-
-def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Read the description and the arrays that `write_arrays` wrote.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        FileFormatError: If it is not a file of ours, or one of another version.
-    """
-    found = network_file.read_arrays(path)
-    return found.description, simplified(found)
 
 
 def simplified(found: NetworkFile) -> dict[str, np.ndarray]:

@@ -23,7 +23,7 @@ class Dense(Part):
 
     @property
     def connections(self) -> int:
-        """n^2."""
+        """n^2: every pair is connected."""
         return self.n**2
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import everyformer as ef
-from everyformer.bench.compiling import (
+from everyformer.bench.methods.compile.compiling import (
     dot_attention,
     extended,
     mlp,

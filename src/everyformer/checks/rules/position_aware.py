@@ -58,17 +58,6 @@ def by_structure(spec: AttentionSpec, n: int) -> Answer:
     return Answer(True, f"W_Q = W_K = 0, B = 0 and a triangular C give A 1 = ({shown})_i")
 
 
-def position_sums(n: int, *, causal: bool) -> np.ndarray:
-    """A 1 for uniform weights: c_k = 1 for k >= 1; causal: c_0 = 1.
-
-    Example:
-        >>> position_sums(4, causal=False)
-        array([0.  , 0.25, 0.5 , 0.75])
-    """
-    i = np.arange(1, n + 1)
-    return 1 / i if causal else (i - 1) / n
-
-
 def by_operations(followed: Followed) -> Answer:
     """Weights with sum 1 refute it."""
     if followed.output is not None and followed.output.means:

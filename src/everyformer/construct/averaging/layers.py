@@ -80,7 +80,7 @@ class AveragingSizes(Sizes):
 
     @property
     def sequences(self) -> int:
-        """K^N."""
+        """K^N, the number of sequences of cells."""
         return self.grid.sequences
 
     @cached_property

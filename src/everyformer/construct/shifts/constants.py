@@ -190,7 +190,7 @@ class Constants(Sizes):
 
     @property
     def delta(self) -> Fraction:
-        """1/K."""
+        """1/K, the width of a cell."""
         return Fraction(1, self.K)
 
     @property

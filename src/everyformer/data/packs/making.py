@@ -19,7 +19,6 @@ from everyformer.data.packs.molecules import (
 from everyformer.data.packs.nli import nli_arrays
 from everyformer.data.packs.novels import bytes_tokeniser, novel_arrays
 from everyformer.data.packs.pack import (
-    Pack,
     pack_path,
     refuse_existing,
     write_pack,
@@ -192,19 +191,3 @@ def checked_sources(recipe: Recipe, source: Path, progress: Progress) -> dict[st
             )
             raise FileFormatError(msg)
     return found
-
-
-def same_tokeniser(*packs: Pack) -> None:
-    """Packs of one experiment must agree on what a token id means.
-
-    Raises:
-        FileFormatError: If they do not.
-    """
-    kinds = {pack.name: pack.header["tokeniser"]["sha256"] for pack in packs}
-    if len(set(kinds.values())) > 1:
-        told = ", ".join(f"{name}: {digest[:12]}" for name, digest in kinds.items())
-        msg = (
-            f"These packs were made with different vocabularies ({told}), so their token "
-            "ids mean different words. Make them with one vocabulary."
-        )
-        raise FileFormatError(msg)

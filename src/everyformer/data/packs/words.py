@@ -12,8 +12,8 @@ are again, as rules about one piece of text between two spaces and the kind of w
                                       and after No., pp. before a number
     several full stops                and so on...    ->   and so on ...
 
-Case is kept. What is left of wiki markup, such as tags, entities and bullets, is no text
-and is dropped (`plain`).
+Case is kept. What is left of wiki markup, such as tags, entities and bullets, is not
+text and is dropped (`plain`).
 """
 
 import hashlib

@@ -128,7 +128,7 @@ class Maker:
         return replace(self.scale.encoder, vocab_size=padded, pooler=True, **more)
 
     def _masked(self, labels: Mapping[str, str | int]) -> Cell:
-        """Pre-training."""
+        """The cell of pre-training, on masked words."""
         seed, arm, model = int(labels["seed"]), self.arm(labels), self.model()
         config = replace(changed(self.scale.masked, self.of["mlm"]), seed=seed)
         if seed not in self._windows:

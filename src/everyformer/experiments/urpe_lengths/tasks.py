@@ -64,7 +64,7 @@ class AtLengths(FreshTask):
 
     @property
     def length(self) -> int:
-        """Of training."""
+        """The length of the sequences of training."""
         return self.seq_len
 
     def evaluation(
@@ -200,7 +200,7 @@ class NextByte(AtLengths):
 
     @property
     def vocab_size(self) -> int:
-        """All bytes."""
+        """The number of tokens: every byte is one."""
         return BYTES
 
     @property

@@ -4,8 +4,7 @@ Functions that torch calls (custom ops, `autograd.Function`) take the fields one
 operands first, and in the backward pass what belongs to it after them.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -43,9 +42,10 @@ class Operands(NamedTuple):
         there = [x for x in (self.c2p, self.p2c) if x is not None]
         return there[0].shape[-1] if there else 1
 
-
-TENSORS = 8
-"""The first fields: what autograd saves."""
+    @property
+    def along_batch(self) -> tuple[bool, ...]:
+        """Whether the first axis of each field is the batch."""
+        return *[True] * 5, False, True, *[False] * 3
 
 
 class Incoming(NamedTuple):
@@ -64,9 +64,3 @@ class Incoming(NamedTuple):
     lse: Tensor
     needs_c2p: bool
     needs_p2c: bool
-
-
-def split(given: Sequence[Any]) -> tuple[Operands, Incoming]:
-    """The arguments of the backward pass, as torch has them: one after the other."""
-    operands = len(Operands._fields)
-    return Operands(*given[:operands]), Incoming(*given[operands:])

@@ -1,8 +1,8 @@
 """The operator: checks, and the way of each call.
 
-On a CUDA device the Triton kernels run, elsewhere the chunked path: directly, or as a
-custom op, so that `torch.compile` and fake tensors know it (`library`). The transforms of
-`torch.func` and derivatives in forward mode are those of the reference.
+On a CUDA device the Triton kernels run, elsewhere the chunked path: directly, by
+`torch.func`, or as a custom op, so that `torch.compile` and fake tensors know it
+(`library`). Forward-mode derivatives are those of the reference.
 """
 
 from typing import Any
@@ -12,18 +12,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from everyformer.errors import InputError
-from everyformer.ops.disentangled_attention.derivatives import Direct
-from everyformer.ops.disentangled_attention.library import forward_op
+from everyformer.ops.disentangled_attention.library import RULES, forward_op
 from everyformer.ops.disentangled_attention.operands import Operands
-from everyformer.ops.disentangled_attention.reference import (
-    default_scale,
-    disentangled_attention_reference,
-)
+from everyformer.ops.disentangled_attention.reference import attend, default_scale
 from everyformer.ops.eager import (
     autocasted,
-    is_forward_mode,
     is_plain,
     is_transformed,
+    needs_plain_torch,
 )
 from everyformer.ops.recalled import Recalled
 
@@ -56,8 +52,8 @@ def disentangled_attention(
     position to content, where index(i - j) = index[i - j + n_k - 1]. With vectors r_b and
     s_b of the buckets, c2p = q r^T and p2c = k s^T are ordinary products, of which autograd
     takes the gradients; this operator gives those of q, k, v, c2p and p2c, with the same
-    bits in each run. Memory is O(n (d + buckets)). Second derivatives, `torch.func` and
-    forward mode take O(n^2).
+    bits in each run. Memory is O(n (d + buckets)). Second derivatives, and those of forward
+    mode, take O(n^2).
 
     Args:
         q: Queries.
@@ -92,17 +88,16 @@ def disentangled_attention(
         seed = None
     elif seed is None:
         seed = torch.randint(2**63 - 1, (1,), device=q.device)
-    if is_forward_mode() or is_transformed():
-        return disentangled_attention_reference(
-            q, k, v, c2p, p2c, index,
-            scale=factor, key_padding=key_padding, dropout=dropout, seed=seed,
-        )  # fmt: skip
     given = Operands(q, k, v, c2p, p2c, index, key_padding, seed, factor, float(dropout))
+    if needs_plain_torch(q, k, v):
+        return attend(given)
     found: Any
-    if not is_plain(*[x for x in given if isinstance(x, Tensor)]):
+    if not is_plain(q, k, v, index):
         found, _ = forward_op(*given)
+    elif is_transformed():
+        found, _ = RULES.transformed.apply(*given)
     else:
-        found = Direct.apply(*given)
+        found = RULES.direct.apply(*given)
     return found
 
 

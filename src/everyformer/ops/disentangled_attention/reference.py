@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from everyformer.ops.disentangled_attention.operands import Operands
 from everyformer.ops.dropping import kept
 
 
@@ -63,29 +64,35 @@ def disentangled_attention_reference(
         >>> disentangled_attention_reference(q, k, v, past, None, index).flatten()
         tensor([1., 2.])
     """
+    factor = default_scale(q.shape[-1], c2p, p2c) if scale is None else scale
+    return attend(Operands(q, k, v, c2p, p2c, index, key_padding, seed, factor, dropout))
+
+
+def attend(x: Operands, first: int = 0) -> Float[Tensor, "b h n_q d"]:
+    """The same of sequences of a batch from a number on: weights are dropped by it."""
+    q, k = x.q, x.k
     dtype = torch.promote_types(q.dtype, torch.float32)
     n_q, n_k = q.shape[-2], k.shape[-2]
-    scale = default_scale(q.shape[-1], c2p, p2c) if scale is None else scale
     logits = q.to(dtype) @ k.to(dtype).mT  # [b, h, n_q, n_k]
-    buckets = bucket_matrix(index, range(n_q), n_k).expand(*logits.shape)
-    if c2p is not None:
-        logits = logits + c2p.to(dtype).gather(-1, buckets)
-    if p2c is not None:
-        logits = logits + p2c.to(dtype).gather(-1, buckets.mT).mT
-    logits = scale * logits
-    if key_padding is None:
+    buckets = bucket_matrix(x.bucket_of, range(n_q), n_k).expand(*logits.shape)
+    if x.c2p is not None:
+        logits = logits + x.c2p.to(dtype).gather(-1, buckets)
+    if x.p2c is not None:
+        logits = logits + x.p2c.to(dtype).gather(-1, buckets.mT).mT
+    logits = x.scale * logits
+    if x.key_padding is None:
         weights = torch.softmax(logits, -1)
     else:
         # Rows without keys keep finite logits, so that no NaN reaches their gradients.
-        hidden = key_padding[:, None, None, :]
+        hidden = x.key_padding[:, None, None, :]
         empty = hidden.all(-1, keepdim=True)
         logits = logits.masked_fill(hidden & ~empty, -math.inf)
         weights = torch.softmax(logits, -1).masked_fill(empty, 0.0)
-    if dropout > 0.0 and seed is not None:
+    if x.dropout > 0.0 and x.seed is not None:
         b, h, i, j = (torch.arange(size, device=q.device) for size in weights.shape)
-        places = b[:, None, None, None], h[:, None, None], i[:, None], j
-        weights = weights * kept(seed, *places, dropout, dtype)
-    return (weights @ v.to(dtype)).to(q.dtype)
+        places = (b + first)[:, None, None, None], h[:, None, None], i[:, None], j
+        weights = weights * kept(x.seed, *places, x.dropout, dtype)
+    return (weights @ x.v.to(dtype)).to(q.dtype)
 
 
 def default_scale(d: int, c2p: Tensor | None, p2c: Tensor | None) -> float:

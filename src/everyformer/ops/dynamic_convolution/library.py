@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from everyformer.ops.bilinear import keep
 from everyformer.ops.dynamic_convolution import derivatives, paths
 from everyformer.ops.dynamic_convolution.derivatives import Band, Mix
 from everyformer.ops.eager import is_forward_mode, is_transformed
@@ -33,20 +34,10 @@ def _band_fake(grad: Tensor, x: Tensor, count: int, length: int, left: int) -> T
     return x.new_empty((*x.shape[:2], count, length), dtype=wide)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, weights, ctx.left, ctx.back = inputs
-    ctx.save_for_backward(x, weights)
-
-
 def _pull_back(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     if is_transformed() or is_forward_mode():
         return derivatives.pull_back(ctx, grad, Mix.apply, Band.apply)
     return derivatives.pull_back(ctx, grad, mix_op, band_op)
-
-
-def _keep_band(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    grad, x, _, ctx.length, ctx.left = inputs
-    ctx.save_for_backward(grad, x)
 
 
 def _pull_back_band(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
@@ -54,5 +45,5 @@ def _pull_back_band(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
     return derivatives.pull_back_band(ctx, upstream, Mix.apply if moved else mix_op)
 
 
-mix_op.register_autograd(_pull_back, setup_context=_keep)
-band_op.register_autograd(_pull_back_band, setup_context=_keep_band)
+mix_op.register_autograd(_pull_back, setup_context=keep)
+band_op.register_autograd(_pull_back_band, setup_context=keep)

@@ -7,98 +7,58 @@ Several copies of a problem are one with more dimensions and as many more filter
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from everyformer.ops.bilinear import Gradients, bilinear
+from everyformer.ops.copies import Dims
 from everyformer.ops.light_convolution import paths
 
-Dims = tuple[int | None, ...]
-"""The axis of each argument that `torch.func.vmap` runs over."""
+
+def pull_back(ctx: Any, grad: Tensor, convolve: Any, filter_gradient: Any) -> Gradients:
+    """dx: the same with the filter turned round; dfilters: the other operator."""
+    x, filters = ctx.saved_tensors
+    (left,) = ctx.numbers
+    count, length = filters.shape
+    dx = df = None
+    if ctx.needs_input_grad[0]:
+        dx = convolve(grad, filters.flip(1), length - 1 - left)
+    if ctx.needs_input_grad[1]:
+        df = filter_gradient(grad, x, count, length, left).to(filters.dtype)
+    return dx, df, None
 
 
-class Convolve(torch.autograd.Function):
-    """x * filters."""
-
-    @staticmethod
-    def forward(x: Tensor, filters: Tensor, left: int) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """By the fastest path."""
-        return paths.convolve(x, filters, left)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        """Keep both factors."""
-        x, filters, ctx.left = inputs
-        ctx.save_for_backward(x, filters)
-        ctx.save_for_forward(x, filters)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """See the module."""
-        return pull_back(ctx, grad, Convolve.apply, FilterGradient.apply)
-
-    @staticmethod
-    def jvp(ctx: Any, dx: Tensor | None, df: Tensor | None, _: None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The product rule."""
-        x, filters = ctx.saved_tensors
-        found: list[Any] = []
-        if dx is not None:
-            found.append(Convolve.apply(dx, filters, ctx.left))
-        if df is not None:
-            found.append(Convolve.apply(x, df, ctx.left))
-        return torch.stack(found).sum(0)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Dims, x: Tensor, filters: Tensor, left: int) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """By more dimensions and filters."""
-        each = (
-            filters.expand(info.batch_size, *filters.shape)
-            if in_dims[1] is None
-            else (filters.movedim(in_dims[1], 0))
-        )
-        wide = _wide(x, in_dims[0], info.batch_size)
-        found: Any = Convolve.apply(wide, each.flatten(0, 1), left)
-        return found.unflatten(2, (info.batch_size, -1)), 2
+def pull_back_gradient(ctx: Any, upstream: Tensor, convolve: Any) -> Gradients:
+    """The operator is linear in grad and in x: `upstream` takes the place of filters."""
+    grad, x = ctx.saved_tensors
+    _, length, left = ctx.numbers
+    dgrad = dx = None
+    if ctx.needs_input_grad[0]:
+        dgrad = convolve(x, upstream, left)
+    if ctx.needs_input_grad[1]:
+        dx = convolve(grad, upstream.flip(1), length - 1 - left)
+    return dgrad, dx, None, None, None
 
 
-class FilterGradient(torch.autograd.Function):
-    """The sum over tokens of grad times shifted x, for each filter."""
+def _convolution_of_copies(
+    function: Any, copies: int, in_dims: Dims, given: Any
+) -> tuple[Tensor, int]:
+    x, filters, left = given
+    each = (
+        filters.expand(copies, *filters.shape)
+        if in_dims[1] is None
+        else filters.movedim(in_dims[1], 0)
+    )
+    found = function.apply(_wide(x, in_dims[0], copies), each.flatten(0, 1), left)
+    return found.unflatten(2, (copies, -1)), 2
 
-    @staticmethod
-    def forward(grad: Tensor, x: Tensor, count: int, length: int, left: int) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """By the fastest path."""
-        return paths.filter_gradient(grad, x, count, length, left)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        """Keep both factors."""
-        grad, x, ctx.count, ctx.length, ctx.left = inputs
-        ctx.save_for_backward(grad, x)
-        ctx.save_for_forward(grad, x)
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """See the module."""
-        return pull_back_gradient(ctx, upstream, Convolve.apply)
-
-    @staticmethod
-    def jvp(ctx: Any, dgrad: Tensor | None, dx: Tensor | None, *_: None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The product rule."""
-        grad, x = ctx.saved_tensors
-        found: list[Any] = []
-        sizes = (ctx.count, ctx.length, ctx.left)
-        if dgrad is not None:
-            found.append(FilterGradient.apply(dgrad, x, *sizes))
-        if dx is not None:
-            found.append(FilterGradient.apply(grad, dx, *sizes))
-        return torch.stack(found).sum(0)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Dims, *given: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """By more dimensions and filters."""
-        copies, (_, _, count, length, left) = info.batch_size, given
-        both = [_wide(x, dim, copies) for x, dim in zip(given[:2], in_dims, strict=False)]
-        found: Any = FilterGradient.apply(*both, copies * count, length, left)
-        return found.unflatten(0, (copies, count)), 0
+def _gradient_of_copies(
+    function: Any, copies: int, in_dims: Dims, given: Any
+) -> tuple[Tensor, int]:
+    _, _, count, length, left = given
+    both = [_wide(x, dim, copies) for x, dim in zip(given[:2], in_dims, strict=False)]
+    found = function.apply(*both, copies * count, length, left)
+    return found.unflatten(0, (copies, count)), 0
 
 
 def _wide(x: Tensor, dim: int | None, copies: int) -> Tensor:
@@ -108,28 +68,16 @@ def _wide(x: Tensor, dim: int | None, copies: int) -> Tensor:
     return x.movedim(dim, 2).flatten(2)
 
 
-def pull_back(
-    ctx: Any, grad: Tensor, convolve: Any, filter_gradient: Any
-) -> tuple[Tensor | None, ...]:
-    """dx: the same with the filter turned round; dfilters: the other operator."""
-    x, filters = ctx.saved_tensors
-    count, length = filters.shape
-    dx = df = None
-    if ctx.needs_input_grad[0]:
-        dx = convolve(grad, filters.flip(1), length - 1 - ctx.left)
-    if ctx.needs_input_grad[1]:
-        df = filter_gradient(grad, x, count, length, ctx.left).to(filters.dtype)
-    return dx, df, None
+Convolve: Any = bilinear(
+    paths.convolve,
+    lambda ctx, grad: pull_back(ctx, grad, Convolve.apply, FilterGradient.apply),
+    _convolution_of_copies,
+)
+"""x * filters."""
 
-
-def pull_back_gradient(
-    ctx: Any, upstream: Tensor, convolve: Any
-) -> tuple[Tensor | None, ...]:
-    """The operator is linear in grad and in x: `upstream` takes the place of filters."""
-    grad, x = ctx.saved_tensors
-    dgrad = dx = None
-    if ctx.needs_input_grad[0]:
-        dgrad = convolve(x, upstream, ctx.left)
-    if ctx.needs_input_grad[1]:
-        dx = convolve(grad, upstream.flip(1), ctx.length - 1 - ctx.left)
-    return dgrad, dx, None, None, None
+FilterGradient: Any = bilinear(
+    paths.filter_gradient,
+    lambda ctx, upstream: pull_back_gradient(ctx, upstream, Convolve.apply),
+    _gradient_of_copies,
+)
+"""The sum over tokens of grad times shifted x, for each filter."""

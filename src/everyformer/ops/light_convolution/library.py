@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from everyformer.ops.bilinear import keep
 from everyformer.ops.eager import is_forward_mode, is_transformed
 from everyformer.ops.light_convolution import derivatives, paths
 from everyformer.ops.light_convolution.derivatives import Convolve, FilterGradient
@@ -37,20 +38,10 @@ def _gradient_fake(grad: Tensor, x: Tensor, count: int, length: int, left: int) 
     return x.new_empty((count, length), dtype=wide)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, filters, ctx.left = inputs
-    ctx.save_for_backward(x, filters)
-
-
 def _pull_back(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     if is_transformed() or is_forward_mode():
         return derivatives.pull_back(ctx, grad, Convolve.apply, FilterGradient.apply)
     return derivatives.pull_back(ctx, grad, convolve_op, gradient_op)
-
-
-def _keep_gradient(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    grad, x, _, ctx.length, ctx.left = inputs
-    ctx.save_for_backward(grad, x)
 
 
 def _pull_back_gradient(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
@@ -59,5 +50,5 @@ def _pull_back_gradient(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]
     return derivatives.pull_back_gradient(ctx, upstream, convolve)
 
 
-convolve_op.register_autograd(_pull_back, setup_context=_keep)
-gradient_op.register_autograd(_pull_back_gradient, setup_context=_keep_gradient)
+convolve_op.register_autograd(_pull_back, setup_context=keep)
+gradient_op.register_autograd(_pull_back_gradient, setup_context=keep)

@@ -1,7 +1,6 @@
 """What the operator is given, in the one order in which all its functions take it."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -39,6 +38,12 @@ class Operands(NamedTuple):
         b, h, n_q, _ = self.q.shape
         return b, h, n_q, self.k.shape[2]
 
+    @property
+    def along_batch(self) -> tuple[bool, ...]:
+        """Whether the first axis of each field is the batch; sequences may share terms."""
+        b = self.q.shape[0]
+        return tuple([isinstance(x, Tensor) and x.shape[0] == b for x in self])
+
 
 class Incoming(NamedTuple):
     """What the backward pass takes beside the operands.
@@ -61,9 +66,3 @@ class Incoming(NamedTuple):
 
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
 """Of q, k, v, bias and gain; None where not needed."""
-
-
-def split(given: Sequence[Any]) -> tuple[Operands, Incoming]:
-    """The arguments of the backward pass, as torch has them: one after the other."""
-    operands = len(Operands._fields)
-    return Operands(*given[:operands]), Incoming(*given[operands:])

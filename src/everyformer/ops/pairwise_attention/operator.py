@@ -1,8 +1,8 @@
 """The operator: checks, and the way of each call.
 
 On a CUDA device the Triton kernels run, elsewhere the chunked path: directly, by
-`torch.func` (`derivatives`), or as a custom op, so that `torch.compile` and fake tensors
-know it (`library`). Forward-mode derivatives are those of the reference.
+`torch.func`, or as a custom op, so that `torch.compile` and fake tensors know it
+(`library`). Forward-mode derivatives are those of the reference.
 """
 
 import math
@@ -19,8 +19,7 @@ from everyformer.ops.eager import (
     is_transformed,
     needs_plain_torch,
 )
-from everyformer.ops.pairwise_attention.derivatives import Direct, Transformed
-from everyformer.ops.pairwise_attention.library import forward_op
+from everyformer.ops.pairwise_attention.library import RULES, forward_op
 from everyformer.ops.pairwise_attention.operands import Operands
 from everyformer.ops.pairwise_attention.reference import attend
 
@@ -87,9 +86,9 @@ def pairwise_attention(
     if not is_plain(q, k, v):
         found, _ = forward_op(*given)
     elif is_transformed():
-        found, _ = Transformed.apply(*given)
+        found, _ = RULES.transformed.apply(*given)
     else:
-        found = Direct.apply(*given)
+        found = RULES.direct.apply(*given)
     return found
 
 

@@ -71,5 +71,5 @@ class Split:
         return torch.empty(shape, dtype=torch.float32, device=pairs.device)
 
     def total(self, buffer: Tensor, pairs: Tensor) -> Tensor:
-        """The gradient."""
+        """The gradient of the pairs: the parts of the buffer, summed in their order."""
         return buffer if self.parts == 1 else buffer.sum(0).to(pairs.dtype)

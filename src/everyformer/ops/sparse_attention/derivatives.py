@@ -9,12 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from everyformer.ops.copies import Dims, in_one_batch, one_by_one
 from everyformer.ops.eager import is_forward_mode, is_transformed
 from everyformer.ops.sparse_attention import paths, plain
 from everyformer.ops.sparse_attention.plans import PreparedPart
-
-Dims = tuple[int | None, ...]
-"""The axis of each argument that `torch.func.vmap` runs over."""
 
 
 class Direct(torch.autograd.Function):
@@ -137,31 +135,5 @@ def _plain_gradients(fixed: Fixed, grad_out: Tensor, *qkv: Tensor) -> tuple[Tens
 def _of_copies(function: Any, copies: int, in_dims: Dims, given: Any) -> tuple[Any, Any]:
     """The results for several copies of a problem, each as it would be alone."""
     if given[-1] > 0.0:  # what is dropped depends on the place in the batch
-        return _one_by_one(function, copies, in_dims, given)
-    return _in_one_batch(function, copies, in_dims, given)
-
-
-def _one_by_one(function: Any, copies: int, in_dims: Dims, given: Any) -> tuple[Any, Any]:
-    def taken(x: Any, dim: int | None, copy: int) -> Any:
-        return x if dim is None or not isinstance(x, Tensor) else x.select(dim, copy)
-
-    found = [
-        function.apply(*(taken(x, dim, k) for x, dim in zip(given, in_dims, strict=True)))
-        for k in range(copies)
-    ]
-    joined = tuple(torch.stack(each) for each in zip(*found, strict=True))
-    return joined, tuple(0 for _ in joined)
-
-
-def _in_one_batch(function: Any, copies: int, in_dims: Dims, given: Any) -> tuple[Any, Any]:
-    """The results for several copies of a problem, by one with a larger batch."""
-
-    def joined(x: Any, dim: int | None) -> Any:
-        if not isinstance(x, Tensor):
-            return x
-        each = x.expand(copies, *x.shape) if dim is None else x.movedim(dim, 0)
-        return each.flatten(0, 1)
-
-    found: Any = function.apply(*map(joined, given, in_dims))
-    apart = tuple(x.unflatten(0, (copies, -1)) for x in found)
-    return apart, tuple(0 for _ in apart)
+        return one_by_one(function, copies, in_dims, given)
+    return in_one_batch(function, copies, in_dims, given)

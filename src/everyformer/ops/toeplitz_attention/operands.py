@@ -4,8 +4,7 @@ Functions that torch calls (custom ops, `autograd.Function`) take the fields one
 operands first, and in the backward pass what belongs to it after them.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -45,14 +44,11 @@ class Operands(NamedTuple):
     dropout: float = 0.0
 
     @property
-    def tensors(self) -> tuple[Tensor | None, ...]:
-        """What autograd saves."""
-        return self[:TENSORS]
-
-    @property
-    def numbers(self) -> tuple[bool, float, int, float]:
-        """What it need not."""
-        return self.causal, self.scale, self.offset, self.dropout
+    def along_batch(self) -> tuple[bool, ...]:
+        """Whether the first axis of each field is the batch."""
+        mask = self.attn_mask
+        own = mask is not None and mask.dim() == 4 and mask.shape[0] > 1
+        return *[True] * 3, False, False, True, own, *[False] * 6
 
     @property
     def group(self) -> int:
@@ -90,9 +86,3 @@ class Incoming(NamedTuple):
     table: Tensor
     needs_bias: bool
     needs_gain: bool
-
-
-def split(given: Sequence[Any]) -> tuple[Operands, Incoming]:
-    """The arguments of the backward pass, as torch has them: one after the other."""
-    operands = len(Operands._fields)
-    return Operands(*given[:operands]), Incoming(*given[operands:])

@@ -50,7 +50,7 @@ class MaskedLanguage(Objective):
         return torch.stack([masked, _windows(batch).sum()])
 
     def forward(self, batch: Batch) -> Float[Tensor, " terms"]:
-        """Both sums."""
+        """The losses summed over masked words, and over windows."""
         states = states_of(self.encoder, batch)
         losses = self.label_losses(_chosen(states, batch), batch.labels)
         masked = (losses * batch.weights).sum()

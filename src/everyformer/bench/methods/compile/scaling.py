@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from everyformer.bench.compiling import (
+from everyformer.bench.kept import Kept
+from everyformer.bench.methods.compile.compiling import (
     Function,
     mlp,
     normalise,
@@ -20,7 +21,6 @@ from everyformer.bench.compiling import (
     row_of,
     soft_attention,
 )
-from everyformer.bench.kept import Kept
 from everyformer.construct.compile.method import Compile, Variant
 from everyformer.model.forward import Progress, no_progress
 from everyformer.targets.target import Target

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from everyformer.bench.peer_programs import PROGRAMS, Program, vocabulary_of
+from everyformer.bench.methods.compile.peer_programs import PROGRAMS, Program, vocabulary_of
 from everyformer.bench.results import environment
 from everyformer.construct.pipeline import Built, construct
 from everyformer.errors import EveryformerError

@@ -1,0 +1,1 @@
+"""What the benchmarks build with: for each method its settings, and its own benchmarks."""

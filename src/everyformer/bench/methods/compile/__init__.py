@@ -1,0 +1,1 @@
+"""Benchmarks of compiled networks: sizes and errors, growth, and Tracr's programs."""
