@@ -89,6 +89,15 @@ def test_numbers_that_overflow_on_the_way_are_refused(method: str) -> None:
         assert found.verdict is Verdict.UNKNOWN
 
 
+@pytest.mark.parametrize("domain", [(2.0**999, 2.0**1000), (-(2.0**1000), 2.0**-1000)])
+def test_the_farthest_domain_is_refused_for_what_it_is(
+    domain: tuple[float, float],
+) -> None:
+    """Not as a damaged file: 2^1000 is an end that files may hold."""
+    with pytest.raises(ToleranceError, match=r"the domain may exceed 2\^200"):
+        ef.construct(ef.Target(negated, 1, 1, domain=[domain]), method="compile", tol=0.1)
+
+
 def test_the_interval_is_named() -> None:
     for domain, said in (((0.0, 5e-324), "4.941e-324"), ((1e308, 1.7e308), "7.000e+307")):
         with pytest.raises(TargetError, match=said.replace("+", r"\+")):

@@ -3,6 +3,7 @@
 import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -176,6 +177,16 @@ def test_what_cannot_be_decoded_is_refused() -> None:
         made.encoded(tokens[:, :7])
 
 
+def _parted(n: int) -> patterns.Pattern:
+    """Sets whose tokens in a row are 1, 1, 2, 3, .. always; where sets end is not."""
+    k = np.arange(n)
+    listeners = np.append(k, 1 if n == N else 2)
+    heard = np.append(k, 0 if n == N else 1)
+    heard[1] = 1 if n == N else 0
+    rows = patterns.Rows.of_pairs(n, listeners, heard)
+    return patterns.Pattern("parted", (patterns.Gathered(n, rows),))
+
+
 def test_mixers_that_hear_the_future_are_refused() -> None:
     own = config()
     with pytest.raises(InputError, match=r"Block 0.*RelativeAttention.*hear later"):
@@ -186,6 +197,9 @@ def test_mixers_that_hear_the_future_are_refused() -> None:
     relay = sparse_mixers(own, 2, lambda n: patterns.star(n, 2).causal_part(), "union")
     with pytest.raises(InputError, match=r"made for .* tokens some hear others"):
         EncoderDecoderModel(own, decoder_mixers=relay)
+    parted = sparse_mixers(own, 2, _parted, "union")  # {1}, {1, 2}, {3}; {1}, {1}, {2, 3}
+    with pytest.raises(InputError, match=r"made for .* tokens some hear others"):
+        EncoderDecoderModel(own, decoder_mixers=parted)
     short = sparse_mixers(own, 2, patterns.strided(9, 3).causal_part(), "union")
     with pytest.raises(InputError, match=r"patterns?.* is for\s+n=9"):
         EncoderDecoderModel(own, decoder_mixers=short)

@@ -7,6 +7,8 @@ import pytest
 
 import everyformer as ef
 from everyformer.model.architecture import ArchitectureSpec
+from everyformer.model.execute import cpu
+from everyformer.model.execute.pack import PackedLayers
 from everyformer.model.network import Network
 from everyformer.model.registers import Registers
 from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage
@@ -88,7 +90,25 @@ def test_sizes_that_do_not_belong_together() -> None:
         Registers(np.zeros((3, 1)), np.zeros((2, 3)), np.zeros((2, 3)))
 
 
-def test_wide_layers_have_the_bits_of_narrow_kernels() -> None:
-    """A hidden width of 40 is no constant of the compiled code; 12 is."""
-    wide, x = random_network(0, 40), np.random.default_rng(0).normal(size=(70, 3, 2))
+def test_kernels_of_any_size_have_the_bits_of_those_of_one_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of single sequences and of chunks, whatever weights are 0."""
+    rng = np.random.default_rng(0)
+    wide, x = random_network(0, 40), rng.normal(size=(70, 3, 2))
     assert (wide(x, threads=2) == np.stack([wide(one) for one in x])).all()
+    n, d, h, m, r = 3, 6, 2, 2, 4
+    layers = {
+        "attention": (h * (4 * m * d + m), (h, m)),
+        "feed-forward": (2 * d * r + r + d, (r,)),
+    }
+    for kind, (numbers, sizes) in layers.items():
+        rows = rng.normal(size=(3, numbers)) * rng.integers(0, 2, (3, numbers))
+        run = PackedLayers("drawn", kind, rows, sizes, special=False)
+        start = rng.normal(size=(n, d, 1))
+        found = [start.copy(), start.copy()]
+        for least, z in zip((1, 100), found, strict=True):
+            monkeypatch.setattr(cpu, "WIDE_STATE", least)
+            cpu.kernel_for(run, n, d, 1)(rows, z)
+        assert (found[0] == found[1]).all()
+        assert (found[0] != start).any()

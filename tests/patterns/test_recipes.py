@@ -96,8 +96,16 @@ def test_with_max_len_a_causal_token_hears_the_same_at_every_length() -> None:
         ({"name": "axial", "columns": 8}, 3, "n=3 .* multiple of 8, .* Pad to 8 and"),
         ({"name": "random", "keys": 9}, 8, "9 different keys cannot be drawn from n=8"),
         ({"name": "star"}, 0, "n=0: whole numbers of at least 1"),
+        ({"name": "axial", "columns": 0}, 9, "axial with columns=0: whole numbers"),
+        ({"name": "random", "keys": {2}}, 9, r"keys=\{2\} can be changed.*tuple"),
     ],
 )
 def test_what_has_no_pattern(settings: dict[str, Any], n: int, sentence: str) -> None:
     with pytest.raises(PatternError, match=sentence):
         recipe(**settings)(n)
+
+
+def test_several_numbers_may_be_a_list() -> None:
+    made = recipe("dilated", half_width=1, dilations=[1, 2])
+    assert made(9) is recipe("dilated", half_width=1, dilations=(1, 2))(9)
+    assert made(9) == patterns.dilated(9, 1, [1, 2])

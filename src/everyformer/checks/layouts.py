@@ -155,13 +155,15 @@ def _tried(
     leak = 0.0
     try:
         for module, one in zip(modules, single, strict=True):
+            with torch.no_grad():
+                out = _run(module, X[0], layout)
+            if tuple(out.shape) != (batch, n, width):
+                return _Tried(alone=True, error=_misshapen(shape, out))
             for k in (0, batch - 1):
                 other = X[0].clone()
                 other[k] = X[1, k]
                 with torch.no_grad():
-                    out, changed = (_run(module, x, layout) for x in (X[0], other))
-                if tuple(out.shape) != (batch, n, width):
-                    return _Tried(alone=True, error=_misshapen(shape, out))
+                    changed = _run(module, other, layout)
                 keep = [j for j in range(batch) if j != k]
                 size = float(out.nan_to_num().abs().max().clamp(min=1.0))
                 apart = [(out - changed)[keep], out[:1] - one]

@@ -16,10 +16,14 @@ def redrawn(module: nn.Module, seed: int) -> nn.Module:
     source = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weight in own.parameters():
-            fan = weight.shape[-1] if weight.ndim > 1 else 1
-            drawn = torch.randn(weight.shape, generator=source, dtype=torch.float64)
-            if weight.requires_grad:
-                weight.copy_(drawn / fan**0.5)
+            fan = max(1, weight.shape[-1]) if weight.ndim > 1 else 1
+            drawn = torch.empty(weight.shape, dtype=torch.float64)
+            in_place = weight.requires_grad and weight.dtype == drawn.dtype
+            in_place = in_place and weight.device == drawn.device
+            drawn = weight if in_place else drawn
+            drawn.normal_(std=fan**-0.5, generator=source)
+            if weight.requires_grad and not in_place:
+                weight.copy_(drawn)
     return own.eval()
 
 

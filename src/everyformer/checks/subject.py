@@ -33,7 +33,12 @@ from everyformer.targets.target import MAX_SIZE
 LARGEST_BATCH = 2**19
 """Pairs of tokens in all sequences that are run at once."""
 
-LARGEST_DRAWN = 2**27
+LARGEST_SHARED = 2**15
+"""Numbers of a sequence up to which a batch takes less time than its sequences alone.
+
+Those of a batch are run again one at a time, where they are a counterexample."""
+
+LARGEST_DRAWN = 2**28
 """Numbers of all copies with other weights that are kept until the check ends."""
 
 Known = dict[tuple[str, bytes], np.ndarray]
@@ -178,6 +183,8 @@ class Subject:
         eps = _refuse_randomness(used, seq_len, d_model)
         _refuse_memory(own, used, seq_len, d_model, isolated(eps))
         reading = reading_of(used, seq_len, d_model, redrawn, layout, isolated(eps))
+        if seq_len * d_model > LARGEST_SHARED:
+            reading = replace(reading, batched=False)
         said = _described(module, own, seq_len)
         about = (name or type(module).__name__, own, said.spec, seq_len, d_model)
         return cls(*about, said.doubt, reading, eps=eps)
@@ -210,7 +217,9 @@ class Subject:
             return Followed(None, obstacle=why[:200])
         with _quiet():
             feed = partial(call, layout=self.reading.layout)
-            return follow(used, feed, x, others)
+            found = follow(used, feed, x, others)
+        self._keep(0, others[0])
+        return found
 
     def not_followed(self, why: str) -> "Subject":
         """The same subject, whose operations are not to be believed."""
@@ -259,10 +268,13 @@ class Subject:
         if seed in self.drawn:
             return self.drawn[seed]
         own = redrawn(_there(self.module), seed)
+        self._keep(seed, own)
+        return own
+
+    def _keep(self, seed: int, own: nn.Module) -> None:
         numbers = sum(weight.numel() for weight in own.parameters())
         if numbers * (1 + len(self.drawn)) <= LARGEST_DRAWN:
-            self.drawn[seed] = own
-        return own
+            self.drawn.setdefault(seed, own)
 
     def redrawn(self, seed: int | None) -> Trial:
         """The module with weights drawn from a seed: tables, gains and biases too."""
@@ -271,6 +283,8 @@ class Subject:
 
     def alone(self, seed: int | None) -> Trial:
         """The same, one sequence at a time: what a batch does has no influence."""
+        if not self.reading.batched:
+            return self.redrawn(seed)
         reading = replace(self.reading, batched=False)
         known = self.known_alone.setdefault(seed, {})
         own = self.as_given if seed is None else redrawn(_there(self.module), seed)

@@ -13,6 +13,7 @@ MAX_COUNT = 2**40
 """Most heads, hidden units, registers and prefix tokens."""
 
 MAX_REACH = 2**1000
+"""How far from 0 a domain may reach; `construct` builds up to there, itself included."""
 
 
 def _is_size(value: Any) -> bool:
@@ -47,7 +48,7 @@ def _are(kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _is_finite(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < MAX_REACH
+    return type(value) in (int, float) and abs(value) <= MAX_REACH
 
 
 ARCHITECTURE: dict[str, Callable[[Any], bool]] = {

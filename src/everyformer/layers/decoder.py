@@ -231,8 +231,10 @@ def check_causal(attention: nn.Module, max_len: int, number: int) -> None:
         return
     for n in {max(1, max_len // 2), max(1, max_len - 1)}:
         for long, short in zip(whole, attention.for_length(n), strict=True):
-            rows = long.rows()
-            if not np.array_equal(rows.indices[: rows.indptr[n]], short.rows().indices):
+            rows, own = long.rows(), short.rows()
+            ends, heard = rows.indptr[: n + 1], rows.indices[: rows.indptr[n]]
+            alike = np.array_equal(ends, own.indptr) and np.array_equal(heard, own.indices)
+            if not alike:
                 msg = (
                     f"{where}: in the pattern made for {n} tokens some hear others than in "
                     f"that for max_len={max_len}, so that decoding would not give what was "

@@ -1,11 +1,13 @@
 """Patterns as functions of n, for sequences in buckets: a name and all settings but n."""
 
 import inspect
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from everyformer.errors import PatternError
+from everyformer.numerics.limits import shown
 from everyformer.patterns.by_name import GENERATORS, by_name, parameters_of
 from everyformer.patterns.part import check_whole
 from everyformer.patterns.pattern import Pattern
@@ -44,7 +46,7 @@ class Recipe:
         Raises:
             PatternError: With all reasons.
         """
-        if self.name not in GENERATORS:
+        if not isinstance(self.name, str) or self.name not in GENERATORS:
             known = ", ".join(GENERATORS)
             raise PatternError(f"There is no pattern {self.name!r}. Choose one of {known}.")
         check_whole("A recipe", 1, multiple_of=self.multiple_of)
@@ -65,9 +67,19 @@ class Recipe:
             for name, parameter in taken.items()
             if parameter.default is parameter.empty and name not in given
         ]
+        settings = tuple((name, _fixed(value)) for name, value in self.parameters)
+        object.__setattr__(self, "parameters", settings)
+        wrong += [
+            f"{name}={shown(value)} can be changed, and a recipe not; give numbers, in a "
+            "tuple where there are several"
+            for name, value in settings
+            if not isinstance(value, Hashable)
+        ]
         if wrong:
             msg = f"A recipe for the pattern {self.name}: {', '.join(wrong)}."
             raise PatternError(f"{msg} It is made from {parameters_of(self.name)}.")
+        if self.name == "axial":
+            check_whole("axial", 1, columns=dict(settings)["columns"])
         if self.max_len is not None:
             self._check_multiple(self.max_len)
 
@@ -146,6 +158,11 @@ def recipe(
         True
     """
     return Recipe(name, tuple(parameters.items()), causal, max_len, multiple_of)
+
+
+def _fixed(value: Any) -> Any:
+    """Several numbers as a tuple, which is the same for ever."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 @lru_cache(maxsize=MOST_KEPT)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tests.certify.partition.partition_map import errors_sampled, unit_lattice, waves
 
+from everyformer.certify.bound import Bound
 from everyformer.certify.partition.bounds import distance, from_lipschitz
 from everyformer.certify.partition.lattice import Lattice
 from everyformer.certify.partition.lattice_field import BOXES
@@ -134,6 +135,21 @@ def test_a_declared_modulus() -> None:
     assert constant.lattice.anchors < choice.lattice.anchors
     gaps = errors_sampled(sort(2), choice.lattice)
     assert gaps.max() <= choice.bound.value
+
+
+def test_few_lattices_are_tried_for_a_kink() -> None:
+    """A bound like sqrt(r) falls slowly: K is not looked for in steps of one cell."""
+    tried: list[int] = []
+
+    def root(lattices: Sequence[Lattice], boxes: int = 0) -> list[Choice]:
+        K = lattices[0].grid.cells
+        tried.append(K)
+        bound = Bound(Fraction(round(1e9 * K**-0.5), 10**9), "of order 1/2", "K^(-1/2)")
+        return [Choice(lattices[0], bound)]
+
+    choice = choose(root, 1, UNIT, 0.02, margins=(2,))
+    assert choice.lattice.grid.cells == 2500
+    assert len(set(tried)) < 40
 
 
 def test_a_root_in_the_middle_is_bounded_by_its_range() -> None:

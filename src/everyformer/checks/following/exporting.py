@@ -11,6 +11,7 @@ from torch.export.graph_signature import InputKind
 
 from everyformer.checks.following.honesty import dishonesty
 from everyformer.checks.following.own_tensors import not_its_own
+from everyformer.checks.following.states import goes_by_a_state
 
 KEPT = (
     "scaled_dot_product_attention.default",
@@ -53,6 +54,7 @@ def export_honestly(
         dishonesty(module, again, wave)
         or _rewritten(module, program, wave)
         or not_its_own(module, wave)
+        or goes_by_a_state(module, wave)
     )
     if why:
         raise NotFollowedError(why)

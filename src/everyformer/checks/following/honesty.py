@@ -8,7 +8,7 @@ exported.
 Python's profiler sees the calls of functions in C that torch's own hooks do not see.
 """
 
-import sys
+import types
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
@@ -22,6 +22,8 @@ from torch._C import (
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from everyformer.checks.following.calls import Calls
 
 READING = frozenset(
     ["item", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index__",
@@ -70,23 +72,19 @@ class _Reading(TorchFunctionMode):
         return found
 
 
-class _Calls:
-    """Notes calls of functions in C that hide what is read, while it is entered."""
+class _Hidden(Calls):
+    """Notes calls of functions in C that hide what is read.
+
+    Attributes:
+        read: The first of them.
+    """
 
     def __init__(self) -> None:
+        super().__init__()
         self.read = ""
 
-    def __enter__(self) -> "_Calls":
-        self._before = sys.getprofile()
-        sys.setprofile(self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if sys.getprofile() != self._note:
-            self.read = self.read or "sys.setprofile"
-        sys.setprofile(self._before)
-
-    def _note(self, _: Any, event: str, function: Any) -> None:
+    def note(self, frame: types.FrameType, event: str, function: Any) -> None:
+        """Note a call."""
         if event != "c_call":
             return
         name = getattr(function, "__name__", "")
@@ -147,9 +145,10 @@ def dishonesty(module: nn.Module, exported: Map, x: torch.Tensor) -> str:
     """
     with _without_fast_paths(), torch.no_grad():
         given, weights = x.clone(), list(module.parameters())
-        with _Calls() as calls, _Reading([given, *weights]) as reading:
+        calls = _Hidden()
+        with calls, _Reading([given, *weights]) as reading:
             module(given)
-        read = reading.read or calls.read
+        read = reading.read or calls.read or "sys.setprofile" * calls.taken
         if read:
             return f"it reads numbers off its input or weights ({read}), and may go by them"
         counts: list[Counter[str]] = []

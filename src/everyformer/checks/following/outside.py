@@ -15,16 +15,33 @@ import types
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from everyformer.checks.following.calls import Calls
 from everyformer.checks.following.fixed import PLAIN, changeable, is_trusted, trusted
 
 CHANGING = frozenset(
     ["time", "posix", "nt", "_io", "io", "_socket", "random", "_random", "gc", "_ctypes",
-     "datetime"]
+     "datetime", "numpy.random.mtrand"]
 )  # fmt: skip
 """Modules in C whose functions give other answers at other times, or read any memory."""
 
-ANYWHERE = frozenset(["globals", "_getframe", "_current_frames"])
-"""Functions in C by which anything is read, whatever its name."""
+ANYWHERE = frozenset(["globals", "_getframe", "_current_frames", "get_ident"])
+"""Functions in C by which anything is read, whatever its name, or by whom."""
+
+ASKING = frozenset(
+    ["is_autocast_enabled", "is_autocast_cpu_enabled", "get_autocast_dtype",
+     "get_autocast_cpu_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled",
+     "get_default_dtype", "get_default_device", "get_num_threads",
+     "get_num_interop_threads", "initial_seed", "get_rng_state",
+     "is_inference_mode_enabled", "are_deterministic_algorithms_enabled",
+     "get_float32_matmul_precision", "getenv"]
+)  # fmt: skip
+"""Functions of torch and of Python that tell in which state these are."""
+
+TELLING = frozenset(
+    ["logging", "warnings", "traceback", "linecache", "importlib", "_frozen_importlib",
+     "_frozen_importlib_external"]
+)  # fmt: skip
+"""Parts of Python that look at clocks and files of their own accord."""
 
 Scope = Mapping[str, Any]
 Codes = Mapping[types.CodeType, Scope]
@@ -38,10 +55,12 @@ def reads_outside(run: Callable[[], object], held: Collection[object]) -> str:
         run: Runs the module.
         held: All objects that the module holds, classes too, and it.
     """
-    with _Frames() as frames:
+    frames = _Frames()
+    with frames:
         run()
-    if frames.asked:
-        return f"it asks {frames.asked}, which may not say the same in every run"
+    asked = frames.asked or "sys.setprofile" * frames.taken
+    if asked:
+        return f"it asks {asked}, which may not say the same in every run"
     codes = frames.codes
     before = [*_globals(codes), *_of_classes(codes, held), *_closures(codes)]
     for name, value in before:
@@ -64,38 +83,48 @@ class _Bound:
 _BOUND = _Bound()
 
 
-class _Frames:
-    """Notes the functions that run while it is entered, but for those that are trusted.
+class _Frames(Calls):
+    """Notes the functions that run, but for those that are trusted.
 
     Attributes:
         codes: The globals of each function, by its code.
-        asked: The first function in C that is not a function of its arguments.
+        asked: The first function called by them that is not one of its arguments; what
+            Python's own functions call for them counts, too.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.codes: dict[types.CodeType, Scope] = {}
         self.asked = ""
 
-    def __enter__(self) -> "_Frames":
-        self._before = sys.getprofile()
-        sys.setprofile(self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if sys.getprofile() != self._note:
-            self.asked = self.asked or "sys.setprofile"
-        sys.setprofile(self._before)
-
-    def _note(self, frame: types.FrameType, event: str, function: Any) -> None:
+    def note(self, frame: types.FrameType, event: str, function: Any) -> None:
+        """Note a call."""
         code = frame.f_code
-        if event == "call" and code not in self.codes and not trusted(frame.f_globals):
-            self.codes[code] = frame.f_globals
-        elif event == "c_call" and code in self.codes and not self.asked:
-            owner = getattr(function, "__self__", None)
-            kind = owner if isinstance(owner, type | types.ModuleType) else type(owner)
-            places = {function.__module__, kind.__name__, getattr(kind, "__module__", "")}
-            if places & CHANGING or function.__name__ in ANYWHERE:
-                self.asked = f"{kind.__name__}.{function.__name__}"
+        if event == "call" and code not in self.codes:
+            if not trusted(frame.f_globals):
+                self.codes[code] = frame.f_globals
+            elif code.co_name in ASKING and self._is_behind(frame.f_back):
+                self.asked = self.asked or f"{frame.f_globals['__name__']}.{code.co_name}"
+        elif event == "c_call" and not self.asked:
+            self._note_in_c(frame, function)
+
+    def _note_in_c(self, frame: types.FrameType, function: Any) -> None:
+        name = function.__name__
+        owner = getattr(function, "__self__", None)
+        kind = owner if isinstance(owner, type | types.ModuleType) else type(owner)
+        places = {function.__module__, kind.__name__, getattr(kind, "__module__", "")}
+        telling = name in ANYWHERE or name in ASKING or places & CHANGING
+        if telling and self._is_behind(frame):
+            self.asked = f"{kind.__name__}.{name}"
+
+    def _is_behind(self, frame: types.FrameType | None) -> bool:
+        """Whether a function of the module calls, itself or by functions of Python."""
+        while frame is not None and frame.f_code not in self.codes:
+            package = str(frame.f_globals.get("__name__")).partition(".")[0]
+            if package in TELLING or package not in sys.stdlib_module_names:
+                return False
+            frame = frame.f_back
+        return frame is not None
 
 
 class _Names(NamedTuple):

@@ -2,9 +2,10 @@
 
 What it checks:
     There are weights such that, on a finite set of sequences (all over two random tokens,
-    or 64 of them), every token of every sequence gets an output of its own. Measured is the
-    gap, the least distance of two outputs, in the best of several draws of the weights; the
-    first in which no two are nearly equal will do.
+    or 64 of them, or 16 of more than 32,768 numbers each), every token of every sequence
+    gets an output of its own. Measured is the gap, the least distance of two outputs, in
+    the best of several draws of the weights; the first in which no two are nearly equal
+    will do.
 
 Why it matters:
     A contextual mapping is the heart of the proofs: a feed-forward layer can only map a
@@ -26,11 +27,14 @@ import numpy as np
 from everyformer.checks.following.walk import Followed
 from everyformer.checks.rule import SURELY, Answer, Rule
 from everyformer.checks.rules import equal_tokens
-from everyformer.checks.subject import Subject, Trial
+from everyformer.checks.subject import LARGEST_SHARED, Subject, Trial
 from everyformer.model.attention_spec import AttentionSpec
 from everyformer.papers import YUN2020, Citation, implements
 
 MAX_SEQUENCES = 64
+
+FEW_SEQUENCES = 16
+"""Where each of them takes a while."""
 
 
 def by_structure(spec: AttentionSpec, n: int) -> Answer:
@@ -78,8 +82,9 @@ def least_distance(points: np.ndarray) -> float:
 
 
 def sequences_over(pair: np.ndarray, n: int) -> np.ndarray:
-    """All sequences of length n over two tokens, or 64 of them, spread evenly."""
-    count = min(2**n, MAX_SEQUENCES)
+    """All sequences of length n over two tokens, or some of them, spread evenly."""
+    few = n * pair.shape[1] > LARGEST_SHARED
+    count = min(2**n, FEW_SEQUENCES if few else MAX_SEQUENCES)
     numbers = [k * (2**n - 1) // (count - 1) for k in range(count)]
     bits = [[number >> j & 1 for j in range(n)] for number in numbers]
     return pair[np.array(bits)]
@@ -87,13 +92,12 @@ def sequences_over(pair: np.ndarray, n: int) -> np.ndarray:
 
 def measure(subject: Subject, trials: int, seed: int) -> str:
     """The largest gap of the draws of the weights."""
-    count = min(2**subject.seq_len, MAX_SEQUENCES)
-    found = largest_gap(subject, trials, seed)
+    found, count = largest_gap(subject, trials, seed)
     return f"measured on {count} sequences: a gap of {found:.2g}"
 
 
-def largest_gap(subject: Subject, trials: int, seed: int) -> float:
-    """Over the draws of the weights, on sequences over two random tokens.
+def largest_gap(subject: Subject, trials: int, seed: int) -> tuple[float, int]:
+    """Over the draws of the weights, on sequences over two random tokens; how many.
 
     One that is surely not rounding ends the search: there are such weights.
     """
@@ -108,7 +112,7 @@ def largest_gap(subject: Subject, trials: int, seed: int) -> float:
         largest = max(largest, of(trial))
         if largest > max(SURELY, subject.violated):
             break
-    return largest
+    return largest, len(sequences)
 
 
 RULE = Rule(

@@ -76,6 +76,12 @@ NEAR_FINEST = 0.7
 ORDER_ROOM = 0.05
 """By how much the order that two lattices tell may be too small."""
 
+SLOWEST = 0.25
+"""The least order by which the next K is aimed at; a square root has 1/2 at 0."""
+
+SHORTEST_STEP = 1.1
+"""What K grows by at least; the least K is then looked for in between."""
+
 TELLING = 8
 """Cells per axis from which on a bound tells what finer lattices can reach."""
 
@@ -318,16 +324,20 @@ class _Search:
                 self.missed = high, times, seen
                 return None
             # Means over anchors are of second order: finer lattices gain (finest / K)^2.
+            slope = 2.0
             if math.isfinite(before):
-                order = max(order, math.log(before / times) / math.log(high / low))
+                slope = math.log(before / times) / math.log(high / low)
+                order = max(order, slope)
             gain = (finest / high) ** order
             many = finest ** (self.seq_len * len(self.box.lows)) > MANY_CELLS
             if many and high >= TELLING and times > OUT_OF_REACH * gain:
                 self.gain = high, times, gain
                 return None
             before = times
-            # Second order: K sqrt(times) would do; near enough from below.
-            step = 2.0 if math.isinf(times) else min(max(0.85 * times**0.5, 1.0), 4.0)
+            # Of second order K sqrt(times) would do; at a kink the order is less.
+            power = 1 / min(max(slope, SLOWEST), 2.0)
+            aimed = 2.0 if math.isinf(times) else 0.85 * times**power
+            step = min(max(aimed, SHORTEST_STEP), 4.0)
             aim = max(high + 1, int(high * step))
             low, high = high, finest if aim > NEAR_FINEST * finest else aim
         while high - low > 1:
