@@ -269,15 +269,19 @@ def plot_with_zeros(
     look = curve(place, count)
     axes.plot(x, np.where(y > 0, y, np.nan), **look, **more)
     step = min(3.0, 9 / max(count - 1, 1))
-    rings = {**look, "linestyle": "", "markersize": 4 + step * (count - 1 - place)}
+    rings: dict[str, Any] = {
+        "linestyle": "",
+        "markerfacecolor": "none",
+        "markersize": 4 + step * (count - 1 - place),
+    }
     at_zero = x[y == 0]
-    axes.plot(at_zero, np.full(len(at_zero), zero), **rings, markerfacecolor="none")
+    axes.plot(at_zero, np.full(len(at_zero), zero), **(look | rings))
 
 
 def mark_zero(axis: Axis, zero: float) -> None:
     """Label the place of exact zeros "0", and rule a line between it and the numbers."""
     axes = axis.axes
-    along = axis.axis_name == "x"
+    along = axis.axis_name == "x"  # pyright: ignore
     shared = axes.get_shared_x_axes() if along else axes.get_shared_y_axes()
     for panel in shared.get_siblings(axes):
         rule = panel.axvline if along else panel.axhline

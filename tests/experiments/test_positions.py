@@ -52,7 +52,12 @@ def test_windows_and_cells_without_a_gain_are_drawn(
 ) -> None:
     """A panel for each table, and long titles of neighbours do not touch."""
     made: list[Figure] = []
-    monkeypatch.setattr(figures, "write", lambda figure, path: made.append(figure))
+
+    def keep(figure: Figure, path: Path) -> None:
+        assert path.suffix == ".png"
+        made.append(figure)
+
+    monkeypatch.setattr(figures, "write", keep)
     table = np.linspace(-1, 1, 2 * 9, dtype=np.float32).reshape(2, 3, 3)
     many = {f"zinc12k/graphormer+urpe/{k}": {"B": table} for k in range(5)}
     both = many | {"x": {"B": table, "C": table}}

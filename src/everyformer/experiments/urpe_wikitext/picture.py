@@ -74,8 +74,8 @@ def _curves(axes: Axes, results: Results) -> None:
 def _reached(axes: Axes, results: Results) -> None:
     """Test perplexity of every seed, with the memory of training and with a longer one."""
     done = [r for r in results if r["complete"]]
-    names = list(dict.fromkeys(n for r in done for n in r["more"]["test"]))
-    memories = [MEMORIES.get(name, name) for name in names]
+    names: list[str] = list(dict.fromkeys(n for r in done for n in r["more"]["test"]))
+    memories: list[str] = [MEMORIES.get(name, name) for name in names]
     for place, arm in enumerate(ARMS):
         own = [r["more"]["perplexity"] for r in done if r["labels"]["arm"] == arm]
         if not own:

@@ -127,7 +127,8 @@ function inWords(data, fields, view) {
 
 /** Tokens on a circle. @param {any} data @param {Set<number>[][]} fields @param {View} view @param {(patch: Partial<View>) => void} set */
 function ring(data, fields, view, set) {
-  const size = 430, middle = size / 2, radius = 178;
+  const room = document.documentElement.clientWidth - 42;
+  const size = Math.max(280, Math.min(430, room)), middle = size / 2, radius = middle - 37;
   const { n, heard } = data;
   const at = (/** @type {number} */ k, r = radius) => {
     const angle = (2 * Math.PI * k) / n - Math.PI / 2;
