@@ -106,6 +106,9 @@ def test_pictures_of_stored_results(name: str, monkeypatch: pytest.MonkeyPatch) 
         assert all(is_whole(axes, "x") for axes in figure.axes)
     else:
         figure = caught(lambda path: PICTURES[name](report, path), monkeypatch)
+        named = [line for axes in figure.axes for line in axes.lines]
+        empty = [one.get_label() for one in named if not np.size(one.get_xdata())]
+        assert all(str(label).startswith("_") for label in empty), "named, but not drawn"
     assert_clear(figure)
     assert all(axes.has_data() for axes in figure.axes), "an empty panel"
 
@@ -131,18 +134,26 @@ def test_a_run_of_one_point_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_collisions_are_at_zero_and_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gap of 0 has a tick "0"; no line leads from it to a positive number."""
+    """A gap of 0 has a tick "0"; no line leads from it to a positive number.
+
+    Where two mixers collide, the marker of one lies inside that of the other.
+    """
     gaps = {1: 0.0, 2: 0.0, 3: 1e-3, 4: 2e-3}
     results = [
         {
-            "labels": {"stack": "alone", "mixer": "separable", "depth": depth},
+            "labels": {"stack": stack, "mixer": mixer, "depth": depth},
             "value_sampled": gap,
         }
         for depth, gap in gaps.items()
+        for stack in ("alone", "with feed-forward")
+        for mixer in ("separable", "average")
     ]
     draw = EXPERIMENTS["contextual-gap"].picture
-    axes = caught(lambda path: draw(results, path), monkeypatch).axes[0]
-    curve, zeros, _ = axes.lines
+    axes, other = caught(lambda path: draw(results, path), monkeypatch).axes
+    curve, zeros, _, inner, rule = axes.lines
+    assert zeros.get_markersize() > inner.get_markersize()
+    assert zeros.get_markerfacecolor() == inner.get_markerfacecolor() == "none"
+    assert np.array_equal(other.lines[-1].get_ydata(), rule.get_ydata()), "one rule each"
     assert np.isnan(np.asarray(curve.get_ydata(), dtype=float)[:2]).all()
     assert zeros.get_linestyle() == "None"
     ticks = dict(zip(axes.get_yticks(), axes.get_yticklabels(), strict=True))

@@ -252,18 +252,47 @@ def place_of_zero(values: Sequence[float]) -> float:
     return 10.0 ** (math.floor(math.log10(min(positive, default=1.0))) - 2)
 
 
+def plot_with_zeros(
+    axes: Axes,
+    x: np.ndarray,
+    y: np.ndarray,
+    zero: float,
+    place: int,
+    count: int,
+    **more: Any,
+) -> None:
+    """Curve `place` of `count` on a logarithmic axis; exact zeros are not joined to it.
+
+    Markers at zero are hollow, and those of later curves lie inside those of earlier ones:
+    where several curves are 0, all are seen.
+    """
+    look = curve(place, count)
+    axes.plot(x, np.where(y > 0, y, np.nan), **look, **more)
+    step = min(3.0, 9 / max(count - 1, 1))
+    rings: dict[str, Any] = {
+        "linestyle": "",
+        "markerfacecolor": "none",
+        "markersize": 4 + step * (count - 1 - place),
+    }
+    at_zero = x[y == 0]
+    axes.plot(at_zero, np.full(len(at_zero), zero), **(look | rings))
+
+
 def mark_zero(axis: Axis, zero: float) -> None:
     """Label the place of exact zeros "0", and rule a line between it and the numbers."""
     axes = axis.axes
-    rule = axes.axvline if axis.axis_name == "x" else axes.axhline  # pyright: ignore
-    rule(zero * 10**0.8, color="0.6", linewidth=0.8, linestyle=(0, (1, 3)))
+    along = axis.axis_name == "x"  # pyright: ignore
+    shared = axes.get_shared_x_axes() if along else axes.get_shared_y_axes()
+    for panel in shared.get_siblings(axes):
+        rule = panel.axvline if along else panel.axhline
+        rule(zero * 10**0.8, color="0.6", linewidth=0.8, linestyle=(0, (1, 3)))
     usual = axis.get_major_locator()
 
     def ticks() -> list[float]:
         return [zero, *(value for value in usual() if value > zero * 10**0.9)]
 
     low, high = axis.get_view_interval()
-    set_limits = axes.set_xlim if axis.axis_name == "x" else axes.set_ylim  # pyright: ignore
+    set_limits = axes.set_xlim if along else axes.set_ylim
     set_limits(zero / 10**0.5, max(low, high))
 
     def text(value: float, _: int | None = None) -> str:

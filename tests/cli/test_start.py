@@ -83,6 +83,12 @@ def test_the_package_loads_nothing() -> None:
     assert not loaded(program)[1] & (HEAVY | OURS)
 
 
+def test_the_package_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "everyformer", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"everyformer {ef.__version__}\n"
+
+
 def test_building_and_verifying_do_without_torch() -> None:
     """The folder `construct` does not take the place of the function."""
     program = """
@@ -123,6 +129,7 @@ def test_the_table_of_commands_is_what_they_say(name: str) -> None:
     command: Any = load(name)
     assert command.__name__ == name.replace("-", "_")
     assert (command.__doc__ or "").splitlines()[0] == COMMANDS[name].help
+    assert len(COMMANDS[name].help) <= 54, "more is cut off in 80 columns"
 
 
 def test_the_options_say_what_the_library_assumes() -> None:

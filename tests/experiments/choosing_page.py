@@ -22,7 +22,7 @@ BEGIN, END = "<!-- generated table -->\n", "<!-- end of the table -->\n"
 LAYERS = 12
 HEADS = (
     "arm, n = 256", "w", "% of pairs, causal", "theorem, two-sided",
-    "layers until all is heard, two-sided", "causal", "language model, nats a token",
+    "layers until all is heard, two-sided", "causal", "language model, nats per token",
     "MNLI accuracy",
 )  # fmt: skip
 

@@ -4,7 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
+from everyformer import figures
 from everyformer.errors import FileFormatError
 from everyformer.experiments.positions_picture import (
     load_positions,
@@ -43,10 +47,33 @@ def test_b_and_c_of_every_cell_are_kept_and_drawn(tmp_path: Path) -> None:
         load_positions(stored)
 
 
-def test_windows_and_cells_without_a_gain_are_drawn(tmp_path: Path) -> None:
+def test_windows_and_cells_without_a_gain_are_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A panel for each table, and long titles of neighbours do not touch."""
+    made: list[Figure] = []
+
+    def keep(figure: Figure, path: Path) -> None:
+        assert path.suffix == ".png"
+        made.append(figure)
+
+    monkeypatch.setattr(figures, "write", keep)
     table = np.linspace(-1, 1, 2 * 9, dtype=np.float32).reshape(2, 3, 3)
-    many = {f"cell/{k}": {"B": table} for k in range(5)}
+    many = {f"zinc12k/graphormer+urpe/{k}": {"B": table} for k in range(5)}
     both = many | {"x": {"B": table, "C": table}}
-    for name, positions in {"b": many, "both": both}.items():
-        positions_picture(positions, tmp_path / f"{name}.png")
-        assert (tmp_path / f"{name}.png").stat().st_size > 2_000
+    for positions, panels in ((many, 5), (both, 5 + 2 + 2 * 2)):
+        positions_picture(positions, Path("picture.png"))
+        figure = made.pop()
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        assert sum(axes.has_data() for axes in figure.axes) == panels
+        boxes = [
+            child.get_window_extent(canvas.get_renderer())
+            for axes in figure.axes
+            for child in axes.get_children()
+            if isinstance(child, Text) and child.get_text()
+        ]
+        assert len(boxes) == len(positions) + (positions is both), "a title for each table"
+        for place, one in enumerate(boxes):
+            assert one.x1 <= figure.bbox.x1
+            assert not any(one.overlaps(other) for other in boxes[place + 1 :])

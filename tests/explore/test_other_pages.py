@@ -32,6 +32,12 @@ def test_receptive_fields_grow_as_the_library_counts(
     assert sizes[hops - 1] < 16
     page.check("text=path γ")
     assert page.locator(".gamma").count() == 1
+    assert "3 of 3" in page.inner_text(".slider")
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.reload()
+    ring = page.locator("#graph .picture").bounding_box()
+    assert ring is not None
+    assert ring["x"] + ring["width"] <= 390, "the circle fits a phone"
 
 
 def test_the_pair_that_never_meets_is_named(tmp_path: Path, opened: Opened) -> None:
@@ -58,6 +64,7 @@ def test_equal_tokens_stay_equal_with_a_bias_and_spread_with_a_gain(
             "everyformer.data.draws[0].A[0].map(row => row.reduce((a, b) => a + b))"
         )
         assert (max(sums) - min(sums) < 1e-12) == (name == "t5")
+        assert "PROVED, bad news:" in page.locator(".findings .bad").all_inner_texts()
 
 
 def test_a_comparison_tells_the_plan_of_a_mark(tmp_path: Path, opened: Opened) -> None:

@@ -196,6 +196,7 @@ def picture(report: dict[str, Any], path: Path) -> None:
     for axes in (left, right):
         figures.logarithmic(axes.xaxis, base=2)
         figures.tick_each(axes.xaxis, lengths)
+        figures.readable_ticks(axes.yaxis)
         axes.set(xlabel="n", ylim=(0, None))
     figures.one_legend(figure)
     figures.write(figure, path)

@@ -245,10 +245,12 @@ def picture(report: dict[str, Any], path: Path) -> None:
     first = report["rows"][0]
     shown = [row for row in report["rows"] if row["n"] == first["n"] and not row["glu"]]
     lengths = sorted({row["length"] for row in shown})
-    for place, name in enumerate(CONTENDERS):
+    names = {row["name"] for row in shown}
+    measured = [name for name in CONTENDERS if name in names]
+    for place, name in enumerate(measured):
         rows = [row for row in shown if row["name"] == name]
         places = [lengths.index(row["length"]) for row in rows]
-        look = figures.curve(place, len(CONTENDERS))
+        look = figures.curve(place, len(measured))
         axes.plot(places, [row["both_ms"] for row in rows], label=name, **look)
     axes.set_xticks(range(len(lengths)), [f"{length:,}" for length in lengths])
     figures.logarithmic(axes.yaxis)

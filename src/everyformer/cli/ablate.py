@@ -55,7 +55,7 @@ def ablate(
     ] = MAX_WORK,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Leave a stage out of a network, and verify its certificate again.
+    """Leave a stage out, and verify the certificate again.
 
     Skip connections make a stage that is left out the identity. The old claim is put to
     what is left, as `verify` would: REFUTED comes with a proved lower bound on the

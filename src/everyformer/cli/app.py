@@ -61,8 +61,8 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="everyformer",
     cls=_Commands,
-    help="Turn a function into the weights of a Transformer, by the proofs of Yun et al. "
-    "2020 (Theorems 2 and 3).",
+    help="Turn a function into the weights of a Transformer, with a proved bound on the "
+    "error; judge whether attention layers and sparse patterns can be universal.",
     epilog="Begin with: everyformer demo",
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,

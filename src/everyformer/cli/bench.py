@@ -60,10 +60,11 @@ def bench(
     ] = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Time one part of everyformer, after checking that its results are right.
+    """Check one part of everyformer, then time it.
 
-    Medians and ratios come from one run on this machine. The result file names the
-    machine, the versions, the commit and the date.
+    Nothing is timed whose results are not right. Medians and ratios come from one run
+    on this machine. The result file names the machine, the versions, the commit and the
+    date.
     """
     if theme not in THEMES:
         msg = f"{theme!r} is not a theme. Choose {' or '.join(THEMES)}."

@@ -31,12 +31,13 @@ def check(
     replay: options.ReplayOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Judge whether an attention layer of the library can be universal.
+    """Judge whether an attention layer can be universal.
 
-    PROVED comes with the theorem, REFUTED with a counterexample or a target whose distance
-    is bounded below whatever the weights, UNKNOWN with what was tried. Exit code 0: PROVED.
-    1: REFUTED. 3: UNKNOWN. 2: wrong input. `check-module` judges a layer of your own,
-    `check-pattern` a sparse pattern, `check-all` all layers in a table.
+    The layers are those of the library. PROVED comes with the theorem, REFUTED with a
+    counterexample or a target whose distance is bounded below whatever the weights,
+    UNKNOWN with what was tried. Exit code 0: PROVED. 1: REFUTED. 3: UNKNOWN. 2: wrong
+    input. `check-module` judges a layer of your own, `check-pattern` a sparse pattern,
+    `check-all` all layers in a table.
     """
     check_layer(layer)
     options.check_heads(heads, d_model)

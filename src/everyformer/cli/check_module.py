@@ -58,12 +58,13 @@ def check_module(
     replay: options.ReplayOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Judge whether an attention layer of your own can be universal.
+    """Judge an attention layer of your own.
 
-    The module is followed operation by operation, for all weights; what that does not
-    decide is measured, and never called proved. PROVED comes with the theorem, REFUTED with
-    a counterexample or a target whose distance is bounded below, UNKNOWN with what was
-    tried. Exit code 0: PROVED. 1: REFUTED. 3: UNKNOWN. 2: wrong input. The file is run.
+    Says whether it can be universal. The module is followed operation by operation, for
+    all weights; what that does not decide is measured, and never called proved. PROVED
+    comes with the theorem, REFUTED with a counterexample or a target whose distance is
+    bounded below, UNKNOWN with what was tried. Exit code 0: PROVED. 1: REFUTED. 3:
+    UNKNOWN. 2: wrong input. The file is run.
     """
     options.check_heads(heads, d_model)
     from everyformer.checks.calling import InPlaceOfEmbedding

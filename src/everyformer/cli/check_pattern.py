@@ -32,7 +32,7 @@ def check_pattern(
         bool,
         typer.Option(
             "--causal",
-            help="Judge the causal part of the pattern: nobody hears a later token.",
+            help="Judge the causal part of the pattern: no token hears a later one.",
         ),
     ] = False,
     rho: Annotated[
@@ -64,11 +64,12 @@ def check_pattern(
     out: options.ReportFolderOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Judge whether attention with a sparse pattern can be universal.
+    """Judge attention with a sparse pattern.
 
-    By Assumptions 1 and 2 of Yun et al. 2020b: PROVED comes with the theorem, REFUTED with
-    a token that never hears another, UNKNOWN with the assumption that fails. Exit code 0:
-    PROVED. 1: REFUTED. 3: UNKNOWN. 2: wrong input.
+    Says whether it can be universal, by Assumptions 1 and 2 of Yun et al. 2020b. PROVED
+    comes with the theorem, REFUTED with a token that never hears another, UNKNOWN with
+    the assumption that fails. Exit code 0: PROVED. 1: REFUTED. 3: UNKNOWN. 2: wrong
+    input.
     """
     from everyformer.cli.pattern_checking import Asked, judge
 

@@ -27,7 +27,7 @@ COMMANDS = {
         "everyformer targets",
     ),
     "methods": Command(
-        "List the methods of `construct` and `plan`, with their settings.",
+        "List the methods of construction and their settings.",
         "everyformer methods",
     ),
     "plan": Command(
@@ -35,7 +35,7 @@ COMMANDS = {
         "everyformer plan sort --grid 16 -n 2",
     ),
     "construct": Command(
-        "Build the network of a target and write it to a folder.",
+        "Build the network of a target into a folder.",
         "everyformer construct sort --grid 16 -o out/",
     ),
     "run": Command(
@@ -43,15 +43,15 @@ COMMANDS = {
         "everyformer run out/ --input x.npy --output y.npy",
     ),
     "verify": Command(
-        "Check a certificate from the weights and itself alone.",
+        "Check a certificate, from the files alone.",
         "everyformer verify out/",
     ),
     "inspect": Command(
-        "Tell the proof at one input, step by step, with this network's numbers.",
+        "Tell the proof at one input, with its numbers.",
         "everyformer inspect out/ --x 0.1,0.5,0.9",
     ),
     "explore": Command(
-        "Make a page that runs a network in the browser, block by block.",
+        "Make a page that runs a network in the browser.",
         "everyformer explore sort -n 3 --grid 4 -o page.html",
     ),
     "export": Command(
@@ -59,15 +59,15 @@ COMMANDS = {
         "everyformer export out/ --onnx network.onnx",
     ),
     "contextual-mapping": Command(
-        "Check that the ids of a network are a contextual mapping (Definition 5.1).",
+        "Check that ids are a contextual mapping.",
         "everyformer contextual-mapping out/",
     ),
     "ablate": Command(
-        "Leave a stage out of a network, and verify its certificate again.",
+        "Leave a stage out, and verify the certificate again.",
         "everyformer ablate out/ --stage 'value map'",
     ),
     "check": Command(
-        "Judge whether an attention layer of the library can be universal.",
+        "Judge whether an attention layer can be universal.",
         "everyformer check urpe",
     ),
     "check-all": Command(
@@ -75,11 +75,11 @@ COMMANDS = {
         "everyformer check-all -n 9",
     ),
     "check-module": Command(
-        "Judge whether an attention layer of your own can be universal.",
+        "Judge an attention layer of your own.",
         "everyformer check-module my_layers.py:MyAttention -n 16 -d 8",
     ),
     "check-pattern": Command(
-        "Judge whether attention with a sparse pattern can be universal.",
+        "Judge attention with a sparse pattern.",
         "everyformer check-pattern strided -n 64 --with width=8",
     ),
     "explain": Command(
@@ -87,19 +87,19 @@ COMMANDS = {
         "everyformer explain EF003",
     ),
     "bench": Command(
-        "Time one part of everyformer, after checking that its results are right.",
+        "Check one part of everyformer, then time it.",
         "everyformer bench execution --quick",
     ),
     "reproduce": Command(
-        "Run an experiment of a paper, and print a table: paper, ours, verdict.",
+        "Run an experiment of a paper, and print a table.",
         "everyformer reproduce urpe-synthetic --size smoke",
     ),
     "contexts": Command(
-        "Follow words through the layers of trained encoders, each in many contexts.",
+        "Follow words through the layers of trained encoders.",
         "everyformer contexts out/runs/mixers-bert_small/mlm_attention_0",
     ),
     "data": Command(
-        "List the packs of real texts that experiments need, or make one.",
+        "List or make the packs of data of the experiments.",
         "everyformer data list",
     ),
 }

@@ -39,7 +39,7 @@ def construct(
     verbose: options.VerboseOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Build the network of a target and write it to a folder.
+    """Build the network of a target into a folder.
 
     Give either --tol or --grid. The folder holds network.safetensors (the weights),
     certificate.json (the bound on the distance, for `everyformer verify`), cost.json

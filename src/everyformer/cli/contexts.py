@@ -40,12 +40,13 @@ def contexts(
     ] = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Follow words through the layers of trained encoders, each in many contexts.
+    """Follow words through the layers of trained encoders.
 
-    Every word takes the middle of every text. "by context" is the mean distance of one
-    word's states in two texts, "by word" that of two words in one text; a fixed embedding
-    of words has a share of 0. The gap is the least distance of any two tokens of the texts
-    (Definition 5.1 of Yun et al. 2020), relative to the largest number. All are measured.
+    Each word is put into many contexts: it takes the middle of every text. "by context"
+    is the mean distance of one word's states in two texts, "by word" that of two words
+    in one text; a fixed embedding of words has a share of 0. The gap is the least
+    distance of any two tokens of the texts (Definition 5.1 of Yun et al. 2020),
+    relative to the largest number. All are measured.
     """
     from everyformer.cli import tables
     from everyformer.experiments.contexts import contexts_of, picture, table

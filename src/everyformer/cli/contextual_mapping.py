@@ -25,14 +25,15 @@ def contextual_mapping(
     ] = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Check that the ids of a network are a contextual mapping (Definition 5.1).
+    """Check that ids are a contextual mapping.
 
-    A contextual mapping gives every token of every sequence an id of its own: ids within a
-    sequence differ (property 6.1 of Lemma 6), and sequences share none (6.2), up to the
-    order of tokens where the network is equivariant. Then ids of sequences with different
-    columns lie in one interval (6.3) and all others outside (6.4). All sequences are
-    checked, in exact arithmetic on the ids; the smallest gap is the least distance of two
-    ids. Exit code 0: PROVED on these sequences. 1: REFUTED, with the tokens that collide.
+    A contextual mapping (Definition 5.1) gives every token of every sequence an id of
+    its own: ids within a sequence differ (property 6.1 of Lemma 6), and sequences share
+    none (6.2), up to the order of tokens where the network is equivariant. Then ids of
+    sequences with different columns lie in one interval (6.3) and all others outside
+    (6.4). All sequences are checked, in exact arithmetic on the ids; the smallest gap
+    is the least distance of two ids. Exit code 0: PROVED on these sequences. 1:
+    REFUTED, with the tokens that collide.
     """
     from everyformer.certify.verify import EXIT_CODES
     from everyformer.checks.contexts import all_contexts

@@ -60,7 +60,7 @@ def data(
     ] = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """List the packs of real texts that experiments need, or make one.
+    """List or make the packs of data of the experiments.
 
     A pack is one file of token ids, made once on a CPU. An interrupted `pack` goes on where
     it stopped when it is called again.

@@ -97,12 +97,12 @@ def explore(
         ),
     ] = None,
 ) -> None:
-    """Make a page that runs a network in the browser, block by block.
+    """Make a page that runs a network in the browser.
 
-    One HTML file with everything in it: tokens to drag, the proof as a track with each
-    lemma and this network's numbers, ids, attention, f beside g, the certificate, and a
-    guided tour. It needs no server and loads nothing. Without -o it is written to a
-    temporary place and opened.
+    The page is one HTML file with everything in it, which runs block by block: tokens
+    to drag, the proof as a track with each lemma and this network's numbers, ids,
+    attention, f beside g, the certificate, and a guided tour. It needs no server and
+    loads nothing. Without -o it is written to a temporary place and opened.
     """
     from everyformer.cli import exploring, tables
     from everyformer.cli.saving import check_parent, new_file, resolved

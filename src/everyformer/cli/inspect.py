@@ -63,13 +63,13 @@ def inspect(
     ] = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Tell the proof at one input, step by step, with this network's numbers.
+    """Tell the proof at one input, with its numbers.
 
-    Every step of the construction, what it is for and what it does to these tokens; the
-    tokens after each step; f(x) against g(x); and a picture of the ids, where there are
-    selective shifts. Of a compiled network its program: what each register holds, which
-    line of your file it computes, between which numbers, with the error that the verifier
-    finds, and its value beside the ideal one.
+    Shows every step of the construction, what it is for and what it does to these
+    tokens; the tokens after each step; f(x) against g(x); and a picture of the ids,
+    where there are selective shifts. For a compiled network it shows the program: what
+    each register holds, which line of your file it computes, between which numbers,
+    with the error that the verifier finds, and its value beside the ideal one.
     """
     from everyformer.cli import pictures, tables
     from everyformer.cli.inspecting import (

@@ -2,7 +2,7 @@
 
 
 def methods() -> None:
-    """List the methods of `construct` and `plan`, with their settings.
+    """List the methods of construction and their settings.
 
     A method is chosen by --method NAME; each of its settings is given as --with KEY=VALUE.
     """

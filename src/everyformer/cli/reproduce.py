@@ -127,11 +127,12 @@ def reproduce(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run an experiment of a paper, and print a table: paper, ours, verdict.
+    """Run an experiment of a paper, and print a table.
 
-    Results are written cell by cell, with the settings, the curves, the machine, the
-    commit and the date; where seeds decide, the claims of the paper are judged beside.
-    Also runs under `torchrun` and `accelerate launch`.
+    The table has the paper's number, ours, and the verdict. Results are written cell by
+    cell, with the settings, the curves, the machine, the commit and the date; where
+    seeds decide, the claims of the paper are judged beside. Also runs under `torchrun`
+    and `accelerate launch`.
     """
     if size not in SIZES:
         msg = f"--size {size} does not exist. Choose one of {', '.join(SIZES)}."

@@ -49,7 +49,7 @@ def verify(
     verbose: options.VerboseOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Check a certificate from the weights and itself alone.
+    """Check a certificate, from the files alone.
 
     Reads thresholds, ids, windows and values off the weights, encloses f on every cell, and
     recomputes the bound; the numbers in the certificate are not used. What is in quotes is

@@ -157,8 +157,10 @@ def picture(found: Sequence[RunContexts], path: Path) -> None:
         layers, look = range(len(run.layers)), figures.curve(place, len(found))
         shares = [100 * layer.share_of_context for layer in run.layers]
         left.plot(layers, shares, label=run.name, **look)
-        told = [layer.gap_sampled if layer.separating else zero for layer in run.layers]
-        right.plot(layers, told, label=run.name, **look)
+        gap = [layer.gap_sampled if layer.separating else 0.0 for layer in run.layers]
+        figures.plot_with_zeros(
+            right, np.array(layers), np.array(gap), zero, place, len(found), label=run.name
+        )
     figures.title(left, "one word, many contexts")
     figures.title(right, "gap (Definition 5.1); 0 is a collision")
     left.set(xlabel="layer", ylabel="share of the context, %")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 
 from everyformer import figures
 from everyformer.experiments.arrays import Arrays, load_arrays
@@ -17,8 +17,14 @@ from everyformer.layers.learnt_positions import toeplitz
 MATRICES = 4
 """Heads of the first cell that are drawn as matrices, as the paper does."""
 
-ABREAST = 3
-"""Cells in a row of the picture."""
+ABREAST = 4
+"""Tables in a row of the picture."""
+
+KEY = (
+    "Small panels: a row of pixels is a head, a column an offset i − j (graphs: a "
+    "distance); for windows a tile is a head.\n"
+    "White changes nothing, red raises a weight, blue lowers it."
+)
 
 NEUTRAL = {"B": 0.0, "C": 1.0}
 """The value that changes nothing: it is white."""
@@ -40,37 +46,42 @@ def load_positions(path: Path) -> dict[str, dict[str, np.ndarray]]:
 
 @figures.styled
 def positions_picture(positions: Arrays, path: Path) -> None:
-    """Above, B and C of the first cell that has both as matrices; below, of all cells.
-
-    Below, a row of pixels is a head and a column an offset i - j, for graphs a distance; or
-    for windows a tile is a head. White changes nothing, red raises, blue lowers a weight.
-    """
-    rows = -(-len(positions) // ABREAST)
-    both = [own for own in positions.values() if {"B", "C"} <= own.keys()]
-    shown = both[0] if both else {}
-    sizes = [1.9] * len(shown) + [1.0] * rows
-    figure = Figure(figsize=(4.2 * ABREAST, sum(sizes) + 0.4))
-    parts = figure.subfigures(len(sizes), 1, height_ratios=sizes, squeeze=False)[:, 0]
-    for part, (name, table) in zip(parts, shown.items(), strict=False):
-        cell = next(cell for cell, own in positions.items() if own is shown)
-        part.suptitle(f"{cell}: {name}, heads 1 to {min(MATRICES, len(table))}", fontsize=8)
-        matrices = table if table.ndim == 3 else toeplitz(torch.from_numpy(table)).numpy()
-        panels = part.subplots(1, MATRICES, squeeze=False)[0]
+    """Above, B and C of the first cell that has both as matrices; below, of all cells."""
+    cells = [(cell, name, own[name]) for cell, own in positions.items() for name in own]
+    both = next((cell for cell, own in positions.items() if {"B", "C"} <= own.keys()), "")
+    matrices = [entry for entry in cells if entry[0] == both]
+    rows = -(-len(cells) // ABREAST)
+    sizes = [1.0] * rows + [2.2] * len(matrices)
+    figure = Figure(figsize=(3.4 * ABREAST, 1.6 * sum(sizes) + 0.3))
+    *below, last = figure.subfigures(
+        1 + len(sizes), 1, height_ratios=[*reversed(sizes), 0.3], squeeze=False
+    )[:, 0]
+    for part, entry in zip(below, matrices, strict=False):
+        _heads(part, *entry)
+    for row, part in enumerate(below[len(matrices) :]):
+        panels = part.subplots(1, ABREAST)
         for axes in panels:
             axes.set_axis_off()
-        for axes, matrix in zip(panels, matrices, strict=False):
-            _shown(axes, name, matrix, _reach(name, table), aspect="equal")
-    cells = list(positions.items())
-    for row, part in enumerate(parts[len(shown) :]):
-        panels = part.subplots(1, 2 * ABREAST, squeeze=False)[0]
-        for axes in panels:
-            axes.set_axis_off()
-        for place, (cell, own) in enumerate(cells[ABREAST * row : ABREAST * (row + 1)]):
-            for axes, (name, table) in zip(panels[2 * place :], own.items(), strict=False):
-                image = table if table.ndim == 2 else np.concatenate(list(table), axis=1)
-                _shown(axes, name, image, _reach(name, table))
-                axes.set_title(f"{cell} {name}, ±{_reach(name, table):.2g}", fontsize=6)
+        shown = cells[ABREAST * row : ABREAST * (row + 1)]
+        for axes, (cell, name, table) in zip(panels, shown, strict=False):
+            image = table if table.ndim == 2 else np.concatenate(list(table), axis=1)
+            _shown(axes, name, image, _reach(name, table))
+            axes.set_title(
+                f"{cell}\n{name}, up to ±{_reach(name, table):.2g}", fontsize=8.5
+            )
+    last.text(0.5, 0.5, KEY, ha="center", va="center", fontsize=8.5)
     figures.write(figure, path)
+
+
+def _heads(part: SubFigure, cell: str, name: str, table: np.ndarray) -> None:
+    """The matrices of the first heads."""
+    part.suptitle(f"{cell}: {name} of heads 1 to {min(MATRICES, len(table))}", fontsize=9.5)
+    matrices = table if table.ndim == 3 else toeplitz(torch.from_numpy(table)).numpy()
+    panels = part.subplots(1, MATRICES, squeeze=False)[0]
+    for axes in panels:
+        axes.set_axis_off()
+    for axes, matrix in zip(panels, matrices, strict=False):
+        _shown(axes, name, matrix, _reach(name, table), aspect="equal")
 
 
 def _reach(name: str, table: np.ndarray) -> float:

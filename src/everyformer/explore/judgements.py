@@ -21,6 +21,8 @@ def judgement_data(
                 "code": printable(one.code),
                 "name": printable(one.name),
                 "verdict": str(one.verdict),
+                "kind": one.kind,
+                "news": one.news,
                 "reason": printable(one.reason),
                 "source": printable(one.source),
             }

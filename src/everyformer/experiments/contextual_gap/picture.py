@@ -32,12 +32,9 @@ def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
                     found.append(result["value_sampled"])
             depths = np.array(sorted(gaps))
             medians = np.array([statistics.median(gaps[depth]) for depth in depths])
-            look = figures.curve(place, len(mixers))
-            shown = np.where(medians > 0, medians, np.nan)
-            axes.plot(depths, shown, label=mixer, **look)
-            at_zero = {**look, "linestyle": "", "markerfacecolor": "white"}
-            none = depths[medians == 0]
-            axes.plot(none, np.full(len(none), zero), **at_zero)
+            figures.plot_with_zeros(
+                axes, depths, medians, zero, place, len(mixers), label=mixer
+            )
     figures.logarithmic(panels[0].yaxis)
     if any(r["value_sampled"] == 0 for r in results):
         figures.mark_zero(panels[0].yaxis, zero)

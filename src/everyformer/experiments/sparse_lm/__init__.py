@@ -17,7 +17,7 @@ SPARSE_LM = Experiment(
     columns={
         "density": "% of pairs",
         "width": "w",
-        "test.nats.mean_sampled": "nats a token",
+        "test.nats.mean_sampled": "nats per token",
         "test.without_context.mean_sampled": "without context",
         "perplexity.without_context": "ppl without",
         "perplexity.validation": "valid ppl",

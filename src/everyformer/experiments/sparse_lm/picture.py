@@ -1,4 +1,4 @@
-"""Loss against updates, and nats of a token against the density of the pattern."""
+"""Loss against updates, and nats per token against the density of the pattern."""
 
 import math
 import statistics
@@ -50,7 +50,7 @@ def _curves(axes: Axes, results: Results, arms: Sequence[str]) -> None:
             continue
         steps = sorted(by_step)
         means = [statistics.fmean(by_step[step]) for step in steps]
-        look = figures.curve(place, len(arms), marked=False)
+        look = _look(arm, place, len(arms), marked=False)
         axes.plot(steps, means, **look)
         low, high = ([f(by_step[step]) for step in steps] for f in (min, max))
         axes.fill_between(steps, low, high, color=look["color"], alpha=0.25, lw=0)
@@ -59,13 +59,19 @@ def _curves(axes: Axes, results: Results, arms: Sequence[str]) -> None:
         margin = 0.1 * (max(lowest) - min(lowest)) + 0.01
         axes.set_ylim(min(lowest) - margin, max(lowest) + 3 * margin)
     axes.set_xlabel("updates")
-    axes.set_ylabel("nats a token")
+    axes.set_ylabel("nats per token")
     axes.set_xlim(left=0)
     figures.whole_numbers(axes.xaxis, most=6)
 
 
+def _look(arm: str, place: int, count: int, *, marked: bool) -> dict[str, Any]:
+    """Dense attention, with which all others are compared, is grey in both panels."""
+    look = figures.curve(place, count, marked=marked)
+    return {**look, "color": "0.5", "linestyle": "-"} if arm == "dense" else look
+
+
 def _by_density(axes: Axes, results: Results, arms: Sequence[str]) -> None:
-    """A point for every run, a line through the means; dense is a dashed line."""
+    """A point for every run, a line through the means; dense is a level line."""
     for place, arm in enumerate(arms):
         points: dict[str, list[tuple[float, float]]] = {}
         for result in results:
@@ -79,16 +85,16 @@ def _by_density(axes: Axes, results: Results, arms: Sequence[str]) -> None:
             (statistics.fmean(d for d, _ in own), statistics.fmean(v for _, v in own))
             for own in points.values()
         )
-        look = figures.curve(place, len(arms))
+        look = _look(arm, place, len(arms), marked=arm != "dense")
         if arm == "dense":
-            axes.axhline(means[0][1], color=look["color"], ls="--", label="dense, 100 %")
+            axes.axhline(means[0][1], label="dense, 100 %", **look)
             continue
         axes.plot(*zip(*means, strict=True), label=arm, **look)
         for own in points.values():
             axes.plot(*zip(*own, strict=True), ".", ms=3, color=look["color"])
     figures.title(axes, "test documents, a context of half a window")
     axes.set_xlabel("connections, % of allowed pairs")
-    axes.set_ylabel("nats a token")
+    axes.set_ylabel("nats per token")
     if axes.lines:
         low, high = axes.get_xlim()
         axes.set_xlim(math.floor(low), math.ceil(high))

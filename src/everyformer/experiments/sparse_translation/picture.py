@@ -24,7 +24,7 @@ def picture(results: Results, path: Path) -> None:
     left, middle, right = figure.subplots(1, 3)
     _curves(left, own, arms)
     done = [r for r in own if r["complete"]]
-    _by_density(middle, done, arms, "test.nats.mean_sampled", "nats a token, test")
+    _by_density(middle, done, arms, "test.nats.mean_sampled", "nats per token, test")
     _by_density(right, done, arms, "translated.test.bleu", "BLEU, greedy, test")
     if middle.lines:
         figures.legend_beside(right if right.lines else middle)
@@ -47,7 +47,7 @@ def _curves(axes: Axes, results: Results, arms: Sequence[str]) -> None:
         axes.plot(steps, [statistics.fmean(by_step[step]) for step in steps], **look)
         low, high = ([f(by_step[step]) for step in steps] for f in (min, max))
         axes.fill_between(steps, low, high, color=look["color"], alpha=0.25, lw=0)
-    figures.title(axes, "validation, nats a token")
+    figures.title(axes, "validation, nats per token")
     axes.set_xlabel("updates")
     figures.whole_numbers(axes.xaxis, most=6)
 

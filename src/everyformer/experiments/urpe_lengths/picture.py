@@ -20,7 +20,7 @@ def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     for (task, metric), axes in zip(SHOWN.items(), figure.subplots(1, 2), strict=True):
         figures.title(axes, task)
         axes.set_xlabel("tokens of the test")
-        axes.set_ylabel(metric if task == "copy" else "nats of a byte")
+        axes.set_ylabel(metric if task == "copy" else "nats per byte")
         figures.logarithmic(axes.xaxis, base=2)
         for place, arm in enumerate(ARMS):
             wanted = (task, arm)

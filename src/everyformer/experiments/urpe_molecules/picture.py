@@ -24,10 +24,13 @@ def picture(results: Results, path: Path) -> None:
     panels = figure.subplots(2, 2).ravel()
     main = [r for r in results if not r["labels"]["task"].endswith("-rate")]
     _curves(panels[0], main, "mae", "validation error")
-    _curves(panels[1], main, "mae_without_structure", "the same without distances, edges")
+    _curves(
+        panels[1], main, "mae_without_structure", "the same without distances and edges"
+    )
     gained = [r for r in main if "C_by_distance" in r["more"]]
     _by_distance(panels[2], gained, "C", "learnt C by distance, a line for each head")
     _by_distance(panels[3], gained, "B", "learnt B by distance, a line for each head")
+    figures.one_legend(figure)
     figures.write(figure, path)
 
 
@@ -35,7 +38,6 @@ def _curves(axes: Axes, results: Results, metric: str, title: str) -> None:
     """The mean of the seeds against updates; the band holds all seeds."""
     tasks = {r["labels"]["task"] for r in results}
     names = list(dict.fromkeys((r["labels"]["task"], r["labels"]["arm"]) for r in results))
-    drawn = False
     for place, (task, arm) in enumerate(names):
         by_step: dict[int, list[float]] = {}
         for result in results:
@@ -45,7 +47,7 @@ def _curves(axes: Axes, results: Results, metric: str, title: str) -> None:
                         by_step.setdefault(line["step"], []).append(line[metric])
         if not by_step:
             continue
-        drawn, steps = True, sorted(by_step)
+        steps = sorted(by_step)
         look = figures.curve(place, len(names), marked=False)
         means = [statistics.fmean(by_step[step]) for step in steps]
         axes.plot(steps, means, label=arm if len(tasks) == 1 else f"{task} {arm}", **look)
@@ -55,8 +57,6 @@ def _curves(axes: Axes, results: Results, metric: str, title: str) -> None:
     figures.whole_numbers(axes.xaxis, most=5)
     axes.set_xlabel("updates")
     axes.set_ylabel("mean absolute error")
-    if drawn:
-        figures.legend_beside(axes)
 
 
 def _by_distance(axes: Axes, results: Results, letter: str, title: str) -> None:

@@ -14,6 +14,9 @@ from everyformer.experiments.positions_picture import load_positions, positions_
 from everyformer.experiments.urpe_wikitext.plan import ARMS, RATES
 
 Results = Sequence[Mapping[str, Any]]
+MEMORIES = {"nats": "memory of training", "long": "longer memory"}
+"""What the scores of a test are called in the picture."""
+
 PANELS = 12
 """Gains that are drawn, at most."""
 
@@ -33,6 +36,10 @@ def picture(results: Results, path: Path) -> None:
     left, right = above.subplots(1, 2)
     _curves(left, own)
     _reached(right, own)
+    if right.lines:
+        figures.legend_beside(right)
+    elif left.lines:
+        figures.legend_beside(left)
     for row, part in enumerate(below):
         panels = part.subplots(1, 4)
         for axes, (name, table) in zip(panels, gains[4 * row : 4 * row + 4], strict=False):
@@ -60,28 +67,27 @@ def _curves(axes: Axes, results: Results) -> None:
         )
         low, high = ([f(by_step[step]) for step in steps] for f in (min, max))
         axes.fill_between(steps, low, high, color=look["color"], alpha=0.25, lw=0)
-    figures.title(axes, "validation text, nats of a word")
-    axes.set_xlabel("updates")
-    if axes.lines:
-        figures.legend_beside(axes)
+    figures.title(axes, "validation text")
+    axes.set(xlabel="updates", ylabel="nats per word")
 
 
 def _reached(axes: Axes, results: Results) -> None:
     """Test perplexity of every seed, with the memory of training and with a longer one."""
     done = [r for r in results if r["complete"]]
-    names = list(dict.fromkeys(n for r in done for n in r["more"]["test"]))
+    names: list[str] = list(dict.fromkeys(n for r in done for n in r["more"]["test"]))
+    memories: list[str] = [MEMORIES.get(name, name) for name in names]
     for place, arm in enumerate(ARMS):
         own = [r["more"]["perplexity"] for r in done if r["labels"]["arm"] == arm]
         if not own:
             continue
         values = [[found[name] for found in own] for name in names]
         look = figures.curve(place, len(ARMS), marked=False)
-        axes.plot(names, [statistics.fmean(v) for v in values], label=arm, **look)
-        for name, found in zip(names, values, strict=True):
-            axes.plot([name] * len(found), found, ".", ms=5, color=look["color"])
-    figures.title(axes, "test perplexity: memory of training, longer memory")
-    if axes.lines:
-        figures.legend_beside(axes)
+        axes.plot(memories, [statistics.fmean(v) for v in values], label=arm, **look)
+        for memory, found in zip(memories, values, strict=True):
+            axes.plot([memory] * len(found), found, ".", ms=5, color=look["color"])
+    figures.title(axes, "test text: all seeds, and their mean")
+    axes.set_ylabel("perplexity")
+    axes.margins(x=0.15)
 
 
 def _gains(text: str, path: Path) -> list[tuple[str, np.ndarray]]:
@@ -106,6 +112,6 @@ def _by_distance(axes: Axes, name: str, table: np.ndarray) -> None:
         look["linewidth"] = 0.8
         axes.plot(np.arange(1, len(row) + 1), row, **look)
     axes.axhline(1.0, color="0.3", ls=":", lw=1)
-    axes.set_xscale("log")
-    figures.title(axes, f"{name}, a line a head")
+    figures.logarithmic(axes.xaxis)
+    figures.title(axes, f"{name}, one line per head")
     axes.set_xlabel("distance + 1")

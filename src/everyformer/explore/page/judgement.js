@@ -19,9 +19,19 @@ export function judgement(data) {
       el("summary", {}, "What was checked"),
       el("div", { class: "scroll findings", tabindex: 0, role: "region", "aria-label": "Findings" },
         data.findings.map((/** @type {any} */ one) =>
-          el("p", {}, el("strong", {}, `${one.code} ${one.name}: `), `${one.verdict}. ${one.reason}`))),
+          el("p", {}, el("strong", {}, `${one.code} ${one.name}`), ` (${one.kind}): `, el("span", { class: one.news }, told(one)), ` ${one.reason}`))),
+      data.findings.some((/** @type {any} */ one) => one.kind === "obstacle") &&
+        el("p", { class: "quiet" }, "An obstacle that is PROVED refutes universality, so REFUTED is good news there. Conditions are those of a theorem: PROVED is good news; where one is not, its theorem does not apply."),
     ),
   );
+}
+
+/**
+ * The verdict of a rule, and what it means for the layer.
+ * @param {any} one
+ */
+function told(one) {
+  return one.news ? `${one.verdict}, ${one.news} news:` : `${one.verdict}:`;
 }
 
 /**

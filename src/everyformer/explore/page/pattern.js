@@ -26,6 +26,7 @@ export function patternPage(app, data) {
   const graph = el("div", { class: "drawing" });
   const matrices = el("div", { class: "drawing" });
   const words = el("p", { class: "sentence", "aria-live": "polite", id: "sentence" });
+  const reached = el("span", {});
   const layers = el("input", { type: "range", min: 0, max: most, step: 1, "aria-label": "Layers that have run", oninput: () => set({ layers: Number(layers.value) }) });
   const token = el("select", { "aria-label": "Token", onchange: () => set({ token: Number(token.value) }) }, Array.from({ length: n }, (_, k) => el("option", { value: k }, `token ${k + 1}`)));
   const path = el("input", { type: "checkbox", disabled: !data.path, onchange: () => set({ path: path.checked }) });
@@ -41,6 +42,7 @@ export function patternPage(app, data) {
   };
   const draw = () => {
     layers.value = String(view.layers);
+    reached.textContent = `${view.layers} of ${most}`;
     layers.setAttribute("aria-valuetext", counted(view.layers, "layer"));
     token.value = String(view.token);
     path.checked = view.path;
@@ -59,7 +61,7 @@ export function patternPage(app, data) {
         { class: "pane", id: "graph", "aria-labelledby": "graph-title" },
         el("header", {}, el("h2", { id: "graph-title" }, "Who hears whom"), token, el("label", { class: "quiet" }, path, " path γ"), keepers(() => graph, "pattern")),
         graph,
-        el("label", { class: "slider" }, el("span", {}, "layers"), layers, el("span", {}, String(most))),
+        el("label", { class: "slider" }, el("span", {}, "layers"), layers, reached),
         words,
       ),
       el(
@@ -125,7 +127,8 @@ function inWords(data, fields, view) {
 
 /** Tokens on a circle. @param {any} data @param {Set<number>[][]} fields @param {View} view @param {(patch: Partial<View>) => void} set */
 function ring(data, fields, view, set) {
-  const size = 430, middle = size / 2, radius = 178;
+  const room = document.documentElement.clientWidth - 42;
+  const size = Math.max(280, Math.min(430, room)), middle = size / 2, radius = middle - 37;
   const { n, heard } = data;
   const at = (/** @type {number} */ k, r = radius) => {
     const angle = (2 * Math.PI * k) / n - Math.PI / 2;
