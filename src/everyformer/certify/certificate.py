@@ -19,9 +19,7 @@ from everyformer.certify.bound import Bound
 from everyformer.certify.hypotheses import Claim, Hypothesis, conditions, headline
 from everyformer.certify.presentation import listing
 from everyformer.certify.undecided import Obstacle
-from everyformer.errors import (
-    printable,
-)
+from everyformer.errors import printable
 from everyformer.notebook import html_lines, short
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import format_up
@@ -34,6 +32,9 @@ FORMAT = "everyformer-certificate"
 VERSION = 1
 CERTIFICATE_FILE = "certificate.json"
 VALUES_FILE = "target_values.npy"
+
+SMALLEST, LARGEST = Fraction(1, 2**1074), Fraction(2**1000)
+"""No distance that is claimed is smaller, but 0, or larger."""
 
 LONG = 100_000
 """Lines of f from which on a certificate is written without line breaks."""

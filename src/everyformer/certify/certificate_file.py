@@ -16,6 +16,8 @@ from everyformer.certify.bound import Bound
 from everyformer.certify.certificate import (
     CERTIFICATE_FILE,
     FORMAT,
+    LARGEST,
+    SMALLEST,
     VALUES_FILE,
     VERSION,
     Certificate,
@@ -33,8 +35,6 @@ from everyformer.targets.region import Region
 
 MAX_SIZE = 2**20
 MAX_STEPS = 64
-SMALLEST, LARGEST = Fraction(1, 2**1074), Fraction(2**1000)
-"""No distance that is claimed is smaller, but 0, or larger."""
 
 COUNTS = frozenset(
     ["count", "representatives", "by_balls", "prefix_tokens", "margin", "blocks", "results"]
