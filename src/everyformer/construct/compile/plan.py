@@ -170,7 +170,7 @@ def plans_for(program: Program, problem: Problem) -> Iterator[CompilePlan]:
             real, run = plan.errors
             if run - real > wanted / 2 and steady > STEADY[-1]:  # rounding is too large
                 steady = STEADY[STEADY.index(steady) + 1]
-                if real <= wanted / 2:
+                if real <= wanted / 2 or accuracy <= FINEST:
                     continue
             excess = real / wanted
         finer = max(accuracy / (step * min(max(excess, 1), 10**6)), FINEST)
