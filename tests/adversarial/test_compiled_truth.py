@@ -11,7 +11,7 @@ from everyformer.bench.compiling import random_points
 N, D, OPERATIONS, POINTS, ASCENTS, TOL = 3, 2, 30, 100_000, 200, 1e-3
 
 SHARP = 13
-"""Of this one a point comes within a tenth of the bound, so that a smaller one is caught."""
+"""Here a point comes within a tenth of the bound, so that a smaller bound is caught."""
 
 SEEDS = (SHARP, *(k for k in range(22) if k not in {2, 8, SHARP}))
 """2 and 8 are refused: what they compute is not seen to be f."""
