@@ -1,16 +1,19 @@
-"""Compiled networks at many points on a GPU: measured errors beside proved bounds.
+"""Compiled networks at many points: measured errors beside proved bounds.
 
     python benchmarks/compiled_points.py --build PLACE            # needs python-flint
+    python benchmarks/compiled_points.py --build PLACE --only normalise
     python benchmarks/compiled_points.py PLACE/* --points 100000 --out results.json
 
 Each folder was written by `everyformer construct --method compile -o FOLDER`, or by the
-first line: those of `everyformer bench compile` with n = 64. The network
-runs as a PyTorch module in float64. f runs in float64 too, line by line, so a gap may hold
-about 1e-15 of f's own rounding; points whose gap comes within a hundredth of the bound are
-evaluated again in extended precision.
+first line: those of `everyformer bench compile` with n = 64; by the second, those whose
+name begins so. The network runs as a PyTorch module in float64. f runs in float64 too, line
+by line, so a gap may hold about 1e-15 of f's own rounding. At the point with the largest
+gap f is evaluated again in extended precision, and in balls of 128 bits where python-flint
+is installed.
 """
 
 import argparse
+import importlib.util
 import json
 import shutil
 import time
@@ -21,12 +24,19 @@ import numpy as np
 import torch
 
 import everyformer as ef
-from everyformer.bench.methods.compile.compiling import CASES, extended, random_points
+from everyformer.bench.methods.compile.compiling import (
+    CASES,
+    extended,
+    in_balls,
+    random_points,
+)
 from everyformer.bench.results import environment
 from everyformer.certify.certificate_file import read_certificate
 from everyformer.cli import tables
+from everyformer.model.cost import count
 
-CHUNK = 20_000
+CHUNK, CPU_CHUNK = 20_000, 64
+"""Points at a time on a GPU, and on a CPU, whose caches then hold the weights."""
 
 
 class OnTensors:
@@ -77,7 +87,8 @@ def measure(folder: Path, points: int, device: str) -> dict[str, Any]:
     n, d = said.seq_len, said.d_model
     low, high = np.asarray(said.box.lows), np.asarray(said.box.highs)
     most, worst, started = 0.0, None, time.perf_counter()
-    for unit in random_points(points, n, d, CHUNK):
+    chunk = CPU_CHUNK if device == "cpu" else CHUNK
+    for unit in random_points(points, n, d, chunk):
         x = np.clip(low + (high - low) * unit, low, high)
         on = torch.from_numpy(x).to(device)
         rows = f.run(OnTensors(device), lambda j, i, on=on: on[:, j, i])
@@ -89,21 +100,26 @@ def measure(folder: Path, points: int, device: str) -> dict[str, Any]:
             k = int(gap.argmax())
             if float(gap[k]) > most:
                 most, worst = float(gap[k]), (x[k], run[k].cpu().numpy())
-    again = 0.0
+    again, balls = 0.0, None
     if worst is not None:
         again = float(np.abs(extended(f, worst[0][None]) - worst[1]).max())
+        if importlib.util.find_spec("flint") is not None:
+            balls = in_balls(f, *worst)
     return {
         "folder": folder.name, "n": n, "d": d, "lines": len(f.nodes), "points": points,
+        "parameters": count(network).parameters,
         "proved_float64": float(bound.value), "measured": most, "worst_again": again,
-        "holds": again <= float(bound.value), "seconds": time.perf_counter() - started,
+        "worst_in_balls": balls,
+        "holds": max(again, balls or 0.0) <= float(bound.value),
+        "device": device, "seconds": time.perf_counter() - started,
     }  # fmt: skip
 
 
-def build(place: Path) -> None:
+def build(place: Path, only: str) -> None:
     """A folder for each network of the bench with n = 64; equal networks once."""
     known: set[bytes] = set()
     for case in CASES:
-        for tol in case.tols if case.n == 64 else ():
+        for tol in case.tols if case.n == 64 and case.name.startswith(only) else ():
             name = f"{case.name}-{tol:g}".replace(" ", "_").replace(",", "")
             folder = place / name
             if not folder.exists():
@@ -122,12 +138,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folders", nargs="*", type=Path)
     parser.add_argument("--build", type=Path, metavar="PLACE")
+    parser.add_argument("--only", default="", metavar="NAME")
     parser.add_argument("--points", type=int, default=100_000)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     if given.build is not None:
-        build(given.build)
+        build(given.build, given.only)
     rows: list[dict[str, Any]] = []
     for folder in given.folders:
         rows.append(measure(folder, given.points, given.device))

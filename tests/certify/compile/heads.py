@@ -121,7 +121,9 @@ def at_point(case: Case, t: Fraction) -> dict[str, Any]:
         return {
             "error": abs(phi - value_of(case.reference, argument)),
             "slope": abs(sum((q * (w - phi) * (k - mean_a) for q, k, w, _ in rows), zero)),
-            "moment": sum((q * (s + most) * abs(w - phi) for q, _, w, s in rows), zero),
+            "moment": sum(
+                (q * (s + abs(top) + 1) * abs(w - phi) for q, _, w, s in rows), zero
+            ),
             "mean": sum((q * abs(w) for q, _, w, _ in rows), zero),
             "score": most,
             "least_score": top,
@@ -159,11 +161,12 @@ def in_float64(case: Case, count: int) -> dict[str, tuple[np.ndarray, np.ndarray
         "logistic": lambda: 1 / (1 + np.exp(-x)),
     }.get(case.reference.name, lambda: getattr(np, case.reference.name)(x))()
     size = np.abs(t[:, None] * phi.a) + np.abs(phi.b)
+    largest = np.abs(score.max(axis=1, keepdims=True))
     off = phi.v - value[:, None]
     spread = phi.a - (p @ phi.a)[:, None]
     return {
         "error": (t, np.abs(value - g)),
         "slope": (t, np.abs((p * off * spread).sum(axis=1))),
-        "moment": (t, (p * (size + size.max(axis=1, keepdims=True)) * np.abs(off)).sum(1)),
+        "moment": (t, (p * (size + largest + 1) * np.abs(off)).sum(axis=1)),
         "mean": (t, p @ np.abs(phi.v)),
     }

@@ -70,6 +70,12 @@ def whole_weights(x: np.ndarray) -> np.ndarray:
     return a + 1 - (w / w.sum(axis=-1, keepdims=True)).sum(axis=-1, keepdims=True)
 
 
+def maxima_of_sums(x: np.ndarray) -> np.ndarray:
+    """One number is part of both sides."""
+    y = x[..., ::-1]
+    return np.maximum(x, x + y - 0.5) + np.minimum(y - x, y)
+
+
 def two_conditions(x: np.ndarray) -> np.ndarray:
     inside = np.where((x > 0.25) & (x < 0.75), x, np.where(x >= 0.75, 0.75, 0.25))
     return inside + np.where(x < 0.125, 0.125, np.where(x > 0.5, 0.5, x))
@@ -153,6 +159,7 @@ CASES: list[tuple[Function, int, int, float]] = [
     (causal_sum, 4, 2, 1e-6),
     (whole_weights, 4, 2, 1e-12),
     (two_conditions, 3, 2, 1e-12),
+    (maxima_of_sums, 3, 2, 1e-12),
     (pieces, 3, 2, 1e-3),
     (gated, 3, 2, 1e-6),
     (looped, 4, 2, 1e-9),
@@ -333,7 +340,7 @@ REFUSALS: list[tuple[Function, dict[str, object], type[Exception], str]] = [
     (lambda x: np.sqrt(x - x**2), {"tol": 1e-3}, TargetError, "root"),
     (jump, {"tol": 1e-3}, TargetError, "not continuous"),
     (soft_attention, {"grid": 4}, GridError, r"has no grid\. Give tol\."),
-    (soft_attention, {"tol": 1e-300}, ToleranceError, r"float64 rounds by 1\.\de-13\."),
+    (soft_attention, {"tol": 1e-300}, ToleranceError, r"float64 rounds by 3\.\de-14\."),
     (
         lambda x: np.exp(4 * x),
         {"tol": 1e-14},
@@ -344,6 +351,12 @@ REFUSALS: list[tuple[Function, dict[str, object], type[Exception], str]] = [
     (summed, {"tol": 1e-3, "max_memory": 99}, ToleranceError, "Take fewer tokens"),
     (soft_attention, {"tol": 1e-3, "p": 0.5}, ToleranceError, r"or p=math\.inf\."),
     (soft_attention, {"tol": -1}, ToleranceError, "positive"),
+    (
+        lambda x: ordered(ordered(x)),
+        {"tol": 1e-3},
+        ToleranceError,
+        "not seen to be the same",
+    ),
 ]
 
 
@@ -356,6 +369,24 @@ def test_what_cannot_be_compiled_is_refused(
         ef.construct(ef.Target(function, 3, 2), method="compile", **arguments)  # pyright: ignore[reportArgumentType]
 
 
+def test_a_domain_beyond_what_is_followed_is_refused() -> None:
+    """It said that a file was damaged."""
+    far = ef.Target(lambda x: x / 2, 2, 1, domain=[(2.0**999, 2.0**1000)])
+    with pytest.raises(DomainError, match=r"at most 2\^200 = 1\.6e\+60.*Scale the input"):
+        ef.construct(far, tol=1e-3, method="compile")
+    near = ef.Target(lambda x: x * 2.0**-199, 2, 1, domain=[(-(2.0**199), 2.0**199)])
+    assert (
+        ef.construct(near, tol=1e-3, method="compile").certificate.verdict.name == "PROVED"
+    )
+
+
+def test_small_numbers_under_a_root_are_compiled() -> None:
+    """Room for errors is at most half of the way to 0; 5e-7 beside 1 was refused as 0."""
+    target = ef.Target(lambda x: 1 / np.sqrt(x**2 + 5e-7), 1, 1)
+    built = ef.construct(target, tol=1, method="compile")
+    assert built.certificate.verdict is ef.Verdict.PROVED
+
+
 def test_what_is_proved_at_best_is_what_a_coarser_tolerance_proves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -364,11 +395,11 @@ def test_what_is_proved_at_best_is_what_a_coarser_tolerance_proves(
     monkeypatch.setattr(module, "ATTEMPTS", 1)
     target = ef.Target(np.sqrt, 1, 1, name="root")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ToleranceError, match=r"proves (\S+) at best") as refused:
-        ef.construct(target, tol=1e-6, method="compile")
+        ef.construct(target, tol=1e-8, method="compile")
     assert "pow(1/2) on [0, 1] in block 0 is infinitely steep at 0" in str(refused.value)
     found = re.search(r"proves (\S+) at best", str(refused.value))
     assert found is not None
-    assert float(found[1]) <= 1e-4
+    assert float(found[1]) <= 1e-6
 
 
 def test_a_declared_function_has_no_program() -> None:

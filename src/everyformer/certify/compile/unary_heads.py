@@ -67,8 +67,12 @@ def unary(
 ) -> tuple[Written, dict[int, Made]]:
     """A function of one number for each column that is used.
 
-    |Phi(t^) - g(t)| <= E + L e_t; scores are rounded by gamma_8 (|a_k t| + |b_k| + the
-    largest of them), so float64 loses L r_t + 2 gamma_8 M + gamma_(2P+24) A.
+    |Phi(t^) - g(t)| <= E + L e_t. A score of a run is off by gamma_3 (|a_k t| + |b_k|). The
+    largest one, m^, is subtracted from all, so that its own error cancels in the quotient;
+    the difference loses u |s_k^ - m^|, and |m^| <= |m| + gamma_3 max_l(|a_l t| + |b_l|) <=
+    |m| + 1 where that is not refused. So the logarithm of a weight is off by at most
+    gamma_8 (|a_k t| + |b_k| + |m| + 1) <= 1/4, and Phi by twice its average with the
+    factors |v_k - Phi|: float64 loses L r_t + 2 gamma_8 M + gamma_(2P+24) A.
     """
     keys = _keys(block, head, state)
     t = state.read(keys.query)

@@ -6,12 +6,13 @@ from math import inf
 from typing import ClassVar, Literal
 
 from everyformer.certify.compile.algebra.sorting import batcher, odd_even
+from everyformer.certify.compile.rounded import LARGEST
 from everyformer.construct.compile.lifting.extremes import SortingNetwork
 from everyformer.construct.compile.lifting.lift import lift, program_of
 from everyformer.construct.compile.plan import CompilePlan, plans_for
 from everyformer.construct.method import Method
 from everyformer.construct.problem import Problem
-from everyformer.errors import GridError, InputError
+from everyformer.errors import DomainError, GridError, InputError
 from everyformer.targets.target import Target
 
 Variant = Literal["odd-even", "log-depth"]
@@ -64,7 +65,9 @@ class Compile(Method):
         Raises:
             TargetError: If it is not finite somewhere.
             ExpressionError: With the operation that was in the way.
+            DomainError: If the domain reaches beyond what a proof follows.
         """
+        _check_domain(target)
         if target.expression is None:
             target.check()
         program_of(target)
@@ -76,9 +79,11 @@ class Compile(Method):
             GridError: If a grid is given.
             ExpressionError: If f is not known by its operations.
             TargetError: If f does not fit into registers, or may not be defined.
+            DomainError: If the domain reaches beyond what a proof follows.
         """
         if problem.tol is None:
             raise GridError("method='compile' has no grid. Give tol.")
+        _check_domain(problem.target)
         yield from plans_for(lift(problem.target, NETWORKS[self.variant]), problem)
 
     def is_quick(self, problem: Problem) -> bool:
@@ -91,3 +96,15 @@ class Compile(Method):
         """As it is, for a function that is known by its operations."""
         if target.expression is not None:
             yield cls()
+
+
+def _check_domain(target: Target) -> None:
+    """Refuse numbers that the verifier refuses, before anything is built."""
+    low, high = min(target.domain.lows), max(target.domain.highs)
+    if not max(-low, high) <= LARGEST:
+        msg = (
+            f"method='compile' follows numbers of at most 2^200 = 1.6e+60 in size, and the "
+            f"domain of {target.name} is [{low:g}, {high:g}]. Scale the input: compile "
+            "x -> f(c x) on a smaller domain."
+        )
+        raise DomainError(msg)

@@ -34,10 +34,13 @@ from everyformer.targets.target import Target
 FINEST = Fraction(1, 10**14)
 """No gadget is asked for more than this."""
 
-STEADY = (LARGEST_MEAN, 64.0, 8.0, 1.0)
-"""How much knots may magnify rounding; at last not at all, which takes more of them."""
+STEADY = (LARGEST_MEAN, 64.0, 8.0, 1.1)
+"""How much knots may magnify rounding; at last hardly at all, which takes more of them."""
 
 ATTEMPTS = 16
+
+STALLED, FASTER = Fraction(19, 20), 8
+"""Of an attempt that is hardly better than the best the next one is that much finer."""
 
 COARSER = (32, 4)
 """Factors by which the wanted errors of a kind of gadget are raised, if they can be."""
@@ -149,6 +152,7 @@ def plans_for(program: Program, problem: Problem) -> Iterator[CompilePlan]:
         scale = power_up(entries * volume, 1 / problem.p)
     wanted, best = problem.tol / scale, None
     accuracy, steady, refused = min(wanted, Fraction(1, 100)), LARGEST_MEAN, ""
+    step = 2
     for attempt in range(ATTEMPTS):
         problem.progress("compile", attempt, ATTEMPTS)
         try:
@@ -156,6 +160,8 @@ def plans_for(program: Program, problem: Problem) -> Iterator[CompilePlan]:
         except ToleranceError as error:  # a gadget needs more accuracy to be defined
             refused, excess = str(error), Fraction(50)
         else:
+            if best is not None and max(plan.errors) > STALLED * max(best.errors):
+                step *= FASTER
             if best is None or max(plan.errors) < max(best.errors):
                 best = plan
             if max(plan.errors) <= wanted:
@@ -164,10 +170,10 @@ def plans_for(program: Program, problem: Problem) -> Iterator[CompilePlan]:
             real, run = plan.errors
             if run - real > wanted / 2 and steady > STEADY[-1]:  # rounding is too large
                 steady = STEADY[STEADY.index(steady) + 1]
-                if real <= wanted / 2:
+                if real <= wanted / 2 or accuracy <= FINEST:
                     continue
             excess = real / wanted
-        finer = max(accuracy / (2 * min(max(excess, 1), 10**6)), FINEST)
+        finer = max(accuracy / (step * min(max(excess, 1), 10**6)), FINEST)
         if finer >= accuracy or (best is not None and best.errors[0] == 0):
             break
         accuracy = finer

@@ -43,9 +43,10 @@ class Range:
 
     @property
     def wide(self) -> tuple[Fraction, Fraction]:
-        """The interval with room for errors of the argument."""
-        room = ROOM * self.size + 2 * self.error
-        return self.low - room, self.high + room
+        """The interval with room for errors of the argument; above 0 if they are small."""
+        room = ROOM * self.size
+        below = min(room, self.low / 2) if self.low > 0 else room
+        return self.low - below - 2 * self.error, self.high + room + 2 * self.error
 
     def __add__(self, other: "Range") -> "Range":
         """The sum."""

@@ -151,8 +151,8 @@ CASES = (
     Case("x1 x2 + x3", product, 8, 3, (*LADDER, 1e-10)),
     Case("soft attention", soft_attention, 8, 1, (*LADDER, 1e-10)),
     Case("dot attention", dot_attention, 8, 4),
-    Case("normalise", normalise, 8, 4, LADDER),
-    Case("pre-LN block", transformer_block, 5, 8, (1e-2, 1e-4)),
+    Case("normalise", normalise, 8, 4, (*LADDER, 1e-10)),
+    Case("pre-LN block", transformer_block, 5, 8, (1e-2, 1e-4, 2e-6)),
     Case("centring", centring, 64, 8),
     Case("prefix mean", prefix_mean, 64, 8),
     Case("max - x", below_maximum, 64, 8),
@@ -161,7 +161,7 @@ CASES = (
     Case("soft attention", soft_attention, 64, 8, LADDER),
     Case("dot attention", dot_attention, 64, 8),
     Case("normalise", normalise, 64, 8, LADDER),
-    Case("pre-LN block", transformer_block, 64, 8, (1e-2, 1e-4)),
+    Case("pre-LN block", transformer_block, 64, 8, (1e-2, 1e-4, 2e-6)),
 )
 LARGEST_CASES = (
     Case("sort", ordered, 256, 8),

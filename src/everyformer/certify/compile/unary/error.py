@@ -76,7 +76,8 @@ class HeadBound:
     Attributes:
         error: At least |Phi - g|.
         slope: At least |Phi'|.
-        moment: At least sum_k p_k (|a_k t| + |b_k| + max_l(|a_l t| + |b_l|)) |v_k - Phi|.
+        moment: At least sum_k p_k (|a_k t| + |b_k| + |m| + 1) |v_k - Phi|, where m is the
+            largest score, max_l(a_l t + b_l).
         mean: At least sum_k p_k |v_k|.
         score: At least max_l(|a_l t| + |b_l|).
         least_score: At most max_k(a_k t + b_k).

@@ -10,12 +10,16 @@ sum_k p_k e^(y_k s) >= e^(-B |s|), so that on the piece
     |a(t) - m| <= da = e^(Br) B + r sum_k o_k y_k^2,   a(t) = the mean of a,
     |Phi''(t)| <= sum_k q_k (|u_k| + df) (|y_k| + da)^2,
         since Phi'' = sum_k p_k(t) (v_k - Phi(t)) (a_k - a(t))^2,
-    |Phi'(t)| <= |Phi'(c)| + r sup |Phi''|,   |Phi'(c)| <= |sum_k p_k u_k y_k| + V B.
+    |Phi'(t)| <= |Phi'(c)| + r sup |Phi''|,   |Phi'(c)| <= |sum_k p_k u_k y_k| + V B,
+
+and the largest score m(t) = max_k(a_k t + b_k) lies between a_l c + b_l - |a_l| r, l the
+token with the largest score at c, and max_k(a_k c + b_k + |a_k| r).
 
 Rounding. With h = 2^-52 max_l(|a_l c| + |b_l|) + 2^-1000, a score a_k c + b_k is off by at
 most h, and the difference of two by 3 h; with |y_k| r + B r added by 4 h, if the sum is not
 positive, else by 3 h + 2^-43. A quotient of two exponentials of them is off by a factor
 within e^(7h) (1 + 2^-40) of 1, which is at most 1 + x with x = 10 h + 2^-40, if h <= 2^-6.
+What lies around m(t) is off by at most 4 h: |a_k| r <= h 2^52 is rounded, too.
 Weights below e^-700 count as e^-700 when they are to be bounded from above. All other sums
 have terms >= 0, at most 4096 of them, and are off by factors within 2^-38 of 1, but for
 sums of p_k x_k of both signs: they are off by at most 2 x sum_k p_k |x_k| and 2^-900 max
@@ -23,7 +27,7 @@ sums of p_k x_k of both signs: they are off by at most 2 x sum_k p_k |x_k| and 2
 most 2^256, df and da at most 2^300, so that 2^-200 covers all of it. Whatever is nan or too
 large gives way to what holds for all weights:
 
-    |Phi'| <= range(a) range(v) / 4,   moment <= 2 score range(v),   mean <= max |v|.
+    |Phi'| <= range(a) range(v) / 4,   moment <= (2 score + 1) range(v),   mean <= max |v|.
 """
 
 from dataclasses import dataclass
@@ -62,8 +66,9 @@ def bound_sizes(
         cells: Ends of intervals that cover the interval.
 
     Returns:
-        Upper bounds of sup |Phi'|, sup sum_k p_k (|a_k t| + |b_k| + max_l(|a_l t| + |b_l|))
-        |v_k - Phi|, and sup sum_k p_k |v_k|; inf where they leave float64.
+        Upper bounds of sup |Phi'|, sup sum_k p_k (|a_k t| + |b_k| + |m(t)| + 1) |v_k - Phi|
+        with m(t) = max_l(a_l t + b_l), and sup sum_k p_k |v_k|; inf where they leave
+        float64.
     """
     ends = np.array(cells)
     steps = np.arange(PARTS + 1) / PARTS
@@ -93,7 +98,12 @@ def _bound_pieces(head: _Head, c: np.ndarray, r: np.ndarray) -> tuple[float, ...
     h = 2.0**-52 * most + 2.0**-1000
     off = 10.0 * h + 2.0**-40
     scores = a * c + b
-    scores -= scores.max(axis=1, keepdims=True)
+    first = scores.argmax(axis=1)[:, None]
+    top = np.take_along_axis(scores, first, axis=1)
+    above = (scores + np.abs(a) * r).max(axis=1, keepdims=True)
+    below = top - np.abs(a)[first] * r
+    loudest = (np.maximum(np.abs(above), np.abs(below)) + 4.0 * h) * _UP + 1.0
+    scores -= top
     p = exp(np.maximum(scores, _LEAST))
     total = _sum(p)
     p /= total
@@ -116,7 +126,7 @@ def _bound_pieces(head: _Head, c: np.ndarray, r: np.ndarray) -> tuple[float, ...
     da = (more * B + r * _sum(o * size_y**2)) * _UP
     bend = _sum(q * (size_u + df) * (size_y + da) ** 2) * _UP
     slope = (mean_of(u * y) + V * B + r * bend) * _UP
-    moment = _sum(q * (sizes + most) * (size_u + df)) * _UP
+    moment = _sum(q * (sizes + loudest) * (size_u + df)) * _UP
     mean = _sum(q * np.abs(v)) * _UP
     spread = (v.max() - v.min()) * _UP
     steepest = (a.max() - a.min()) * spread / 4.0 * _UP
@@ -126,7 +136,7 @@ def _bound_pieces(head: _Head, c: np.ndarray, r: np.ndarray) -> tuple[float, ...
         float(np.where(sound & (bound <= limit), bound, limit).max()) + _UNDERFLOW
         for bound, limit in (
             (slope, steepest),
-            (moment, 2.0 * most * spread * _UP),
+            (moment, (2.0 * most + 1.0) * spread * _UP),
             (mean, np.abs(v).max()),
         )
     )

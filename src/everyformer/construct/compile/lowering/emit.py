@@ -129,7 +129,7 @@ def emit(
     }
     sorts = [_sort_claim(one, lowering, plan, places) for one in program.sorts]
     if any(sorts):
-        claims["sorting"] = [claim for claim in sorts if claim]
+        claims["sorting"] = _one_at_a_time([claim for claim in sorts if claim])
     lines = [
         Line(item.slot, target, item.work)
         for item in plan.items
@@ -273,3 +273,16 @@ def _sort_claim(
         "blocks": [min(blocks), max(blocks)],
         "lines": list(found.lines),
     }
+
+
+def _one_at_a_time(claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without claims about a register that another claim speaks of at that time."""
+    taken: set[tuple[int, int]] = set()
+    found: list[dict[str, Any]] = []
+    for claim in claims:
+        first, last = claim["blocks"]
+        own = {(claim["register"], block) for block in range(first, last + 1)}
+        if not own & taken:
+            taken |= own
+            found.append(claim)
+    return found

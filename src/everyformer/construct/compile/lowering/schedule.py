@@ -161,7 +161,10 @@ def _choose_overwritten(
         free = [
             (cell.channel is not None, i, cell)
             for cell, i in cells
-            if cell is not None and ends[cell] <= item.slot and cell not in taken
+            if cell is not None
+            and ends[cell] <= item.slot
+            and cell not in taken
+            and cell not in work.operands[1 - i].terms  # max(a, a + b): a copy of a
         ]
         if not free:
             more[work] = _easiest(work, choices)
