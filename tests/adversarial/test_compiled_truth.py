@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import everyformer as ef
-from everyformer.bench.compiling import random_points
+from everyformer.bench.methods.compile.compiling import random_points
 
 N, D, OPERATIONS, POINTS, ASCENTS, TOL = 3, 2, 30, 100_000, 200, 1e-3
 
