@@ -197,6 +197,7 @@ class Seen:
     permuted: list[torch.Tensor]
     equal: torch.Tensor
     equal_nearby: torch.Tensor
+    equal_half: torch.Tensor
     zero: torch.Tensor
     moved: list[torch.Tensor]
     held: list[torch.Tensor]
@@ -227,6 +228,7 @@ class _Oracle:
             "permuted": [runs.on(x[:, order]) for order in self.orders],
             "equal": runs.on(one.clone()),
             "equal_nearby": runs.on(one * tiny),
+            "equal_half": runs.on(one / 2),
             "zero": runs.on(torch.zeros_like(x)),
             "moved": [runs.on(y) for y in far],
             "held": [runs.on(y, fixed) for y in far],
@@ -269,6 +271,10 @@ class _Oracle:
         if not bool(differs(seen.equal, seen.equal_nearby).any()):
             for dim in _longer(fact.uniform, fact.shape):
                 yield f"uniform along {dim}", _spread(seen.equal, dim)
+            if fact.is_affine:
+                chord = seen.equal.double() + seen.zero.double()
+                bends = bool(differs(2 * seen.equal_half.double(), chord).any())
+                yield "affine", _if(bends, "not affine on equal tokens")
         if fact.moves is not None and not bool(differs(seen.base, seen.nearby).any()):
             yield f"moves along {set(fact.moves)}", self._moves(fact.moves, seen)
         if fact.heard is not None:

@@ -29,6 +29,7 @@ from tests.adversarial.random_modules import Program, draw_program, sizes, trimm
 from everyformer.checks.following.exporting import taken_apart
 from everyformer.checks.following.walk import Followed, Walk
 from everyformer.checks.rules import (
+    affine_on_equal_tokens,
     causal,
     equal_tokens,
     permutations,
@@ -47,6 +48,7 @@ PROPERTIES = {
     "EF006": causal.by_operations,
     "EF007": zero_to_zero.by_operations,
     "EF009": tokens_apart.by_operations,
+    "EF012": affine_on_equal_tokens.by_operations,
 }
 
 
@@ -174,11 +176,13 @@ def false_properties(
     with torch.no_grad():
         out, turned, same = module(x), module(x[:, order]), module(equal)
         nearby, same_nearby = module(x * (1 + 1e-12)), module(equal * (1 + 1e-12))
-        nothing = module(torch.zeros_like(x))
+        half, nothing = module(equal / 2), module(torch.zeros_like(x))
     if "EF001" in codes and not bool(differs(out, nearby).any()):
         yield from ["EF001"] * bool(differs(out[:, order], turned).any())
     if "EF003" in codes and not bool(differs(same, same_nearby).any()):
         yield from ["EF003"] * bool(differs(same[:, :1].expand_as(same), same).any())
+    if "EF012" in codes and not bool(differs(same, same_nearby).any()):
+        yield from ["EF012"] * bool(differs(2 * half, same + nothing).any())
     if "EF007" in codes:
         yield from ["EF007"] * bool((nothing != 0).any())
     fields = facts.receptive_fields

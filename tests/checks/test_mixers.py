@@ -1,6 +1,7 @@
 """Mixers judged: with positions and feed-forward layers, and without."""
 
 from collections.abc import Callable
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -90,14 +91,90 @@ def test_without_feed_forward_layers_all_is_affine(name: str) -> None:
     assert "without feed-forward layers" in str(found)
 
 
-def test_attention_and_gates_alone_are_not_decided() -> None:
-    """The negative control of EF011: they are not affine, with a counterexample."""
+def test_positions_and_gates_alone_are_not_decided() -> None:
+    """The negative control of EF011 and EF012: not affine, with counterexamples."""
     makers = (LAYERS["light"][0], LAYERS["dynamic"][0])
     for layer in (placed(RelativeAttention(D, 2)), *(make() for make in makers)):
         found = check(layer, N, D, trials=2, feed_forward=False)
-        assert found.lp.verdict is UNKNOWN
-        assert found["EF011"].verdict is REFUTED
-        assert found["EF011"].counterexample is not None
+        assert (found.lp.verdict, found.sup.verdict) == (UNKNOWN, UNKNOWN)
+        for code in ("EF011", "EF012"):
+            assert found[code].verdict is REFUTED
+            assert found[code].counterexample is not None
+
+
+class Stack(nn.Module):
+    """Three layers of PyTorch's attention with skip connections, and nothing else."""
+
+    def __init__(self, bend: nn.Module | None = None) -> None:
+        super().__init__()
+        made = (nn.MultiheadAttention(D, 2, batch_first=True) for _ in range(3))
+        self.layers = nn.ModuleList(made)
+        self.bend = bend or nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = x + layer(x, x, x, need_weights=False)[0]
+        return x + self.bend(x)
+
+
+def test_softmax_attention_alone_is_affine_on_equal_tokens() -> None:
+    """By structure and by operations; with a feed-forward layer nothing is refuted so."""
+    torch.manual_seed(0)
+    for layer, how in ((RelativeAttention(D, 2, encoding="t5"), "structure"),
+                       (Stack(), "operations")):  # fmt: skip
+        found = check(layer, N, D, trials=2, feed_forward=False)
+        assert (found["EF012"].verdict, found["EF012"].how) == (PROVED, how)
+        assert found.sup.verdict is REFUTED
+        assert found.sup.source == "docs/rules.md, EF012"
+        assert found.sup.lower_bound == N**0.5 / 4
+        assert found["EF011"].verdict is REFUTED  # it is affine there alone
+    assert check(Stack(), N, D, trials=2).sup.source != "docs/rules.md, EF012"
+    bent = check(Stack(nn.ReLU()), N, D, trials=2, feed_forward=False)
+    assert bent["EF012"].verdict is REFUTED
+    assert bent["EF012"].counterexample is not None
+    assert bent.sup.source != "docs/rules.md, EF012"
+
+
+@given(st.fractions(-4, 4), st.fractions(-4, 4))
+def test_no_affine_function_is_near_in_the_sup_norm(a: Fraction, b: Fraction) -> None:
+    """Exactly, and sharp: a = 1/4, b = 0 is 1/4 away."""
+    points = (Fraction(0), Fraction(1, 2), Fraction(1))
+    assert max(abs(abs(t - points[1]) - a - b * t) for t in points) >= Fraction(1, 4)
+    assert max(abs(abs(t - points[1]) - Fraction(1, 4)) for t in points) == Fraction(1, 4)
+
+
+def test_in_lp_attention_alone_comes_near_the_same_target() -> None:
+    """Why nothing is REFUTED in L^p: n = 2, d = 1, 51 heads, well below sqrt(1/48).
+
+    x_1 becomes x_1 + bias + sum of w (x_2 + sigmoid((a x_1 + b) y) y), y = x_1 - x_2.
+    """
+    rng = np.random.default_rng(0)
+    a = 150 * np.append(rng.standard_normal(50), 0)  # the last one is a mean
+    b = -a * np.append(rng.random(50), 0)
+
+    def heads(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        apart = (x - y)[:, None]
+        mixed = y[:, None] + apart / (1 + np.exp(-(a * x[:, None] + b) * apart))
+        return np.concatenate([np.ones_like(x)[:, None], mixed], axis=1)
+
+    grid = (np.arange(40) + 0.5) / 40
+    x, y = (part.ravel() for part in np.meshgrid(grid, grid))
+    w = np.linalg.lstsq(heads(x, y), np.abs(x - 0.5) - x, rcond=1e-4)[0]
+    x, y = rng.random((2, 4000))
+    distance_sampled = np.mean((x + heads(x, y) @ w - np.abs(x - 0.5)) ** 2) ** 0.5
+    assert distance_sampled < 0.1 < 48**-0.5
+
+
+def test_the_first_token_of_causal_attention_alone_is_affine() -> None:
+    """It hears itself alone: sqrt(1/48) away in L^2 from |x_11 - 1/2|, which is causal."""
+    torch.manual_seed(0)
+    layers = [RelativeAttention(D, 2, encoding="t5", causal=True) for _ in range(3)]
+    stack = nn.Sequential(*map(Residual, layers)).double()
+    X, Y = torch.randn(2, 1, N, D, dtype=torch.float64)
+    with torch.no_grad():
+        bend = stack((X + Y) / 2) - (stack(X) + stack(Y)) / 2
+    assert float(bend[0, 0].abs().max()) < 1e-12
+    assert float(bend[0, 1:].abs().max()) > 1e-3
 
 
 def test_the_distance_of_an_affine_function_is_what_is_said() -> None:

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import everyformer as ef
-from everyformer.construct.ablation import ablate, without_stage
+from everyformer.certify.certificate_file import read_certificate
+from everyformer.construct.ablation import ablate, with_means, without_stage
 from everyformer.construct.certificates import as_stored
 from everyformer.errors import CertificateError, InputError
-from everyformer.model.stacks import FeedForwardStack, Stage
+from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage
 from everyformer.verdict import Verdict
 
 Command = Callable[..., Any]
@@ -80,6 +81,43 @@ def test_a_step_that_does_nothing_is_not_needed(built: Path, tmp_path: Path) -> 
     assert found.distance_sampled == 0
 
 
+def test_a_mean_in_the_place_of_selection_is_not_proved(
+    tmp_path: Path, everyformer: Command
+) -> None:
+    """The verifier knows heads that select, and follows no other ones: UNKNOWN."""
+    place = tmp_path / "shifts"
+    sort = ef.targets.sort(seq_len=2)
+    ef.construct(sort, grid=4, method="selective-shift").save(place)
+    given = ("ablate", place, "--stage", "selective shifts", "--by", "mean", "--json")
+    found = json.loads(everyformer(*given, code=3).stdout)
+    assert (found["half"], found["by"]) == ("attention", "mean")
+    assert found["verification"]["verdict"] == "UNKNOWN"
+    assert "a query is 0" in found["verification"]["reasons"][0]
+    assert found["distance_sampled"] > 0.5
+    whole = ef.load(place / "network.safetensors")
+    means = with_means(whole, "selective shifts")
+    assert means.blocks == whole.blocks
+    assert np.array_equal(means(np.array(found["input"])), found["after"])
+
+
+def test_a_mean_in_the_place_of_a_head_that_does_nothing_is_proved(
+    built: Path, tmp_path: Path
+) -> None:
+    """The negative control: it selects among values that are 0."""
+    network = ef.load(built / "network.safetensors")
+    w = network.architecture.inner_width
+    ones, nothing = np.ones((1, 1, 1, w)), np.zeros((1, 1, 1, w))
+    heads = AttentionStack(ones, np.ones((1, 1, 1)), ones, nothing, nothing.mT)
+    more = replace(network, stages=(*network.stages, Stage("idle", "here", heads)))
+    more.save(tmp_path / "network.safetensors")
+    stored, certificate = as_stored(more), read_certificate(built)
+    about = {"weights_sha256": stored.sha256, "blocks": stored.blocks}
+    replace(certificate, **about).save(tmp_path)
+    found = ablate(tmp_path, "idle", by="mean")
+    assert found.verification.verdict is Verdict.PROVED, str(found)
+    assert found.distance_sampled == 0
+
+
 def test_wrong_input_is_refused(built: Path, tmp_path: Path, everyformer: Command) -> None:
     wrong = everyformer("ablate", built, "--stage", "clamp", code=2).stderr
     assert "'digits', 'sum and look-up'" in " ".join(wrong.split())
@@ -87,6 +125,14 @@ def test_wrong_input_is_refused(built: Path, tmp_path: Path, everyformer: Comman
     assert "feed-forward" in wrong
     with pytest.raises(InputError, match="has no attention layers"):
         ablate(built, "digits", "attention")
+    wrong = everyformer("ablate", built, "--stage", "digits", "--by", "max", code=2).stderr
+    assert "nothing, mean" in wrong
+    with pytest.raises(InputError, match="has no attention layers, so a mean"):
+        ablate(built, "digits", by="mean")
+    with pytest.raises(InputError, match="is a mean as it is"):
+        ablate(built, "sum and look-up", by="mean")
+    with pytest.raises(InputError, match="names the other half"):
+        ablate(built, "sum and look-up", "feed-forward", by="mean")
     network = ef.load(built / "network.safetensors")
     single = replace(network, stages=network.stages[:1])
     with pytest.raises(InputError, match="nothing would be left"):

@@ -1,4 +1,4 @@
-"""The contract of a rule, for all eleven."""
+"""The contract of a rule, for all of them."""
 
 from typing import Any
 
@@ -57,6 +57,10 @@ class Mean(Layer):
 
 class TestAffine(ProvingRuleContract):
     code, satisfied, violated = "EF011", Mean("average"), Layer("none", bias=False)
+
+
+class TestAffineOnEqualTokens(ProvingRuleContract):
+    code, satisfied, violated = "EF012", Layer("t5"), Layer("urpe")
 
 
 def test_every_rule_has_its_contract() -> None:

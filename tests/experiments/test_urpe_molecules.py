@@ -19,7 +19,13 @@ from everyformer.experiments.positions_picture import load_positions, positions_
 from everyformer.experiments.reproduce import reproduce
 from everyformer.experiments.scores import load_scores, scores_path
 from everyformer.experiments.urpe_molecules import URPE_QM9, URPE_ZINC
-from everyformer.experiments.urpe_molecules.cells import ARMS, cells_of, order_of
+from everyformer.experiments.urpe_molecules.cells import (
+    ARMS,
+    FLOOR,
+    cells_of,
+    floor_of,
+    order_of,
+)
 from everyformer.experiments.urpe_molecules.sizes import SCALES, scale_of
 from everyformer.layers.graphormer_model import GraphormerConfig, GraphormerModel
 from everyformer.train import loop
@@ -35,7 +41,7 @@ def test_the_smoke_size_leaves_scores_curves_and_gains(
     path = reproduce(experiment, "smoke", out=tmp_path / "res", runs=tmp_path / "runs")
     report = json.loads(path.read_text())
     arms = [result["labels"]["arm"] for result in report["results"]]
-    assert arms == list(ARMS)
+    assert arms == [*ARMS, *FLOOR]
     for result in report["results"]:
         more = result["more"]
         assert result["value_sampled"] == more["test"]["mae"]["mean_sampled"]
@@ -84,6 +90,7 @@ def test_the_order_of_cells_and_what_is_changed(tmp_path: Path) -> None:
     order = order_of("urpe-zinc")("reduced", [0, 1])
     names = ["/".join(map(str, labels.values())) for labels in order]
     assert names[:3] == [f"zinc12k/{arm}/0" for arm in ARMS]
+    assert names[6:9] == [f"zinc12k/{arm}/0" for arm in FLOOR]
     assert names[-4:] == [
         f"zinc12k-{rate}/{arm}/0"
         for rate in ("half-rate", "twice-rate")
@@ -96,6 +103,16 @@ def test_the_order_of_cells_and_what_is_changed(tmp_path: Path) -> None:
         scale_of("urpe-zinc", "reduced", {"updates": 3})
     with pytest.raises(TrainingError, match="urpe-qm9 has no paper size"):
         scale_of("urpe-qm9", "paper", {})
+
+
+def test_the_floor_is_as_large_as_graphormer() -> None:
+    for scale in (SCALES["urpe-zinc"]["reduced"], SCALES["urpe-qm9"]["small"]):
+        like = GraphormerModel(scale.model)
+        wanted = sum(one.numel() for one in like.parameters())
+        for kind in FLOOR:
+            made = floor_of(kind, scale.model)
+            assert made.layers == scale.model.layers
+            assert made.parameters == pytest.approx(wanted, rel=0.06)
 
 
 def test_schedules_of_the_public_code() -> None:
@@ -118,7 +135,7 @@ def test_packs_that_are_missing_or_others_are_refused(tmp_path: Path) -> None:
     write_pack(tmp_path / "zinc12k.pack.xz", header | {"name": "zinc12k"}, pack.arrays)
     with pytest.raises(FileFormatError, match="not be of the molecules that they name"):
         cells_of("urpe-zinc")("reduced", [0], {}, tmp_path)
-    assert len(cells_of("urpe-zinc")("smoke", [0], {}, tmp_path)) == 3
+    assert len(cells_of("urpe-zinc")("smoke", [0], {}, tmp_path)) == 6
 
 
 def test_errors_are_those_of_the_units_of_the_target() -> None:

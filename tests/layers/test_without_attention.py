@@ -22,6 +22,7 @@ from everyformer.layers import (
     SeparableConvolution,
     without_attention,
 )
+from everyformer.layers.short_filters import ShortFilters
 from everyformer.layers.with_attention import with_attention
 from everyformer.model.mixing import MixerName
 from everyformer.model.stacks import AttentionStack
@@ -176,6 +177,84 @@ def test_short_filters_are_not_the_sum() -> None:
     x = torch.tensor([[[0.9], [0.1]]], dtype=torch.float64)
     wrong = module(x).detach().numpy()
     assert np.abs(wrong - made.network(x.numpy(), executor="reference")).max() > 0.1
+
+
+@pytest.mark.parametrize(("n", "K"), [(2, 3), (5, 3), (5, 4), (5, 5), (7, 5), (4, 6)])
+def test_stacked_short_filters_take_the_sum(n: int, K: int) -> None:
+    """Exactly, in integers, for every token; with one layer less they do not."""
+    reach = (K - 1) // 2
+    rng = np.random.default_rng(n + K)
+    W = torch.tensor(rng.integers(-3, 4, (3, 3)), dtype=torch.float64)
+    W[:, 1] = 0  # a register that is not read has no carriers
+    stack = ShortFilters(W, n, K)
+    assert len(stack.layers) == -(-(n - 1) // reach) + 1
+    assert all(layer.layer.filters.shape[1] == K for layer in stack.layers)  # type: ignore[union-attr]
+    x = torch.tensor(rng.integers(-9, 10, (4, n, 3)), dtype=torch.float64)
+    wanted = x + x.sum(-2, keepdim=True) @ W.T
+    with torch.no_grad():
+        assert torch.equal(stack(x), wanted)
+        stack.layers = stack.layers[:-1]
+        assert not torch.equal(stack(x), wanted)
+
+
+REVERSE = ef.targets.reverse(seq_len=3)
+
+
+def stacked() -> tuple[Built, TransformerModule]:
+    made = ef.construct(REVERSE, grid=2, method=ef.Averaging(mixer="separable"))
+    return made, without_attention(made.network, filter_length=3)
+
+
+def test_a_network_with_short_filters_is_certified() -> None:
+    made, module = stacked()
+    [stack] = [block for block in module.blocks if isinstance(block, ShortFilters)]
+    assert len(stack.layers) == 3
+    assert not mixers_of(module)
+    x = np.random.default_rng(0).random((64, 3, 1))
+    with torch.no_grad():
+        y = module(torch.tensor(x)).numpy()
+    np.testing.assert_allclose(y, made.network(x, executor="reference"), atol=1e-12)
+    again = certify(with_attention(module, made.network), REVERSE, 2, Fraction(2))
+    assert again.verdict is Verdict.PROVED
+    assert again.eps == made.certificate.eps
+    long = without_attention(made.network, filter_length=6)
+    assert isinstance(mixers_of(long)[0], SeparableConvolution)
+    again = certify(with_attention(long, made.network), REVERSE, 2, Fraction(2))
+    assert again.eps == made.certificate.eps
+
+
+@pytest.mark.parametrize("attack", ["tap", "copy", "W", "hook", "layer"])
+def test_short_filters_that_were_changed_are_not_proved(attack: str) -> None:
+    made, module = stacked()
+    [stack] = [block for block in module.blocks if isinstance(block, ShortFilters)]
+    mixer = stack.layers[1].get_submodule("layer")
+    with torch.no_grad():
+        if attack == "tap":
+            mixer.get_parameter("filters")[-1, 0] += 2**-40
+        elif attack == "copy":
+            mixer.get_parameter("out_proj.weight")[-1].mul_(2)
+        elif attack == "W":  # another sum, which is followed and not the one that is meant
+            for layer in stack.layers:
+                layer.get_parameter("layer.out_proj.weight")[: stack.width].mul_(1.5)
+        elif attack == "hook":
+            mixer.register_forward_hook(add_one)
+        else:
+            stack.layers = stack.layers[:-1]
+    if attack != "W":
+        with pytest.raises(InputError, match=r"multiple of the sum|not any more"):
+            with_attention(module, made.network)
+        return
+    network = with_attention(module, made.network)
+    found = certify(network, REVERSE, 2, Fraction(2))
+    assert found.verdict is not Verdict.PROVED or found.eps > 2 * made.certificate.eps  # type: ignore[operator]
+
+
+def test_filters_that_do_not_fit_are_refused() -> None:
+    made = built("separable")
+    with pytest.raises(InputError, match="never hears the first"):
+        without_attention(made.network, filter_length=2)
+    with pytest.raises(InputError, match="which has no filter"):
+        without_attention(made.network, "bilinear", filter_length=3)
 
 
 def test_what_is_not_a_mean_is_refused() -> None:

@@ -13,7 +13,13 @@ from everyformer.checks.evidence import against
 from everyformer.checks.finding import Finding
 from everyformer.checks.rule import Rule
 from everyformer.checks.subject import Subject
-from everyformer.checks.universality import Universality, in_lp, in_sup, keeps_zero
+from everyformer.checks.universality import (
+    AFFINE_ON_EQUAL,
+    Universality,
+    in_lp,
+    in_sup,
+    keeps_zero,
+)
 from everyformer.errors import InputError
 from everyformer.model.attention_spec import AttentionSpec
 from everyformer.model.own_classes import fixed_parameters
@@ -102,8 +108,14 @@ def declared(
         reasons = against(believed, rules, findings, trials, seed)
         if reasons:
             raise InputError(_refusal(subject, spec, reasons[0]))
-    sup = in_sup(lp, named, n, zero_stays=keeps_zero(spec, alone=alone))
-    decided = [r.code for r in rules if r.by_structure(spec, n).holds is not None]
+    zero_stays = keeps_zero(spec, alone=alone)
+    sup = in_sup(lp, named, n, zero_stays=zero_stays, alone=alone)
+    decided = [
+        rule.code
+        for rule in rules
+        if rule.by_structure(spec, n).holds is not None
+        and (alone or rule.code != AFFINE_ON_EQUAL)
+    ]
     return Declared(spec, tuple(decided), lp, sup)
 
 
@@ -128,8 +140,14 @@ def _contradictions(
     rules: Sequence[Rule],
     findings: Sequence[Finding],
 ) -> Iterator[str]:
-    """Consequences of a declaration that the module does not have."""
+    """Consequences of a declaration that the module does not have.
+
+    A block may have its own feed-forward layer beside what is declared; where stacks have
+    feed-forward layers anyway, it need not be affine on equal tokens (EF012).
+    """
     for rule, found in _both(rules, findings):
+        if rule.code == AFFINE_ON_EQUAL and subject.feed_forward:
+            continue
         said = rule.by_structure(spec, subject.seq_len)
         if said.holds and found.counterexample is not None:
             yield (

@@ -239,8 +239,9 @@ def _in_lp(subject: Subject, findings: tuple[Finding, ...]) -> Universality:
 def _concluded(subject: Subject, findings: tuple[Finding, ...]) -> Report:
     named = {finding.code: finding for finding in findings}
     lp, n = _in_lp(subject, findings), subject.seq_len
-    zero_stays = keeps_zero(subject.structure, alone=not subject.feed_forward)
-    sup = in_sup(lp, named, n, zero_stays=zero_stays)
+    alone = not subject.feed_forward
+    zero_stays = keeps_zero(subject.structure, alone=alone)
+    sup = in_sup(lp, named, n, zero_stays=zero_stays, alone=alone)
     return Report(subject.name, n, subject.d_model, findings, lp, sup)
 
 

@@ -15,7 +15,17 @@ from everyformer.verdict import Verdict
 
 Findings = Mapping[str, Finding]
 
-PERMUTATIONS, EQUAL, ATTENTIVE, POSITION_AWARE, ZERO, APART, REVERSAL, AFFINE = (
+(
+    PERMUTATIONS,
+    EQUAL,
+    ATTENTIVE,
+    POSITION_AWARE,
+    ZERO,
+    APART,
+    REVERSAL,
+    AFFINE,
+    AFFINE_ON_EQUAL,
+) = (
     "EF001",
     "EF003",
     "EF004",
@@ -24,6 +34,7 @@ PERMUTATIONS, EQUAL, ATTENTIVE, POSITION_AWARE, ZERO, APART, REVERSAL, AFFINE = 
     "EF009",
     "EF010",
     "EF011",
+    "EF012",
 )
 WAYS_OUT = (
     "a gain after the softmax (URPE), relative terms in the values, absolute positions, a "
@@ -138,6 +149,24 @@ def affine_alone(distance: str) -> Universality:
     )
 
 
+def affine_on_equal_tokens(n: int) -> Universality:
+    """REFUTED in the sup norm: stacks without feed-forward layers are affine at 1 v^T.
+
+    For f(X)_i1 = |x_i1 - 1/2| at X = 1 (t, 0, .., 0), t in [0, 1]: the first column of g(X)
+    is a + b t in all n rows, at least 1/4 away from f at one of t = 0, 1/2, 1. Permutations
+    of the tokens commute with f.
+    """
+    return Universality(
+        "sup norm",
+        Verdict.REFUTED,
+        "on equal tokens the layer is affine, and so is every stack of it",
+        "docs/rules.md, EF012",
+        "f(X)_i1 = |x_i1 - 1/2|, at equal tokens",
+        n**0.5 / 4,
+        "feed-forward layers; a gate, or what parts equal tokens",
+    )
+
+
 def mixers_in_lp(spec: AttentionSpec) -> Universality:
     """Universal in L^p, for layers that add tokens with weights that do not move.
 
@@ -232,7 +261,10 @@ def in_lp(
     if alone and _proved(findings, AFFINE):
         return affine_alone("L^p")
     if alone:
-        return Universality("L^p", Verdict.UNKNOWN, "the theorems have feed-forward layers")
+        reason = "the theorems have feed-forward layers"
+        if _proved(findings, AFFINE_ON_EQUAL):
+            reason += "; equal tokens, on which it is affine, have measure zero"
+        return Universality("L^p", Verdict.UNKNOWN, reason)
     if spec is None and doubt:
         reason = f"its spec() proves nothing: {doubt}"
         return Universality("L^p", Verdict.UNKNOWN, reason)
@@ -289,14 +321,21 @@ def keeps_zero(spec: AttentionSpec | None, *, alone: bool = False) -> bool:
 
 @implements(LUO2022, "Theorem 2")
 def in_sup(
-    lp: Universality, findings: Findings, n: int, *, zero_stays: bool
+    lp: Universality,
+    findings: Findings,
+    n: int,
+    *,
+    zero_stays: bool,
+    alone: bool = False,
 ) -> Universality:
     """Universal in the sup norm?
 
     REFUTED where equal tokens stay equal: for the constant T with T_11 = a, else 0, and any
     y, ||T - 1 y^T||_F^2 >= a^2 (n-1)/n, by the mean over the rows of the first column. And
     where zero goes to zero in stacks, too (`keeps_zero`): the constant 1. And where L^p is
-    refuted, unless the distance at equal tokens is larger.
+    refuted, unless the distance at equal tokens is larger. Without feed-forward layers
+    (`alone`), what is affine on equal tokens is refuted by that, with a target that needs
+    no positions.
     """
     pair = findings[APART].pair
     if pair is not None:
@@ -304,6 +343,8 @@ def in_sup(
     at_equal_tokens = ((n - 1) / n) ** 0.5 if _proved(findings, EQUAL) else 0.0
     if lp == affine_alone("L^p") and not at_equal_tokens:
         return affine_alone("sup norm")
+    if alone and _proved(findings, AFFINE_ON_EQUAL):
+        return affine_on_equal_tokens(n)
     if lp.verdict is Verdict.REFUTED and (lp.lower_bound or 0.0) >= at_equal_tokens:
         return Universality(
             "sup norm",

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from everyformer.cli import options
-from everyformer.cli.defaults import HALVES, MAX_WORK
+from everyformer.cli.defaults import HALVES, MAX_WORK, REPLACEMENTS
 
 
 def ablate(
@@ -33,6 +33,15 @@ def ablate(
             "layers alone.",
         ),
     ] = "both",
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            metavar="WHAT",
+            help="What takes its place: nothing; or, for its attention, a mean, which "
+            "hears all tokens alike and keeps values, outputs and feed-forward layers.",
+        ),
+    ] = "nothing",
     out: Annotated[
         Path | None,
         typer.Option(
@@ -55,9 +64,10 @@ def ablate(
     ] = MAX_WORK,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Leave a stage out, and verify the certificate again.
+    """Leave out or replace a stage, and verify it again.
 
-    Skip connections make a stage that is left out the identity. The old claim is put to
+    Skip connections make a stage that is left out the identity. With --by mean its
+    attention does not select any more: all scores become 0. The old claim is put to
     what is left, as `verify` would: REFUTED comes with a proved lower bound on the
     distance, UNKNOWN with what the verifier could not follow, PROVED means that the stage
     is not needed. Beside it a random input on which the two networks differ, measured.
@@ -65,6 +75,9 @@ def ablate(
     """
     if half not in HALVES:
         msg = f"--half {half} does not exist. Choose one of {', '.join(HALVES)}."
+        raise typer.BadParameter(msg)
+    if by not in REPLACEMENTS:
+        msg = f"--by {by} does not exist. Choose one of {', '.join(REPLACEMENTS)}."
         raise typer.BadParameter(msg)
     from everyformer.certify.verify import EXIT_CODES
     from everyformer.cli import tables
@@ -74,7 +87,7 @@ def ablate(
     if out is not None:
         check_new_folder(out, frozenset(), overwrite=False)
     with redirect_stdout(sys.stderr):
-        found = leave_out(folder, stage, half, max_work=max_work)
+        found = leave_out(folder, stage, half, by=by, max_work=max_work)
         if out is not None:
             with new_folder(out, frozenset(), overwrite=False) as place:
                 found.save(place)

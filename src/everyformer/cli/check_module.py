@@ -39,7 +39,8 @@ def check_module(
         typer.Option(
             "--feed-forward/--no-feed-forward",
             help="Whether stacks have feed-forward layers, too. Without them affine layers "
-            "are REFUTED (EF011).",
+            "are REFUTED (EF011), and in the sup norm also softmax attention that keeps "
+            "equal tokens equal (EF012).",
         ),
     ] = True,
     embedding: Annotated[

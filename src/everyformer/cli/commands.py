@@ -63,7 +63,7 @@ COMMANDS = {
         "everyformer contextual-mapping out/",
     ),
     "ablate": Command(
-        "Leave a stage out, and verify the certificate again.",
+        "Leave out or replace a stage, and verify it again.",
         "everyformer ablate out/ --stage 'value map'",
     ),
     "check": Command(

@@ -91,3 +91,6 @@ MAX_MEMORY = 8.0
 
 HALVES = ("both", "attention", "feed-forward")
 """What `ablate` can leave out of a stage."""
+
+REPLACEMENTS = ("nothing", "mean")
+"""What `ablate` can put in its place."""

@@ -1,9 +1,11 @@
 """Is every step needed? A constructed network without one of them, verified again.
 
 A stage, or its attention or feed-forward half, is left out: the skip connections make it
-the identity. The claim of the certificate is put to the weights that remain, and the
-verifier says what it says of any network: REFUTED with a proved lower bound on the
-distance from f, UNKNOWN where it cannot follow, PROVED if the step was not needed.
+the identity. Or a mean takes the place of its attention: W_Q = 0 and b_Q = 0, so that all
+scores are 0 and every token hears all others alike; values and outputs stay. The claim of
+the certificate is put to these weights, and the verifier says what it says of any network:
+REFUTED with a proved lower bound on the distance from f, UNKNOWN where it cannot follow,
+PROVED if the step was not needed.
 """
 
 import tempfile
@@ -20,19 +22,23 @@ from everyformer.certify.weights import read_weights
 from everyformer.certify.work import MAX_WORK
 from everyformer.errors import CertificateError, InputError
 from everyformer.model.network import Network, load
-from everyformer.model.stacks import Stage
+from everyformer.model.stacks import AttentionStack, Stage
 
 Half = Literal["both", "attention", "feed-forward"]
+By = Literal["nothing", "mean"]
+"""What takes the place of a step."""
+
 SAMPLES = 64
 
 
 @dataclass(frozen=True)
 class Ablation:
-    """What is left of a network without a step.
+    """What is left of a network without a step, or with another one in its place.
 
     Attributes:
         stage: The stage.
-        half: Which half of it was left out.
+        half: Which half of it was left out, or replaced.
+        by: What is in its place.
         network: The network without it.
         verification: What the verifier says of the old claim.
         input: A sequence, of some drawn at random, on which the two networks differ most.
@@ -42,6 +48,7 @@ class Ablation:
 
     stage: str
     half: Half
+    by: By
     network: Network
     verification: Verification
     input: np.ndarray
@@ -56,12 +63,16 @@ class Ablation:
     def __str__(self) -> str:
         """The verdict, then the input."""
         what = "" if self.half == "both" else f"the {self.half} half of "
+        title, after = f"Without {what}the stage {self.stage!r}:", "without"
+        if self.by == "mean":
+            title = f"With a mean in the place of attention in the stage {self.stage!r}:"
+            after = "with a mean"
         return "\n".join(
             [
-                f"Without {what}the stage {self.stage!r}:",
+                title,
                 str(self.verification),
                 f"measured at x = {self.input.tolist()}: {self.before.tolist()} with it, "
-                f"{self.after.tolist()} without, {self.distance_sampled:.4g} apart",
+                f"{self.after.tolist()} {after}, {self.distance_sampled:.4g} apart",
             ]
         )
 
@@ -70,6 +81,7 @@ class Ablation:
         return {
             "stage": self.stage,
             "half": self.half,
+            "by": self.by,
             "blocks": self.network.blocks,
             "input": self.input.tolist(),
             "before": self.before.tolist(),
@@ -90,10 +102,7 @@ def without_stage(network: Network, stage: str, half: Half = "both") -> Network:
     Raises:
         InputError: If there is no such stage or half, or nothing would be left.
     """
-    names = [one.name for one in network.stages]
-    if stage not in names:
-        msg = f"This network has no stage {stage!r}. It has: {', '.join(map(repr, names))}."
-        raise InputError(msg)
+    _expect_stage(network, stage)
     if half not in get_args(Half):
         known = ", ".join(get_args(Half))
         raise InputError(f"half={half!r} does not exist. Choose one of {known}.")
@@ -116,8 +125,80 @@ def without_stage(network: Network, stage: str, half: Half = "both") -> Network:
     return replace(network, stages=tuple(kept))
 
 
+def with_means(network: Network, stage: str) -> Network:
+    """The network whose attention in a stage is a plain mean of the same values.
+
+    W_Q = 0 and b_Q = 0 make all scores 0: softmax gives equal weights, and so does hardmax,
+    which shares them among the largest scores. A mask keeps who is heard, a gain its
+    numbers.
+
+    Raises:
+        InputError: If there is no such stage, it has no attention, or all of it is a mean.
+    """
+    _expect_stage(network, stage)
+    found = [one.attention for one in network.stages if one.name == stage]
+    heads = [one for one in found if one is not None]
+    if not heads:
+        msg = (
+            f"The stage {stage!r} has no attention layers, so a mean cannot take their "
+            "place. Choose another stage, or leave this one out (by='nothing')."
+        )
+        raise InputError(msg)
+    if not any(_scored(one) for one in heads):
+        msg = (
+            f"The attention of the stage {stage!r} is a mean as it is: all its scores are "
+            "0. Leave it out (by='nothing', half='attention') to see whether it is needed."
+        )
+        raise InputError(msg)
+    stages = tuple(
+        replace(one, attention=_unscored(one.attention))
+        if one.name == stage and one.attention is not None
+        else one
+        for one in network.stages
+    )
+    return replace(network, stages=stages)
+
+
+def _unscored(heads: AttentionStack) -> AttentionStack:
+    """The same values and outputs, with scores that are 0."""
+    return replace(heads, W_Q=heads.W_Q * 0, b_Q=heads.b_Q * 0)
+
+
+def _scored(heads: AttentionStack) -> bool:
+    """Whether some head has scores that are not 0 for all tokens."""
+    queries = heads.W_Q.any(axis=(-2, -1)) | heads.b_Q.any(axis=-1)
+    return bool((queries & heads.W_K.any(axis=(-2, -1))).any())
+
+
+def _expect_stage(network: Network, stage: str) -> None:
+    names = [one.name for one in network.stages]
+    if stage not in names:
+        msg = f"This network has no stage {stage!r}. It has: {', '.join(map(repr, names))}."
+        raise InputError(msg)
+
+
+def _changed(network: Network, stage: str, half: Half, by: By) -> Network:
+    if by not in get_args(By):
+        known = ", ".join(get_args(By))
+        raise InputError(f"by={by!r} does not exist. Choose one of {known}.")
+    if by == "nothing":
+        return without_stage(network, stage, half)
+    if half == "feed-forward":
+        msg = (
+            "A mean takes the place of attention, and half='feed-forward' names the other "
+            "half. Use half='attention', or by='nothing'."
+        )
+        raise InputError(msg)
+    return with_means(network, stage)
+
+
 def ablate(
-    folder: Path, stage: str, half: Half = "both", *, max_work: float = MAX_WORK
+    folder: Path,
+    stage: str,
+    half: Half = "both",
+    *,
+    by: By = "nothing",
+    max_work: float = MAX_WORK,
 ) -> Ablation:
     """Verify a certificate for a network without one of its stages.
 
@@ -125,10 +206,13 @@ def ablate(
         folder: Holds certificate.json and network.safetensors.
         stage: Name of the stage; all of that name.
         half: "attention" or "feed-forward" to leave out this half alone.
+        by: "nothing" leaves it out; "mean" lets its attention listen to all tokens alike,
+            and keeps the feed-forward half.
         max_work: Seconds that verifying may take, by an estimate.
 
     Raises:
-        InputError: If there is no such stage or half, or nothing would be left.
+        InputError: If there is no such stage or half, nothing would be left, or there is
+            no attention for a mean to replace.
         CertificateError: If a file is damaged, or the two do not belong together.
         FileNotFoundError: If a file is missing.
 
@@ -151,7 +235,8 @@ def ablate(
             f"{certificate.weights_sha256[:16]}…. They do not belong together."
         )
         raise CertificateError(msg)
-    network = without_stage(whole, stage, half)
+    network = _changed(whole, stage, half, by)
+    half = "attention" if by == "mean" else half
     low = np.asarray([float(v) for v in certificate.box.lows])
     high = np.asarray([float(v) for v in certificate.box.highs])
     sizes = (SAMPLES, certificate.seq_len, certificate.d_model)
@@ -167,4 +252,5 @@ def ablate(
         about = replace(certificate, weights_sha256=weights.sha256, blocks=weights.blocks)
         about.save(place)
         found = verify(place, max_work=max_work)
-    return Ablation(stage, half, network, found, x[worst], before[worst], after[worst])
+    at = (x[worst], before[worst], after[worst])
+    return Ablation(stage, half, by, network, found, *at)

@@ -2,8 +2,9 @@
 
 The verifier knows averaging heads. A mixer whose matrix of positions is c 1 1^T adds
 W_O c sum_j x_j = (c n W_O) mean_j x_j to every token: one head with W_Q = W_K = 0, W_V = 1
-and W_O := c n W_O. Whatever is not of this form is refused; all numbers are those that
-the module has now, not those it was made with.
+and W_O := c n W_O. So does a stack of short filters, if its numbers are those of
+`ShortFilters` for the W that it holds. Whatever is not of this form is refused; all numbers
+are those that the module has now, not those it was made with.
 """
 
 from dataclasses import replace
@@ -20,6 +21,7 @@ from everyformer.layers.mixers import (
 )
 from everyformer.layers.mixers.mixer import Mixer
 from everyformer.layers.residual import Residual
+from everyformer.layers.short_filters import ShortFilters
 from everyformer.model.network import Network
 from everyformer.model.own_classes import unchanged
 from everyformer.model.registers import PREFIX, Registers
@@ -69,17 +71,10 @@ def with_attention(module: TransformerModule, network: Network) -> Network:
 def _stage(block: nn.Module, n: int) -> Stage:
     if type(block) is Residual and isinstance(block.layer, Mixer):
         _expect(block, Residual)
-        weight = _head(block.layer, n)
-        w = len(weight)
-        nothing = np.zeros((1, 1, w, w))
-        heads = AttentionStack(
-            W_Q=nothing,
-            b_Q=np.zeros((1, 1, w)),
-            W_K=nothing,
-            W_V=np.eye(w).reshape(1, 1, w, w),
-            W_O=weight.reshape(1, 1, w, w),
-        )
-        return Stage("sum", SOURCE, attention=heads)
+        return _averaging(_head(block.layer, n))
+    if type(block) is ShortFilters:
+        _expect(block, ShortFilters)
+        return _averaging(_stacked_head(block, n))
     if type(block) is BlockRun and not block.has_attention:
         _expect(block, BlockRun)
         arrays = {name: _numbers(value) for name, value in block.named_parameters()}
@@ -95,6 +90,63 @@ def _stage(block: nn.Module, n: int) -> Stage:
         "feed-forward layer of ReLUs. Give a module that without_attention made."
     )
     raise InputError(msg)
+
+
+def _averaging(weight: np.ndarray) -> Stage:
+    """One head that adds `weight` times the mean."""
+    w = len(weight)
+    nothing = np.zeros((1, 1, w, w))
+    heads = AttentionStack(
+        W_Q=nothing,
+        b_Q=np.zeros((1, 1, w)),
+        W_K=nothing,
+        W_V=np.eye(w).reshape(1, 1, w, w),
+        W_O=weight.reshape(1, 1, w, w),
+    )
+    return Stage("sum", SOURCE, attention=heads)
+
+
+def _stacked_head(stack: ShortFilters, n: int) -> np.ndarray:
+    """M with stack(x)_i = x_i + M mean_j x_j for every token i.
+
+    W stands in the first layer. All numbers must be those of the stack that is made for it.
+
+    Raises:
+        InputError: If they are not.
+    """
+    for layer in stack.layers:
+        _expect(layer, Residual)
+        assert isinstance(layer, Residual)  # noqa: S101
+        _expect(layer.layer, SeparableConvolution)
+        _expect(layer.layer.get_submodule("out_proj"), nn.Linear)
+    held = {name: _numbers(value) for name, value in stack.named_parameters()}
+    w = stack.width
+    weight = held.get("layers.0.layer.out_proj.weight", np.zeros((w, w)))[:w, :w]
+    meant = ShortFilters(torch.tensor(weight), n, stack.filter_length)
+    wanted = {name: _numbers(value) for name, value in meant.named_parameters()}
+    same = (stack.seq_len, stack.inner) == (n, meant.inner) and held.keys() == wanted.keys()
+    if not same or not all(np.array_equal(held[name], wanted[name]) for name in wanted):
+        msg = (
+            f"These short filters do not add the same multiple of the sum of all {n} "
+            "tokens to each of them: their numbers are not those of ShortFilters. Give a "
+            "module that without_attention made."
+        )
+        raise InputError(msg)
+    return _times_tokens(exact_array(weight), n, "ShortFilters")
+
+
+def _times_tokens(weight: np.ndarray, n: int, what: str) -> np.ndarray:
+    """The exact numbers n W as float64.
+
+    Raises:
+        InputError: If float64 does not hold them.
+    """
+    exact = weight * n
+    rounded = to_float(exact)
+    if (exact_array(rounded) != exact).any():
+        msg = f"n W_O of this {what} is not a matrix of float64 numbers, n = {n}."
+        raise InputError(f"{msg} Choose weights with fewer bits.")
+    return rounded
 
 
 def _head(mixer: Mixer, n: int) -> np.ndarray:
@@ -128,12 +180,8 @@ def _head(mixer: Mixer, n: int) -> np.ndarray:
             "its bias 0."
         )
         raise InputError(msg)
-    exact = weight if kind is AverageAttention else weight * exact_array(shares) * n
-    rounded = to_float(exact)
-    if (exact_array(rounded) != exact).any():
-        msg = f"n W_O of this {kind.__name__} is not a matrix of float64 numbers, n = {n}."
-        raise InputError(f"{msg} Choose weights with fewer bits.")
-    return rounded
+    exact = weight if kind is AverageAttention else weight * exact_array(shares)
+    return _times_tokens(exact, 1 if kind is AverageAttention else n, kind.__name__)
 
 
 def _expect(part: nn.Module, *classes: type) -> None:

@@ -7,6 +7,8 @@ Section 6 of Yun et al. 2020 do the same, for every x in R^(n x w), in real arit
     bi-linear projection    W_P = 1 1^T,              W_O = M / n
     separable convolution   w_k = 1, k < 2n - 1,      W_O = M / n
 
+With filters that are shorter, a stack of separable convolutions does (`short_filters`).
+
 Proof. Average attention is W_O mean_j x_j. Row i of (1 1^T) X is sum_j x_j = n mean_j x_j.
 With K = 2n - 1 and l = (K - 1) // 2 = n - 1, token i of the convolution is sum_k x_{i+k-l}
 over the offsets -(n-1) .. n-1, of which those that stay inside the sequence are each token
@@ -34,6 +36,7 @@ from everyformer.layers.mixers import (
 )
 from everyformer.layers.mixers.mixer import Mixer
 from everyformer.layers.residual import Residual
+from everyformer.layers.short_filters import ShortFilters
 from everyformer.model.mixing import MIXER_KINDS, MixerName
 from everyformer.model.stacks import AttentionStack, Stage
 from everyformer.model.torch_module import BlockRun, TransformerModule
@@ -46,7 +49,10 @@ if TYPE_CHECKING:
 
 @implements(YUN2020, "Equation 5", "Equation 6")
 def without_attention(
-    network: "Network", mixer: MixerName | None = None
+    network: "Network",
+    mixer: MixerName | None = None,
+    *,
+    filter_length: int | None = None,
 ) -> TransformerModule:
     """The network as a module whose tokens are mixed by a layer that is not attention.
 
@@ -54,10 +60,13 @@ def without_attention(
         network: One whose heads have scores 0, as `Averaging` builds them.
         mixer: "average", "bilinear" or "separable"; by default the one that the network was
             built for, `Averaging(mixer=...)`.
+        filter_length: K of separable convolutions, by default 2n - 1. With less, from 3 on,
+            ceil((n - 1)/((K - 1)//2)) + 1 of them take the sum together.
 
     Raises:
         InputError: If there is no such mixer, the network names none, some head is not a
-            plain mean, or a weight of the mixer would be rounded.
+            plain mean, a weight of the mixer would be rounded, or a filter is too short or
+            given for a mixer that has none.
 
     Example:
         >>> import everyformer as ef
@@ -76,7 +85,7 @@ def without_attention(
     module.blocks = nn.ModuleList(
         block
         for stage in network.stages
-        for block in _blocks(stage, tokens, mixer or _named(stage))
+        for block in _blocks(stage, tokens, mixer or _named(stage), filter_length)
     )
     return module
 
@@ -86,7 +95,9 @@ def _named(stage: Stage) -> MixerName | None:
     return next((name for name, kind in MIXER_KINDS.items() if kind == stage.kind), None)
 
 
-def _blocks(stage: Stage, tokens: int, mixer: MixerName | None) -> Iterator[nn.Module]:
+def _blocks(
+    stage: Stage, tokens: int, mixer: MixerName | None, filter_length: int | None
+) -> Iterator[nn.Module]:
     """The layers of a stage, one after the other."""
     heads = stage.attention
     if heads is None:
@@ -101,7 +112,7 @@ def _blocks(stage: Stage, tokens: int, mixer: MixerName | None) -> Iterator[nn.M
         raise InputError(msg)
     for block in range(stage.blocks):
         M = mean_matrix(stage.name, heads, block)
-        yield Residual(_mixer(stage.name, mixer, M, tokens))
+        yield _summing(stage.name, mixer, M, tokens, filter_length)
         if stage.feed_forward is not None:
             yield BlockRun(replace(stage, attention=None), hard=False, block=block)
 
@@ -137,12 +148,29 @@ def mean_matrix(name: str, heads: AttentionStack, block: int) -> np.ndarray:
     return np.asarray(sum(parts[1:], start=parts[0]))
 
 
-def _mixer(name: str, mixer: MixerName, M: np.ndarray, n: int) -> Mixer:
-    """The layer with mixer(x)_i = M mean_j x_j.
+def _summing(
+    name: str, mixer: MixerName, M: np.ndarray, n: int, filter_length: int | None
+) -> nn.Module:
+    """The module that adds M mean_j x_j to every token.
 
     Raises:
-        InputError: If M, or M / n, is not made of float64 numbers.
+        InputError: If M, or M / n, is not made of float64 numbers, or the filters do not
+            fit.
     """
+    if filter_length is not None and mixer != "separable":
+        msg = (
+            f"filter_length={filter_length} is given for mixer={mixer!r}, which has no "
+            "filter. Leave it out, or use mixer='separable'."
+        )
+        raise InputError(msg)
+    weight = _weight(name, mixer, M, n)
+    if filter_length is not None and filter_length < 2 * n - 1:
+        return ShortFilters(torch.tensor(weight), n, filter_length)
+    return Residual(_mixer(mixer, weight, n, filter_length or 2 * n - 1))
+
+
+def _weight(name: str, mixer: MixerName, M: np.ndarray, n: int) -> np.ndarray:
+    """W_O of the mixer: M for a mean, M / n for a sum."""
     weight = M if mixer == "average" else M * Fraction(1, n)
     rounded = to_float(weight)
     if (exact_array(rounded) != weight).any():
@@ -152,7 +180,12 @@ def _mixer(name: str, mixer: MixerName, M: np.ndarray, n: int) -> Mixer:
             "Use mixer='average', or weights that are multiples of the number of tokens."
         )
         raise InputError(msg)
-    width = len(rounded)
+    return rounded
+
+
+def _mixer(mixer: MixerName, weight: np.ndarray, n: int, filter_length: int) -> Mixer:
+    """The layer with mixer(x)_i = M mean_j x_j; filters of 2n - 1 ones or more."""
+    width = len(weight)
     made: Mixer
     if mixer == "average":
         made = AverageAttention(width, bias=False, dtype=torch.float64)
@@ -160,8 +193,8 @@ def _mixer(name: str, mixer: MixerName, M: np.ndarray, n: int) -> Mixer:
         made = BilinearProjection(width, n, bias=False, dtype=torch.float64)
         nn.init.ones_(made.position_weight)
     else:
-        made = SeparableConvolution(width, 2 * n - 1, bias=False, dtype=torch.float64)
+        made = SeparableConvolution(width, filter_length, bias=False, dtype=torch.float64)
         nn.init.ones_(made.filters)
     with torch.no_grad():
-        made.out_proj.weight.copy_(torch.tensor(rounded))
+        made.out_proj.weight.copy_(torch.tensor(weight))
     return made

@@ -26,6 +26,8 @@ class Facts:
         moves: Dimensions that are permuted when the tokens are, T(P x) = P T(x) along all
             of them; None where this is not known.
         zero: Whether T is 0 for x = 0.
+        affine: Whether T, if it is finite, is an affine function of v where all tokens of x
+            are v; True where it does not depend on x. `is_affine` asks for both.
         heard: Which tokens an entry may depend on; None where this is not known.
         rows: Dimensions of size n along which tokens lie in their order, whatever was added
             to them; None where this is not known.
@@ -59,6 +61,7 @@ class Facts:
     hidden: torch.Tensor | None = None
     silent: torch.Tensor | None = None
     kinds: torch.Tensor | None = field(default=None, repr=False)
+    affine: bool = False
 
     def __post_init__(self) -> None:
         """What follows from other fields.
@@ -74,11 +77,17 @@ class Facts:
         object.__setattr__(self, "heard", self.heard if self.depends else ())
         object.__setattr__(self, "rows", self.rows if self.depends else frozenset())
         object.__setattr__(self, "means", self.means and self.rows is not None)
+        object.__setattr__(self, "affine", self.affine or not self.depends)
 
     @property
     def is_finite(self) -> bool:
         """Whether no entry can be -inf."""
         return self.blocked is not None and not bool(self.blocked.any())
+
+    @property
+    def is_affine(self) -> bool:
+        """Whether it is a finite affine function of v where all tokens are v."""
+        return self.affine and self.is_finite
 
     @property
     def weighs(self) -> bool:
@@ -97,7 +106,9 @@ def tokens(shape: Shape) -> Facts:
     """The input x, shape (1, n, d)."""
     here = frozenset({1})
     itself = (Hearing(1, torch.eye(shape[1], dtype=torch.bool)),)
-    return Facts(shape, True, here, None, here, True, itself, FINITE, rows=here)
+    return Facts(
+        shape, True, here, None, here, True, itself, FINITE, rows=here, affine=True
+    )
 
 
 def weight(shape: Shape) -> Facts:

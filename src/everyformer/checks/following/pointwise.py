@@ -104,7 +104,21 @@ def pointwise(name: str, args: Sequence[Any], kwargs: Any, shape: Shape) -> Fact
         rows=rows_together(inputs, rank),
         means=all(f.means and not f.weighs for f in inputs),
         least=_least(name, args, kwargs),
+        affine=all(f.is_affine for f in inputs) and _is_affine(name, args, kwargs),
     )
+
+
+def _is_affine(name: str, args: Sequence[Any], kwargs: Any) -> bool:
+    """Whether a result is affine in those operands that depend on the tokens.
+
+    A sum is, and a product or quotient of one that does with others that do not.
+    """
+    depends = [isinstance(one, Facts) and one.depends for one in args]
+    if name in ("add", "sub"):
+        return all(isinstance(one, Number) for one in kwargs.values())
+    if name == "div":
+        return not kwargs and not any(depends[1:])
+    return name == "neg" or (name == "mul" and not kwargs and sum(depends) <= 1)
 
 
 def _least(name: str, args: Sequence[Any], kwargs: Any) -> float:

@@ -96,7 +96,23 @@ def matmul(a: Facts, b: Facts, *, shape: Shape) -> Facts:
         blocked=FINITE if a.is_finite and b.is_finite else None,
         rows=_product_rows(a, b, rank),
         means=_adds_up_by_means(a, b),
+        affine=_is_affine(a, b),
     )
+
+
+def _is_affine(a: Facts, b: Facts) -> bool:
+    """One factor is affine in the token v that all tokens are, and the other is fixed.
+
+    Or weights with sum 1 meet values that are the same for all keys: the product is that
+    value, however the weights depend on v.
+    """
+    if not (a.is_finite and b.is_finite):
+        return False
+    key, key_b = len(a.shape) - 1, len(b.shape) - 2
+    if a.affine and b.affine and not (a.depends and b.depends):
+        return True
+    left = a.sums_to_one == key and key_b in b.uniform and b.affine
+    return left or (b.sums_to_one == key_b and key in a.uniform and a.affine)
 
 
 def _product_rows(a: Facts, b: Facts, rank: int) -> Dims | None:

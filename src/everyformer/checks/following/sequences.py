@@ -36,6 +36,7 @@ def cumsum(x: Facts, dim: int, *, shape: Shape, **_: Any) -> Facts:
         rows=x.rows,
         means=x.means and not x.weighs and not along,
         least=0.0 if x.least >= 0 else -math.inf,
+        affine=x.affine,
     )
 
 
@@ -68,6 +69,7 @@ def pad(x: Facts, sizes: Sequence[int], value: float = 0.0, *, shape: Shape) -> 
         rows=rows,
         means=x.means and not x.weighs,
         least=min(x.least, float(value)),
+        affine=x.affine,
     )
 
 
@@ -119,6 +121,7 @@ def convolution(
         blocked=FINITE if finite else None,
         rows=rows,
         means=rows is not None and x.means and not x.weighs,
+        affine=x.affine,
     )
     if bias is None:
         return found

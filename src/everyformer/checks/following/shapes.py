@@ -43,7 +43,8 @@ def data_movement(x: Facts, *args: Any, shape: Shape, **kwargs: Any) -> Facts:
     """
     inputs = [x, *tensors_of((args, tuple(kwargs.values())))]
     blocked = FINITE if x.is_finite else None
-    return replace(unknown(shape, inputs), blocked=blocked, zero=x.zero)
+    affine = x.affine and not any(fact.depends for fact in inputs[1:])
+    return replace(unknown(shape, inputs), blocked=blocked, zero=x.zero, affine=affine)
 
 
 @rule("var", "std")
@@ -63,7 +64,13 @@ def variance(
     return replace(found, zero=False, blocked=None)
 
 
-@rule("mean", "sum", "amax", "amin")
+@rule("mean", "sum")
+def total(x: Facts, *args: Any, shape: Shape, **kwargs: Any) -> Facts:
+    """A sum of entries, or their mean: affine where they are."""
+    return replace(reduction(x, *args, shape=shape, **kwargs), affine=x.affine)
+
+
+@rule("amax", "amin")
 def reduction(
     x: Facts, dims: Any = None, keepdim: bool = False, *, shape: Shape, **_: Any
 ) -> Facts:
@@ -128,6 +135,7 @@ def _renamed(
         rows=mapped(x.rows),
         means=x.means,
         least=x.least,
+        affine=x.affine,
     )
 
 
@@ -304,6 +312,7 @@ def cat(parts: Sequence[Facts], dim: int = 0, *, shape: Shape) -> Facts:
         rows=None if rows is None or own in rows else rows,
         means=all(f.means and not f.weighs for f in parts),
         least=min(f.least for f in parts),
+        affine=all(f.affine for f in parts),
     )
 
 

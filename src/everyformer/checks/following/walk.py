@@ -293,6 +293,7 @@ def _careful(fact: Any, value: torch.Tensor) -> Any:
         least=-math.inf,
         hidden=None,
         silent=None,
+        affine=False,
     )
 
 

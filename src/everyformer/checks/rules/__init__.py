@@ -3,6 +3,7 @@
 from everyformer.checks.rule import Rule
 from everyformer.checks.rules import (
     affine,
+    affine_on_equal_tokens,
     attentive,
     causal,
     contextual_gap,
@@ -28,6 +29,7 @@ RULES: tuple[Rule, ...] = (
     tokens_apart.RULE,
     reversal.RULE,
     affine.RULE,
+    affine_on_equal_tokens.RULE,
 )
 
 

@@ -3,7 +3,8 @@
 Luo et al. 2022 (slides): the error of Graphormer on ZINC falls from .122 to .086 where its
 attention has a gain by distance (URPE). Arms: `graphormer`, `graphormer+urpe`, and the
 control `graphormer+c1`, whose gain is one number for each head: it tells a gain by distance
-from a mere rescaling of attention.
+from a mere rescaling of attention. The floor: `gin`, `gcn` and `gat`, graph networks that
+hear neighbours alone, of as many parameters and with the same training.
 
 zinc12k, zinc250k, qm9-gap
     the molecules of the pack of that name
@@ -27,6 +28,11 @@ from everyformer.experiments.urpe_molecules.packs import graphs_of
 from everyformer.experiments.urpe_molecules.sizes import Scale, scale_of
 from everyformer.layers.graph_batch import GraphBatch
 from everyformer.layers.graphormer_model import GraphormerConfig, GraphormerModel
+from everyformer.layers.message_passing import (
+    KINDS,
+    MessagePassingConfig,
+    MessagePassingModel,
+)
 from everyformer.train.config import at_other_rate
 from everyformer.train.loop import Outcome
 from everyformer.train.objectives.regress import Regress
@@ -39,6 +45,9 @@ ARMS: Mapping[str, str] = {
     "graphormer+c1": "c1",
 }
 """The gain of each arm."""
+
+FLOOR = KINDS
+"""Graph networks of the same size."""
 
 RATES: Mapping[str, float] = {"half-rate": 0.5, "twice-rate": 2.0}
 MAIN: Mapping[str, str] = {"urpe-zinc": "zinc12k", "urpe-qm9": "qm9-gap"}
@@ -53,6 +62,7 @@ def order_of(experiment: str) -> Callable[[Size, Sequence[int]], list[Labels]]:
     def order(size: Size, seeds: Sequence[int]) -> list[Labels]:
         main = MAIN[experiment]
         told = [(main, arm, seed) for seed in seeds for arm in ARMS]
+        told += [(main, arm, seed) for seed in seeds for arm in FLOOR]
         if experiment == "urpe-zinc" and size in ("reduced", "paper"):
             both = list(ARMS)[:2]
             told += [("zinc250k", arm, seed) for seed in seeds for arm in both]
@@ -92,17 +102,19 @@ def cell(labels: Labels, scale: Scale, graphs: MoleculeGraphs) -> Cell:
     rate = task.removeprefix(_data(task)).removeprefix("-")
     if rate:
         config = at_other_rate(config, RATES[rate])
-    model = replace(scale.model, gain=ARMS[arm])
+    model = replace(scale.model, gain=ARMS.get(arm, "none"))
+    floor = floor_of(arm, scale.model) if arm in FLOOR else None
     mean, deviation = graphs.moments() if scale.standardised else (0.0, 1.0)
     molecules = Molecules(graphs, seed)
 
     def build() -> Regress:
-        made = GraphormerModel(model)
+        made = GraphormerModel(model) if floor is None else MessagePassingModel(floor)
         made.check(graphs.on(process_state().device or torch.device("cpu"))[0])
         return Regress(made, mean, deviation)
 
-    described = {**model.to_json(), "gain": "by arm", "mixers": arm}
-    operations = forward_operations(scale.model, graphs.max_nodes)
+    mixers = arm if floor is None else f"{arm}, {floor.layers} x {floor.dim}"
+    described = {**model.to_json(), "gain": "by arm", "mixers": mixers}
+    operations = forward_operations(floor or scale.model, graphs.max_nodes)
     return training_cell(
         labels,
         build,
@@ -147,14 +159,27 @@ def _data(task: str) -> str:
 
 
 @cache
-def forward_operations(model: GraphormerConfig, nodes: int) -> int:
+def floor_of(kind: str, model: GraphormerConfig) -> MessagePassingConfig:
+    """A graph network of as many blocks and, nearly, as many parameters as Graphormer."""
+    with torch.device("meta"):
+        like = GraphormerModel(replace(model, gain="none"))
+    wanted = sum(one.numel() for one in like.parameters())
+    sizes = {"layers": model.layers, "heads": model.heads, "node_rows": model.node_rows}
+    first = MessagePassingConfig(kind, dim=model.heads, dropout=model.dropout, **sizes)
+    return first.of_size(wanted)
+
+
+@cache
+def forward_operations(model: GraphormerConfig | MessagePassingConfig, nodes: int) -> int:
     """Operations of products for one graph, counted by PyTorch without numbers."""
     tokens = nodes + 1
+    graph_network = isinstance(model, MessagePassingConfig)
+    steps = 1 if graph_network else model.max_steps
     with torch.device("meta"):
-        made = GraphormerModel(model)
+        made = MessagePassingModel(model) if graph_network else GraphormerModel(model)
         one = torch.zeros(1, nodes, dtype=torch.uint8)
         pairs = torch.zeros(1, tokens, tokens, dtype=torch.uint8)
-        paths = torch.zeros(1, tokens, tokens, model.max_steps, dtype=torch.uint8)
+        paths = torch.zeros(1, tokens, tokens, steps, dtype=torch.uint8)
         with FlopCounterMode(display=False) as counter, torch.no_grad():
             made(GraphBatch(one, one, one, pairs, paths))
     return counter.get_total_flops()

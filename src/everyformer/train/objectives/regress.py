@@ -7,6 +7,7 @@ from everyformer.data.batch import Batch
 from everyformer.errors import TrainingError
 from everyformer.layers.graph_batch import GraphBatch
 from everyformer.layers.graphormer_model import GraphormerModel
+from everyformer.layers.message_passing import MessagePassingModel
 from everyformer.train.objective import Objective, wide
 
 
@@ -22,10 +23,13 @@ class Regress(Objective):
         scale: Their standard deviation.
     """
 
-    encoder: GraphormerModel
+    encoder: GraphormerModel | MessagePassingModel
 
     def __init__(
-        self, encoder: GraphormerModel, mean: float = 0.0, scale: float = 1.0
+        self,
+        encoder: GraphormerModel | MessagePassingModel,
+        mean: float = 0.0,
+        scale: float = 1.0,
     ) -> None:
         if not scale > 0:
             msg = f"scale={scale} must be positive: equal labels leave nothing to learn."
