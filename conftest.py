@@ -118,7 +118,7 @@ def jaxtyped(checked: Any = None, *, typechecker: Callable[..., Any]) -> Any:
 def sometimes(function: FunctionType, checked: Callable[..., Any]) -> Callable[..., Any]:
     """The function, checked in its first calls of a test and in some of the later ones.
 
-    It has the globals of the function: by them `everyformer.check` knows whose it is.
+    It has the globals and the file of the function: by these its callers know whose it is.
     """
     if checked is function:  # it has no annotations
         return function
@@ -133,7 +133,8 @@ def sometimes(function: FunctionType, checked: Callable[..., Any]) -> Callable[.
             return checked(*args, **kwargs)
         return function(*args, **kwargs)
 
-    code, cells = call.__code__, call.__closure__
+    code = call.__code__.replace(co_filename=function.__code__.co_filename)
+    cells = call.__closure__
     return wraps(function)(
         FunctionType(code, function.__globals__, function.__name__, None, cells)
     )

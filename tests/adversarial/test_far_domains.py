@@ -10,7 +10,7 @@ import pytest
 import everyformer as ef
 from everyformer.certify.certificate import LARGEST
 from everyformer.construct.certificates import distance_sampled
-from everyformer.errors import EveryformerError, TargetError, ToleranceError
+from everyformer.errors import DomainError, EveryformerError, TargetError, ToleranceError
 from everyformer.numerics.curvature import round_down, round_up
 from everyformer.verdict import Verdict
 
@@ -94,7 +94,7 @@ def test_the_farthest_domain_is_refused_for_what_it_is(
     domain: tuple[float, float],
 ) -> None:
     """Not as a damaged file: 2^1000 is an end that files may hold."""
-    with pytest.raises(ToleranceError, match=r"the domain may exceed 2\^200"):
+    with pytest.raises(DomainError, match=r"follows numbers of at most 2\^200"):
         ef.construct(ef.Target(negated, 1, 1, domain=[domain]), method="compile", tol=0.1)
 
 

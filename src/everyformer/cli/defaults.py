@@ -78,6 +78,7 @@ RULES = {
     "EF009": "tokens-apart",
     "EF010": "reversal-equivariant",
     "EF011": "affine",
+    "EF012": "affine-on-equal-tokens",
 }
 ASSUMPTIONS = ("A1", "A1.1", "A1.2", "A1.3", "A2")
 
