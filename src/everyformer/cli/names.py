@@ -43,7 +43,7 @@ def check_experiment(name: str) -> None:
     """Refuse an experiment that does not exist.
 
     Raises:
-        TrainingError: If there is none of that name.
+        TrainingError: If no experiment has that name.
     """
     if name not in EXPERIMENTS:
         msg = f"{name!r} is not an experiment. There are {', '.join(EXPERIMENTS)}."
