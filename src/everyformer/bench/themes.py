@@ -16,6 +16,7 @@ from everyformer.bench import (
     models,
     pairwise,
     rates,
+    residual,
     sparse,
     tightness,
     training,
@@ -30,6 +31,7 @@ THEMES = {
     "certificates": certificates,
     "constructions": constructions,
     "rates": rates,
+    "residual": residual,
     "attention": attention,
     "pairwise": pairwise,
     "training": training,
@@ -63,6 +65,7 @@ CHOOSING = {"models": ("only", "minutes"), "long-context": ("only", "minutes", "
 PICTURES = {
     "constructions": constructions.picture,
     "rates": rates.picture,
+    "residual": residual.picture,
     "execution": execution.picture,
     "attention": attention.picture,
     "training": training.picture,

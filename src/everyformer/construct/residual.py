@@ -15,10 +15,12 @@ acts on a half-line, meets one cell alone.
 3. Values, one block for each cell, ids u^T z in decreasing order: half a step 1/(2 K) below
    the id of a cell no other is left above, and the neuron sees 1/(2 K) there. It adds
    2 K (A - z) times that.
+4. Clamp, two blocks for each coordinate: min(z_i, high), then max(z_i, low), the range of
+   the table.
 
 Off the ramps the result is the table, in real arithmetic: that is why the count suffices.
-On the ramps nothing keeps the result in the range of the table, so no bound of d_p(f, g) is
-given: a network that was built is compared with f at sampled points, and nothing more.
+On the ramps the clamp keeps it in the range of the table. So d_p(f, g) is bounded as for a
+Transformer, by `certify.residual`, which reads the blocks and not this file.
 """
 
 from dataclasses import dataclass
@@ -27,6 +29,11 @@ from math import prod
 
 import numpy as np
 
+from everyformer.certify.cells import Cells
+from everyformer.certify.from_files import known_of
+from everyformer.certify.proof import Proof, Work
+from everyformer.certify.residual import Blocks, prove_residual
+from everyformer.certify.verify import declare
 from everyformer.errors import GridError
 from everyformer.papers import YUN2020, implements
 from everyformer.targets.box import Grid
@@ -36,6 +43,9 @@ BUILT_COORDINATES = 4
 """n d of the largest network that is built; others are counted."""
 
 BUILT_CELLS = 2**16
+BUILT_GRID = 256
+"""K of the finest; the proof takes each cell of a coordinate through 2 K blocks."""
+
 RAMP_WIDTH = Fraction(1, 2**30)
 """rho, as a share of the interval of a coordinate."""
 
@@ -61,8 +71,14 @@ class ResidualPlan:
 
     @property
     def blocks(self) -> int:
-        """2 N K to quantise, one constant, K^N values."""
-        return 2 * self.coordinates * self.grid.cells + 1 + self.grid.sequences
+        """2 N K to quantise, one constant, K^N values, 2 N to clamp."""
+        N = self.coordinates
+        return 2 * N * self.grid.cells + 1 + self.grid.sequences + 2 * N
+
+    @property
+    def ramp_share(self) -> Fraction:
+        """Of the domain, at most: K - 1 ramps of width rho in each coordinate."""
+        return self.coordinates * (self.grid.cells - 1) * RAMP_WIDTH
 
     @property
     def parameters(self) -> int:
@@ -82,6 +98,7 @@ class ResidualPlan:
 
         Raises:
             GridError: If it is larger than what is built, or K is not a power of two.
+            TargetError: If the target fails.
         """
         if not self.grid.is_dyadic:
             msg = (
@@ -89,12 +106,13 @@ class ResidualPlan:
                 f"1/{self.grid.cells} are rounded in float64. Use a power of two."
             )
             raise GridError(msg)
-        if self.coordinates > BUILT_COORDINATES or self.grid.sequences > BUILT_CELLS:
+        K, cells = self.grid.cells, self.grid.sequences
+        if self.coordinates > BUILT_COORDINATES or cells > BUILT_CELLS or K > BUILT_GRID:
             msg = (
-                f"n d = {self.coordinates} and K^(n d) = {self.grid.sequences:,}: this "
-                f"network for comparison is built for n d <= {BUILT_COORDINATES} and "
-                f"{BUILT_CELLS:,} cells at most. Use a smaller target or grid; its size is "
-                "known without building it."
+                f"n d = {self.coordinates}, K = {K} and K^(n d) = {cells:,}: this network "
+                f"for comparison is built for n d <= {BUILT_COORDINATES}, "
+                f"K <= {BUILT_GRID} and {BUILT_CELLS:,} cells at most. Use a smaller "
+                "target or grid; its size is known without building it."
             )
             raise GridError(msg)
         return _built(self, target)
@@ -115,6 +133,34 @@ class ResidualNetwork:
     W: np.ndarray
     c: np.ndarray
     V: np.ndarray
+
+    def prove(self, target: Target, p: Fraction, work: Work = Work()) -> Proof:  # noqa: B008
+        """Bounds of d_p(f, g) from above and from below, in real arithmetic.
+
+        Args:
+            target: f.
+            p: The exponent.
+            work: How the proof is made.
+
+        Raises:
+            TargetError: If the target fails.
+            CertificateError: If f has no expression and declares nothing.
+
+        Example:
+            >>> from everyformer.targets import reverse
+            >>> f = reverse(2, 1)
+            >>> network = ResidualPlan(Grid(8, 2, f.domain)).build(f)
+            >>> found = network.prove(f, Fraction(2))
+            >>> found.real <= 0.0511, round(float(found.lower) ** 0.5, 4)
+            (True, 0.0)
+        """
+        cells = Cells.of(
+            self.grid, symmetric=False, region=target.region, everywhere=target.everywhere
+        )
+        known = target.expression
+        if known is None:
+            known = known_of(declare(target, cells), cells)
+        return prove_residual(Blocks(self.W, self.c, self.V), cells, known, p, work)
 
     @property
     def parameters(self) -> int:
@@ -160,7 +206,11 @@ def _built(plan: ResidualPlan, target: Target) -> ResidualNetwork:
     z = z + lift
     ids = z @ u
     order = np.argsort(-ids)
-    W[row:] = u
-    c[row:] = 0.5 / K - ids[order]
-    V[row:] = 2 * K * (table - z)[order]
+    values, clamp = slice(row, row + len(ids)), slice(row + len(ids), None)
+    W[values] = u
+    c[values] = 0.5 / K - ids[order]
+    V[values] = 2 * K * (table - z)[order]
+    W[clamp] = np.repeat(np.eye(N), 2, axis=0) * np.tile([1, -1], N)[:, None]
+    V[clamp] = -W[clamp]
+    c[clamp] = np.stack([-table.max(axis=0), table.min(axis=0)], axis=-1).reshape(-1)
     return ResidualNetwork(grid, W, c, V)
