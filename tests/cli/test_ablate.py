@@ -81,23 +81,31 @@ def test_a_step_that_does_nothing_is_not_needed(built: Path, tmp_path: Path) -> 
     assert found.distance_sampled == 0
 
 
-def test_a_mean_in_the_place_of_selection_is_not_proved(
+def test_a_mean_in_the_place_of_selection_is_refuted(
     tmp_path: Path, everyformer: Command
 ) -> None:
-    """The verifier knows heads that select, and follows no other ones: UNKNOWN."""
+    """The verifier follows heads that select alone; boxes show that the claim is false."""
     place = tmp_path / "shifts"
     sort = ef.targets.sort(seq_len=2)
     ef.construct(sort, grid=4, method="selective-shift").save(place)
     given = ("ablate", place, "--stage", "selective shifts", "--by", "mean", "--json")
-    found = json.loads(everyformer(*given, code=3).stdout)
+    found = json.loads(everyformer(*given, code=1).stdout)
     assert (found["half"], found["by"]) == ("attention", "mean")
-    assert found["verification"]["verdict"] == "UNKNOWN"
-    assert "a query is 0" in found["verification"]["reasons"][0]
+    assert found["verification"]["verdict"] == "REFUTED"
+    why = found["verification"]["reasons"]
+    assert "is at least 0." in why[0]
+    assert "boxes the network is apart from f" in why[1]
+    assert "a query is 0" in why[2]
     assert found["distance_sampled"] > 0.5
     whole = ef.load(place / "network.safetensors")
     means = with_means(whole, "selective shifts")
     assert means.blocks == whole.blocks
     assert np.array_equal(means(np.array(found["input"])), found["after"])
+    at_centres = np.abs(means(x := GRID) - sort(x)).max(axis=(1, 2))
+    assert (at_centres > 0.5).any()
+
+
+GRID = np.stack(np.meshgrid(*[(np.arange(4) + 0.5) / 4] * 2), axis=-1).reshape(-1, 2, 1)
 
 
 def test_a_mean_in_the_place_of_a_head_that_does_nothing_is_proved(

@@ -10,6 +10,7 @@ import typer
 
 from everyformer.cli import options
 from everyformer.cli.defaults import HALVES, MAX_WORK, REPLACEMENTS
+from everyformer.cli.saving import check_report_folder, new_folder
 
 
 def ablate(
@@ -68,9 +69,10 @@ def ablate(
 
     Skip connections make a stage that is left out the identity. With --by mean its
     attention does not select any more: all scores become 0. The old claim is put to
-    what is left, as `verify` would: REFUTED comes with a proved lower bound on the
-    distance, UNKNOWN with what the verifier could not follow, PROVED means that the stage
-    is not needed. Beside it a random input on which the two networks differ, measured.
+    what is left, as `verify` would; where that cannot follow, f and the network are
+    enclosed on boxes. REFUTED comes with a proved lower bound on the distance, UNKNOWN
+    with what could not be followed, PROVED means that the stage is not needed. Beside it
+    a random input on which the two networks differ, measured.
     Exit code 0: PROVED. 1: REFUTED. 3: UNKNOWN. 2: wrong input.
     """
     if half not in HALVES:
@@ -79,13 +81,11 @@ def ablate(
     if by not in REPLACEMENTS:
         msg = f"--by {by} does not exist. Choose one of {', '.join(REPLACEMENTS)}."
         raise typer.BadParameter(msg)
+    check_report_folder(out)
     from everyformer.certify.verify import EXIT_CODES
     from everyformer.cli import tables
-    from everyformer.cli.saving import check_new_folder, new_folder
     from everyformer.construct.ablation import ablate as leave_out
 
-    if out is not None:
-        check_new_folder(out, frozenset(), overwrite=False)
     with redirect_stdout(sys.stderr):
         found = leave_out(folder, stage, half, by=by, max_work=max_work)
         if out is not None:

@@ -5,7 +5,8 @@ the identity. Or a mean takes the place of its attention: W_Q = 0 and b_Q = 0, s
 scores are 0 and every token hears all others alike; values and outputs stay. The claim of
 the certificate is put to these weights, and the verifier says what it says of any network:
 REFUTED with a proved lower bound on the distance from f, UNKNOWN where it cannot follow,
-PROVED if the step was not needed.
+PROVED if the step was not needed. Where it cannot follow, f and the network are enclosed on
+boxes (`certify.refute`): REFUTED if they are apart by more than is claimed.
 """
 
 import tempfile
@@ -16,11 +17,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from everyformer.certify.certificate_file import read_certificate
+from everyformer.certify.refute import refute
 from everyformer.certify.verification import Verification
-from everyformer.certify.verify import NETWORK_FILE, verify
+from everyformer.certify.verify import verify
 from everyformer.certify.weights import read_weights
-from everyformer.certify.work import MAX_WORK
+from everyformer.certify.work import MAX_WORK, Limits
 from everyformer.errors import CertificateError, InputError
+from everyformer.files.names import NETWORK_FILE
 from everyformer.model.network import Network, load
 from everyformer.model.stacks import AttentionStack, Stage
 
@@ -252,5 +255,6 @@ def ablate(
         about = replace(certificate, weights_sha256=weights.sha256, blocks=weights.blocks)
         about.save(place)
         found = verify(place, max_work=max_work)
+        found = refute(Path(place), found, Limits(max_work))
     at = (x[worst], before[worst], after[worst])
     return Ablation(stage, half, by, network, found, *at)
