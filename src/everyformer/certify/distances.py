@@ -29,6 +29,7 @@ from everyformer.certify.moments import (
 )
 from everyformer.certify.refinement import Boxes, Measured, refine
 from everyformer.numerics.cancellation import without_cancelling_maxima
+from everyformer.numerics.conditions import compared_by_terms
 from everyformer.numerics.enclosure import Enclosure, enclose, enclose_with_balls
 from everyformer.numerics.entropy import with_entropies
 from everyformer.numerics.expression import Expression
@@ -126,7 +127,7 @@ def distances(
 @lru_cache(maxsize=8)
 def prepared(expression: Expression) -> Expression:
     """The same function almost everywhere, in lines that are enclosed more tightly."""
-    return without_cancelling_maxima(with_entropies(expression))
+    return without_cancelling_maxima(compared_by_terms(with_entropies(expression)))
 
 
 def _enclose_cells(

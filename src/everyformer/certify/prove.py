@@ -23,6 +23,7 @@ from everyformer.certify.work import (
     check_work,
 )
 from everyformer.errors import CertificateError
+from everyformer.numerics.conditions import compared_by_terms
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.symmetry import is_equivariant
 from everyformer.targets.box import Box, Grid
@@ -66,7 +67,7 @@ def cells_of(
         TargetError: If the region is not inside the box.
     """
     grid = Grid(cells, weights.seq_len, box)
-    size = None if known is None else ProgramSize.of(known)
+    size = None if known is None else ProgramSize.of(compared_by_terms(known))
     check_work(Examined.of(weights, grid, 1, size), limits)
     form = form_of(weights)
     grid = form.examined(grid, traced=known is not None)

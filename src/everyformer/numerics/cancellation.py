@@ -17,9 +17,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from everyformer.numerics.expression import Expression, Node
-
-PARTIAL = frozenset({"div", "log", "sqrt", "xlogx"})
-"""Operations that are not defined for all numbers; so are negative powers."""
+from everyformer.numerics.rewriting import ancestors, is_partial, pruned
 
 MAX_WORK = 2**20
 """Lines followed, for all minima and maxima together, before the rest are left alone."""
@@ -61,12 +59,12 @@ def without_cancelling_maxima(expression: Expression) -> Expression:
     for number in candidates[::-1][:most]:
         if _cancels(nodes, number, outputs):
             nodes[number] = Node("const", value=Fraction(0))
-    return _pruned(expression, nodes)
+    return pruned(expression, nodes, expression.outputs)
 
 
 def _cancels(nodes: list[Node], m: int, outputs: list[int]) -> bool:
     """Whether no output depends on line m, a term that is defined everywhere."""
-    if any(_is_partial(nodes, nodes[k]) for k in _ancestors(nodes, [m])):
+    if any(is_partial(nodes, nodes[k]) for k in ancestors(nodes, [m])):
         return False
     traits: list[_Trait | None] = [*[_FREE] * m, _Trait(Fraction(1))]
     for node in nodes[m + 1 :]:
@@ -75,24 +73,6 @@ def _cancels(nodes: list[Node], m: int, outputs: list[int]) -> bool:
         traits.append(_trait(nodes, node, known) if len(known) == len(operands) else None)
     found = [traits[k] for k in outputs]
     return all(trait is not None and trait.free for trait in found)
-
-
-def _is_partial(nodes: list[Node], node: Node) -> bool:
-    if node.op == "div" and nodes[node.args[1]].value:
-        return False  # by a constant that is not 0
-    return node.op in PARTIAL or (node.op == "pow" and node.args[1] < 0)
-
-
-def _ancestors(nodes: list[Node], lines: list[int]) -> set[int]:
-    """The lines, and all that they use."""
-    found: set[int] = set()
-    waiting = list(lines)
-    while waiting:
-        k = waiting.pop()
-        if k not in found:
-            found.add(k)
-            waiting += nodes[k].operands
-    return found
 
 
 def _trait(nodes: list[Node], node: Node, operands: list[_Trait]) -> _Trait | None:
@@ -138,20 +118,3 @@ def _of_product(nodes: list[Node], node: Node, a: _Trait, b: _Trait) -> _Trait |
     if value is None or a.scales or b.scales:
         return None
     return _Trait((a.c + b.c) * value) if value else _FREE
-
-
-def _pruned(expression: Expression, nodes: list[Node]) -> Expression:
-    """The lines that the outputs need, numbered anew."""
-    outputs = [k for row in expression.outputs for k in row]
-    kept = sorted(_ancestors(nodes, outputs))
-    place = {k: number for number, k in enumerate(kept)}
-    lines: list[Node] = []
-    for k in kept:
-        node = nodes[k]
-        if node.op in {"x", "const"}:
-            lines.append(node)
-        else:
-            moved = tuple(place[a] for a in node.operands)
-            lines.append(Node(node.op, moved + node.args[len(moved) :]))
-    rows = tuple(tuple(place[k] for k in row) for row in expression.outputs)
-    return Expression(expression.seq_len, expression.d_model, tuple(lines), rows)

@@ -12,53 +12,11 @@ value 0 at u = 0. Where u < 0 nothing is defined, as before. For other u nothing
 max(x - 1/2, 0) is 0 on half of [0, 1], and there its program has no value.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from fractions import Fraction
 
+from everyformer.numerics.affine import Affine, combined
 from everyformer.numerics.expression import LARGEST, Expression, Node
-
-MAX_TERMS = 64
-"""Entries of x in an affine line that is followed; longer ones are left alone."""
-
-MAX_BITS = 2048
-"""Of its coefficients."""
-
-
-@dataclass(frozen=True)
-class _Affine:
-    """constant + sum of coefficients times entries of x, exactly; none of them is 0."""
-
-    constant: Fraction = Fraction(0)
-    terms: Mapping[tuple[int, ...], Fraction] = field(
-        default_factory=dict[tuple[int, ...], Fraction]
-    )
-
-    def scaled(self, factor: Fraction) -> "_Affine":
-        if not factor:
-            return _Affine()
-        return _Affine(
-            self.constant * factor, {k: v * factor for k, v in self.terms.items()}
-        )
-
-    def plus(self, other: "_Affine") -> "_Affine":
-        total = dict(self.terms)
-        for k, v in other.terms.items():
-            total[k] = total.get(k, Fraction(0)) + v
-        kept = {k: v for k, v in total.items() if v}
-        return _Affine(self.constant + other.constant, kept)
-
-    def over(self, other: "_Affine") -> Fraction | None:
-        """c with self = c other, if there is one; other is not constant."""
-        k, v = next(iter(other.terms.items()))
-        c = self.terms.get(k, Fraction(0)) / v
-        return c if c and self == other.scaled(c) else None
-
-    @property
-    def short(self) -> bool:
-        numbers = (self.constant, *self.terms.values())
-        bits = max(v.numerator.bit_length() + v.denominator.bit_length() for v in numbers)
-        return len(self.terms) <= MAX_TERMS and bits <= MAX_BITS
+from everyformer.numerics.rewriting import moved
 
 
 def with_entropies(expression: Expression) -> Expression:
@@ -74,13 +32,10 @@ def with_entropies(expression: Expression) -> Expression:
     if not any(node.op == "log" for node in old):
         return expression
     lines: list[Node] = []
-    affine: list[_Affine | None] = []
+    affine: list[Affine | None] = []
     place: list[int] = []
     for node in old:
-        moved = tuple(place[k] for k in node.operands)
-        line = Node(node.op, moved + node.args[len(moved) :], node.value)
-        if node.op in {"x", "const"}:
-            line = node
+        line = moved(node, place)
         for new in _entropy(lines, affine, line) or [line]:
             lines.append(new)
             affine.append(_affine(affine, new))
@@ -89,31 +44,19 @@ def with_entropies(expression: Expression) -> Expression:
     return Expression(expression.seq_len, expression.d_model, tuple(lines), rows)
 
 
-def _affine(known: list[_Affine | None], node: Node) -> _Affine | None:
+def _affine(known: list[Affine | None], node: Node) -> Affine | None:
     """The line as an affine function of x, if it is one and short."""
     if node.op == "x":
-        return _Affine(terms={node.args: Fraction(1)})
+        return Affine(terms={node.args: Fraction(1)})
     if node.op == "const":
-        return _Affine(node.value or Fraction(0))
+        return Affine(node.value or Fraction(0))
     if node.op not in {"add", "sub", "neg", "mul", "div"}:
         return None
-    a, b = known[node.args[0]], known[node.args[-1]]
-    if a is None or b is None:
-        return None
-    result = None
-    if node.op in {"add", "sub"}:
-        result = a.plus(b if node.op == "add" else b.scaled(Fraction(-1)))
-    elif node.op == "neg":
-        result = a.scaled(Fraction(-1))
-    elif node.op == "mul" and not (a.terms and b.terms):
-        result = a.scaled(b.constant) if a.terms else b.scaled(a.constant)
-    elif node.op == "div" and not b.terms and b.constant:
-        result = a.scaled(1 / b.constant)
-    return result if result is not None and result.short else None
+    return combined(node.op, known[node.args[0]], known[node.args[-1]])
 
 
 def _entropy(
-    lines: list[Node], affine: list[_Affine | None], node: Node
+    lines: list[Node], affine: list[Affine | None], node: Node
 ) -> list[Node] | None:
     """The lines in place of a product that is u log u times something; else None."""
     if node.op != "mul":
@@ -136,7 +79,7 @@ def _entropy(
 
 
 def _rest(
-    lines: list[Node], affine: list[_Affine | None], factor: int, u: int
+    lines: list[Node], affine: list[Affine | None], factor: int, u: int
 ) -> Node | None:
     """factor / u as a line: a constant, or a power of u; None if it is neither."""
     line, form, of_u = lines[factor], affine[factor], affine[u]

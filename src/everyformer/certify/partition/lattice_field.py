@@ -10,6 +10,7 @@ from everyformer.certify.partition.lattice import Lattice
 from everyformer.certify.partition.samples import Samples, fine_parts
 from everyformer.errors import CertificateError
 from everyformer.numerics.cancellation import without_cancelling_maxima
+from everyformer.numerics.conditions import compared_by_terms
 from everyformer.numerics.curvature import (
     Curvature,
     enclose_curvature,
@@ -156,7 +157,7 @@ def lattice_field(
         np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=-1)
         for axes in (lows, highs)
     )
-    smooth = without_cancelling_maxima(expression)
+    smooth = without_cancelling_maxima(compared_by_terms(expression))
     found = enclose_curvature(
         smooth,
         low.reshape(-1, expression.seq_len, expression.d_model),

@@ -25,7 +25,7 @@ CHUNK = 8192
 FINE = 2
 """There are so many times more fine parts than boxes may be enclosed, at most, and"""
 
-FINEST = 32
+FINEST = 64
 """so many in a cell along an axis."""
 
 Ends = tuple[np.ndarray, np.ndarray]
