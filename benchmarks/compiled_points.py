@@ -38,6 +38,9 @@ from everyformer.model.cost import count
 CHUNK, CPU_CHUNK = 20_000, 64
 """Points at a time on a GPU, and on a CPU, whose caches then hold the weights."""
 
+LINES = 2**25
+"""Lines times points of f at a time on a CPU: with few points a line costs a call."""
+
 
 class OnTensors:
     """The operations of expressions on tensors."""
@@ -87,13 +90,16 @@ def measure(folder: Path, points: int, device: str) -> dict[str, Any]:
     n, d = said.seq_len, said.d_model
     low, high = np.asarray(said.box.lows), np.asarray(said.box.highs)
     most, worst, started = 0.0, None, time.perf_counter()
-    chunk = CPU_CHUNK if device == "cpu" else CHUNK
+    part = CPU_CHUNK if device == "cpu" else CHUNK
+    chunk = CHUNK
+    if device == "cpu":
+        chunk = min(max(LINES // len(f.nodes), CPU_CHUNK), 1024)
     for unit in random_points(points, n, d, chunk):
         x = np.clip(low + (high - low) * unit, low, high)
         on = torch.from_numpy(x).to(device)
         rows = f.run(OnTensors(device), lambda j, i, on=on: on[:, j, i])
         with torch.no_grad():
-            run = module(on)
+            run = torch.cat([module(some) for some in on.split(part)])
         for j, row in enumerate(rows):
             wanted = torch.stack([torch.broadcast_to(v, (len(x),)) for v in row], dim=-1)
             gap = (run[:, j] - wanted).abs().amax(dim=-1)

@@ -6,10 +6,12 @@
 Every case changes the weights or the certificate of a small network of some method, brings
 the hashes up to date, and asks the verifier. Where it gives a bound, the network is run and
 compared with f: a distance above the bound is a false proof, a distance certainly below eps
-with the verdict REFUTED a false refutation. Exit code 0: none was found.
+with the verdict REFUTED a false refutation. Exit code 0: none was found. Ctrl-C ends it
+with the counts so far; `--out` keeps them.
 """
 
 import argparse
+import json
 import shutil
 import sys
 import tempfile
@@ -19,6 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -29,6 +32,7 @@ from tests.adversarial.subjects import write_subjects
 from tests.adversarial.tampering import tamper
 
 import everyformer as ef
+from everyformer.bench.results import environment
 from everyformer.certify.verify import NETWORK_FILE
 from everyformer.errors import CertificateError, EveryformerError
 from everyformer.verdict import Verdict
@@ -137,26 +141,45 @@ def attack(
         yield from pool.map(work, cases, chunksize=16)
 
 
-def table(outcomes: list[Outcome]) -> Table:
-    """Counts by method, and how near to a proved bound a measurement came."""
-    verdicts = ["PROVED", "REFUTED", "UNKNOWN", REFUSED]
-    shown = Table(title=f"{len(outcomes):,} tampered networks")
-    shown.add_column("method", no_wrap=True)
-    for name in ("cases", *verdicts, "largest measured/proved", "false", "crashes"):
-        shown.add_column(name, justify="right")
-    subjects = sorted({one.subject for one in outcomes})
-    for subject in [*subjects, "all"]:
+VERDICTS = ("PROVED", "REFUTED", "UNKNOWN", REFUSED)
+
+
+def counted(outcomes: list[Outcome]) -> list[dict[str, Any]]:
+    """Counts by method and of all, and how near to a proved bound a measurement came."""
+    rows: list[dict[str, Any]] = []
+    for subject in [*sorted({one.subject for one in outcomes}), "all"]:
         own = [one for one in outcomes if subject in (one.subject, "all")]
         said = Counter(one.said for one in own)
-        ratios = [one.ratio for one in own if one.ratio is not None]
         wrong = Counter(one.wrong for one in own)
+        rows.append(
+            {
+                "method": subject,
+                "cases": len(own),
+                **{verdict: said[verdict] for verdict in VERDICTS},
+                "largest": max(
+                    (q for one in own if (q := one.ratio) is not None), default=None
+                ),
+                "false": wrong["false PROVED"] + wrong["false REFUTED"],
+                "crashes": wrong["crash"],
+            }
+        )
+    return rows
+
+
+def table(outcomes: list[Outcome]) -> Table:
+    """The counts, for people."""
+    shown = Table(title=f"{len(outcomes):,} tampered networks")
+    shown.add_column("method", no_wrap=True)
+    for name in ("cases", *VERDICTS, "largest measured/proved", "false", "crashes"):
+        shown.add_column(name, justify="right")
+    for row in counted(outcomes):
+        largest = "" if row["largest"] is None else f"{row['largest']:.4f}"
         shown.add_row(
-            subject,
-            f"{len(own):,}",
-            *(f"{said[verdict]:,}" for verdict in verdicts),
-            f"{max(ratios):.4f}" if ratios else "",
-            str(wrong["false PROVED"] + wrong["false REFUTED"]),
-            str(wrong["crash"]),
+            row["method"],
+            *(f"{row[name]:,}" for name in ("cases", *VERDICTS)),
+            largest,
+            str(row["false"]),
+            str(row["crashes"]),
         )
     return shown
 
@@ -175,6 +198,7 @@ def command(what: str, case: Case, subjects: Callable[[Path], dict[str, Path]]) 
     parser.add_argument("--only", type=int, help="one case, by its number")
     parser.add_argument("--keep", type=Path, help="with --only: write the case there")
     parser.add_argument("--workers", type=int, default=2, help="processes (2)")
+    parser.add_argument("--out", type=Path, help="write the counts there, as JSON")
     given = parser.parse_args()
     if given.cases < 1 or given.workers < 1:
         parser.error("--cases and --workers count from 1")
@@ -189,8 +213,16 @@ def command(what: str, case: Case, subjects: Callable[[Path], dict[str, Path]]) 
             return int(bool(one.wrong))
         cases = range(given.cases)
         running = attack(case, cases, given.seed, folders, given.workers)
-        outcomes = list(track(running, "tampering", total=given.cases, console=console))
+        outcomes: list[Outcome] = []
+        try:
+            outcomes.extend(track(running, "tampering", given.cases, console=console))
+        except KeyboardInterrupt:
+            console.print(f"Stopped after {len(outcomes):,} of {given.cases:,} cases.")
     console.print(table(outcomes))
+    if given.out is not None:
+        report = {"theme": "attack", "environment": environment(), "seed": given.seed}
+        report["rows"] = counted(outcomes)
+        given.out.write_text(json.dumps(report, indent=1) + "\n")
     bad = [one for one in outcomes if one.wrong]
     for one in bad:
         told = f"case {one.number} ({one.subject}; {', '.join(one.changes)})"

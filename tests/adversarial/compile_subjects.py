@@ -46,6 +46,12 @@ def looking_back(x: np.ndarray) -> np.ndarray:
     return weights / weights.sum(axis=-1, keepdims=True) @ x
 
 
+def filled(x: np.ndarray) -> np.ndarray:
+    gaps = (x - np.swapaxes(x, -1, -2)) ** 2
+    weights = np.exp(np.where(np.tri(x.shape[-2]) > 0, -gaps, -1e9))
+    return weights / weights.sum(axis=-1, keepdims=True) @ x
+
+
 def divided_last(x: np.ndarray) -> np.ndarray:
     weights = np.exp(-((x - np.swapaxes(x, -1, -2)) ** 2)) * np.tri(x.shape[-2])
     return (weights @ (x + 0.5)) / weights.sum(axis=-1, keepdims=True)
@@ -113,6 +119,7 @@ SUBJECTS: dict[str, tuple[Function, int, int, float]] = {
     "attention": (attended, 2, 2, 1e-6),
     "causal attention": (looking_back, 3, 1, 1e-6),
     "causal, divided last": (divided_last, 3, 1, 1e-4),
+    "causal, other scores -1e9": (filled, 3, 1, 1e-4),
     "choices": (chosen, 2, 1, 1e-6),
     "curved pieces": (joined, 2, 1, 1e-2),
     "x1 x2": (multiplied, 2, 2, 1e-4),

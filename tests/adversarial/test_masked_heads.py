@@ -1,12 +1,13 @@
 """Heads with finite masks, drawn at random around what float64 and the proof call silent.
 
 Scores of masks lie about 745 (where exp is 0 in float64) and 800 (where a token is silent)
-below the others, or far beyond; f has the masked tokens, or not; stored masks are off from
-what they stand for. A head is refused, or its bounds hold for every run that is tried.
+below the others, or far beyond; f has the masked tokens, or one number in place of their
+scores, or not; stored masks are off from what they stand for. A head is refused, or its
+bounds hold for every run that is tried.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -30,6 +31,7 @@ class Draw:
     heard: np.ndarray
     everyone: bool
     domain: tuple[float, float]
+    faint: float | None = None
 
     @classmethod
     def of(cls, rng: np.random.Generator) -> "Draw":
@@ -50,6 +52,10 @@ class Draw:
 
     def target(self, x: np.ndarray) -> np.ndarray:
         mask = np.outer(self.q, self.mask)
+        if self.faint is not None:
+            scores = self.live * (x @ np.swapaxes(x, -1, -2)) + mask
+            weights = np.exp(np.where(self.heard, scores, self.faint))
+            return weights @ (x - 0.75) / weights.sum(axis=-1, keepdims=True)
         if self.divided:
             mask = mask - mask.max(axis=1, keepdims=True)
         weights = np.exp(self.live * (x @ np.swapaxes(x, -1, -2)) + mask)
@@ -68,6 +74,8 @@ class Draw:
         claim = {"step": "attend" if self.divided else "exponential sum"}
         if self.divided and self.everyone:
             claim["everyone"] = "yes"
+        if self.faint is not None:
+            claim["faint"] = str(Fraction(self.faint))
         if not self.divided:
             hand.prefix = np.zeros((1, 6))
             hand.prefix[0, 1] = self.c
@@ -89,3 +97,45 @@ def test_heads_with_finite_masks_are_refused_or_bounded() -> None:
             proved[draw.divided] += 1
             assert hand.is_honest(), f"seed {seed}: {draw}"
     assert min(proved.values()) >= 5, proved
+
+
+def numbered(seed: int) -> Draw:
+    """f has a number in place of scores, about 800 below the others, or far beyond."""
+    rng = np.random.default_rng(seed)
+    draw = replace(Draw.of(rng), divided=True)
+    scores = np.outer(draw.q, draw.mask)
+    reach = abs(draw.live) * max(map(abs, draw.domain)) ** 2
+    heard = scores > scores.max(axis=1, keepdims=True) - 2 * reach - 808
+    faint = float(scores[heard].min() - reach - rng.choice(GAPS))
+    return replace(draw, heard=heard, faint=faint)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_number_in_place_of_scores_is_refused_or_bounded() -> None:
+    proved = [seed for seed in range(24) if not numbered(seed).hand().refused()]
+    assert len(proved) >= 5
+    for seed in proved:
+        assert numbered(seed).hand().is_honest(), f"seed {seed}: {numbered(seed)}"
+
+
+def masked_by(number: float, *, said: float | None = None) -> Hand:
+    """Token 1 hears itself; f has a number in place of the other score."""
+    ones, mask = np.array([1.0, 0.0]), np.array([0.0, -(2.0**13)])
+    heard = np.array([[True, False], [True, True]])
+    draw = Draw(True, 0.0, 1.0, ones, mask, 0.0, heard, False, (0.0, 1.0), number)
+    hand = draw.hand()
+    if said is not None:
+        hand.blocks[0][0][0].claim["faint"] = str(Fraction(said))
+    return hand
+
+
+def test_a_number_in_place_of_scores_must_be_far_below_and_f_s_own() -> None:
+    assert masked_by(-1e9).bounds()[0] < 1e-150
+    assert masked_by(-1e9).is_honest()
+    for near in (3.0, 0.0, -1.0, -700.0, -800.5):
+        assert "is not far below" in masked_by(near).refused()
+    assert "is not f" in masked_by(-1e9, said=-1e8).refused()
+    assert "is not far below" in masked_by(-1e9, said=1e9).refused()
+    bare = masked_by(-1e9)
+    del bare.blocks[0][0][0].claim["faint"]
+    assert "is not f" in bare.refused()

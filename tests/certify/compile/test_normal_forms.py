@@ -147,6 +147,14 @@ SAME: dict[str, tuple[Function, Function]] = {
         lambda x: x + np.minimum(np.minimum(x[..., 1:2, :], x[..., 2:, :]), x[..., :1, :]),
     ),
     "abs, even": (lambda x: np.abs(x - mean(x)), lambda x: np.abs(mean(x) - x)),
+    "0 between t and -t": (
+        lambda x: np.maximum(np.maximum(np.abs(x), np.abs(mean(x))), 0),
+        lambda x: np.maximum(np.abs(mean(x)), np.abs(x)),
+    ),
+    "a mean between two": (
+        lambda x: np.minimum(np.minimum(x, mean(x)), (x + 2 * mean(x)) / 3),
+        lambda x: np.minimum(mean(x), x),
+    ),
     "abs by relu": (np.abs, lambda x: np.maximum(x, 0) + np.maximum(-x, 0)),
     "relu by where": (lambda x: np.maximum(3 * x, 0), lambda x: 3 * np.where(x > 0, x, 0)),
     "leaky relu": (
@@ -254,6 +262,10 @@ DIFFERENT: dict[str, tuple[Function, Function]] = {
     "max and min": (
         lambda x: highest(x) + 0 * x,
         lambda x: x.min(-2, keepdims=True) + 0 * x,
+    ),
+    "a number above the mean of two": (
+        lambda x: np.maximum(np.maximum(x, 1 - x), np.maximum(0.75, mean(x))),
+        lambda x: np.maximum(np.maximum(x, 1 - x), mean(x)),
     ),
     "max(-x) and -max(x)": (lambda x: highest(-x) + x, lambda x: x - highest(x)),
     "max(2x) and max(x)": (lambda x: highest(2 * x) - x, lambda x: highest(x) - x),

@@ -146,6 +146,14 @@ def masked_by_a_number(x: np.ndarray) -> np.ndarray:
     return weights / weights.sum(axis=-1, keepdims=True) @ x
 
 
+def replaced_by_a_number(x: np.ndarray) -> np.ndarray:
+    """What depends on the token that asks does not cancel beside a number."""
+    gaps = ((x[..., :, None, :] - x[..., None, :, :]) ** 2).sum(axis=-1)
+    scores = np.where(np.tri(x.shape[-2]) > 0, -gaps, -1e9)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True) @ x
+
+
 CASES: list[tuple[Function, int, int, float]] = [
     (dot_attention, 4, 4, 1e-9),
     (soft_attention, 3, 2, 1e-6),
@@ -167,6 +175,7 @@ CASES: list[tuple[Function, int, int, float]] = [
     (named, 3, 2, 1e-9),
     (transformer_block, 3, 4, 1e-2),
     (masked_by_a_number, 3, 2, 1e-12),
+    (replaced_by_a_number, 3, 2, 1e-6),
     (summed, 4, 2, 1e-10),
     (summed_with_biases, 3, 2, 1e-5),
     (divided_by_more, 3, 1, 1e-4),

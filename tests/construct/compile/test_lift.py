@@ -114,6 +114,12 @@ def causal_where(x: Any) -> Any:
     return (weights @ x) / weights.sum(-1, keepdims=True)
 
 
+def band_filled(x: Any) -> Any:
+    places = np.arange(x.shape[-2])
+    near = np.abs(places[:, None] - places) <= 1
+    return softmax(np.where(near, x @ np.swapaxes(x, -1, -2) / 3, -1e9)) @ x
+
+
 def causal_soft(x: Any) -> Any:
     weights = np.exp(distances(x)) * triangle(x)
     return (weights @ x) / weights.sum(-1, keepdims=True)
@@ -198,6 +204,11 @@ def huber(x: Any) -> Any:
     return np.where(t < 0.25, (x - 0.5) ** 2 / 2, 0.25 * (t - 0.125))
 
 
+def huber_by_products(x: Any) -> Any:
+    t = x - 0.5
+    return np.where(np.abs(t) < 0.25, 0.5 * t * t, 0.25 * (np.abs(t) - 0.125))
+
+
 def elu(x: Any) -> Any:
     return np.where(x > 0.5, x - 0.5, np.exp(x - 0.5) - 1)
 
@@ -250,6 +261,10 @@ STEPS: dict[str, tuple[Function, dict[str, int]]] = {
         lambda x: x - np.sort(x, -2)[..., 2:3, :],
         {"Exchange": 12, "Gather": 3},
     ),
+    "sort, and its own": (
+        lambda x: np.minimum(np.sort(x, -2), x),
+        {"Exchange": 12, "Minimum": 3},
+    ),
     "sort coordinates": (lambda x: np.sort(x, -1), {"Maximum": 3, "Minimum": 3}),
     "relu": (lambda x: np.maximum(x - 0.5, 0), {"Relu": 3}),
     "relu by where": (lambda x: np.where(x > 0.5, x - 0.5, 0), {"Relu": 3}),
@@ -267,6 +282,7 @@ STEPS: dict[str, tuple[Function, dict[str, int]]] = {
     "leaky by products": (ramp, {"Relu": 3}),
     "elu": (elu, {"Relu": 6, "Unary": 3}),
     "huber": (huber, {"Absolute": 3, "Relu": 6, "Unary": 3}),
+    "huber by products": (huber_by_products, {"Absolute": 3, "Relu": 6, "Unary": 3}),
     "tanh layer": (
         lambda x: np.tanh(x @ W_IN) @ W_OUT + x.mean(-2, keepdims=True),
         {"Mean": 3, "Unary": 5},
@@ -284,6 +300,7 @@ STEPS: dict[str, tuple[Function, dict[str, int]]] = {
     ),
     "causal attention, divided last": (causal_sum, {"Attend": 3}),
     "causal attention by where": (causal_where, {"Attend": 3}),
+    "a band, other scores -1e9": (band_filled, {"Attend": 3}),
     "causal attention by distance": (causal_soft, {"Attend": 3, "Unary": 3}),
     "attention to neighbours": (window, {"Attend": 3}),
     "attention to x + 1/2": (lambda x: weights_of(x) @ (x + 0.5), {"Attend": 3}),
@@ -354,6 +371,14 @@ def test_the_gallery_is_lifted(name: str, n: int, d: int) -> None:
 def test_a_product_over_tokens_takes_log_n_rounds(n: int) -> None:
     program = lifted(lambda x: x.prod(-2, keepdims=True) + 0 * x, n, 1)
     assert count(program)["Product"] <= 2 * n.bit_length() - 2
+
+
+def test_tokens_may_take_a_maximum_a_minimum_or_neither() -> None:
+    def mixed(x: Any) -> Any:
+        a, b, c = x[..., 0, :], x[..., 1, :], x[..., 2, :]
+        return np.stack([b, np.maximum(a, b), np.minimum(c, np.maximum(a, b))], -2)
+
+    lifted(mixed, 3, 2)
 
 
 def test_a_sort_written_by_hand_agrees() -> None:

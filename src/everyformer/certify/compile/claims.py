@@ -71,9 +71,12 @@ class Attend:
     Attributes:
         everyone: Whether f's own sum has the tokens that are silent, with weights below
             e^-760; else it leaves them out.
+        faint: The number that f's own sum has for the score of each token that is silent;
+            None if it has the head's own score, or leaves them out.
     """
 
     everyone: bool = False
+    faint: Fraction | None = None
 
 
 @dataclass(frozen=True)
@@ -323,7 +326,8 @@ def _head(values: Any, n: int) -> HeadClaim:
             raise refuse("a mixture has a negative weight, or a row with a sum above 1")
         return Mixture(tuple({k: q for k, q in enumerate(row) if q} for row in rows))
     if kind == "attend":
-        return Attend(everyone="everyone" in values)
+        faint = _rational(values["faint"]) if "faint" in values else None
+        return Attend(everyone="everyone" in values, faint=faint)
     if kind == "exponential sum":
         return ExponentialSum()
     if kind == "unary":

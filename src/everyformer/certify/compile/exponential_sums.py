@@ -172,7 +172,7 @@ def _open_scores(block: BlockWeights, head: int, state: State) -> OpenScores:
     bottom = Fraction(float(fixed[heard].min(initial=0.0))) + low - margin
     least, most = int(counts.min()) * _exp(bottom)[0], int(counts.max()) * _exp(top)[1]
     spread = abs(Fraction(c)) + 2 * (live + loudest) + 2
-    scores = Scores(asked, told, up(moved), up(rounded), silent)
+    scores = Scores(asked, told, up(moved), up(rounded), silent, bottom)
     return OpenScores(scores, int(null.argmax()), c, down(least), up(most), spread)
 
 

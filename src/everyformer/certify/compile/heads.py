@@ -224,20 +224,25 @@ def attend(block: BlockWeights, head: int, claim: Attend, state: State) -> Writt
     that constant parts of the scores silence are not heard. In f's own sum they may have a
     part nevertheless (a mask of -1e9): the ideal constants are within `moved` <= 1 of the
     stored ones, so that they lie more than 790 below the largest there too, and whether
-    the ideal average has them or not changes it by less than `UNDERFLOW`.
+    the ideal average has them or not changes it by less than `UNDERFLOW`. Or f has one
+    number in place of their scores (`np.where(mask, scores, -1e9)`), `claim.faint`: if that
+    lies 800 below every ideal score that is heard, the same holds.
     """
     found = _scores(block, head, state)
     moved, rounded = found.moved, found.rounded
-    if claim.everyone and moved <= 1:
+    if claim.everyone and claim.faint is None and moved <= 1:
         found = replace(found, silent=np.zeros_like(found.silent))
+    if claim.faint is not None and not claim.faint + SILENT <= found.least:
+        why = f"a score of {float(claim.faint):.3g} is not far below those that are heard"
+        raise block.undecided(why)
     n, P = state.seq_len, state.prefix_len
-    terms_of_scores = [heard_scores(state, found, j) for j in range(n)]
+    terms_of_scores = [heard_scores(state, found, j, claim.faint) for j in range(n)]
     result: Written = []
     for component, entry in block.writes(head):
         said = block.value(head, component)
         v = state.read(said)
         width = v.high - v.low + 2 * v.e
-        e = v.e + min(moved / 2, Fraction(1)) * width + (1 + claim.everyone) * UNDERFLOW
+        e = v.e + min(moved / 2, Fraction(1)) * width + 2 * UNDERFLOW
         both = min((moved + rounded) / 2, Fraction(1)) * (width + 2 * v.r)
         lost = gamma(2 * (n + P) + 24) * v.size + UNDERFLOW
         r = v.e + v.r + both + lost - e + UNDERFLOW
@@ -262,6 +267,7 @@ class Scores:
         moved: How far a score of real arithmetic may be from the ideal one.
         rounded: How much farther one of a float64 run may be.
         silent: Pairs (j, k): whether token j certainly does not hear token k.
+        least: At most every ideal score of a pair that is not silent.
     """
 
     asked: list[Value]
@@ -269,6 +275,7 @@ class Scores:
     moved: Fraction
     rounded: Fraction
     silent: np.ndarray
+    least: Fraction
 
 
 def _scores(block: BlockWeights, head: int, state: State) -> Scores:
@@ -331,11 +338,19 @@ def _scores(block: BlockWeights, head: int, state: State) -> Scores:
     silent = fixed_scores - fixed_scores.max(axis=1, keepdims=True) < -needed
     heard = Fraction(float(fixed_sizes[~silent].max()) * (1 + 2.0**-40))
     rounded += gamma(len(asked) + block.components + 6) * (live + heard)
-    return Scores(asked, told, moved, rounded + 16 * UNIT_ROUNDOFF, silent)
+    rounded += 16 * UNIT_ROUNDOFF
+    quietest = Fraction(float(fixed_scores[~silent].min()))
+    least = quietest - live - moved - slack
+    return Scores(asked, told, moved, rounded, silent, least)
 
 
-def heard_scores(state: State, found: Scores, j: int) -> tuple[list[int], list[Any]]:
-    """The tokens that token j may hear, and the ideal scores."""
+def heard_scores(
+    state: State, found: Scores, j: int, faint: Fraction | None = None
+) -> tuple[list[int], list[Any]]:
+    """The tokens that token j may hear, and the ideal scores.
+
+    With `faint`, all other tokens after them, with that number as their score.
+    """
     heard = np.flatnonzero(~found.silent[j]).tolist()
     algebra, one = state.algebra, Fraction(1)
     scores = [
@@ -348,4 +363,7 @@ def heard_scores(state: State, found: Scores, j: int) -> tuple[list[int], list[A
         )
         for m in heard
     ]
+    if faint is not None:
+        others = np.flatnonzero(found.silent[j]).tolist()
+        return [*heard, *others], scores + [algebra.constant(faint)] * len(others)
     return heard, scores

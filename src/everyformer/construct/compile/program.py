@@ -194,9 +194,11 @@ class Attend(OfScores):
 
     Attributes:
         everyone: Whether f has tokens with weights that are 0 in float64 (a mask of -1e9).
+        faint: The number that f has in place of the scores of such tokens, or None.
     """
 
     everyone: bool = False
+    faint: Fraction | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ proof rests on them. Lifting asks for the intervals alone, with gadgets of accur
 
 from collections.abc import Iterable
 from fractions import Fraction
-from math import ceil, floor, inf, isfinite, sqrt
+from math import inf, isfinite, sqrt
 
 from everyformer.construct.compile import program as ir
 from everyformer.errors import ToleranceError
@@ -69,11 +69,16 @@ class Range:
 
 
 def _rounded(value: Fraction, up: bool) -> Fraction:
-    if value.denominator.bit_length() <= BITS and value.numerator.bit_length() <= BITS:
+    top, bottom = value.numerator, value.denominator
+    if bottom.bit_length() <= BITS and top.bit_length() <= BITS:
         return value
-    shift = value.denominator.bit_length() - value.numerator.bit_length() + BITS
-    scale = Fraction(2) ** shift
-    return Fraction((ceil if up else floor)(value * scale)) / scale
+    shift = bottom.bit_length() - top.bit_length() + BITS
+    if shift < 0:
+        bottom <<= -shift
+    else:
+        top <<= shift
+    whole = -(-top // bottom) if up else top // bottom
+    return Fraction(whole << -shift) if shift < 0 else Fraction(whole, 1 << shift)
 
 
 def outward(low: Fraction, high: Fraction, error: Fraction) -> Range:

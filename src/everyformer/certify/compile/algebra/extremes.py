@@ -4,6 +4,7 @@
                   max{t_k + h} = max{t_k} + h, with h as in R4, if the set is short
                   max{s t_k} = s max{t_k} for rational s > 0
                   max{t, t + c} = t + c for rational c >= 0
+                  max{t, t + p, t - q p} = max{t + p, t - q p} for rational q > 0
                   min{t, c} = t + c - max{t, c} for rational c
     |t|           max{t, -t};  relu(t) = max{t, 0}
     products of ramps, and maxima of broken lines of one number: see `ramps`
@@ -27,6 +28,9 @@ MAX_DEPTH = 4
 
 MAX_SHIFTED = 512
 """What all elements have in common is taken out of sets of at most so many monomials."""
+
+MAX_COMPARED = 24
+"""Elements of a set that are looked for between each two others."""
 
 
 class Extremes(Choices):
@@ -60,7 +64,7 @@ class Extremes(Choices):
         found: dict[Term, None] = {}
         for t in terms:
             found.update(dict.fromkeys(self._leaves(kind, t)))
-        leaves = self._undominated(kind, list(found))
+        leaves = self._outermost(self._undominated(kind, list(found)))
         self.spend(len(leaves))
         if len(leaves) == 1:
             return leaves[0]
@@ -150,6 +154,29 @@ class Extremes(Choices):
                 number = choose(number, best[rest])
             best[rest] = number
         return [self.add(t, self.constant(number)) for t, number in best.items()]
+
+    def _outermost(self, leaves: list[Term]) -> list[Term]:
+        """The elements that do not lie between two others, as 0 does between t and -t.
+
+        At every x an element is a linear function of its coefficients, and the largest and
+        the smallest of a finite set of points are taken at corners of its convex hull. No
+        corner lies between two points of the set: leaving out all that do, at once, changes
+        neither maximum nor minimum.
+        """
+        few = 2 < len(leaves) <= MAX_COMPARED
+        if not few or sum(map(len, leaves)) > MAX_SHIFTED:
+            return leaves
+        return [t for t in leaves if not self._is_between(t, leaves)]
+
+    def _is_between(self, t: Term, others: Sequence[Term]) -> bool:
+        """Whether t + p and t - q p are there, for some p and a rational q > 0."""
+        seen: dict[Term, bool] = {}
+        for other in others:
+            if other is not t:
+                scalar, direction = self.primitive(self.sub(other, t))
+                if seen.setdefault(direction, scalar > 0) != (scalar > 0):
+                    return True
+        return False
 
     @staticmethod
     def _scale(leaves: list[Term]) -> Fraction:

@@ -5,7 +5,8 @@
 as (sum_k E_jk v_k) / D_j, or with weights E_jk / D_j. What a lane's terms are multiplied
 with is the value of token k; parts of it that belong to token j come out of the sum. How
 the scores s_jk come from queries and keys: see `scores.py`. What depends on j alone
-cancels, the subtracted maximum among it.
+cancels, the subtracted maximum among it. A mask may have put one number in the place of
+scores, `np.where(mask, s, -1e9)`: all these tokens share one exponential.
 """
 
 from collections import Counter
@@ -14,7 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from everyformer.construct.compile.lifting.lines import ONE, ZERO, Rational, Sum, ratio
-from everyformer.construct.compile.lifting.scores import Scores, bilinear
+from everyformer.construct.compile.lifting.scores import (
+    FAINT,
+    Scores,
+    beside_faint,
+    bilinear,
+)
 from everyformer.construct.compile.program import Form
 
 if TYPE_CHECKING:
@@ -40,6 +46,21 @@ class Heads:
     totals: tuple[int, ...]
     values: tuple[Values, ...]
     lines: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class _Masked:
+    """Exponentials of f that stand for all tokens that are masked.
+
+    Attributes:
+        faint: The exponentials, one for each row that has masked tokens.
+        less: For each row the sum that all its exponents have.
+        c: What is left of the exponents of masked tokens: a number far below.
+    """
+
+    faint: set[int]
+    less: list[Sum]
+    c: Rational
 
 
 class Attention:
@@ -156,6 +177,14 @@ class Attention:
         """
         lift, n = self._lift, self._lift.n
         sums = [self._sum_of_exponentials(D) or {} for D in heads.totals]
+        masked = self._masked(sums)
+        if masked is not None:
+            sums = [{E: c for E, c in row.items() if E not in masked.faint} for row in sums]
+            rows = tuple(
+                {E: v for E, v in row.items() if E not in masked.faint}
+                for row in heads.values
+            )
+            heads = Heads(heads.totals, rows, heads.lines)
         if any(len(set(row.values())) != 1 or len(row) > n for row in sums):
             return None
         sizes = [next(iter(row.values())) for row in sums]
@@ -185,7 +214,10 @@ class Attention:
         if key not in self._scores:
             lines = [line for row in key for line in row if line is not None]
             with lift.names.within(lines):
-                self._scores[key] = bilinear(lift, pairs)
+                if masked is None:
+                    self._scores[key] = bilinear(lift, pairs)
+                else:
+                    self._scores[key] = beside_faint(lift, pairs, masked.less, masked.c)
         scores = self._scores[key]
         if scores is None:
             return None
@@ -197,6 +229,34 @@ class Attention:
         if any(offset for _, offset in left) and alone:
             return None
         return lift.build.form(made + mine), [terms for terms, _ in left]
+
+    def _masked(self, sums: Sequence[Sum]) -> "_Masked | None":
+        """The exponentials of masked tokens, if all rows that have some agree.
+
+        Rows without any are complete; the maximum that they subtract cancels.
+        """
+        table, n = self._lift.table, self._lift.n
+        faint: set[int] = set()
+        numbers: set[Rational] = set()
+        less: list[Sum] = []
+        for row in sums:
+            parts = [table.opened([(table.nodes[E].args[0], ONE)], ()) for E in row]
+            loudest = max((offset for _, offset in parts), default=ZERO)
+            quiet = [offset < loudest - FAINT for _, offset in parts]
+            low = [k for k, is_quiet in enumerate(quiet) if is_quiet]
+            if len(low) > 1 or (not low and len(row) != n):
+                return None
+            if low:
+                common, number = parts[low[0]]
+                numbers.add(number)
+                faint.add(list(row)[low[0]])
+            else:
+                terms, _ = parts[0]
+                common = {k: c for k, c in terms.items() if table.nodes[k].op == "max"}
+            if any(terms.get(k) != c for terms, _ in parts for k, c in common.items()):
+                return None
+            less.append(common)
+        return _Masked(faint, less, numbers.pop()) if len(numbers) == 1 else None
 
     def _labels(
         self, heads: Heads, rows: Sequence[list[int]]

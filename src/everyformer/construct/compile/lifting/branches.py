@@ -101,14 +101,20 @@ def merged(lift: "Lift", lane: Sum) -> Sum:
 
 
 def _without_signs(table: Table, line: int, t: int) -> int:
-    """u^2 as |u|^2, where t is the line |u|."""
+    """u^2 as |u|^2, however it is multiplied out, where t is the line |u|."""
     node = table.nodes[t]
     if node.op != "abs":
         return line
+    (u,) = node.args
     for k in sorted(table.ancestors((line,))):
-        inner = table.nodes[k]
-        if inner.op == "pow" and inner.args[0] == node.args[0] and inner.args[1] % 2 == 0:
-            line = table.replaced(line, k, table.make("pow", t, inner.args[1]))
+        if table.nodes[k].op not in {"mul", "pow"}:
+            continue
+        c, factors = table.monomial(k)
+        power = factors.get(u, ONE)
+        if power % 2 == 0:
+            others = {f: p for f, p in factors.items() if f != u}
+            even = table.product_of({**others, t: power})
+            line = table.replaced(line, k, table.sum_line([(even, c)]))
     return line
 
 

@@ -229,6 +229,7 @@ class Builder:
         value: Form,
         *,
         everyone: bool = False,
+        faint: Fraction | None = None,
     ) -> Form:
         """sum_k softmax_k(q_j . k_k) v_k."""
         if not value.terms or self.is_uniform(value):
@@ -242,8 +243,11 @@ class Builder:
             tuple(map(self._key, k)),
             self._key(plain),
             everyone,
+            faint,
         )
-        made = self._made(key, lambda: Attend(q, k, plain, everyone, origin=self.origin))
+        made = self._made(
+            key, lambda: Attend(q, k, plain, everyone, faint, origin=self.origin)
+        )
         return self.form(made + offset)
 
     def exponential_sum(

@@ -6,7 +6,7 @@ transposition on its leaves: if the lines of its last round are there, n rounds 
 do the same, or Batcher's O(log^2 n) rounds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from fractions import Fraction
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -34,11 +34,12 @@ def extreme(lift: "Lift", family: Family) -> Form:
     if len(ops) == 2:
         return _exchanged(lift, family) or _selected(lift, family)
     (op,) = ops
-    rows = [_leaves(lift.table, line, op, shared=False) for line in family]
+    whole = lift.sorting.lines(lift)
+    rows = [_leaves(lift.table, line, op, whole, shared=False) for line in family]
     used = [line for row in rows for line in row]
     even = len({len(row) for row in rows}) == 1
     if not even or (len(set(used)) < len(used) and len(set(family)) > 1) or _is_long(rows):
-        rows = [_leaves(lift.table, line, op, shared=True) for line in family]
+        rows = [_leaves(lift.table, line, op, whole, shared=True) for line in family]
     return _folded(lift, family, rows, op)
 
 
@@ -46,15 +47,20 @@ def _is_long(rows: list[list[int]]) -> bool:
     return any(len(set(row)) > 2 for row in rows)
 
 
-def _leaves(table: Table, line: int, op: str, *, shared: bool) -> list[int]:
-    """What the extreme is taken of; inner ones with other readers too if `shared`."""
+def _leaves(
+    table: Table, line: int, op: str, whole: Container[int], *, shared: bool
+) -> list[int]:
+    """What the extreme is taken of; inner ones with other readers too if `shared`.
+
+    The lines of a sort, `whole`, are not opened: the least of them is a minimum of all.
+    """
     found: dict[int, None] = {}
     waiting = [line]
     while waiting:
         part = waiting.pop()
         node = table.nodes[part]
-        inner = shared or table.uses[part] == 1 or part == line
-        if node.op == op and inner:
+        inner = part not in whole and (shared or table.uses[part] == 1)
+        if node.op == op and (inner or part == line):
             waiting += node.args
         else:
             found.setdefault(part)
@@ -218,7 +224,24 @@ class Sorts:
     ) -> None:
         """Begin with no sort."""
         self._expression, self._network = expression, network
+        self._lines: frozenset[int] | None = None
         self.found: list[Sorted] = []
+
+    def lines(self, lift: "Lift") -> frozenset[int]:
+        """The lines where f has sorted n numbers that do the same to each token."""
+        if self._lines is None:
+            table, read = lift.table, dict[int, set[int]]()
+            for node in table.nodes:
+                for k in node.args if node.op in {"min", "max"} else ():
+                    if table.nodes[k].op not in {"min", "max", "const"}:
+                        read.setdefault(table.colours[k], set()).add(k)
+            finals = [
+                _transposed(table, sorted(k, key=lambda line: lift.match.home(line) or 0))
+                for k in map(sorted, read.values())
+                if len(k) == lift.n > 1
+            ]
+            self._lines = frozenset(k for one in finals if min(one) >= 0 for k in one)
+        return self._lines
 
     def sort(self, build: Builder, value: Form, lines: list[int]) -> Form:
         """The numbers in order; `lines` are those of f that they are."""
@@ -278,10 +301,17 @@ def _oriented(lift: "Lift", a: int, b: int) -> tuple[int, int]:
 
 
 def _selected(lift: "Lift", family: Family) -> Form:
-    """Tokens that take a maximum and tokens that take a minimum: both, then a choice."""
+    """Tokens that take a maximum, a minimum, or neither: all of them, then a choice."""
     total = Form.constant(0)
-    for op in ("max", "min"):
-        own = {j: k for j, k in enumerate(family) if lift.table.nodes[k].op == op}
-        filled, mine = lift.match.filled(own)
-        total += lift.build.scale(lift.atoms(filled), [Fraction(int(m)) for m in mine])
+    ops = [lift.table.nodes[line].op for line in family]
+    for kind in ("max", "min", None):
+        own = {
+            j: line
+            for j, (line, op) in enumerate(zip(family, ops, strict=True))
+            if kind == (op if op in {"max", "min"} else None)
+        }
+        if own:
+            filled, mine = lift.match.filled(own)
+            factors = [Fraction(int(m)) for m in mine]
+            total += lift.build.scale(lift.family(filled), factors)
     return lift.build.form(total)

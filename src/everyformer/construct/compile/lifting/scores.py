@@ -12,7 +12,7 @@ tokens have the same keys it is attention. r_j cancels in the softmax. The numbe
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
 from typing import TYPE_CHECKING
@@ -53,17 +53,21 @@ class Scores:
         queries: q.
         keys: k.
         everyone: Whether all pairs have a weight in f, some of them next to none.
+        faint: The score that all other pairs have in f, or None.
     """
 
     queries: tuple[Form, ...]
     keys: tuple[Form, ...]
     everyone: bool = False
+    faint: Fraction | None = None
 
     def attend(self, build: Builder, value: Form) -> Form:
         """The softmax average of a value; the mean if all scores are equal."""
         if not self.queries:
             return build.mean(value)
-        return build.attend(self.queries, self.keys, value, everyone=self.everyone)
+        return build.attend(
+            self.queries, self.keys, value, everyone=self.everyone, faint=self.faint
+        )
 
 
 def bilinear(lift: "Lift", pairs: Pairs, *, exact: bool = False) -> Scores | None:
@@ -82,6 +86,32 @@ def bilinear(lift: "Lift", pairs: Pairs, *, exact: bool = False) -> Scores | Non
         found = _Split(lift, polynomials, exact).scores()
         if found is not None:
             return found
+    return None
+
+
+def beside_faint(
+    lift: "Lift", pairs: Pairs, less: Sequence[Sum], c: Rational
+) -> Scores | None:
+    """Queries and keys of scores beside others that are the number c in f.
+
+    What depends on token j alone does not cancel then: the score c lacks it. `less` are
+    sums that all scores of a token have, those that are c among them: the maximum.
+    """
+
+    def left(line: int, common: Sum, depth: int) -> Polynomial:
+        found = _polynomial(lift.table, line, depth, whole=True)
+        for other, k in common.items():
+            _add(found, (other,), -k)
+        return {monomial: k for monomial, k in found.items() if k}
+
+    for depth in range(3):
+        polynomials = [
+            [None if line is None else left(line, common, depth) for line in row]
+            for row, common in zip(pairs, less, strict=True)
+        ]
+        scores = _Split(lift, polynomials, exact=True).scores()
+        if scores is not None:
+            return replace(scores, everyone=False, faint=Fraction(c))
     return None
 
 
@@ -378,15 +408,22 @@ class _Split:
             made.append((q, k))
         lift.build.origin = "positions"
         biases = self._full_biases()
-        row, factors = _factored(biases)
+        shifts = [ZERO] * self._n
+        if self._exact:
+            heard = [
+                min((k for i, k in self._pairs if i == j), default=0)
+                for j in range(self._n)
+            ]
+            shifts = [numbers[k] for numbers, k in zip(biases, heard, strict=True)]
+        row, factors = _factored(biases, shifts if self._exact else None)
         if any(row):
             plain += build.constants(row)
         if plain.terms or (self._exact and plain.offset):
             made.append((Form.constant(1), plain))
         if self._exact:
             own = lift.sums([self._lines(self._rests.get(j, {})) for j in range(self._n)])
-            shifts = build.constants([numbers[0] for numbers in biases])
-            made += [(q, Form.constant(1)) for q in (own, shifts) if q.terms or q.offset]
+            own = build.form(own + build.constants(shifts))
+            made += [(own, Form.constant(1))] if own.terms or own.offset else []
         made += [(build.constants(q), build.constants(k)) for q, k in factors]
         masked = any(max(numbers) - min(numbers) > FAINT for numbers in biases)
         return Scores(
@@ -445,10 +482,16 @@ def _frozen(vector: dict[int, Polynomial]) -> object:
 Vector = list[Rational]
 
 
-def _factored(matrix: list[Vector]) -> tuple[Vector, list[tuple[Vector, Vector]]]:
-    """b_jk = (a number of j) + w_k + sum_r u_jr v_kr: w, and the pairs (u_r, v_r)."""
+def _factored(
+    matrix: list[Vector], shifts: Vector | None = None
+) -> tuple[Vector, list[tuple[Vector, Vector]]]:
+    """b_jk = (a number of j) + w_k + sum_r u_jr v_kr: w, and the pairs (u_r, v_r).
+
+    The numbers of tokens are `shifts`, or any.
+    """
     n = len(matrix)
-    first = [[c - row[0] for c in row] for row in matrix]
+    shifts = [row[0] for row in matrix] if shifts is None else shifts
+    first = [[c - s for c in row] for row, s in zip(matrix, shifts, strict=True)]
     base = min(first, key=lambda row: sum(abs(c) for c in row))
     rest = [[c - b for c, b in zip(row, base, strict=True)] for row in first]
     pairs: list[tuple[Vector, Vector]] = []

@@ -124,7 +124,8 @@ class Head:
     @property
     def signature(self) -> Signature:
         """Equal for heads with equal scores."""
-        step = (self.claim["step"], "everyone" in self.claim)
+        claim = self.claim
+        step = (claim["step"], "everyone" in claim, claim.get("faint"))
         rows = (r.signature for r in (*self.queries, *self.keys))
         return (step, len(self.queries), *rows)
 

@@ -135,9 +135,14 @@ class Lowering:
             case ir.Attend():
                 queries = [self.read(q) for q in step.queries]
                 keys = [self.read(k) for k in step.keys]
-                scores = attend_scores(constants, queries, keys)
-                heard = {"everyone": True} if step.everyone else {}
-                return self._move({"step": "attend", **heard}, scores, step.value)
+                whole = step.faint is not None
+                scores = attend_scores(constants, queries, keys, whole=whole)
+                claim: dict[str, Any] = {"step": "attend"}
+                if step.everyone:
+                    claim["everyone"] = True
+                if step.faint is not None:
+                    claim["faint"] = str(step.faint)
+                return self._move(claim, scores, step.value)
             case ir.ExponentialSum():
                 return self._exponential_sum(step)
             case ir.Unary():

@@ -74,11 +74,18 @@ def gather_scores(constants: Constants, tau: Sequence[int]) -> Scores:
 
 
 def attend_scores(
-    constants: Constants, queries: Sequence[Reading], keys: Sequence[Reading]
+    constants: Constants,
+    queries: Sequence[Reading],
+    keys: Sequence[Reading],
+    *,
+    whole: bool = False,
 ) -> Scores:
-    """q . k. A constant in a key adds the same to all scores of a query: it is left out."""
+    """q . k. A constant in a key adds the same to all scores of a query.
+
+    It is left out, unless scores are wanted as a whole: f may have others beside them.
+    """
     more_queries, more_keys = silence(constants)
-    bare = [Reading(key.terms) for key in keys]
+    bare = [constants.bare(key) if whole else Reading(key.terms) for key in keys]
     return (*queries, *more_queries), (*bare, *more_keys)
 
 
