@@ -82,7 +82,7 @@ def _with_values(layer: MyAttention, weight: torch.Tensor, bias: torch.Tensor) -
 class GainWitness:
     """Why stacks of `WithGain` are universal: the weights for both conditions.
 
-    `everyformer.checks.own_attention.with_own_attention(network, GainWitness())`.
+    `checks.own_attention.realise.with_own_attention(network, GainWitness())`.
     """
 
     def attentive(self, width: int, seq_len: int, M: torch.Tensor) -> list[torch.nn.Module]:

@@ -60,12 +60,17 @@ class Runs:
                 self.given[spec.arg.name] = self.program.constants[spec.target or ""]
 
     def on(self, x: torch.Tensor, held: Mapping[str, Any] | None = None) -> Values:
-        """All values for tokens x; those of `held` are as given."""
+        """All values for tokens x; those of `held` are as given.
+
+        Every operand is laid out in order: operators that were written for the strides of
+        the export, as view and group norm, then run whatever the strides are here.
+        """
         values: Values = {}
 
         def of(arg: Any) -> Any:
             if isinstance(arg, torch.fx.Node):
-                return values[arg.name]
+                value = values[arg.name]
+                return value.contiguous() if isinstance(value, torch.Tensor) else value
             if isinstance(arg, (list, tuple)):
                 return [of(entry) for entry in arg]
             return arg
@@ -77,9 +82,7 @@ class Runs:
                 values[node.name] = self.given.get(node.name, x)
             elif node.op == "call_function":
                 kwargs = {key: of(entry) for key, entry in node.kwargs.items()}
-                view = node.target is torch.ops.aten.view.default  # strides may differ
-                target = torch.ops.aten.reshape.default if view else node.target
-                values[node.name] = target(*of(node.args), **kwargs)
+                values[node.name] = node.target(*of(node.args), **kwargs)
         return values
 
     def means(self, values: Values) -> set[str]:

@@ -336,6 +336,7 @@ COUNTING: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
 """What a module may count its runs in, and how."""
 
 
+@pytest.mark.filterwarnings("ignore:Pickle, copy, and deepcopy support will be removed")
 @pytest.mark.parametrize("name", COUNTING)
 def test_a_count_in_what_a_module_holds_is_seen(name: str) -> None:
     make, count = COUNTING[name]

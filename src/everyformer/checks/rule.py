@@ -160,7 +160,7 @@ def _look_for_violation(
 ) -> tuple[Counterexample | None, float | None, int]:
     """The worst input of the trials, if it is a counterexample; its violation; the draws.
 
-    Sequences that were run in a batch are run again one at a time.
+    It is measured again, on copies that were not run before.
     """
     if rule.search is None:
         return None, None, 0
@@ -221,14 +221,32 @@ def any_tokens(rng: np.random.Generator, n: int, d: int) -> Iterator[np.ndarray]
 
 
 def links(trial: Trial, X: np.ndarray) -> np.ndarray:
-    """How much row k changes when token j becomes 1 - x_j, at [k, j]."""
+    """How much row k changes when token j becomes 1 - x_j, at [k, j].
 
-    def measure() -> np.ndarray:
-        out, places = trial.output(X), np.arange(len(X))
-        moved = np.repeat(X[None], len(X), axis=0)
-        moved[places, places] = 1 - X
+    Where it was measured before and is in doubt, it is measured again for four tokens: the
+    first and the last, and those that later and earlier rows seem to hear best. If one of
+    these columns is another now, then so are all.
+    """
+
+    def columns(tokens: np.ndarray) -> np.ndarray:
+        out = trial.output(X)
+        moved = np.repeat(X[None], len(tokens), axis=0)
+        moved[np.arange(len(tokens)), tokens] = 1 - X[tokens]
         change = np.abs(trial.outputs(moved) - out).max(axis=-1).T  # [k, j]
         return change / max(1.0, float(np.abs(out).max()))
+
+    def measure() -> np.ndarray:
+        places = np.arange(len(X))
+        before = trial.believed("links", X)
+        if before is not None:
+            heard = [np.triu(before, 1), np.tril(before, -1)]
+            best = [int(np.nan_to_num(part).max(axis=0).argmax()) for part in heard]
+            few = np.unique([0, *best, len(X) - 1])
+            found = columns(few)
+            near = trial.reading.isolated
+            if np.allclose(found, before[:, few], rtol=near, atol=near, equal_nan=True):
+                return before
+        return columns(places)
 
     return trial.once("links", X, measure)
 

@@ -33,10 +33,10 @@ from everyformer.targets.target import MAX_SIZE
 LARGEST_BATCH = 2**19
 """Pairs of tokens in all sequences that are run at once."""
 
-LARGEST_SHARED = 2**15
+LARGEST_SHARED = 2**13
 """Numbers of a sequence up to which a batch takes less time than its sequences alone.
 
-Those of a batch are run again one at a time, where they are a counterexample."""
+A counterexample is run again in any case, see `Subject.alone`."""
 
 LARGEST_DRAWN = 2**28
 """Numbers of all copies with other weights that are kept until the check ends."""
@@ -53,12 +53,16 @@ class Trial:
         seed: What the weights were drawn from; None for those it came with.
         reading: How it is fed.
         known: What was measured before, by what was measured and on which input.
+        fresh: Whether every run is the first one of a copy of the module.
+        doubted: With `fresh`: what was measured on a copy that had been run before.
     """
 
     module: nn.Module
     seed: int | None
     reading: Reading = BATCH_FIRST
     known: Known = field(default_factory=dict, repr=False, compare=False)
+    fresh: bool = False
+    doubted: Known = field(default_factory=dict, repr=False, compare=False)
 
     def output(self, X: np.ndarray) -> np.ndarray:
         """g(X), both of shape (n, d)."""
@@ -83,22 +87,30 @@ class Trial:
         """The matrices A that multiply the values, each (n, n), as far as they are seen."""
         with torch.no_grad():
             fed = partial(call, layout=self.reading.layout)
-            found = mixing_matrices(self.module, _batch(X[None]), fed)
+            found = mixing_matrices(self._run_on, _batch(X[None]), fed)
             return [A.double().numpy() for A in found]
 
     def once(
         self, what: str, X: np.ndarray, measure: Callable[[], np.ndarray]
     ) -> np.ndarray:
         """What is measured on an input, by the rule that asks first."""
-        key = (what, np.ascontiguousarray(X).tobytes())
+        key = _key(what, X)
         if key not in self.known:
             self.known[key] = measure()
         return self.known[key].copy()
 
+    def believed(self, what: str, X: np.ndarray) -> np.ndarray | None:
+        """What was measured on a copy that had been run before, if anything was."""
+        return self.doubted.get(_key(what, X))
+
+    @property
+    def _run_on(self) -> nn.Module:
+        return copy.deepcopy(self.module) if self.fresh else self.module
+
     def _run(self, sequences: np.ndarray) -> np.ndarray:
         try:
             with torch.no_grad():
-                return call(self.module, _batch(sequences), self.reading.layout).numpy()
+                return call(self._run_on, _batch(sequences), self.reading.layout).numpy()
         except Exception as error:
             msg = (
                 f"{type(self.module).__name__} failed on {len(sequences)} sequences of "
@@ -242,7 +254,7 @@ class Subject:
 
     @cached_property
     def known_alone(self) -> dict[int | None, Known]:
-        """The same, of sequences that were run one at a time."""
+        """The same, of sequences that a copy was run on first."""
         return {}
 
     @cached_property
@@ -282,13 +294,20 @@ class Subject:
         return Trial(own, seed, self.reading, self.known.setdefault(seed, {}))
 
     def alone(self, seed: int | None) -> Trial:
-        """The same, one sequence at a time: what a batch does has no influence."""
-        if not self.reading.batched:
-            return self.redrawn(seed)
+        """The same, where every sequence is the first that a copy of the module sees.
+
+        What a batch does, or what an earlier run has left, then has no influence.
+        """
         reading = replace(self.reading, batched=False)
         known = self.known_alone.setdefault(seed, {})
-        own = self.as_given if seed is None else redrawn(_there(self.module), seed)
-        return Trial(own, seed, reading, known)
+        own = _there(self.module)
+        own = own if seed is None else redrawn(own, seed)
+        before = self.known.setdefault(seed, {})
+        return Trial(own, seed, reading, known, fresh=True, doubted=before)
+
+
+def _key(what: str, X: np.ndarray) -> tuple[str, bytes]:
+    return what, np.ascontiguousarray(X).tobytes()
 
 
 def _there(module: nn.Module | None) -> nn.Module:
