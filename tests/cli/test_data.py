@@ -101,7 +101,7 @@ def test_what_is_wrong_is_said(everyformer: Command, texts: Path) -> None:
         output = everyformer("data", *args, code=2).output
         return " ".join(output.replace("│", " ").split())
 
-    assert "'make' is not an action. Choose list or pack." in told("make")
+    assert "'make' is not an action. Choose list, pack or overlap." in told("make")
     assert "`data pack` needs NAME; the packs are enwiki-wp," in told("pack")
     assert "`data pack` needs --from DIR" in told("pack", "nli")
     assert "'weather' is not a pack" in told("pack", "weather", "--from", texts)
@@ -122,3 +122,30 @@ def test_what_is_wrong_is_said(everyformer: Command, texts: Path) -> None:
     assert not Path("packs").exists(), (
         "a folder is made when there is something to put there"
     )
+
+
+def test_overlap_says_what_is_shared(
+    everyformer: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "one two three four five six seven eight nine ten eleven twelve thirteen"
+    texts = {
+        "train": " \n = Town = \n \n word \n",
+        "valid": f" \n = Own = \n \n {said} \n",
+        "test": f" \n = Other = \n \n {said[4:]} fourteen \n",
+        "articles": f" = Count = \n\n{said.title()}.\n\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    files = {name: _digest(tmp_path / name) for name in texts}
+    small = Recipe("enwiki-words", "words", "numbers", files, "free", 1, 1, ())
+    monkeypatch.setitem(sources.RECIPES, "enwiki-words", small)
+    ask = ("data", "overlap", "enwiki-words", "--from", tmp_path)
+    told = everyformer(*ask).stdout
+    assert "valid: 1 of 2 runs of 13 words stand in the training text (50.00%)" in told
+    assert "50.0% of 'Own', most in 'Count'" in told
+    assert "test: 0 of 2 runs of 13 words stand in the training text (0.00%)" in told
+    assert json.loads(everyformer(*ask, "--json").stdout)["valid"][0]["within"] == "Count"
+    output = everyformer("data", "overlap", "squad", "--from", tmp_path, code=2).output
+    assert "squad is not made of words of WikiText and Wikipedia" in output
+    output = everyformer("data", "overlap", "enwiki-words", code=2).output
+    assert "`data overlap` needs --from DIR" in output

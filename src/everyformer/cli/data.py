@@ -10,18 +10,18 @@ from everyformer.cli.options import JsonOption
 if TYPE_CHECKING:
     from rich.table import Table
 
-ACTIONS = ("list", "pack")
+ACTIONS = ("list", "pack", "overlap")
 
 
 def data(
     action: Annotated[
         str,
-        typer.Argument(metavar="ACTION", help="list or pack.", show_default=False),
+        typer.Argument(metavar="ACTION", help="list, pack or overlap.", show_default=False),
     ],
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAME", help="The pack to make; list names them.", show_default=False
+            metavar="NAME", help="The pack; list names them.", show_default=False
         ),
     ] = None,
     folder: Annotated[
@@ -38,7 +38,7 @@ def data(
         typer.Option(
             "--from",
             metavar="DIR",
-            help="pack: the folder of the source files.",
+            help="pack, overlap: the folder of the source files.",
             show_default=False,
         ),
     ] = None,
@@ -56,7 +56,8 @@ def data(
         ),
     ] = None,
     workers: Annotated[
-        int, typer.Option(min=1, metavar="W", help="pack: processes on this machine.")
+        int,
+        typer.Option(min=1, metavar="W", help="pack, overlap: processes on this machine."),
     ] = 1,
     as_json: JsonOption = False,
 ) -> None:
@@ -64,9 +65,12 @@ def data(
 
     A pack is one file of token ids, made once on a CPU. An interrupted `pack` goes on where
     it stopped when it is called again.
+
+    `overlap` counts how much of the validation and test texts of a pack of words stands in
+    its training text, as runs of 13 words, before you believe a perplexity.
     """
     if action not in ACTIONS:
-        msg = f"{action!r} is not an action. Choose {' or '.join(ACTIONS)}."
+        msg = f"{action!r} is not an action. Choose list, pack or overlap."
         raise typer.BadParameter(msg)
     if action == "list":
         _list(folder, as_json)
@@ -75,8 +79,11 @@ def data(
 
     if name is None or source is None:
         lacking = "NAME" if name is None else "--from DIR"
-        msg = f"`data pack` needs {lacking}; the packs are {', '.join(RECIPES)}."
+        msg = f"`data {action}` needs {lacking}; the packs are {', '.join(RECIPES)}."
         raise typer.BadParameter(msg)
+    if action == "overlap":
+        _overlap(recipe(name), source, workers, as_json)
+        return
     _pack(recipe(name), source, target, tokens, workers, as_json)
 
 
@@ -105,6 +112,36 @@ def _pack(
     typer.echo(f"Wrote {path}, {size / 2**20:.1f} MiB.")
     typer.echo(f"sha256 of its header: {pack.sha256}")
     typer.echo(f"Counts: {counts}.")
+
+
+def _overlap(wanted: Any, source: Path, workers: int, as_json: bool) -> None:
+    """The share of each held-out text, and the articles that have most of it."""
+    from everyformer.cli.progress import progress_bar
+    from everyformer.data.packs.making import checked_sources
+    from everyformer.data.packs.overlap import overlap
+
+    if wanted.kind != "words":
+        msg = f"{wanted.name} is not made of words of WikiText and Wikipedia. Name one that"
+        raise typer.BadParameter(f"{msg} is, such as enwiki-words.")
+    with progress_bar() as progress:
+        checked_sources(wanted, source, progress)
+        _, valid, test, *training = (source / one for one in wanted.files)
+        found = {
+            path: overlap(path, training, workers=workers, progress=progress)
+            for path in (valid, test)
+        }
+    if as_json:
+        _echo({path.name: [vars(one) for one in own] for path, own in found.items()})
+        return
+    for path, own in found.items():
+        shared, runs = sum(one.found for one in own), sum(one.runs for one in own)
+        typer.echo(
+            f"{path.name}: {shared:,} of {runs:,} runs of 13 words stand in the training "
+            f"text ({shared / runs:.2%})."
+        )
+        for one in own[:3]:
+            if one.found:
+                typer.echo(f"  {one.share:.1%} of {one.title!r}, most in {one.within!r}")
 
 
 def _list(folder: Path | None, as_json: bool) -> None:

@@ -81,13 +81,13 @@ def articles(path: Path) -> Iterator[Place]:
         yield Place(title, match.start(), stop)
 
 
-def shards(paths: list[Path]) -> list[Shard]:
-    """The articles of some files, without the overlapping ones, in pieces of some MiB."""
+def shards(paths: list[Path], dropped: frozenset[str] = OVERLAPPING) -> list[Shard]:
+    """The articles of some files, without those that are dropped, in pieces of some MiB."""
     found: list[Shard] = []
     for path in paths:
         held: list[Place] = []
         for place in articles(path):
-            if place.title not in OVERLAPPING:
+            if place.title not in dropped:
                 held.append(place)
             if held and held[-1].stop - held[0].start >= SHARD:
                 found.append(Shard(path, tuple(held)))
@@ -95,6 +95,24 @@ def shards(paths: list[Path]) -> list[Shard]:
         if held:
             found.append(Shard(path, tuple(held)))
     return found
+
+
+def texts(shard: Shard) -> Iterator[str]:
+    """The articles of a shard, titles included.
+
+    Raises:
+        FileFormatError: If one of them is not UTF-8.
+    """
+    first, last = shard.articles[0].start, shard.articles[-1].stop
+    with shard.path.open("rb") as file:
+        file.seek(first)
+        raw = file.read(last - first)
+    for title, start, stop in shard.articles:
+        try:
+            yield raw[start - first : stop - first].decode()
+        except UnicodeDecodeError as error:
+            msg = f"The article {title!r} in {shard.path} is not UTF-8. Unpack it again."
+            raise FileFormatError(msg) from error
 
 
 def enwiki_arrays(
@@ -156,19 +174,9 @@ def enwiki_arrays(
 def _tokenised(shared: tuple[WordPiece, list[Shard]], index: int) -> dict[str, Any]:
     """Token ids of the articles of one shard, as JSON holds them."""
     wordpiece, given = shared
-    path, places = given[index].path, given[index].articles
-    with path.open("rb") as file:
-        file.seek(places[0].start)
-        raw = file.read(places[-1].stop - places[0].start)
-    first = places[0].start
     ids: list[np.ndarray] = []
     words = paragraphs = 0
-    for place in places:
-        try:
-            text = raw[place.start - first : place.stop - first].decode()
-        except UnicodeDecodeError as error:
-            msg = f"The article {place.title!r} in {path} is not UTF-8. Unpack it again."
-            raise FileFormatError(msg) from error
+    for text in texts(given[index]):
         lines = [line for line in text.split("\n") if line.strip()]
         words += sum(len(line.split()) for line in lines)
         paragraphs += len(lines)
@@ -177,7 +185,7 @@ def _tokenised(shared: tuple[WordPiece, list[Shard]], index: int) -> dict[str, A
     return {
         "ids": base64.b64encode(np.concatenate(ids).tobytes()).decode(),
         "lengths": [len(own) for own in ids],
-        "splits": [split_of(place.title) for place in places],
+        "splits": [split_of(place.title) for place in given[index].articles],
         "words": words,
         "paragraphs": paragraphs,
     }

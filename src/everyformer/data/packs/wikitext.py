@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from everyformer.certify.shards import map_shards
-from everyformer.data.packs.enwiki import SHARD, Shard, shards
+from everyformer.data.packs.enwiki import SHARD, Shard, shards, texts
 from everyformer.data.packs.reading import EOS, UNK
 from everyformer.data.packs.words import Vocabulary, plain, read_lines
 from everyformer.data.randomness import SPLITS
@@ -44,7 +44,7 @@ def wikitext_arrays(
         ids = array("i")
         starts: list[int] = []
         for place, line in enumerate(lines):
-            if _is_title(line) and not lines[place - 1].strip():
+            if is_title(line) and not lines[place - 1].strip():
                 starts.append(len(ids))
             ids.extend(vocabulary.numbers([*line.split(), EOS]))
         if not starts or starts[0] > 1:
@@ -109,18 +109,8 @@ def enwiki_words_arrays(
 def _as_words(shared: tuple[Vocabulary, list[Shard]], index: int) -> dict[str, Any]:
     """Token ids of the articles of one shard, as JSON holds them."""
     vocabulary, given = shared
-    path, places = given[index].path, given[index].articles
-    first = places[0].start
-    with path.open("rb") as file:
-        file.seek(first)
-        raw = file.read(places[-1].stop - first)
     ids: list[np.ndarray] = []
-    for place in places:
-        try:
-            text = raw[place.start - first : place.stop - first].decode()
-        except UnicodeDecodeError as error:
-            msg = f"The article {place.title!r} in {path} is not UTF-8. Unpack it again."
-            raise FileFormatError(msg) from error
+    for place, text in zip(given[index].articles, texts(given[index]), strict=True):
         _, *lines = [line for line in text.split("\n") if line.strip()]
         told = ["", f"= {plain(place.title)} =", "", *map(plain, lines)]
         found = [one for line in told for one in vocabulary.encoded(line)]
@@ -131,7 +121,7 @@ def _as_words(shared: tuple[Vocabulary, list[Shard]], index: int) -> dict[str, A
     }
 
 
-def _is_title(line: str) -> bool:
+def is_title(line: str) -> bool:
     """Whether a line is the heading of an article, not of a section."""
     found = line.split()
     ends = len(found) > 2 and found[0] == found[-1] == "="
