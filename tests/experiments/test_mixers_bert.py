@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,11 +18,11 @@ from tests.programs import run_program
 from everyformer.data.packs.excerpt import excerpt, excerpt_packs
 from everyformer.data.packs.pack import write_pack
 from everyformer.errors import FileFormatError, TrainingError
+from everyformer.experiments import needed_packs
 from everyformer.experiments.cell import Cell
 from everyformer.experiments.claims import judge, load_claims
 from everyformer.experiments.document import claims_text
 from everyformer.experiments.mixers_bert import MIXERS_BERT
-from everyformer.experiments.mixers_bert import packs as packs_module
 from everyformer.experiments.mixers_bert.cells import cells, forward_operations
 from everyformer.experiments.mixers_bert.plan import mixers_of, order
 from everyformer.experiments.mixers_bert.settings import settings
@@ -53,9 +54,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def reduced(folder: Path) -> list[Cell]:
     """Cells of the reduced size for three seeds, as if the excerpts were its packs."""
     packs = map(excerpt, ("enwiki-wp", "nli", "squad"))
-    known = {pack.name: pack.sha256 for pack in packs}
+    known = {pack.sha256: pack.name for pack in packs}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packs_module, "known_packs", lambda: known)
+        patch.setattr(needed_packs, "known_packs", Mock(return_value=known))
         return cells("reduced", [0, 1, 2], {}, folder)
 
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.gpu
 def language_run(name: str, width: int, n: int = 64, **more: Any) -> Outcome:
     scale, pack = SCALES["reduced"], excerpt("enwiki-wp")
     model = replace(
-        scale.encoder, vocab_size=pack.vocabulary + -pack.vocabulary % 64, max_len=n,
+        scale.model, vocab_size=pack.vocabulary + -pack.vocabulary % 64, max_len=n,
         layers=2,
     )  # fmt: skip
     changes: dict[str, Any] = {

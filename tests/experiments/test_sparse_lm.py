@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 from everyformer.data.packs.excerpt import excerpt, words_excerpt
 from everyformer.data.packs.pack import Pack, pack_path, write_pack
 from everyformer.errors import FileFormatError, TrainingError
+from everyformer.experiments import needed_packs
 from everyformer.experiments.cell import Cell
 from everyformer.experiments.claims import judge, load_claims
 from everyformer.experiments.report import load_report, new_report, results_path
@@ -54,9 +56,10 @@ def reduced(tmp_path_factory: pytest.TempPathFactory) -> list[Cell]:
     folder, pack = tmp_path_factory.mktemp("packs"), excerpt("enwiki-wp")
     put(folder, pack, "enwiki-wp-48m")
     words = {"validation": 1000, "test": 1000}
-    known = {pack.sha256: {"name": pack.name, "words": words}}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packs_module, "known_packs", lambda: known)
+        known = {pack.sha256: pack.name}
+        patch.setattr(needed_packs, "known_packs", Mock(return_value=known))
+        patch.setattr(packs_module, "counted_words", lambda: {pack.sha256: words})
         return cells("reduced", [0, 1, 2], {}, folder)
 
 

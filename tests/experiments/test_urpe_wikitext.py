@@ -12,11 +12,12 @@ from everyformer.data.packs.pack import write_pack
 from everyformer.errors import FileFormatError, TrainingError
 from everyformer.experiments.cell import Surroundings
 from everyformer.experiments.claims import gate_failure, load_claims
+from everyformer.experiments.needed_packs import known_packs
 from everyformer.experiments.reproduce import reproduce
 from everyformer.experiments.scores import Runs, load_scores, scores_path
 from everyformer.experiments.urpe_wikitext import URPE_WIKITEXT
 from everyformer.experiments.urpe_wikitext.cells import cells, operations
-from everyformer.experiments.urpe_wikitext.packs import COUNTS, known_packs, texts
+from everyformer.experiments.urpe_wikitext.packs import COUNTS, texts
 from everyformer.experiments.urpe_wikitext.plan import order
 from everyformer.experiments.urpe_wikitext.sizes import SCALES
 
@@ -107,7 +108,11 @@ def test_packs_that_are_missing_or_others_are_refused(tmp_path: Path) -> None:
         (tmp_path / f"wiki.{name}.tokens").write_text(" \n = A = \n \n <unk> b \n")
     with pytest.raises(FileFormatError, match=r"5 different words.*267,735"):
         texts("paper", tmp_path)
-    assert set(known_packs()) <= {"enwiki-words", "enwiki-words-12m", "wikitext-2"}
+    assert set(known_packs("everyformer.experiments.urpe_wikitext").values()) <= {
+        "enwiki-words",
+        "enwiki-words-12m",
+        "wikitext-2",
+    }
     with pytest.raises(TrainingError, match="no setting depth"):
         cells("smoke", (0,), {"depth": 3})
 

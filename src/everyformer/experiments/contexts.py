@@ -12,9 +12,10 @@ from rich.table import Table
 
 from everyformer import figures
 from everyformer.data.packs.excerpt import excerpt, vocabulary
-from everyformer.data.packs.pack import SUFFIX, Pack, read_pack
+from everyformer.data.packs.pack import Pack, read_pack
 from everyformer.errors import TrainingError
 from everyformer.experiments.mixers_bert.packs import TEXT
+from everyformer.experiments.needed_packs import first_pack
 from everyformer.train.weights_from import trained_encoder
 from everyformer.train.word_contexts import LayerContexts, word_contexts
 
@@ -94,13 +95,13 @@ def _text(folder: Path, run: dict[str, Any], data: Path | None) -> Pack:
     if data is None:
         pack = excerpt(TEXT[0])
     else:
-        there = [path for name in TEXT if (path := data / f"{name}{SUFFIX}").is_file()]
-        if not there:
+        there = first_pack(data, TEXT)
+        if there is None:
             msg = (
                 f"{data} holds neither {' nor '.join(TEXT)}. Give the folder of the packs."
             )
             raise TrainingError(msg)
-        pack = read_pack(there[0])
+        pack = read_pack(there)
     task = run.get("task", {})
     read = task.get("pack")
     if task.get("task") != "masked windows" or task.get("pack_sha256") != pack.sha256:

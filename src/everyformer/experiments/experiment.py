@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypedDict, runtime_checkable
 
 import numpy as np
 
 from everyformer.errors import TrainingError
 from everyformer.experiments.cell import Cell, Size
-from everyformer.experiments.claims import Claims
-from everyformer.experiments.expected import Expected, verdict
+from everyformer.experiments.claims import Claims, load_claims
+from everyformer.experiments.expected import Expected, load_expected, verdict
 
 Labels = Mapping[str, str | int]
 Completed = Callable[
@@ -113,11 +114,43 @@ class Experiment:
         return list(dict.fromkeys(e["note"] for e in found if e and e.get("note")))
 
 
-def synthetic(name: str, cells: Synthetic) -> Cells:
-    """Cells of an experiment that draws its own examples.
+class Stored(TypedDict):
+    """What the folder of an experiment says of it."""
+
+    name: str
+    expected: Expected
+    claims: Claims | None
+
+
+def stored(package: str) -> Stored:
+    """Name, `expected.json` and, if there is one, `claims.json` of an experiment.
 
     Raises:
-        TrainingError: From what is returned, if it is given a folder of data.
+        FileFormatError: If a file breaks its rules.
+
+    Example:
+        >>> stored("everyformer.experiments.sparse_lm")["name"]
+        'sparse-lm'
+    """
+    judged = (files(package) / "claims.json").is_file()
+    return Stored(
+        name=package.rpartition(".")[2].replace("_", "-"),
+        expected=load_expected(package),
+        claims=load_claims(package) if judged else None,
+    )
+
+
+def synthetic(name: str, cells: Synthetic, *, reduced: bool = False) -> Cells:
+    """Cells of an experiment that draws its own examples.
+
+    Args:
+        name: Of the experiment.
+        cells: Makes them.
+        reduced: Whether there is a reduced size.
+
+    Raises:
+        TrainingError: From what is returned, if it is given a folder of data or a size
+            that does not exist.
     """
 
     def made(
@@ -130,7 +163,7 @@ def synthetic(name: str, cells: Synthetic) -> Cells:
         if data is not None:
             msg = f"{name} draws its own examples and reads no {data}. Leave out --data."
             raise TrainingError(msg)
-        if size == "reduced":
+        if size == "reduced" and not reduced:
             msg = f"{name} has no reduced size. Choose smoke, small or paper."
             raise TrainingError(msg)
         return cells(size, seeds, changes)

@@ -1,12 +1,11 @@
 """What cannot work here is refused before the first cell is trained."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 import torch
 
-from everyformer.data.packs.pack import Pack
-from everyformer.errors import FileFormatError, TrainingError
+from everyformer.errors import TrainingError
 from everyformer.experiments.cell import Cell, Size
 from everyformer.train.config import TrainConfig, check
 from everyformer.train.throughput import matrix_rate
@@ -29,26 +28,6 @@ def chosen_cells(cells: Sequence[Cell], only: Sequence[str]) -> list[Cell]:
             )
             raise TrainingError(msg)
     return [c for c in cells if not only or any(fnmatchcase(c.name, p) for p in only)]
-
-
-def refuse_unknown(pack: Pack, known: Mapping[str, str]) -> None:
-    """Refuse a pack that results of the reduced size are not of.
-
-    Args:
-        pack: What was given.
-        known: The names of the packs that they are of, by sha256.
-
-    Raises:
-        FileFormatError: If it is another one.
-    """
-    if pack.sha256 not in known:
-        msg = (
-            f"The pack {pack.name} has the sha256 {pack.sha256[:12]}, and --size reduced "
-            f"is about {', '.join(known.values())}: results would not be of the texts that "
-            "they name. Make the pack from the files that `everyformer data list` names, "
-            "or use --size small with your own."
-        )
-        raise FileFormatError(msg)
 
 
 def refuse_early(

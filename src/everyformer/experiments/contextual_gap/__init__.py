@@ -2,14 +2,12 @@
 
 from everyformer.experiments.contextual_gap.cells import cells
 from everyformer.experiments.contextual_gap.picture import picture
-from everyformer.experiments.expected import load_expected
-from everyformer.experiments.experiment import Experiment, synthetic
+from everyformer.experiments.experiment import Experiment, stored, synthetic
 
 CONTEXTUAL_GAP = Experiment(
-    name="contextual-gap",
+    **stored(__name__),
     about="gaps of attention, bi-linear projection, convolution and averaging by depth",
     cells=synthetic("contextual-gap", cells),
-    expected=load_expected(__name__),
     picture=picture,
     columns={"sequences": "sequences"},
 )

@@ -132,7 +132,7 @@ class Maker:
         model = self.encoder(
             str(labels["arm"]), length, pooler=True, head="none", dropout=tuning.dropout
         )
-        config = self._tuned("mnli", tuning, pairs, seed)
+        config = tuning.config(pairs, {"seed": seed, **self.settings.of["mnli"]})
         return training_cell(
             labels,
             lambda: Classify(Encoder(model), pairs.classes, tuning.dropout),
@@ -157,7 +157,7 @@ class Maker:
         model = self.encoder(
             str(labels["arm"]), scale.long_length, head="none", dropout=tuning.dropout
         )
-        config = self._tuned("squad", tuning, questions, seed)
+        config = tuning.config(questions, {"seed": seed, **self.settings.of["squad"]})
         return training_cell(
             labels,
             lambda: Span(Encoder(model)),
@@ -170,19 +170,6 @@ class Maker:
             clusters=lambda: questions.clusters("test"),
             operations=_tuning_operations(model, config, tuning),
         )
-
-    def _tuned(
-        self, kind: str, tuning: Tuning, task: Pairs | Questions, seed: int
-    ) -> TrainConfig:
-        """Updates and warm-up follow from the examples, unless they are set."""
-        set_here = self.settings.of[kind]
-        batch = set_here.get("batch", tuning.train.batch)
-        usual = tuning.steps or task.updates(batch, tuning.epochs)
-        steps = set_here.get("steps", usual)
-        own = replace(
-            tuning.train, steps=steps, warmup=int(tuning.warmup * steps), seed=seed
-        )
-        return self.settings.train(kind, own)
 
 
 def left_plateau(outcome: Outcome) -> dict[str, Any]:

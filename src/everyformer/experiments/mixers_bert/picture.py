@@ -1,17 +1,15 @@
 """Figure 1 redrawn, and what leads to it: curves of pre-training."""
 
 import statistics
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from everyformer import figures
+from everyformer.experiments.curves import Results, by_step, draw_band, of_arm
 from everyformer.experiments.mixers_bert.cells import PLATEAU
 
-Results = Sequence[Mapping[str, Any]]
 PANELS = (
     ("mlm", "nats", "pre-training, nats (lower is better)"),
     ("mnli", "accuracy", "MNLI, accuracy"),
@@ -36,20 +34,9 @@ def _curves(axes: Axes, results: Results) -> None:
     """Nats on validation text against updates; the band holds all seeds."""
     arms = list(dict.fromkeys(r["labels"]["arm"] for r in results))
     for place, arm in enumerate(arms):
-        by_step: dict[int, list[float]] = {}
-        for result in results:
-            if result["labels"]["arm"] == arm:
-                for line in result["more"]["curve"]:
-                    if "nats" in line:
-                        by_step.setdefault(line["step"], []).append(line["nats"])
-        if not by_step:
-            continue
-        steps = sorted(by_step)
-        look = figures.curve(place, len(arms), marked=False)
-        means = [statistics.fmean(by_step[step]) for step in steps]
-        axes.plot(steps, means, label=arm, **look)
-        low, high = ([f(by_step[step]) for step in steps] for f in (min, max))
-        axes.fill_between(steps, low, high, color=look["color"], alpha=0.25, lw=0)
+        if evaluated := by_step(of_arm(results, arm), "nats"):
+            look = figures.curve(place, len(arms), marked=False)
+            draw_band(axes, evaluated, look, arm)
     axes.axhline(PLATEAU, color="0.3", ls=":", lw=1, label=f"{PLATEAU}, the plateau")
     figures.title(axes, "pre-training: masked words")
     figures.whole_numbers(axes.xaxis, most=5)
@@ -71,11 +58,7 @@ def _replaced(axes: Axes, results: Results, metric: str, title: str) -> None:
             others.setdefault(result["labels"]["arm"], []).append(value)
     depths = sorted(at)
     if depths:
-        means = [statistics.fmean(at[j]) for j in depths]
-        look = figures.curve(0, 1 + len(others))
-        axes.plot(depths, means, label="light, then attention", **look)
-        low, high = ([f(at[j]) for j in depths] for f in (min, max))
-        axes.fill_between(depths, low, high, color=look["color"], alpha=0.25, lw=0)
+        draw_band(axes, at, figures.curve(0, 1 + len(others)), "light, then attention")
         figures.tick_each(axes.xaxis, depths)
     for place, (arm, values) in enumerate(others.items()):
         mean = statistics.fmean(values)

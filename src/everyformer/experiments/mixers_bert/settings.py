@@ -6,17 +6,25 @@ cells of that task alone: mlm.lr=5e-4, mnli.lr=2e-4, squad.epochs=3. Names are t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from everyformer.errors import TrainingError
+from everyformer.experiments.changes import Settable
 from everyformer.experiments.mixers_bert.sizes import Scale, Tuning
 from everyformer.train.config import TrainConfig, changed
 
-KINDS = ("mlm", "mnli", "squad")
-MODEL = ("layers", "dim", "heads", "ffn", "norm", "dropout", "filters", "filter_length")
 TUNING = ("epochs", "dropout")
-TRAINING = tuple(field.name for field in fields(TrainConfig))
+SETTABLE = Settable(
+    "mixers-bert",
+    model=("layers", "dim", "heads", "ffn", "norm", "dropout", "filters", "filter_length"),
+    own=(
+        *(f"{kind}.{name}" for kind in ("mnli", "squad") for name in TUNING),
+        "mlm.evaluated",
+        "ambiguous",
+    ),
+    told="mnli.epochs, squad.epochs, mlm.evaluated, ambiguous",
+    kinds=("mlm", "mnli", "squad"),
+)
 
 
 @dataclass(frozen=True)
@@ -44,35 +52,17 @@ def settings(scale: Scale, changes: Mapping[str, Any]) -> Settings:
     Raises:
         TrainingError: If a name is unknown.
     """
-    left = dict(changes)
-    ambiguous = left.pop("ambiguous", "drop")
-    model = {name: left.pop(name) for name in MODEL if name in left}
+    model, own, of = SETTABLE.sort_out(changes)
     scale = replace(
         scale,
         encoder=replace(scale.encoder, **model),
-        evaluated=left.pop("mlm.evaluated", scale.evaluated),
-        mnli=_tuned(scale.mnli, "mnli", left),
-        squad=_tuned(scale.squad, "squad", left),
+        evaluated=own.get("mlm.evaluated", scale.evaluated),
+        mnli=_tuned(scale.mnli, "mnli", own),
+        squad=_tuned(scale.squad, "squad", own),
     )
-    of: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
-    for name, value in left.items():
-        kind, _, own = name.rpartition(".")
-        if own not in TRAINING or kind not in ("", *KINDS):
-            msg = (
-                f"mixers-bert has no setting {name}. Set {', '.join(TRAINING)} for all "
-                f"cells or, as in mnli.lr, for those of {', '.join(KINDS)}; "
-                f"{', '.join(MODEL)} of the model; mnli.epochs, squad.epochs, "
-                "mlm.evaluated, ambiguous."
-            )
-            raise TrainingError(msg)
-        for one in (kind,) if kind else KINDS:
-            if kind or f"{one}.{own}" not in left:
-                of[one][own] = value
-    return Settings(scale, of, ambiguous)
+    return Settings(scale, of, own.get("ambiguous", "drop"))
 
 
-def _tuned(tuning: Tuning, kind: str, left: dict[str, Any]) -> Tuning:
-    given = {
-        name: left.pop(f"{kind}.{name}") for name in TUNING if f"{kind}.{name}" in left
-    }
+def _tuned(tuning: Tuning, kind: str, own: Mapping[str, Any]) -> Tuning:
+    given = {name: own[f"{kind}.{name}"] for name in TUNING if f"{kind}.{name}" in own}
     return replace(tuning, **given)

@@ -4,11 +4,22 @@ Reduced follows pilots on one H200: with post-norm, or with fewer tokens in an u
 attention stays for thousands of updates where it knows word frequencies alone.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
 
 from everyformer.experiments.cell import Size
 from everyformer.layers.encoder_config import EncoderConfig
-from everyformer.train.config import TrainConfig
+from everyformer.train.config import TrainConfig, changed
+
+
+@runtime_checkable
+class Counted(Protocol):
+    """Examples that know how many updates an epoch has."""
+
+    def updates(self, batch: int, epochs: int) -> int:
+        """Updates of this many examples in so many epochs."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -30,6 +41,13 @@ class Tuning:
     dropout: float
     warmup: float = 0.1
     steps: int | None = None
+
+    def config(self, task: Counted, changes: Mapping[str, Any]) -> TrainConfig:
+        """How a task is learnt; updates and warm-up follow from its examples."""
+        batch = changes.get("batch", self.train.batch)
+        steps = changes.get("steps", self.steps or task.updates(batch, self.epochs))
+        own = replace(self.train, steps=steps, warmup=int(self.warmup * steps))
+        return changed(own, changes)
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,13 @@
 """Random bi-linear projections (Yun et al. 2020, Section 6.1 and its footnote)."""
 
-from everyformer.experiments.expected import load_expected
-from everyformer.experiments.experiment import Experiment, synthetic
+from everyformer.experiments.experiment import Experiment, stored, synthetic
 from everyformer.experiments.random_projections.cells import cells
 from everyformer.experiments.random_projections.picture import picture
 
 RANDOM_PROJECTIONS = Experiment(
-    name="random-projections",
+    **stored(__name__),
     about="gaps of Gaussian bi-linear projections by the size of the set, beside a bound",
     cells=synthetic("random-projections", cells),
-    expected=load_expected(__name__),
     picture=picture,
     columns={
         "ceiling": "proved, at most",

@@ -1,15 +1,13 @@
 """The copying task of Yun et al. 2020, "O(n) Connections are Expressive Enough"."""
 
-from everyformer.experiments.expected import load_expected
-from everyformer.experiments.experiment import Experiment, synthetic
+from everyformer.experiments.experiment import Experiment, stored, synthetic
 from everyformer.experiments.sparse_copying.cells import cells
 from everyformer.experiments.sparse_copying.picture import picture
 
 SPARSE_COPYING = Experiment(
-    name="sparse-copying",
+    **stored(__name__),
     about="copying with sparse attention: patterns, ways to use them, 1 to 4 layers",
     cells=synthetic("sparse-copying", cells),
-    expected=load_expected(__name__),
     picture=picture,
     columns={
         "sparsity": "sparsity",

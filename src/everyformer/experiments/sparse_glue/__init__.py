@@ -1,18 +1,15 @@
 """Sparse patterns in BERT (Yun et al. 2020, O(n) connections): MNLI and GLUE."""
 
-from everyformer.experiments.claims import load_claims
-from everyformer.experiments.expected import load_expected
-from everyformer.experiments.experiment import Experiment
+from everyformer.experiments.experiment import Experiment, stored
 from everyformer.experiments.sparse_glue.cells import cells
 from everyformer.experiments.sparse_glue.conditions import conditions, summary
 from everyformer.experiments.sparse_glue.picture import picture
 from everyformer.experiments.sparse_glue.plan import order
 
 SPARSE_GLUE = Experiment(
-    name="sparse-glue",
+    **stored(__name__),
     about="BERT with strided, fixed, star and random patterns: MNLI and five GLUE tasks",
     cells=cells,
-    expected=load_expected(__name__),
     picture=picture,
     columns={
         "density": "% of pairs",
@@ -23,7 +20,6 @@ SPARSE_GLUE = Experiment(
         "parameters": "parameters",
         "wall_s": "seconds",
     },
-    claims=load_claims(__name__),
     conditions=conditions,
     order=order,
     summary=summary,

@@ -8,7 +8,7 @@ to the full length.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,9 @@ from everyformer.data import glue_metrics
 from everyformer.data.glue import Glue
 from everyformer.data.nli import Pairs
 from everyformer.data.windows import MaskedWindows
-from everyformer.errors import TrainingError
 from everyformer.experiments.cell import Cell, Size, training_cell
+from everyformer.experiments.changes import Settable
 from everyformer.experiments.mixers_bert.cells import left_plateau
-from everyformer.experiments.mixers_bert.sizes import Tuning
 from everyformer.experiments.sparse_arms import Arm
 from everyformer.experiments.sparse_glue.packs import Packs, packs
 from everyformer.experiments.sparse_glue.plan import OTHER_SEEDS, PRETRAINED, order
@@ -34,10 +33,13 @@ from everyformer.train.objectives.masked import MaskedLanguage
 from everyformer.train.objectives.text_score import TextScore
 from everyformer.train.throughput import BACKWARD
 
-MODEL = ("dim", "layers", "heads", "ffn", "norm")
-DATA = ("evaluated", "tunings")
-TRAINING = tuple(field.name for field in fields(TrainConfig))
-KINDS = ("mlm", "mnli", "glue")
+SETTABLE = Settable(
+    "sparse-glue",
+    model=("dim", "layers", "heads", "ffn", "norm"),
+    own=("evaluated", "tunings"),
+    told="evaluated, tunings",
+    kinds=("mlm", "mnli", "glue"),
+)
 
 
 def cells(
@@ -71,27 +73,7 @@ def with_changes(
     Raises:
         TrainingError: If a name is unknown.
     """
-    of: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
-    unknown: list[str] = []
-    for name, given in changes.items():
-        kind, _, own = name.rpartition(".")
-        if name in (*MODEL, *DATA):
-            continue
-        if own not in TRAINING or kind not in ("", *KINDS):
-            unknown.append(name)
-            continue
-        for one in (kind,) if kind else KINDS:
-            if kind or f"{one}.{own}" not in changes:
-                of[one][own] = given
-    if unknown:
-        msg = (
-            f"sparse-glue has no setting {', '.join(unknown)}. Set {', '.join(TRAINING)} "
-            f"for all cells or, as in mnli.lr, for those of {', '.join(KINDS)}; "
-            f"{', '.join(MODEL)} of the model; {', '.join(DATA)}."
-        )
-        raise TrainingError(msg)
-    model = {name: changes[name] for name in MODEL if name in changes}
-    own = {name: changes[name] for name in DATA if name in changes}
+    model, own, of = SETTABLE.sort_out(changes)
     return replace(scale, encoder=replace(scale.encoder, **model), **own), of
 
 
@@ -161,7 +143,7 @@ class Maker:
             self._tasks[name, seed] = self._examples(name, seed, tuning.lengths)
         task = self._tasks[name, seed]
         model = self.model(head="none", dropout=tuning.dropout)
-        config = self._config(kind, tuning, task, seed)
+        config = replace(tuning.config(task, self.of[kind]), seed=seed)
         classes = task.classes
 
         def build() -> Classify | TextScore:
@@ -193,17 +175,6 @@ class Maker:
         if name == "mnli":
             return Pairs(self.packs.pairs, seed, lengths=lengths, held_out=True)
         return Glue(self.packs.glue, name, seed, lengths=lengths)
-
-    def _config(
-        self, kind: str, tuning: Tuning, task: Pairs | Glue, seed: int
-    ) -> TrainConfig:
-        """Updates and warm-up follow from the examples, unless they are set."""
-        batch = self.of[kind].get("batch", tuning.train.batch)
-        usual = tuning.steps or task.updates(batch, tuning.epochs)
-        steps = self.of[kind].get("steps", usual)
-        warmup = int(tuning.warmup * steps)
-        own = replace(tuning.train, steps=steps, warmup=warmup)
-        return replace(changed(own, self.of[kind]), seed=seed)
 
     def _density(self, arm: Arm) -> dict[str, Any]:
         density = 100 * arm.density(self.scale.encoder.layers)

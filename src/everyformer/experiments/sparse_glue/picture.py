@@ -1,17 +1,15 @@
 """Pre-training, and what every arm reaches on each task."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from everyformer import figures
 from everyformer.data.glue_metrics import METRICS
-
-Results = Sequence[Mapping[str, Any]]
+from everyformer.experiments.curves import Results, by_step, of_arm
 
 
 @figures.styled
@@ -28,15 +26,9 @@ def picture(results: Results, path: Path) -> None:
 
 def _curves(axes: Axes, results: Results, arms: Sequence[str]) -> None:
     for place, arm in enumerate(arms):
-        by_step: dict[int, list[float]] = {}
-        for result in results:
-            if result["labels"]["arm"] == arm:
-                for line in result["more"]["curve"]:
-                    if "nats" in line:
-                        by_step.setdefault(line["step"], []).append(line["nats"])
-        if by_step:
-            steps = sorted(by_step)
-            means = [statistics.fmean(by_step[step]) for step in steps]
+        if evaluated := by_step(of_arm(results, arm), "nats"):
+            steps = sorted(evaluated)
+            means = [statistics.fmean(evaluated[step]) for step in steps]
             axes.plot(steps, means, **figures.curve(place, len(arms), marked=False))
     figures.title(axes, "pre-training: nats of masked words")
     axes.set_xlabel("updates")

@@ -1,18 +1,15 @@
 """Sparse patterns in language models (Yun et al. 2020, O(n) connections)."""
 
-from everyformer.experiments.claims import load_claims
-from everyformer.experiments.expected import load_expected
-from everyformer.experiments.experiment import Experiment
+from everyformer.experiments.experiment import Experiment, stored
 from everyformer.experiments.sparse_lm.cells import cells
 from everyformer.experiments.sparse_lm.conditions import conditions, summary
 from everyformer.experiments.sparse_lm.picture import picture
 from everyformer.experiments.sparse_lm.plan import order
 
 SPARSE_LM = Experiment(
-    name="sparse-lm",
+    **stored(__name__),
     about="language models with strided, fixed, star and random patterns of one density",
     cells=cells,
-    expected=load_expected(__name__),
     picture=picture,
     columns={
         "density": "% of pairs",
@@ -23,7 +20,6 @@ SPARSE_LM = Experiment(
         "perplexity.validation": "valid ppl",
         "parameters": "parameters",
     },
-    claims=load_claims(__name__),
     conditions=conditions,
     order=order,
     summary=summary,

@@ -5,29 +5,34 @@ is STRIDED, FIXED, STAR or RANDOM, against the sparsity. Here every arm is train
 same windows in the same order, from the same weights; arms differ in the mask alone.
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from everyformer.data.documents import Documents
-from everyformer.errors import TrainingError
 from everyformer.experiments.cell import Cell, Size, training_cell
+from everyformer.experiments.changes import Settable
 from everyformer.experiments.own_pattern import read_own_pattern
+from everyformer.experiments.perplexity import perplexity
 from everyformer.experiments.sparse_arms import Arm
 from everyformer.experiments.sparse_lm.packs import Text, text_of
 from everyformer.experiments.sparse_lm.plan import OWN, RATES, order
 from everyformer.experiments.sparse_lm.sizes import SCALES, Scale
 from everyformer.layers.encoder_config import EncoderConfig
-from everyformer.train.config import TrainConfig, at_other_rate, changed
+from everyformer.train.config import TrainConfig, at_other_rate
 from everyformer.train.evaluation import Score
 from everyformer.train.loop import Outcome
 from everyformer.train.objectives.next_token import TokenLosses
 from everyformer.train.throughput import BACKWARD
 
-MODEL = ("dim", "layers", "heads", "ffn")
-TRAINING = tuple(field.name for field in fields(TrainConfig))
+SETTABLE = Settable(
+    "sparse-lm",
+    model=("dim", "layers", "heads", "ffn"),
+    own=("most",),
+    told="most documents of an evaluation; pattern, a file of masks (.npy) or of a pattern "
+    "(.json)",
+)
 ALONE = "without_context"
 """The reading whose every window is scored whole, with nothing before it."""
 
@@ -42,8 +47,8 @@ def cells(
     """All cells in the order of `plan.order`; before them those of a pattern given."""
     changes = dict(changes)
     given = changes.pop("pattern", None)
-    scale = with_changes(SCALES[size], changes)
-    n = scale.encoder.max_len
+    scale = SETTABLE.change(SCALES[size], changes)
+    n = scale.model.max_len
     pattern = None if given is None else read_own_pattern(Path(str(given)), n)
     text = text_of(size, data)
     shared: dict[int, Documents] = {}
@@ -70,50 +75,24 @@ def cells(
     return made
 
 
-def with_changes(scale: Scale, changes: Mapping[str, Any]) -> Scale:
-    """A scale with what `--set` changes.
-
-    Raises:
-        TrainingError: If a name is unknown.
-    """
-    if unknown := sorted(set(changes) - {*MODEL, *TRAINING, "most"}):
-        msg = (
-            f"sparse-lm has no setting {', '.join(unknown)}. Set {', '.join(TRAINING)}; "
-            f"{', '.join(MODEL)} of the model; most documents of an evaluation; pattern, a "
-            "file of masks (.npy) or of a pattern (.json)."
-        )
-        raise TrainingError(msg)
-    model = {name: changes[name] for name in MODEL if name in changes}
-    train = {name: changes[name] for name in TRAINING if name in changes}
-    return replace(
-        scale,
-        encoder=replace(scale.encoder, **model),
-        train=changed(scale.train, train),
-        most=changes.get("most", scale.most),
-    )
-
-
 def _cell(
     labels: Mapping[str, str | int], arm: Arm, scale: Scale, text: Text, task: Documents
 ) -> Cell:
     """The complete config of one run."""
     config = replace(scale.train, seed=int(labels["seed"]))
     words = text.pack.vocabulary
-    model = replace(scale.encoder, vocab_size=words + -words % scale.multiple)
+    model = replace(scale.model, vocab_size=words + -words % scale.multiple)
     described = {**model.to_json(), "mixers": arm.to_json(), "objective": "next token"}
     described["words_of_a_token"] = dict(text.words_of_a_token)
     described["words_counted"] = text.counted
     work = operations(model, config)
 
-    def perplexity(score: Score, split: str = "test") -> tuple[float, float]:
-        """exp of the nats of a word, and its standard error."""
-        tokens = 1 / text.words_of_a_token[split]
-        found = math.exp(score.mean_sampled * tokens)
-        return found, found * tokens * score.standard_error_sampled
+    def of_words(score: Score, split: str = "test") -> tuple[float, float]:
+        return perplexity(score, 1 / text.words_of_a_token[split])
 
     def derived(outcome: Outcome) -> dict[str, Any]:
-        found = {name: perplexity(score)[0] for name, score in outcome.test.items()}
-        found["validation"] = perplexity(outcome.validation["nats"], "validation")[0]
+        found = {name: of_words(score)[0] for name, score in outcome.test.items()}
+        found["validation"] = of_words(outcome.validation["nats"], "validation")[0]
         return {"perplexity": found}
 
     more = {
@@ -133,7 +112,7 @@ def _cell(
         clusters=lambda: task.clusters("test"),
         operations=work,
         derived=derived,
-        value=perplexity,
+        value=of_words,
     )
 
 

@@ -5,13 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from everyformer.data.packs.excerpt import excerpt
-from everyformer.data.packs.pack import SUFFIX, Pack, read_pack
+from everyformer.data.packs.pack import Pack, read_pack
 from everyformer.errors import FileFormatError, TrainingError
 from everyformer.experiments.cell import Size
-from everyformer.experiments.refusals import refuse_unknown
+from everyformer.experiments.needed_packs import first_pack, refuse_unknown
 from everyformer.experiments.sparse_lm.lm1b import lm1b
 
 NAMES = ("enwiki-wp-48m", "enwiki-wp", "enwiki-wp-36m")
@@ -46,9 +45,8 @@ def text_of(size: Size, data: Path | None) -> Text:
         return Text(pack, _shares(pack, words), counted=True)
     if data is None and size in ("smoke", "small"):
         return _with_words(excerpt("enwiki-wp"))
-    paths = [] if data is None else [data / f"{name}{SUFFIX}" for name in NAMES]
-    there = [path for path in paths if path.is_file()]
-    if not there:
+    there = first_pack(data, NAMES)
+    if there is None:
         where = "no folder was given" if data is None else f"{data} holds none of them"
         msg = (
             f"--size {size} of sparse-lm reads the pack {' or '.join(NAMES)}, and {where}. "
@@ -57,21 +55,21 @@ def text_of(size: Size, data: Path | None) -> Text:
             "PACKS."
         )
         raise TrainingError(msg)
-    pack = read_pack(there[0])
+    pack = read_pack(there)
     if size == "reduced":
-        refuse_unknown(pack, {sha: one["name"] for sha, one in known_packs().items()})
+        refuse_unknown(pack, __package__ or "")
     return _with_words(pack)
 
 
-def known_packs() -> dict[str, dict[str, Any]]:
-    """By sha256: the name of a pack, and the words of its validation and test texts."""
-    return json.loads((files(__package__ or "") / "packs.json").read_text())["packs"]
+def counted_words() -> dict[str, dict[str, int]]:
+    """By sha256 of a pack: the words of its validation and test texts."""
+    return json.loads((files(__package__ or "") / "packs.json").read_text())["words"]
 
 
 def _with_words(pack: Pack) -> Text:
-    known = known_packs().get(pack.sha256)
-    if known is not None:
-        return Text(pack, _shares(pack, known["words"]), counted=True)
+    words = counted_words().get(pack.sha256)
+    if words is not None:
+        return Text(pack, _shares(pack, words), counted=True)
     counts = pack.header["counts"]
     if not {"source_words", "source_tokens"} <= counts.keys():
         msg = (

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from everyformer import figures
+from everyformer.experiments.curves import Results, draw_band, of_arm
 from everyformer.experiments.sparse_lm.plan import RATES
 
-Results = Sequence[Mapping[str, Any]]
 SMOOTHED = 5
 """Lines of the log, at most, whose mean is drawn."""
 
@@ -37,23 +37,17 @@ def _curves(axes: Axes, results: Results, arms: Sequence[str]) -> None:
     """The loss of updates, the mean of a few lines of the log; the band holds all seeds."""
     lowest: list[float] = []
     for place, arm in enumerate(arms):
-        by_step: dict[int, list[float]] = {}
-        for result in results:
-            if result["labels"]["arm"] == arm:
-                lines = [line for line in result["more"]["curve"] if "loss" in line]
-                width = min(SMOOTHED, 1 + len(lines) // 8)
-                for end in range(width, len(lines) + 1):
-                    some = lines[end - width : end]
-                    mean = statistics.fmean(line["loss"] for line in some)
-                    by_step.setdefault(some[-1]["step"], []).append(mean)
-        if not by_step:
+        smooth: dict[int, list[float]] = {}
+        for result in of_arm(results, arm):
+            lines = [line for line in result["more"]["curve"] if "loss" in line]
+            width = min(SMOOTHED, 1 + len(lines) // 8)
+            for end in range(width, len(lines) + 1):
+                some = lines[end - width : end]
+                mean = statistics.fmean(line["loss"] for line in some)
+                smooth.setdefault(some[-1]["step"], []).append(mean)
+        if not smooth:
             continue
-        steps = sorted(by_step)
-        means = [statistics.fmean(by_step[step]) for step in steps]
-        look = _look(arm, place, len(arms), marked=False)
-        axes.plot(steps, means, **look)
-        low, high = ([f(by_step[step]) for step in steps] for f in (min, max))
-        axes.fill_between(steps, low, high, color=look["color"], alpha=0.25, lw=0)
+        means = draw_band(axes, smooth, _look(arm, place, len(arms), marked=False))
         lowest += [min(means), means[len(means) // 4]]
     if lowest:
         margin = 0.1 * (max(lowest) - min(lowest)) + 0.01

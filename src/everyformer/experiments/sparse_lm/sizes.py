@@ -20,7 +20,7 @@ class Scale:
     """Everything that a size decides.
 
     Attributes:
-        encoder: Sizes; the vocabulary is set by the cell, max_len is n.
+        model: Sizes; the vocabulary is set by the cell, max_len is n.
         multiple: Idle tokens fill the vocabulary up to a multiple of this: tensor cores
             multiply 30,528 columns faster than 30,522.
         train: How.
@@ -29,7 +29,7 @@ class Scale:
         most: Documents of an evaluation; None for all.
     """
 
-    encoder: EncoderConfig
+    model: EncoderConfig
     multiple: int
     train: TrainConfig
     sets: Mapping[str, Mapping[str, int]]

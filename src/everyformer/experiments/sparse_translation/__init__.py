@@ -1,8 +1,6 @@
 """Sparse patterns in translation (Yun et al. 2020, O(n) connections)."""
 
-from everyformer.experiments.claims import load_claims
-from everyformer.experiments.expected import load_expected
-from everyformer.experiments.experiment import Experiment
+from everyformer.experiments.experiment import Experiment, stored
 from everyformer.experiments.sparse_translation.cells import cells
 from everyformer.experiments.sparse_translation.conditions import conditions, summary
 from everyformer.experiments.sparse_translation.picture import picture
@@ -10,10 +8,9 @@ from everyformer.experiments.sparse_translation.plan import order
 from everyformer.experiments.sparse_translation.scoring import completed
 
 SPARSE_TRANSLATION = Experiment(
-    name="sparse-translation",
+    **stored(__name__),
     about="translation with strided, fixed, star and random patterns of one density",
     cells=cells,
-    expected=load_expected(__name__),
     picture=picture,
     columns={
         "density": "% of pairs at n",
@@ -29,7 +26,6 @@ SPARSE_TRANSLATION = Experiment(
         "step_s_sampled": "seconds an update",
         "wall_s": "seconds",
     },
-    claims=load_claims(__name__),
     conditions=conditions,
     order=order,
     summary=summary,

@@ -6,7 +6,7 @@ paragraphs in the same order, from the same weights; attention to the source is 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,23 +15,26 @@ import torch
 
 from everyformer.data.packs.pack import Pack
 from everyformer.data.translation import Translations
-from everyformer.errors import TrainingError
 from everyformer.experiments.cell import Cell, Size, training_cell
+from everyformer.experiments.changes import Settable
 from everyformer.experiments.sparse_translation.arms import TranslationArm, modules
 from everyformer.experiments.sparse_translation.packs import pairs_of
 from everyformer.experiments.sparse_translation.plan import RATES, order
 from everyformer.experiments.sparse_translation.sizes import SCALES, Scale
 from everyformer.experiments.sparse_translation.texts import translated
 from everyformer.layers.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel
-from everyformer.train.config import TrainConfig, at_other_rate, changed
+from everyformer.train.config import TrainConfig, at_other_rate
 from everyformer.train.loop import Outcome
 from everyformer.train.objective import Objective
 from everyformer.train.objectives.translate import Translate
 from everyformer.train.throughput import BACKWARD
 
-MODEL = ("dim", "encoder_layers", "decoder_layers", "heads", "ffn", "dropout")
-OWN = ("translated", "smoothing", "evaluated")
-TRAINING = tuple(field.name for field in fields(TrainConfig))
+SETTABLE = Settable(
+    "sparse-translation",
+    model=("dim", "encoder_layers", "decoder_layers", "heads", "ffn", "dropout"),
+    own=("translated", "smoothing", "evaluated"),
+    told="translated, smoothing, evaluated",
+)
 
 
 def cells(
@@ -42,7 +45,7 @@ def cells(
     /,
 ) -> list[Cell]:
     """All cells in the order of `plan.order`; those of a seed share their pairs."""
-    scale = with_changes(SCALES[size], changes)
+    scale = SETTABLE.change(SCALES[size], changes)
     pack = pairs_of(size, data, scale.pieces)
     words = pack.vocabulary
     model = replace(
@@ -69,29 +72,6 @@ def cells(
 def task_of(pack: Pack, seed: int, scale: Scale) -> Translations:
     """The pairs of a pack as a scale reads them."""
     return Translations(pack, seed, lengths=scale.lengths, evaluated=scale.evaluated)
-
-
-def with_changes(scale: Scale, changes: Mapping[str, Any]) -> Scale:
-    """A scale with what `--set` changes.
-
-    Raises:
-        TrainingError: If a name is unknown.
-    """
-    if unknown := sorted(set(changes) - {*MODEL, *TRAINING, *OWN}):
-        msg = (
-            f"sparse-translation has no setting {', '.join(unknown)}. Set "
-            f"{', '.join(TRAINING)}; {', '.join(MODEL)} of the model; {', '.join(OWN)}."
-        )
-        raise TrainingError(msg)
-    model = {name: changes[name] for name in MODEL if name in changes}
-    train = {name: changes[name] for name in TRAINING if name in changes}
-    own = {name: changes[name] for name in OWN if name in changes}
-    return replace(
-        scale,
-        model=replace(scale.model, **model),
-        train=changed(scale.train, train),
-        **own,
-    )
 
 
 def _cell(

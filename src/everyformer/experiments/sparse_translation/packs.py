@@ -1,16 +1,14 @@
 """The pairs that `sparse-translation` reads: a pack, raw files, or made ones."""
 
 import hashlib
-import json
-from importlib.resources import files
 from pathlib import Path
 
-from everyformer.data.packs.pack import SUFFIX, Pack, new_pack, read_pack
+from everyformer.data.packs.pack import Pack, new_pack, read_pack
 from everyformer.data.packs.translation import aligned_pairs, translation_arrays
 from everyformer.data.packs.translation_excerpt import translation_excerpt
 from everyformer.errors import TrainingError
 from everyformer.experiments.cell import Size
-from everyformer.experiments.refusals import refuse_unknown
+from everyformer.experiments.needed_packs import first_pack, raw_files, refuse_unknown
 
 NAMES: dict[Size, tuple[str, ...]] = {
     "smoke": ("multi30k-en-de", "multi30k-en-cs"),
@@ -34,9 +32,8 @@ def pairs_of(size: Size, data: Path | None, pieces: int) -> Pack:
         return translation_excerpt()
     if size == "paper":
         return _raw(data, pieces)
-    paths = [] if data is None else [data / f"{name}{SUFFIX}" for name in NAMES[size]]
-    there = [path for path in paths if path.is_file()]
-    if not there:
+    there = first_pack(data, NAMES[size])
+    if there is None:
         where = "no folder was given" if data is None else f"{data} holds neither"
         msg = (
             f"--size {size} of sparse-translation reads a pack ({', '.join(NAMES[size])}), "
@@ -44,15 +41,10 @@ def pairs_of(size: Size, data: Path | None, pieces: int) -> Pack:
             "--to packs`, and give its folder with --data."
         )
         raise TrainingError(msg)
-    pack = read_pack(there[0])
+    pack = read_pack(there)
     if size == "reduced":
-        refuse_unknown(pack, {sha: name for name, sha in known_packs().items()})
+        refuse_unknown(pack, __package__ or "")
     return pack
-
-
-def known_packs() -> dict[str, str]:
-    """The packs that results of the reduced size are of, by name: their sha256."""
-    return json.loads((files(__package__ or "") / "packs.json").read_text())["packs"]
 
 
 def _raw(data: Path | None, pieces: int) -> Pack:
@@ -61,15 +53,8 @@ def _raw(data: Path | None, pieces: int) -> Pack:
     Raises:
         TrainingError: If files are missing.
     """
-    paths = [] if data is None else [data / name for name in RAW]
-    missing = [path.name for path in paths if not path.is_file()]
-    if data is None or missing:
-        where = "no folder was given" if data is None else f"{data} lacks {missing}"
-        msg = (
-            f"--size paper of sparse-translation reads WMT18 en-cs ({', '.join(RAW)}; test "
-            f"is newstest2015), and {where}. Give the folder of these files with --data."
-        )
-        raise TrainingError(msg)
+    note = "; test is newstest2015"
+    paths = raw_files("sparse-translation", "WMT18 en-cs", RAW, data, note)
     arrays, counts, vocabulary = translation_arrays(aligned_pairs(paths), pieces)
     header = {
         "name": "wmt18-en-cs",

@@ -1,18 +1,16 @@
 """Loss against updates, and nats and BLEU against the density of the pattern."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from everyformer import figures
+from everyformer.experiments.curves import Results, by_step, draw_band, of_arm
 from everyformer.experiments.experiment import entry_of
 from everyformer.experiments.sparse_translation.plan import RATES
-
-Results = Sequence[Mapping[str, Any]]
 
 
 @figures.styled
@@ -34,19 +32,8 @@ def picture(results: Results, path: Path) -> None:
 def _curves(axes: Axes, results: Results, arms: Sequence[str]) -> None:
     """Nats on validation pairs; the band holds all seeds."""
     for place, arm in enumerate(arms):
-        by_step: dict[int, list[float]] = {}
-        for result in results:
-            if result["labels"]["arm"] == arm:
-                for line in result["more"]["curve"]:
-                    if "nats" in line:
-                        by_step.setdefault(line["step"], []).append(line["nats"])
-        if not by_step:
-            continue
-        steps = sorted(by_step)
-        look = figures.curve(place, len(arms), marked=False)
-        axes.plot(steps, [statistics.fmean(by_step[step]) for step in steps], **look)
-        low, high = ([f(by_step[step]) for step in steps] for f in (min, max))
-        axes.fill_between(steps, low, high, color=look["color"], alpha=0.25, lw=0)
+        if evaluated := by_step(of_arm(results, arm), "nats"):
+            draw_band(axes, evaluated, figures.curve(place, len(arms), marked=False))
     figures.title(axes, "validation, nats per token")
     axes.set_xlabel("updates")
     figures.whole_numbers(axes.xaxis, most=6)

@@ -1,34 +1,11 @@
 """Figure 1 of Luo et al. 2022: equal updates for all arms, two rates, several seeds."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-from everyformer.errors import TrainingError
-from everyformer.experiments.cell import Cell, Size
-from everyformer.experiments.claims import load_claims
-from everyformer.experiments.expected import load_expected
-from everyformer.experiments.experiment import Experiment
+from everyformer.experiments.experiment import Experiment, stored, synthetic
 from everyformer.experiments.urpe_figure1.cells import cells
 from everyformer.experiments.urpe_figure1.picture import picture
-
-
-def drawn_cells(
-    size: Size,
-    seeds: Sequence[int],
-    changes: Mapping[str, Any],
-    data: Path | None = None,
-    /,
-) -> list[Cell]:
-    """The cells, which read no data.
-
-    Raises:
-        TrainingError: If data are given.
-    """
-    if data is not None:
-        msg = f"urpe-figure1 draws its own examples and reads no {data}. Leave out --data."
-        raise TrainingError(msg)
-    return cells(size, seeds, changes)
 
 
 def conditions(result: Mapping[str, Any]) -> str:
@@ -42,12 +19,10 @@ def conditions(result: Mapping[str, Any]) -> str:
 
 
 URPE_FIGURE1 = Experiment(
-    name="urpe-figure1",
+    **stored(__name__),
     about="Figure 1 of Luo et al. 2022 with equal updates for all arms, at two rates",
-    cells=drawn_cells,
-    expected=load_expected(__name__),
+    cells=synthetic("urpe-figure1", cells, reduced=True),
     picture=picture,
     columns={"chance": "chance", "steps": "updates", "wall_s": "seconds"},
-    claims=load_claims(__name__),
     conditions=conditions,
 )

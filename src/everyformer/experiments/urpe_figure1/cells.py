@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from everyformer.experiments.cell import Cell, Size, training_cell
-from everyformer.experiments.urpe_synthetic.cells import ENCODINGS, MAIN, TASKS
+from everyformer.experiments.urpe_synthetic.cells import MAIN, TASKS, model_of
 from everyformer.experiments.urpe_synthetic.tasks import Synthetic
 from everyformer.layers.encoder import Encoder
 from everyformer.layers.encoder_config import EncoderConfig
@@ -111,15 +111,7 @@ def cell(
     """The complete config of one run."""
     scale = SCALES[size]
     task = Synthetic(kind, scale.seq_len, tokens, seed, evaluated=scale.evaluated)
-    idle = -task.vocab_size % scale.multiple if kind == "etp" else 0
-    model = replace(
-        scale.encoder,
-        vocab_size=task.vocab_size + idle,
-        max_len=task.length,
-        encoding=ENCODINGS[method],
-        head="untied" if kind == "pi" else "tied",
-        labels=scale.seq_len if kind == "pi" else None,
-    )
+    model = model_of(scale.encoder, task, method, scale.multiple)
     train = changed(replace(scale.train, table_lr=RATES[rate], seed=seed), changes)
     described = {**model.to_json(), "encoding": "by arm", "mixers": method}
     return training_cell(

@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from everyformer.experiments.claims import load_claims
-from everyformer.experiments.expected import load_expected
-from everyformer.experiments.experiment import Experiment
+from everyformer.experiments.experiment import Experiment, stored
 from everyformer.experiments.urpe_images.cells import cells, labels_of
 from everyformer.experiments.urpe_images.picture import picture
 
@@ -20,17 +18,15 @@ def conditions(result: Mapping[str, Any]) -> str:
 
 
 URPE_IMAGES = Experiment(
-    name="urpe-images",
+    **stored(__name__),
     about="small images in shifted windows: absolute positions, Swin, Swin with URPE",
     cells=cells,
-    expected=load_expected(__name__),
     picture=picture,
     columns={
         "test.moved.mean_sampled": "moved",
         "parameters": "parameters",
         "wall_s": "seconds",
     },
-    claims=load_claims(__name__),
     conditions=conditions,
     order=labels_of,
 )

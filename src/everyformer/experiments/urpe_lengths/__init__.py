@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from everyformer.experiments.claims import load_claims
-from everyformer.experiments.expected import load_expected
-from everyformer.experiments.experiment import Experiment
+from everyformer.experiments.experiment import Experiment, stored
 from everyformer.experiments.urpe_lengths.cells import cells, labels_of
 from everyformer.experiments.urpe_lengths.overview import overview
 from everyformer.experiments.urpe_lengths.picture import picture
@@ -22,10 +20,9 @@ def conditions(result: Mapping[str, Any]) -> str:
 
 
 URPE_LENGTHS = Experiment(
-    name="urpe-lengths",
+    **stored(__name__),
     about="trained at one length, tested at longer ones: absolute, relative, URPE",
     cells=cells,
-    expected=load_expected(__name__),
     picture=picture,
     columns={
         f"test.{metric}@{n}.mean_sampled": f"{metric} {n}"
@@ -33,7 +30,6 @@ URPE_LENGTHS = Experiment(
         for n in (32, 64, 128, 256)
     }
     | {"wall_s": "seconds"},
-    claims=load_claims(__name__),
     conditions=conditions,
     order=labels_of,
     summary=overview,

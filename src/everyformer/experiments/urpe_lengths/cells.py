@@ -105,12 +105,7 @@ def cells(
         )
         raise TrainingError(msg)
     text = excerpt_texts() if data is None else texts_of(data)
-    return [
-        cell(size, task, arm, seed, changes, text)
-        for seed in seeds
-        for task in TASKS
-        for arm in ARMS
-    ]
+    return [cell(size, labels, changes, text) for labels in labels_of(size, seeds)]
 
 
 def labels_of(size: Size, seeds: Sequence[int]) -> list[dict[str, str | int]]:
@@ -125,13 +120,12 @@ def labels_of(size: Size, seeds: Sequence[int]) -> list[dict[str, str | int]]:
 
 def cell(
     size: Size,
-    kind: str,
-    arm: str,
-    seed: int,
+    labels: Mapping[str, str | int],
     changes: Mapping[str, Any],
     text: tuple[str, Mapping[str, np.ndarray]],
 ) -> Cell:
     """The complete config of one run."""
+    kind, arm, seed = str(labels["task"]), str(labels["method"]), int(labels["seed"])
     scale = SCALES[size]
     n, longest = scale.lengths[0], scale.lengths[-1]
     if kind == "copy":
@@ -153,7 +147,7 @@ def cell(
         head="untied",
     )
     return training_cell(
-        {"task": kind, "method": arm, "seed": seed},
+        labels,
         lambda: NextToken(encoder_of(model, arm, n)),
         described(model, arm, n),
         task,

@@ -1,7 +1,5 @@
 """The packs of molecules that the experiments read, found in a folder or made here."""
 
-import json
-from importlib.resources import files
 from pathlib import Path
 
 from everyformer.data.molecules import MoleculeGraphs
@@ -9,6 +7,7 @@ from everyformer.data.packs.molecule_excerpt import molecule_excerpt
 from everyformer.data.packs.pack import Pack, pack_path, read_pack
 from everyformer.errors import FileFormatError, TrainingError
 from everyformer.experiments.cell import Size
+from everyformer.experiments.needed_packs import known_packs
 
 PACKS = {"urpe-zinc": ("zinc12k", "zinc250k"), "urpe-qm9": ("qm9-gap",)}
 """The first is needed; others are read where they are there."""
@@ -44,13 +43,8 @@ def graphs_of(
     return {name: MoleculeGraphs(pack, max_steps=max_steps) for name, pack in found.items()}
 
 
-def known_packs() -> dict[str, str]:
-    """The packs that results are of, by name: their sha256."""
-    return json.loads((files(__package__ or "") / "packs.json").read_text())["packs"]
-
-
 def _check_known(pack: Pack) -> None:
-    known = known_packs()
+    known = {name: sha for sha, name in known_packs(__package__ or "").items()}
     if pack.name in known and known[pack.name] != pack.sha256:
         msg = (
             f"The pack {pack.name} has the sha256 {pack.sha256[:12]}, and results are "

@@ -1,35 +1,34 @@
 """The error against updates, and the gain that URPE learnt for each distance."""
 
-import statistics
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from everyformer import figures
+from everyformer.experiments.curves import Results, by_step, draw_band, of_arm
 from everyformer.layers.graph import RESERVED
 
-Results = Sequence[Mapping[str, Any]]
 FURTHEST = 20
 """The largest distance that is drawn: few pairs are further apart."""
 
 
 @figures.styled
 def picture(results: Results, path: Path) -> None:
-    """Curves of all arms; then C by distance, a line for each head, of the first seed."""
-    figure = Figure(figsize=(11, 6.6))
-    panels = figure.subplots(2, 2).ravel()
+    """Curves of all arms; then, where one has a gain, C by distance of the first seed."""
     main = [r for r in results if not r["labels"]["task"].endswith("-rate")]
+    gained = [r for r in main if "C_by_distance" in r["more"]]
+    rows = 2 if gained else 1
+    figure = Figure(figsize=(11, 3.3 * rows))
+    panels = figure.subplots(rows, 2).ravel()
     _curves(panels[0], main, "mae", "validation error")
     _curves(
         panels[1], main, "mae_without_structure", "the same without distances and edges"
     )
-    gained = [r for r in main if "C_by_distance" in r["more"]]
-    _by_distance(panels[2], gained, "C", "learnt C by distance, a line for each head")
-    _by_distance(panels[3], gained, "B", "learnt B by distance, a line for each head")
+    if gained:
+        _by_distance(panels[2], gained, "C", "learnt C by distance, a line for each head")
+        _by_distance(panels[3], gained, "B", "learnt B by distance, a line for each head")
     figures.one_legend(figure)
     figures.write(figure, path)
 
@@ -39,20 +38,11 @@ def _curves(axes: Axes, results: Results, metric: str, title: str) -> None:
     tasks = {r["labels"]["task"] for r in results}
     names = list(dict.fromkeys((r["labels"]["task"], r["labels"]["arm"]) for r in results))
     for place, (task, arm) in enumerate(names):
-        by_step: dict[int, list[float]] = {}
-        for result in results:
-            if (result["labels"]["task"], result["labels"]["arm"]) == (task, arm):
-                for line in result["more"]["curve"]:
-                    if metric in line:
-                        by_step.setdefault(line["step"], []).append(line[metric])
-        if not by_step:
-            continue
-        steps = sorted(by_step)
-        look = figures.curve(place, len(names), marked=False)
-        means = [statistics.fmean(by_step[step]) for step in steps]
-        axes.plot(steps, means, label=arm if len(tasks) == 1 else f"{task} {arm}", **look)
-        low, high = ([f(by_step[step]) for step in steps] for f in (min, max))
-        axes.fill_between(steps, low, high, color=look["color"], alpha=0.25, lw=0)
+        own = [r for r in of_arm(results, arm) if r["labels"]["task"] == task]
+        if evaluated := by_step(own, metric):
+            look = figures.curve(place, len(names), marked=False)
+            label = arm if len(tasks) == 1 else f"{task} {arm}"
+            draw_band(axes, evaluated, look, label)
     figures.title(axes, title)
     figures.whole_numbers(axes.xaxis, most=5)
     axes.set_xlabel("updates")
@@ -64,8 +54,6 @@ def _by_distance(axes: Axes, results: Results, letter: str, title: str) -> None:
     figures.title(axes, title)
     axes.set_xlabel("distance in bonds; -2: virtual node")
     axes.set_ylabel(letter)
-    if not results:
-        return
     tables = np.array(results[0]["more"][f"{letter}_by_distance"])
     last = min(FURTHEST, tables.shape[1] - RESERVED - 1)
     for head, row in enumerate(tables):

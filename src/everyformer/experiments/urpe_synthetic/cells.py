@@ -117,6 +117,21 @@ def cells(size: Size, seeds: Sequence[int], changes: Mapping[str, Any]) -> list[
     ]
 
 
+def model_of(
+    encoder: EncoderConfig, task: Synthetic, method: str, multiple: int
+) -> EncoderConfig:
+    """The encoder of a row: its positions, and a head for what the task asks."""
+    predicts = task.kind == "etp"
+    return replace(
+        encoder,
+        vocab_size=task.vocab_size + (-task.vocab_size % multiple if predicts else 0),
+        max_len=task.length,
+        encoding=ENCODINGS[method],
+        head="tied" if predicts else "untied",
+        labels=None if predicts else task.seq_len,
+    )
+
+
 def cell(
     size: Size,
     kind: Literal["pi", "etp"],
@@ -131,15 +146,7 @@ def cell(
     task = Synthetic(
         kind, scale.seq_len, tokens, seed, special=special, evaluated=evaluated
     )
-    idle = -task.vocab_size % scale.multiple if kind == "etp" else 0
-    model = replace(
-        scale.encoder,
-        vocab_size=task.vocab_size + idle,
-        max_len=task.length,
-        encoding=ENCODINGS[method],
-        head="untied" if kind == "pi" else "tied",
-        labels=scale.seq_len if kind == "pi" else None,
-    )
+    model = model_of(scale.encoder, task, method, scale.multiple)
     steps = scale.steps.get(method, scale.train.steps)
     train = changed(replace(scale.train, steps=steps, seed=seed), changes)
     labels = {"task": kind, "method": method, "tokens": tokens, "seed": seed}

@@ -6,29 +6,31 @@ same text in the same order from the same weights, and read twice: with the memo
 training, and with a longer one.
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from everyformer.data.packs.pack import Pack
 from everyformer.data.streams import Reading, Streams
-from everyformer.errors import TrainingError
 from everyformer.experiments.cell import Cell, Size, training_cell
+from everyformer.experiments.changes import Settable
+from everyformer.experiments.perplexity import perplexity
 from everyformer.experiments.urpe_wikitext.packs import texts
 from everyformer.experiments.urpe_wikitext.plan import ARMS, RATES, order
 from everyformer.experiments.urpe_wikitext.sizes import SCALES, Scale
 from everyformer.layers.transformer_xl import TransformerXLConfig, TransformerXLModel
-from everyformer.train.config import TrainConfig, at_other_rate, changed
-from everyformer.train.evaluation import Score
+from everyformer.train.config import TrainConfig, at_other_rate
 from everyformer.train.loop import Outcome
 from everyformer.train.objectives.next_word import NextWord
 from everyformer.train.throughput import BACKWARD
 
-MODEL = ("dim", "layers", "heads", "head_dim", "ffn", "dropout", "attention_dropout")
-DATA = ("length", "places", "most")
-TRAINING = tuple(field.name for field in fields(TrainConfig))
+SETTABLE = Settable(
+    "urpe-wikitext",
+    model=("dim", "layers", "heads", "head_dim", "ffn", "dropout", "attention_dropout"),
+    own=("length", "places", "most"),
+    told="length, places, most of segments, memory and evaluations",
+)
 
 
 def cells(
@@ -60,22 +62,7 @@ def with_changes(scale: Scale, changes: Mapping[str, Any]) -> Scale:
     Raises:
         TrainingError: If a name is unknown.
     """
-    if unknown := sorted(set(changes) - {*MODEL, *DATA, *TRAINING}):
-        msg = (
-            f"urpe-wikitext has no setting {', '.join(unknown)}. Set "
-            f"{', '.join(TRAINING)}; {', '.join(MODEL)} of the model; {', '.join(DATA)} of "
-            "segments, memory and evaluations."
-        )
-        raise TrainingError(msg)
-    model = {name: changes[name] for name in MODEL if name in changes}
-    own = {name: changes[name] for name in DATA if name in changes}
-    train = {name: changes[name] for name in TRAINING if name in changes}
-    made = replace(
-        scale,
-        model=replace(scale.model, **model),
-        train=changed(scale.train, train),
-        **own,
-    )
+    made = SETTABLE.change(scale, changes)
     return replace(made, readings=tuple(_fitting(one, made) for one in made.readings))
 
 
@@ -132,12 +119,6 @@ def _cell(
         derived=perplexities,
         value=perplexity,
     )
-
-
-def perplexity(score: Score) -> tuple[float, float]:
-    """exp of the nats of a token, and its standard error."""
-    found = math.exp(score.mean_sampled)
-    return found, found * score.standard_error_sampled
 
 
 def perplexities(outcome: Outcome) -> dict[str, Any]:

@@ -1,18 +1,16 @@
 """The texts that `urpe-wikitext` reads: packs of a folder, raw files, or the excerpt."""
 
 import hashlib
-import json
-from importlib.resources import files
 from pathlib import Path
 
 from everyformer.data.packs.excerpt import words_excerpt
-from everyformer.data.packs.pack import SUFFIX, Pack, new_pack, read_pack
+from everyformer.data.packs.pack import Pack, new_pack, read_pack
 from everyformer.data.packs.reading import EOS
 from everyformer.data.packs.wikitext import wikitext_arrays
 from everyformer.data.packs.words import read_lines, vocabulary_of
 from everyformer.errors import FileFormatError, TrainingError
 from everyformer.experiments.cell import Size
-from everyformer.experiments.refusals import refuse_unknown
+from everyformer.experiments.needed_packs import first_pack, raw_files, refuse_unknown
 
 NAMES = {
     "enwiki-words": ("enwiki-words", "enwiki-words-12m"),
@@ -42,10 +40,9 @@ def texts(size: Size, data: Path | None) -> dict[str, Pack]:
     wanted = ("wikitext-2",) if size in ("smoke", "small") else tuple(NAMES)
     found: dict[str, Pack] = {}
     for text in wanted:
-        paths = [] if data is None else [data / f"{one}{SUFFIX}" for one in NAMES[text]]
-        there = [path for path in paths if path.is_file()]
-        if there:
-            found[text] = _checked(read_pack(there[0]), size)
+        there = first_pack(data, NAMES[text])
+        if there is not None:
+            found[text] = _checked(read_pack(there), size)
     if not found:
         where = "no folder was given" if data is None else f"{data} holds neither"
         makes = " or ".join(
@@ -59,11 +56,6 @@ def texts(size: Size, data: Path | None) -> dict[str, Pack]:
         )
         raise TrainingError(msg)
     return found
-
-
-def known_packs() -> dict[str, str]:
-    """The packs that results of the reduced size are of, by name: their sha256."""
-    return json.loads((files(__package__ or "") / "packs.json").read_text())["packs"]
 
 
 def _checked(pack: Pack, size: Size) -> Pack:
@@ -84,7 +76,7 @@ def _checked(pack: Pack, size: Size) -> Pack:
             )
             raise FileFormatError(msg)
     if size == "reduced":
-        refuse_unknown(pack, {sha: name for name, sha in known_packs().items()})
+        refuse_unknown(pack, __package__ or "")
     return pack
 
 
@@ -95,15 +87,7 @@ def _raw(data: Path | None) -> Pack:
         TrainingError: If files are missing.
         FileFormatError: If they are those of another data set.
     """
-    paths = [] if data is None else [data / name for name in RAW]
-    missing = [path.name for path in paths if not path.is_file()]
-    if data is None or missing:
-        where = "no folder was given" if data is None else f"{data} lacks {missing}"
-        msg = (
-            f"--size paper of urpe-wikitext reads WikiText-103 ({', '.join(RAW)}), and "
-            f"{where}. Give the folder of these files with --data."
-        )
-        raise TrainingError(msg)
+    paths = raw_files("urpe-wikitext", "WikiText-103", RAW, data)
     words = vocabulary_of(read_lines(paths[0]), by_frequency=True)
     if len(words.words) != WORDS_OF_103:
         msg = (

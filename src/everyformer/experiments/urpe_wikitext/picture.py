@@ -1,19 +1,17 @@
 """Curves of training, what each arm reaches, and the learnt C by distance."""
 
 import statistics
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from everyformer import figures
+from everyformer.experiments.curves import Results, by_step, draw_band, of_arm
 from everyformer.experiments.positions_picture import load_positions, positions_path
 from everyformer.experiments.urpe_wikitext.plan import ARMS, RATES
 
-Results = Sequence[Mapping[str, Any]]
 MEMORIES = {"nats": "memory of training", "long": "longer memory"}
 """What the scores of a test are called in the picture."""
 
@@ -52,21 +50,9 @@ def picture(results: Results, path: Path) -> None:
 def _curves(axes: Axes, results: Results) -> None:
     """Nats on validation text against updates; the band holds all seeds."""
     for place, arm in enumerate(ARMS):
-        by_step: dict[int, list[float]] = {}
-        for result in results:
-            if result["labels"]["arm"] == arm:
-                for line in result["more"]["curve"]:
-                    if "nats" in line:
-                        by_step.setdefault(line["step"], []).append(line["nats"])
-        if not by_step:
-            continue
-        steps = sorted(by_step)
-        look = figures.curve(place, len(ARMS), marked=False)
-        axes.plot(
-            steps, [statistics.fmean(by_step[step]) for step in steps], label=arm, **look
-        )
-        low, high = ([f(by_step[step]) for step in steps] for f in (min, max))
-        axes.fill_between(steps, low, high, color=look["color"], alpha=0.25, lw=0)
+        if evaluated := by_step(of_arm(results, arm), "nats"):
+            look = figures.curve(place, len(ARMS), marked=False)
+            draw_band(axes, evaluated, look, arm)
     figures.title(axes, "validation text")
     axes.set(xlabel="updates", ylabel="nats per word")
 
