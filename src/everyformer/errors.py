@@ -20,6 +20,9 @@ Every message has three parts: what was given, why it cannot work, what to do. A
 are also a `ValueError`, so that callers who know nothing of this tree can catch them.
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class EveryformerError(ValueError):
     """Anything that everyformer refuses."""
@@ -80,3 +83,14 @@ class TrainingError(EveryformerError):
 def printable(words: str) -> str:
     """Words of a user or a file on one line, with nothing that moves a cursor."""
     return "".join(c if c.isprintable() else "?" for c in words)
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """A sentence that names what was probably meant; "" if nothing is near.
+
+    Example:
+        >>> did_you_mean("averageing", ["averaging", "urpe"]), did_you_mean("x", ["urpe"])
+        (" Did you mean 'averaging'?", '')
+    """
+    near = get_close_matches(given, list(known), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""

@@ -32,7 +32,7 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
-from everyformer.errors import InputError
+from everyformer.picture_formats import format_of
 
 Parameters = ParamSpec("Parameters")
 Drawn = TypeVar("Drawn")
@@ -52,7 +52,6 @@ COLOURS = (
 MARKERS = "os^Dv<>P"
 DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)))
 
-FORMATS = ("png", "pdf", "svg")
 DOTS_PER_INCH = 150
 MOST_TICKS = 8
 
@@ -93,20 +92,6 @@ def styled(draw: Callable[Parameters, Drawn]) -> Callable[Parameters, Drawn]:
             return draw(*args, **kwargs)
 
     return drawn
-
-
-def format_of(path: Path) -> str:
-    """The format that the name of a picture asks for: png, pdf or svg.
-
-    Raises:
-        InputError: If the name ends in something else.
-    """
-    suffix = path.suffix.lower().removeprefix(".")
-    if suffix not in FORMATS:
-        ends = f"ends in {path.suffix}" if suffix else "has no ending"
-        msg = f"The picture {path} {ends}, and the ending decides the format. Give a name"
-        raise InputError(f"{msg} that ends in .png, .pdf or .svg.")
-    return suffix
 
 
 def save(figure: Figure, file: IO[bytes], path: Path = Path("picture.png")) -> None:

@@ -178,7 +178,7 @@ def test_assumptions_are_explained(everyformer: Command) -> None:
         (("ring", "--rho", "softmin"), "no probability map"),
         (("ring", "--gamma", "a,b"), "--gamma a,b"),
         (("axial", "-n", 12, "--with", "rows=3", "--with", "columns=4"), "no parameter n"),
-        (("nowhere.txt", "-n", 3), "No such file"),
+        (("nowhere.txt", "-n", 3), "There is no file nowhere.txt"),
         (("edges.txt",), "for example -n 3"),
         (("edges.txt", "-n", 4), "token 4 (1-based)"),
         (("edges.txt", "-n", 2), "tokens are 1..2 (1-based)"),

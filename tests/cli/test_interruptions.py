@@ -109,14 +109,21 @@ INTERRUPTED_IMPORT = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+class Dying:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
 class Interrupting:
     def find_spec(self, name, path=None, target=None):
         if name == {module!r}:
             sys.meta_path.remove(self)
+            if {swallowed!r} == "in a callback":
+                Dying()
+                return
             try:
                 os.kill(os.getpid(), signal.SIGINT)
             except KeyboardInterrupt:
-                if {swallowed!r}:
+                if {swallowed!r} == "by a library":
                     raise ImportError("a library says it in its own words")
                 raise
 
@@ -128,12 +135,12 @@ main()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
-@pytest.mark.parametrize("swallowed", [False, True])
+@pytest.mark.parametrize("swallowed", ["", "by a library", "in a callback"])
 @pytest.mark.parametrize(
     "module", ["typer", "everyformer.cli.construct", "everyformer.construct.pipeline"]
 )
 def test_interrupted_while_something_is_imported(
-    module: str, swallowed: bool, tmp_path: Path
+    module: str, swallowed: str, tmp_path: Path
 ) -> None:
     program = INTERRUPTED_IMPORT.format(module=module, swallowed=swallowed)
     done = subprocess.run(

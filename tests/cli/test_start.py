@@ -10,19 +10,24 @@ from typing import Any
 import pytest
 
 import everyformer as ef
-from everyformer.bench.themes import THEMES
+from everyformer.bench.themes import CHOOSING, RESUMABLE, THEMES
 from everyformer.certify.work import MAX_WORK
 from everyformer.checks.patterns import ASSUMPTIONS
 from everyformer.checks.report import DEFAULT_TRIALS
 from everyformer.checks.rules import RULES
 from everyformer.cli import defaults
 from everyformer.cli.commands import COMMANDS, load
-from everyformer.cli.pattern_files import DEFAULT_N
+from everyformer.cli.names import methods_and_default
+from everyformer.cli.pattern_files import DEFAULT_N, EDGES, MASKS
+from everyformer.construct.registry import DEFAULT, METHODS
 from everyformer.experiments.registry import EXPERIMENTS
 from everyformer.files.network_file import MAX_MEMORY
 from everyformer.layers.by_name import LAYER_NAMES
 from everyformer.model.executor import NAMES
 from everyformer.patterns.assumption_1 import TIME_LIMIT
+from everyformer.patterns.by_name import GENERATORS
+from everyformer.patterns.probability_maps import NAMED, WITH_PARAMETER
+from everyformer.targets.gallery import GALLERY
 
 HEAVY = {"torch", "numba", "flint", "scipy", "matplotlib", "networkx", "distributed"}
 OURS = {"everyformer.construct.pipeline", "everyformer.certify.verify"}
@@ -47,28 +52,128 @@ def loaded(program: str) -> tuple[str, set[str]]:
     return code, set(modules)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        (["--help"], "0"),
-        (["constrict"], "2"),
-        (["construct", "--tol", "x"], "2"),
-        (["check", "--heads", "9", "none"], "2"),
-        (["check-all", "--replay", "x.npy"], "2"),
-        (["check-module", "--help"], "0"),
-        (["check-pattern", "star", "--grid", "4"], "2"),
-        (["explain"], "2"),
-        (["explain", "EF999"], "2"),
-        (["check", "nothing"], "2"),
-        (["bench", "speed"], "2"),
-        (["reproduce", "--size", "large", "urpe-synthetic"], "2"),
-        (["reproduce", "urpe-syntetic"], "2"),
-    ],
-)
-def test_help_and_usage_errors_load_nothing(arguments: list[str], code: str) -> None:
-    ended, modules = loaded(RUN.format(arguments=arguments))
-    assert ended == code
-    assert not modules & (HEAVY | OURS)
+MANY = """
+import os, sys
+from everyformer.cli.app import main
+for place, case in enumerate({cases!r}):
+    sys.argv = ["everyformer", *case.split()]
+    code = None
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code
+    found = {heavy!r} & set(sys.modules)
+    if found or code not in (0, 2):
+        break
+print("#", place, code, *found)
+"""
+
+USAGE = """
+--help
+constrict
+construct --help
+construct --tol x
+construct srot --grid 4 -o out
+construct sort --grid 4 -o out --method avg
+construct sort --grid 4 -o full
+construct sort --grid 4 -o no/out
+construct nofile.py:f --grid 4 -o out
+construct nofile.py --grid 4 -o out
+construct mine.py:f -n 3 --grid 4 -o out
+construct sort --tol 0.1 --grid 4 -o out
+plan srot --grid 4
+plan sort --grid 4 --method avg
+plan srot --compare --tol 0.1
+plan sort --compare --tol 0.1 --method avg
+plan sort --compare --tol 0.1 --picture x.gif
+run full --input x.npy --output y.npy --executor fast
+run nowhere --input x.npy --output y.npy
+run full --input x.npy --output no/y.npy
+run full --input x.npy --output y.npy
+verify nowhere
+verify full --target srot
+verify full --target nofile.py:f
+inspect nowhere
+inspect full --picture x.gif
+inspect full --picture no/x.png
+inspect full --target srot
+inspect full
+explore
+explore srot
+explore sort --method avg
+explore --pattern strr
+explore --check nothing
+explore sort -o no/page.html
+export full --onnx x.foo
+export full --onnx no/x.onnx
+export full --onnx x.onnx
+export nowhere --torch x.pt
+contextual-mapping nowhere
+contextual-mapping full
+ablate nowhere --stage x
+ablate full --stage x --half none
+ablate full --stage x -o full
+check nothing
+check --heads 9 none
+check none -o full
+check none --replay none.npy
+check-all --replay x.npy
+check-all -o full
+check-module --help
+check-module x
+check-module nofile.py:x
+check-module mine.py:x -o full
+check-pattern strr
+check-pattern star.xyz
+check-pattern nofile.npy
+check-pattern nofile.py:x
+check-pattern star --grid 4
+check-pattern star --rho max
+check-pattern star --rho nofile.py:f
+check-pattern star -o full
+check-pattern star --picture x.gif
+check-pattern star --picture no/x.png
+explain
+explain EF999
+bench speed
+bench execution --resume
+bench execution --only x
+reproduce urpe-syntetic
+reproduce urpe-synthetic --size large
+reproduce urpe-synthetic --seeds a
+reproduce urpe-synthetic --set steps
+reproduce urpe-synthetic --import-state x
+contexts nowhere
+contexts full --picture x.gif
+data pakc
+data pack
+data pack nosuch --from full
+demo -o full
+demo -o no/out
+targets x
+methods x
+""".strip().splitlines()
+
+
+def test_help_and_usage_errors_load_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("full").mkdir()
+    Path("full", "own.txt").touch()
+    Path("mine.py").touch()
+    Path("x.npy").touch()
+    place, told = loaded(MANY.format(cases=USAGE, heavy=HEAVY | OURS))
+    assert told == {"2"}, f"{USAGE[int(place)]} ends with its code and loads: {told}"
+    assert int(place) == len(USAGE) - 1
+
+
+def test_what_a_usage_error_must_not_load_is_seen() -> None:
+    """A control: a command that works loads what the errors must not."""
+    cases = ["explain EF999", "check none -n 3 -d 2 --trials 1 --json"]
+    place, told = loaded(MANY.format(cases=cases, heavy=HEAVY | OURS))
+    assert place == "1"
+    assert "torch" in told
 
 
 def test_a_refused_tolerance_loads_no_drawing(tmp_path: Path) -> None:
@@ -132,8 +237,25 @@ def test_the_table_of_commands_is_what_they_say(name: str) -> None:
     assert len(COMMANDS[name].help) <= 54, "more is cut off in 80 columns"
 
 
+def test_the_names_of_methods_are_those_of_the_registry(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "everyformer.construct.registry")
+    assert methods_and_default() == (tuple(METHODS), DEFAULT)
+    monkeypatch.undo()
+    monkeypatch.setitem(METHODS, "mine", METHODS[DEFAULT])
+    assert "mine" in methods_and_default()[0]
+
+
 def test_the_options_say_what_the_library_assumes() -> None:
     assert tuple(THEMES) == defaults.THEMES
+    assert tuple(RESUMABLE) == defaults.RESUMABLE
+    assert CHOOSING == defaults.CHOOSING
+    assert tuple(GALLERY) == defaults.TARGETS
+    assert tuple(GENERATORS) == defaults.PATTERNS
+    assert (MASKS, *EDGES) == defaults.PATTERN_FILES
+    assert tuple(NAMED) == defaults.RHOS
+    assert {"top-k", *WITH_PARAMETER} == defaults.RHOS_OF_A_NUMBER.keys()
     assert NAMES == defaults.EXECUTORS
     assert LAYER_NAMES == defaults.LAYERS
     assert tuple(EXPERIMENTS) == defaults.EXPERIMENTS

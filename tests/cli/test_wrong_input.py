@@ -60,7 +60,12 @@ CONSTRUCT: list[tuple[list[str], str]] = [
     (["sort", "--grid", "1"], "must be an integer >= 2"),
     (["sort", "--grid", "four"], "Invalid value for '--grid'"),
     (["sort", "--grid", "0.1"], "For a distance write --tol 0.1"),
-    (["sort", "--grid", "4", "-n", "0"], "Invalid value for '--seq-len'"),
+    (
+        ["sort", "--grid", "4", "-n", "0"],
+        "Invalid value for '--seq-len' / '-n': 0 is too small; give at least 1.",
+    ),
+    (["sort", "--grid", "4", "-n", "three"], "'three' is not an integer; write it in"),
+    (["sort", "--grid", "4", "-p", "two"], "'two' is not a number; write it in digits"),
     (["sort", "--grid", "4", "--with", "positional=false"], "is not declared equivariant"),
     (["sort", "--grid", "4", "--method", "rpe"], "--method rpe does not exist"),
     (

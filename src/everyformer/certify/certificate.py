@@ -20,6 +20,7 @@ from everyformer.certify.hypotheses import Claim, Hypothesis, conditions, headli
 from everyformer.certify.presentation import listing
 from everyformer.certify.undecided import Obstacle
 from everyformer.errors import printable
+from everyformer.files.names import CERTIFICATE_FILE, VALUES_FILE
 from everyformer.notebook import html_lines, short
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import format_up
@@ -30,8 +31,6 @@ from everyformer.verdict import Verdict
 
 FORMAT = "everyformer-certificate"
 VERSION = 1
-CERTIFICATE_FILE = "certificate.json"
-VALUES_FILE = "target_values.npy"
 
 SMALLEST, LARGEST = Fraction(1, 2**1074), Fraction(2**1000)
 """No distance that is claimed is smaller, but 0, or larger."""

@@ -37,6 +37,7 @@ from everyformer.certify.verification import Verification
 from everyformer.certify.weights import Weights, read_weights
 from everyformer.certify.work import MAX_WORK, Limits, check_files
 from everyformer.errors import CertificateError
+from everyformer.files.names import NETWORK_FILE
 from everyformer.files.network_file import MAX_MEMORY
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import power_up
@@ -47,7 +48,6 @@ REGION_NEEDS_EXPRESSION = (
     "The distance is over a region, and f is known by a declaration, which is about the "
     "whole box. Make f traceable, or leave the region out."
 )
-NETWORK_FILE = "network.safetensors"
 EXIT_CODES = {Verdict.PROVED: 0, Verdict.REFUTED: 1, Verdict.UNKNOWN: 3}
 """2 is for wrong usage, broken files and everything else that is not a verdict."""
 

@@ -14,7 +14,6 @@ import numpy as np
 from everyformer.certify.cells import Cells
 from everyformer.certify.certificate import Certificate, Statement
 from everyformer.certify.from_files import EXIT_CODES as EXIT_CODES
-from everyformer.certify.from_files import NETWORK_FILE as NETWORK_FILE
 from everyformer.certify.from_files import (
     REGION_NEEDS_EXPRESSION,
     verify_files,
@@ -26,6 +25,7 @@ from everyformer.certify.verification import Verification
 from everyformer.certify.weights import Weights
 from everyformer.certify.work import MAX_WORK, Limits
 from everyformer.errors import CertificateError
+from everyformer.files.names import NETWORK_FILE as NETWORK_FILE
 from everyformer.files.network_file import MAX_MEMORY
 from everyformer.targets.declarations import check_declarations
 from everyformer.targets.region import Region

@@ -13,13 +13,13 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from everyformer.certify.certificate import CERTIFICATE_FILE, VALUES_FILE
 from everyformer.certify.compile.algebra.sorting import MOST_WIRES
 from everyformer.certify.compile.claims import Claimed
 from everyformer.certify.program_size import ProgramSize
 from everyformer.certify.refinement import most_parts
 from everyformer.certify.weights import Weights
 from everyformer.errors import WorkLimitError
+from everyformer.files.names import CERTIFICATE_FILE, VALUES_FILE
 from everyformer.files.network_file import MAX_MEMORY
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.limits import check_limit

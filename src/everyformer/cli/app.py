@@ -3,13 +3,9 @@
 import errno
 import functools
 import io
-import signal
 import sys
-import threading
 import traceback
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +13,9 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from everyformer import __version__
 from everyformer.cli.commands import COMMANDS, load
-from everyformer.cli.start import INTERRUPTED, quit_now, quit_on_interrupt
+from everyformer.cli.names import methods_and_default
+from everyformer.cli.signals import TerminatedError, signals_raise
+from everyformer.cli.start import INTERRUPTED, quit_on_interrupt
 from everyformer.errors import EveryformerError
 
 FULL = (
@@ -34,10 +32,32 @@ class _Command(TyperCommand):
         for parameter in self.params:
             told: str = getattr(parameter, "help", None) or ""
             if isinstance(parameter, TyperOption) and "{methods}" in told:
-                from everyformer.construct.registry import DEFAULT, METHODS
-
-                parameter.help = told.format(methods=", ".join(METHODS), default=DEFAULT)
+                names, default = methods_and_default()
+                parameter.help = told.format(methods=", ".join(names), default=default)
         super().format_help(ctx, formatter)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments; a number that cannot be read is told with what was given."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = _with_the_number(error)
+            raise
+
+
+def _with_the_number(error: typer.BadParameter) -> str:
+    """What was given, why not, and what to write; typer's own words leave out the first."""
+    told = getattr(error.__cause__, "errors", list)()  # pydantic's, which reads numbers
+    if not told:
+        return error.message
+    given, limits = told[0]["input"], told[0].get("ctx", {})
+    words = {
+        "int_parsing": f"{given!r} is not an integer; write it in digits, such as 3.",
+        "float_parsing": f"{given!r} is not a number; write it in digits, such as 1.5.",
+        "greater_than_equal": f"{given} is too small; give at least {limits.get('ge')}.",
+        "less_than_equal": f"{given} is too large; give at most {limits.get('le')}.",
+    }
+    return words.get(told[0]["type"], error.message)
 
 
 class _Commands(TyperGroup):
@@ -83,10 +103,6 @@ def main() -> None:
     app()
 
 
-class _TerminatedError(BaseException):
-    """Somebody asked the program to end; a BaseException, so that it cleans up first."""
-
-
 def _reporting(command: Callable[..., None]) -> Callable[..., None]:
     """The command, with one line on stderr instead of a traceback for wrong input."""
 
@@ -95,7 +111,7 @@ def _reporting(command: Callable[..., None]) -> Callable[..., None]:
         _write_any_text()
         heard: list[int] = []
         try:
-            with _signals_raise(heard):
+            with signals_raise(heard):
                 try:
                     command(*args, **kwargs)
                 finally:
@@ -112,7 +128,7 @@ def _reporting(command: Callable[..., None]) -> Callable[..., None]:
         except KeyboardInterrupt as error:
             typer.echo("Interrupted.", err=True)
             raise typer.Exit(INTERRUPTED) from error
-        except _TerminatedError as error:
+        except TerminatedError as error:
             typer.echo("Terminated.", err=True)
             raise typer.Exit(error.args[0]) from error
         except (typer.Exit, typer.Abort, typer.BadParameter):
@@ -144,40 +160,6 @@ def _writable() -> bool:
     except OSError:
         return False
     return True
-
-
-@contextmanager
-def _signals_raise(heard: list[int]) -> Generator[None, None, None]:
-    """While the block runs, SIGTERM, SIGHUP and SIGINT raise, unless somebody handles them.
-
-    Args:
-        heard: Gets the number of SIGINT when it comes.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signals belong to the main thread
-        return
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        heard.append(number)
-        raise KeyboardInterrupt
-
-    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    handlers: dict[int, Any] = {getattr(signal, name): _terminate for name in names}
-    handlers[signal.SIGINT] = interrupt
-    free = (signal.SIG_DFL, signal.default_int_handler, quit_now)
-    before = {n: signal.getsignal(n) for n in handlers}
-    ours = [n for n in handlers if before[n] in free]
-    for number in ours:
-        signal.signal(number, handlers[number])
-    try:
-        yield
-    finally:
-        for number in ours:
-            signal.signal(number, before[number])
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise _TerminatedError(128 + number)
 
 
 def _is_full(error: BaseException) -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from everyformer.cli import options
-from everyformer.cli.defaults import THEMES
+from everyformer.cli.defaults import CHOOSING, RESUMABLE, THEMES
 
 
 def bench(
@@ -69,14 +69,6 @@ def bench(
     if theme not in THEMES:
         msg = f"{theme!r} is not a theme. Choose {' or '.join(THEMES)}."
         raise typer.BadParameter(msg)
-    from everyformer.bench.kept import Kept
-    from everyformer.bench.results import write
-    from everyformer.bench.themes import CHOOSING, PICTURES, RESUMABLE
-    from everyformer.bench.themes import THEMES as RUNS
-    from everyformer.cli import tables
-    from everyformer.cli.progress import progress_bar
-
-    name = f"{theme}-quick" if quick else theme
     if resume and theme not in RESUMABLE:
         msg = f"{theme} keeps no rows. --resume is for {' and '.join(RESUMABLE)}."
         raise typer.BadParameter(msg)
@@ -87,19 +79,26 @@ def bench(
         users = [name for name, keys in CHOOSING.items() if other[0][2:] in keys]
         msg = f"{theme} does not take {' and '.join(other)}, which is for "
         raise typer.BadParameter(f"{msg}{' and '.join(users)}.")
+    from everyformer.bench import themes
+    from everyformer.bench.kept import Kept
+    from everyformer.bench.results import write
+    from everyformer.cli import tables
+    from everyformer.cli.progress import progress_bar
+
+    name = f"{theme}-quick" if quick else theme
     with progress_bar() as progress:
         if theme in RESUMABLE:
             kept = Kept(out / f"{name}.rows.jsonl", resume=resume)
-            run: Any = RESUMABLE[theme]
+            run: Any = themes.RESUMABLE[theme]
             report = run(quick=quick, progress=progress, kept=kept, **chosen)
             path = write(out, name, report)
             kept.finish()
         else:
-            report = RUNS[theme].run(quick=quick, progress=progress, **chosen)
+            report = themes.THEMES[theme].run(quick=quick, progress=progress, **chosen)
             path = write(out, name, report)
-    if theme in PICTURES:
-        PICTURES[theme](report, path.with_suffix(".png"))
+    if theme in themes.PICTURES:
+        themes.PICTURES[theme](report, path.with_suffix(".png"))
     if as_json:
         typer.echo(json.dumps(report, indent=2))
         return
-    tables.show(RUNS[theme].table(report), f"Wrote {path}.")
+    tables.show(themes.THEMES[theme].table(report), f"Wrote {path}.")

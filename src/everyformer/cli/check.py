@@ -7,6 +7,7 @@ import typer
 from everyformer.cli import options
 from everyformer.cli.defaults import CHECK_D_MODEL, CHECK_HEADS, CHECK_SEQ_LEN, TRIALS
 from everyformer.cli.names import check_layer
+from everyformer.cli.saving import check_report_folder
 
 
 def check(
@@ -41,6 +42,7 @@ def check(
     """
     check_layer(layer)
     options.check_heads(heads, d_model)
+    check_report_folder(out)
     from everyformer.cli.checking import Choice, check_one
     from everyformer.cli.subjects import Variant, layer_of_the_library
 

@@ -2,6 +2,7 @@
 
 from everyformer.cli import options
 from everyformer.cli.defaults import CHECK_D_MODEL, CHECK_HEADS, CHECK_SEQ_LEN, TRIALS
+from everyformer.cli.saving import check_report_folder
 
 
 def check_all(
@@ -22,6 +23,7 @@ def check_all(
     far the outputs of equal tokens are apart.
     """
     options.check_heads(heads, d_model)
+    check_report_folder(out)
     from everyformer.cli.checking import Choice, check_layers
     from everyformer.cli.subjects import Variant
 

@@ -6,6 +6,8 @@ import typer
 
 from everyformer.cli import options
 from everyformer.cli.defaults import CHECK_D_MODEL, CHECK_HEADS, CHECK_SEQ_LEN, TRIALS
+from everyformer.cli.names import check_module_name
+from everyformer.cli.saving import check_report_folder
 
 if TYPE_CHECKING:
     from torch import nn
@@ -68,6 +70,8 @@ def check_module(
     UNKNOWN. 2: wrong input. The file is run.
     """
     options.check_heads(heads, d_model)
+    check_module_name(module)
+    check_report_folder(out)
     from everyformer.checks.calling import InPlaceOfEmbedding
     from everyformer.cli.checking import Choice, check_one
     from everyformer.cli.subjects import module_of_the_users

@@ -7,6 +7,8 @@ import typer
 
 from everyformer.cli import options
 from everyformer.cli.defaults import SEARCH_SECONDS
+from everyformer.cli.names import check_pattern_name, check_rho
+from everyformer.cli.saving import check_parent, check_report_folder
 
 
 def check_pattern(
@@ -71,6 +73,11 @@ def check_pattern(
     the assumption that fails. Exit code 0: PROVED. 1: REFUTED. 3: UNKNOWN. 2: wrong
     input.
     """
+    check_pattern_name(pattern)
+    check_rho(rho)
+    check_report_folder(out)
+    if picture is not None:
+        check_parent(picture, str(picture))
     from everyformer.cli.pattern_checking import Asked, judge
 
     code = judge(

@@ -22,7 +22,7 @@ from everyformer.checks.subject import Subject, check_sizes
 from everyformer.cli import attention_pictures, tables
 from everyformer.cli.progress import progress_bar
 from everyformer.cli.report_texts import answers, findings_table
-from everyformer.cli.saving import check_new_folder, new_file, new_folder
+from everyformer.cli.saving import new_file, new_folder
 from everyformer.cli.subjects import Variant, layer_of_the_library
 from everyformer.cli.tables import coloured
 from everyformer.layers.by_name import LAYER_NAMES
@@ -46,7 +46,6 @@ class Choice:
 
     Raises:
         InputError: If a size is not possible.
-        OSError: If nothing can be written there.
     """
 
     seq_len: int
@@ -60,8 +59,6 @@ class Choice:
     def __post_init__(self) -> None:
         """Refuse before anything is run."""
         check_sizes(self.seq_len, self.d_model)
-        if self.out is not None:
-            check_new_folder(self.out, frozenset(), overwrite=False)
 
     def show(self, result: object, *texts: str | Text | Table) -> None:
         """Print a result as JSON, or else what it is in words, and where it was written."""

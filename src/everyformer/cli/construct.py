@@ -9,6 +9,15 @@ from typing import Annotated
 import typer
 
 from everyformer.cli import options
+from everyformer.cli.names import check_method, check_target
+from everyformer.cli.saving import (
+    COST_FILE,
+    OWN_FILES,
+    PLOT_FILE,
+    check_new_folder,
+    new_folder,
+)
+from everyformer.files.names import NETWORK_FILE
 
 
 def construct(
@@ -50,26 +59,20 @@ def construct(
         msg = "Give either --tol or --grid: the distance allowed, or the cells per axis."
         raise typer.BadParameter(msg)
     memory = options.bytes_of(max_memory)
+    check_new_folder(out, OWN_FILES, overwrite=overwrite)
+    check_target(target, seq_len, d_model)
+    check_method(method)
     from everyformer.certify.proof import Computing
     from everyformer.cli import tables
     from everyformer.cli.cost import certificate_text, cost_report
     from everyformer.cli.loading import load_target
     from everyformer.cli.method_settings import read_method
     from everyformer.cli.progress import progress_bar
-    from everyformer.cli.saving import (
-        COST_FILE,
-        NETWORK_FILE,
-        OWN_FILES,
-        PLOT_FILE,
-        check_new_folder,
-        new_folder,
-    )
     from everyformer.construct.method import plan_table
     from everyformer.construct.pipeline import construct as build
     from everyformer.construct.problem import trial_table
     from everyformer.construct.registry import DEFAULT
 
-    check_new_folder(out, OWN_FILES, overwrite=overwrite)
     loaded = load_target(target, seq_len, d_model, trace=trace)
     chosen = read_method(
         DEFAULT if method is None else method, settings or (), loaded.seq_len

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from everyformer.cli import options
+from everyformer.cli.names import check_network
 
 
 def contextual_mapping(
@@ -35,6 +36,7 @@ def contextual_mapping(
     is the least distance of two ids. Exit code 0: PROVED on these sequences. 1:
     REFUTED, with the tokens that collide.
     """
+    check_network(network)
     from everyformer.certify.verify import EXIT_CODES
     from everyformer.checks.contexts import all_contexts
     from everyformer.checks.contextual_mapping import contextual_mapping as check

@@ -12,6 +12,7 @@ THEMES = (
     "certificates",
     "constructions",
     "rates",
+    "residual",
     "attention",
     "pairwise",
     "training",
@@ -31,6 +32,57 @@ THEMES = (
     "peers",
     "models",
 )
+
+RESUMABLE = ("compile", "compile-scaling", "long-context")
+"""Themes that keep their rows."""
+
+CHOOSING = {"models": ("only", "minutes"), "long-context": ("only", "minutes", "data")}
+"""Options of single themes."""
+
+TARGETS = (
+    "centring",
+    "soft_attention",
+    "distance_to_maximum",
+    "smooth_rank",
+    "smooth_bump",
+    "sort",
+    "reverse",
+    "first_token",
+    "prefix_mean",
+    "shift",
+)
+"""The gallery."""
+
+PATTERNS = (
+    "dense",
+    "causal",
+    "strided",
+    "fixed",
+    "star",
+    "star-first",
+    "bare-star",
+    "window",
+    "window-global",
+    "bigbird",
+    "bigbird-blocks",
+    "ring",
+    "log-sparse",
+    "dilated",
+    "axial",
+    "block-local",
+    "random",
+)
+PATTERN_FILES = (".npy", ".txt", ".csv", ".edges")
+"""Endings of masks and of edges."""
+
+RHOS = ("softmax", "sparsemax", "hardmax", "sum-normalisation", "spherical-softmax")
+RHOS_OF_A_NUMBER = {
+    "top-k": "4",
+    "entmax": "1.5",
+    "sparsegen": "0.5",
+    "sparsehourglass": "0.1",
+}
+"""With an example of the number."""
 
 LAYERS = (
     "none",

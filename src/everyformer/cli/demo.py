@@ -6,6 +6,14 @@ from pathlib import Path
 import numpy as np
 
 from everyformer.cli import options
+from everyformer.cli.saving import (
+    CERTIFICATE_FILES,
+    IDS_FILE,
+    PLOT_FILE,
+    check_new_folder,
+    new_folder,
+)
+from everyformer.files.names import NETWORK_FILE
 
 INPUT_FILE = "x.npy"
 SEED = 2029
@@ -29,27 +37,21 @@ def demo(
     three tokens on a grid of sixteen cells. Prints what the network costs, the function
     beside the network at some inputs, and the bound.
     """
-    from everyformer.cli import pictures, tables
-    from everyformer.cli.progress import progress_bar
-    from everyformer.cli.saving import (
-        CERTIFICATE_FILES,
-        IDS_FILE,
-        NETWORK_FILE,
-        PLOT_FILE,
-        new_folder,
-    )
-    from everyformer.construct.method import plan_table
-    from everyformer.construct.pipeline import construct
-    from everyformer.targets.target import Target
-
-    own = CERTIFICATE_FILES | {NETWORK_FILE, PLOT_FILE, INPUT_FILE, IDS_FILE}
-    target = Target(swap_mean, seq_len=3, d_model=1, lipschitz=1.5, equivariant=True)
-    notes, x = demo_inputs()
     if (out / NETWORK_FILE).exists() and not (out / INPUT_FILE).exists():
         msg = (
             f"{out} holds a network that is not of this demo. Give another folder (--out)."
         )
         raise FileExistsError(msg)
+    own = CERTIFICATE_FILES | {NETWORK_FILE, PLOT_FILE, INPUT_FILE, IDS_FILE}
+    check_new_folder(out, own, overwrite=True)
+    from everyformer.cli import pictures, tables
+    from everyformer.cli.progress import progress_bar
+    from everyformer.construct.method import plan_table
+    from everyformer.construct.pipeline import construct
+    from everyformer.targets.target import Target
+
+    target = Target(swap_mean, seq_len=3, d_model=1, lipschitz=1.5, equivariant=True)
+    notes, x = demo_inputs()
     with progress_bar() as progress, new_folder(out, own, overwrite=True) as folder:
         built = construct(target, grid=16, progress=progress)
         g = built.network(x, progress=progress)

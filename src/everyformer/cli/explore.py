@@ -6,6 +6,13 @@ from typing import Annotated
 import typer
 
 from everyformer.cli import options
+from everyformer.cli.names import (
+    check_layer,
+    check_method,
+    check_pattern_name,
+    check_target,
+)
+from everyformer.cli.saving import check_parent, new_file, resolved
 
 
 def explore(
@@ -104,9 +111,6 @@ def explore(
     attention, f beside g, the certificate, and a guided tour. It needs no server and
     loads nothing. Without -o it is written to a temporary place and opened.
     """
-    from everyformer.cli import exploring, tables
-    from everyformer.cli.saving import check_parent, new_file, resolved
-
     if out is not None:
         check_parent(resolved(out), str(out))
     chosen = [one for one in (subject, pattern, check) if one is not None]
@@ -116,6 +120,15 @@ def explore(
             "as sort, --pattern NAME, or --check LAYER."
         )
         raise typer.BadParameter(msg)
+    if pattern is not None:
+        check_pattern_name(pattern)
+    if check is not None:
+        check_layer(check)
+    if subject is not None and not _is_network(Path(subject)):
+        check_target(subject, seq_len, d_model)
+        check_method(method)
+    from everyformer.cli import exploring, tables
+
     links = exploring.Links(site, code)
     asked = exploring.Asked(
         grid, tol, p, method, settings, trace, seq_len, d_model, links, tour
@@ -136,3 +149,8 @@ def explore(
         tables.show(f"Opened {page.open()} in the browser.")
     else:
         typer.echo(f"Wrote {page.in_temporary_place().as_uri()}")
+
+
+def _is_network(path: Path) -> bool:
+    """Whether something is there that `everyformer construct` may have written."""
+    return path.exists() and (path.is_dir() or path.suffix == ".safetensors")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import typer
 
-from everyformer.certify.certificate import CERTIFICATE_FILE
 from everyformer.certify.certificate_file import read_certificate
 from everyformer.cli.defaults import (
     CHECK_D_MODEL,
@@ -24,6 +23,7 @@ from everyformer.construct.registry import DEFAULT
 from everyformer.explore.network_data import refuse_large
 from everyformer.explore.show import Links, explore, network_page
 from everyformer.explore.tour import read_tour
+from everyformer.files.names import CERTIFICATE_FILE
 from everyformer.page import Page
 
 GRID = 4

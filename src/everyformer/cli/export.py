@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from everyformer.cli import options
+from everyformer.cli.names import check_network
+from everyformer.cli.saving import check_parent, new_file, resolved
 
 if TYPE_CHECKING:
     from everyformer.model.network import Network
@@ -59,12 +61,11 @@ def export(
         if path.suffix not in ENDINGS[kind]:
             names = " or ".join(ENDINGS[kind])
             raise typer.BadParameter(f"--{kind} {path} does not end in {names}.")
+        check_parent(resolved(path), str(path))
+    check_network(network)
     from everyformer.cli import tables
     from everyformer.cli.loading import load_network
-    from everyformer.cli.saving import check_parent, resolved
 
-    for path in given.values():
-        check_parent(resolved(path), str(path))
     loaded = load_network(network).in_float64(allow_rounding=allow_rounding)
     for kind, path in given.items():
         write = _write_onnx if kind == "onnx" else _write_torch
@@ -72,7 +73,6 @@ def export(
 
 
 def _write_onnx(network: "Network", path: Path) -> str:
-    from everyformer.cli.saving import new_file
     from everyformer.errors import InputError
 
     with tempfile.TemporaryDirectory() as folder:
@@ -95,7 +95,6 @@ def _write_onnx(network: "Network", path: Path) -> str:
 def _write_torch(network: "Network", path: Path) -> str:
     import torch
 
-    from everyformer.cli.saving import new_file
     from everyformer.errors import MemoryLimitError
     from everyformer.model.torch_module import EXPORT_LIMIT
 

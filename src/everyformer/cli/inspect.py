@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from everyformer.cli import options
+from everyformer.cli.names import check_network, check_target
+from everyformer.cli.saving import IDS_FILE, check_parent, new_file, resolved
 from everyformer.errors import EveryformerError
+from everyformer.files.names import NETWORK_FILE
 
 if TYPE_CHECKING:
     from everyformer.model.insides import Inside
@@ -71,6 +74,13 @@ def inspect(
     each register holds, which line of your file it computes, between which numbers,
     with the error that the verifier finds, and its value beside the ideal one.
     """
+    folder = network if network.is_dir() else network.parent
+    drawing = folder / IDS_FILE if picture is None else picture
+    if picture is not None or not as_json:
+        check_parent(resolved(drawing), str(drawing))
+    if target is not None:
+        check_target(target)
+    check_network(network)
     from everyformer.cli import pictures, tables
     from everyformer.cli.inspecting import (
         is_inside,
@@ -81,19 +91,8 @@ def inspect(
     )
     from everyformer.cli.loading import load_network
     from everyformer.cli.progress import progress_bar
-    from everyformer.cli.saving import (
-        IDS_FILE,
-        NETWORK_FILE,
-        check_parent,
-        new_file,
-        resolved,
-    )
     from everyformer.narration.proof import narrate
 
-    folder = network if network.is_dir() else network.parent
-    drawing = folder / IDS_FILE if picture is None else picture
-    if picture is not None or not as_json:
-        check_parent(resolved(drawing), str(drawing))
     loaded = load_network(network)
     x = one_sequence(loaded, numbers, input_file, sequence)
     weights = folder / NETWORK_FILE if network.is_dir() else network

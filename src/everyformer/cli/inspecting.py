@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import typer
 
-from everyformer.certify.certificate import CERTIFICATE_FILE, Certificate
+from everyformer.certify.certificate import Certificate
 from everyformer.certify.certificate_file import read_certificate
 from everyformer.cli.loading import load_target, read_input
 from everyformer.errors import EveryformerError, InputError, printable
+from everyformer.files.names import CERTIFICATE_FILE
 from everyformer.model.insides import Inside
 from everyformer.model.network import Network, StageState
 from everyformer.narration.proof import Narration
@@ -58,12 +59,7 @@ def read_numbers(network: Network, text: str) -> np.ndarray:
     """
     n, d = network.architecture.seq_len, network.architecture.d_model
     words = [word for word in re.split(r"[,;\s]+", text.strip("()[] ")) if word]
-    try:
-        values = [Fraction(word) for word in words]
-        numbers = values if network.is_exact else [float(value) for value in values]
-    except (ValueError, ZeroDivisionError, OverflowError) as error:
-        msg = f"--x {printable(text[:80])}: {error}. Write numbers with commas between."
-        raise typer.BadParameter(msg) from error
+    numbers = [_read_number(word, text, network.is_exact) for word in words]
     if len(words) != n * d:
         sizes = f"{n} token{'s' * (n > 1)} of {d} number{'s' * (d > 1)}"
         example = ",".join(f"0.{k % 9 + 1}" for k in range(min(n * d, 12)))
@@ -72,6 +68,20 @@ def read_numbers(network: Network, text: str) -> np.ndarray:
         raise typer.BadParameter(f"{msg} numbers, token by token, such as {example}{more}.")
     array = np.array(numbers, dtype=object if network.is_exact else np.float64)
     return network.check_input(array.reshape(n, d))
+
+
+def _read_number(word: str, text: str, is_exact: bool) -> Fraction | float:
+    """One number of --x.
+
+    Raises:
+        typer.BadParameter: If it is not a finite number.
+    """
+    try:
+        return Fraction(word) if is_exact else float(Fraction(word))
+    except (ValueError, ZeroDivisionError, OverflowError) as error:
+        msg = f"--x {printable(text[:80])}: {printable(word[:80])} is not a finite number"
+        said = "Write numbers such as 0.1 or 1/3, with commas between"
+        raise typer.BadParameter(f"{msg}. {said}.") from error
 
 
 def spread_out(network: Network) -> np.ndarray:

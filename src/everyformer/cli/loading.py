@@ -9,12 +9,12 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import typer
 
-from everyformer.cli.saving import NETWORK_FILE
+from everyformer.cli.names import check_file, check_target
 from everyformer.errors import FileFormatError, InputError, TargetError
+from everyformer.files.names import NETWORK_FILE
 from everyformer.model.network import Network, load
-from everyformer.targets.failures import described, did_you_mean
+from everyformer.targets.failures import described
 from everyformer.targets.gallery import GALLERY
 from everyformer.targets.target import Target
 
@@ -51,24 +51,10 @@ def load_target(
 def _named(name: str, seq_len: int | None, d_model: int | None) -> Target:
     if name in GALLERY:
         return GALLERY[name](seq_len or DEFAULT_SEQ_LEN, d_model or DEFAULT_D_MODEL)
-    file, colon, attribute = name.rpartition(":")
-    if not colon or not attribute or not file.endswith(".py"):
-        if name.endswith(".py"):
-            raise TargetError(
-                f"{name} is a file, not a target in it. {_in_file(Path(name))}."
-            )
-        msg = (
-            f"{name!r} is neither file.py:attribute nor a target of the gallery."
-            f"{did_you_mean(name, GALLERY)} Write for example my_file.py:target, or one of "
-            f"{', '.join(GALLERY)}."
-        )
-        raise TargetError(msg)
-    if seq_len is not None or d_model is not None:
-        msg = (
-            f"--seq-len and --d-model choose the size of a gallery target, but {name} is "
-            "a target of your own, whose size is in its file. Leave them out."
-        )
-        raise typer.BadParameter(msg)
+    check_target(name, seq_len, d_model)
+    file, _, attribute = name.rpartition(":")
+    if not attribute or not file:
+        raise TargetError(f"{name} is a file, not a target in it. {_in_file(Path(name))}.")
     with redirect_stdout(sys.stderr):
         return _target_in(import_file(Path(file)), Path(file), attribute)
 
@@ -80,9 +66,7 @@ def import_file(path: Path) -> ModuleType:
         FileNotFoundError: If there is no such file.
         TargetError: If it fails, or is not one of Python.
     """
-    if not path.is_file():
-        msg = f"There is no file {path}."
-        raise FileNotFoundError(msg)
+    check_file(path)
     if path.suffix != ".py":
         raise TargetError(f"{path} does not end in .py, as files of Python do.")
     name = f"target_file_{path.stem}"

@@ -10,11 +10,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from everyformer.cli.names import check_method
 from everyformer.cli.pattern_files import load_pattern, read_parameters, read_path
 from everyformer.construct.method import Method
 from everyformer.construct.registry import DEFAULT, METHODS
 from everyformer.patterns.pattern import Pattern
-from everyformer.targets.failures import did_you_mean
 
 
 def methods_table() -> Table:
@@ -70,10 +70,7 @@ def read_method(name: str, given: Sequence[str], seq_len: int) -> Method:
         typer.BadParameter: If there is no such method or setting, or a value is wrong.
         PatternError: If there is no such pattern.
     """
-    if name not in METHODS:
-        near = did_you_mean(name, METHODS)
-        msg = f"--method {name} does not exist.{near} Choose one of {', '.join(METHODS)}."
-        raise typer.BadParameter(msg)
+    check_method(name)
     kind = METHODS[name]
     known = {one.name: one for one in _settings(kind)}
     types_of = get_type_hints(kind)

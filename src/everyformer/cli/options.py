@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from everyformer.errors import InputError
+from everyformer.picture_formats import format_of
 
 
 def _seq_len(told: str, **settings: Any) -> Any:
@@ -41,8 +42,6 @@ def picture(told: str) -> Any:
 def _of_known_format(path: Path | None) -> Path | None:
     """Refuse the name of a picture before anything is computed for it."""
     if path is not None:
-        from everyformer.figures import format_of  # loads matplotlib
-
         try:
             format_of(path)
         except InputError as error:

@@ -15,7 +15,7 @@ from everyformer.cli import tables
 from everyformer.cli.loading import import_file
 from everyformer.cli.pattern_files import load_pattern, read_parameters, read_path
 from everyformer.cli.report_texts import answers, findings_table
-from everyformer.cli.saving import check_new_folder, check_parent, new_file, new_folder
+from everyformer.cli.saving import new_file, new_folder
 from everyformer.errors import InputError
 from everyformer.patterns.pattern import Pattern
 from everyformer.patterns.probability_maps import rho_by_name
@@ -64,10 +64,6 @@ class Asked:
 
 def judge(asked: Asked, *, picture: Path | None, out: Path | None, as_json: bool) -> int:
     """Judge a pattern, print and draw it; 0 PROVED, 1 REFUTED, 3 UNKNOWN."""
-    if out is not None:
-        check_new_folder(out, frozenset(), overwrite=False)
-    if picture is not None:
-        check_parent(picture, str(picture))
     report = asked.report()
     if picture is not None:
         _draw(report.pattern, picture)
@@ -107,9 +103,6 @@ def _sizes(report: PatternReport) -> Table:
 def _rho(name: str) -> Any:
     """The map of a name, or a function in a file."""
     file, colon, attribute = name.rpartition(":")
-    if name.endswith(".py"):
-        msg = f"--rho {name}: a file may have many functions. Name one, {name}:function."
-        raise InputError(msg)
     if not (colon and file.endswith(".py")):
         return rho_by_name(name)
     function = getattr(import_file(Path(file)), attribute, None)

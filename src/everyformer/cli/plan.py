@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from everyformer.cli import options
+from everyformer.cli.names import check_method, check_target
 from everyformer.errors import EveryformerError
 
 FIRST = (
@@ -51,6 +52,8 @@ def plan(
     Layers of each step of the proof, parameters beside the lower bound of Section 5.4,
     bits of the largest id, memory; and whether `everyformer construct` would refuse.
     """
+    check_target(target, seq_len, d_model)
+    check_method(method)
     if compare:
         if tol is None or grid is not None:
             msg = "--compare needs --tol and no --grid: every method gets its own grid."

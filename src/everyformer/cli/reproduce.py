@@ -145,6 +145,10 @@ def reproduce(
             "installed. Install it: pip install 'everyformer[train]'."
         )
         raise TrainingError(msg)
+    numbers, changed = _numbers(seeds), _settings(changes or [])
+    if import_state is not None and not resume:
+        msg = "--import-state goes on with runs: give --resume too."
+        raise typer.BadParameter(msg)
     from everyformer.cli import tables
     from everyformer.experiments import moving, registry, report
     from everyformer.experiments import reproduce as runner
@@ -161,9 +165,6 @@ def reproduce(
     if export_state is not None:
         moving.refuse_filled(export_state)
     if import_state is not None:
-        if not resume:
-            msg = "--import-state goes on with runs: give --resume too."
-            raise typer.BadParameter(msg)
         moving.import_runs(import_state, place)
     if show:
         path = report.shown_path(out, experiment, size, join or ())
@@ -171,8 +172,8 @@ def reproduce(
     else:
         with _screen() as watch:
             runner.reproduce(
-                experiment, size, out=out, runs=runs, data=data, seeds=_numbers(seeds),
-                only=only or (), changes=_settings(changes or []), resume=resume,
+                experiment, size, out=out, runs=runs, data=data, seeds=numbers,
+                only=only or (), changes=changed, resume=resume,
                 others=join or (), watch=watch,
                 seconds=None if minutes is None else 60 * minutes,
             )  # fmt: skip

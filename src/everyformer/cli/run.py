@@ -7,6 +7,8 @@ import typer
 
 from everyformer.cli import options
 from everyformer.cli.defaults import EXECUTORS
+from everyformer.cli.names import check_network
+from everyformer.cli.saving import check_parent, new_file, resolved
 
 
 def run(
@@ -43,14 +45,14 @@ def run(
     if output_file.exists() and output_file.samefile(input_file):
         msg = f"--output {output_file} is the input itself, which would be lost."
         raise typer.BadParameter(msg)
+    check_parent(resolved(output_file), str(output_file))
+    check_network(network)
     import numpy as np
 
     from everyformer.cli import tables
     from everyformer.cli.loading import load_network, read_input
     from everyformer.cli.progress import progress_bar
-    from everyformer.cli.saving import check_parent, new_file, resolved
 
-    check_parent(resolved(output_file), str(output_file))
     loaded = load_network(network)
     x = read_input(input_file, loaded)
     with progress_bar() as progress, new_file(output_file) as file:

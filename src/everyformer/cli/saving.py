@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from everyformer.certify.certificate import CERTIFICATE_FILE, VALUES_FILE
-from everyformer.certify.verify import NETWORK_FILE as NETWORK_FILE
+from everyformer.files.names import CERTIFICATE_FILE, NETWORK_FILE, VALUES_FILE
 
 COST_FILE = "cost.json"
 PLOT_FILE = "plot.png"
@@ -57,6 +56,16 @@ def check_new_folder(folder: Path, own: frozenset[str], *, overwrite: bool) -> N
         raise FileExistsError(msg)
     msg = f"{folder} is not empty and is never replaced: {why}. Give another folder."
     raise FileExistsError(msg)
+
+
+def check_report_folder(folder: Path | None) -> None:
+    """Refuse a folder for a report that is neither new nor empty; None is no folder.
+
+    Raises:
+        OSError: As `check_new_folder`.
+    """
+    if folder is not None:
+        check_new_folder(folder, frozenset(), overwrite=False)
 
 
 def resolved(path: Path) -> Path:

@@ -2,7 +2,7 @@
 
 Until a command runs there is nothing to clean up, and an exception would come out of the
 middle of some import. So the program ends at once; commands, which have files to remove,
-see a KeyboardInterrupt instead (`app._signals_raise`).
+see a KeyboardInterrupt instead (`signals.signals_raise`).
 """
 
 import os

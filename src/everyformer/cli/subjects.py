@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from everyformer.cli.loading import import_file
-from everyformer.cli.names import ALIASES, check_layer
+from everyformer.cli.names import ALIASES, check_layer, check_module_name
 from everyformer.errors import InputError
 from everyformer.layers.by_name import attention_by_name
 from everyformer.layers.positions import SpecialToken
@@ -68,11 +68,8 @@ def module_of_the_users(name: str, n: int, d: int, heads: int) -> nn.Module:
         InputError: If there is no such module, or it cannot be made.
         FileNotFoundError: If there is no such file.
     """
-    file, colon, attribute = name.rpartition(":")
-    if not (colon and attribute and file.endswith(".py")):
-        msg = f"{name!r} is not file.py:attribute. Write for example"
-        msg = f"{msg} my_layers.py:MyAttention; `everyformer check` judges a layer of the"
-        raise InputError(f"{msg} library.")
+    check_module_name(name)
+    file, _, attribute = name.rpartition(":")
     with redirect_stdout(sys.stderr):
         found = _attribute(Path(file), attribute)
         return _as_module(found, f"{file}:{attribute}", {"n": n, "d": d, "heads": heads})

@@ -9,6 +9,7 @@ import typer
 
 from everyformer.cli import options
 from everyformer.cli.defaults import MAX_MEMORY, MAX_WORK
+from everyformer.cli.names import check_target
 
 
 def verify(
@@ -62,6 +63,8 @@ def verify(
         msg = "--seq-len and --d-model choose the size of --target. Give it, or leave them"
         raise typer.BadParameter(f"{msg} out.")
     memory = options.bytes_of(max_memory)
+    if target is not None:
+        check_target(target, seq_len, d_model)
     from everyformer.certify.proof import Computing
     from everyformer.certify.verify import EXIT_CODES
     from everyformer.certify.verify import verify as check

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from everyformer.errors import CertificateError, ExpressionError
+from everyformer.numerics.conditions import compared_by_terms
 from everyformer.numerics.enclosure import enclose_with_balls
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.intervals import Interval, IntervalArithmetic
@@ -154,10 +155,13 @@ def _is_computed(expression: Expression, points: Points) -> None:
 
 
 def _exactly(expression: Expression, x: np.ndarray) -> np.ndarray | None:
-    """f at a point, from balls of many bits; None where they are not installed."""
+    """f at a point, from balls of many bits; None where they are not installed.
+
+    An entry may be the maximum that it is compared with: see `conditions`.
+    """
+    f, one = compared_by_terms(expression), x[None]
     try:
-        one = x[None]
-        found = enclose_with_balls(expression, one, one, one, one, precision=BALL_BITS)
+        found = enclose_with_balls(f, one, one, one, one, precision=BALL_BITS)
     except CertificateError:
         return None
     return found.centre_low[0] / 2 + found.centre_high[0] / 2

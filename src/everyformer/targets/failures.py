@@ -2,7 +2,6 @@
 
 import sysconfig
 import traceback
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -113,14 +112,3 @@ def not_a_target(given: Any) -> TargetError:
     shown = printable(repr(given))
     shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
     return TargetError(f"{shown} is not an everyformer.Target: it {said}.")
-
-
-def did_you_mean(given: str, known: Any) -> str:
-    """A sentence that names what was probably meant; "" if nothing is near.
-
-    Example:
-        >>> did_you_mean("averageing", ["averaging", "urpe"]), did_you_mean("x", ["urpe"])
-        (" Did you mean 'averaging'?", '')
-    """
-    near = get_close_matches(given, list(known), n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
