@@ -158,3 +158,12 @@ def test_the_readme_is_short_and_plain() -> None:
     assert len(text.splitlines()) <= 130
     for riddle in ("further ado", " is none", "is believed", "T^{"):
         assert riddle not in text
+
+
+def test_files_that_a_contributor_is_sent_to_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = set(re.findall(r"(?<![\w*])\w+/[\w/]*\w+\.(?:py|md)", text))
+    named = {name for name in named if "NAME" not in name}
+    assert len(named) >= 12
+    for name in named:
+        assert (ROOT / name).exists() or (PACKAGE / name).exists(), name

@@ -70,6 +70,9 @@ def test_what_is_shown_is_what_is_computed(
     page = opened(written("theorem-2"), "#x=0.3,0.8,0.05&block=39")
     x = np.array([[0.3], [0.8], [0.05]])
     network, target = built("theorem-2").network, built("theorem-2").target
+    cost = built("theorem-2").cost
+    said = f"{cost.blocks} blocks, {cost.parameters} parameters"
+    assert said in page.inner_text("body")
     shown = {
         kind: [
             float(cell.get_attribute("data-value"))

@@ -313,6 +313,16 @@ def test_a_phone_and_the_dark_are_served(written: Written, opened: Opened) -> No
     assert small == []
 
 
+def test_chips_beside_a_short_name_stay_in_their_lines(
+    written: Written, opened: Opened
+) -> None:
+    page = opened(written("theorem-3"), viewport={"width": 390, "height": 844})
+    chips = page.locator(".chip:visible").all()
+    assert len(chips) >= 4
+    assert max(chip.bounding_box()["height"] for chip in chips) < 40
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def test_a_frame_in_a_notebook_runs_the_network(
     built: Callable[[str], ef.Built], tmp_path: Path, opened: Opened
 ) -> None:

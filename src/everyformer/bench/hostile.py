@@ -21,9 +21,9 @@ from safetensors.numpy import save_file
 
 from everyformer.bench.methods import partition
 from everyformer.bench.results import environment
-from everyformer.certify.certificate import CERTIFICATE_FILE, VALUES_FILE, values_bytes
-from everyformer.certify.verify import NETWORK_FILE
+from everyformer.certify.certificate import values_bytes
 from everyformer.construct.pipeline import construct
+from everyformer.files.names import CERTIFICATE_FILE, NETWORK_FILE, VALUES_FILE
 from everyformer.files.network_file import FORMAT
 from everyformer.files.tensors import read_tensors
 from everyformer.progress import Progress, no_progress

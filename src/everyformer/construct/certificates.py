@@ -15,7 +15,7 @@ from everyformer.certify.certificate import (
     Statement,
     current_versions,
 )
-from everyformer.certify.from_files import NETWORK_FILE, known_of
+from everyformer.certify.from_files import known_of
 from everyformer.certify.hypotheses import BOTH, Claim
 from everyformer.certify.modulus import contradiction
 from everyformer.certify.proof import Computing, Proof
@@ -24,6 +24,7 @@ from everyformer.certify.undecided import Obstacle
 from everyformer.certify.verify import declare
 from everyformer.certify.weights import Weights, read_weights
 from everyformer.errors import TargetError
+from everyformer.files.names import NETWORK_FILE
 from everyformer.model.network import Network
 from everyformer.targets.box import Grid
 from everyformer.targets.declarations import check_declarations

@@ -15,7 +15,6 @@ from pathlib import Path
 from everyformer.certify.certificate import Certificate
 from everyformer.certify.proof import Computing
 from everyformer.certify.undecided import Undecided
-from everyformer.certify.verify import NETWORK_FILE
 from everyformer.construct.alternatives import (
     Alternative,
     alternatives,
@@ -53,6 +52,7 @@ from everyformer.errors import (
     ToleranceError,
 )
 from everyformer.explorable import Explorable
+from everyformer.files.names import NETWORK_FILE
 from everyformer.model.cost import Cost, count
 from everyformer.model.network import Network
 from everyformer.notebook import html_table, short

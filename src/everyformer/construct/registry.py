@@ -11,8 +11,7 @@ from everyformer.construct.method import Method, Plan
 from everyformer.construct.partition.method import Partition
 from everyformer.construct.problem import Problem
 from everyformer.construct.shifts.method import SelectiveShifts, SparseShifts, UrpeShifts
-from everyformer.errors import GridError
-from everyformer.targets.failures import did_you_mean
+from everyformer.errors import GridError, did_you_mean
 from everyformer.targets.target import Target
 
 

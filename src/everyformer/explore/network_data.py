@@ -18,6 +18,7 @@ from everyformer.explore.embedding import embedded, finite_float
 from everyformer.explore.links import NO_LINKS, Links
 from everyformer.explore.sources import source_of
 from everyformer.model.construction import Construction
+from everyformer.model.cost import count
 from everyformer.model.network import Network
 from everyformer.model.prefix import is_deaf
 from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage
@@ -49,7 +50,7 @@ def network_data(network: Network, links: Links = NO_LINKS) -> dict[str, Any]:
         "normaliser": spec.normaliser,
         "className": spec.class_name,
         "blocks": run.blocks,
-        "parameters": sum(array.size for _, array in run.arrays()),
+        "parameters": count(network).parameters,
         "deaf": spec.num_prefix > 0 and is_deaf(run.stages, spec.inner_width),
         "stages": [_stage(stage, links) for stage in run.stages],
         "positions": None if run.positions is None else embedded(run.positions),

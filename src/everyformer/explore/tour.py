@@ -15,12 +15,11 @@ from typing import Any, cast
 from everyformer.construct.method import Method
 from everyformer.construct.pipeline import Built, construct
 from everyformer.construct.registry import DEFAULT, METHODS, method_of
-from everyformer.errors import InputError
+from everyformer.errors import InputError, did_you_mean
 from everyformer.explore.inline import PAGE
 from everyformer.files.strict_json import read_json
 from everyformer.model.network import Network
 from everyformer.patterns.by_name import by_name
-from everyformer.targets.failures import did_you_mean
 from everyformer.targets.gallery import GALLERY
 
 STOP: dict[str, type] = {
