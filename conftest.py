@@ -154,9 +154,15 @@ def hooked_modules() -> list[str]:
     return found
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Hook the modules, before any is imported; not for tests that give wrong types."""
-    if "not unhooked" in config.option.markexpr:
+def pytest_plugin_registered(plugin: object) -> None:
+    """Hook the modules, before any is imported; not for tests that give wrong types.
+
+    The settings were registered before this file and are told of when it is: before the
+    conftest.py of a folder, which may import what is to be hooked, is read.
+    """
+    if not isinstance(plugin, pytest.Config):
+        return
+    if "not unhooked" in plugin.known_args_namespace.markexpr:
         jaxtyping.install_import_hook(hooked_modules(), "beartype.beartype")
 
 
