@@ -1,7 +1,7 @@
 """Writes down operations on numbers as the lines of an expression.
 
-A `Term` stands for one real number that is not known yet. Arithmetic with terms adds lines
-to their recorder. Equal lines are written once, and what is known exactly is computed:
+Arithmetic with terms (`term`) adds lines to their recorder. Equal lines are written once,
+and what is known exactly is computed:
 
     constants: + - * / neg abs min max and powers, in rationals
     x + 0, x - 0, x * 1, x / 1, -(-x), max(x, x), x ** 0, x ** 1
@@ -29,6 +29,7 @@ import numpy as np
 from everyformer.errors import ExpressionError
 from everyformer.numerics.expression import LARGEST, MAX_POWER, Expression, Node
 from everyformer.targets.places import Place, caller
+from everyformer.targets.term import Term
 
 MAX_NODES = 4_000_000
 """Lines that a recorder writes before it gives up."""
@@ -42,7 +43,6 @@ ADVICE = (
     "products, or declare lipschitz= or modulus=."
 )
 
-NO_BRANCHES = "The trace is one straight line for all x: use np.where(condition, a, b)"
 NO_MASK = "Truth values take part in &, |, ~, np.where and products with numbers"
 UNKNOWN = "It is not among the operations that are known"
 NO_NUMBER = "x stands for all inputs at once and has no value"
@@ -63,169 +63,11 @@ _EXACT: dict[str, Callable[..., Any]] = {
 }
 
 
-def _operation(op: str) -> Callable[..., "Term"]:
-    def method(self: "Term", *others: Any) -> "Term":
-        terms = [self.recorder.term(other) for other in others]
-        return self.recorder.operation(op, self, *terms)
-
-    method.__doc__ = f"Write the line {op!r}."
-    return method
-
-
-def _refused(what: str, why: str) -> Callable[..., Any]:
-    def method(self: "Term", *args: Any) -> NoReturn:
-        self.recorder.refuse(what, why)
-
-    return method
-
-
 class Refused(BaseException):
     """A refusal on its way through the function that is recorded.
 
     It is not an `Exception`, and so passes what functions catch.
     """
-
-
-class Term:
-    """A number that is not known yet: a line of a recorder.
-
-    numpy's functions for arrays of objects call these methods entry by entry. A truth value
-    is 1 or 0; arithmetic makes a number of it.
-    """
-
-    __slots__ = ("boolean", "number", "recorder")
-
-    def __init__(self, recorder: "Recorder", number: int, *, boolean: bool = False) -> None:
-        """Name the line `number` of `recorder`."""
-        self.recorder = recorder
-        self.number = number
-        self.boolean = boolean
-
-    @property
-    def value(self) -> Fraction | None:
-        """The number, where it is known."""
-        return self.recorder.nodes[self.number].value
-
-    __add__ = __radd__ = _operation("add")
-    __sub__ = _operation("sub")
-    __mul__ = __rmul__ = _operation("mul")
-    __truediv__ = _operation("div")
-    __neg__ = _operation("neg")
-    __abs__ = fabs = _operation("abs")
-    __bool__ = _refused("A condition on an entry of x", NO_BRANCHES)
-    __eq__ = _refused("The comparison of an entry of x", NO_BRANCHES)
-    __hash__ = None  # pyright: ignore[reportAssignmentType]
-    maximum, minimum = _operation("max"), _operation("min")
-    exp, log, sqrt = _operation("exp"), _operation("log"), _operation("sqrt")
-    sin, cos, tanh = _operation("sin"), _operation("cos"), _operation("tanh")
-
-    def __rsub__(self, other: Any) -> "Term":
-        return self.recorder.term(other) - self
-
-    def __rtruediv__(self, other: Any) -> "Term":
-        return self.recorder.term(other) / self
-
-    def __pow__(self, exponent: Any) -> "Term":
-        return self.recorder.power(self, self.recorder.term(exponent))
-
-    def __pos__(self) -> "Term":
-        return self
-
-    def where(self, a: "Term", b: "Term") -> "Term":
-        """a if self > 0, else b."""
-        return self.recorder.where(self, a, b)
-
-    def exceeds(self, other: "Term") -> "Term":
-        """The truth value of self > other."""
-        one, zero = self.recorder.constant(1), self.recorder.constant(0)
-        difference = -other if self.value == 0 else self - other
-        return difference.where(one, zero).truth()
-
-    def reaches(self, other: "Term") -> "Term":
-        """The truth value of self >= other: not self < other."""
-        return other.exceeds(self).negated()
-
-    def equals(self, other: "Term") -> "Term":
-        """The truth value of self == other: both >= and <=."""
-        return self.reaches(other).both(other.reaches(self))
-
-    def differs(self, other: "Term") -> "Term":
-        """The truth value of self != other."""
-        return self.equals(other).negated()
-
-    def both(self, other: "Term") -> "Term":
-        """The truth value of self and other."""
-        return self.minimum(other).truth()
-
-    def either(self, other: "Term") -> "Term":
-        """The truth value of self or other."""
-        return self.maximum(other).truth()
-
-    def negated(self) -> "Term":
-        """The truth value of not self."""
-        return self.where(self.recorder.constant(0), self.recorder.constant(1)).truth()
-
-    def one_of_two(self, other: "Term") -> "Term":
-        """The truth value of self or other, but not both."""
-        return self.either(other).both(self.both(other).negated())
-
-    def truth(self) -> "Term":
-        """The same line, as a truth value."""
-        return Term(self.recorder, self.number, boolean=True)
-
-    def as_number(self) -> "Term":
-        """The same line, as a number."""
-        return Term(self.recorder, self.number)
-
-    def sign(self) -> "Term":
-        """1, 0 or -1."""
-        one, zero = self.recorder.constant(1), self.recorder.constant(0)
-        return self.where(one, (-self).where(-one, zero))
-
-    def heaviside(self, at_zero: "Term") -> "Term":
-        """1, 0, or what is given for 0."""
-        one, zero = self.recorder.constant(1), self.recorder.constant(0)
-        return self.where(one, (-self).where(zero, at_zero))
-
-    def tan(self) -> "Term":
-        """sin / cos."""
-        return self.sin() / self.cos()
-
-    def sinh(self) -> "Term":
-        """(e^x - e^-x) / 2."""
-        return (self.exp() - (-self).exp()) / 2
-
-    def cosh(self) -> "Term":
-        """(e^x + e^-x) / 2."""
-        return (self.exp() + (-self).exp()) / 2
-
-    def expm1(self) -> "Term":
-        """e^x - 1."""
-        return self.exp() - 1
-
-    def log1p(self) -> "Term":
-        """log(1 + x)."""
-        return (self + 1).log()
-
-    def exp2(self) -> "Term":
-        """2 to the power self, e^(x log 2)."""
-        return (self * self.recorder.constant(2).log()).exp()
-
-    def log2(self) -> "Term":
-        """log(x) / log(2)."""
-        return self.log() / self.recorder.constant(2).log()
-
-    def log10(self) -> "Term":
-        """log(x) / log(10)."""
-        return self.log() / self.recorder.constant(10).log()
-
-    def hypot(self, other: "Term") -> "Term":
-        """The square root of x^2 + y^2."""
-        return (self * self + other * other).sqrt()
-
-    def logaddexp(self, other: "Term") -> "Term":
-        """log(e^x + e^y)."""
-        return (self.exp() + other.exp()).log()
 
 
 class Program(NamedTuple):

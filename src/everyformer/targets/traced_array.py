@@ -18,14 +18,8 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from everyformer.targets.array_functions import FUNCTIONS, check_dtype
-from everyformer.targets.recorder import (
-    NO_BRANCHES,
-    NO_MASK,
-    NO_NUMBER,
-    UNKNOWN,
-    Recorder,
-    Term,
-)
+from everyformer.targets.recorder import NO_MASK, NO_NUMBER, UNKNOWN, Recorder
+from everyformer.targets.term import NO_BRANCHES, Term
 
 _AS_THEY_ARE: tuple[np.ufunc, ...] = (
     np.add, np.subtract, np.multiply, np.divide, np.negative, np.positive, np.absolute,
