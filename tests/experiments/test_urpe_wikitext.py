@@ -23,14 +23,19 @@ from everyformer.experiments.urpe_wikitext.sizes import SCALES
 
 
 def test_smoke_runs_resumes_and_draws(tmp_path: Path) -> None:
-    runs = tmp_path / "runs"
-    path = reproduce(
-        URPE_WIKITEXT, "smoke", out=tmp_path, runs=runs, only=["*/xl/0", "*/xl+urpe/0"]
-    )
+    def run(*, resume: bool = False) -> Path:
+        return reproduce(
+            URPE_WIKITEXT, "smoke", out=tmp_path, runs=tmp_path / "runs", resume=resume,
+            only=["*/xl/0", "*/xl+urpe/0"], changes={"log_every": 1},
+        )  # fmt: skip
+
+    path = run()
     results = json.loads(path.read_text())["results"]
     assert [r["labels"]["arm"] for r in results] == ["xl", "xl+urpe"]
     one, two = (r["more"] for r in results)
-    assert one["curve"][0]["loss"] == two["curve"][0]["loss"], "C = 1 at the start"
+    first, second = one["curve"][0], two["curve"][0]
+    assert first["step"] == second["step"] == 1
+    assert first["loss"] == second["loss"], "C = 1 until the first update"
     assert two["parameters"] - one["parameters"] == 2 * 32
     for result in results:
         more = result["more"]
@@ -43,8 +48,7 @@ def test_smoke_runs_resumes_and_draws(tmp_path: Path) -> None:
     assert path.with_suffix(".positions.npz").is_file()
     assert "a memory of 16 x 4" in path.with_suffix(".md").read_text()
     before = path.read_text()
-    again = ["*/xl/0", "*/xl+urpe/0"]
-    reproduce(URPE_WIKITEXT, "smoke", out=tmp_path, runs=runs, only=again, resume=True)
+    run(resume=True)
     assert json.loads(path.read_text())["results"] == json.loads(before)["results"]
 
 
