@@ -11,11 +11,17 @@ import numpy as np
 import pytest
 from tests.adversarial.register_drafts import Draft, built
 
-from everyformer.certify.cells import Cells, sum_up
-from everyformer.certify.distances import mean_distance
 from everyformer.certify.known import Declared
-from everyformer.certify.modulus import contradiction
-from everyformer.certify.moments import mean_of_line, mean_of_sizes, power, power_down
+from everyformer.certify.on_cells.cells import Cells, sum_up
+from everyformer.certify.on_cells.distances import mean_distance
+from everyformer.certify.on_cells.modulus import contradiction
+from everyformer.certify.on_cells.moments import (
+    mean_of_line,
+    mean_of_sizes,
+    power,
+    power_down,
+)
+from everyformer.certify.on_cells.values import Mode, Values
 from everyformer.certify.overflow import LIMIT, after_attention, after_feed_forward
 from everyformer.certify.partition.local import power_sum
 from everyformer.certify.register_stages import (
@@ -32,7 +38,6 @@ from everyformer.certify.shifts.layers import Tokens, run_layer
 from everyformer.certify.shifts.lookup import look_up, read_windows
 from everyformer.certify.shifts.piecewise import layer_function
 from everyformer.certify.undecided import Undecided, require_finite
-from everyformer.certify.values import Mode, Values
 from everyformer.certify.weights import StageWeights
 from everyformer.errors import CertificateError
 from everyformer.numerics.balls import BallArithmetic

@@ -11,8 +11,8 @@ import pytest
 
 import everyformer as ef
 from everyformer.certify import refute as refuting
-from everyformer.certify.cells import Cells
 from everyformer.certify.network_on_box import NetworkOnBoxes
+from everyformer.certify.on_cells.cells import Cells
 from everyformer.certify.refute import boxes_apart, inner_box, refute
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import RegisterWeights, StageWeights, Weights

@@ -13,7 +13,7 @@ from everyformer.bench.constructions import ORDER_GRIDS, wave
 from everyformer.certify.program_size import ProgramSize
 from everyformer.certify.prove import MAX_REPRESENTATIVES
 from everyformer.certify.work import Examined, Limits, check_cells, check_work
-from everyformer.cli.demo import swap_mean
+from everyformer.cli.commands.demo import swap_mean
 from everyformer.errors import WorkLimitError
 from everyformer.targets.box import Grid
 from everyformer.targets.gallery import GALLERY

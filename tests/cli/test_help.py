@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from importlib import import_module
 from importlib.metadata import version
 from inspect import signature
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Any, get_args
 
 import pytest
 from typer.models import ArgumentInfo
+
+from everyformer.cli.commands import load
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
@@ -62,9 +63,7 @@ def test_help_teaches_with_an_example(
 @pytest.mark.parametrize("command", COMMANDS[1:])
 def test_no_version_of_typer_takes_a_metavar_for_a_name(command: str) -> None:
     """Some make --SIZE of an option `size` with the metavar SIZE, if it has no name."""
-    name = command.replace("-", "_")
-    function = getattr(import_module(f"everyformer.cli.{name}"), name)
-    for parameter in signature(function).parameters.values():
+    for parameter in signature(load(command)).parameters.values():
         for told in get_args(parameter.annotation)[1:]:
             decls = (told.default, *(told.param_decls or ()))  # as typer reads Annotated
             named = isinstance(told, ArgumentInfo) or str(decls[0]).startswith("-")

@@ -137,7 +137,8 @@ main()
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 @pytest.mark.parametrize("swallowed", ["", "by a library", "in a callback"])
 @pytest.mark.parametrize(
-    "module", ["typer", "everyformer.cli.construct", "everyformer.construct.pipeline"]
+    "module",
+    ["typer", "everyformer.cli.commands.construct", "everyformer.construct.pipeline"],
 )
 def test_interrupted_while_something_is_imported(
     module: str, swallowed: str, tmp_path: Path

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import everyformer as ef
-from everyformer.certify.residual import Blocks, ResidualReading, verdict_on
+from everyformer.certify.on_cells.residual import Blocks, ResidualReading, verdict_on
 from everyformer.construct.optimality import ratios
 from everyformer.construct.residual import ResidualNetwork, ResidualPlan
 from everyformer.errors import GridError

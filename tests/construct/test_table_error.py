@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import everyformer as ef
-from everyformer.certify.cells import Cells
 from everyformer.certify.known import Declared
+from everyformer.certify.on_cells.cells import Cells
 from everyformer.construct.table_error import TableErrors, table_error
 from everyformer.errors import CertificateError
 from everyformer.targets.box import Box, Grid

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from rich.table import Table
 
 from everyformer.bench.results import environment
-from everyformer.certify.cells import Cells
+from everyformer.certify.on_cells.cells import Cells
 from everyformer.certify.proof import Computing
 from everyformer.certify.prove import prove
 from everyformer.certify.weights import read_weights

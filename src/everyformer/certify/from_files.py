@@ -16,7 +16,6 @@ from fractions import Fraction
 from pathlib import Path
 
 from everyformer.certify.bound import Bound
-from everyformer.certify.cells import Cells
 from everyformer.certify.certificate import (
     Certificate,
     Statement,
@@ -25,7 +24,8 @@ from everyformer.certify.certificate import (
 from everyformer.certify.certificate_file import read_certificate
 from everyformer.certify.hypotheses import Claim
 from everyformer.certify.known import Declared
-from everyformer.certify.modulus import (
+from everyformer.certify.on_cells.cells import Cells
+from everyformer.certify.on_cells.modulus import (
     contradiction,
     half_cell,
     step_length,

@@ -5,12 +5,12 @@ A network is proved cell by cell, or, if it was compiled, on the whole box at on
 
 from fractions import Fraction
 
-from everyformer.certify.cells import Cells
 from everyformer.certify.compile.claims import Claimed
 from everyformer.certify.compile.prove import prove_program
 from everyformer.certify.forms import form_of
 from everyformer.certify.hypotheses import BOTH
 from everyformer.certify.known import Known
+from everyformer.certify.on_cells.cells import Cells
 from everyformer.certify.program_size import ProgramSize
 from everyformer.certify.proof import Computing, Proof, Work
 from everyformer.certify.undecided import Obstacle

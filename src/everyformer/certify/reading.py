@@ -4,8 +4,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Protocol, runtime_checkable
 
-from everyformer.certify.cells import Cells
 from everyformer.certify.known import Known
+from everyformer.certify.on_cells.cells import Cells
 from everyformer.certify.proof import Proof, Work
 from everyformer.certify.weights import Weights
 from everyformer.targets.box import Grid

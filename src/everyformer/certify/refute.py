@@ -17,14 +17,14 @@ from pathlib import Path
 
 import numpy as np
 
-from everyformer.certify.cells import Cells
 from everyformer.certify.certificate import format_decimal
-from everyformer.certify.distances import float_down, float_up
 from everyformer.certify.from_files import NETWORK_FILE, known_of
 from everyformer.certify.hypotheses import EQUIVARIANCE
 from everyformer.certify.known import Declared, Known
-from everyformer.certify.moments import power_down
 from everyformer.certify.network_on_box import NetworkOnBoxes
+from everyformer.certify.on_cells.cells import Cells
+from everyformer.certify.on_cells.distances import float_down, float_up
+from everyformer.certify.on_cells.moments import power_down
 from everyformer.certify.prove import cells_of
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.verification import Verification

@@ -10,11 +10,11 @@ from math import gcd, lcm
 
 import numpy as np
 
+from everyformer.certify.on_cells.values import Mode
 from everyformer.certify.overflow import UNDERFLOW
 from everyformer.certify.ridge import SLACK, Ridge
 from everyformer.certify.rounding import gamma
 from everyformer.certify.undecided import Undecided
-from everyformer.certify.values import Mode
 from everyformer.certify.weights import StageWeights, to_fractions
 
 UNIT = 2.0**-53 * (1 + SLACK)

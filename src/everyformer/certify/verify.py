@@ -11,14 +11,14 @@ from functools import partial
 
 import numpy as np
 
-from everyformer.certify.cells import Cells
 from everyformer.certify.certificate import Certificate, Statement
 from everyformer.certify.from_files import EXIT_CODES as EXIT_CODES
 from everyformer.certify.from_files import (
     REGION_NEEDS_EXPRESSION,
     verify_files,
 )
-from everyformer.certify.modulus import half_cell, step_length, step_sizes
+from everyformer.certify.on_cells.cells import Cells
+from everyformer.certify.on_cells.modulus import half_cell, step_length, step_sizes
 from everyformer.certify.proof import Computing
 from everyformer.certify.prove import cells_of
 from everyformer.certify.verification import Verification

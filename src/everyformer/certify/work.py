@@ -15,8 +15,8 @@ from pathlib import Path
 
 from everyformer.certify.compile.algebra.sorting import MOST_WIRES
 from everyformer.certify.compile.claims import Claimed
+from everyformer.certify.on_cells.refinement import most_parts
 from everyformer.certify.program_size import ProgramSize
-from everyformer.certify.refinement import most_parts
 from everyformer.certify.weights import Weights
 from everyformer.errors import WorkLimitError
 from everyformer.files.names import CERTIFICATE_FILE, VALUES_FILE

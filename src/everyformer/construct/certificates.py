@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from everyformer.certify.cells import Cells
 from everyformer.certify.certificate import (
     LARGEST,
     SMALLEST,
@@ -17,7 +16,8 @@ from everyformer.certify.certificate import (
 )
 from everyformer.certify.from_files import known_of
 from everyformer.certify.hypotheses import BOTH, Claim
-from everyformer.certify.modulus import contradiction
+from everyformer.certify.on_cells.cells import Cells
+from everyformer.certify.on_cells.modulus import contradiction
 from everyformer.certify.proof import Computing, Proof
 from everyformer.certify.prove import cells_of, prove, prove_everywhere
 from everyformer.certify.undecided import Obstacle

@@ -29,10 +29,10 @@ from math import prod
 
 import numpy as np
 
-from everyformer.certify.cells import Cells
 from everyformer.certify.from_files import known_of
+from everyformer.certify.on_cells.cells import Cells
+from everyformer.certify.on_cells.residual import Blocks, prove_residual
 from everyformer.certify.proof import Proof, Work
-from everyformer.certify.residual import Blocks, prove_residual
 from everyformer.certify.verify import declare
 from everyformer.errors import GridError
 from everyformer.papers import YUN2020, implements

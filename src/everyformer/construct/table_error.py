@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from everyformer.certify.bound import Bound
-from everyformer.certify.cells import SHARD, Cells, mean_slack, sum_up
-from everyformer.certify.distances import distances, float_up
 from everyformer.certify.from_files import known_of
 from everyformer.certify.known import Declared
-from everyformer.certify.moments import UP, power
+from everyformer.certify.on_cells.cells import SHARD, Cells, mean_slack, sum_up
+from everyformer.certify.on_cells.distances import distances, float_up
+from everyformer.certify.on_cells.moments import UP, power
 from everyformer.certify.shards import map_shards
 from everyformer.certify.verify import declare
 from everyformer.errors import CertificateError, ToleranceError

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import everyformer as ef
-from everyformer.certify.cell_reading import Plateaus
+from everyformer.certify.on_cells.reading import Plateaus
 from everyformer.certify.shifts.quantiser import (
     coordinate_functions,
     exact_difference,

@@ -1,7 +1,7 @@
 """Averaging attention as a form: registers, and no prefix tokens."""
 
 from everyformer.certify.averaging.reading import read_registers
-from everyformer.certify.cell_form import CellForm
+from everyformer.certify.on_cells.form import CellForm
 from everyformer.certify.weights import Weights
 
 

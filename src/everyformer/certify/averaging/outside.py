@@ -20,8 +20,8 @@ from math import inf
 
 import numpy as np
 
-from everyformer.certify.cell_reading import Outside
 from everyformer.certify.half_lines import EVERYWHERE, ZERO, End, Ends, plus, scaled
+from everyformer.certify.on_cells.reading import Outside
 from everyformer.certify.register_stages import Layer, Mean
 from everyformer.certify.ridge import Ridge, outward
 from everyformer.certify.undecided import Undecided

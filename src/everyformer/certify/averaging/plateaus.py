@@ -15,12 +15,12 @@ from math import lcm
 
 import numpy as np
 
+from everyformer.certify.on_cells.values import Mode
 from everyformer.certify.overflow import UNDERFLOW
 from everyformer.certify.register_stages import OUTWARD, Exact, Update
 from everyformer.certify.ridge import Ridge
 from everyformer.certify.rounding import gamma
 from everyformer.certify.undecided import Undecided
-from everyformer.certify.values import Mode
 from everyformer.certify.weights import RegisterWeights, to_fractions
 from everyformer.targets.box import Grid
 

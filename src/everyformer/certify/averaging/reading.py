@@ -22,7 +22,8 @@ import numpy as np
 
 from everyformer.certify.averaging.outside import outside
 from everyformer.certify.averaging.plateaus import PlateauSearch
-from everyformer.certify.cell_reading import Outside, Plateaus
+from everyformer.certify.on_cells.reading import Outside, Plateaus
+from everyformer.certify.on_cells.values import Mode, Values
 from everyformer.certify.overflow import LARGEST, UNDERFLOW
 from everyformer.certify.register_stages import (
     OUTWARD,
@@ -38,7 +39,6 @@ from everyformer.certify.register_stages import (
 from everyformer.certify.ridge import SLACK, outward
 from everyformer.certify.rounding import gamma
 from everyformer.certify.undecided import Undecided
-from everyformer.certify.values import Mode, Values
 from everyformer.certify.weights import RegisterWeights, Weights, to_fractions
 from everyformer.targets.box import Box, Grid
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from everyformer.certify.compile.follow import Followed
-from everyformer.certify.distances import float_down, float_up
+from everyformer.certify.on_cells.distances import float_down, float_up
 
 Place = tuple[int, Iterable[tuple[int, float]]]
 """A slot, and a form: registers with coefficients, read after it."""

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from everyformer.certify.moments import UP
+from everyformer.certify.on_cells.moments import UP
 from everyformer.certify.partition.lattice import Lattice
 from everyformer.certify.partition.samples import Ends
 from everyformer.certify.partition.weights import SLACK, WindowWeights

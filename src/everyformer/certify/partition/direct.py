@@ -43,7 +43,7 @@ from fractions import Fraction
 import numpy as np
 
 from everyformer.certify.bound import Bound
-from everyformer.certify.moments import (
+from everyformer.certify.on_cells.moments import (
     UP,
     even_exponent,
     mean_of_line,

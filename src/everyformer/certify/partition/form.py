@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from fractions import Fraction
 
-from everyformer.certify.cells import Cells
 from everyformer.certify.certificate import current_versions
 from everyformer.certify.known import Known
+from everyformer.certify.on_cells.cells import Cells
 from everyformer.certify.partition.prove import prove_partition
 from everyformer.certify.proof import Proof, Work, obstacle_of
 from everyformer.certify.undecided import Undecided

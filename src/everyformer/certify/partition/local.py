@@ -52,7 +52,7 @@ from functools import cached_property, reduce
 import numpy as np
 
 from everyformer.certify.bound import Bound
-from everyformer.certify.moments import UP, power
+from everyformer.certify.on_cells.moments import UP, power
 from everyformer.certify.partition.lattice import SOURCE, Lattice
 from everyformer.certify.partition.lattice_constants import RADII
 from everyformer.certify.partition.lattice_field import LatticeField

@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 
 from everyformer.certify.bound import Bound
-from everyformer.certify.cells import float_up
 from everyformer.certify.hypotheses import EXP, FLOAT64, Hypothesis
 from everyformer.certify.known import Declared
-from everyformer.certify.moments import UP, power_down
+from everyformer.certify.on_cells.cells import float_up
+from everyformer.certify.on_cells.moments import UP, power_down
 from everyformer.certify.partition.bounds import (
     distance,
     everywhere,

@@ -24,9 +24,9 @@ from fractions import Fraction
 
 import numpy as np
 
+from everyformer.certify.on_cells.values import Mode as Mode
 from everyformer.certify.overflow import UNDERFLOW
 from everyformer.certify.undecided import Undecided
-from everyformer.certify.values import Mode as Mode
 from everyformer.certify.weights import StageWeights
 
 SCALE = 600

@@ -1,6 +1,6 @@
 """Selective shifts as a form: blocks as wide as the tokens."""
 
-from everyformer.certify.cell_form import CellForm
+from everyformer.certify.on_cells.form import CellForm
 from everyformer.certify.overflow import check_reach
 from everyformer.certify.shifts.reading import read_network
 from everyformer.certify.weights import Weights

@@ -16,7 +16,7 @@ from math import frexp
 
 import numpy as np
 
-from everyformer.certify.cell_reading import Plateaus
+from everyformer.certify.on_cells.reading import Plateaus
 from everyformer.certify.overflow import UNDERFLOW
 from everyformer.certify.rounding import PRECISION, gamma, lowest_bits, sums_exactly
 from everyformer.certify.shifts.piecewise import LayerFunction, layer_function

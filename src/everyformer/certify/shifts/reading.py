@@ -10,7 +10,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from everyformer.certify.cell_reading import Interval, Outside, Plateaus
+from everyformer.certify.on_cells.reading import Interval, Outside, Plateaus
+from everyformer.certify.on_cells.values import Values as Values
 from everyformer.certify.shifts.context import UP, Ids, Mode, run_attention, to_real
 from everyformer.certify.shifts.layers import Tokens
 from everyformer.certify.shifts.lookup import (
@@ -23,7 +24,6 @@ from everyformer.certify.shifts.lookup import (
 from everyformer.certify.shifts.piecewise import clamp_of, clamped_range, layer_function
 from everyformer.certify.shifts.quantiser import find_plateaus
 from everyformer.certify.undecided import Undecided
-from everyformer.certify.values import Values as Values
 from everyformer.certify.weights import StageWeights, Weights
 from everyformer.papers import YUN2020, Citation
 from everyformer.targets.box import Box, Grid

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from everyformer.certify.bound import Bound
-from everyformer.certify.cell_reading import CellReading
-from everyformer.certify.cells import CellExamination, Cells, examine
 from everyformer.certify.certificate import current_versions
-from everyformer.certify.distances import BALL_PRECISION
 from everyformer.certify.hypotheses import BOTH, EQUIVARIANCE, FLOAT64, SUPPORT, Claim
 from everyformer.certify.known import Declared, Known
+from everyformer.certify.on_cells.cells import CellExamination, Cells, examine
+from everyformer.certify.on_cells.distances import BALL_PRECISION
+from everyformer.certify.on_cells.reading import CellReading
 from everyformer.certify.overflow import LARGEST, outside
 from everyformer.certify.proof import Proof, Work, obstacle_of
 from everyformer.certify.shards import map_shards

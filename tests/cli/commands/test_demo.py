@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from everyformer.cli.demo import demo_inputs
+from everyformer.cli.commands.demo import demo_inputs
 
 
 def rows_of(output: str) -> dict[str, list[str]]:
@@ -55,7 +55,7 @@ def test_an_interrupted_demo_leaves_nothing(
     def interrupted(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("everyformer.certify.cell_proof.examine", interrupted)
+    monkeypatch.setattr("everyformer.certify.on_cells.proof.examine", interrupted)
     everyformer("demo", code=130)
     assert not list(Path().iterdir())
 

@@ -183,7 +183,7 @@ def test_finished_shards_are_kept_and_used_again(
     arguments = ("construct", "sort", "--grid", 2, "--workers", 1, "--work", "kept")
     everyformer(*arguments, "-o", "out")
     assert len(names(Path("kept"))) == 1
-    monkeypatch.setattr("everyformer.certify.cell_proof.examine", not_again)
+    monkeypatch.setattr("everyformer.certify.on_cells.proof.examine", not_again)
     everyformer(*arguments, "-o", "again")
     one, other = (Path(folder) / "certificate.json" for folder in ("out", "again"))
     assert one.read_bytes() == other.read_bytes()
@@ -301,7 +301,7 @@ def test_a_link_is_followed(everyformer: Command) -> None:
     assert names(Path("disk")) == FILES
 
 
-CERTIFYING = ("everyformer.certify.cell_proof.examine", {"network.safetensors"})
+CERTIFYING = ("everyformer.certify.on_cells.proof.examine", {"network.safetensors"})
 DRAWING = ("everyformer.cli.pictures.along_a_line", FILES - {"plot.png"})
 """What is called, and what lies in the hidden folder by then."""
 

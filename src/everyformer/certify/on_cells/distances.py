@@ -20,14 +20,14 @@ from math import inf, nextafter
 
 import numpy as np
 
-from everyformer.certify.moments import (
+from everyformer.certify.on_cells.moments import (
     UP,
     even_exponent,
     mean_of_line,
     mean_of_sizes,
     power,
 )
-from everyformer.certify.refinement import Boxes, Measured, refine
+from everyformer.certify.on_cells.refinement import Boxes, Measured, refine
 from everyformer.numerics.cancellation import without_cancelling_maxima
 from everyformer.numerics.conditions import compared_by_terms
 from everyformer.numerics.enclosure import Enclosure, enclose, enclose_with_balls

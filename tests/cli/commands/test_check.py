@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 Command = Callable[..., Any]
-EXAMPLE = Path(__file__).parents[2] / "examples" / "my_attention.py"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "my_attention.py"
 SMALL = ("-n", 4, "-d", 4, "--trials", 2)
 
 MODULES = """

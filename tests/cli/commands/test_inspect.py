@@ -16,7 +16,7 @@ from everyformer.model.network import Network
 from everyformer.model.stacks import FeedForwardStack, Stage
 
 Command = Callable[..., Any]
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def save(*sequences: list[float]) -> None:

@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from everyformer.certify.cell_reading import CellReading
-from everyformer.certify.distances import distances, float_up
 from everyformer.certify.known import Declared, Known
-from everyformer.certify.moments import (
+from everyformer.certify.on_cells.distances import distances, float_up
+from everyformer.certify.on_cells.moments import (
     UP,
     power,
     power_down,
 )
+from everyformer.certify.on_cells.reading import CellReading
+from everyformer.certify.on_cells.values import Mode, Values
 from everyformer.certify.undecided import Undecided, require_finite
-from everyformer.certify.values import Mode, Values
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import power_up
 from everyformer.targets.box import Grid

@@ -113,87 +113,87 @@ def load(name: str) -> Callable[..., None]:
     """
     match name:
         case "demo":
-            from everyformer.cli.demo import demo
+            from everyformer.cli.commands.demo import demo
 
             return demo
         case "targets":
-            from everyformer.cli.targets import targets
+            from everyformer.cli.commands.targets import targets
 
             return targets
         case "methods":
-            from everyformer.cli.methods import methods
+            from everyformer.cli.commands.methods import methods
 
             return methods
         case "plan":
-            from everyformer.cli.plan import plan
+            from everyformer.cli.commands.plan import plan
 
             return plan
         case "construct":
-            from everyformer.cli.construct import construct
+            from everyformer.cli.commands.construct import construct
 
             return construct
         case "run":
-            from everyformer.cli.run import run
+            from everyformer.cli.commands.run import run
 
             return run
         case "verify":
-            from everyformer.cli.verify import verify
+            from everyformer.cli.commands.verify import verify
 
             return verify
         case "inspect":
-            from everyformer.cli.inspect import inspect
+            from everyformer.cli.commands.inspect import inspect
 
             return inspect
         case "explore":
-            from everyformer.cli.explore import explore
+            from everyformer.cli.commands.explore import explore
 
             return explore
         case "export":
-            from everyformer.cli.export import export
+            from everyformer.cli.commands.export import export
 
             return export
         case "contextual-mapping":
-            from everyformer.cli.contextual_mapping import contextual_mapping
+            from everyformer.cli.commands.contextual_mapping import contextual_mapping
 
             return contextual_mapping
         case "ablate":
-            from everyformer.cli.ablate import ablate
+            from everyformer.cli.commands.ablate import ablate
 
             return ablate
         case "check":
-            from everyformer.cli.check import check
+            from everyformer.cli.commands.check import check
 
             return check
         case "check-all":
-            from everyformer.cli.check_all import check_all
+            from everyformer.cli.commands.check_all import check_all
 
             return check_all
         case "check-module":
-            from everyformer.cli.check_module import check_module
+            from everyformer.cli.commands.check_module import check_module
 
             return check_module
         case "check-pattern":
-            from everyformer.cli.check_pattern import check_pattern
+            from everyformer.cli.commands.check_pattern import check_pattern
 
             return check_pattern
         case "explain":
-            from everyformer.cli.explain import explain
+            from everyformer.cli.commands.explain import explain
 
             return explain
         case "bench":
-            from everyformer.cli.bench import bench
+            from everyformer.cli.commands.bench import bench
 
             return bench
         case "reproduce":
-            from everyformer.cli.reproduce import reproduce
+            from everyformer.cli.commands.reproduce import reproduce
 
             return reproduce
         case "contexts":
-            from everyformer.cli.contexts import contexts
+            from everyformer.cli.commands.contexts import contexts
 
             return contexts
         case "data":
-            from everyformer.cli.data import data
+            from everyformer.cli.commands.data import data
 
             return data
         case _:

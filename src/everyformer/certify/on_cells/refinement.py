@@ -20,7 +20,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from everyformer.certify.moments import UP
+from everyformer.certify.on_cells.moments import UP
 from everyformer.certify.program_size import ProgramSize
 from everyformer.numerics.expression import Expression
 

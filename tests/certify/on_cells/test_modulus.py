@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import everyformer as ef
-from everyformer.certify.cells import Cells
-from everyformer.certify.modulus import (
+from everyformer.certify.on_cells.cells import Cells
+from everyformer.certify.on_cells.modulus import (
     MAX_CELLS,
     Contradiction,
     contradiction,

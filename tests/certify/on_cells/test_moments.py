@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everyformer.certify.moments import (
+from everyformer.certify.on_cells.moments import (
     even_exponent,
     mean_of_line,
     mean_of_sizes,

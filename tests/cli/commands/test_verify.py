@@ -270,12 +270,12 @@ def test_finished_shards_are_kept_and_used_again(
 
     arguments = ("verify", swap_mean_4, "--workers", 1, "--work", "kept", "--json")
     with monkeypatch.context() as patch:
-        patch.setattr("everyformer.certify.cell_proof.examine", interrupted)
+        patch.setattr("everyformer.certify.on_cells.proof.examine", interrupted)
         assert everyformer(*arguments, code=130).stderr == "Interrupted.\n"
         assert not list(Path("kept").iterdir())
     first = everyformer(*arguments).stdout
     assert len(list(Path("kept").iterdir())) == 1
-    monkeypatch.setattr("everyformer.certify.cell_proof.examine", interrupted)
+    monkeypatch.setattr("everyformer.certify.on_cells.proof.examine", interrupted)
     assert everyformer(*arguments).stdout == first
     everyformer(*arguments, "--balls", code=130)  # shards of another kind
 

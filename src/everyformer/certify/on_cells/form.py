@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from everyformer.certify.cell_proof import Read, prove_on_cells
-from everyformer.certify.cells import Cells
 from everyformer.certify.known import Known
+from everyformer.certify.on_cells.cells import Cells
+from everyformer.certify.on_cells.proof import Read, prove_on_cells
 from everyformer.certify.proof import Proof, Work
 from everyformer.certify.weights import Weights
 from everyformer.targets.box import Box, Grid

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from everyformer.certify.cells import Cells
+from everyformer.certify.on_cells.cells import Cells
 from everyformer.errors import CertificateError
 from everyformer.targets.box import Grid
 

@@ -6,8 +6,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from everyformer.certify.on_cells.values import Mode, Values
 from everyformer.certify.undecided import Undecided
-from everyformer.certify.values import Mode, Values
 from everyformer.targets.box import Grid
 
 Interval = tuple[Fraction | None, Fraction | None]

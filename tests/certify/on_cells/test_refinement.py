@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import everyformer as ef
-from everyformer.certify import distances as module
-from everyformer.certify import refinement
-from everyformer.certify.cells import Cells
-from everyformer.certify.distances import Distances, cell_ends, distances
-from everyformer.certify.refinement import Boxes, most_parts, most_rounds
+from everyformer.certify.on_cells import distances as module
+from everyformer.certify.on_cells import refinement
+from everyformer.certify.on_cells.cells import Cells
+from everyformer.certify.on_cells.distances import Distances, cell_ends, distances
+from everyformer.certify.on_cells.refinement import Boxes, most_parts, most_rounds
 from everyformer.numerics.expression import Expression
 from everyformer.targets.box import Box, Grid
 from everyformer.targets.trace import _record, trace  # pyright: ignore[reportPrivateUsage]

@@ -17,16 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import everyformer as ef
-from everyformer.certify import cells as module
-from everyformer.certify.cells import (
+from everyformer.certify.known import Declared
+from everyformer.certify.on_cells import cells as module
+from everyformer.certify.on_cells.cells import (
     CellExamination,
     Cells,
     examine,
     mean_slack,
     network_values,
 )
-from everyformer.certify.distances import cell_ends, float_down, float_up
-from everyformer.certify.known import Declared
+from everyformer.certify.on_cells.distances import cell_ends, float_down, float_up
 from everyformer.certify.shifts.reading import ShiftReading, read_network, realise
 from everyformer.certify.weights import read_weights
 from everyformer.numerics.expression import Expression

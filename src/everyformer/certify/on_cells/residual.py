@@ -27,13 +27,13 @@ from math import prod
 
 import numpy as np
 
-from everyformer.certify.cell_proof import prove_on_cells
-from everyformer.certify.cell_reading import Interval, Outside, Plateaus
-from everyformer.certify.cells import Cells
 from everyformer.certify.known import Known
+from everyformer.certify.on_cells.cells import Cells
+from everyformer.certify.on_cells.proof import prove_on_cells
+from everyformer.certify.on_cells.reading import Interval, Outside, Plateaus
+from everyformer.certify.on_cells.values import Mode, Values
 from everyformer.certify.proof import Proof, Work
 from everyformer.certify.undecided import Undecided
-from everyformer.certify.values import Mode, Values
 from everyformer.certify.weights import Weights, to_fractions
 from everyformer.numerics.rationals import power_up
 from everyformer.papers import YUN2020, implements
