@@ -100,6 +100,7 @@ def test_a_piece_of_a_region_is_not_its_cell(tmp_path: Path) -> None:
         claim.save(tmp_path)
         found = refute(tmp_path, verify(tmp_path))
         assert found.verdict is Verdict.UNKNOWN
+        assert " over a region of 1 box" in claim.claim("f")
 
 
 def looked_at(apart: Apart | None) -> int:
