@@ -1,6 +1,6 @@
 """Modules that turn after some runs: a counterexample is one on copies never run before.
 
-Modules with more than 2^15 numbers in a sequence are run one sequence at a time, and what
+Modules with more than 2^13 numbers in a sequence are run one sequence at a time, and what
 was measured is kept for all rules, so that a state builds up over the whole check.
 """
 
@@ -50,6 +50,34 @@ def test_a_copy_that_was_run_makes_no_counterexample(name: str) -> None:
     for code in ("EF001", "EF003", "EF006", "EF009", "EF010"):
         assert report[code].verdict is UNKNOWN, code
     assert report.lp.verdict is UNKNOWN
+
+
+class Remembering(nn.Module):
+    """All hear the first token and the last; the others only where it has seen both before.
+
+    On copies that were not run before, nobody hears the tokens in between.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(D))
+        self.seen: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        ends = x[:, [0, -1]]
+        y = torch.tanh(x * self.gain) / 8 + torch.tanh(ends).mean(1, keepdim=True) / 4
+        for one in self.seen if x.shape[1] > 2 else ():
+            if one.shape == x.shape and torch.equal(one[:, [0, -1]], ends):
+                return y + torch.tanh(x - one)[:, 1:-1].mean(1, keepdim=True) / 16
+        self.seen.append(x.detach().clone())
+        return y
+
+
+def test_every_link_of_a_counterexample_is_measured_again() -> None:
+    """EF009 goes by the weakest of all links, and not by the ones that are loudest."""
+    report = ef.check(Remembering(), N, D, trials=1)
+    assert report["EF006"].verdict is REFUTED  # the last token is heard
+    assert report["EF009"].verdict is UNKNOWN
 
 
 class Ahead(nn.Module):

@@ -170,7 +170,7 @@ class Certificate:
         over = "" if self.region is None else f" over {self.region}"
         if self.everywhere:
             over = f" over all of R^({self.seq_len} x {self.d_model})"
-        return f"sup|{name} - g|" if self.p is None else f"d_{self.p}({name}, g){over}"
+        return (f"sup|{name} - g|" if self.p is None else f"d_{self.p}({name}, g)") + over
 
     @property
     def on_box(self) -> bool:

@@ -226,7 +226,7 @@ def _judge(certificate: Certificate, proof: Proof, name: str) -> tuple[Verdict, 
                 f"{cure}, or a larger eps, would help"
             )
     if "real" in certificate.claims and proof.lower > (power_up(eps, p) if p else eps):
-        low = _root_in_words(proof.lower, p)
+        low = root_in_words(proof.lower, p)
         distance = certificate.distance(name)
         why = f"{distance} is at least {low}, above {format_decimal(eps)}"
         return Verdict.REFUTED, [why, *reasons]
@@ -259,7 +259,7 @@ def _compared(certificate: Certificate, proof: Proof) -> Iterator[str]:
             )
 
 
-def _root_in_words(power: Fraction, p: Fraction | None) -> str:
+def root_in_words(power: Fraction, p: Fraction | None) -> str:
     """A number that is not above power^(1/p), in decimal; a power of two if it is huge."""
     bits = power.numerator.bit_length() - power.denominator.bit_length()
     if abs(bits) < 1000:

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from everyformer.certify.certificate import format_decimal
-from everyformer.certify.from_files import NETWORK_FILE, known_of
+from everyformer.certify.from_files import NETWORK_FILE, known_of, root_in_words
 from everyformer.certify.hypotheses import EQUIVARIANCE
 from everyformer.certify.known import Declared, Known
 from everyformer.certify.network_on_box import NetworkOnBoxes
@@ -47,6 +47,12 @@ MOST_CELLS = 2**20
 MOST_WORK = 2**25
 """Products of balls up to which boxes are looked at, by an estimate."""
 
+SHARE, LINE, BOX = 4, 128, 512
+"""So many products take as long as a share of softmax, a line of f, and a box of itself."""
+
+Bounds = tuple[np.ndarray, np.ndarray]
+"""Lower and upper bounds (n, d)."""
+
 
 @dataclass(frozen=True)
 class Apart:
@@ -67,8 +73,8 @@ class Apart:
     looked_at: int
     low: np.ndarray
     high: np.ndarray
-    network: tuple[np.ndarray, np.ndarray]
-    function: tuple[np.ndarray, np.ndarray]
+    network: Bounds
+    function: Bounds
 
     def describe(self) -> str:
         """The box that adds most, in words."""
@@ -126,8 +132,8 @@ def refute(folder: Path, found: Verification, limits: Limits = Limits()) -> Veri
         declared = (*declared, EQUIVARIANCE)
     proof = replace(found.proof, lower=apart.lower, hypotheses=declared)
     distance = certificate.distance(statement.name if found.given else "f")
-    root = float(apart.lower) ** (1 / float(p or 1)) * 0.999
-    why = f"{distance} is at least {root:.4g}, above {format_decimal(eps)}"
+    low = root_in_words(apart.lower, p)
+    why = f"{distance} is at least {low}, above {format_decimal(eps)}"
     reasons = (why, apart.describe(), *found.reasons)
     return replace(found, verdict=Verdict.REFUTED, reasons=reasons, proof=proof)
 
@@ -159,7 +165,7 @@ def boxes_apart(
     Returns:
         What was found; None if nothing was apart.
     """
-    most = MOST_WORK // max(work_of(weights), 1)
+    most = MOST_WORK // work_of(weights, known)
     if not most or cells.count > MOST_CELLS:
         return None
     network, rows = NetworkOnBoxes(weights), cells.rows(0, cells.count)
@@ -169,13 +175,14 @@ def boxes_apart(
     for number in range(0, cells.count, step):
         seen += 1
         low, high = inner_box(cells.grid, rows[number : number + 1])
+        if not least[number] or (low > high).any():
+            continue  # not all of the cell counts, or no float64 number is inside
         try:
             inside = network.enclose(low, high)
         except Undecided:
             continue
         f = _function_on(known, number, low, high)
-        gap = np.maximum(np.maximum(f[0] - inside[1], inside[0] - f[1]), 0.0)
-        gap = gap * (1 - 2.0**-50)  # float64 rounds differences
+        gap = _gap(f, inside)
         added = Fraction(float(gap.max()))
         if p is not None:
             ends = zip(low.flat, high.flat, strict=True)
@@ -193,14 +200,27 @@ def boxes_apart(
     return replace(worst, lower=total, boxes=len(found), looked_at=seen)
 
 
-def work_of(weights: Weights) -> int:
-    """About how many products of balls one box takes."""
+def _gap(f: Bounds, g: Bounds) -> np.ndarray:
+    """How far two enclosures are apart, from below; 0 where they meet."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        gap = np.maximum(f[0] - g[1], g[0] - f[1]) * (1 - 2.0**-50)  # differences round
+    return np.maximum(np.nan_to_num(gap, nan=0.0), 0.0)  # infinity: the largest float64
+
+
+def work_of(weights: Weights, known: Known) -> int:
+    """About how many products of balls one box takes, with what is known of f on it."""
     n = weights.seq_len
     prefix = weights.registers and weights.registers.prefix
     tokens = n + (0 if prefix is None else len(prefix))
     numbers = sum(array.size for stage in weights.stages for array in stage.arrays.values())
-    layers = sum(stage.layers for stage in weights.stages if stage.half == "attention")
-    return tokens * (numbers + tokens * layers) * (1 + n * weights.d_model) // 2
+    heads = sum(
+        stage.layers * stage.arrays["W_Q"].shape[1]
+        for stage in weights.stages
+        if stage.half == "attention"
+    )
+    lines = 0 if isinstance(known, Declared) else len(known.nodes)
+    each = tokens * (numbers + SHARE * tokens * heads) * (1 + n * weights.d_model) // 2
+    return each + LINE * lines + BOX
 
 
 def inner_box(grid: Grid, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -215,15 +235,13 @@ def inner_box(grid: Grid, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return ends[0], ends[1]
 
 
-def _function_on(
-    known: Known, number: int, low: np.ndarray, high: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _function_on(known: Known, number: int, low: np.ndarray, high: np.ndarray) -> Bounds:
     """Bounds of f on a box inside one cell."""
     if isinstance(known, Declared):
         values, omega = known.values[number], float_up(known.omega)
         slack = omega + (np.abs(values) + omega) * 2.0**-50
         return values - slack, values + slack
-    middle = low / 2 + high / 2
+    middle = np.clip(low / 2 + high / 2, low, high)  # halves of tiny numbers round
     found = enclose(known, *(end[None] for end in (low, high, middle, middle)))
     return found.low[0], found.high[0]
 

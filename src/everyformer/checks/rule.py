@@ -221,34 +221,41 @@ def any_tokens(rng: np.random.Generator, n: int, d: int) -> Iterator[np.ndarray]
 
 
 def links(trial: Trial, X: np.ndarray) -> np.ndarray:
-    """How much row k changes when token j becomes 1 - x_j, at [k, j].
+    """How much row k changes when token j becomes 1 - x_j, at [k, j]."""
+    return trial.once("links", X, lambda: _columns(trial, X, np.arange(len(X))))
 
-    Where it was measured before and is in doubt, it is measured again for four tokens: the
-    first and the last, and those that later and earlier rows seem to hear best. If one of
-    these columns is another now, then so are all.
+
+def loudest_links(trial: Trial, X: np.ndarray) -> np.ndarray:
+    """The links, of which the largest above and the largest below the diagonal count.
+
+    Where they were measured before and are in doubt, they are measured again for four
+    tokens: the first and the last, and those that later and earlier rows seem to hear best.
+    If one of these columns is another now, then all are measured; the rest is not to be
+    relied on otherwise.
     """
 
-    def columns(tokens: np.ndarray) -> np.ndarray:
-        out = trial.output(X)
-        moved = np.repeat(X[None], len(tokens), axis=0)
-        moved[np.arange(len(tokens)), tokens] = 1 - X[tokens]
-        change = np.abs(trial.outputs(moved) - out).max(axis=-1).T  # [k, j]
-        return change / max(1.0, float(np.abs(out).max()))
-
     def measure() -> np.ndarray:
-        places = np.arange(len(X))
         before = trial.believed("links", X)
-        if before is not None:
-            heard = [np.triu(before, 1), np.tril(before, -1)]
-            best = [int(np.nan_to_num(part).max(axis=0).argmax()) for part in heard]
-            few = np.unique([0, *best, len(X) - 1])
-            found = columns(few)
-            near = trial.reading.isolated
-            if np.allclose(found, before[:, few], rtol=near, atol=near, equal_nan=True):
-                return before
-        return columns(places)
+        if before is None:
+            return links(trial, X)
+        heard = [np.triu(before, 1), np.tril(before, -1)]
+        best = [int(np.nan_to_num(part).max(axis=0).argmax()) for part in heard]
+        few = np.unique([0, *best, len(X) - 1])
+        found, near = _columns(trial, X, few), trial.reading.isolated
+        if np.allclose(found, before[:, few], rtol=near, atol=near, equal_nan=True):
+            return before
+        return links(trial, X)
 
-    return trial.once("links", X, measure)
+    return trial.once("loudest links", X, measure)
+
+
+def _columns(trial: Trial, X: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    """The links of some tokens, [k, number]."""
+    out = trial.output(X)
+    moved = np.repeat(X[None], len(tokens), axis=0)
+    moved[np.arange(len(tokens)), tokens] = 1 - X[tokens]
+    change = np.abs(trial.outputs(moved) - out).max(axis=-1).T
+    return change / max(1.0, float(np.abs(out).max()))
 
 
 def relative(difference: np.ndarray, output: np.ndarray) -> float:

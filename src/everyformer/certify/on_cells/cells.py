@@ -179,7 +179,6 @@ def examine(work: CellExamination, index: int) -> dict[str, Any]:
     bounds = _bounds(work, index, rows, centre)
     powers = bounds.powers
     least = power_down(np.maximum(bounds.lower - radius * UP, 0.0), work.p)
-    least = np.minimum(least, 2.0**900)
     repeated = np.zeros(len(rows), dtype=bool)
     if not work.reading.positional:
         ordered = np.sort(rows, axis=-1)

@@ -103,7 +103,7 @@ def power(base: np.ndarray, p: Fraction) -> np.ndarray:
 def power_down(base: np.ndarray, p: Fraction) -> np.ndarray:
     """A lower bound of base^p for base >= 0: with the next whole exponent below 1.
 
-    0 for a negative base, infinity or nan.
+    0 for a negative base, infinity or nan; at most 2^900, so that sums stay finite.
     For base <= 1 a larger exponent gives less, for base > 1 a smaller one does.
     """
     base = np.where(np.isfinite(base) & (base > 0), base, 0.0)
@@ -112,5 +112,5 @@ def power_down(base: np.ndarray, p: Fraction) -> np.ndarray:
         for _ in range(math.floor(p)):
             high = high * base
         low = high if p.denominator == 1 else high * base
-    least = np.minimum(low, high) * (2 - UP)
+    least = np.minimum(np.minimum(low, high) * (2 - UP), 2.0**900)
     return np.where(least > 2.0**-1000, least, 0.0)  # below, rounding may have added

@@ -20,7 +20,7 @@ Source:
 import numpy as np
 
 from everyformer.checks.following.walk import Followed
-from everyformer.checks.rule import Answer, Rule, Search, any_tokens, links
+from everyformer.checks.rule import Answer, Rule, Search, any_tokens, loudest_links
 from everyformer.checks.subject import Trial
 from everyformer.model.attention_spec import AttentionSpec
 from everyformer.papers import LUO2022, Citation
@@ -53,7 +53,7 @@ def by_operations(followed: Followed) -> Answer:
 
 def violation(trial: Trial, X: np.ndarray) -> float:
     """How much rows before j change when token j becomes 1 - x_j, for the worst j."""
-    return float(np.triu(links(trial, X), 1).max())
+    return float(np.triu(loudest_links(trial, X), 1).max())
 
 
 RULE = Rule(
