@@ -63,7 +63,7 @@ def row(hidden: int) -> dict[str, Any]:
 
 def main() -> None:
     """Time both sizes, print them, and write the result file."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     out: Path = parser.parse_args().out
     rows: list[dict[str, Any]] = []
