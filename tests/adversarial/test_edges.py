@@ -28,6 +28,7 @@ from everyformer.construct.averaging import layers as averaging
 from everyformer.construct.averaging.layers import Variant
 from everyformer.construct.pipeline import Built
 from everyformer.construct.shifts import constants
+from everyformer.errors import DomainError
 from everyformer.model.network import Network
 from everyformer.targets import reverse, soft_attention
 from everyformer.targets.target import Target
@@ -304,6 +305,42 @@ def test_a_partition_of_unity_meets_its_uniform_bound_on_the_edges() -> None:
         assert np.abs(built.network(x) - target(x)).max() <= float(eps)
         edges = Edges(built.network, n, 2, tuple(domain), Fraction(0))
         assert edges.not_finite_outside() == 0
+
+
+def wave(x: np.ndarray) -> np.ndarray:
+    """Bent everywhere, with a kink, and other tokens in it."""
+    return np.exp(-x * x) + np.maximum(x, 0.3) + x.mean(-2, keepdims=True)
+
+
+def _on_edges(n: int, domain: list[tuple[float, float]]) -> np.ndarray:
+    """Corners, middles and their neighbours, of all entries at once."""
+    points = [list(near_borders(low, high, 2)) for low, high in domain] * n
+    chosen = _choose([len(axis) for axis in points], MANY)
+    x = np.stack([np.array(a)[c] for a, c in zip(points, chosen.T, strict=True)], -1)
+    return x.reshape(-1, n, len(domain))
+
+
+@pytest.mark.parametrize("domain", [UNIT, AROUND, TENTHS, MIXED], ids=range(4))
+def test_a_compiled_network_meets_its_bound_on_the_edges(domain: Any) -> None:
+    target = Target(wave, 2, len(domain), domain=domain)
+    built = ef.construct(target, tol=1e-3, method="compile")
+    assert built.certificate.verdict is ef.Verdict.PROVED
+    eps = built.certificate.eps
+    assert eps is not None
+    x = _on_edges(2, domain)
+    assert np.abs(built.network(x) - target(x)).max() <= float(eps)
+    edges = Edges(built.network, 2, 2, tuple(domain), Fraction(0))
+    assert edges.not_finite_outside() == 0
+
+
+def test_a_compiled_network_for_a_smaller_box_is_rejected() -> None:
+    """Negative control: beyond the box that it was compiled for, its bound is not met."""
+    built = ef.construct(Target(wave, 2, 1, domain=TENTHS), tol=1e-3, method="compile")
+    x, eps = _on_edges(2, AROUND), built.certificate.eps
+    assert eps is not None
+    assert np.abs(built.network.executor.run(x) - wave(x)).max() > float(eps)
+    with pytest.raises(DomainError, match="lies outside"):
+        built.network(np.full((1, 2, 1), np.nextafter(0.7, 1)))
 
 
 @pytest.mark.parametrize("equivariant", [True, False])

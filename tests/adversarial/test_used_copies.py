@@ -1,6 +1,6 @@
 """Modules that turn after some runs: a counterexample is one on copies never run before.
 
-Modules with more than 2^13 numbers in a sequence are run one sequence at a time, and what
+Modules with more than 2^18 numbers in a sequence are run one sequence at a time, and what
 was measured is kept for all rules, so that a state builds up over the whole check.
 """
 
@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 import everyformer as ef
-from everyformer.checks.subject import LARGEST_SHARED
+from everyformer.checks.subject import LARGEST_RUN
 from everyformer.verdict import Verdict
 
 REFUTED, UNKNOWN = Verdict.REFUTED, Verdict.UNKNOWN
-N, D = 8, LARGEST_SHARED // 8 + 4
+N, D = 8, LARGEST_RUN // 16 + 4
 
 
 class Turning(nn.Module):

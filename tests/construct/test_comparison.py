@@ -11,10 +11,11 @@ from tests.plans import grid_plan
 import everyformer as ef
 from everyformer.construct import pipeline, table_error
 from everyformer.construct.comparison import Candidate, Comparison
-from everyformer.construct.method import as_text, format_count
+from everyformer.construct.method import as_text
 from everyformer.construct.pipeline import compare
 from everyformer.construct.registry import METHODS, all_methods
 from everyformer.errors import GridError, TargetError, ToleranceError
+from everyformer.numerics.limits import format_count
 
 
 def by_name(found: Comparison) -> dict[str, Candidate]:

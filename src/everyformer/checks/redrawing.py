@@ -27,13 +27,20 @@ def redrawn(module: nn.Module, seed: int) -> nn.Module:
     return own.eval()
 
 
-def given_weights(module: nn.Module, seed: int) -> list[nn.Module]:
+def given_weights(
+    module: nn.Module, seed: int, written: nn.Module | None = None
+) -> list[nn.Module]:
     """Copies with the same weights, drawn from a seed, that came in different ways.
 
     Written in place, as an optimiser does; and loaded, moved and copied, as people do with
     what an optimiser found. A module may make something of its weights in one of them.
+
+    Args:
+        module: The module.
+        seed: What the weights are drawn from.
+        written: What `redrawn` gave for that seed, if it was not run yet.
     """
-    written = redrawn(module, seed)
+    written = redrawn(module, seed) if written is None else written
     loaded = copy.deepcopy(module).train()
     loaded.load_state_dict(written.state_dict())
     return [written, copy.deepcopy(loaded.to(torch.float64)).eval()]

@@ -1,12 +1,13 @@
 """What is checked: a module that maps tokens to tokens, and what it says of itself."""
 
 import copy
+import gc
 import io
 import logging
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 
 import numpy as np
 import torch
@@ -33,10 +34,11 @@ from everyformer.targets.target import MAX_SIZE
 LARGEST_BATCH = 2**19
 """Pairs of tokens in all sequences that are run at once."""
 
-LARGEST_SHARED = 2**13
-"""Numbers of a sequence up to which a batch takes less time than its sequences alone.
+LARGEST_RUN = 2**19
+"""Numbers in all sequences that are run at once; larger batches take no less time."""
 
-A counterexample is run again in any case, see `Subject.alone`."""
+LARGE = 2**24
+"""Numbers of a module whose copies are not left lying about."""
 
 LARGEST_DRAWN = 2**28
 """Numbers of all copies with other weights that are kept until the check ends."""
@@ -73,8 +75,8 @@ class Trial:
 
         As one batch, where the first and the last are what they are alone.
         """
-        count, n, _ = sequences.shape
-        size = max(1, LARGEST_BATCH // n**2)
+        count, n, d = sequences.shape
+        size = max(1, min(LARGEST_BATCH // n**2, LARGEST_RUN // (n * d)))
         if self.reading.batched and size > 1:
             parts = np.split(sequences, range(size, count, size))
             found = np.concatenate([self._run(part) for part in parts])
@@ -194,12 +196,15 @@ class Subject:
         used = copy.deepcopy(own)
         eps = _refuse_randomness(used, seq_len, d_model)
         _refuse_memory(own, used, seq_len, d_model, isolated(eps))
-        reading = reading_of(used, seq_len, d_model, redrawn, layout, isolated(eps))
-        if seq_len * d_model > LARGEST_SHARED:
-            reading = replace(reading, batched=False)
+        unrun = redrawn(own, 0)
+        other = partial(_copied, unrun)
+        reading = reading_of(used, seq_len, d_model, other, layout, isolated(eps))
         said = _described(module, own, seq_len)
         about = (name or type(module).__name__, own, said.spec, seq_len, d_model)
-        return cls(*about, said.doubt, reading, eps=eps)
+        found = cls(*about, said.doubt, reading, eps=eps)
+        if _numbers(unrun) <= LARGEST_DRAWN:
+            vars(found).update(unrun=unrun)
+        return found
 
     @property
     def violated(self) -> float:
@@ -223,7 +228,7 @@ class Subject:
             why = f"every run changes its {changed}, so one run does not tell of others"
             return Followed(None, obstacle=why)
         try:
-            others = given_weights(self.module, 0)
+            others = given_weights(self.module, 0, vars(self).pop("unrun", None))
         except Exception as error:
             why = f"it cannot load its own weights: {type(error).__name__}: {error}"
             return Followed(None, obstacle=why[:200])
@@ -231,6 +236,9 @@ class Subject:
             feed = partial(call, layout=self.reading.layout)
             found = follow(used, feed, x, others)
         self._keep(0, others[0])
+        del used, others
+        if _numbers(self.module) > LARGE:
+            gc.collect()  # an export holds its module in a cycle
         return found
 
     def not_followed(self, why: str) -> "Subject":
@@ -279,13 +287,13 @@ class Subject:
         """The module with weights drawn from a seed, kept where there is room."""
         if seed in self.drawn:
             return self.drawn[seed]
-        own = redrawn(_there(self.module), seed)
+        unrun = vars(self).get("unrun") if seed == 0 else None
+        own = copy.deepcopy(unrun) if unrun else redrawn(_there(self.module), seed)
         self._keep(seed, own)
         return own
 
     def _keep(self, seed: int, own: nn.Module) -> None:
-        numbers = sum(weight.numel() for weight in own.parameters())
-        if numbers * (1 + len(self.drawn)) <= LARGEST_DRAWN:
+        if _numbers(own) * (1 + len(self.drawn)) <= LARGEST_DRAWN:
             self.drawn.setdefault(seed, own)
 
     def redrawn(self, seed: int | None) -> Trial:
@@ -304,6 +312,14 @@ class Subject:
         own = own if seed is None else redrawn(own, seed)
         before = self.known.setdefault(seed, {})
         return Trial(own, seed, reading, known, fresh=True, doubted=before)
+
+
+def _copied(module: nn.Module, *_: object) -> nn.Module:
+    return copy.deepcopy(module)
+
+
+def _numbers(module: nn.Module) -> int:
+    return sum(weight.numel() for weight in module.parameters())
 
 
 def _key(what: str, X: np.ndarray) -> tuple[str, bytes]:
@@ -358,6 +374,7 @@ def _refuse_randomness(module: nn.Module, n: int, d: int) -> float:
     """
     probe = _batch(np.linspace(-1, 1, n * d).reshape(1, n, d))
     worst = FINE
+    recorded = cache(lambda: copy.deepcopy(module))  # it may keep what has a history
     for layout in LAYOUTS:
         try:
             with torch.no_grad():
@@ -373,7 +390,7 @@ def _refuse_randomness(module: nn.Module, n: int, d: int) -> float:
             raise InputError(msg)
         eps = coarseness(module, probe, layout)
         worst = max(worst, eps)
-        for how, run in _ways(module, probe, layout):
+        for how, run in _ways(module, recorded, probe, layout):
             try:
                 again = run()
             except Exception:
@@ -424,20 +441,23 @@ def _refuse_memory(
 
 
 def _ways(
-    module: nn.Module, probe: torch.Tensor, layout: Layout
+    module: nn.Module,
+    recorded: Callable[[], nn.Module],
+    probe: torch.Tensor,
+    layout: Layout,
 ) -> Iterator[tuple[str, Callable[[], torch.Tensor]]]:
-    """Other ways to give a module the same numbers."""
+    """Other ways to give a module the same numbers; gradients are for a copy of it."""
 
-    def recorded() -> torch.Tensor:
-        own = copy.deepcopy(module)  # it may keep what it computes, with its history
+    def with_gradients() -> torch.Tensor:
         with torch.enable_grad():
-            return call(own, probe.clone().requires_grad_() * 1, layout).detach()
+            given = probe.clone().requires_grad_() * 1
+            return call(recorded(), given, layout).detach()
 
     def strided() -> torch.Tensor:
         with torch.no_grad():
             return call(module, probe.mT.contiguous().mT, layout)
 
-    yield "where gradients are recorded", recorded
+    yield "where gradients are recorded", with_gradients
     yield "with other strides", strided
 
 

@@ -11,11 +11,12 @@ from typing import Any
 
 from everyformer.certify.bound import Bound
 from everyformer.certify.certificate import format_decimal
-from everyformer.construct.method import Method, Plan, format_count, refusal
+from everyformer.construct.method import Method, Plan, refusal
 from everyformer.construct.problem import Problem
 from everyformer.construct.registry import METHODS, all_methods
 from everyformer.construct.table_error import TableErrors
 from everyformer.errors import EveryformerError
+from everyformer.numerics.limits import format_count
 
 QUICK_CELLS = 2**15
 """Cells that are looked at for a hint."""

@@ -23,7 +23,6 @@ from everyformer.construct.method import (
     as_text,
     check_feasible,
     format_bytes,
-    format_count,
 )
 from everyformer.construct.optimality import Ratio, ratios
 from everyformer.construct.problem import Problem, Trial
@@ -32,6 +31,7 @@ from everyformer.construct.table_error import TableErrors
 from everyformer.errors import EveryformerError, ToleranceError
 from everyformer.notebook import html_lines, html_table, short
 from everyformer.numerics.curvature import round_up
+from everyformer.numerics.limits import format_count
 from everyformer.numerics.rationals import format_up
 
 MULTIPLY_ADDS_PER_SECOND = 5e8

@@ -13,7 +13,6 @@ from everyformer.construct.method import (
     Count,
     Plan,
     as_text,
-    format_count,
     plan_table,
     refusal,
 )
@@ -23,6 +22,7 @@ from everyformer.construct.table_error import TableErrors
 from everyformer.errors import GridError
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.network import Network
+from everyformer.numerics.limits import format_count, writable
 from everyformer.numerics.rationals import format_up
 from everyformer.papers import YUN2020, implements
 from everyformer.progress import Progress, no_progress
@@ -210,8 +210,8 @@ class GridPlan(Plan, ABC):
             "seq_len": self.shape.seq_len,
             "d_model": self.shape.d_model,
             "grid": self.grid,
-            "stages": {stage.name: stage.layers for stage in self.stages},
-            "paper_layers": self.paper_layers,
+            "stages": {stage.name: writable(stage.layers) for stage in self.stages},
+            "paper_layers": writable(self.paper_layers),
             **self.count().to_json(),
         }
 

@@ -9,7 +9,6 @@ line in `construct/registry.py`; nothing else in the library knows its name.
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from decimal import Decimal
 from fractions import Fraction
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -23,6 +22,7 @@ from everyformer.construct.table_error import TableErrors
 from everyformer.errors import GridError, MemoryLimitError
 from everyformer.model.network import Network
 from everyformer.notebook import html_lines, html_table, short
+from everyformer.numerics.limits import LONG, format_count, writable
 from everyformer.progress import Progress, no_progress
 from everyformer.targets.target import Target
 
@@ -62,7 +62,9 @@ class Count:
         """A JSON object."""
         bound = self.lower_bound
         shown = None if bound is None else format_count(int(bound))
-        return asdict(self) | {"lower_bound": shown}
+        return {key: writable(value) for key, value in asdict(self).items()} | {
+            "lower_bound": shown
+        }
 
 
 @runtime_checkable
@@ -290,10 +292,11 @@ def plan_rows(plan: Plan) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]
         ("non-zeros, at most", format_count(count.nonzeros_limit)),
     ]
     if count.lower_bound is not None:
-        ratio = float(count.parameters / count.lower_bound)
+        ratio = count.parameters / count.lower_bound
+        short_ratio = f"{float(ratio):.1f}" if ratio < LONG else format_count(int(ratio))
         rows += [
             ("lower bound of Section 5.4", format_count(int(count.lower_bound))),
-            ("parameters / lower bound", f"{ratio:.1f}"),
+            ("parameters / lower bound", short_ratio),
         ]
     rows += [
         ("weights", format_bytes(count.stored_bytes)),
@@ -317,16 +320,6 @@ def as_text(table: RichTable, width: int = 72) -> str:
     with console.capture() as capture:
         console.print(table)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
-
-
-def format_count(count: int) -> str:
-    """An integer with thousands separators, or as a power of ten where that is long.
-
-    Example:
-        >>> format_count(250_075), format_count(10**40)
-        ('250,075', '1.0e+40')
-    """
-    return f"{count:,}" if count < 10**18 else f"{Decimal(count):.1e}"
 
 
 def format_bytes(count: int) -> str:

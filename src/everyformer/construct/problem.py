@@ -11,7 +11,7 @@ import numpy as np
 from everyformer.certify.certificate import LARGEST, SMALLEST
 from everyformer.construct.table_error import TableErrors
 from everyformer.errors import EveryformerError, GridError, TargetError, ToleranceError
-from everyformer.numerics.limits import is_number, is_positive, shown
+from everyformer.numerics.limits import format_count, is_number, is_positive, shown
 from everyformer.progress import Progress, no_progress
 from everyformer.targets.target import Target
 
@@ -39,8 +39,9 @@ class Trial:
 
     def __str__(self) -> str:
         size = "" if self.grid is None else f", grid={self.grid}"
-        numbers = "" if self.parameters is None else f", {self.parameters:,} parameters"
-        return f"{self.label}{size}{numbers}: {self.outcome}"
+        if self.parameters is not None:
+            size += f", {format_count(self.parameters)} parameters"
+        return f"{self.label}{size}: {self.outcome}"
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,7 @@ def trial_table(tried: Sequence[Trial]) -> list[str]:
     rows = [("construction", "grid", "parameters", "outcome")]
     for one in tried:
         grid = "" if one.grid is None else str(one.grid)
-        numbers = "" if one.parameters is None else f"{one.parameters:,}"
+        numbers = "" if one.parameters is None else format_count(one.parameters)
         rows.append((one.label, grid, numbers, one.outcome))
     wide = [max(len(row[i]) for row in rows) for i in range(3)]
     return [f"  {a:<{wide[0]}}  {b:>{wide[1]}}  {c:>{wide[2]}}  {d}" for a, b, c, d in rows]

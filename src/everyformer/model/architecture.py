@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from everyformer.numerics.limits import LONG, format_count
 from everyformer.papers import YUN2020, implements
 from everyformer.patterns.pattern import Pattern
 
@@ -91,7 +92,8 @@ class ArchitectureSpec:
             name, mark = "ST", ""  # X -> g(X + E) by definition
         bar = "" if self.normaliser == "softmax" else "modified "
         inside = "" if self.width is None else f" of width {self.width}"
-        return f"{bar}{name}{mark}^{{{self.num_heads},{self.d_head},{self.d_ff}}}{inside}"
+        sizes = map(_short, (self.num_heads, self.d_head, self.d_ff))
+        return f"{bar}{name}{mark}^{{{','.join(sizes)}}}{inside}"
 
     @property
     def class_in_words(self) -> str:
@@ -102,10 +104,9 @@ class ArchitectureSpec:
             'Transformers with 2 heads of size 1 and 4 hidden units in each block'
         """
         kind = "sparse Transformers" if self.pattern is not None else "Transformers"
-        heads = f"{self.num_heads} head{'s' * (self.num_heads > 1)} of size {self.d_head}"
-        parts = [
-            f"{heads} and {self.d_ff} hidden unit{'s' * (self.d_ff > 1)} in each block"
-        ]
+        heads, units = _short(self.num_heads), _short(self.d_ff)
+        heads = f"{heads} head{'s' * (self.num_heads > 1)} of size {self.d_head}"
+        parts = [f"{heads} and {units} hidden unit{'s' * (self.d_ff > 1)} in each block"]
         if self.attention == "urpe":
             parts.append("attention weights times a gain of the offset (URPE)")
         if self.positional:
@@ -135,3 +136,8 @@ class ArchitectureSpec:
         if "pattern" in read:
             read["pattern"] = Pattern.from_json(read["pattern"])
         return cls(**read)
+
+
+def _short(size: int) -> str:
+    """A size without separators, or a power of ten."""
+    return str(size) if size < LONG else format_count(size)

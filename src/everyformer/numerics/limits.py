@@ -1,6 +1,7 @@
 """Numbers that users set: counts, and limits in bytes or seconds."""
 
 import sys
+from decimal import Decimal
 from fractions import Fraction
 from numbers import Integral, Real
 from typing import Any
@@ -8,6 +9,9 @@ from typing import Any
 import numpy as np
 
 from everyformer.errors import InputError
+
+LONG = 10**18
+"""Counts from here on are told as powers of ten."""
 
 
 def is_number(value: object) -> bool:
@@ -104,6 +108,27 @@ def check_integer(name: str, value: object, least: int) -> int:
         return int(value)
     msg = f"{name}={shown(value)} is not an integer >= {least}. Give one such as"
     raise InputError(f"{msg} {name}={least}.")
+
+
+def format_count(count: int) -> str:
+    """An integer with thousands separators, or as a power of ten where that is long.
+
+    Example:
+        >>> format_count(250_075), format_count(10**40)
+        ('250,075', '1.0e+40')
+    """
+    return f"{count:,}" if count < LONG else f"{Decimal(count):.1e}"
+
+
+def writable(value: Any) -> Any:
+    """A value for a JSON file; an integer that no float64 holds becomes text.
+
+    Example:
+        >>> writable(250_075), writable(10**400)
+        (250075, '1.0e+400')
+    """
+    is_huge = isinstance(value, int) and value.bit_length() >= 1024
+    return format_count(value) if is_huge else value
 
 
 def shown(value: object) -> str:

@@ -40,7 +40,7 @@ from everyformer.papers import LUO2022, Citation, implements
 
 FIT_STEPS = 50
 FIT_INPUTS = 4
-FIT_NUMBERS = 2**24
+FIT_NUMBERS = 2**23
 """Numbers that a fit keeps of its earlier steps: with many weights there are fewer."""
 
 

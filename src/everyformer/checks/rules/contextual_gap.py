@@ -27,11 +27,14 @@ import numpy as np
 from everyformer.checks.following.walk import Followed
 from everyformer.checks.rule import Answer, Rule
 from everyformer.checks.rules import equal_tokens
-from everyformer.checks.subject import LARGEST_SHARED, Subject, Trial
+from everyformer.checks.subject import Subject, Trial
 from everyformer.model.attention_spec import AttentionSpec
 from everyformer.papers import YUN2020, Citation, implements
 
 MAX_SEQUENCES = 64
+
+LARGEST_QUICK = 2**13
+"""Numbers of a sequence up to which a run of it takes no time to speak of."""
 
 FEW_SEQUENCES = 16
 """Where each of them takes a while."""
@@ -86,7 +89,7 @@ def least_distance(points: np.ndarray) -> float:
 
 def sequences_over(pair: np.ndarray, n: int) -> np.ndarray:
     """All sequences of length n over two tokens, or some of them, spread evenly."""
-    few = n * pair.shape[1] > LARGEST_SHARED
+    few = n * pair.shape[1] > LARGEST_QUICK
     count = min(2**n, FEW_SEQUENCES if few else MAX_SEQUENCES)
     numbers = [k * (2**n - 1) // (count - 1) for k in range(count)]
     bits = [[number >> j & 1 for j in range(n)] for number in numbers]

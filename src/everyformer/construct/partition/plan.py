@@ -13,7 +13,6 @@ from everyformer.certify.bound import Bound
 from everyformer.certify.partition.lattice import Lattice
 from everyformer.certify.partition.lattice_field import BOXES, MAX_CELLS
 from everyformer.construct.grid_plan import GridPlan, StageCount
-from everyformer.construct.method import format_count
 from everyformer.construct.partition.anchors import anchor_table
 from everyformer.construct.partition.choice import (
     DECAYS,
@@ -34,7 +33,7 @@ from everyformer.errors import CertificateError, GridError, TargetError
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.construction import Construction
 from everyformer.model.network import Network
-from everyformer.numerics.limits import is_positive, shown
+from everyformer.numerics.limits import format_count, is_positive, shown, writable
 from everyformer.progress import Progress, no_progress
 from everyformer.targets.box import Grid
 from everyformer.targets.target import Target
@@ -204,7 +203,7 @@ class PartitionPlan(GridPlan):
         return super().to_json() | {
             "theorem": "Partition",
             "paper": "everyformer",
-            "prefix_tokens": self.prefix_tokens,
+            "prefix_tokens": writable(self.prefix_tokens),
             "decay": str(self.lattice.D),
             "margin": self.lattice.margin,
             "clipped": self.clipped,

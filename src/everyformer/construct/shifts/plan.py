@@ -9,7 +9,6 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from everyformer.construct.grid_plan import CellPlan, StageCount, has_positions
-from everyformer.construct.method import format_count
 from everyformer.construct.shifts.assembly import description, network_of, proof_steps
 from everyformer.construct.shifts.constants import (
     EDGE_GUARD,
@@ -23,7 +22,7 @@ from everyformer.construct.table import Table, piecewise_constant
 from everyformer.errors import GridError
 from everyformer.model.architecture import ArchitectureSpec, AttentionKind
 from everyformer.model.network import Network
-from everyformer.numerics.limits import shown
+from everyformer.numerics.limits import format_count, shown
 from everyformer.progress import Progress, no_progress
 from everyformer.targets.box import Grid
 from everyformer.targets.target import Target
