@@ -178,6 +178,8 @@ def faults(entry: Entry) -> list[str]:
         wrong.append("has something, and says why it has nothing")
     if there and not entry.test:
         wrong.append("has no test")
+    if there and not entry.page:
+        wrong.append("has no page")
     for names, check in (
         (entry.code, _has_code),
         (entry.command, _has_command),

@@ -233,6 +233,14 @@ def test_comparison_of_methods() -> None:
     assert is_whole(figure.axes[1], "x")
 
 
+def test_numbers_of_bounds_far_below_do_not_meet() -> None:
+    figure = drawn(pictures.comparison(ef.compare(ef.targets.centring(2, 1), tol=0.1)))
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    notes = [one for one in figure.axes[0].texts if "far below" in one.get_text()]
+    one, other = (note.get_window_extent(renderer) for note in notes)
+    assert not one.overlaps(other)
+
+
 @pytest.mark.parametrize(
     ("name", "begins"), [("a.png", b"\x89PNG"), ("a.pdf", b"%PDF"), ("A.SVG", b"<?xml")]
 )

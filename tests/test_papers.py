@@ -56,6 +56,7 @@ ENTRY = Entry(
     "quantise",
     code=("construct.shifts.quantise.quantise",),
     test=("test_papers.py::test_the_page_is_up_to_date",),
+    page=("notation.md",),
 )
 
 
@@ -64,6 +65,7 @@ ENTRY = Entry(
     [
         ({"code": ()}, "has nothing, and does not say why"),
         ({"test": ()}, "has no test"),
+        ({"page": ()}, "has no page"),
         ({"why": "later"}, "says why it has nothing"),
         ({"code": ("construct.shifts.quantise.quantize",)}, "does not exist"),
         ({"code": ("construct.shift.quantise",)}, "does not exist"),

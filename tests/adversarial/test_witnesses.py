@@ -200,6 +200,16 @@ class Hidden(mine.GainWitness):
         return [Wrapped(layer, hidden)]
 
 
+class Handing(mine.GainWitness):
+    """Tells positions, and hands out something else for the other condition."""
+
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    def attentive(self, width: int, seq_len: int, M: torch.Tensor) -> Any:
+        return self.given
+
+
 def test_what_is_only_measured_is_conditional_and_never_believed_at_once() -> None:
     target = ef.targets.reverse(2, 1)
     built = ef.construct(target, grid=2, method=ef.Averaging(positional=True))
@@ -215,3 +225,24 @@ def test_what_is_only_measured_is_conditional_and_never_believed_at_once() -> No
 def test_a_witness_without_layers_is_refused() -> None:
     with pytest.raises(InputError, match="no layers"):
         tokens_heard([], M)
+
+
+@pytest.mark.unhooked
+@pytest.mark.parametrize(
+    ("witness", "why"),
+    [
+        (mine.GainWitness, "The class GainWitness is not a witness"),
+        (nn.Identity(), "A Identity object is not a witness"),
+        (None, "A NoneType object is not a witness"),
+        (Handing(nn.Identity()), "attentive.* gave a Identity, .* Give a list of layers"),
+        (Handing(None), "attentive.* gave a NoneType"),
+        (Handing([1]), "gave a int, which is not an nn.Module"),
+        (Handing([]), "no layers"),
+        (Handing([nn.Identity()]), "do not select: token 1 gets 0 of token 1 instead of 1"),
+    ],
+)
+def test_what_is_no_witness_is_refused(witness: Any, why: str) -> None:
+    target = ef.targets.reverse(2, 1)
+    built = ef.construct(target, grid=2, method=ef.Averaging(positional=True))
+    with pytest.raises(InputError, match=why):
+        with_own_attention(built.network, witness)

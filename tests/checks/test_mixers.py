@@ -14,6 +14,7 @@ from torch import nn
 from everyformer.checks.report import check
 from everyformer.checks.subject import Subject
 from everyformer.layers import (
+    AbsolutePositions,
     AverageAttention,
     BilinearProjection,
     DynamicConvolution,
@@ -21,8 +22,8 @@ from everyformer.layers import (
     RelativeAttention,
     Residual,
     SeparableConvolution,
+    SpecialToken,
 )
-from everyformer.layers.positions import AbsolutePositions, SpecialToken
 from everyformer.model.attention_spec import AttentionSpec, Mixing
 from everyformer.verdict import Verdict
 

@@ -1,10 +1,14 @@
 """Gaps of random bi-linear projections, and the union bound that they must respect."""
 
 import math
-from itertools import combinations
+from fractions import Fraction
+from itertools import combinations, product
+from math import ceil, isqrt
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from everyformer.experiments.random_projections.cells import (
     different_contexts,
@@ -25,9 +29,40 @@ def test_the_gap_is_the_least_over_all_pairs_and_positions() -> None:
 
 def test_the_bound_is_the_sum_over_all_pairs() -> None:
     x = different_contexts(5, 12, RNG(0))
+    # At least the sum of 1/|x - y|:
     total = sum(1 / math.dist(a, b) for a, b in combinations(x, 2))
     exact = 0.05 / (5 * math.sqrt(2 / math.pi) * total)
     assert exact * (1 - 1e-11) <= gap_quantile_bound(x, 0.05) < exact
+
+
+@given(st.lists(st.integers(-256, 256), min_size=9, max_size=9))
+@settings(max_examples=20, deadline=None)
+def test_the_gap_in_rationals_over_all_sequences_of_three_tokens(
+    entries: list[int],
+) -> None:
+    x = np.array(list(product(range(4), repeat=3)), dtype=np.float64)
+    W_P = np.array(entries).reshape(3, 3) / 64  # sums of multiples of 1/64 are not rounded
+    exact_W = [[Fraction(W_P[i, k]) + (i == k) for i in range(3)] for k in range(3)]
+    exact = min(
+        abs(sum(int(a - b) * entry for a, b, entry in zip(one, other, column, strict=True)))
+        for one, other in combinations(x, 2)
+        for column in exact_W
+    )
+    assert Fraction(gap(x, W_P)) == exact
+
+
+@pytest.mark.parametrize(("n", "count"), [(2, 16), (3, 64), (5, 100)])
+def test_the_proved_gap_is_below_the_union_bound_in_rationals(n: int, count: int) -> None:
+    x = different_contexts(n, count, RNG(0))
+    squares = [int(((a - b) ** 2).sum()) for a, b in combinations(x, 2)]
+    ten = 10**30
+    # At least the sum of 1/|x - y|:
+    total = sum(Fraction(ten, isqrt(k * ten**2)) for k in squares)
+    pi = Fraction(314159265358979323846, 10**20)  # below pi
+    factor = Fraction(isqrt(ceil(2 * ten**2 / pi)) + 1, ten)  # at least sqrt(2/pi)
+    most = n * factor * Fraction(gap_quantile_bound(x, 0.05)) * total
+    rounded = 1 - most / Fraction(0.05)  # down, by more than its sums may round
+    assert Fraction(1, 2**41) < rounded < Fraction(1, 2**39)
 
 
 def test_two_contexts_nearly_attain_it() -> None:

@@ -295,7 +295,7 @@ def test_compiled_parts_compute_the_same() -> None:
     for compiled in (False, True):
         if compiled:
             for part in (model.inputs, model.pairs, *model.blocks):
-                part.compile(backend="aot_eager", dynamic=False)
+                part.compile(dynamic=False)
         model.zero_grad()
         model(batch).abs().sum().backward()
         grads.append(torch.cat([p.grad.flatten() for p in model.parameters()]))  # pyright: ignore

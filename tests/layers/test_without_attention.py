@@ -261,6 +261,8 @@ def test_what_is_not_a_mean_is_refused() -> None:
     shifts = ef.construct(SORT, grid=2, method="selective-shift").network
     with pytest.raises(InputError, match=r"heads with scores that are not 0"):
         without_attention(shifts, "bilinear")
+    with pytest.raises(InputError, match=r"Build the network with method='averaging'"):
+        without_attention(shifts)
     plain = ef.construct(SORT, grid=2, method="averaging").network
     with pytest.raises(InputError, match="does not say which mixer"):
         without_attention(plain)

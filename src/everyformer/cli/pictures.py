@@ -92,7 +92,7 @@ def comparison(found: Comparison) -> Figure:
     axes, lower = figure.subplots(2, 1, height_ratios=[3, 2])
     _ratios(lower, found.ratios)
     drawn = [candidate for candidate in found.candidates if candidate.curve]
-    floor = float(found.tol) / 10
+    floor, notes = float(found.tol) / 10, 0
     for place, candidate in enumerate(drawn):
         sizes = [point.plan.count().parameters for point in candidate.curve]
         bounds = [float(point.bound.value) for point in candidate.curve]
@@ -107,9 +107,12 @@ def comparison(found: Comparison) -> Figure:
             if bound < floor:
                 axes.plot(size, floor, "v", color=look["color"], ms=9, clip_on=False)
                 told = f"bound {point.bound.format_value()}, far below"
+                above = (9, 3 + 13 * notes)  # one over the other, whatever their sizes
                 axes.annotate(
-                    told, (size, floor), (9, 3), textcoords="offset points", fontsize=9
-                )
+                    told, (size, floor), above, textcoords="offset points", fontsize=9,
+                    color=look["color"],
+                )  # fmt: skip
+                notes += 1
     axes.axhline(float(found.tol), color="0.4", lw=1, ls=":", label="the tolerance")
     figures.logarithmic(axes.xaxis)
     figures.logarithmic(axes.yaxis)

@@ -41,6 +41,8 @@ from everyformer.layers.mixers import SeparableConvolution as SeparableConvoluti
 from everyformer.layers.offsets import Exact as Exact
 from everyformer.layers.offsets import LogBuckets as LogBuckets
 from everyformer.layers.offsets import T5Buckets as T5Buckets
+from everyformer.layers.positions import AbsolutePositions as AbsolutePositions
+from everyformer.layers.positions import SpecialToken as SpecialToken
 from everyformer.layers.residual import Residual as Residual
 from everyformer.layers.shifted_windows import ShiftedWindows as ShiftedWindows
 from everyformer.layers.sparse_attention import SparseAttention as SparseAttention

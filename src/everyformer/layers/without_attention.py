@@ -103,6 +103,7 @@ def _blocks(
     if heads is None:
         yield BlockRun(stage, hard=False)
         return
+    means = [mean_matrix(stage.name, heads, block) for block in range(stage.blocks)]
     if mixer is None:
         msg = (
             f"The stage {stage.name!r} does not say which mixer is to take its sum. Give "
@@ -110,8 +111,7 @@ def _blocks(
             "the network."
         )
         raise InputError(msg)
-    for block in range(stage.blocks):
-        M = mean_matrix(stage.name, heads, block)
+    for block, M in enumerate(means):
         yield _summing(stage.name, mixer, M, tokens, filter_length)
         if stage.feed_forward is not None:
             yield BlockRun(replace(stage, attention=None), hard=False, block=block)

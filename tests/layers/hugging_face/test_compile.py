@@ -21,7 +21,7 @@ def test_compiled(name: str, padded: str) -> None:
     model, seen = small(name, library), paddings()[padded]
     everyformer.speed_up(model)
     given = {**inputs(model, seen), "use_cache": False}
-    compiled: Any = torch.compile(model, backend="aot_eager", fullgraph=True)
+    compiled: Any = torch.compile(model, fullgraph=True)
     found: list[dict[str, torch.Tensor]] = []
     for run in (model, compiled):
         model.zero_grad()

@@ -47,6 +47,7 @@ from everyformer.checks.own_attention.witness import (
     Added,
     Witness,
     as_fractions,
+    handed_out,
     positions_told,
     tokens_heard,
     what_it_adds,
@@ -156,8 +157,7 @@ def with_own_attention(
     c[w] = 1.0
     M = torch.zeros(width, width, dtype=torch.float64)
     M[:w, :w] = torch.tensor(held.sums)
-    telling = witness.position_aware(width, n, c.clone())
-    hearing = list(witness.attentive(width, n, M.clone()))
+    telling, hearing = handed_out(witness, n, M, c)
     given = as_they_will_run([telling, *hearing])
 
     def added(layer: nn.Module) -> Added:

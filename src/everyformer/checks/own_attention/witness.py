@@ -67,6 +67,37 @@ class Witness(Protocol):
         ...
 
 
+def handed_out(
+    witness: Witness, seq_len: int, M: Tensor, c: Tensor
+) -> tuple[nn.Module, list[nn.Module]]:
+    """The layer that tells positions, and those that add the sum, as the witness has them.
+
+    Raises:
+        InputError: If it is no witness: a class instead of an object, a layer, or something
+            else without the two methods; or layers do not come as a list.
+    """
+    if isinstance(witness, type) or not isinstance(witness, Witness):
+        given = f"A {type(witness).__name__} object"
+        if isinstance(witness, type):
+            given = f"The class {witness.__name__}"
+        msg = (
+            f"{given} is not a witness: an object is needed with the methods attentive("
+            "width, seq_len, M) and position_aware(width, seq_len, c), which hand out "
+            "layers of your attention with weights. Two are in examples/my_attention.py."
+        )
+        raise InputError(msg)
+    width = len(c)
+    telling = witness.position_aware(width, seq_len, c.clone())
+    hearing = witness.attentive(width, seq_len, M.clone())
+    if not isinstance(hearing, Sequence | nn.ModuleList):
+        msg = (
+            f"attentive() of {type(witness).__name__} gave a {type(hearing).__name__}, and "
+            "layers are used one after the other. Give a list of layers, also of one."
+        )
+        raise InputError(msg)
+    return telling, list(hearing)
+
+
 @dataclass(frozen=True)
 class Added:
     """What a layer adds to its tokens, for all tokens.
@@ -137,7 +168,11 @@ def check_layer(layer: nn.Module, width: int, seq_len: int) -> None:
     """
     name = type(layer).__name__
     if not isinstance(layer, nn.Module):
-        raise InputError(f"The witness gave {layer!r:.80}, which is not an nn.Module.")
+        msg = (
+            f"The witness gave a {name}, which is not an nn.Module. Let attentive() give a "
+            "list of modules, and position_aware() one module."
+        )
+        raise InputError(msg)
     if any(one.training for one in layer.modules()):
         layer.eval()
     for label, held in (*layer.named_parameters(), *layer.named_buffers()):
@@ -292,7 +327,11 @@ def tokens_heard(layers: Sequence[Added], M: Tensor) -> Fraction:
         InputError: If they read or write anything else, or a token does not hear another.
     """
     if not layers:
-        raise InputError("The witness gave no layers for the attentive condition.")
+        msg = (
+            "The witness gave no layers for the attentive condition, so no token hears "
+            "another. Let attentive() give one layer or more that add M sum_j x_j."
+        )
+        raise InputError(msg)
     wanted = as_fractions(M)[None, :, None, :]  # [1, a, 1, b]
     total = np.asarray(sum(one.linear for one in layers))
     off = np.asarray(sum(one.linear_off for one in layers))

@@ -25,6 +25,8 @@ def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
             _bars(axes, [r for r in results if _is(r, task, size)])
     for row in panels:
         row[0].set_ylabel("accuracy")
+    for axes in panels[-1]:
+        axes.set_xlabel("arm, and rate of B and C, times that of the other weights")
     figures.one_legend(figure)
     figures.write(figure, path)
 
@@ -38,13 +40,13 @@ def _bars(axes: Any, results: Sequence[Mapping[str, Any]]) -> None:
     colours: dict[str, str] = {}
     for result in results:
         own = result["labels"]
-        name = f"{own['method']}\ntables {own['rate']}"
+        name = f"{own['method']}\n{own['rate']}"
         arms.setdefault(name, []).append(result["value_sampled"])
         colours[name] = figures.colour({"urpe": 0, "t5": 1}.get(own["method"], 2))
     for place, (name, values) in enumerate(arms.items()):
         mean = statistics.fmean(values)
         axes.bar(place, mean, 0.7, color=colours[name], alpha=0.6)
-        axes.plot([place] * len(values), values, "k.", ms=4)
+        axes.plot([place] * len(values), values, "k.", ms=4, label="one seed")
     axes.set_xticks(range(len(arms)), list(arms), fontsize=8)
     if results:
         chance = results[0]["more"]["chance"]

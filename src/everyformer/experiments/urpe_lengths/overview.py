@@ -47,7 +47,8 @@ def overview(results: Sequence[Mapping[str, Any]], size: str) -> str:
         for (row, words), found in zip(SAID.items(), evidence, strict=True)
     ]
     return (
-        "The overview of the slides (Luo et al. 2022), each entry with what is seen here. "
+        "The overview of the slides (Luo et al. 2022): Yes and No are their words, the "
+        "rest is seen here. "
         "Row 1: means over seeds at the length of training and at eight times that; an arm "
         f"keeps copying if it has {KEPT:g} of its accuracy there, and the text if it loses "
         f"at most {LOST:g} nats. Row 2: the largest change of a state of an image encoder "

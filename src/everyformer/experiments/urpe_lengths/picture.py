@@ -15,7 +15,7 @@ SHOWN = {"copy": "accuracy", "text": "nats"}
 
 @figures.styled
 def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """A panel for each task; a line for each arm, thin dots for its seeds."""
+    """A panel for each task; a line for each arm through its means, a dot for each seed."""
     figure = Figure(figsize=(9, 3.4))
     for (task, metric), axes in zip(SHOWN.items(), figure.subplots(1, 2), strict=True):
         figures.title(axes, task)
@@ -41,5 +41,7 @@ def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
             for run in values:
                 axes.plot(lengths, run, ".", ms=4, color=look["color"], zorder=3)
             figures.tick_each(axes.xaxis, lengths)
+        axes.plot([], [], "k.", ms=4, label="one seed")
+        axes.set_ylim(bottom=0)
     figures.one_legend(figure)
     figures.write(figure, path)
