@@ -11,7 +11,7 @@ import everyformer
 pytestmark = pytest.mark.compile
 
 
-@pytest.mark.rows(2)
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     ("name", "padded"),
     [("T5", "left"), ("Bloom", "left"), ("FalconRW", "nothing"), ("GPT2", "nothing")],
