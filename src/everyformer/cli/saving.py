@@ -59,7 +59,7 @@ def check_new_folder(folder: Path, own: frozenset[str], *, overwrite: bool) -> N
 
 
 def check_report_folder(folder: Path | None) -> None:
-    """Refuse a folder for a report that is neither new nor empty; None is no folder.
+    """Refuse a folder for a report that is neither new nor empty; None means no folder.
 
     Raises:
         OSError: As `check_new_folder`.
