@@ -60,8 +60,8 @@ export function picture(width, height, label, ...children) {
   );
 }
 
-/** The width of the pictures of the ids: less on a phone, where they would be cut. */
-export const ROOM = Math.max(340, Math.min(556, document.documentElement.clientWidth - 44));
+/** The width of a picture: less on a phone, where it would be cut. @param {number} most */
+export const room = (most) => Math.max(340, Math.min(most, document.documentElement.clientWidth - 44));
 
 /** @param {string} text @param {Record<string, any>} attributes */
 export function label(text, attributes) {

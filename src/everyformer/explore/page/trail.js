@@ -1,6 +1,6 @@
 // This sequence: the ids of its tokens from block to block, and what the heads hear.
 
-import { ROOM, el, label, mark, picture } from "./dom.js";
+import { el, label, mark, picture, room } from "./dom.js";
 import { symmetricLog } from "./scales.js";
 import { fraction, short } from "./numbers.js";
 import { lemmaOf, windowOf } from "./words.js";
@@ -10,8 +10,8 @@ import { lemmaOf, windowOf } from "./words.js";
 /** @typedef {import("./scales.js").Scale} Scale */
 
 // Where there is room the attention matrices stand at the right, on a phone below.
-const BELOW = ROOM < 530;
-const WIDTH = ROOM, LEFT = 88, RIGHT = BELOW ? WIDTH - 20 : 408, BOTTOM = 354, ROWS = 14;
+const WIDTH = room(556), BELOW = WIDTH < 530;
+const LEFT = 88, RIGHT = BELOW ? WIDTH - 20 : 408, BOTTOM = 354, ROWS = 14;
 
 /**
  * @param {Session} session
