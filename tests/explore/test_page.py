@@ -314,9 +314,10 @@ def test_a_phone_and_the_dark_are_served(written: Written, opened: Opened) -> No
     assert width <= 390
     for tab in ("ids", "all", "softmax", "ramp"):
         page.click(f"#tab-{tab}")
-        drawn = page.locator("#ids .picture").bounding_box()
-        assert drawn is not None
-        assert drawn["x"] + drawn["width"] <= 380, f"{tab} fits its pane"
+        drawn = page.wait_for_function(
+            "document.querySelector('#ids .picture')?.getBoundingClientRect().right"
+        )
+        assert drawn.json_value() <= 380, f"{tab} fits its pane"
     light = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert light == "rgb(18, 21, 26)"
     small = page.evaluate(
