@@ -9,7 +9,7 @@ line in `construct/registry.py`; nothing else in the library knows its name.
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from decimal import Decimal
+from decimal import MAX_EMAX, Decimal, localcontext
 from fractions import Fraction
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -326,7 +326,11 @@ def format_count(count: int) -> str:
         >>> format_count(250_075), format_count(10**40)
         ('250,075', '1.0e+40')
     """
-    return f"{count:,}" if count < 10**18 else f"{Decimal(count):.1e}"
+    if count < 10**18:
+        return f"{count:,}"
+    shift = max(0, count.bit_length() - 200)  # all digits of a long number take long
+    with localcontext(prec=50, Emax=MAX_EMAX):
+        return f"{Decimal(count >> shift) * Decimal(2) ** shift:.1e}"
 
 
 def format_bytes(count: int) -> str:
