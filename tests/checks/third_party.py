@@ -316,7 +316,7 @@ ROWS: dict[str, Row] = {
     "nanoGPT of token ids": Row(NanoGPT, "RRRRPR", LATER, {"embedding": "wte"}),
     "timm block": Row(VisionBlock, "RRPPRR", PERMUTED),
     "MLP-Mixer block": Row(
-        MixerBlock, "UURRRR", "A free matrix of positions; that it is one is not followed."
+        MixerBlock, "UURRRR", "Its matrix over positions is free; `check` does not see it."
     ),
     "convolutions, padded on both sides": Row(
         lambda: Convolutional(3, causal=False),

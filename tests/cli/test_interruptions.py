@@ -1,5 +1,6 @@
 """A full disk, a mount point, Ctrl-C at any moment: a sentence, and nothing left behind."""
 
+import errno
 import json
 import os
 import resource
@@ -103,6 +104,17 @@ def test_a_mount_point_is_refused_before_anything_is_built(
     assert "disk is a mount point and cannot be replaced. Give a folder inside it." in said
     everyformer("construct", "sort", "--grid", 2, "-o", "disk/out")
     assert Path("disk/out/network.safetensors").exists()
+
+
+def test_a_folder_that_takes_no_files_is_named_as_it_was_given(
+    everyformer: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, dir: Path, prefix: str) -> str:
+        raise FileNotFoundError(errno.ENOENT, "No such file", str(dir / f"{prefix}x1"))
+
+    monkeypatch.setattr(saving.tempfile, "mkdtemp", refused)
+    said = everyformer("construct", "sort", "--grid", 2, "-o", "odd", code=2).stderr
+    assert said == "Error: odd: nothing can be written there (No such file).\n"
 
 
 INTERRUPTED_IMPORT = """

@@ -140,7 +140,7 @@ def test_a_read_only_place_is_refused_before_building(
     ("network", "x", "y", "message"),
     [
         ("nowhere", "x.npy", "y.npy", "'nowhere' does not exist"),
-        ("bare", "x.npy", "y.npy", "network.safetensors is not a file"),
+        ("bare", "x.npy", "y.npy", "bare holds no network.safetensors"),
         ("text.npy", "x.npy", "y.npy", "is not a readable safetensors file"),
         ("out", "none.npy", "y.npy", "'none.npy' does not exist"),
         ("out", "text.npy", "y.npy", "text.npy is not a .npy file of numbers"),
@@ -155,7 +155,7 @@ def test_a_read_only_place_is_refused_before_building(
         ("out", "far.npy", "y.npy", "lies outside [0, 1]"),
         ("out", "x.npy", "y.txt", "does not end in .npy"),
         ("out", "x.npy", "no/y.npy", "its parent folder does not exist"),
-        ("out", "x.npy", "bare", "is a directory"),
+        ("out", "x.npy", "bare", ": 'bare' is a folder, not a file"),
     ],
 )
 @pytest.mark.usefixtures("swap_mean_4")

@@ -33,7 +33,7 @@ def test_a_cheaper_theorem_is_named(built: ef.Built) -> None:
     theorem_3 = found["Yun et al., Theorem 3"]
     assert theorem_3.parameters * MUCH <= built.cost.parameters
     assert "47,265 parameters" in built.hint
-    assert "as planned" in built.hint
+    assert "by their plans" in built.hint
     assert "Yun et al., Theorem 3: 1,911 parameters" in built.hint
     assert [one.parameters for one in built.cheaper] == sorted(
         one.parameters for one in built.cheaper

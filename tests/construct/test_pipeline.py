@@ -10,6 +10,7 @@ import pytest
 from tests.plans import constants_of, grid_plan, table_of
 
 import everyformer as ef
+from everyformer.construct.method import format_count
 from everyformer.construct.pipeline import Built
 from everyformer.construct.shifts.contextual import contextual_ids
 from everyformer.construct.shifts.value import ValuePlan, value_map
@@ -304,3 +305,21 @@ def test_the_network_of_125_thousand_blocks(tmp_path: Any) -> None:
     again = ef.load(path)
     for (_, a), (_, b) in zip(built.network.arrays(), again.arrays(), strict=True):
         assert np.array_equal(a, b)
+
+
+def test_a_plan_for_a_grid_does_not_trace_the_function() -> None:
+    """To trace a sort of 3,000 tokens takes a minute, and a count does not need it."""
+    seen: list[type] = []
+
+    def f(x: np.ndarray) -> np.ndarray:
+        seen.append(type(x))
+        return x
+
+    plan = ef.plan(ef.Target(f, seq_len=3, d_model=1), grid=4)
+    assert plan.count().blocks > 0
+    assert set(seen) <= {np.ndarray}
+
+
+def test_counts_of_a_million_digits_are_shown_at_once() -> None:
+    assert format_count(8**1_000_000) == "9.7e+903089"
+    assert format_count(3 * 10**18) == "3.0e+18"

@@ -38,6 +38,9 @@ def test_receptive_fields_grow_as_the_library_counts(
     ring = page.locator("#graph .picture").bounding_box()
     assert ring is not None
     assert ring["x"] + ring["width"] <= 390, "the circle fits a phone"
+    masks = page.locator(".picture").last.bounding_box()
+    assert masks is not None
+    assert masks["x"] + masks["width"] <= 390, "and so do the matrices"
 
 
 def test_the_pair_that_never_meets_is_named(tmp_path: Path, opened: Opened) -> None:

@@ -291,6 +291,18 @@ def test_a_program_shows_its_registers(written: Written, opened: Opened) -> None
     assert "gallery.py" in page.inner_html("#ids")
 
 
+def test_an_index_behind_a_bracket_belongs_to_all_that_it_encloses(
+    written: Written, opened: Opened
+) -> None:
+    page = opened(written("theorem-2"), "#block=8")
+    bases = page.evaluate(
+        """() => [...document.querySelectorAll("math msub")]
+             .map(node => node.firstElementChild.textContent)"""
+    )
+    assert "(ψ(X;l−δ/2)−ψ(X;l+δ/2))" in bases
+    assert ")" not in bases
+
+
 def test_a_phone_and_the_dark_are_served(written: Written, opened: Opened) -> None:
     page = opened(
         written("theorem-2"),
@@ -300,6 +312,12 @@ def test_a_phone_and_the_dark_are_served(written: Written, opened: Opened) -> No
     )
     width = page.evaluate("document.documentElement.scrollWidth")
     assert width <= 390
+    for tab in ("ids", "all", "softmax", "ramp"):
+        page.click(f"#tab-{tab}")
+        drawn = page.wait_for_function(
+            "document.querySelector('#ids .picture')?.getBoundingClientRect().right"
+        )
+        assert drawn.json_value() <= 380, f"{tab} fits its pane"
     light = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert light == "rgb(18, 21, 26)"
     small = page.evaluate(

@@ -6,6 +6,7 @@ integers. What is damaged, of another version, or beyond float64 is refused.
 
 import hashlib
 import io
+import json
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -73,8 +74,17 @@ def read_certificate(folder: Path) -> Certificate:
         ValueError,
         ZeroDivisionError,
     ) as error:
-        msg = f"{path} is not a certificate that can be read: {error!r}. Construct again."
-        raise CertificateError(msg) from error
+        msg = f"{path} is not a certificate that can be read: {_told(error)}. Construct"
+        raise CertificateError(f"{msg} again.") from error
+
+
+def _told(error: Exception) -> str:
+    """What is wrong with a file, in words."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"it is not JSON ({error})"
+    if isinstance(error, KeyError):
+        return f"the entry {error} is missing or unknown"
+    return str(error) or repr(error)
 
 
 def _count(value: Any) -> int:

@@ -3,6 +3,7 @@
 import errno
 import functools
 import io
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -37,19 +38,20 @@ class _Command(TyperCommand):
         super().format_help(ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments; a number that cannot be read is told with what was given."""
+        """Read the arguments; what cannot be taken is told with what was given."""
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            error.message = _with_the_number(error)
+            error.message = _with_what_was_given(error)
             raise
 
 
-def _with_the_number(error: typer.BadParameter) -> str:
-    """What was given, why not, and what to write; typer's own words leave out the first."""
+def _with_what_was_given(error: typer.BadParameter) -> str:
+    """What was given, why not, and what to write; typer's own words leave out something."""
     told = getattr(error.__cause__, "errors", list)()  # pydantic's, which reads numbers
     if not told:
-        return error.message
+        said = re.sub(r"^dir ('.*' is a file)", r"\1, not a folder", error.message or "")
+        return re.sub(r"^file ('.*') is a directory", r"\1 is a folder, not a file", said)
     given, limits = told[0]["input"], told[0].get("ctx", {})
     words = {
         "int_parsing": f"{given!r} is not an integer; write it in digits, such as 3.",

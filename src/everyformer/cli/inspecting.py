@@ -61,11 +61,12 @@ def read_numbers(network: Network, text: str) -> np.ndarray:
     words = [word for word in re.split(r"[,;\s]+", text.strip("()[] ")) if word]
     numbers = [_read_number(word, text, network.is_exact) for word in words]
     if len(words) != n * d:
+        given = f"{len(words)} number{'s' * (len(words) != 1)}"
         sizes = f"{n} token{'s' * (n > 1)} of {d} number{'s' * (d > 1)}"
         example = ",".join(f"0.{k % 9 + 1}" for k in range(min(n * d, 12)))
         more = ",..." if n * d > 12 else ""
-        msg = f"--x has {len(words)} numbers, but the network takes {sizes}: {n * d}"
-        raise typer.BadParameter(f"{msg} numbers, token by token, such as {example}{more}.")
+        msg = f"--x has {given}, but the network takes {sizes}: {n * d} in all, token by"
+        raise typer.BadParameter(f"{msg} token, such as {example}{more}.")
     array = np.array(numbers, dtype=object if network.is_exact else np.float64)
     return network.check_input(array.reshape(n, d))
 

@@ -215,8 +215,8 @@ def check_network(path: Path) -> None:
         FileNotFoundError: If there is none.
     """
     if path.is_dir() and not (path / NETWORK_FILE).is_file():
-        msg = f"{path / NETWORK_FILE} is not a file. Give the .safetensors file of a"
-        raise FileNotFoundError(f"{msg} network.")
+        msg = f"{path} holds no {NETWORK_FILE}. Give a folder that `everyformer construct`"
+        raise FileNotFoundError(f"{msg} wrote.")
 
 
 def check_file(path: Path) -> None:

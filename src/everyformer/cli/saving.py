@@ -59,7 +59,7 @@ def check_new_folder(folder: Path, own: frozenset[str], *, overwrite: bool) -> N
 
 
 def check_report_folder(folder: Path | None) -> None:
-    """Refuse a folder for a report that is neither new nor empty; None is no folder.
+    """Refuse a folder for a report that is neither new nor empty; None means no folder.
 
     Raises:
         OSError: As `check_new_folder`.
@@ -92,6 +92,16 @@ def check_parent(path: Path, shown: str) -> None:
 
 
 @contextmanager
+def _told_of(path: Path) -> Generator[None, None, None]:
+    """Errors are told of what was asked for, not of the hidden sibling beside it."""
+    try:
+        yield
+    except OSError as error:
+        why = f"nothing can be written there ({error.strerror})"
+        raise type(error)(error.errno, why, str(path)) from error
+
+
+@contextmanager
 def new_folder(
     folder: Path, own: frozenset[str], *, overwrite: bool
 ) -> Generator[Path, None, None]:
@@ -110,7 +120,8 @@ def new_folder(
     """
     check_new_folder(folder, own, overwrite=overwrite)
     place = resolved(folder)
-    work = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
+    with _told_of(folder):
+        work = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
     new, old = work / "new", work / "old"
     try:
         new.mkdir()
@@ -139,7 +150,8 @@ def new_file(path: Path) -> Generator[IO[bytes], None, None]:
     if place.exists() and not place.is_file():
         msg = f"{path} is not a file that can be replaced. Give another name."
         raise FileExistsError(msg)
-    handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
+    with _told_of(path):
+        handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:

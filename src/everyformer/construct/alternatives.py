@@ -165,7 +165,7 @@ def hint(found: tuple[Alternative, ...], parameters: int, tol: Fraction) -> str:
         return ""
     head = (
         f"Much cheaper than {format_count(parameters)} parameters for "
-        f"{format_decimal(tol)}, as planned "
-        "(nothing of it was built or proved):"
+        f"{format_decimal(tol)}, by their plans "
+        "(these networks were not built, and nothing was proved of them):"
     )
     return "\n".join([head, *(f"  {one}" for one in found)])

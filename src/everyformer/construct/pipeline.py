@@ -419,6 +419,6 @@ def pose(
         raise GridError(msg)
     check_grid(grid)
     allowed = None if tol is None else check_tolerance(target, tol)
-    if target.expression is None and tol is not None:
+    if tol is not None and target.expression is None:
         target.check()
     return Problem(target, p, grid, allowed, max_memory, workers, progress)

@@ -156,7 +156,7 @@ class RelativeAttention(SelfAttention):
             x: Tokens.
             context: Tokens to attend to instead of x, for layers that are not causal.
             offset: Place of the first token of x, where the first of the context stands at
-                0; for encodings and gains by i - j, which have no meaning without.
+                0; for encodings and gains by i - j, which mean nothing without.
             cache: Of this layer, which must be causal: x follows the tokens that it holds.
                 With a context, holds the keys of that.
             key_padding_mask: True for tokens of x, or of the context, that nobody sees, as

@@ -122,7 +122,7 @@ class EncoderConfig:
             object.__setattr__(self, "mixers", tuple(self.mixers))
         wrong = wrong_types(self, _KINDS) or [*_wrong_sizes(self), *_wrong_names(self)]
         if wrong:
-            msg = f"There is no such encoder: {'; '.join(wrong)}."
+            msg = f"Such an encoder cannot be made: {'; '.join(wrong)}."
             raise InputError(msg)
 
     @property

@@ -41,7 +41,7 @@ class GraphormerConfig:
         ffn: Hidden width of the feed-forward layers.
         node_rows: Vectors of node ids; 0 is padding.
         degree_rows: Vectors of in-degrees, and of out-degrees.
-        edge_rows: Vectors of kinds of edges; 0 is no edge.
+        edge_rows: Vectors of kinds of edges; 0 means no edge.
         kinds: Kinds of edges that occur.
         max_distance: The largest distance of two nodes.
         distance_rows: Matrices for places on a path.
@@ -90,7 +90,7 @@ class GraphormerConfig:
             if not 0 <= getattr(self, name) < 1
         ]
         if wrong:
-            raise InputError(f"There is no such Graphormer: {'; '.join(wrong)}.")
+            raise InputError(f"Such a Graphormer cannot be made: {'; '.join(wrong)}.")
 
     def to_json(self) -> dict[str, Any]:
         """As JSON holds it."""

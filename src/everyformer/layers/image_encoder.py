@@ -71,7 +71,7 @@ class ImageConfig:
         if self.dim % self.heads:
             wrong.append(f"dim={self.dim} is not a multiple of heads={self.heads}")
         if wrong:
-            msg = f"There is no such image encoder: {'; '.join(wrong)}."
+            msg = f"Such an image encoder cannot be made: {'; '.join(wrong)}."
             raise InputError(msg)
 
     @property

@@ -69,7 +69,7 @@ class MessagePassingConfig:
         if not 0 <= self.dropout < 1:
             wrong.append(f"dropout={self.dropout} must be from 0 to below 1")
         if wrong:
-            raise InputError(f"There is no such graph network: {'; '.join(wrong)}.")
+            raise InputError(f"Such a graph network cannot be made: {'; '.join(wrong)}.")
 
     def to_json(self) -> dict[str, Any]:
         """As JSON holds it."""

@@ -1,7 +1,7 @@
 """Numbers that users set: counts, and limits in bytes or seconds."""
 
 import sys
-from decimal import Decimal
+from decimal import MAX_EMAX, Decimal, localcontext
 from fractions import Fraction
 from numbers import Integral, Real
 from typing import Any
@@ -117,7 +117,11 @@ def format_count(count: int) -> str:
         >>> format_count(250_075), format_count(10**40)
         ('250,075', '1.0e+40')
     """
-    return f"{count:,}" if count < LONG else f"{Decimal(count):.1e}"
+    if count < LONG:
+        return f"{count:,}"
+    shift = max(0, count.bit_length() - 200)  # all digits of a long number take long
+    with localcontext(prec=50, Emax=MAX_EMAX):
+        return f"{Decimal(count >> shift) * Decimal(2) ** shift:.1e}"
 
 
 def writable(value: Any) -> Any:

@@ -53,7 +53,8 @@ def by_name(name: str, **parameters: Any) -> Pattern:
         wrong = [f"no parameter {key}" for key in unknown]
         wrong += [f"{key} is missing" for key in missing]
         msg = f"The pattern {name}: {', '.join(wrong)}."
-        raise PatternError(f"{msg} It is made from {parameters_of(name)}.")
+        made = f"It is made from {parameters_of(name)}"
+        raise PatternError(f"{msg} {made}; in the shell: -n N --with KEY=VALUE.")
     return GENERATORS[name](**parameters)
 
 

@@ -104,7 +104,7 @@ def _is_mean(part: nn.Module) -> bool:
 
 
 def _heard(part: Mixer, n: int) -> int:
-    """Tokens that a mixer multiplies for each output; sums of a mean are no products."""
+    """Tokens that a mixer multiplies for each output; sums of a mean are not products."""
     if isinstance(part, BilinearProjection):
         return n
     if isinstance(part, SeparableConvolution | LightConvolution):

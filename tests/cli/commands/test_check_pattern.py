@@ -168,7 +168,7 @@ def test_assumptions_are_explained(everyformer: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("strided",), "width is missing"),
+        (("strided",), "width=None; in the shell: -n N --with KEY=VALUE"),
         (("strided", "--with", "width=0"), "width=0"),
         (("strided", "-n", 0, "--with", "width=2"), "Invalid value for '--seq-len'"),
         (("ring", "--with", "width=2"), "no parameter width"),

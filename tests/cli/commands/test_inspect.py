@@ -100,7 +100,7 @@ def test_inspect_of_theorem_3_begins_with_the_true_input(everyformer: Command) -
 
 
 WRONG = {
-    "0.1,0.5": "--x has 2 numbers, but the network takes 3 tokens of 1 number: 3 numbers",
+    "0.1,0.5": "--x has 2 numbers, but the network takes 3 tokens of 1 number: 3 in all",
     "0.1,x,0.9": "--x 0.1,x,0.9: x is not a finite number",
     "1/0,1,1": "--x 1/0,1,1: 1/0 is not",
     "0.1,0.5,nan": "--x 0.1,0.5,nan: nan is not",

@@ -348,11 +348,12 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "no values": (remove(VALUES), "There is no file declared/target_values.npy"),
     "half a certificate": (cut(CERTIFICATE), "is not a certificate that can be read"),
     "an empty certificate": (replace(CERTIFICATE, b""), "is not a certificate that can be"),
+    "no JSON": (replace(CERTIFICATE, b"{"), "read: it is not JSON (Expecting"),
     "no object": (replace(CERTIFICATE, b"[]"), "is not a certificate that can be read"),
     "no text": (replace(CERTIFICATE, b"\xff\x00"), "is not a certificate that can be read"),
     "brackets": (replace(CERTIFICATE, b"[" * 10**5), "is not a certificate that can be"),
     "another version": (edited(lambda c: c.update(version=2)), "version 2"),
-    "a claim missing": (edited(lambda c: c.pop("claim")), "KeyError('claim')"),
+    "a claim missing": (edited(lambda c: c.pop("claim")), "the entry 'claim' is missing"),
     "no number": (edited(claim("small")), "is not the text of a rational"),
     "half a network": (cut(NETWORK), "does not hold the weights of a network"),
     "another hash": (
@@ -407,7 +408,10 @@ def test_a_folder_without_certificate(everyformer: Command) -> None:
     ("arguments", "message"),
     [
         (["nowhere"], "'nowhere' does not exist"),
-        (["out/network.safetensors"], "'out/network.safetensors' is a file"),
+        (
+            ["out/network.safetensors"],
+            ": 'out/network.safetensors' is a file, not a folder",
+        ),
         ([], "Missing argument"),
         (["out", "--target", "mine.py:longer"], "swap_mean has n = 4, d = 1"),
         (["out", "--target", "mine.py:elsewhere"], "d = 1 on [-1, 1]; the certificate"),

@@ -23,7 +23,7 @@ class Calls(ABC):
         sys.setprofile(self.note)
 
     def __exit__(self, *_: object) -> None:
-        """Give it back; that of `cProfile` is no function, and is begun again."""
+        """Give it back; that of `cProfile` is not a function, and is begun again."""
         self.taken = sys.getprofile() != self.note
         again = getattr(self._before, "enable", None)
         sys.setprofile(None if again else self._before)

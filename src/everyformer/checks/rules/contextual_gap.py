@@ -9,7 +9,7 @@ What it checks:
 
 Why it matters:
     A contextual mapping is the heart of the proofs: a feed-forward layer can only map a
-    token to the value f has there if no other token, in no other context, looks the same.
+    token to the value f has there if no other token, in any other context, looks the same.
 
 Satisfied by:
     Layers with positions and attention: some weights have a gap.

@@ -6,9 +6,9 @@ What it checks:
 Why it matters:
     No stack of such layers alone, nor one whose feed-forward layers have no biases either,
     comes near the constant function 1 in the sup norm: the error at X = 0 is 1. Where
-    feed-forward layers have biases, as of layers that do not describe theirs, nothing
-    follows. The proofs use biases of the query, of the value and of the feed-forward
-    layers; the papers do not print them all.
+    feed-forward layers have biases, as is assumed of layers that do not describe theirs,
+    nothing follows. The proofs use biases of the query, of the value and of the
+    feed-forward layers; the papers do not print them all.
 
 Satisfied by:
     Layers without biases: T5, and attention alone with bias=False.

@@ -1,7 +1,7 @@
 // The page of an attention layer: B, C, row sums, and what becomes of equal tokens.
 
 import { chip, pageHead } from "./chrome.js";
-import { el, fill, keepers, label, picture } from "./dom.js";
+import { el, fill, keepers, label, picture, room } from "./dom.js";
 import { linear } from "./scales.js";
 import { short } from "./numbers.js";
 import { judgement, matrixCells, verdictKind } from "./judgement.js";
@@ -55,13 +55,13 @@ function shown(data, view) {
   /** @type {[string, number[][]|null][]} */
   const all = [["B, added to scores", pick(one.B, view.head)], ["C, times the weights", pick(one.C, view.head)], ["A, multiplies values", pick(one.A, view.head)]];
   const known = /** @type {[string, number[][]][]} */ (all.filter(([, matrix]) => matrix));
-  const size = 156, width = 600;
+  const width = room(600), size = Math.min(156, (width - 76) / Math.max(1, known.length) - 18);
   const svg = picture(width, size + 62, "Matrices of the head, and the sums of their rows");
   if (!known.length) svg.append(label("This layer shows no matrices.", { x: 10, y: 30, class: "tick" }));
   known.forEach(([name, matrix], k) => {
     const x = k * (size + 18) + 4;
     const reach = Math.max(1e-12, ...matrix.flat().map(Math.abs));
-    svg.append(label(name, { x, y: 13, class: "strong" }));
+    svg.append(label(size < 140 ? name.split(",")[0] : name, { x, y: 13, class: "strong" }));
     matrixCells(svg, (i, j) => ({ share: Math.max(0.02, Math.abs(matrix[i][j]) / reach), kind: matrix[i][j] < 0 ? "cell minus" : "cell", title: `row ${i + 1}, column ${j + 1}: ${matrix[i][j]}` }), n, x, 20, size);
     svg.append(label(`largest ${short(reach, 3)}`, { x, y: size + 38, class: "tick" }));
   });
@@ -104,18 +104,18 @@ function inWords(data, view) {
 
 /** The first coordinate of the outputs, by position. @param {any} data */
 function spread(data) {
-  const width = 600, height = 200, left = 56, right = 588, top = 14, bottom = 164;
+  const width = room(600), height = 200, left = 56, right = width - 12, top = 14, bottom = 164;
   const svg = picture(width, height, "Outputs on equal tokens, by position");
   const all = data.draws.flatMap((/** @type {any} */ d) => d.equal);
-  const low = Math.min(...all), high = Math.max(...all, low + 1e-9), room = (high - low) * 0.1;
-  const xs = linear(1, Math.max(2, data.n), left + 8, right - 8), ys = linear(low - room, high + room, bottom, top);
+  const low = Math.min(...all), high = Math.max(...all, low + 1e-9), margin = (high - low) * 0.1;
+  const xs = linear(1, Math.max(2, data.n), left + 8, right - 8), ys = linear(low - margin, high + margin, bottom, top);
   for (const tick of ys.ticks) svg.append(el("line", { x1: left, x2: right, y1: ys.to(tick), y2: ys.to(tick), class: "grid" }), label(short(tick, 3), { x: left - 6, y: ys.to(tick) + 4, class: "tick", "text-anchor": "end" }));
   data.draws.forEach((/** @type {any} */ one, /** @type {number} */ k) => {
     svg.append(el("polyline", { points: one.equal.map((/** @type {number} */ v, /** @type {number} */ i) => `${xs.to(i + 1)},${ys.to(v)}`).join(" "), class: `trail line-${k}` }));
     one.equal.forEach((/** @type {number} */ v, /** @type {number} */ i) => svg.append(el("circle", { cx: xs.to(i + 1), cy: ys.to(v), r: 3.5, class: `token-${k}` }, el("title", {}, `draw ${k + 1}, position ${i + 1}: ${v}`))));
   });
   svg.append(el("line", { x1: left, x2: right, y1: bottom, y2: bottom, class: "axis" }), label("position; a line for each draw of the weights", { x: (left + right) / 2, y: bottom + 30, class: "tick", "text-anchor": "middle" }));
-  const every = Math.ceil(data.n / 16);
+  const every = Math.ceil((32 * data.n) / (right - left));
   for (let i = 1; i <= data.n; i += every) svg.append(label(String(i), { x: xs.to(i), y: bottom + 15, class: "tick", "text-anchor": "middle" }));
   return svg;
 }

@@ -1,7 +1,7 @@
 // The bands of all sequences: a row for each, a tick for each id, on a broken axis.
 
 import { isEquivariant } from "./contexts.js";
-import { el, label, picture } from "./dom.js";
+import { el, label, picture, room } from "./dom.js";
 import { fraction, short } from "./numbers.js";
 
 /** @typedef {import("./contexts.js").Context} Context */
@@ -11,7 +11,7 @@ import { fraction, short } from "./numbers.js";
 /** @typedef {import("./session.js").Session} Session */
 /** @typedef {import("./store.js").State} State */
 
-const WIDTH = 556, HEIGHT = 214, LEFT = 12, RIGHT = 546, TOP = 26, ROWS = 136;
+const WIDTH = room(556), HEIGHT = 214, LEFT = 12, RIGHT = WIDTH - 10, TOP = 26, ROWS = 136;
 
 /** Sequences up to which each has elements of its own; more are drawn as two paths. */
 const SINGLE = 300;

@@ -1,7 +1,7 @@
 // The page of a comparison: bound against parameters, a curve for each method.
 
 import { chip, pageHead } from "./chrome.js";
-import { el, fill, keepers, label, mark, picture } from "./dom.js";
+import { el, fill, keepers, label, mark, picture, room } from "./dom.js";
 import { linear } from "./scales.js";
 import { distance, short } from "./numbers.js";
 
@@ -34,7 +34,7 @@ const drawn = (method) => method.points.filter((/** @type {any} */ p) => p.param
 
 /** @param {any} data @param {(text: string) => void} tell */
 function curves(data, tell) {
-  const width = 600, height = 430, left = 66, right = 572, top = 16, bottom = 372;
+  const width = room(600), height = 430, left = 66, right = width - 28, top = 16, bottom = 372;
   const svg = picture(width, height, "Planned bound against parameters, both logarithmic");
   svg.setAttribute("role", "group");
   const points = data.methods.flatMap(drawn);

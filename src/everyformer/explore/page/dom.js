@@ -60,6 +60,9 @@ export function picture(width, height, label, ...children) {
   );
 }
 
+/** The width of a picture: less on a phone, where it would be cut. @param {number} most */
+export const room = (most) => Math.max(340, Math.min(most, document.documentElement.clientWidth - 44));
+
 /** @param {string} text @param {Record<string, any>} attributes */
 export function label(text, attributes) {
   return el("text", attributes, text);

@@ -19,6 +19,17 @@ export function formula(text, block = true) {
   return math;
 }
 
+/** Brackets keep the height of the line, and names stand apart. @param {string} text */
+function sign(text) {
+  const node = tag("mo", text === "-" ? "−" : text === "*" ? "·" : text);
+  if (/[()[\]|]/.test(text)) node.setAttribute("stretchy", "false");
+  if (/^m/.test(text)) {
+    node.setAttribute("lspace", "0");
+    node.setAttribute("rspace", "0.2em");
+  }
+  return node;
+}
+
 /** @param {string} text @returns {string[]} */
 function tokens(text) {
   return text.match(/\\frac|\\text\{[^}]*\}|[A-Za-z]{2,}|[A-Za-zα-ωΑ-Ω]|[0-9][0-9.,\u202f]*|:=|\+=|\S|\s+/gu) || [];
@@ -32,7 +43,7 @@ function row(rest) {
     const next = rest.shift() || "";
     if (/^\s+$/.test(next)) continue;
     if (next === "_" || next === "^") {
-      const base = out.pop() || tag("mrow");
+      const base = lastOf(out);
       const script = argument(rest);
       const joined = base.localName === (next === "_" ? "msup" : "msub") && base.children.length === 2;
       if (joined) {
@@ -45,10 +56,27 @@ function row(rest) {
       out.push(tag("mrow", ...row(rest)));
       rest.shift();
     } else if (/^[0-9]/.test(next)) out.push(tag("mn", next));
+    else if (next === "max" || next === "min") out.push(sign(next));
     else if (/^[A-Za-zα-ωΑ-Ω]/u.test(next)) out.push(tag("mi", next));
-    else out.push(tag("mo", next === "-" ? "−" : next === "*" ? "·" : next));
+    else out.push(sign(next));
   }
   return out;
+}
+
+/**
+ * What an index belongs to, taken from the end: behind a bracket all that it encloses.
+ * @param {Element[]} out
+ */
+function lastOf(out) {
+  let from = out.length - 1;
+  for (let depth = 0; from >= 0; from--) {
+    const sign = out[from].textContent;
+    if (sign === ")") depth++;
+    else if (sign === "(") depth--;
+    if (depth === 0) break;
+  }
+  if (from < 0 || from === out.length - 1) return out.pop() || tag("mrow");
+  return tag("mrow", ...out.splice(from));
 }
 
 /** @param {string[]} rest */

@@ -1,7 +1,7 @@
 // The page of a sparse pattern: who hears whom, layer by layer.
 
 import { chip, pageHead } from "./chrome.js";
-import { el, fill, keepers, label, picture } from "./dom.js";
+import { el, fill, keepers, label, picture, room } from "./dom.js";
 import { counted } from "./numbers.js";
 import { judgement, matrixCells, verdictKind } from "./judgement.js";
 import { pointIn } from "./tokens.js";
@@ -166,7 +166,7 @@ function ring(data, fields, view, set) {
 function masks(data, fields, view) {
   const { n, heard } = data;
   const shown = Math.min(heard.length, 3);
-  const width = 600;
+  const width = Math.max(room(600), 112 * (shown + 1));
   const size = Math.min(200, width / (shown + 1) - 16);
   const svg = picture(width, size + 26, "Patterns as matrices, and the receptive fields so far");
   for (let l = 0; l < shown; l++) {

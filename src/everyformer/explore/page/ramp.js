@@ -1,6 +1,6 @@
 // The magnifier: a step of the quantiser is a steep ramp, made of four ReLUs.
 
-import { el, fill, label, picture } from "./dom.js";
+import { el, fill, label, picture, room } from "./dom.js";
 import { linear } from "./scales.js";
 import { fraction, short } from "./numbers.js";
 import { windowOf } from "./words.js";
@@ -9,7 +9,7 @@ import { windowOf } from "./words.js";
 /** @typedef {import("./store.js").Store} Store */
 /** @typedef {import("./store.js").State} State */
 
-const WIDTH = 556, HEIGHT = 262, LEFT = 66, RIGHT = 538, TOP = 22, BOTTOM = 208;
+const WIDTH = room(556), HEIGHT = 262, LEFT = 66, RIGHT = WIDTH - 18, TOP = 22, BOTTOM = 208;
 
 /** @param {Session} session */
 export function hasRamp(session) {

@@ -1,6 +1,6 @@
 // Softmax: from hardmax to soft. Watch the leak, and where ids begin to merge.
 
-import { el, fill, label, picture } from "./dom.js";
+import { el, fill, label, picture, room } from "./dom.js";
 import { linear } from "./scales.js";
 import { fraction, short } from "./numbers.js";
 import { MOST, countContexts, hasContexts, mappingSteps } from "./contexts.js";
@@ -11,7 +11,7 @@ import { softnessOf } from "./session.js";
 /** @typedef {import("./store.js").Store} Store */
 /** @typedef {import("./store.js").State} State */
 
-const WIDTH = 556, HEIGHT = 250, LEFT = 66, RIGHT = 538, TOP = 20, BOTTOM = 200;
+const WIDTH = room(556), HEIGHT = 250, LEFT = 66, RIGHT = WIDTH - 18, TOP = 20, BOTTOM = 200;
 const SOFTEST = -20;
 
 /** @typedef {{gap: number, sharp: number}[]} Curve  of the smallest gap, from soft to as built */

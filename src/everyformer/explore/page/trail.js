@@ -1,6 +1,6 @@
 // This sequence: the ids of its tokens from block to block, and what the heads hear.
 
-import { el, label, mark, picture } from "./dom.js";
+import { el, label, mark, picture, room } from "./dom.js";
 import { symmetricLog } from "./scales.js";
 import { fraction, short } from "./numbers.js";
 import { lemmaOf, windowOf } from "./words.js";
@@ -9,7 +9,9 @@ import { lemmaOf, windowOf } from "./words.js";
 /** @typedef {import("./store.js").State} State */
 /** @typedef {import("./scales.js").Scale} Scale */
 
-const WIDTH = 556, HEIGHT = 354, LEFT = 88, RIGHT = 408, ROWS = 14;
+// Where there is room the attention matrices stand at the right, on a phone below.
+const WIDTH = room(556), BELOW = WIDTH < 530;
+const LEFT = 88, RIGHT = BELOW ? WIDTH - 20 : 408, BOTTOM = 354, ROWS = 14;
 
 /**
  * @param {Session} session
@@ -19,7 +21,7 @@ export function trail(session, state) {
   const run = session.run;
   const network = session.network;
   const block = Math.min(state.block, network.blocks);
-  const svg = picture(WIDTH, HEIGHT, "Ids of the tokens, from block to block");
+  const svg = picture(WIDTH, BELOW ? BOTTOM + 236 : BOTTOM, "Ids of the tokens, from block to block");
   if (!run || !network.ids(run.last)) return svg;
   const shownEvents = around([0, ...run.changes], block);
   const ids = shownEvents.map((k) => network.ids(run.state(k)) || []);
@@ -165,24 +167,26 @@ function strip(svg, session, block, before, now, scale) {
 
 /** Attention matrices of the block, one for each head. @param {SVGSVGElement} svg @param {Session} session @param {number} block */
 function matrices(svg, session, block) {
-  const network = session.network, left = 426;
+  const network = session.network, left = BELOW ? 12 : 426, head = BELOW ? BOTTOM + 28 : 18;
   const place = block ? network.place(block - 1) : null;
-  svg.append(label("Attention", { x: left, y: 18, class: "strong" }));
+  svg.append(label("Attention", { x: left, y: head, class: "strong" }));
   if (!place || !place.stage.attention || !session.run) {
     ["This block has no", "attention: tokens do", "not hear each other."].forEach((line, k) =>
-      svg.append(label(line, { x: left, y: 40 + 16 * k, class: "tick" })));
+      svg.append(label(line, { x: left, y: head + 22 + 16 * k, class: "tick" })));
     return;
   }
   const probe = session.run.probe(block - 1);
   const N = network.n, total = network.tokens, P = network.prefix;
   const size = Math.min(36, 126 / N);
-  probe.weights.slice(0, 2).forEach((weights, head) => {
-    const top = 36 + head * (N * size + 40);
-    svg.append(label(probe.weights.length > 1 ? `head ${head + 1}` : "the head", { x: left, y: top + 8, class: "tick" }));
+  const step = N * size + 40;
+  const shown = probe.weights.slice(0, 2);
+  shown.forEach((weights, k) => {
+    const top = head + 18 + (BELOW ? 0 : k * step), from = left + (BELOW ? k * step : 0);
+    svg.append(label(probe.weights.length > 1 ? `head ${k + 1}` : "the head", { x: from, y: top + 8, class: "tick" }));
     for (let i = 0; i < N; i++) {
       for (let j = 0; j < N; j++) {
         const share = weights[(P + i) * total + P + j];
-        const x = left + j * size, y = top + 14 + i * size;
+        const x = from + j * size, y = top + 14 + i * size;
         svg.append(
           el("rect", { x, y, width: size - 1, height: size - 1, class: "cell", "fill-opacity": Math.min(1, Math.abs(share)) },
             el("title", {}, `token ${i + 1} attends to token ${j + 1} with ${share}`)),
@@ -193,7 +197,7 @@ function matrices(svg, session, block) {
       }
     }
   });
-  const foot = 36 + Math.min(2, probe.weights.length) * (N * size + 40) - 8;
+  const foot = head + 10 + (BELOW ? 1 : shown.length) * step;
   svg.append(
     label("row: who attends", { x: left, y: foot, class: "tick" }),
     label("column: to whom", { x: left, y: foot + 16, class: "tick" }),

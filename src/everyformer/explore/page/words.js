@@ -303,7 +303,7 @@ function inWords(session, stage, layer, before, after, moved) {
   return `${listed(parts)}${told.length > 3 ? ", and others too" : ""}.`;
 }
 
-/** Whether a number is no multiple of 1/K, apart from the guard. @param {number} value @param {number} K */
+/** Whether a number is not a multiple of 1/K, apart from the guard. @param {number} value @param {number} K */
 function offGrid(value, K) {
   return Math.abs(value * K - Math.round(value * K)) > 1e-9 * K;
 }

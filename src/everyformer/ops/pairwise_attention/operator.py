@@ -39,7 +39,7 @@ def pairwise_attention(
 ) -> Float[Tensor, "b h n_q d"]:
     """(softmax(scale q k^T + B) * C) v with any B and C, a number for each pair.
 
-    For biases that are no function of i - j: those of graphs (Graphormer), of windows of
+    For biases that are not a function of i - j: those of graphs (Graphormer), of windows of
     images (Swin), of pairs of residues (AlphaFold); and for URPE (Luo et al. 2022, Equation
     8) on top of them. Gradients go to q, k, v, B and C. Beside B, C and their gradients
     nothing has size n_q n_k: where a batch or all heads share one matrix, its gradient is

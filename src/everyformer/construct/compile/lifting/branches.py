@@ -34,7 +34,7 @@ POINTS = 32
 """Random points at which branches are compared on the border."""
 
 OPENED = frozenset({"pow", "exp", "mul", "div", "tanh"})
-"""Lines that are no atoms of the verifier's terms: it cannot put another in their place."""
+"""Lines that are not atoms of the verifier's terms: it cannot replace them."""
 
 NEAR = 1e-9
 """Relative and absolute: branches that differ more do not meet."""
