@@ -7,6 +7,7 @@ to their recorder. Equal lines are written once, and what is known exactly is co
     x + 0, x - 0, x * 1, x / 1, -(-x), max(x, x), x ** 0, x ** 1
     x * x and x ** j * x ** k become one power
     where(x > y, x, y) and the like become max, min and abs
+    y * where(c, 1, 0) becomes where(c, y, 0), 1 - where(c, 1, 0) becomes where(c, 0, 1)
 
 0 * x stays as it is: it would hide an x that is not defined.
 
@@ -36,6 +37,9 @@ MAX_NODES = 4_000_000
 MAX_BITS = 4096
 """Constants with more bits than this are left as operations."""
 
+MOST_CHOICES = 4
+"""Numbers among which a line chooses (1 and 0; 1, 0 and -1) for its products to do so."""
+
 ADVICE = (
     "Build the function from + - * /, integer powers, np.minimum, np.maximum, np.abs, "
     "np.sqrt, np.exp, np.log, np.sin, np.cos, np.tanh, comparisons, np.where, sums and "
@@ -45,7 +49,14 @@ ADVICE = (
 NO_BRANCHES = "The trace is one straight line for all x: use np.where(condition, a, b)"
 NO_MASK = "Truth values take part in &, |, ~, np.where and products with numbers"
 UNKNOWN = "It is not among the operations that are known"
+NO_INFINITY = (
+    "It is no real number. In a mask of scores it is known: np.exp makes it 0, np.max "
+    "passes over it, and numbers may be added to it"
+)
 NO_NUMBER = "x stands for all inputs at once and has no value"
+
+PARTIAL = frozenset({"div", "log", "sqrt", "xlogx"})
+"""Operations that are not defined for all numbers."""
 
 COMMUTATIVE = frozenset({"add", "mul", "min", "max"})
 _NEVER_KNOWN = frozenset({"add", "sub", "div", "abs", "exp", "log", "sqrt", "tanh"})
@@ -175,7 +186,7 @@ class Term:
 
     def as_number(self) -> "Term":
         """The same line, as a number."""
-        return Term(self.recorder, self.number)
+        return Term(self.recorder, self.number) if self.boolean else self
 
     def sign(self) -> "Term":
         """1, 0 or -1."""
@@ -228,6 +239,26 @@ class Term:
         return (self.exp() + other.exp()).log()
 
 
+class Nowhere(Term):
+    """-inf, as masks put it in the place of scores: max passes over it, exp makes it 0.
+
+    It has no line. It may be added to, scaled by numbers > 0, compared by max and min, and
+    be an exponent; whatever else asks for its line is refused. What was added to it takes
+    no part any more, but has to be defined: see `Recorder.check_dropped`.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, recorder: "Recorder") -> None:
+        """-inf of a recorder."""
+        self.recorder, self.boolean = recorder, False
+
+    @property
+    def number(self) -> NoReturn:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """It has none."""
+        self.recorder.refuse("The constant -inf", NO_INFINITY)
+
+
 class Program(NamedTuple):
     """What an `Expression` is made of: lines, outputs, and where each line was written."""
 
@@ -261,6 +292,7 @@ class Recorder:
         self._place: Place | None = None
         self.refusal: str | None = None
         self._numbers: dict[Node, int] = {}
+        self._dropped: set[int] = set()
         self._batch = batch
         self._thread = threading.get_ident()
         self._open = True
@@ -306,6 +338,8 @@ class Recorder:
             Refused: If it is not a finite real number, or too large.
         """
         exact = _rational(value)
+        if exact is None and isinstance(value, float) and value == -math.inf:
+            return Nowhere(self)
         if exact is None:
             self.refuse(f"The constant {value}", "It is not a finite real number")
         if abs(exact) > LARGEST or _bits(exact) > MAX_BITS:
@@ -330,6 +364,8 @@ class Recorder:
 
     def operation(self, op: str, *terms: Term) -> Term:
         """Write op(*terms), or find a line that says the same."""
+        if any(type(term) is Nowhere for term in terms):
+            return self._masked(op, terms)
         known = self._shortcut(op, terms)
         if known is not None:
             return known.as_number()
@@ -339,6 +375,29 @@ class Recorder:
                 first, last = last, first
             return self._line(Node(op, (first, last)))
         return self._line(Node(op, tuple([term.number for term in terms])))
+
+    def _masked(self, op: str, terms: tuple[Term, ...]) -> Term:
+        """An operation on -inf.
+
+        Raises:
+            Refused: If it is not one of those that masks need.
+        """
+        absent = [type(term) is Nowhere for term in terms]
+        others = [term for term in terms if type(term) is not Nowhere]
+        sizes = [self.nodes[term.number].value for term in others]
+        scaled = op == "mul" or (op == "div" and absent[0])
+        if op == "exp":
+            return self.constant(0)
+        if op == "max":
+            return others[0] if others else terms[0]
+        if (
+            op in {"add", "min"}
+            or (op == "sub" and absent == [True, False])
+            or (scaled and sizes and sizes[0] is not None and sizes[0] > 0)
+        ):
+            self._dropped.update(term.number for term in others)
+            return terms[absent.index(True)]
+        return self.refuse("The constant -inf", NO_INFINITY)
 
     def power(self, base: Term, exponent: Term) -> Term:
         """Base ** exponent, where it can be said with the operations of expressions.
@@ -427,14 +486,7 @@ class Recorder:
             ExpressionError: If a line uses a token of another sequence.
         """
         rows = [[self.term(entry).number for entry in row] for row in outputs]
-        needed = bytearray(len(self.nodes))
-        for row in rows:
-            for k in row:
-                needed[k] = 1
-        for number in range(len(self.nodes) - 1, -1, -1):
-            if needed[number]:
-                for k in self.nodes[number].operands:
-                    needed[k] = 1
+        needed = self._needed(rows)
         new: list[int] = []
         nodes: list[Node] = []
         mixed = False
@@ -455,6 +507,61 @@ class Recorder:
         kept = tuple(tuple(new[k] for k in row) for row in rows)
         places = compress(self.places, needed)
         return Program(tuple(nodes), kept, tuple(places))
+
+    def _needed(self, rows: list[list[int]]) -> bytearray:
+        """For every line whether these lines need it."""
+        needed = bytearray(len(self.nodes))
+        for row in rows:
+            for k in row:
+                needed[k] = 1
+        for number in range(len(self.nodes) - 1, -1, -1):
+            if needed[number]:
+                for k in self.nodes[number].operands:
+                    needed[k] = 1
+        return needed
+
+    def check_dropped(self, outputs: list[list[Term]]) -> None:
+        """See that what -inf has swallowed is defined wherever the outputs are.
+
+        Args:
+            outputs: The entries of all sequences of the batch.
+
+        Raises:
+            ExpressionError: If it is not plain to see.
+        """
+        if not self._dropped:
+            return
+        needed = self._needed([[self.term(entry).number for entry in r] for r in outputs])
+        partial = self._partial_line(self._dropped, needed)
+        if partial is not None:
+            msg = (
+                f"The function adds -inf to a number with {self.nodes[partial].op} in it "
+                "that nothing else uses, so that it may be undefined unseen. Use -1e9 in "
+                "place of -np.inf."
+            )
+            raise ExpressionError(msg)
+
+    def _partial_line(self, lines: set[int], known: bytearray | None = None) -> int | None:
+        """A line, of these or below them, that is not defined for all numbers.
+
+        Args:
+            lines: Where to begin.
+            known: Lines that count as defined, with all below them.
+        """
+        waiting, seen = list(lines), set(lines)
+        while waiting:
+            number = waiting.pop()
+            if known is not None and known[number]:
+                continue
+            node = self.nodes[number]
+            divisor = self.nodes[node.args[-1]].value if node.op == "div" else None
+            partial = node.op in PARTIAL or (node.op == "pow" and node.args[1] < 0)
+            if partial and not divisor:
+                return number
+            fresh = [k for k in node.operands if k not in seen]
+            seen.update(fresh)
+            waiting += fresh
+        return None
 
     def _shortcut(self, op: str, terms: tuple[Term, ...]) -> Term | None:
         nodes = self.nodes
@@ -480,7 +587,40 @@ class Recorder:
             (base, j), (other, k) = self._as_power(first), self._as_power(last)
             if base == other and j + k <= MAX_POWER:
                 return self._line(Node("pow", (base, j + k)))
+        if op == "mul" or (op in {"add", "sub"} and constants):
+            for place in (0, 1):
+                if self._choices(terms[place]):
+                    return self._chosen(op, terms, place)
         return None
+
+    def _choices(self, term: Term, most: int = MOST_CHOICES) -> int:
+        """Among how many numbers a line chooses; 0 for any other line."""
+        node = self.nodes[term.number]
+        if node.op != "where":
+            return 0
+        count = 0
+        for end in (Term(self, k) for k in node.args[1:]):
+            own = 1 if end.value is not None else self._choices(end, most - count)
+            count += own
+            if not own or count > most:
+                return 0
+        return count
+
+    def _chosen(self, op: str, terms: tuple[Term, ...], place: int) -> Term:
+        """An operation with a choice of numbers, branch by branch.
+
+        0 times y is 0 if y is defined for all numbers.
+        """
+        choice, other = terms[place], terms[1 - place]
+        c, *ends = (Term(self, k) for k in self.nodes[choice.number].args)
+        drop = op == "mul" and self._partial_line({other.number}) is None
+        branches = [
+            end
+            if drop and end.value == 0
+            else self.operation(op, *((end, other) if place == 0 else (other, end)))
+            for end in ends
+        ]
+        return self.where(c, *branches)
 
     def _as_power(self, term: Term) -> tuple[int, int]:
         node = self.nodes[term.number]
