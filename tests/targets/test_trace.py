@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -173,7 +174,22 @@ REFUSED: dict[str, tuple[Function, str]] = {
     "remainder": (lambda x: x % 1, "operation remainder"),
     "rint": (lambda x: np.rint(x), "operation rint cannot .* operations that are known"),
     "round": (np.round, r"function numpy\.round"),
-    "norm": (lambda x: x / np.linalg.norm(x), r"function numpy\.linalg\.norm"),
+    "norm": (lambda x: x / np.linalg.norm(x, "nuc", (1, 2)), r"ord='nuc' .*ord=2"),
+    "medians of two axes": (lambda x: x - np.median(x, axis=(1, 2)), "Give one axis"),
+    "weights": (lambda x: np.average(x, (1, 2), [1, 2]), "Weights have the shape of x"),
+    "weights, too": (lambda x: np.average(x, 1, returned=True)[0], "returned=True"),
+    "means beside x": (lambda x: np.pad(x, 1, mode="mean"), r"mode='mean' .*Take one of"),
+    "corners of x": (lambda x: x + np.interp(1, x[0, 0], [1, 2, 3]), "corners must be"),
+    "jumps at the ends": (lambda x: x + np.interp(x, [0, 2], [0, 1], left=3), "be jumps"),  # pyright: ignore[reportUnknownLambdaType]
+    "corners that fall": (lambda x: x + np.interp(x, [1, 0], [0, 1]), "xp must increase"),  # pyright: ignore[reportUnknownLambdaType]
+    "corners of two lengths": (lambda x: x + np.interp(x, [0, 1], [0]), "of one length"),  # pyright: ignore[reportUnknownLambdaType]
+    "-infinity": (lambda x: np.tanh(x + -np.inf), "constant -inf .* In a mask of scores"),
+    "-infinity as a result": (lambda x: x + -np.inf, "constant -inf"),
+    "-infinity minus itself": (lambda x: np.exp((x + -np.inf) - (x + -np.inf)), "-inf"),
+    "-infinity in a choice": (lambda x: np.exp(np.where(x > 1, x, -np.inf)), "-inf"),
+    "-infinity, turned": (lambda x: np.exp(-(x + -np.inf)), "constant -inf"),
+    "-infinity times x": (lambda x: np.exp(x * -np.inf), "constant -inf"),
+    "1 / -infinity": (lambda x: x + 1 / (x + -np.inf), "constant -inf"),
     "argmax": (lambda x: x + x.argmax(-1)[..., None], r"x\.argmax cannot be traced"),
     "at": (lambda x: np.add.at(x, 0, 1), r"method add\.at"),
     "scipy": (lambda x: scipy.special.expit(x), "operation expit"),
@@ -286,3 +302,32 @@ def test_targets_that_cannot_be_traced(name: str) -> None:
     assert target.untraceable is not None
     assert re.search(message, target.untraceable)
     assert target == Target(function, N, D, lipschitz=1)
+
+
+def test_what_minus_infinity_swallows_must_be_defined() -> None:
+    scores: list[Function] = [lambda x: 1 / x, np.log, np.sqrt, lambda x: x**-2]
+    mask = np.array([[0, -np.inf], [-np.inf, -np.inf]])
+
+    def masked(score: Function, x: Any) -> Any:
+        return np.exp(score(x) + mask)
+
+    for score in scores:
+        with pytest.raises(ExpressionError, match=r"undefined unseen\. Use -1e9 in place"):
+            trace(partial(masked, score), 2, 2, [1, 1], [2, 2])
+    trace(lambda x: np.exp(x / 2 + mask), 2, 2, [1, 1], [2, 2])
+    known = trace(lambda x: x + np.exp(np.log(x) + mask) + np.log(x), 2, 2, [1, 1], [2, 2])
+    assert sum(node.op == "exp" for node in known.nodes) == 1
+
+
+def test_products_of_choices_stay_short() -> None:
+    def signs(x: Any) -> Any:
+        return np.stack([np.prod(np.sign(x - k), -1) for k in range(3)], -1)
+
+    assert len(traced(signs, 1, 3).nodes) < 200
+    many = trace(
+        lambda x: np.prod(np.sign(x), -1)[..., None] * x, 1, 40, [-1] * 40, [1] * 40
+    )
+    assert len(many.nodes) < 2000
+    hidden = trace(lambda x: np.log(x) * (x > 1), 1, 1, [0.5], [2])
+    assert [n.op for n in hidden.nodes].count("log") == 1
+    assert [n.op for n in hidden.nodes].count("mul") == 1  # 0 log(x): it says where

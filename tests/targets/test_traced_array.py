@@ -109,6 +109,30 @@ FUNCTIONS: dict[str, Function] = {
     "triangles": lambda x: np.triu(x) + np.tril(x) ** 2,
     "hstack": lambda x: np.hstack([x[:, 1:], x[:, :1]]),
     "dstack": lambda x: np.dstack([x[..., 1:], x[..., :1]]),
+    "norm": lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True)
+    + np.linalg.norm(x, 1, axis=1, keepdims=True) + np.linalg.norm(x, np.inf, -1)[..., None]
+    + np.linalg.norm(x, -np.inf, 2, keepdims=True)
+    + np.linalg.norm(x, axis=(1, 2))[:, None, None]
+    + np.linalg.norm(x[..., :1], 2, 1, keepdims=True),
+    "norms of rows": lambda x: x + np.stack([
+        np.stack([np.linalg.norm(row) + np.linalg.norm(row, 1) for row in y]) for y in x
+    ])[..., None],
+    "ptp": lambda x: x + np.ptp(x, axis=-1, keepdims=True) + np.ptp(x, 1)[:, None],
+    "median": lambda x: x + np.median(x, -1, keepdims=True) + np.median(x, 1)[:, None]
+    + np.stack([np.median(y) + np.median(y, keepdims=True) for y in x]),
+    "average": lambda x: x + np.average(x, 1)[:, None] + np.average(x, 1, [1, 2])[:, None]
+    + np.average(x, -1, [0.1, 0.2, 0.3], keepdims=True) + np.average(x, 1, x)[:, None],
+    "polyval": lambda x: x + np.polyval([1, -2, 0.5], x) + np.polyval([], x),  # pyright: ignore[reportUnknownLambdaType]
+    "interp": lambda x: x + np.interp(x, [0.75, 1, 1.75], [2, -1, 0.3], left=2)  # pyright: ignore[reportUnknownLambdaType]
+    + np.interp(x, [1], [2]),
+    "pad": lambda x: np.pad(x, ((0, 0), (1, 0), (0, 0)))[:, :-1]
+    + np.pad(x, ((0, 0), (0, 0), (1, 1)), constant_values=2.5)[..., 2:]
+    + np.pad(x, ((0, 0), (0, 0), (2, 0)), "reflect")[..., :-2]
+    + np.pad(x, ((0, 0), (1, 0), (0, 0)), mode="edge")[:, 1:],
+    "matrix_transpose": lambda x: np.matrix_transpose(np.matrix_transpose(x) * 2),
+    "-inf": lambda x: np.exp(np.where(MASK, x, -np.inf) / 2 - 1) + np.maximum(x, -np.inf)
+    + np.exp(np.minimum(2 * (x + -np.inf), x))
+    + np.where(MASK, x, -np.inf).max(-1)[..., None],
     "shape": lambda x: x * np.shape(x)[1] * np.ndim(x) * x.ndim / x.shape[-1],
 }  # fmt: skip
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from everyformer.targets import composed_functions as composed
 from everyformer.targets.recorder import NO_MASK, Recorder
 
 Function = Callable[..., Any]
@@ -18,8 +19,8 @@ _MOVES: tuple[Function, ...] = (
     np.broadcast_arrays, np.broadcast_to, np.column_stack, np.concatenate, np.copy,
     np.delete, np.diag, np.diagonal, np.dsplit,
     np.dstack, np.expand_dims, np.flip, np.fliplr, np.flipud, np.hsplit, np.hstack,
-    np.insert, np.moveaxis, np.ravel, np.repeat, np.reshape, np.roll, np.rollaxis,
-    np.rot90, np.split, np.squeeze, np.stack, np.swapaxes, np.take,
+    np.insert, np.matrix_transpose, np.moveaxis, np.ravel, np.repeat, np.reshape, np.roll,
+    np.rollaxis, np.rot90, np.split, np.squeeze, np.stack, np.swapaxes, np.take,
     np.take_along_axis, np.tile, np.transpose, np.tril, np.triu, np.vsplit, np.vstack,
 )  # fmt: skip
 """Safe with terms: they only move entries."""
@@ -201,6 +202,13 @@ FUNCTIONS: dict[Function, Function] = {
     np.sort: _sort,
     np.var: _var,
     np.std: _std,
+    np.average: composed.average,
+    np.interp: composed.interp,
+    np.linalg.norm: composed.norm,
+    np.median: composed.median,
+    np.pad: composed.pad(_directly(np.pad)),
+    np.polyval: composed.polyval,
+    np.ptp: composed.ptp,
     np.where: _where,
     np.select: _select,
     np.all: _reduction(np.logical_and),

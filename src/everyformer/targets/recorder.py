@@ -7,6 +7,7 @@ and what is known exactly is computed:
     x + 0, x - 0, x * 1, x / 1, -(-x), max(x, x), x ** 0, x ** 1
     x * x and x ** j * x ** k become one power
     where(x > y, x, y) and the like become max, min and abs
+    y * where(c, 1, 0) becomes where(c, y, 0), 1 - where(c, 1, 0) becomes where(c, 0, 1)
 
 0 * x stays as it is: it would hide an x that is not defined.
 
@@ -28,14 +29,18 @@ import numpy as np
 
 from everyformer.errors import ExpressionError
 from everyformer.numerics.expression import LARGEST, MAX_POWER, Expression, Node
+from everyformer.numerics.rewriting import is_partial
 from everyformer.targets.places import Place, caller
-from everyformer.targets.term import Term
+from everyformer.targets.term import NO_INFINITY, Nowhere, Term
 
 MAX_NODES = 4_000_000
 """Lines that a recorder writes before it gives up."""
 
 MAX_BITS = 4096
 """Constants with more bits than this are left as operations."""
+
+MOST_CHOICES = 4
+"""Numbers among which a line chooses (1 and 0; 1, 0 and -1) for its products to do so."""
 
 ADVICE = (
     "Build the function from + - * /, integer powers, np.minimum, np.maximum, np.abs, "
@@ -103,6 +108,7 @@ class Recorder:
         self._place: Place | None = None
         self.refusal: str | None = None
         self._numbers: dict[Node, int] = {}
+        self._dropped: set[int] = set()
         self._batch = batch
         self._thread = threading.get_ident()
         self._open = True
@@ -148,6 +154,8 @@ class Recorder:
             Refused: If it is not a finite real number, or too large.
         """
         exact = _rational(value)
+        if exact is None and isinstance(value, float) and value == -math.inf:
+            return Nowhere(self)
         if exact is None:
             self.refuse(f"The constant {value}", "It is not a finite real number")
         if abs(exact) > LARGEST or _bits(exact) > MAX_BITS:
@@ -172,6 +180,8 @@ class Recorder:
 
     def operation(self, op: str, *terms: Term) -> Term:
         """Write op(*terms), or find a line that says the same."""
+        if any(type(term) is Nowhere for term in terms):
+            return self._masked(op, terms)
         known = self._shortcut(op, terms)
         if known is not None:
             return known.as_number()
@@ -181,6 +191,29 @@ class Recorder:
                 first, last = last, first
             return self._line(Node(op, (first, last)))
         return self._line(Node(op, tuple([term.number for term in terms])))
+
+    def _masked(self, op: str, terms: tuple[Term, ...]) -> Term:
+        """An operation on -inf.
+
+        Raises:
+            Refused: If it is not one of those that masks need.
+        """
+        absent = [type(term) is Nowhere for term in terms]
+        others = [term for term in terms if type(term) is not Nowhere]
+        sizes = [self.nodes[term.number].value for term in others]
+        scaled = op == "mul" or (op == "div" and absent[0])
+        if op == "exp":
+            return self.constant(0)
+        if op == "max":
+            return others[0] if others else terms[0]
+        if (
+            op in {"add", "min"}
+            or (op == "sub" and absent == [True, False])
+            or (scaled and sizes and sizes[0] is not None and sizes[0] > 0)
+        ):
+            self._dropped.update(term.number for term in others)
+            return terms[absent.index(True)]
+        return self.refuse("The constant -inf", NO_INFINITY)
 
     def power(self, base: Term, exponent: Term) -> Term:
         """Base ** exponent, where it can be said with the operations of expressions.
@@ -269,14 +302,7 @@ class Recorder:
             ExpressionError: If a line uses a token of another sequence.
         """
         rows = [[self.term(entry).number for entry in row] for row in outputs]
-        needed = bytearray(len(self.nodes))
-        for row in rows:
-            for k in row:
-                needed[k] = 1
-        for number in range(len(self.nodes) - 1, -1, -1):
-            if needed[number]:
-                for k in self.nodes[number].operands:
-                    needed[k] = 1
+        needed = self._needed(rows)
         new: list[int] = []
         nodes: list[Node] = []
         mixed = False
@@ -297,6 +323,59 @@ class Recorder:
         kept = tuple(tuple(new[k] for k in row) for row in rows)
         places = compress(self.places, needed)
         return Program(tuple(nodes), kept, tuple(places))
+
+    def _needed(self, rows: list[list[int]]) -> bytearray:
+        """For every line whether these lines need it."""
+        needed = bytearray(len(self.nodes))
+        for row in rows:
+            for k in row:
+                needed[k] = 1
+        for number in range(len(self.nodes) - 1, -1, -1):
+            if needed[number]:
+                for k in self.nodes[number].operands:
+                    needed[k] = 1
+        return needed
+
+    def check_dropped(self, outputs: list[list[Term]]) -> None:
+        """See that what -inf has swallowed is defined wherever the outputs are.
+
+        Args:
+            outputs: The entries of all sequences of the batch.
+
+        Raises:
+            ExpressionError: If it is not plain to see.
+        """
+        if not self._dropped:
+            return
+        needed = self._needed([[self.term(entry).number for entry in r] for r in outputs])
+        partial = self._partial_line(self._dropped, needed)
+        if partial is not None:
+            msg = (
+                f"The function adds -inf to a number with {self.nodes[partial].op} in it "
+                "that nothing else uses, so that it may be undefined unseen. Use -1e9 in "
+                "place of -np.inf."
+            )
+            raise ExpressionError(msg)
+
+    def _partial_line(self, lines: set[int], known: bytearray | None = None) -> int | None:
+        """A line, of these or below them, that is not defined for all numbers.
+
+        Args:
+            lines: Where to begin.
+            known: Lines that count as defined, with all below them.
+        """
+        waiting, seen = list(lines), set(lines)
+        while waiting:
+            number = waiting.pop()
+            if known is not None and known[number]:
+                continue
+            node = self.nodes[number]
+            if is_partial(self.nodes, node):
+                return number
+            fresh = [k for k in node.operands if k not in seen]
+            seen.update(fresh)
+            waiting += fresh
+        return None
 
     def _shortcut(self, op: str, terms: tuple[Term, ...]) -> Term | None:
         nodes = self.nodes
@@ -322,7 +401,40 @@ class Recorder:
             (base, j), (other, k) = self._as_power(first), self._as_power(last)
             if base == other and j + k <= MAX_POWER:
                 return self._line(Node("pow", (base, j + k)))
+        if op == "mul" or (op in {"add", "sub"} and constants):
+            for place in (0, 1):
+                if self._choices(terms[place]):
+                    return self._chosen(op, terms, place)
         return None
+
+    def _choices(self, term: Term, most: int = MOST_CHOICES) -> int:
+        """Among how many numbers a line chooses; 0 for any other line."""
+        node = self.nodes[term.number]
+        if node.op != "where":
+            return 0
+        count = 0
+        for end in (Term(self, k) for k in node.args[1:]):
+            own = 1 if end.value is not None else self._choices(end, most - count)
+            count += own
+            if not own or count > most:
+                return 0
+        return count
+
+    def _chosen(self, op: str, terms: tuple[Term, ...], place: int) -> Term:
+        """An operation with a choice of numbers, branch by branch.
+
+        0 times y is 0 if y is defined for all numbers.
+        """
+        choice, other = terms[place], terms[1 - place]
+        c, *ends = (Term(self, k) for k in self.nodes[choice.number].args)
+        drop = op == "mul" and self._partial_line({other.number}) is None
+        branches = [
+            end
+            if drop and end.value == 0
+            else self.operation(op, *((end, other) if place == 0 else (other, end)))
+            for end in ends
+        ]
+        return self.where(c, *branches)
 
     def _as_power(self, term: Term) -> tuple[int, int]:
         node = self.nodes[term.number]

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from everyformer.targets.recorder import Recorder
 
 NO_BRANCHES = "The trace is one straight line for all x: use np.where(condition, a, b)"
+NO_INFINITY = (
+    "It is not a real number. In a mask of scores it is known: np.exp makes it 0, np.max "
+    "passes over it, and numbers may be added to it"
+)
 
 
 def _operation(op: str) -> Callable[..., "Term"]:
@@ -119,7 +123,7 @@ class Term:
 
     def as_number(self) -> "Term":
         """The same line, as a number."""
-        return Term(self.recorder, self.number)
+        return Term(self.recorder, self.number) if self.boolean else self
 
     def sign(self) -> "Term":
         """1, 0 or -1."""
@@ -170,3 +174,23 @@ class Term:
     def logaddexp(self, other: "Term") -> "Term":
         """log(e^x + e^y)."""
         return (self.exp() + other.exp()).log()
+
+
+class Nowhere(Term):
+    """-inf, as masks put it in the place of scores: max passes over it, exp makes it 0.
+
+    It has no line. It may be added to, scaled by numbers > 0, compared by max and min, and
+    be an exponent; whatever else asks for its line is refused. What was added to it takes
+    no part any more, but has to be defined: see `Recorder.check_dropped`.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, recorder: "Recorder") -> None:
+        """-inf of a recorder."""
+        self.recorder, self.boolean = recorder, False
+
+    @property
+    def number(self) -> NoReturn:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """It has none."""
+        self.recorder.refuse("The constant -inf", NO_INFINITY)

@@ -94,6 +94,7 @@ def _record(
     if recorder.refusal is not None:
         raise ExpressionError(recorder.refusal)
     _check_shape(outputs, (batch, seq_len, d_model))
+    recorder.check_dropped(outputs.reshape(-1, d_model).tolist())
     return [
         recorder.lines(seq_len, rows.tolist(), first=b * seq_len)
         for b, rows in enumerate(outputs)

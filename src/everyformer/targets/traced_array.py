@@ -92,7 +92,7 @@ class Lines:
         """Wrap what numpy made of the terms: an array, one term, or several arrays."""
         if isinstance(result, (tuple, list)):
             return type(result)(self.like(piece) for piece in result)
-        if isinstance(result, np.ndarray) and all(type(t) is Term for t in result.flat):
+        if isinstance(result, np.ndarray) and all(isinstance(t, Term) for t in result.flat):
             if not is_mask(result) and any(term.boolean for term in result.flat):
                 result = _NUMBER(result)  # truth values beside numbers: a new array
             return Traced(result, self.recorder)  # itself: it may be a view

@@ -154,6 +154,39 @@ def replaced_by_a_number(x: np.ndarray) -> np.ndarray:
     return weights / weights.sum(axis=-1, keepdims=True) @ x
 
 
+def masked_by_infinity(x: np.ndarray) -> np.ndarray:
+    """A pre-LN causal head: -inf added, and put in the place of scores."""
+    n = x.shape[-2]
+    z = x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + 1)
+    scores = z @ np.swapaxes(z, -1, -2) + np.triu(np.full((n, n), -np.inf), 1)
+    scores = np.where(np.tri(n) > 0, scores / np.sqrt(2), -np.inf)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True) @ x
+
+
+def multiplied_by_masks(x: np.ndarray) -> np.ndarray:
+    y = x - 0.5
+    above = (y > 0).astype(float)
+    slopes = np.where(y > 0, 1, 0.125) * y + np.sign(y) * y + y**2 * (y > 0)
+    return slopes + above * y + (1 - above) * (np.exp(y) - 1)
+
+
+def by_numpy(x: np.ndarray) -> np.ndarray:
+    """What people call by one name."""
+    units = x / (np.linalg.norm(x, axis=-1, keepdims=True) ** 2 + 1)
+    before = np.pad(x, ((0, 0), (1, 0), (0, 0)))[:, :-1]
+    spread = np.ptp(x, axis=-2, keepdims=True) + np.median(x, axis=-2, keepdims=True)
+    broken = np.interp(x, [0.25, 0.5, 0.75], [0, 0.5, 0.125])
+    means = np.average(x, axis=-2, weights=[1, 2, 5], keepdims=True)
+    return units + before + spread + broken + means + np.polyval([1, -2, 0.5], x)
+
+
+def cosines(x: np.ndarray) -> np.ndarray:
+    """Cyclic shifts of three tokens: written as 3 mean - x - the other, they lost signs."""
+    units = x / np.sqrt((x**2).sum(axis=-1, keepdims=True))
+    return units @ np.swapaxes(units, -1, -2) @ x
+
+
 CASES: list[tuple[Function, int, int, float]] = [
     (dot_attention, 4, 4, 1e-9),
     (soft_attention, 3, 2, 1e-6),
@@ -179,6 +212,9 @@ CASES: list[tuple[Function, int, int, float]] = [
     (summed, 4, 2, 1e-10),
     (summed_with_biases, 3, 2, 1e-5),
     (divided_by_more, 3, 1, 1e-4),
+    (masked_by_infinity, 3, 2, 1e-6),
+    (multiplied_by_masks, 2, 1, 1e-6),
+    (by_numpy, 3, 2, 1e-6),
 ]
 
 
@@ -389,6 +425,32 @@ def test_a_domain_beyond_what_is_followed_is_refused() -> None:
     )
 
 
+def test_quotients_of_gathered_norms_are_compiled() -> None:
+    """It said that x^2 + y^2 may be 0 where x and y are at least .25."""
+    target = ef.Target(cosines, 3, 2, domain=[(0.25, 1)] * 2)
+    built = ef.construct(target, tol=1e-3, method="compile")
+    assert built.certificate.verdict is ef.Verdict.PROVED
+
+
+def over_the_deviation(x: np.ndarray) -> np.ndarray:
+    return x / (x.std(-1, keepdims=True) + 0.25)
+
+
+@pytest.mark.slow
+def test_roots_under_quotients_are_compiled() -> None:
+    """Finer gadgets are worse there: the bound is found between the attempts."""
+    target = ef.Target(over_the_deviation, 2, 2)
+    built = ef.construct(target, tol=0.1, method="compile")
+    assert built.certificate.verdict is ef.Verdict.PROVED
+
+
+def test_roots_under_quotients_are_told() -> None:
+    """It said that a number in [.25, ..] which is off by 2 may be 0."""
+    target = ef.Target(over_the_deviation, 2, 2)
+    with pytest.raises(ToleranceError, match=r"in block \d is infinitely steep at 0"):
+        ef.construct(target, tol=1e-9, method="compile")
+
+
 def test_small_numbers_under_a_root_are_compiled() -> None:
     """Room for errors is at most half of the way to 0; 5e-7 beside 1 was refused as 0."""
     target = ef.Target(lambda x: 1 / np.sqrt(x**2 + 5e-7), 1, 1)
@@ -412,6 +474,6 @@ def test_what_is_proved_at_best_is_what_a_coarser_tolerance_proves(
 
 
 def test_a_declared_function_has_no_program() -> None:
-    target = ef.Target(lambda x: np.interp(x, [0, 1], [0, 1]), 2, 1, lipschitz=1)
+    target = ef.Target(lambda x: np.arctan(x), 2, 1, lipschitz=1)
     with pytest.raises(ExpressionError, match=r"needs .* as a program"):
         ef.construct(target, tol=1e-3, method="compile")

@@ -429,6 +429,18 @@ def test_a_function_that_jumps_is_refused(function: Function) -> None:
         lift(recorded(function, 3, 2))
 
 
+def test_a_jump_by_rounding_is_told() -> None:
+    """The network was built, and then it was not seen to be f."""
+    text = r"differ by 1\.3e-17 on the border: .*\(3/8 for 0\.3\), or write it"
+    with pytest.raises(TargetError, match=text):
+        lift(recorded(lambda x: np.where(x < 0.6, 0.3, 0.9 * x - 0.24), 3, 2))
+
+
+def test_a_shift_of_three_tokens_is_a_gather() -> None:
+    program = lift(recorded(lambda x: np.roll(x, 1, -2), 3, 1))
+    assert [type(step).__name__ for step in program.steps()] == ["Input", "Gather"]
+
+
 UNDEFINED: list[tuple[Function, str]] = [
     (lambda x: 1 / x, r"divides by line 0, which may be 0 on the domain \(\[0, 1\]\)"),
     (lambda x: 1 / (x - 0.5), r"divides by line \d+, which may be 0"),

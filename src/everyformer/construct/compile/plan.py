@@ -42,6 +42,9 @@ ATTEMPTS = 16
 STALLED, FASTER = Fraction(19, 20), 8
 """Of an attempt that is hardly better than the best the next one is that much finer."""
 
+FAR, FINE = 1000, Fraction(1, 10**8)
+"""If the best bound is so many times the tolerance, coarser gadgets are tried from here."""
+
 COARSER = (32, 4)
 """Factors by which the wanted errors of a kind of gadget are raised, if they can be."""
 
@@ -179,7 +182,10 @@ def plans_for(program: Program, problem: Problem) -> Iterator[CompilePlan]:
         accuracy = finer
     if best is None:
         raise ToleranceError(refused)
-    best = _best_of_coarser(best, target, min(wanted, Fraction(1, 100)))
+    best = _best_of_coarser(best, target, wanted)
+    if max(best.errors) <= wanted:
+        yield cheaper(best, target, wanted)
+        return
     asked = f"tol = {float(problem.tol):g}"
     if scale != 1:
         asked += f" ({float(wanted):.3g} in the supremum)"
@@ -191,19 +197,24 @@ def plans_for(program: Program, problem: Problem) -> Iterator[CompilePlan]:
     yield replace(best, objection=best.objection or why)
 
 
-def _best_of_coarser(best: CompilePlan, target: Target, asked: Fraction) -> CompilePlan:
+def _best_of_coarser(best: CompilePlan, target: Target, wanted: Fraction) -> CompilePlan:
     """The best of what was tried and of coarser gadgets: finer ones can be worse.
 
     Knots that float64 has no room for miss by far what fewer of them reach. Gadgets that
-    are coarser than the best bound are not tried; of long programs few are.
+    are coarser than the best bound are not tried; of long programs few are. Where all
+    attempts missed by far, accuracies between them are tried, and steady knots.
     """
-    program, scale, steady = best.program, best.scale, best.steady
+    program, scale = best.program, best.scale
+    missed = max(best.errors) > FAR * wanted
     factor = 10 if len(program.steps()) <= SHORT else 1000
-    accuracy = factor * max(asked, FINEST)
-    while accuracy <= min(max(best.errors), Fraction(1, 100)):
-        with suppress(ToleranceError):
-            plan = plan_at(program, target, Precision(accuracy), scale, steady)
-            best = min(best, plan, key=lambda one: max(one.errors))
+    coarsest = Fraction(1, 100)
+    steadies = {best.steady, STEADY[-1]} if missed else {best.steady}
+    accuracy = factor * (FINE if missed else max(min(wanted, coarsest), FINEST))
+    while wanted < max(best.errors) and accuracy <= min(max(best.errors), coarsest):
+        for steady in sorted(steadies, reverse=True):
+            with suppress(ToleranceError):
+                plan = plan_at(program, target, Precision(accuracy), scale, steady)
+                best = min(best, plan, key=lambda one: max(one.errors))
         accuracy *= factor
     return best
 

@@ -243,7 +243,10 @@ def function_range(function: ir.Function, t: Range, accuracy: Fraction) -> Range
             raise ToleranceError(msg)
         start = max(low, (accuracy / 4) ** 2)
         slope = max(abs(_slope(function, start)), abs(_slope(function, high)))
-    error = slope * t.error + accuracy
+    error = slope * t.error
+    if error and s is not None and 0 < s < 1:  # |(t + e)^s - t^s| <= e^s
+        error = min(error, image(function, t.error, True))
+    error += accuracy
     return outward(ends[0] - rounding, ends[1] + rounding, error)
 
 

@@ -156,6 +156,7 @@ def _continuous(lift: "Lift", line: int) -> int:
             table.replaced(b, t, values[2]),
         ]
         if _meet(lift, pieces[2], pieces[3]):
+            _check_rounding(lift, line, pieces[2], pieces[3])
             both = table.make("add", *sorted(pieces[:2]))
             return table.make("sub", both, pieces[2])
         return refuse(lift, line)
@@ -262,6 +263,24 @@ def _meet(lift: "Lift", a: int, b: int) -> bool:
     rng = np.random.default_rng(0)
     first, second = lift.table.evaluate((a, b), lift.box, lift.n, POINTS, rng)
     return bool(np.allclose(first, second, rtol=NEAR, atol=NEAR))
+
+
+def _check_rounding(lift: "Lift", line: int, a: int, b: int) -> None:
+    """Refuse branches that meet but for the rounding of their constants.
+
+    Raises:
+        TargetError: If they are two numbers on the border.
+    """
+    terms, gap = lift.table.opened([(a, ONE), (b, -ONE)], ())
+    if gap and not terms:
+        msg = (
+            f"{lift.name} chooses between two branches at line {line} that differ by "
+            f"{float(abs(gap)):.1e} on the border: constants are the float64 numbers that "
+            "they are, and 0.9 * 0.6 - 0.24 is not 0.3. That is a jump, and nothing is "
+            "proved across it. Take numbers that float64 holds (3/8 for "
+            "0.3), or write it with np.maximum, np.minimum, np.clip or np.interp."
+        )
+        raise TargetError(msg)
 
 
 def refuse_unknown(lift: "Lift", line: int) -> NoReturn:

@@ -37,7 +37,8 @@ def mixture(build: Builder, value: Form, weights: Weights) -> Form:
     if base:
         rest = {(j, k): M.get((j, k), ZERO) - base for j in range(n) for k in range(n)}
         rest = {place: c for place, c in rest.items() if c}
-        if _is_simple(n, rest):
+        plain = not _off(rest) or not _is_simple(n, M)  # else a gather says it alone
+        if plain and _is_simple(n, rest):
             return build.form(build.mean(value) * (n * base) + _simple(build, value, rest))
     if _is_simple(n, M):
         return _simple(build, value, M)
