@@ -231,8 +231,9 @@ class OperatorContract:
         pytest.importorskip("triton")
         self.use_kernels(monkeypatch)
         case, change = self.interpreted, TRANSFORMS["vmap of grad"]
-        found = slopes(case.fast, case.leaves(torch.float32), 2)
-        assert gap(found, slopes(case.plain, case.leaves(), 2)) <= SINGLE
+        wanted = slopes(case.plain, case.leaves(), 2)
+        assert all(x.any() for x in wanted), "every query hears several keys"
+        assert gap(slopes(case.fast, case.leaves(torch.float32), 2), wanted) <= SINGLE
         x = [y.float() for y in case.tensors]
         exact = change(case.plain, list(case.tensors))
         assert gap(change(case.fast, x), exact) <= SINGLE

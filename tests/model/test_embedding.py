@@ -40,11 +40,15 @@ def points() -> np.ndarray:
 
 
 @pytest.mark.rows(3)
-def test_the_same_bits_and_the_same_bound_from_files(built: Built, tmp_path: Path) -> None:
+def test_the_same_values_and_the_same_bound_from_files(
+    built: Built, tmp_path: Path
+) -> None:
     larger = wider(built)
     assert larger.network.architecture != built.network.architecture
     x = points()
-    assert np.array_equal(larger.network(x), built.network(x))
+    apart = np.abs(larger.network(x) - built.network(x)).max()
+    # Products with prefix tokens are summed by a library, whose order depends on sizes.
+    assert apart <= (2.0**-48 if built.network.executor.has_deaf_prefix else 0)
     larger.save(tmp_path)
     found = ef.verify(tmp_path)
     assert found.verdict is ef.Verdict.PROVED
