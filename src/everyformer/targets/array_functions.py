@@ -62,9 +62,43 @@ def _directly(function: Function) -> Function:
     def call(on: Any, *args: Any, **kwargs: Any) -> Any:
         check_dtype(on.recorder, kwargs.pop("dtype", None))
         named = {name: _terms(on, value) for name, value in kwargs.items()}
-        return on.like(function(*(_terms(on, value) for value in args), **named))
+        result = function(*(_terms(on, value) for value in args), **named)
+        given = [*args, *kwargs.values()]
+        if any(_has_mask(on, value) for value in given) and isinstance(result, np.ndarray):
+            zeros = {name: _zeros(on, value) for name, value in kwargs.items()}
+            if function(*(_zeros(on, value) for value in args), **zeros).dtype == bool:
+                result = _truths(on, function, result)
+        return on.like(result)
 
     return call
+
+
+def _has_mask(on: Any, value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(_has_mask(on, piece) for piece in value)
+    return on.is_traced(value) and value.dtype == bool
+
+
+def _zeros(on: Any, value: Any) -> Any:
+    """The same arguments with arrays of numbers in place of traced arrays."""
+    if on.is_traced(value):
+        return np.zeros(value.shape, value.dtype)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_zeros(on, piece) for piece in value)
+    return value
+
+
+def _truths(on: Any, function: Function, result: np.ndarray) -> np.ndarray:
+    """What numpy has as truth values, also the 0 and 1 that it puts beside terms."""
+    if all(getattr(entry, "boolean", False) for entry in result.flat):
+        return result  # itself: it may be a view
+    terms = on.lift(result)
+    for place, term in np.ndenumerate(terms):
+        if not term.boolean and term.value not in {0, 1}:
+            what = f"The function numpy.{function.__name__} of truth values and numbers"
+            on.recorder.refuse(what, NO_MASK)
+        terms[place] = term.truth()
+    return terms
 
 
 def _sums(function: Function) -> Function:

@@ -64,7 +64,10 @@ def average(
     *,
     keepdims: bool = False,
 ) -> Any:
-    """The mean, or the sum of multiples over the sum of the weights."""
+    """The mean, or the sum of multiples over the sum of the weights.
+
+    Where these are 0, numpy raises an error, whatever becomes of the result.
+    """
     if returned:
         on.recorder.refuse("The function numpy.average with returned=True", "Use np.sum")
     if weights is None:
@@ -78,16 +81,22 @@ def average(
         shape[axis] = given.size
         given = given.reshape(tuple(shape))
     total = (a * given).sum(axis, keepdims=keepdims)
-    return total / given.sum(axis, keepdims=keepdims).reshape(
-        total.shape if given.shape == a.shape else ()
-    )
+    weight = given.sum(axis, keepdims=keepdims)
+    weight = weight.reshape(total.shape if given.shape == a.shape else ())
+    result = total / weight
+    on.recorder.require(on.lift(result).flat)
+    return result
 
 
 def polyval(on: Any, p: Any, x: Any) -> Any:
-    """A polynomial by its coefficients, the highest power first."""
-    result = np.zeros_like(x)
-    for k, coefficient in enumerate(p):
-        result = result * x + coefficient if k else result + coefficient
+    """A polynomial by its coefficients, the highest power first.
+
+    A constant has x in it, too: it is undefined where x is.
+    """
+    result, coefficients = np.zeros_like(x), list(p)
+    for k, coefficient in enumerate(coefficients):
+        follows = k > 0 or len(coefficients) == 1
+        result = result * x + coefficient if follows else result + coefficient
     return result
 
 

@@ -19,7 +19,7 @@ function is recorded that exception is a `Refused`, which `except Exception` doe
 import math
 import operator
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from itertools import compress
 from numbers import Integral
@@ -205,7 +205,7 @@ class Recorder:
         if op == "exp":
             return self.constant(0)
         if op == "max":
-            return others[0] if others else terms[0]
+            return others[0].as_number() if others else terms[0]
         if (
             op in {"add", "min"}
             or (op == "sub" and absent == [True, False])
@@ -324,20 +324,33 @@ class Recorder:
         places = compress(self.places, needed)
         return Program(tuple(nodes), kept, tuple(places))
 
-    def _needed(self, rows: list[list[int]]) -> bytearray:
-        """For every line whether these lines need it."""
+    def _needed(self, rows: list[list[int]], *, always: bool = False) -> bytearray:
+        """For every line whether these lines need it.
+
+        Args:
+            rows: The lines.
+            always: For all x: not only in a branch of a choice.
+        """
         needed = bytearray(len(self.nodes))
         for row in rows:
             for k in row:
                 needed[k] = 1
         for number in range(len(self.nodes) - 1, -1, -1):
             if needed[number]:
-                for k in self.nodes[number].operands:
+                node = self.nodes[number]
+                chooses = always and node.op == "where"
+                for k in node.operands[:1] if chooses else node.operands:
                     needed[k] = 1
         return needed
 
+    def require(self, terms: Iterable[Term]) -> None:
+        """Remember numbers that have to be defined, whether the outputs use them or not."""
+        self._dropped.update(term.number for term in terms)
+
     def check_dropped(self, outputs: list[list[Term]]) -> None:
         """See that what -inf has swallowed is defined wherever the outputs are.
+
+        So is what is required: see `require`.
 
         Args:
             outputs: The entries of all sequences of the batch.
@@ -347,13 +360,14 @@ class Recorder:
         """
         if not self._dropped:
             return
-        needed = self._needed([[self.term(entry).number for entry in r] for r in outputs])
+        rows = [[self.term(entry).number for entry in row] for row in outputs]
+        needed = self._needed(rows, always=True)
         partial = self._partial_line(self._dropped, needed)
         if partial is not None:
             msg = (
-                f"The function adds -inf to a number with {self.nodes[partial].op} in it "
-                "that nothing else uses, so that it may be undefined unseen. Use -1e9 in "
-                "place of -np.inf."
+                "The function adds -inf to a number, or takes an average, with "
+                f"{self.nodes[partial].op} in it that nothing else uses, so that it may be "
+                "undefined unseen. Use -1e9 in place of -np.inf, and all of an average."
             )
             raise ExpressionError(msg)
 
@@ -420,10 +434,11 @@ class Recorder:
                 return 0
         return count
 
-    def _chosen(self, op: str, terms: tuple[Term, ...], place: int) -> Term:
+    def _chosen(self, op: str, terms: tuple[Term, ...], place: int) -> Term | None:
         """An operation with a choice of numbers, branch by branch.
 
-        0 times y is 0 if y is defined for all numbers.
+        0 times y is 0 if y is defined for all numbers. None where no choice would be left
+        and its condition, which may be undefined, would be lost: 0 * np.sign(np.log(x)).
         """
         choice, other = terms[place], terms[1 - place]
         c, *ends = (Term(self, k) for k in self.nodes[choice.number].args)
@@ -434,6 +449,9 @@ class Recorder:
             else self.operation(op, *((end, other) if place == 0 else (other, end)))
             for end in ends
         ]
+        alike = branches[0].number == branches[1].number
+        if alike and self._partial_line({c.number}) is not None:
+            return None
         return self.where(c, *branches)
 
     def _as_power(self, term: Term) -> tuple[int, int]:
