@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import everyformer as ef
-from everyformer.certify.on_cells.residual import Blocks, ResidualReading, verdict_on
+from everyformer.certify.on_cells.residual import Blocks, ResidualReading
+from everyformer.certify.proof import Proof
 from everyformer.construct.optimality import ratios
 from everyformer.construct.residual import ResidualNetwork, ResidualPlan
 from everyformer.errors import GridError
+from everyformer.numerics.rationals import power_up
 from everyformer.targets import centring, prefix_mean, reverse, soft_attention, sort
 from everyformer.targets.box import Grid
 from everyformer.verdict import Verdict
@@ -22,6 +24,13 @@ CASES = [
     (soft_attention(2, 2), 2),
     (ef.Target(sort(3, 1).function, 3, 1, domain=[(-1, 3)], name="wide"), 4),
 ]
+
+
+def verdict_on(proof: Proof, eps: Fraction, p: Fraction) -> Verdict:
+    """Whether d_p(f, g) <= eps, g in real arithmetic."""
+    if proof.real is not None and proof.real <= eps:
+        return Verdict.PROVED
+    return Verdict.REFUTED if proof.lower > power_up(eps, p) else Verdict.UNKNOWN
 
 
 def plan_of(target: ef.Target, K: int) -> ResidualPlan:

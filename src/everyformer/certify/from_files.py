@@ -226,7 +226,7 @@ def _judge(certificate: Certificate, proof: Proof, name: str) -> tuple[Verdict, 
                 f"{cure}, or a larger eps, would help"
             )
     if "real" in certificate.claims and proof.lower > (power_up(eps, p) if p else eps):
-        low = root_in_words(proof.lower, p)
+        low = root_in_words(proof.lower, p, eps)
         distance = certificate.distance(name)
         why = f"{distance} is at least {low}, above {format_decimal(eps)}"
         return Verdict.REFUTED, [why, *reasons]
@@ -259,9 +259,20 @@ def _compared(certificate: Certificate, proof: Proof) -> Iterator[str]:
             )
 
 
-def root_in_words(power: Fraction, p: Fraction | None) -> str:
-    """A number that is not above power^(1/p), in decimal; a power of two if it is huge."""
+def root_in_words(power: Fraction, p: Fraction | None, above: Fraction) -> str:
+    """A number that is not above power^(1/p), in decimal; a power of two if it is huge.
+
+    Where four digits do not tell it from `above`, which it exceeds, it has more.
+
+    Example:
+        >>> root_in_words(Fraction(1, 3), None, Fraction(1, 10))
+        '0.333'
+        >>> root_in_words(Fraction(10001, 100000), None, Fraction(1, 10))
+        '0.1000099999'
+    """
     bits = power.numerator.bit_length() - power.denominator.bit_length()
     if abs(bits) < 1000:
-        return f"{float(power) ** (1 / float(p or 1)) * 0.999:.4g}"
+        root = float(power) ** (1 / float(p or 1))
+        short = f"{root * 0.999:.4g}"
+        return short if Fraction(short) > above else f"{root * (1 - 1e-9):.10g}"
     return f"2^{math.floor((bits - 1) / (p or 1))}"

@@ -132,7 +132,7 @@ def refute(folder: Path, found: Verification, limits: Limits = Limits()) -> Veri
         declared = (*declared, EQUIVARIANCE)
     proof = replace(found.proof, lower=apart.lower, hypotheses=declared)
     distance = certificate.distance(statement.name if found.given else "f")
-    low = root_in_words(apart.lower, p)
+    low = root_in_words(apart.lower, p, eps)
     why = f"{distance} is at least {low}, above {format_decimal(eps)}"
     reasons = (why, apart.describe(), *found.reasons)
     return replace(found, verdict=Verdict.REFUTED, reasons=reasons, proof=proof)

@@ -35,10 +35,8 @@ from everyformer.certify.on_cells.values import Mode, Values
 from everyformer.certify.proof import Proof, Work
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import Weights, to_fractions
-from everyformer.numerics.rationals import power_up
 from everyformer.papers import YUN2020, implements
 from everyformer.targets.box import Box, Grid
-from everyformer.verdict import Verdict
 
 SOURCE = "docs/constructions/comparison.md"
 
@@ -111,13 +109,6 @@ def prove_residual(
         return ResidualReading.of(blocks, grid)
 
     return prove_on_cells(numbers, read, cells, known, p, work)
-
-
-def verdict_on(proof: Proof, eps: Fraction, p: Fraction) -> Verdict:
-    """Whether d_p(f, g) <= eps, g in real arithmetic."""
-    if proof.real is not None and proof.real <= eps:
-        return Verdict.PROVED
-    return Verdict.REFUTED if proof.lower > power_up(eps, p) else Verdict.UNKNOWN
 
 
 @dataclass(frozen=True)
