@@ -4,6 +4,7 @@ Modules with more than 2^18 numbers in a sequence are run one sequence at a time
 was measured is kept for all rules, so that a state builds up over the whole check.
 """
 
+import ctypes
 from collections.abc import Callable
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import everyformer as ef
+from everyformer.checks.redrawing import unused
 from everyformer.checks.subject import LARGEST_RUN
 from everyformer.verdict import Verdict
 
@@ -98,3 +100,35 @@ def test_large_modules_have_counterexamples(strength: float, drawn: bool) -> Non
     assert found.verdict is REFUTED
     assert found.counterexample is not None
     assert (found.counterexample.seed is not None) is drawn
+
+
+class _Writes(nn.Module):
+    """Every run adds 1 to its large weight, through one of several doors."""
+
+    def __init__(self, door: str) -> None:
+        super().__init__()
+        self.weight, self.door = nn.Parameter(torch.zeros(1024, 1024)), door
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.door == "in place":
+            self.weight.data.add_(1)
+        elif self.door == "numpy":
+            self.weight.detach().numpy()[:] += 1
+        elif self.door == "a view":
+            self.weight.detach().view(-1)[:5].copy_(torch.ones(5))
+        elif self.door == "an address":
+            ctypes.memset(self.weight.data_ptr(), 1, 8)
+        else:
+            self.weight.untyped_storage().fill_(1)
+        return x + self.weight.sum()
+
+
+@pytest.mark.parametrize(
+    "door", ["in place", "numpy", "a view", "an address", "the storage"]
+)
+def test_copies_with_one_memory_do_not_write_into_it(door: str) -> None:
+    module = _Writes(door)
+    first, second = (unused(module) for _ in range(2))
+    with torch.no_grad():
+        assert first(torch.zeros(1)) == second(torch.zeros(1)) != 0
+    assert not module.weight.any()

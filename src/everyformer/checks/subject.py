@@ -25,7 +25,7 @@ from everyformer.checks.layouts import (
 )
 from everyformer.checks.mixing import mixing_matrices
 from everyformer.checks.precision import FINE, ISOLATED, coarseness, isolated, violated
-from everyformer.checks.redrawing import given_weights, redrawn
+from everyformer.checks.redrawing import given_weights, redrawn, unused
 from everyformer.errors import InputError
 from everyformer.model.attention_spec import AttentionSpec, Description, described
 from everyformer.numerics.limits import check_integer, shown
@@ -107,7 +107,7 @@ class Trial:
 
     @property
     def _run_on(self) -> nn.Module:
-        return copy.deepcopy(self.module) if self.fresh else self.module
+        return unused(self.module) if self.fresh else self.module
 
     def _run(self, sequences: np.ndarray) -> np.ndarray:
         try:
