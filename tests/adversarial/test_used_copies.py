@@ -6,6 +6,7 @@ was measured is kept for all rules, so that a state builds up over the whole che
 
 import ctypes
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -119,7 +120,8 @@ class _Writes(nn.Module):
         elif self.door == "an address":
             ctypes.memset(self.weight.data_ptr(), 1, 8)
         else:
-            self.weight.untyped_storage().fill_(1)
+            storage: Any = self.weight.untyped_storage()
+            storage.fill_(1)
         return x + self.weight.sum()
 
 
