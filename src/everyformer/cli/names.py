@@ -212,7 +212,7 @@ def check_network(path: Path) -> None:
     """Refuse a folder without a network.
 
     Raises:
-        FileNotFoundError: If there is none.
+        FileNotFoundError: If the folder has no file of that name.
     """
     if path.is_dir() and not (path / NETWORK_FILE).is_file():
         msg = f"{path} holds no {NETWORK_FILE}. Give a folder that `everyformer construct`"
