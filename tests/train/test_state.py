@@ -3,11 +3,15 @@
 from pathlib import Path
 
 import pytest
+import torch
 from tests.train.runs import losses, tiny_run
 
 from everyformer.errors import TrainingError
+from everyformer.train.arithmetic import continued
 from everyformer.train.run_folder import CHECKPOINT
 from everyformer.train.state import export_state, import_state
+
+TORCH = f"torch {torch.__version__}"
 
 
 def test_a_run_goes_on_elsewhere_to_the_same_bits(tmp_path: Path) -> None:
@@ -18,6 +22,24 @@ def test_a_run_goes_on_elsewhere_to_the_same_bits(tmp_path: Path) -> None:
     rest = tiny_run(there, dropout=0.2, resume=True)
     assert losses(rest.curve) == losses(whole.curve)
     assert rest.test == whole.test
+    assert rest.arithmetic == whole.arithmetic == {"0": f"CPU, 1 thread, {TORCH}"}
+
+
+def test_a_run_says_with_which_arithmetic_it_went_on(tmp_path: Path) -> None:
+    """Other threads sum in another order: its bits are not those of a run of one."""
+    first = tiny_run(tmp_path, deadline=0.0)
+    torch.set_num_threads(2)
+    try:
+        rest = tiny_run(tmp_path, resume=True)
+    finally:
+        torch.set_num_threads(1)
+    assert first.steps == 10
+    ran = {"0": f"CPU, 1 thread, {TORCH}", "10": f"CPU, 2 threads, {TORCH}"}
+    assert rest.arithmetic == ran
+    stored = torch.load(tmp_path / CHECKPOINT, weights_only=True)
+    assert stored["arithmetic"] == ran
+    del stored["arithmetic"]
+    assert continued(stored, "now") == {"0": "not recorded", "30": "now"}
 
 
 def test_what_cannot_be_moved_is_refused(tmp_path: Path) -> None:

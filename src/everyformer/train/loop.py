@@ -15,6 +15,7 @@ from everyformer.data.task import Scores, Task
 from everyformer.errors import TrainingError
 from everyformer.layers.learnt_positions import learnt_positions
 from everyformer.train import processes
+from everyformer.train.arithmetic import arithmetic, continued
 from everyformer.train.config import TrainConfig, check
 from everyformer.train.evaluation import Score, summaries
 from everyformer.train.objective import Objective
@@ -45,6 +46,7 @@ class Outcome:
         step_s_sampled: Seconds of an update, without evaluations; the median.
         parameters: Number of weights.
         processes: How many computed it.
+        arithmetic: By the updates before: device, threads and torch of those that follow.
         curve: The lines of the log.
         positions: The learnt B and C, as `learnt_positions` names them.
         made: What `at_end` made of the trained objective.
@@ -59,6 +61,7 @@ class Outcome:
     step_s_sampled: float
     parameters: int
     processes: int
+    arithmetic: dict[str, str]
     curve: list[dict[str, Any]]
     positions: dict[str, np.ndarray]
     made: Scores = field(default_factory=dict[str, np.ndarray])
@@ -115,6 +118,7 @@ def train(
     stored = place.load(trainer.device)
     if stored is not None:
         trainer.restore(stored)
+    ran = continued(stored, arithmetic(accelerator))
     ended: Ending = "accuracy" if stored and stored["ended"] == "accuracy" else "steps"
     place.open_log(trainer.step)
 
@@ -143,10 +147,10 @@ def train(
                 ended = "deadline"
             clock, since = time.monotonic(), step
         if config.checkpoint_every and (step % config.checkpoint_every == 0):
-            place.save(trainer.state() | {"ended": ended})
+            place.save(trainer.state() | {"ended": ended, "arithmetic": ran})
             clock, since = time.monotonic(), step
     if config.checkpoint_every:
-        place.save(trainer.state() | {"ended": ended})
+        place.save(trainer.state() | {"ended": ended, "arithmetic": ran})
     if folder is not None and accelerator.is_main_process and ended != "deadline":
         write_encoder(folder, trainer.objective, who)
     accelerator.wait_for_everyone()
@@ -165,6 +169,7 @@ def train(
         step_s_sampled=statistics.median(step_times) if step_times else 0.0,
         parameters=sum(p.numel() for p in trainer.objective.parameters()),
         processes=accelerator.num_processes,
+        arithmetic=ran,
         curve=place.lines,
         positions={
             name: table.numpy()
