@@ -13,6 +13,11 @@ class Verdict(Enum):
     def __str__(self) -> str:
         return self.value
 
+    @property
+    def exit_code(self) -> int:
+        """What a command that gives this verdict ends with; 2 stands for none."""
+        return {"PROVED": 0, "REFUTED": 1, "UNKNOWN": 3}[self.value]
+
     def __bool__(self) -> bool:
         """Refuse: UNKNOWN is neither true nor false."""
         msg = (

@@ -181,7 +181,7 @@ def test_an_error_of_its_own_is_no_verdict(verifier: Path, declared_4: Path) -> 
     with zipfile.ZipFile(broken, "a") as archive, pytest.warns(UserWarning, match="Dup"):
         archive.writestr(
             "everyformer/certify/from_files.py",
-            "EXIT_CODES = {}\n\ndef verify_files(folder, **limits):\n    1 / 0\n",
+            "def verify_files(folder, **limits):\n    1 / 0\n",
         )
     told = run(Path(broken).resolve(), declared_4, code=2)
     assert told == "Error: ZeroDivisionError('division by zero')\n"

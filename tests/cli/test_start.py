@@ -128,6 +128,8 @@ check-pattern star.xyz
 check-pattern nofile.npy
 check-pattern nofile.py:x
 check-pattern star --grid 4
+check-pattern strided --with width=x
+check-pattern strided --with foo=8
 check-pattern star --rho max
 check-pattern star --rho nofile.py:f
 check-pattern star -o full
@@ -181,6 +183,13 @@ def test_a_refused_tolerance_loads_no_drawing(tmp_path: Path) -> None:
     ended, modules = loaded(RUN.format(arguments=["construct", *target]))
     assert ended == "2"
     assert not modules & {"matplotlib", "torch"}
+
+
+def test_judging_a_pattern_does_without_torch() -> None:
+    ended, modules = loaded(RUN.format(arguments=["check-pattern", "star", "-n", "8"]))
+    assert ended == "0"
+    assert "everyformer.checks.patterns" in modules
+    assert "torch" not in modules
 
 
 def test_the_package_loads_nothing() -> None:

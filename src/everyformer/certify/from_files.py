@@ -48,9 +48,6 @@ REGION_NEEDS_EXPRESSION = (
     "The distance is over a region, and f is known by a declaration, which is about the "
     "whole box. Make f traceable, or leave the region out."
 )
-EXIT_CODES = {Verdict.PROVED: 0, Verdict.REFUTED: 1, Verdict.UNKNOWN: 3}
-"""2 is for wrong usage, broken files and everything else that is not a verdict."""
-
 Restate = Callable[[Certificate, Weights, Limits], tuple[Statement, list[str]]]
 """What f is, and remarks on what the certificate says of it."""
 

@@ -12,7 +12,6 @@ from functools import partial
 import numpy as np
 
 from everyformer.certify.certificate import Certificate, Statement
-from everyformer.certify.from_files import EXIT_CODES as EXIT_CODES
 from everyformer.certify.from_files import (
     REGION_NEEDS_EXPRESSION,
     verify_files,

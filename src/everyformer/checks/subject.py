@@ -27,7 +27,8 @@ from everyformer.checks.mixing import mixing_matrices
 from everyformer.checks.precision import FINE, ISOLATED, coarseness, isolated, violated
 from everyformer.checks.redrawing import given_weights, redrawn, unused
 from everyformer.errors import InputError
-from everyformer.model.attention_spec import AttentionSpec, Description, described
+from everyformer.model.attention_spec import AttentionSpec
+from everyformer.model.own_classes import Description, described
 from everyformer.numerics.limits import check_integer, shown
 from everyformer.targets.target import MAX_SIZE
 

@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 from torch import nn
 
-from everyformer.certify.verify import EXIT_CODES
 from everyformer.checks.finding import Counterexample
 from everyformer.checks.replay import replay as run_again
 from everyformer.checks.report import Report
@@ -97,7 +96,7 @@ def check_one(
                 feed_forward=feed_forward,
                 progress=progress,
             )
-            code = EXIT_CODES[report.verdict]
+            code = report.verdict.exit_code
             told = answers(report.subject, report.sizes, report.lp, report.sup)
             words = (*told, findings_table(report.findings), ENDING)
             if choice.out is not None:

@@ -83,13 +83,13 @@ ResultFolderOption = Annotated[Path, _out("Folder for what is written.")]
 
 
 def _cells(text: str) -> int:
-    """--grid as an integer.
+    """--grid as an integer >= 2.
 
     Raises:
         typer.BadParameter: With what to write.
     """
     try:
-        return int(text)
+        count = int(text)
     except ValueError as error:
         said = "give cells per axis, such as 8"
         if re.fullmatch(r"0?\.\d+|\d+e-\d+", text.strip()):
@@ -97,6 +97,9 @@ def _cells(text: str) -> int:
                 f"--grid counts cells per axis. For a distance write --tol {text.strip()}"
             )
         raise typer.BadParameter(f"{text!r} is not an integer; {said}.") from error
+    if count < 2:
+        raise typer.BadParameter(f"{count} cells per axis: it must be an integer >= 2.")
+    return count
 
 
 GridOption = Annotated[
@@ -111,19 +114,23 @@ GridOption = Annotated[
 
 
 def _tolerance(text: str) -> float:
-    """--tol as a number.
+    """--tol as a positive number.
 
     Raises:
         typer.BadParameter: With what to write.
     """
     try:
-        return float(text)
+        distance = float(text)
     except ValueError as error:
         said = "give a distance such as 0.1"
         share = text.strip().removesuffix("%")
         if text.strip().endswith("%") and share.replace(".", "", 1).isdigit():
             said = f"it is a distance, not a share of one: write {float(share) / 100:g}"
         raise typer.BadParameter(f"{text!r} is not a number; {said}.") from error
+    if not distance > 0:
+        msg = f"{text!r} is not a positive number; give a distance such as 0.1."
+        raise typer.BadParameter(msg)
+    return distance
 
 
 ToleranceOption = Annotated[
@@ -152,11 +159,29 @@ TargetArgument = Annotated[
     ),
 ]
 
+
+def _exponent(text: str) -> float:
+    """-p as a number >= 1.
+
+    Raises:
+        typer.BadParameter: With what to write.
+    """
+    try:
+        p = float(text)
+    except ValueError as error:
+        msg = f"{text!r} is not a number; write it in digits, such as 1."
+        raise typer.BadParameter(msg) from error
+    if not p >= 1:
+        raise typer.BadParameter(f"{text!r} is not a number >= 1; write 2, or inf.")
+    return p
+
+
 ExponentOption = Annotated[
     float | None,
     typer.Option(
         "-p",
         "--p",
+        parser=_exponent,
         metavar="P",
         help="The exponent of d_p; inf for the supremum, which some methods bound. "
         "[default: the method's own]",

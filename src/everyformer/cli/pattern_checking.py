@@ -9,7 +9,6 @@ from typing import Any
 import typer
 from rich.table import Table
 
-from everyformer.certify.verify import EXIT_CODES
 from everyformer.checks.patterns import PatternReport, check_pattern
 from everyformer.cli import tables
 from everyformer.cli.loading import import_file
@@ -81,7 +80,7 @@ def judge(asked: Asked, *, picture: Path | None, out: Path | None, as_json: bool
         written = [str(path) for path in (picture, out) if path]
         if written:
             tables.show(f"Wrote {', '.join(written)}.")
-    return EXIT_CODES[report.verdict]
+    return report.verdict.exit_code
 
 
 def _sizes(report: PatternReport) -> Table:

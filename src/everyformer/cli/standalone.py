@@ -28,7 +28,7 @@ import json
 import os
 import sys
 
-from everyformer.certify.from_files import EXIT_CODES, verify_files
+from everyformer.certify.from_files import verify_files
 from everyformer.certify.work import MAX_WORK
 from everyformer.errors import EveryformerError
 from everyformer.files.network_file import MAX_MEMORY
@@ -67,7 +67,7 @@ def main():
         print(f"Error: {error!r}", file=sys.stderr)
         return 2
     print(json.dumps(found.to_json(), indent=2) if given.json else found)
-    return EXIT_CODES[found.verdict]
+    return found.verdict.exit_code
 
 
 def exit_code():

@@ -1,12 +1,8 @@
 """What an attention layer can do, as data: layers describe themselves, checks judge."""
 
 import inspect
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
-
-from torch import nn
-
-from everyformer.model.own_classes import fixed_parameters, stranger
 
 Mixing = Literal["attention", "average", "positions", "offsets"]
 """What the weights of a sum over tokens depend on."""
@@ -116,30 +112,3 @@ def spec_of(layer: object, seq_len: int | None = None) -> AttentionSpec | None:
     except TypeError:  # a method of that name for something else
         return None
     return found if isinstance(found, AttentionSpec) else None
-
-
-@dataclass(frozen=True)
-class Description:
-    """What a layer says of itself, and whether that counts.
-
-    Attributes:
-        spec: None if it says nothing.
-        doubt: Why it does not count: the layer is not what the library wrote. "" if it
-            does.
-    """
-
-    spec: AttentionSpec | None
-    doubt: str = ""
-
-
-def described(layer: nn.Module, seq_len: int) -> Description:
-    """The spec of a layer at a length; it counts for the library's own forward alone."""
-    doubt = stranger(layer)
-    try:
-        spec = spec_of(layer, seq_len)
-    except Exception as error:
-        return Description(None, f"its spec() failed: {error}")
-    if spec is None:
-        return Description(None)
-    fixed = fixed_parameters(layer)
-    return Description(replace(spec, fixed=(*spec.fixed, *fixed)), doubt)

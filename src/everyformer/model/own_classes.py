@@ -6,12 +6,15 @@ nor of a layer one of whose parts was exchanged.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import TypeVar
 
 import torch
 from torch import nn
 from torch.nn.modules import module as all_modules
+
+from everyformer.model.attention_spec import AttentionSpec, spec_of
 
 C = TypeVar("C", bound=type)
 Members = dict[str, tuple[object, object]]
@@ -186,3 +189,30 @@ def fixed_parameters(layer: nn.Module) -> tuple[str, ...]:
         if not (value.requires_grad and alone and value.is_floating_point()):
             found.append(name)
     return tuple(found)
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a layer says of itself, and whether that counts.
+
+    Attributes:
+        spec: None if it says nothing.
+        doubt: Why it does not count: the layer is not what the library wrote. "" if it
+            does.
+    """
+
+    spec: AttentionSpec | None
+    doubt: str = ""
+
+
+def described(layer: nn.Module, seq_len: int) -> Description:
+    """The spec of a layer at a length; it counts for the library's own forward alone."""
+    doubt = stranger(layer)
+    try:
+        spec = spec_of(layer, seq_len)
+    except Exception as error:
+        return Description(None, f"its spec() failed: {error}")
+    if spec is None:
+        return Description(None)
+    fixed = fixed_parameters(layer)
+    return Description(replace(spec, fixed=(*spec.fixed, *fixed)), doubt)

@@ -82,7 +82,6 @@ def ablate(
         msg = f"--by {by} does not exist. Choose one of {', '.join(REPLACEMENTS)}."
         raise typer.BadParameter(msg)
     check_report_folder(out)
-    from everyformer.certify.verify import EXIT_CODES
     from everyformer.cli import tables
     from everyformer.construct.ablation import ablate as leave_out
 
@@ -96,6 +95,6 @@ def ablate(
     else:
         written = () if out is None else (f"Wrote {out}.",)
         tables.show(str(found), *written)
-    code = EXIT_CODES[found.verification.verdict]
+    code = found.verification.verdict.exit_code
     if code:
         raise typer.Exit(code)

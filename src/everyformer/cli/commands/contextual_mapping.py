@@ -37,7 +37,6 @@ def contextual_mapping(
     REFUTED, with the tokens that collide.
     """
     check_network(network)
-    from everyformer.certify.verify import EXIT_CODES
     from everyformer.checks.contexts import all_contexts
     from everyformer.checks.contextual_mapping import contextual_mapping as check
     from everyformer.cli import tables
@@ -56,8 +55,8 @@ def contextual_mapping(
         orbits = made is not None and made.theorem == "Theorem 2"
         order = ", up to the order of tokens" if orbits else ""
         tables.show(f"{found}", f"Sequences: {which}{order}.", *_properties(found, orbits))
-    if EXIT_CODES[found.verdict]:
-        raise typer.Exit(EXIT_CODES[found.verdict])
+    if found.verdict.exit_code:
+        raise typer.Exit(found.verdict.exit_code)
 
 
 def to_json(found: Any) -> dict[str, Any]:

@@ -66,7 +66,6 @@ def verify(
     if target is not None:
         check_target(target, seq_len, d_model)
     from everyformer.certify.proof import Computing
-    from everyformer.certify.verify import EXIT_CODES
     from everyformer.certify.verify import verify as check
     from everyformer.cli import tables
     from everyformer.cli.loading import load_target
@@ -87,5 +86,5 @@ def verify(
         typer.echo(json.dumps(found.to_json(), indent=2))
     else:
         tables.show(tables.claimed(found.describe(verbose=verbose)))
-    if EXIT_CODES[found.verdict]:
-        raise typer.Exit(EXIT_CODES[found.verdict])
+    if found.verdict.exit_code:
+        raise typer.Exit(found.verdict.exit_code)
