@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from everyformer.errors import InputError
+from everyformer.errors import InputError, refuse
 from everyformer.layers.encodings import Encoding, encoding_by_name
 from everyformer.layers.gains import Gain, HeadGain, ToeplitzGain
 from everyformer.layers.graph import Graph
@@ -433,9 +433,7 @@ class RelativeAttention(SelfAttention):
                 "the layer is not causal: with later tokens, earlier outputs would change; "
                 "make it with causal=True"
             )
-        if wrong:
-            msg = f"RelativeAttention cannot run: {'; '.join(wrong)}."
-            raise InputError(msg)
+        refuse("RelativeAttention cannot run", wrong)
 
 
 def _by_place(part: Encoding | Gain) -> bool:

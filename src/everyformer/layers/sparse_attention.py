@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from everyformer.errors import InputError
+from everyformer.errors import InputError, refuse
 from everyformer.layers.key_cache import KeyCache, check_cache
 from everyformer.layers.pair_masks import chosen_rows, runs
 from everyformer.layers.self_attention import (
@@ -374,9 +374,7 @@ class SparseAttention(SelfAttention):
                 f"patterns of {pattern.name!r}; take a multiple of {pattern.p}, or the "
                 "configuration 'sequential' or 'union'"
             )
-        if wrong:
-            msg = f"SparseAttention cannot run: {'; '.join(wrong)}."
-            raise InputError(msg)
+        refuse("SparseAttention cannot run", wrong)
 
 
 def _wrong_settings(pattern: object, configuration: str, layer_index: object) -> list[str]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from everyformer.ops.attention_rules import DIFFERENTIABLE, Gradients, Rules
+from everyformer.ops.eager import is_plain, is_transformed, needs_plain_torch
 
 
 def custom_ops(
@@ -60,6 +61,25 @@ def custom_ops(
         rules.pull_back_gradients, setup_context=rules.keep_gradients
     )
     return forward_op, gradients_op
+
+
+def run(rules: Rules, forward_op: Any, x: Any, *indexes: Tensor) -> Tensor:
+    """The output of an operator: by its rules, as a custom op, or in plain torch.
+
+    Args:
+        rules: The derivatives.
+        forward_op: What `custom_ops` made of them.
+        x: The operands.
+        indexes: Tensors among them that say, as q, k and v do, whether all is plain.
+    """
+    q, k, v = x[:3]
+    if needs_plain_torch(q, k, v):
+        return rules.parts.attend(x, 0)
+    if not is_plain(q, k, v, *indexes):
+        return forward_op(*x)[0]
+    if is_transformed():
+        return rules.transformed.apply(*x)[0]
+    return rules.direct.apply(*x)
 
 
 def output_and_lse(x: Any) -> tuple[Tensor, Tensor]:

@@ -29,6 +29,15 @@ def growth(dropout: float) -> float:
     return 0.0 if dropout >= 1.0 else 1.0 / (1.0 - dropout)
 
 
+def drawn(
+    seed: Int[Tensor, "..."] | None, dropout: float, device: torch.device
+) -> Int[Tensor, "..."] | None:
+    """The seed that is given, or a random one; None where nothing is dropped."""
+    if dropout == 0.0:
+        return None
+    return torch.randint(2**63 - 1, (1,), device=device) if seed is None else seed
+
+
 def kept(
     seed: Int[Tensor, "..."],
     batches: Int[Tensor, "..."],

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from everyformer.errors import InputError
+from everyformer.errors import refuse
 from everyformer.layers.weights import attention_weights, operator_takes, scores
 from everyformer.ops import toeplitz_attention
 from everyformer.ops.toeplitz_attention.reference import toeplitz
@@ -133,6 +133,4 @@ def _check(q: Tensor, k: Tensor, v: Tensor, call: Call) -> None:
     devices = {str(x.device) for x in given if x is not None}
     if len(devices) > 1:
         wrong.append(f"tensors lie on {', '.join(sorted(devices))}; use one device")
-    if wrong:
-        msg = f"everyformer's attention cannot run: {'; '.join(wrong)}."
-        raise InputError(msg)
+    refuse("everyformer's attention cannot run", wrong)

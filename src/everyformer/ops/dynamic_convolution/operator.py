@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from everyformer.errors import InputError
+from everyformer.errors import refuse
 from everyformer.ops.dynamic_convolution import reference
 from everyformer.ops.dynamic_convolution.derivatives import Mix
 from everyformer.ops.dynamic_convolution.library import mix_op
@@ -92,6 +92,4 @@ def _check(x: Tensor, filters: Tensor) -> None:
         wrong.append(f"dtypes are {x.dtype} and {filters.dtype}; give floating point")
     if x.device != filters.device:
         wrong.append(f"x lies on {x.device}, filters on {filters.device}; use one device")
-    if wrong:
-        msg = f"dynamic_convolution cannot run: {'; '.join(wrong)}."
-        raise InputError(msg)
+    refuse("dynamic_convolution cannot run", wrong)

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from everyformer.errors import InputError
+from everyformer.errors import refuse
 from everyformer.ops.eager import (
     autocasted,
     is_forward_mode,
@@ -83,6 +83,4 @@ def _check(x: Tensor, filters: Tensor) -> None:
         wrong.append(f"dtypes are {x.dtype} and {filters.dtype}; give floating point")
     if x.device != filters.device:
         wrong.append(f"x lies on {x.device}, filters on {filters.device}; use one device")
-    if wrong:
-        msg = f"light_convolution cannot run: {'; '.join(wrong)}."
-        raise InputError(msg)
+    refuse("light_convolution cannot run", wrong)

@@ -6,22 +6,20 @@ On a CUDA device the Triton kernels run, elsewhere the chunked path: directly, b
 """
 
 import math
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from everyformer.errors import InputError
-from everyformer.ops.eager import (
-    autocasted,
-    is_plain,
-    is_transformed,
-    needs_plain_torch,
-)
+from everyformer.errors import refuse
+from everyformer.ops import refusals
+from everyformer.ops.attention_library import run
+from everyformer.ops.dropping import drawn
+from everyformer.ops.eager import autocasted
 from everyformer.ops.pairwise_attention.library import RULES, forward_op
 from everyformer.ops.pairwise_attention.operands import Operands
-from everyformer.ops.pairwise_attention.reference import attend
+
+CANNOT_RUN = "pairwise_attention cannot run"
 
 
 def pairwise_attention(
@@ -75,21 +73,9 @@ def pairwise_attention(
     _check(q, k, v, bias, gain, key_padding, seed, scale, dropout)
     q, k, v = autocasted(q, k, v)
     factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
-    if dropout == 0.0:
-        seed = None
-    elif seed is None:
-        seed = torch.randint(2**63 - 1, (1,), device=q.device)
+    seed = drawn(seed, dropout, q.device)
     given = Operands(q, k, v, bias, gain, key_padding, seed, causal, factor, float(dropout))
-    if needs_plain_torch(q, k, v):
-        return attend(given)
-    found: Any
-    if not is_plain(q, k, v):
-        found, _ = forward_op(*given)
-    elif is_transformed():
-        found, _ = RULES.transformed.apply(*given)
-    else:
-        found = RULES.direct.apply(*given)
-    return found
+    return run(RULES, forward_op, given)
 
 
 def _check(
@@ -110,7 +96,7 @@ def _check(
         for name, x in named.items()
         if not isinstance(x, Tensor) and (x is not None or name in "qkv")
     ]
-    _refuse(wrong)
+    refuse(CANNOT_RUN, wrong)
     if q.dim() != 4 or k.dim() != 4 or v.shape != k.shape:
         wrong.append(
             f"q, k, v have shapes {tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}; "
@@ -121,20 +107,13 @@ def _check(
             f"q has batch, heads, size {(*q.shape[:2], q.shape[3])}, k has "
             f"{(*k.shape[:2], k.shape[3])}; give both the same"
         )
-    _refuse(wrong)
+    refuse(CANNOT_RUN, wrong)
     sizes = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
     if 0 in (*q.shape, k.shape[2]):
         wrong.append(f"q {tuple(q.shape)} or k {tuple(k.shape)} is empty; leave it out")
     for name in ("bias", "gain"):
         wrong += _wrong_pairs(name, named[name], sizes)
-    wanted = (sizes[0], sizes[3])
-    if key_padding is not None and (
-        key_padding.dtype != torch.bool or tuple(key_padding.shape) != wanted
-    ):
-        wrong.append(
-            f"key_padding has shape {tuple(key_padding.shape)} and dtype "
-            f"{key_padding.dtype}; give bool {wanted}"
-        )
+    wrong += refusals.of_padding(key_padding, (sizes[0], sizes[3]))
     if len({q.dtype, k.dtype, v.dtype}) > 1:
         wrong.append(f"q, k, v have dtypes {q.dtype}, {k.dtype}, {v.dtype}; give one kind")
     if not q.is_floating_point():
@@ -142,15 +121,10 @@ def _check(
     devices = {str(x.device) for x in named.values() if x is not None}
     if len(devices) > 1:
         wrong.append(f"tensors lie on {sorted(devices)}; use one device")
-    if seed is not None and (seed.dtype != torch.int64 or seed.numel() != 1):
-        wrong.append(
-            f"seed has shape {tuple(seed.shape)} and dtype {seed.dtype}; give int64 (1,)"
-        )
-    if not 0.0 <= dropout <= 1.0:
-        wrong.append(f"dropout is {dropout}; give a probability from 0 to 1")
+    wrong += [*refusals.of_seed(seed), *refusals.of_dropout(dropout)]
     if scale is not None and not math.isfinite(scale):
         wrong.append(f"scale={scale} makes every score infinite or NaN; give a number")
-    _refuse(wrong)
+    refuse(CANNOT_RUN, wrong)
 
 
 def _wrong_pairs(
@@ -179,9 +153,3 @@ def _wrong_pairs(
         mask = ", for a mask 0 and -inf" if pairs.dtype == torch.bool else ""
         wrong.append(f"{name} has dtype {pairs.dtype}; give floating-point numbers{mask}")
     return wrong
-
-
-def _refuse(wrong: list[str]) -> None:
-    if wrong:
-        msg = f"pairwise_attention cannot run: {'; '.join(wrong)}."
-        raise InputError(msg)

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from everyformer.errors import InputError
+from everyformer.errors import refuse
 from everyformer.ops.eager import (
     autocasted,
     is_forward_mode,
@@ -213,6 +213,4 @@ def _check(
     given = [x for x in (q, k, v, key_padding, seed) if x is not None]
     if len({x.device for x in given}) > 1:
         wrong.append(f"tensors lie on {sorted({str(x.device) for x in given})}; use one")
-    if wrong:
-        msg = f"sparse_attention cannot run: {'; '.join(wrong)}."
-        raise InputError(msg)
+    refuse("sparse_attention cannot run", wrong)

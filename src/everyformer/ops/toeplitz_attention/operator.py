@@ -5,22 +5,15 @@ On a CUDA device the Triton kernels run, elsewhere the chunked path: directly, b
 (`library`). Forward-mode derivatives are those of the reference.
 """
 
-from typing import Any
-
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from everyformer.ops.eager import (
-    autocasted,
-    is_plain,
-    is_transformed,
-    needs_plain_torch,
-)
+from everyformer.ops.attention_library import run
+from everyformer.ops.dropping import drawn
+from everyformer.ops.eager import autocasted
 from everyformer.ops.toeplitz_attention.checking import check
 from everyformer.ops.toeplitz_attention.library import RULES, forward_op
 from everyformer.ops.toeplitz_attention.operands import Operands
-from everyformer.ops.toeplitz_attention.reference import attend
 
 
 def toeplitz_attention(
@@ -88,18 +81,6 @@ def toeplitz_attention(
         given = given._replace(scale=q.shape[-1] ** -0.5)
     if attn_mask is not None:
         attn_mask = attn_mask.detach()[(None,) * (4 - attn_mask.dim())]
-    if dropout == 0.0:
-        seed = None
-    elif seed is None:
-        seed = torch.randint(2**63 - 1, (1,), device=q.device)
+    seed = drawn(seed, dropout, q.device)
     given = given._replace(q=q, k=k, v=v, attn_mask=attn_mask, seed=seed)
-    if needs_plain_torch(q, k, v):
-        return attend(given)
-    found: Any
-    if not is_plain(q, k, v):
-        found, *_ = forward_op(*given)
-    elif is_transformed():
-        found, *_ = RULES.transformed.apply(*given)
-    else:
-        found = RULES.direct.apply(*given)
-    return found
+    return run(RULES, forward_op, given)
