@@ -11,6 +11,8 @@ from tests.ops.cases import Results
 from torch import Tensor
 
 from everyformer import patterns
+from everyformer.ops.sparse_attention.operands import Operands
+from everyformer.ops.sparse_attention.plans import plan_of
 from everyformer.ops.sparse_attention.reference import (
     sparse_attention_reference,
     sparse_logits_reference,
@@ -88,6 +90,15 @@ class Given:
     v: Tensor
     grad_out: Tensor
     key_padding: Tensor | None
+
+    def operands(
+        self, part: Part, dropout: float = 0.0, seed: Tensor | None = None
+    ) -> Operands:
+        """What the forward pass takes."""
+        plan = plan_of(part)
+        return Operands(
+            self.q, self.k, self.v, self.key_padding, seed, plan, SCALE, dropout
+        )
 
     def leaves(self) -> tuple[Tensor, Tensor, Tensor]:
         """Copies of q, k and v that have gradients."""

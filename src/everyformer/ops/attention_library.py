@@ -84,8 +84,9 @@ def run(rules: Rules, forward_op: Any, x: Any, *indexes: Tensor) -> Tensor:
 
 def output_and_lse(x: Any) -> tuple[Tensor, Tensor]:
     """Tensors like the output and the logarithms of the sums of exponentials."""
-    wide = torch.promote_types(x.q.dtype, torch.float32)
-    return x.q.new_empty(x.q.shape), x.q.new_empty(x.q.shape[:3], dtype=wide)
+    q = x[0]
+    wide = torch.promote_types(q.dtype, torch.float32)
+    return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=wide)
 
 
 def _sign(function: Any, results: int, *records: Any) -> None:

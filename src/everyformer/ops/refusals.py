@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 
-def of_padding(padding: Tensor | None, wanted: tuple[int, int]) -> list[str]:
+def of_padding(padding: Tensor | None, wanted: tuple[int, ...]) -> list[str]:
     """A `key_padding` that is not one bool for each of these sequences and keys."""
     if padding is None or (padding.dtype == torch.bool and tuple(padding.shape) == wanted):
         return []

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from everyformer.ops.launching import Tiles, on
 from everyformer.ops.sparse_attention import tuning
+from everyformer.ops.sparse_attention.operands import Incoming, Operands
 from everyformer.ops.sparse_attention.passes import (
     Backward,
     Forward,
@@ -128,24 +129,15 @@ def _own(piece: Piece) -> bool:
     return isinstance(piece, Listed) and piece.own
 
 
-def forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    walks: Walks,
-    scale: float,
-    key_padding: Tensor | None,
-    seed: Tensor | None = None,
-    dropout: float = 0.0,
-) -> tuple[Tensor, Tensor]:
+def forward(x: Operands, walks: Walks) -> tuple[Tensor, Tensor]:
     """The output, and the base-2 logarithm of each row's sum of exponentials."""
-    q, k, v = addressable(q), addressable(k), addressable(v)
-    p = Problem.of((q, k, v), scale, key_padding, dropout)
+    x = _addressable(x)
+    q, p = x.q, Problem.of(x)
     several = len(walks.pieces) > 1
     dtype = torch.float32 if several else q.dtype  # sums of pieces are not rounded
     out = torch.empty(q.shape, dtype=dtype, device=q.device)
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
-    inputs = _inputs(q, k, v, key_padding, seed)
+    inputs = _inputs(x)
     with on(q.device):
         for run in walks.forward(p):
             run(inputs, out, lse)
@@ -153,22 +145,12 @@ def forward(
 
 
 def backward(
-    grad_out: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    walks: Walks,
-    scale: float,
-    key_padding: Tensor | None,
-    seed: Tensor | None = None,
-    dropout: float = 0.0,
+    x: Operands, incoming: Incoming, walks: Walks
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v."""
-    q, k, v = addressable(q), addressable(k), addressable(v)
+    x, (grad_out, out, lse) = _addressable(x), incoming
     grad_out = addressable(grad_out)
-    p = Problem.of((q, k, v, grad_out), scale, key_padding, dropout)
+    q, p = x.q, Problem.of(x, grad_out)
     several = len(walks.pieces) > 1
     dtype = torch.float32 if several else q.dtype
     gradients = torch.empty(3, *q.shape, dtype=dtype, device=q.device)
@@ -176,7 +158,7 @@ def backward(
     alone = not several and isinstance(walks.pieces[0], RingAndRelay)
     delta = lse if alone else torch.empty_like(lse)
     up = Upstream(grad_out, out.contiguous(), lse, delta, gradients.unbind())
-    inputs = _inputs(q, k, v, key_padding, seed)
+    inputs = _inputs(x)
     with on(q.device):
         for run in walks.backward(p):
             run(inputs, up)
@@ -184,8 +166,11 @@ def backward(
     return dq, dk, dv
 
 
-def _inputs(
-    q: Tensor, k: Tensor, v: Tensor, key_padding: Tensor | None, seed: Tensor | None
-) -> Inputs:
-    padded = q if key_padding is None else key_padding.to(torch.int8).contiguous()
-    return q, k, v, padded, q if seed is None else seed
+def _addressable(x: Operands) -> Operands:
+    return x._replace(q=addressable(x.q), k=addressable(x.k), v=addressable(x.v))
+
+
+def _inputs(x: Operands) -> Inputs:
+    q, padding = x.q, x.key_padding
+    padded = q if padding is None else padding.to(torch.int8).contiguous()
+    return q, x.k, x.v, padded, q if x.seed is None else x.seed
