@@ -38,7 +38,7 @@ class Parts(NamedTuple):
             whether its first axis is the batch.
         incoming: The record of what the backward pass takes beside them.
         forward: From the operands to the output, the LSE and whatever else.
-        gradients: From both records to the gradients; empty where not needed.
+        gradients: From both records to the gradients; None where not needed.
         attend: The reference, on the sequences of a batch from a number on.
         join: vmap over the operator or its backward pass by a single call, or None where
             that is impossible; by default by a larger batch.
@@ -51,7 +51,7 @@ class Parts(NamedTuple):
     operands: Any
     incoming: Any
     forward: Callable[[Any], tuple[Tensor, ...]]
-    gradients: Callable[[Any, Any], tuple[Tensor, ...]]
+    gradients: Callable[[Any, Any], Gradients]
     attend: Callable[[Any, int], Tensor]
     join: Join | None = None
     differentiable: int = DIFFERENTIABLE
@@ -84,8 +84,10 @@ class Rules:
         return self.parts.operands(*given[:size]), self.parts.incoming(*given[size:])
 
     def gradients(self, *given: Any) -> tuple[Tensor, ...]:
-        """The backward pass, by the kernels; its results may share memory."""
-        return self.parts.gradients(*self.split(given))
+        """The backward pass, by the kernels: empty where not needed. Some share memory."""
+        x, incoming = self.split(given)
+        found = self.parts.gradients(x, incoming)
+        return tuple(x.q.new_empty(0) if y is None else y for y in found)
 
     def keep(self, ctx: Any, inputs: Sequence[Any], output: Sequence[Tensor]) -> None:
         """Keep the operands and all results; no gradient comes but to the output."""
@@ -199,6 +201,14 @@ class Rules:
         ):
             return None
         return in_one_batch(function, count, in_dims, given, shared)
+
+
+def without_one_key(k: Tensor, *of_logits: Tensor | None) -> None:
+    """Where there is one key it has weight 1, whatever its logit: dS = 0, unrounded."""
+    if k.shape[2] == 1:
+        for gradient in of_logits:
+            if gradient is not None:
+                gradient.zero_()
 
 
 def _direct(rules: Rules) -> type[torch.autograd.Function]:

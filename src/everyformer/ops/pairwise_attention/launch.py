@@ -9,7 +9,14 @@ from torch import Tensor
 
 from everyformer.ops.dropping import growth, threshold
 from everyformer.ops.kernel_tiles import LOG2_E
-from everyformer.ops.launching import LARGEST_TILE, Tiles, ceil_div, launch, power_of_two
+from everyformer.ops.launching import (
+    LARGEST_TILE,
+    Tiles,
+    ceil_div,
+    launch,
+    power_of_two,
+    side_by_side,
+)
 from everyformer.ops.pairwise_attention import kernels as jitted
 from everyformer.ops.pairwise_attention.operands import Gradients, Incoming, Operands
 from everyformer.ops.pairwise_attention.sharing import NOTHING, Sharing, Split
@@ -35,7 +42,7 @@ class Problem:
     @classmethod
     def of(cls, x: Operands) -> "Problem":
         """Make last axes contiguous, and collect the options."""
-        q, k, v = map(_rows, x[:3])
+        q, k, v = map(side_by_side, x[:3])
         padding = x.key_padding
         padded = None if padding is None else padding.contiguous().view(torch.int8)
         D = q.shape[-1]
@@ -74,13 +81,8 @@ class Problem:
     def with_tiles(self, tiles: Tiles) -> dict[str, Any]:
         """The options of a launch."""
         _, _, n_q, n_k = self.given.sizes
-        return self.options | {
-            "BM": tiles.queries,
-            "BN": tiles.keys,
-            "EVEN": n_q % tiles.queries == 0 and n_k % tiles.keys == 0,
-            "num_warps": tiles.warps,
-            "num_stages": tiles.stages,
-        }
+        even = n_q % tiles.queries == 0 and n_k % tiles.keys == 0
+        return self.options | tiles.options | {"EVEN": even}
 
     @property
     def heads_first(self) -> bool:
@@ -88,10 +90,6 @@ class Problem:
         x = self.given
         pairs = [Sharing.of(y, x.sizes) for y in x[3:5] if y is not None]
         return any(y.batch and not y.heads for y in pairs)
-
-
-def _rows(x: Tensor) -> Tensor:
-    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _pair_strides(pairs: Tensor | None) -> list[int]:
@@ -139,17 +137,12 @@ def backward(x: Operands, incoming: Incoming) -> Gradients:
     needs = (incoming.needs_bias, incoming.needs_gain)
     step = Backward(
         Problem.of(x),
-        _with_rows(incoming),
+        incoming._replace(
+            grad_out=side_by_side(incoming.grad_out), out=incoming.out.contiguous()
+        ),
         tuple(y if need else None for y, need in zip(x[3:5], needs, strict=True)),
     )
     return step.all()
-
-
-def _with_rows(incoming: Incoming) -> Incoming:
-    """With rows that are contiguous."""
-    return incoming._replace(
-        grad_out=_rows(incoming.grad_out), out=incoming.out.contiguous()
-    )
 
 
 @dataclass(frozen=True)

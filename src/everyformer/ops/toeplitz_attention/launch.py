@@ -8,7 +8,13 @@ from torch import Tensor
 
 from everyformer.ops.dropping import growth, threshold
 from everyformer.ops.kernel_tiles import LOG2_E
-from everyformer.ops.launching import LARGEST_TILE, ceil_div, launch, power_of_two
+from everyformer.ops.launching import (
+    LARGEST_TILE,
+    ceil_div,
+    launch,
+    power_of_two,
+    side_by_side,
+)
 from everyformer.ops.toeplitz_attention import kernels as jitted
 from everyformer.ops.toeplitz_attention.kernels.tiles import PAD
 from everyformer.ops.toeplitz_attention.operands import Incoming, Operands
@@ -50,7 +56,7 @@ class Problem:
     @classmethod
     def of(cls, x: Operands, table: Tensor | None = None) -> "Problem":
         """Make last axes contiguous, pad the vectors, and collect the options."""
-        q, k, v = (y if y.stride(-1) == 1 else y.contiguous() for y in x[:3])
+        q, k, v = map(side_by_side, x[:3])
         D, n_q, n_k = q.shape[-1], q.shape[2], k.shape[2]
         offset = max(-n_q, min(x.offset, n_k))  # beyond these it changes nothing
         table = _pairs(x) if table is None else table
@@ -156,8 +162,7 @@ def forward(x: Operands) -> tuple[Tensor, Tensor, Tensor]:
     launch(
         kernels.forward_kernel, (ceil_div(n_q, tiles.queries), B * H),
         *p.inputs, out, lse, *p.strides_with(out), *p.numbers,
-        BM=tiles.queries, BN=tiles.keys, num_warps=tiles.warps, num_stages=tiles.stages,
-        **p.options,
+        **tiles.options, **p.options,
     )  # fmt: skip
     return out, lse, p.table
 
@@ -192,7 +197,7 @@ class Backward:
     def of(cls, p: Problem, scale: float, incoming: Incoming) -> "Backward":
         """Collect the inputs; LSE and Delta are filled in by `dq`, which comes first."""
         do, out, lse = incoming[:3]
-        do = do if do.stride(-1) == 1 else do.contiguous()
+        do = side_by_side(do)
         ready, delta = (torch.empty_like(lse) for _ in range(2))
         inputs = (*p.inputs, do, ready, delta)
         strides = tuple(p.strides_with(do))
@@ -207,8 +212,7 @@ class Backward:
         launch(
             kernels.dq_kernel, (ceil_div(n_q, tiles.queries), B * H),
             *self.inputs, self.lse, self.out, dq, *self.strides, *p.numbers, self.scale,
-            BM=tiles.queries, BN=tiles.keys,
-            num_warps=tiles.warps, num_stages=tiles.stages, **p.options,
+            **tiles.options, **p.options,
         )  # fmt: skip
         return dq
 
@@ -222,8 +226,7 @@ class Backward:
         launch(
             kernels.dkv_kernel, (ceil_div(n_k, tiles.keys), B * heads),
             *self.inputs, dk, dv, *self.strides, *p.numbers, self.scale,
-            BM=tiles.queries, BN=tiles.keys,
-            num_warps=tiles.warps, num_stages=tiles.stages, **p.options,
+            **tiles.options, **p.options,
         )  # fmt: skip
         return dk, dv
 
