@@ -23,7 +23,6 @@ from everyformer.layers.weights import (
     attention_weights,
     for_all_heads,
     hidden_pairs,
-    kept_pairs,
     operator_takes,
     scores,
 )
@@ -37,6 +36,7 @@ from everyformer.ops import (
 from everyformer.ops.disentangled_attention.operator import (
     MAX_HEAD_SIZE as MAX_BUCKETS_HEAD,
 )
+from everyformer.ops.dropping import kept_pairs
 from everyformer.papers import LUO2022, implements
 
 FEW_WEIGHTS = 2**20
@@ -392,7 +392,8 @@ class RelativeAttention(SelfAttention):
         )
         if heads.seed is None:
             return found
-        return found * kept_pairs(found, heads.seed, heads.first, self.dropout)
+        first = heads.first
+        return found * kept_pairs(found, heads.seed, self.dropout, first_query=first)
 
     def _mixed(self, weights: Tensor, heads: Heads) -> Float[Tensor, "b h n_q d"]:
         """sum_j a_ij (v_j + r_ij)."""

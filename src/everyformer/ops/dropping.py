@@ -9,7 +9,7 @@ threshold, so all paths drop the same weights.
 """
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 ROUNDS = 10
@@ -56,6 +56,30 @@ def kept(
         upper, torch.where(odd, words[3], words[2]), torch.where(odd, words[1], words[0])
     )
     return ((word >> (32 - BITS)) >= threshold(dropout)).to(dtype) * growth(dropout)
+
+
+def kept_pairs(
+    weights: Float[Tensor, "b h n_q n_k"],
+    seed: Int[Tensor, "1"],
+    dropout: float,
+    *,
+    first_sequence: int = 0,
+    first_query: int = 0,
+) -> Float[Tensor, "b h n_q n_k"]:
+    """What weights are multiplied by: 0 or 1 / (1 - dropout).
+
+    Args:
+        weights: Of sequences and queries that follow each other, and of all keys; for their
+            shape, dtype and device.
+        seed: As given to the operator.
+        dropout: The share of weights that are dropped.
+        first_sequence: Number of the first of these sequences.
+        first_query: Number of the first of these queries.
+    """
+    b, h, i, j = (torch.arange(size, device=weights.device) for size in weights.shape)
+    b, i = b + first_sequence, i + first_query
+    places = b[:, None, None, None], h[:, None, None], i[:, None], j
+    return kept(seed, *places, dropout, weights.dtype)
 
 
 def _squeezed(x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from everyformer.ops.dropping import kept
+from everyformer.ops.dropping import kept_pairs
 from everyformer.patterns import Part
 
 
@@ -64,7 +64,5 @@ def sparse_attention_reference(
     empty = (logits == -math.inf).all(-1, keepdim=True)
     weights = torch.softmax(logits.masked_fill(empty, 0.0), -1).masked_fill(empty, 0.0)
     if seed is not None and dropout > 0.0:
-        b, h, i, j = (torch.arange(size, device=q.device) for size in weights.shape)
-        places = b[:, None, None, None], h[:, None, None], i[:, None], j
-        weights = weights * kept(seed, *places, dropout, weights.dtype)
+        weights = weights * kept_pairs(weights, seed, dropout)
     return (weights @ v.to(weights.dtype)).to(q.dtype)
