@@ -18,6 +18,7 @@ from everyformer.errors import refuse
 from everyformer.layers.adaptive_softmax import AdaptiveSoftmax
 from everyformer.layers.encodings import Encoding, encoding_by_name
 from everyformer.layers.encodings.encoding import TABLE_STD, table
+from everyformer.layers.encodings.transformer_xl import sinusoids
 from everyformer.layers.gains import Gain, ToeplitzGain
 from everyformer.layers.offsets import by_offset, check_positive
 from everyformer.layers.past import Past
@@ -28,7 +29,6 @@ from everyformer.layers.segment_attention import (
     SinusoidalAttention,
     Sinusoids,
     by_distance,
-    sinusoids,
 )
 from everyformer.layers.torch_options import TorchOptions
 

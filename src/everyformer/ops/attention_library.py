@@ -8,7 +8,13 @@ import torch
 from torch import Tensor
 
 from everyformer.ops.attention_rules import DIFFERENTIABLE, Gradients, Rules
-from everyformer.ops.eager import is_plain, is_transformed, needs_plain_torch
+from everyformer.ops.dropping import drawn
+from everyformer.ops.eager import (
+    autocasted,
+    is_plain,
+    is_transformed,
+    needs_plain_torch,
+)
 
 
 def custom_ops(
@@ -69,10 +75,13 @@ def run(rules: Rules, forward_op: Any, x: Any, *indexes: Tensor) -> Tensor:
     Args:
         rules: The derivatives.
         forward_op: What `custom_ops` made of them.
-        x: The operands.
+        x: The operands as they are given; autocast has its say, and a seed is drawn.
         indexes: Tensors among them that say, as q, k and v do, whether all is plain.
     """
-    q, k, v = x[:3]
+    q, k, v = autocasted(*x[:3])
+    dropout = float(x.dropout)
+    seed = drawn(x.seed, dropout, q.device)
+    x = x._replace(q=q, k=k, v=v, seed=seed, dropout=dropout)
     if needs_plain_torch(q, k, v):
         return rules.parts.attend(x, 0)
     if not is_plain(q, k, v, *indexes):

@@ -15,8 +15,7 @@ from everyformer.ops.attention_library import run
 from everyformer.ops.disentangled_attention.library import RULES, forward_op
 from everyformer.ops.disentangled_attention.operands import Operands
 from everyformer.ops.disentangled_attention.reference import default_scale
-from everyformer.ops.dropping import drawn
-from everyformer.ops.eager import autocasted, is_plain, is_transformed
+from everyformer.ops.eager import is_plain, is_transformed
 from everyformer.ops.recalled import Recalled
 
 CANNOT_RUN = "disentangled_attention cannot run"
@@ -79,25 +78,16 @@ def disentangled_attention(
         >>> disentangled_attention(q, k, v, past, None, torch.tensor([0, 1, 1])).flatten()
         tensor([1., 2.])
     """
-    _check(q, k, v, c2p, p2c, index, key_padding, seed, dropout)
-    q, k, v = autocasted(q, k, v)
-    factor = default_scale(q.shape[-1], c2p, p2c) if scale is None else float(scale)
-    seed = drawn(seed, dropout, q.device)
-    given = Operands(q, k, v, c2p, p2c, index, key_padding, seed, factor, float(dropout))
+    factor = 1.0 if scale is None else float(scale)
+    given = Operands(q, k, v, c2p, p2c, index, key_padding, seed, factor, dropout)
+    _check(given)
+    if scale is None:
+        given = given._replace(scale=default_scale(q.shape[-1], c2p, p2c))
     return run(RULES, forward_op, given, index)
 
 
-def _check(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    c2p: Tensor | None,
-    p2c: Tensor | None,
-    index: Tensor,
-    key_padding: Tensor | None,
-    seed: Tensor | None,
-    dropout: float,
-) -> None:
+def _check(x: Operands) -> None:
+    q, k, v, c2p, p2c, index, key_padding, seed, _, dropout = x
     wrong: list[str] = []
     if q.dim() != 4 or k.dim() != 4 or v.shape != k.shape:
         wrong.append(

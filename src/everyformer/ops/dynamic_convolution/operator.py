@@ -33,6 +33,7 @@ def dynamic_convolution(
         InputError: If shapes, dtypes or devices do not fit; all reasons at once.
 
     Example:
+        >>> import torch
         >>> x = torch.tensor([[1.0], [2.0], [3.0]])
         >>> filters = torch.tensor([[[1.0, 1.0]], [[0.0, 1.0]], [[5.0, 9.0]]])
         >>> dynamic_convolution(x, filters).T

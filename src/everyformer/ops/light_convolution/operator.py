@@ -34,6 +34,7 @@ def light_convolution(
         InputError: If shapes, dtypes or devices do not fit; all reasons at once.
 
     Example:
+        >>> import torch
         >>> x = torch.tensor([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
         >>> light_convolution(x, torch.tensor([[1.0, 1.0], [0.0, 2.0]]))
         tensor([[ 3., 40.],

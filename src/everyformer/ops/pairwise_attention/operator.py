@@ -14,8 +14,6 @@ from torch import Tensor
 from everyformer.errors import refuse
 from everyformer.ops import refusals
 from everyformer.ops.attention_library import run
-from everyformer.ops.dropping import drawn
-from everyformer.ops.eager import autocasted
 from everyformer.ops.pairwise_attention.library import RULES, forward_op
 from everyformer.ops.pairwise_attention.operands import Operands
 
@@ -70,31 +68,23 @@ def pairwise_attention(
         >>> pairwise_attention(q, k, v, gain=gain)[0, 0, :, 0]
         tensor([0.5000, 1.0000])
     """
-    _check(q, k, v, bias, gain, key_padding, seed, scale, dropout)
-    q, k, v = autocasted(q, k, v)
-    factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
-    seed = drawn(seed, dropout, q.device)
-    given = Operands(q, k, v, bias, gain, key_padding, seed, causal, factor, float(dropout))
+    given = Operands(
+        q, k, v, bias, gain, key_padding, seed,
+        causal, 1.0 if scale is None else float(scale), dropout,
+    )  # fmt: skip
+    _check(given)
+    if scale is None:
+        given = given._replace(scale=q.shape[-1] ** -0.5)
     return run(RULES, forward_op, given)
 
 
-def _check(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    bias: Tensor | None,
-    gain: Tensor | None,
-    key_padding: Tensor | None,
-    seed: Tensor | None,
-    scale: float | None,
-    dropout: float,
-) -> None:
-    named = {"q": q, "k": k, "v": v, "bias": bias, "gain": gain}
-    named |= {"key_padding": key_padding, "seed": seed}
+def _check(x: Operands) -> None:
+    q, k, v, _, _, key_padding, seed, _, scale, dropout = x
+    named = dict(zip(x._fields[:7], x[:7], strict=True))
     wrong = [
-        f"{name} is a {type(x).__name__}; give a tensor"
-        for name, x in named.items()
-        if not isinstance(x, Tensor) and (x is not None or name in "qkv")
+        f"{name} is a {type(y).__name__}; give a tensor"
+        for name, y in named.items()
+        if not isinstance(y, Tensor) and (y is not None or name in "qkv")
     ]
     refuse(CANNOT_RUN, wrong)
     if q.dim() != 4 or k.dim() != 4 or v.shape != k.shape:
@@ -118,11 +108,11 @@ def _check(
         wrong.append(f"q, k, v have dtypes {q.dtype}, {k.dtype}, {v.dtype}; give one kind")
     if not q.is_floating_point():
         wrong.append(f"q has dtype {q.dtype}; give floating-point numbers")
-    devices = {str(x.device) for x in named.values() if x is not None}
+    devices = {str(y.device) for y in x[:7] if isinstance(y, Tensor)}
     if len(devices) > 1:
         wrong.append(f"tensors lie on {sorted(devices)}; use one device")
     wrong += [*refusals.of_seed(seed), *refusals.of_dropout(dropout)]
-    if scale is not None and not math.isfinite(scale):
+    if not math.isfinite(scale):
         wrong.append(f"scale={scale} makes every score infinite or NaN; give a number")
     refuse(CANNOT_RUN, wrong)
 

@@ -24,6 +24,7 @@ from everyformer.ops.sparse_attention.pieces import Edges, Listed, Piece, RingAn
 from everyformer.ops.sparse_attention.problem import Problem, addressable
 from everyformer.ops.sparse_attention.walks import (
     EdgeWalk,
+    StarWalk,
     TileWalk,
     edge_walk,
     star_walk,
@@ -52,50 +53,44 @@ class Walks:
         """The forward pass of each piece."""
         if p not in self._forward:
             p.check()
-            _keep(self._forward, p, self._prepare_forward(p))
+            _keep(self._forward, p, [self._piece_forward(p, k) for k in self._numbers])
         return self._forward[p]
 
     def backward(self, p: Problem) -> list[Backward]:
         """The backward pass of each piece."""
         if p not in self._backward:
-            _keep(self._backward, p, self._prepare_backward(p))
+            _keep(self._backward, p, [self._piece_backward(p, k) for k in self._numbers])
         return self._backward[p]
 
-    def _prepare_forward(self, p: Problem) -> list[Forward]:
-        sizes = tuning.tuning_for(p.dtype, p.shape[3]).forward
-        ring = tuning.ring_for(p.dtype, p.shape[3])
-        found: list[Forward] = []
-        for number, piece in enumerate(self.pieces):
-            again = number > 0
-            if isinstance(piece, RingAndRelay):
-                found.append(star_forward(p, star_walk(piece, ring["T"], self.device)))
-            elif isinstance(piece, Edges):
-                walk = self._edge_walk(number, "queries")
-                found.append(edge_forward(p, walk, again=again))
-            else:
-                walk = self._tile_walk(number, "queries", sizes)
-                found.append(tile_forward(p, walk, sizes, own=_own(piece), again=again))
-        return found
+    @property
+    def _numbers(self) -> range:
+        return range(len(self.pieces))
 
-    def _prepare_backward(self, p: Problem) -> list[Backward]:
+    def _piece_forward(self, p: Problem, number: int) -> Forward:
+        piece, again = self.pieces[number], number > 0
+        if isinstance(piece, RingAndRelay):
+            return star_forward(p, self._star_walk(p, piece))
+        if isinstance(piece, Edges):
+            return edge_forward(p, self._edge_walk(number, "queries"), again=again)
+        sizes = tuning.tuning_for(p.dtype, p.shape[3]).forward
+        walk = self._tile_walk(number, "queries", sizes)
+        return tile_forward(p, walk, sizes, own=_own(piece), again=again)
+
+    def _piece_backward(self, p: Problem, number: int) -> Backward:
+        piece, again = self.pieces[number], number > 0
+        if isinstance(piece, RingAndRelay):
+            return star_backward(p, self._star_walk(p, piece))
+        if isinstance(piece, Edges):
+            by_query, by_key = (self._edge_walk(number, x) for x in ("queries", "keys"))
+            return edge_backward(p, by_query, by_key, again=again)
         sizes = tuning.tuning_for(p.dtype, p.shape[3])
+        queries = self._tile_walk(number, "queries", sizes.dq), sizes.dq
+        keys = self._tile_walk(number, "keys", sizes.dkv), sizes.dkv
+        return tile_backward(p, queries, keys, own=_own(piece), again=again)
+
+    def _star_walk(self, p: Problem, piece: RingAndRelay) -> StarWalk:
         ring = tuning.ring_for(p.dtype, p.shape[3])
-        found: list[Backward] = []
-        for number, piece in enumerate(self.pieces):
-            again = number > 0
-            if isinstance(piece, RingAndRelay):
-                found.append(star_backward(p, star_walk(piece, ring["T"], self.device)))
-            elif isinstance(piece, Edges):
-                by_query, by_key = (
-                    self._edge_walk(number, owner) for owner in ("queries", "keys")
-                )
-                found.append(edge_backward(p, by_query, by_key, again=again))
-            else:
-                queries = self._tile_walk(number, "queries", sizes.dq), sizes.dq
-                keys = self._tile_walk(number, "keys", sizes.dkv), sizes.dkv
-                own = _own(piece)
-                found.append(tile_backward(p, queries, keys, own=own, again=again))
-        return found
+        return star_walk(piece, ring["T"], self.device)
 
     def _tile_walk(self, number: int, owner: str, sizes: Tiles) -> TileWalk:
         """Of a piece with structure."""

@@ -127,8 +127,9 @@ def _complete(*given: Any) -> tuple[Any, ...]:
     q, k, v, key_padding, seed, handle, scale, dropout = given
     q, k, v = autocasted(q, k, v)
     factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
+    dropout = float(dropout)
     seed = drawn(seed, dropout, q.device)
-    return q, k, v, key_padding, seed, handle, factor, float(dropout)
+    return q, k, v, key_padding, seed, handle, factor, dropout
 
 
 def _output(*given: Any) -> Tensor:

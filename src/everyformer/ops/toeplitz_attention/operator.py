@@ -9,8 +9,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from everyformer.ops.attention_library import run
-from everyformer.ops.dropping import drawn
-from everyformer.ops.eager import autocasted
 from everyformer.ops.toeplitz_attention.checking import check
 from everyformer.ops.toeplitz_attention.library import RULES, forward_op
 from everyformer.ops.toeplitz_attention.operands import Operands
@@ -67,6 +65,7 @@ def toeplitz_attention(
         InputError: If shapes, dtypes or devices do not fit; all reasons at once.
 
     Example:
+        >>> import torch
         >>> q = k = v = torch.ones(1, 1, 2, 4)
         >>> toeplitz_attention(q, k, v, gain=torch.tensor([[0.0, 1.0, 1.0]]))[0, 0, :, 0]
         tensor([0.5000, 1.0000])
@@ -76,11 +75,9 @@ def toeplitz_attention(
         causal, 1.0 if scale is None else float(scale), offset, float(dropout),
     )  # fmt: skip
     check(given)
-    q, k, v = autocasted(q, k, v)
     if scale is None:
         given = given._replace(scale=q.shape[-1] ** -0.5)
     if attn_mask is not None:
-        attn_mask = attn_mask.detach()[(None,) * (4 - attn_mask.dim())]
-    seed = drawn(seed, dropout, q.device)
-    given = given._replace(q=q, k=k, v=v, attn_mask=attn_mask, seed=seed)
+        full = attn_mask.detach()[(None,) * (4 - attn_mask.dim())]
+        given = given._replace(attn_mask=full)
     return run(RULES, forward_op, given)
