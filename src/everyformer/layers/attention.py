@@ -423,7 +423,8 @@ class RelativeAttention(SelfAttention):
                 "the layer is causal, but no token of a context is later than one of x; "
                 "make it with causal=False, or hide pairs with attn_mask"
             )
-        if context is not None and offset is None and any(_by_place(p) for p in parts):
+        by_place = any(not isinstance(part, HeadGain) for part in parts)
+        if context is not None and offset is None and by_place:
             wrong.append(
                 f"{names} looks at i - j, which has no meaning between a sequence and its "
                 "context; give offset=, the place of x_0 where that of the first token of "
@@ -435,11 +436,6 @@ class RelativeAttention(SelfAttention):
                 "make it with causal=True"
             )
         refuse("RelativeAttention cannot run", wrong)
-
-
-def _by_place(part: Encoding | Gain) -> bool:
-    """Whether it needs to know where a query stands among the keys."""
-    return not isinstance(part, HeadGain)
 
 
 def _has_inverse(scale: float) -> bool:

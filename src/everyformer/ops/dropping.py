@@ -65,18 +65,21 @@ def kept_pairs(
     *,
     first_sequence: int = 0,
     first_query: int = 0,
+    keys: Int[Tensor, " n_k"] | None = None,
 ) -> Float[Tensor, "b h n_q n_k"]:
     """What weights are multiplied by: 0 or 1 / (1 - dropout).
 
     Args:
-        weights: Of sequences and queries that follow each other, and of all keys; for their
-            shape, dtype and device.
+        weights: Of sequences and queries that follow each other; for their shape, dtype
+            and device.
         seed: As given to the operator.
         dropout: The share of weights that are dropped.
         first_sequence: Number of the first of these sequences.
         first_query: Number of the first of these queries.
+        keys: Their numbers; by default all keys from 0 on.
     """
     b, h, i, j = (torch.arange(size, device=weights.device) for size in weights.shape)
+    j = j if keys is None else keys
     b, i = b + first_sequence, i + first_query
     places = b[:, None, None, None], h[:, None, None], i[:, None], j
     return kept(seed, *places, dropout, weights.dtype)

@@ -101,6 +101,11 @@ def side_by_side(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
+def empty_like(x: Tensor) -> Tensor:
+    """Contiguous memory for as many numbers."""
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+
+
 def ceil_div(count: int, tile: int) -> int:
     """How many tiles cover a number of entries."""
     return -(-count // tile)

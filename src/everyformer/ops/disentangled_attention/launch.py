@@ -15,6 +15,7 @@ from everyformer.ops.launching import (
     LARGEST_TILE,
     Tiles,
     ceil_div,
+    empty_like,
     launch,
     power_of_two,
     side_by_side,
@@ -128,7 +129,7 @@ def forward(x: Operands) -> tuple[Tensor, Tensor]:
     """The output and the base-2 logarithm of each query's sum of exponentials."""
     p, tiles = Problem.of(x), tuning_for(x.q).forward
     B, H, n_q, _ = x.q.shape
-    out = torch.empty(x.q.shape, dtype=x.q.dtype, device=x.q.device)
+    out = empty_like(x.q)
     lse = torch.empty(B, H, n_q, dtype=torch.float32, device=x.q.device)
     launch(
         kernels.forward_kernel, (ceil_div(n_q, tiles.queries), B * H),
@@ -147,7 +148,7 @@ def backward(
     n_k = x.k.shape[2]
     do, out = side_by_side(incoming.grad_out), incoming.out.contiguous()
     delta = torch.empty(B, H, n_q, dtype=torch.float32, device=x.q.device)
-    dq, dk, dv = (torch.empty(y.shape, dtype=y.dtype, device=y.device) for y in x[:3])
+    dq, dk, dv = map(empty_like, x[:3])
     dc2p = _zeros(x.c2p, incoming.needs_c2p)
     dp2c = _zeros(x.p2c, incoming.needs_p2c)
     inputs = (*p.inputs, do, incoming.lse.contiguous(), delta)

@@ -13,6 +13,7 @@ from everyformer.ops.launching import (
     LARGEST_TILE,
     Tiles,
     ceil_div,
+    empty_like,
     launch,
     power_of_two,
     side_by_side,
@@ -107,10 +108,6 @@ def _reach(pairs: Tensor | None, sizes: tuple[int, int, int, int]) -> int:
     return max(rows * by_row + columns * by_column, rows * columns)
 
 
-def _like(x: Tensor) -> Tensor:
-    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
-
-
 def forward(x: Operands) -> tuple[Tensor, Tensor]:
     """The output, and the base-2 logarithm of each row's sum of exponentials.
 
@@ -122,7 +119,7 @@ def forward(x: Operands) -> tuple[Tensor, Tensor]:
     small = is_small(x.q, x.k)
     tiles = small_tiles(x.q, x.k) if small else tuning_for(x.q).forward
     one = n_k <= tiles.keys
-    out = _like(x.q)
+    out = empty_like(x.q)
     lse = torch.empty(B, H, n_q, dtype=torch.float32, device=x.q.device)
     launch(
         kernels._forward_kernel, (ceil_div(n_q, tiles.queries) * B * H,),
@@ -191,7 +188,7 @@ class Backward:
         p, x = self.problem, self.problem.given
         B, H = x.sizes[:2]
         do, _, lse = self.incoming[:3]
-        found = [_like(y) for y in x[:3]]
+        found = [empty_like(y) for y in x[:3]]
         launch(
             kernels._small_kernel, (B * H,),
             *p.tensors, do, lse, delta, *found, *(x.q if y is None else y for y in alone),
@@ -208,7 +205,7 @@ class Backward:
         B, H, n_q, n_k = x.sizes
         do, out, lse = self.incoming[:3]
         tuning, first = tuning_for(x.q), p.heads_first
-        dq, dk, dv = found = [_like(y) for y in x[:3]]
+        dq, dk, dv = found = [empty_like(y) for y in x[:3]]
         numbers = (*p.strides(do), *p.numbers, x.scale)
         launch(
             kernels._dq_kernel, (ceil_div(n_q, tuning.dq.queries) * B * H,),

@@ -8,6 +8,7 @@ from torch import Tensor
 from everyformer.errors import InputError
 from everyformer.ops.dropping import growth, threshold
 from everyformer.ops.kernel_tiles import LOG2_E
+from everyformer.ops.launching import power_of_two
 from everyformer.ops.sparse_attention.operands import Operands
 from everyformer.ops.sparse_attention.tuning import MOST_PAIRS
 from everyformer.ops.sparse_attention.walks import Slots
@@ -82,7 +83,7 @@ class Problem(NamedTuple):
     def widths(self) -> dict[str, int]:
         """The head size, and its power of two."""
         D = self.shape[3]
-        return {"D": D, "BLOCK_D": max(SMALLEST_DOT, 1 << (D - 1).bit_length())}
+        return {"D": D, "BLOCK_D": max(SMALLEST_DOT, power_of_two(D))}
 
     @property
     def options(self) -> dict[str, Any]:

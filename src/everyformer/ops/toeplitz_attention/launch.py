@@ -11,6 +11,7 @@ from everyformer.ops.kernel_tiles import LOG2_E
 from everyformer.ops.launching import (
     LARGEST_TILE,
     ceil_div,
+    empty_like,
     launch,
     power_of_two,
     side_by_side,
@@ -156,7 +157,7 @@ def forward(x: Operands) -> tuple[Tensor, Tensor, Tensor]:
     """
     p = Problem.of(x)
     B, H, n_q, _ = p.sizes
-    out = torch.empty_like(p.q, memory_format=torch.contiguous_format)
+    out = empty_like(p.q)
     lse = torch.empty(B, H, n_q, dtype=torch.float32, device=x.q.device)
     tiles = tuning_for(x.q, x.attn_mask is not None).forward
     launch(
@@ -208,7 +209,7 @@ class Backward:
         """dQ, by tiles of queries; LSE and Delta for the other kernels."""
         p, tiles = self.problem, self.tuning.dq
         B, H, n_q, _ = p.sizes
-        dq = torch.empty(p.q.shape, dtype=p.q.dtype, device=p.q.device)
+        dq = empty_like(p.q)
         launch(
             kernels.dq_kernel, (ceil_div(n_q, tiles.queries), B * H),
             *self.inputs, self.lse, self.out, dq, *self.strides, *p.numbers, self.scale,
@@ -220,9 +221,7 @@ class Backward:
         """dK and dV, by tiles of keys."""
         p, tiles = self.problem, self.tuning.dkv
         B, heads, n_k, _ = p.inputs[1].shape
-        dk, dv = (
-            torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in p.inputs[1:3]
-        )
+        dk, dv = map(empty_like, p.inputs[1:3])
         launch(
             kernels.dkv_kernel, (ceil_div(n_k, tiles.keys), B * heads),
             *self.inputs, dk, dv, *self.strides, *p.numbers, self.scale,
@@ -253,11 +252,7 @@ class Backward:
         for vector in (bias, gain):
             shape = (1,) if vector is None else (splits, H, width, 2, T)
             strips.append(torch.empty(shape, dtype=torch.float32, device=p.q.device))
-            found.append(
-                strips[-1]
-                if vector is None
-                else torch.empty(vector.shape, dtype=vector.dtype, device=p.q.device)
-            )
+            found.append(strips[-1] if vector is None else empty_like(vector))
         launch(
             kernels.diagonal_kernel, (programs, splits * H),
             *self.inputs, *strips, *self.strides, *p.numbers, B, share, lowest,
