@@ -20,7 +20,14 @@ from everyformer.ops.sparse_attention.passes import (
     tile_backward,
     tile_forward,
 )
-from everyformer.ops.sparse_attention.pieces import Edges, Listed, Piece, RingAndRelay
+from everyformer.ops.sparse_attention.pieces import (
+    Band,
+    BlockLists,
+    Edges,
+    Listed,
+    Piece,
+    RingAndRelay,
+)
 from everyformer.ops.sparse_attention.problem import Problem, addressable
 from everyformer.ops.sparse_attention.walks import (
     EdgeWalk,
@@ -71,9 +78,9 @@ class Walks:
         if isinstance(piece, RingAndRelay):
             return star_forward(p, self._star_walk(p, piece))
         if isinstance(piece, Edges):
-            return edge_forward(p, self._edge_walk(number, "queries"), again=again)
+            return edge_forward(p, self._edge_walk(number, piece, "queries"), again=again)
         sizes = tuning.tuning_for(p.dtype, p.shape[3]).forward
-        walk = self._tile_walk(number, "queries", sizes)
+        walk = self._tile_walk(number, piece, "queries", sizes)
         return tile_forward(p, walk, sizes, own=_own(piece), again=again)
 
     def _piece_backward(self, p: Problem, number: int) -> Backward:
@@ -81,35 +88,33 @@ class Walks:
         if isinstance(piece, RingAndRelay):
             return star_backward(p, self._star_walk(p, piece))
         if isinstance(piece, Edges):
-            by_query, by_key = (self._edge_walk(number, x) for x in ("queries", "keys"))
+            by_query, by_key = (
+                self._edge_walk(number, piece, owner) for owner in ("queries", "keys")
+            )
             return edge_backward(p, by_query, by_key, again=again)
         sizes = tuning.tuning_for(p.dtype, p.shape[3])
-        queries = self._tile_walk(number, "queries", sizes.dq), sizes.dq
-        keys = self._tile_walk(number, "keys", sizes.dkv), sizes.dkv
+        queries = self._tile_walk(number, piece, "queries", sizes.dq), sizes.dq
+        keys = self._tile_walk(number, piece, "keys", sizes.dkv), sizes.dkv
         return tile_backward(p, queries, keys, own=_own(piece), again=again)
 
     def _star_walk(self, p: Problem, piece: RingAndRelay) -> StarWalk:
         ring = tuning.ring_for(p.dtype, p.shape[3])
         return star_walk(piece, ring["T"], self.device)
 
-    def _tile_walk(self, number: int, owner: str, sizes: Tiles) -> TileWalk:
+    def _tile_walk(
+        self, number: int, piece: Band | Listed | BlockLists, owner: str, sizes: Tiles
+    ) -> TileWalk:
         """Of a piece with structure."""
         key = (number, owner, sizes)
         if key not in self._tiles:
-            piece = self.pieces[number]
-            if isinstance(piece, Edges | RingAndRelay):
-                raise TypeError(f"{type(piece).__name__} has no tiles")
             shape = (sizes.queries, sizes.keys)
             self._tiles[key] = tile_walk(piece, self.n, owner, shape, self.device)
         return self._tiles[key]
 
-    def _edge_walk(self, number: int, owner: str) -> EdgeWalk:
+    def _edge_walk(self, number: int, piece: Edges, owner: str) -> EdgeWalk:
         """Of a piece without."""
         key = (number, owner)
         if key not in self._edges:
-            piece = self.pieces[number]
-            if not isinstance(piece, Edges):
-                raise TypeError(f"{type(piece).__name__} has no list of edges")
             self._edges[key] = edge_walk(piece, owner, number > 0, self.device)
         return self._edges[key]
 

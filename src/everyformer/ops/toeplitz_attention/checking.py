@@ -102,15 +102,8 @@ def _of_sequences(x: Operands) -> list[str]:
     if found is None:
         return []
     wrong: list[str] = []
-    if (
-        found.dim() != 1
-        or found.shape[0] < 2
-        or found.dtype
-        not in (
-            torch.int32,
-            torch.int64,
-        )
-    ):
+    whole = found.dtype in (torch.int32, torch.int64)
+    if found.dim() != 1 or found.shape[0] < 2 or not whole:
         wrong.append(
             f"sequences has shape {tuple(found.shape)} and dtype {found.dtype}; give int32 "
             "(s + 1,): where each of s sequences begins, and where the last one ends"
