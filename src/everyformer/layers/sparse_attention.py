@@ -187,11 +187,11 @@ class SparseAttention(SelfAttention):
                 asked for has no meaning.
         """
         check_cache(cache)
-        of_tokens = key_padding_mask if context is None and cache is None else None
+        alone = context is None and cache is None
+        of_tokens = key_padding_mask if alone else None
         check_tokens(self, x, self.embed_dim, of_tokens, self.least_tokens)
         rows = chosen_rows(need_weights, x.shape[-2])
         n = x.shape[-2] if context is None else context.shape[-2]
-        alone = context is None and cache is None
         if not alone:
             n = self._length_of_pattern(x, context, offset, cache)
         heads = self._project(

@@ -133,6 +133,7 @@ def _complete(*given: Any) -> tuple[Any, ...]:
 
 
 def _output(*given: Any) -> Tensor:
+    """The output alone."""
     if is_plain(*given[:3]) and not is_transformed() and not is_forward_mode():
         return RULES.direct.apply(*planned(*given))
     return _with_lse(*given)[0]
