@@ -20,7 +20,7 @@ Every message has three parts: what was given, why it cannot work, what to do. A
 are also a `ValueError`, so that callers who know nothing of this tree can catch them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -78,6 +78,18 @@ class ToleranceError(EveryformerError):
 
 class TrainingError(EveryformerError):
     """A run cannot be trained or resumed with these settings."""
+
+
+def refuse(what: str, wrong: Sequence[str]) -> None:
+    """Raise an `InputError` with all reasons at once; nothing happens without reasons.
+
+    Example:
+        >>> refuse("The layer cannot run", ["d=0 is empty", "n=0 is empty"])
+        Traceback (most recent call last):
+        everyformer.errors.InputError: The layer cannot run: d=0 is empty; n=0 is empty.
+    """
+    if wrong:
+        raise InputError(f"{what}: {'; '.join(wrong)}.")
 
 
 def printable(words: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from tests.layers.plain import randomise, some_padding, tokens
 from tests.ops.operators import gap
+from tests.ops.references import disentangled_attention_reference
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -26,9 +27,6 @@ from everyformer.layers.hugging_face import deberta
 from everyformer.layers.hugging_face.deberta import adapt, restore
 from everyformer.layers.hugging_face.swapping import Swapped
 from everyformer.ops.disentangled_attention import chunked
-from everyformer.ops.disentangled_attention.reference import (
-    disentangled_attention_reference,
-)
 
 transformers: Any = pytest.importorskip("transformers")
 

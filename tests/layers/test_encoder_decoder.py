@@ -230,3 +230,15 @@ def test_one_embedding_serves_all_and_arms_begin_alike() -> None:
     kinds = [type(one).__name__ for one in sparse.blocks]
     assert kinds[2:] == ["AddedFeedForward"] * 2, "no pattern is compiled"
     assert sorted(dense.state_dict()) == sorted(sparse.state_dict())
+
+
+def test_gains_of_a_decoder_begin_at_one() -> None:
+    own = config()
+    mixers = [
+        RelativeAttention(8, 2, gain=True, causal=True, max_len=N)
+        for _ in range(own.decoder_layers)
+    ]
+    made = EncoderDecoderModel(own, decoder_mixers=mixers)
+    tables = [p for name, p in made.named_parameters() if name.endswith("gain.table")]
+    assert len(tables) == own.decoder_layers
+    assert all(bool((table == 1).all()) for table in tables)

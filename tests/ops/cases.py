@@ -6,13 +6,10 @@ from typing import Any, Literal
 
 import torch
 from hypothesis import strategies as st
+from tests.ops.references import toeplitz_attention_reference, toeplitz_logits_reference
 from torch import Tensor
 
 from everyformer.ops.toeplitz_attention.operands import Operands
-from everyformer.ops.toeplitz_attention.reference import (
-    toeplitz_attention_reference,
-    toeplitz_logits_reference,
-)
 
 TOLERANCE = {
     torch.float64: 1e-12,

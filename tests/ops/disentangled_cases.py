@@ -5,13 +5,11 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from tests.ops.operators import Function, Operator
+from tests.ops.references import disentangled_attention_reference
 from torch import Tensor
 
 from everyformer.ops import disentangled_attention
 from everyformer.ops.disentangled_attention.operands import Incoming, Operands
-from everyformer.ops.disentangled_attention.reference import (
-    disentangled_attention_reference,
-)
 
 Kind = Literal["logarithmic", "clipped", "wide", "one"]
 Results = dict[str, Tensor]

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from tests.ops.cases import Case, inputs
+from tests.ops.references import toeplitz_attention_reference
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
@@ -19,7 +20,6 @@ from everyformer.ops import (
 from everyformer.ops.dynamic_convolution import reference as plain_dynamic
 from everyformer.ops.light_convolution import reference as plain_convolution
 from everyformer.ops.sparse_attention.reference import sparse_attention_reference
-from everyformer.ops.toeplitz_attention.reference import toeplitz_attention_reference
 
 Function = Callable[..., Tensor]
 

@@ -6,14 +6,11 @@ from typing import Any
 import torch
 from tests.ops.cases import Results
 from tests.ops.operators import Function, Operator
+from tests.ops.references import pairwise_attention_reference, pairwise_logits_reference
 from torch import Tensor
 
 from everyformer.ops import pairwise_attention
 from everyformer.ops.pairwise_attention.operands import Incoming, Operands
-from everyformer.ops.pairwise_attention.reference import (
-    pairwise_attention_reference,
-    pairwise_logits_reference,
-)
 
 NAMES = ("q", "k", "v", "bias", "gain")
 

@@ -11,9 +11,12 @@ from tests.ops.cases import Results
 from torch import Tensor
 
 from everyformer import patterns
+from everyformer.ops.pairwise_attention.reference import logits
+from everyformer.ops.sparse_attention.operands import Operands
+from everyformer.ops.sparse_attention.plans import plan_of
 from everyformer.ops.sparse_attention.reference import (
+    as_pairs,
     sparse_attention_reference,
-    sparse_logits_reference,
 )
 from everyformer.patterns import Gathered, Part, Pattern, Rows
 
@@ -89,6 +92,15 @@ class Given:
     grad_out: Tensor
     key_padding: Tensor | None
 
+    def operands(
+        self, part: Part, dropout: float = 0.0, seed: Tensor | None = None
+    ) -> Operands:
+        """What the forward pass takes."""
+        plan = plan_of(part)
+        return Operands(
+            self.q, self.k, self.v, self.key_padding, seed, plan, SCALE, dropout
+        )
+
     def leaves(self) -> tuple[Tensor, Tensor, Tensor]:
         """Copies of q, k and v that have gradients."""
         q, k, v = (x.detach().clone().requires_grad_() for x in (self.q, self.k, self.v))
@@ -130,10 +142,10 @@ def wanted_results(x: Given, part: Part, dropout: float = 0.0) -> Results:
     options: dict[str, Any] = {"scale": SCALE, "key_padding": x.key_padding}
     dropped: dict[str, Any] = {"dropout": dropout, "seed": SEED}
     out = sparse_attention_reference(q, k, v, part, **options, **dropped)
-    logits = sparse_logits_reference(x.q, x.k, part, **options)
+    scores = logits(as_pairs(x.q, x.k, x.v, part, **options))
     gradients = torch.autograd.grad(out, leaves, x.grad_out)
     named = dict(zip(("dq", "dk", "dv"), gradients, strict=True))
-    return {"out": out.detach(), "lse": logits.logsumexp(-1), **named}
+    return {"out": out.detach(), "lse": scores.logsumexp(-1), **named}
 
 
 def natural(lse: Tensor) -> Tensor:

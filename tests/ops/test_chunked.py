@@ -21,6 +21,7 @@ from tests.ops.cases import (
     expected,
 )
 from tests.ops.cases import inputs as make
+from tests.ops.references import toeplitz_attention_reference
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils import _pytree as pytree
@@ -28,7 +29,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from everyformer.ops.toeplitz_attention import chunked
 from everyformer.ops.toeplitz_attention.operands import Incoming, Operands
-from everyformer.ops.toeplitz_attention.reference import toeplitz_attention_reference
 
 NO_TABLE = torch.zeros(0)
 """The chunked path needs none."""

@@ -11,13 +11,13 @@ from tests.ops.operators import (
     slopes,
     toeplitz,
 )
+from tests.ops.references import toeplitz_attention_reference
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import grad, vmap
 
 from everyformer import patterns
 from everyformer.ops import attention_rules, sparse_attention, toeplitz_attention
-from everyformer.ops.toeplitz_attention.reference import toeplitz_attention_reference
 
 LONGER = toeplitz(Case(2, 2, 9, 13, 3, padding="some"))
 

@@ -8,6 +8,7 @@ import torch
 from tests.contracts.operator import TRANSFORMS
 from tests.ops.cases import Case
 from tests.ops.operators import convolution, gap, slopes, sparse, toeplitz
+from tests.ops.references import toeplitz_attention_reference
 from torch import Tensor
 
 from everyformer import patterns
@@ -17,7 +18,6 @@ from everyformer.ops.light_convolution.reference import convolve
 from everyformer.ops.sparse_attention.operator import attend
 from everyformer.ops.sparse_attention.plans import plan_of
 from everyformer.ops.sparse_attention.reference import sparse_attention_reference
-from everyformer.ops.toeplitz_attention.reference import toeplitz_attention_reference
 
 pytestmark = [
     pytest.mark.gpu,

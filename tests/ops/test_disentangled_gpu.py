@@ -15,15 +15,13 @@ from tests.ops.disentangled_cases import (
     operator,
     results,
 )
+from tests.ops.references import disentangled_attention_reference
 from torch import Tensor
 
 from everyformer.errors import InputError
 from everyformer.layers import LogBuckets
 from everyformer.layers.hugging_face.deberta import adapt
 from everyformer.ops import disentangled_attention
-from everyformer.ops.disentangled_attention.reference import (
-    disentangled_attention_reference,
-)
 from everyformer.ops.dropping import kept
 
 pytestmark = [

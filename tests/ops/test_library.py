@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from tests.contracts.operator import normal
+from tests.ops.references import toeplitz_attention_reference
 from torch import Tensor
 from torch.func import jacrev, jvp
 
@@ -13,7 +14,6 @@ from everyformer import patterns
 from everyformer.ops import light_convolution, sparse_attention, toeplitz_attention
 from everyformer.ops.light_convolution.reference import convolve
 from everyformer.ops.sparse_attention.reference import sparse_attention_reference
-from everyformer.ops.toeplitz_attention.reference import toeplitz_attention_reference
 
 
 @pytest.mark.compile

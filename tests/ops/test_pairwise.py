@@ -19,6 +19,7 @@ from tests.contracts.operator import (
 from tests.ops.cases import Results, assert_agrees
 from tests.ops.operators import Operator, gap
 from tests.ops.pairwise_cases import NAMES, Pairs, expected, operator, results
+from tests.ops.references import pairwise_attention_reference
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -29,7 +30,6 @@ from everyformer.errors import InputError
 from everyformer.ops import pairwise_attention, toeplitz_attention
 from everyformer.ops.pairwise_attention import chunked, library
 from everyformer.ops.pairwise_attention.operands import Incoming, Operands
-from everyformer.ops.pairwise_attention.reference import pairwise_attention_reference
 from everyformer.ops.pairwise_attention.sharing import ENOUGH_WARPS, Split
 from everyformer.ops.toeplitz_attention.reference import toeplitz
 

@@ -12,8 +12,8 @@ from everyformer.bench.pairwise import gate
 from everyformer.layers import Graphormer, RelativeAttention
 from everyformer.layers.gains import GraphGain
 from everyformer.layers.graph import Graph
-from everyformer.layers.weights import kept_pairs
 from everyformer.ops import pairwise_attention
+from everyformer.ops.dropping import kept_pairs
 from everyformer.ops.pairwise_attention.operands import Operands
 
 pytestmark = pytest.mark.gpu
@@ -69,7 +69,7 @@ def eager(
     empty = (scores == float("-inf")).all(-1, keepdim=True)
     weights = torch.softmax(scores.masked_fill(empty, 0.0), -1).masked_fill(empty, 0.0)
     if seed is not None:
-        weights = weights * kept_pairs(weights, seed, 0, dropout)
+        weights = weights * kept_pairs(weights, seed, dropout)
     return (weights if gain is None else weights * gain.to(q.dtype)) @ v
 
 

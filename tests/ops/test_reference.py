@@ -5,15 +5,12 @@ import math
 import pytest
 import torch
 from tests.ops.cases import EXPLICIT, TINY, Case, expected, inputs
+from tests.ops.references import toeplitz_attention_reference, toeplitz_logits_reference
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from everyformer.errors import InputError
-from everyformer.ops.toeplitz_attention.reference import (
-    toeplitz,
-    toeplitz_attention_reference,
-    toeplitz_logits_reference,
-)
+from everyformer.ops.toeplitz_attention.reference import toeplitz
 
 
 def test_offset_is_query_minus_key() -> None:

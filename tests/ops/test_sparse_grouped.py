@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from everyformer import patterns
 from everyformer.ops.sparse_attention import grouped, plans
+from everyformer.ops.sparse_attention.operands import Incoming
 from everyformer.ops.sparse_attention.operator import sparse_attention
 from everyformer.ops.sparse_attention.pieces import Masked, RingAndRelay
 from everyformer.ops.sparse_attention.reference import sparse_attention_reference
@@ -45,9 +46,9 @@ def one_thread() -> Iterator[None]:
 
 def results(x: Given, part: Part, *, as_mask: bool = False) -> Results:
     pieces = (Masked(part.rows()),) if as_mask else pieces_of(part)
-    options = (pieces, SCALE, x.key_padding)
-    out, lse = grouped.forward(x.q, x.k, x.v, *options)
-    gradients = grouped.backward(x.grad_out, x.q, x.k, x.v, out, lse, *options)
+    given = x.operands(part)
+    out, lse = grouped.forward(given, pieces)
+    gradients = grouped.backward(given, Incoming(x.grad_out, out, lse), pieces)
     return {"out": out, "lse": lse, **dict(zip(("dq", "dk", "dv"), gradients, strict=True))}
 
 

@@ -11,7 +11,6 @@ import pytest
 import torch
 from tests.ops.cases import Results, assert_agrees
 from tests.ops.sparse_cases import (
-    SCALE,
     SEED,
     Given,
     given_tensors,
@@ -23,6 +22,7 @@ from tests.ops.sparse_cases import (
 from everyformer import patterns
 from everyformer.errors import InputError
 from everyformer.ops.launching import Tiles
+from everyformer.ops.sparse_attention.operands import Incoming
 from everyformer.ops.sparse_attention.pieces import Listed
 from everyformer.ops.sparse_attention.routes import pieces_of
 from everyformer.patterns import Part
@@ -73,9 +73,9 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def kernels(launch: Any, x: Given, part: Part, dropout: float = 0.0) -> Results:
     walks = launch.Walks(pieces_of(part), part.n, torch.device(DEVICE))
-    options = (walks, SCALE, x.key_padding, SEED.to(DEVICE), dropout)
-    out, lse = launch.forward(x.q, x.k, x.v, *options)
-    gradients = launch.backward(x.grad_out, x.q, x.k, x.v, out, lse, *options)
+    given = x.operands(part, dropout, SEED.to(DEVICE))
+    out, lse = launch.forward(given, walks)
+    gradients = launch.backward(given, Incoming(x.grad_out, out, lse), walks)
     found = {"out": out, "lse": natural(lse)}
     found |= dict(zip(("dq", "dk", "dv"), gradients, strict=True))
     return {name: tensor.cpu() for name, tensor in found.items()}
@@ -158,9 +158,10 @@ def test_strides_are_respected(launch: Any) -> None:
 
 def test_more_heads_than_a_grid_has_room_for(launch: Any) -> None:
     q = torch.zeros(1, 1, 1, 16).expand(11000, 2, 1, 16)
+    x = Given(q, q, q, q, None).operands(patterns.Star(1, 1))
     with pytest.raises(InputError, match="22000 pairs, but one call takes 21845"):
-        launch.forward(q, q, q, launch.Walks((), 1, q.device), SCALE, None)
-    assert launch.Problem.of((q[:10], q, q), SCALE, None).pairs == 20
+        launch.forward(x, launch.Walks((), 1, q.device))
+    assert launch.Problem.of(x._replace(q=q[:10])).pairs == 20
 
 
 def test_nothing_of_other_paths_is_used(

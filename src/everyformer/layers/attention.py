@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from everyformer.errors import InputError
+from everyformer.errors import InputError, refuse
 from everyformer.layers.encodings import Encoding, encoding_by_name
 from everyformer.layers.gains import Gain, HeadGain, ToeplitzGain
 from everyformer.layers.graph import Graph
@@ -23,7 +23,6 @@ from everyformer.layers.weights import (
     attention_weights,
     for_all_heads,
     hidden_pairs,
-    kept_pairs,
     operator_takes,
     scores,
 )
@@ -37,6 +36,7 @@ from everyformer.ops import (
 from everyformer.ops.disentangled_attention.operator import (
     MAX_HEAD_SIZE as MAX_BUCKETS_HEAD,
 )
+from everyformer.ops.dropping import kept_pairs
 from everyformer.papers import LUO2022, implements
 
 FEW_WEIGHTS = 2**20
@@ -392,7 +392,8 @@ class RelativeAttention(SelfAttention):
         )
         if heads.seed is None:
             return found
-        return found * kept_pairs(found, heads.seed, heads.first, self.dropout)
+        first = heads.first
+        return found * kept_pairs(found, heads.seed, self.dropout, first_query=first)
 
     def _mixed(self, weights: Tensor, heads: Heads) -> Float[Tensor, "b h n_q d"]:
         """sum_j a_ij (v_j + r_ij)."""
@@ -422,7 +423,8 @@ class RelativeAttention(SelfAttention):
                 "the layer is causal, but no token of a context is later than one of x; "
                 "make it with causal=False, or hide pairs with attn_mask"
             )
-        if context is not None and offset is None and any(_by_place(p) for p in parts):
+        by_place = any(not isinstance(part, HeadGain) for part in parts)
+        if context is not None and offset is None and by_place:
             wrong.append(
                 f"{names} looks at i - j, which has no meaning between a sequence and its "
                 "context; give offset=, the place of x_0 where that of the first token of "
@@ -433,14 +435,7 @@ class RelativeAttention(SelfAttention):
                 "the layer is not causal: with later tokens, earlier outputs would change; "
                 "make it with causal=True"
             )
-        if wrong:
-            msg = f"RelativeAttention cannot run: {'; '.join(wrong)}."
-            raise InputError(msg)
-
-
-def _by_place(part: Encoding | Gain) -> bool:
-    """Whether it needs to know where a query stands among the keys."""
-    return not isinstance(part, HeadGain)
+        refuse("RelativeAttention cannot run", wrong)
 
 
 def _has_inverse(scale: float) -> bool:

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from everyformer.errors import InputError
 from everyformer.layers.attention import RelativeAttention
-from everyformer.layers.encoder_block import activation
-from everyformer.layers.encodings.encoding import TABLE_STD, table
+from everyformer.layers.encoder_block import activation, begin_anew
+from everyformer.layers.encodings.encoding import table
 from everyformer.layers.key_cache import KeyCache
 from everyformer.layers.masked_attention import MaskedAttention
 from everyformer.layers.sparse_attention import SparseAttention
@@ -144,15 +144,7 @@ class Decoder(nn.Module):
 
     def reset_parameters(self) -> None:
         """Weights N(0, 0.02^2), biases 0, norms 1; the embedding is not the decoder's."""
-        for part in self.modules():
-            if isinstance(part, nn.LayerNorm):
-                part.reset_parameters()
-                continue
-            for name, parameter in part.named_parameters(recurse=False):
-                if name.endswith("bias"):
-                    nn.init.zeros_(parameter)
-                else:
-                    nn.init.normal_(parameter, std=TABLE_STD)
+        begin_anew(self)
 
     def caches(self) -> list[BlockCache]:
         """Empty caches, one for each block, for at most max_len tokens."""

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from everyformer.errors import InputError
+from everyformer.errors import InputError, refuse
 from everyformer.layers.decoder import BlockCache
 from everyformer.layers.encoder_decoder import EncoderDecoderModel
 
@@ -225,7 +225,5 @@ def _checked(
         )
     if model.training:
         wrong.append("the model is in training mode, and dropout is random; call eval()")
-    if wrong:
-        msg = f"Nothing can be decoded: {'; '.join(wrong)}."
-        raise InputError(msg)
+    refuse("Nothing can be decoded", wrong)
     return limit

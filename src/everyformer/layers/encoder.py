@@ -7,10 +7,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from everyformer.errors import InputError
-from everyformer.layers.encoder_block import EncoderBlock, activation, mixer_by_name
+from everyformer.layers.encoder_block import (
+    EncoderBlock,
+    activation,
+    begin_anew,
+    mixer_by_name,
+)
 from everyformer.layers.encoder_config import EncoderConfig
 from everyformer.layers.encodings import Encoding, encoding_by_name
-from everyformer.layers.encodings.encoding import TABLE_STD, table
+from everyformer.layers.encodings.encoding import table
 from everyformer.layers.gains import Gain, ToeplitzGain
 from everyformer.layers.torch_options import TorchOptions
 
@@ -89,15 +94,7 @@ class Encoder(nn.Module):
 
     def reset_parameters(self) -> None:
         """Weights N(0, 0.02^2), biases 0, norms and gains 1."""
-        for part in self.modules():
-            if isinstance(part, nn.LayerNorm | Gain):
-                part.reset_parameters()
-                continue
-            for name, parameter in part.named_parameters(recurse=False):
-                if name.endswith("bias"):
-                    nn.init.zeros_(parameter)
-                else:
-                    nn.init.normal_(parameter, std=TABLE_STD)
+        begin_anew(self)
 
     def forward(
         self,

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from everyformer.layers.attention import RelativeAttention
 from everyformer.layers.encoder_config import EncoderConfig
 from everyformer.layers.encodings import Encoding
+from everyformer.layers.encodings.encoding import TABLE_STD
 from everyformer.layers.gains import Gain
 from everyformer.layers.mixers import (
     AverageAttention,
@@ -62,6 +63,19 @@ def mixer_by_name(
 def activation(name: str) -> nn.Module:
     """The activation of that name."""
     return nn.ReLU() if name == "relu" else nn.GELU("none" if name == "gelu" else "tanh")
+
+
+def begin_anew(model: nn.Module) -> None:
+    """Weights N(0, 0.02^2), biases 0, norms and gains 1."""
+    for part in model.modules():
+        if isinstance(part, nn.LayerNorm | Gain):
+            part.reset_parameters()
+            continue
+        for name, parameter in part.named_parameters(recurse=False):
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            else:
+                nn.init.normal_(parameter, std=TABLE_STD)
 
 
 class EncoderBlock(nn.Module):

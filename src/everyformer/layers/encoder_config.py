@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
-from everyformer.errors import InputError
+from everyformer.errors import InputError, refuse
 from everyformer.layers.encodings.named import NAMES
 
 MIXERS = ("attention", "average", "bilinear", "separable", "light", "dynamic")
@@ -121,9 +121,7 @@ class EncoderConfig:
         if isinstance(self.mixers, list):
             object.__setattr__(self, "mixers", tuple(self.mixers))
         wrong = wrong_types(self, _KINDS) or [*_wrong_sizes(self), *_wrong_names(self)]
-        if wrong:
-            msg = f"Such an encoder cannot be made: {'; '.join(wrong)}."
-            raise InputError(msg)
+        refuse("Such an encoder cannot be made", wrong)
 
     @property
     def mixer_names(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Integer
 from torch import Tensor
 
-from everyformer.errors import InputError
+from everyformer.errors import InputError, refuse
 from everyformer.layers.graph import RESERVED, UNREACHABLE, VIRTUAL
 from everyformer.layers.graph_search import (
     along_paths,
@@ -189,5 +189,4 @@ def _check(nodes: Tensor, kinds: Tensor, max_steps: int) -> None:
         if bool(lone.any()):
             graph, i, j = lone.nonzero()[0].tolist()
             wrong.append(f"graph {graph} has an edge from {i} to {j}, which is padding")
-    if wrong:
-        raise InputError(f"These graphs cannot be used: {'; '.join(wrong)}.")
+    refuse("These graphs cannot be used", wrong)

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from everyformer.errors import InputError
+from everyformer.errors import refuse
 from everyformer.layers.encodings.encoding import TABLE_STD, table
 from everyformer.layers.gains import Gain, GraphGain, HeadGain
 from everyformer.layers.graph import RESERVED
@@ -89,8 +89,7 @@ class GraphormerConfig:
             for name in ("dropout", "attention_dropout", "input_dropout")
             if not 0 <= getattr(self, name) < 1
         ]
-        if wrong:
-            raise InputError(f"Such a Graphormer cannot be made: {'; '.join(wrong)}.")
+        refuse("Such a Graphormer cannot be made", wrong)
 
     def to_json(self) -> dict[str, Any]:
         """As JSON holds it."""
@@ -169,8 +168,7 @@ class GraphormerModel(nn.Module):
                 f"paths have {steps} edges, the model reads {config.max_steps}; make the "
                 f"batch with max_steps={config.max_steps}"
             )
-        if wrong:
-            raise InputError(f"These graphs do not fit the model: {'; '.join(wrong)}.")
+        refuse("These graphs do not fit the model", wrong)
 
     def states(self, batch: GraphBatch) -> Float[Tensor, "b m d"]:
         """The states of the virtual node and of all nodes."""

@@ -6,7 +6,7 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from everyformer.errors import InputError
+from everyformer.errors import InputError, refuse
 from everyformer.layers.attention import RelativeAttention
 from everyformer.layers.encoder_block import EncoderBlock
 from everyformer.layers.encoder_config import EncoderConfig
@@ -70,9 +70,7 @@ class ImageConfig:
             )
         if self.dim % self.heads:
             wrong.append(f"dim={self.dim} is not a multiple of heads={self.heads}")
-        if wrong:
-            msg = f"Such an image encoder cannot be made: {'; '.join(wrong)}."
-            raise InputError(msg)
+        refuse("Such an image encoder cannot be made", wrong)
 
     @property
     def grid(self) -> tuple[int, int]:

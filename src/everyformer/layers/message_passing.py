@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from everyformer.errors import InputError
+from everyformer.errors import InputError, refuse
 from everyformer.layers.encodings.encoding import table
 from everyformer.layers.graph import RESERVED
 from everyformer.layers.graph_batch import PADDING, GraphBatch
@@ -68,8 +68,7 @@ class MessagePassingConfig:
             wrong.append(f"dim={self.dim} is not a multiple of heads={self.heads}")
         if not 0 <= self.dropout < 1:
             wrong.append(f"dropout={self.dropout} must be from 0 to below 1")
-        if wrong:
-            raise InputError(f"Such a graph network cannot be made: {'; '.join(wrong)}.")
+        refuse("Such a graph network cannot be made", wrong)
 
     def to_json(self) -> dict[str, Any]:
         """As JSON holds it."""

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from everyformer.errors import InputError
+from everyformer.errors import InputError, refuse
 from everyformer.ops.toeplitz_attention.operands import HIDES
 
 
@@ -56,9 +56,7 @@ def pair_mask(
             f"it has shape {tuple(mask.shape)}, which does not broadcast to (*batch, "
             f"heads, queries, keys) = {wanted}"
         )
-    if wrong:
-        msg = f"attn_mask cannot be used: {'; '.join(wrong)}."
-        raise InputError(msg)
+    refuse("attn_mask cannot be used", wrong)
     full = mask.reshape((1,) * (len(wanted) - mask.dim()) + tuple(mask.shape))
     leading = full.shape[: len(batch)]
     if all(size == 1 for size in leading):

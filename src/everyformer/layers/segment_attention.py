@@ -69,13 +69,6 @@ def by_distance(rows: Float[Tensor, "*b n n_k"]) -> Float[Tensor, "*b n n_k"]:
     return wider[..., 1:, :].reshape(*batch, n, n_k)
 
 
-def sinusoids(distances: Float[Tensor, " n_k"], dim: int) -> Float[Tensor, "n_k {dim}"]:
-    """r_t = (sin(t w_0), sin(t w_1), .., cos(t w_0), ..), w_s = 10000^(-2 s / dim)."""
-    even = torch.arange(0, dim, 2, dtype=distances.dtype, device=distances.device)
-    angle = distances[:, None] * 10000.0 ** -(even / dim)
-    return torch.cat([angle.sin(), angle.cos()], -1)
-
-
 class SegmentAttention(nn.Module, ABC):
     """Multi-head attention to a memory and to the segment itself; no biases.
 

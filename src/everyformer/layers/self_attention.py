@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from everyformer.errors import InputError
+from everyformer.errors import InputError, refuse
 from everyformer.layers.key_cache import KeyCache
 from everyformer.layers.offsets import check_positive
 from everyformer.layers.pair_masks import pair_mask
@@ -272,6 +272,4 @@ def check_settings(
             f"implementation={implementation!r} is unknown; use 'auto' or 'reference'"
         )
     wrong += others
-    if wrong:
-        msg = f"{type(layer).__name__} cannot be made: {'; '.join(wrong)}."
-        raise InputError(msg)
+    refuse(f"{type(layer).__name__} cannot be made", wrong)

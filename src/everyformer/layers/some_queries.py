@@ -14,7 +14,7 @@ from torch import Tensor
 from everyformer.layers.pair_masks import masked_logits
 from everyformer.layers.self_attention import Heads
 from everyformer.layers.weights import attention_weights, for_all_heads, scores
-from everyformer.ops.dropping import kept
+from everyformer.ops.dropping import kept_pairs
 from everyformer.patterns import Part
 
 CHUNK = 256
@@ -72,14 +72,8 @@ def _of_chunk(
         )
         seed = seed_of_group(heads.seed, group)
         if seed is not None:
-            b, h, i = (torch.arange(size, device=at.device) for size in found.shape[:3])
-            places = (
-                b[:, None, None, None],
-                h[:, None, None],
-                (heads.first + i)[:, None],
-                at,
-            )
-            found = found * kept(seed, *places, dropout, found.dtype)
+            first = heads.first
+            found = found * kept_pairs(found, seed, dropout, first_query=first, keys=at)
         mixed.append(found @ v)
         if need_weights:
             none = found.new_zeros(*found.shape[:-1], heads.k.shape[2])

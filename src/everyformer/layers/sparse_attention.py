@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from everyformer.errors import InputError
+from everyformer.errors import InputError, refuse
 from everyformer.layers.key_cache import KeyCache, check_cache
 from everyformer.layers.pair_masks import chosen_rows, runs
 from everyformer.layers.self_attention import (
@@ -187,11 +187,11 @@ class SparseAttention(SelfAttention):
                 asked for has no meaning.
         """
         check_cache(cache)
-        of_tokens = key_padding_mask if context is None and cache is None else None
+        alone = context is None and cache is None
+        of_tokens = key_padding_mask if alone else None
         check_tokens(self, x, self.embed_dim, of_tokens, self.least_tokens)
         rows = chosen_rows(need_weights, x.shape[-2])
         n = x.shape[-2] if context is None else context.shape[-2]
-        alone = context is None and cache is None
         if not alone:
             n = self._length_of_pattern(x, context, offset, cache)
         heads = self._project(
@@ -374,9 +374,7 @@ class SparseAttention(SelfAttention):
                 f"patterns of {pattern.name!r}; take a multiple of {pattern.p}, or the "
                 "configuration 'sequential' or 'union'"
             )
-        if wrong:
-            msg = f"SparseAttention cannot run: {'; '.join(wrong)}."
-            raise InputError(msg)
+        refuse("SparseAttention cannot run", wrong)
 
 
 def _wrong_settings(pattern: object, configuration: str, layer_index: object) -> list[str]:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from everyformer.errors import InputError
+from everyformer.errors import refuse
 
 
 def check_tokens(
@@ -42,6 +42,4 @@ def check_tokens(
             f"key_padding_mask has shape {tuple(mask.shape)} and dtype {mask.dtype}; give "
             f"one bool per token, {tuple(x.shape[:-1])}"
         )
-    if wrong:
-        msg = f"{type(layer).__name__} cannot run: {'; '.join(wrong)}."
-        raise InputError(msg)
+    refuse(f"{type(layer).__name__} cannot run", wrong)

@@ -45,30 +45,10 @@ class GainedMultiheadAttention(nn.MultiheadAttention):
                 "add_urpe the name of this module in leave=(..) if it is cross-attention."
             )
             raise InputError(msg)
-        return self._attention(
-            query, key, value, key_padding_mask, need_weights, attn_mask,
-            average_attn_weights, is_causal,
-        )  # fmt: skip
-
-    def _attention(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        key_padding_mask: Tensor | None,
-        need_weights: bool,
-        attn_mask: Tensor | None,
-        average_attn_weights: bool,
-        is_causal: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        if query.dim() == 2:
-            lone = None if key_padding_mask is None else key_padding_mask[None]
-            axis = 0 if self.batch_first else 1
-            out, weights = self._attention(
-                query.unsqueeze(axis), key.unsqueeze(axis), value.unsqueeze(axis), lone,
-                need_weights, attn_mask, average_attn_weights, is_causal,
-            )  # fmt: skip
-            return out.squeeze(axis), None if weights is None else weights[0]
+        lone, axis = query.dim() == 2, 0 if self.batch_first else 1
+        if lone:
+            query, key, value = (x.unsqueeze(axis) for x in (query, key, value))
+            key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
         if not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         q, k, v = self._heads(query, key, value)
@@ -78,7 +58,10 @@ class GainedMultiheadAttention(nn.MultiheadAttention):
         out = self.out_proj(out.transpose(1, 2).flatten(-2))
         if weights is not None and average_attn_weights:
             weights = weights.mean(1)
-        return out if self.batch_first else out.transpose(0, 1), weights
+        out = out if self.batch_first else out.transpose(0, 1)
+        if lone:
+            return out.squeeze(axis), None if weights is None else weights[0]
+        return out, weights
 
     def _heads(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
         """Queries, keys and values as [b, h, n, d]."""

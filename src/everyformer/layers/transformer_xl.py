@@ -14,10 +14,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from everyformer.errors import InputError
+from everyformer.errors import refuse
 from everyformer.layers.adaptive_softmax import AdaptiveSoftmax
 from everyformer.layers.encodings import Encoding, encoding_by_name
 from everyformer.layers.encodings.encoding import TABLE_STD, table
+from everyformer.layers.encodings.transformer_xl import sinusoids
 from everyformer.layers.gains import Gain, ToeplitzGain
 from everyformer.layers.offsets import by_offset, check_positive
 from everyformer.layers.past import Past
@@ -28,7 +29,6 @@ from everyformer.layers.segment_attention import (
     SinusoidalAttention,
     Sinusoids,
     by_distance,
-    sinusoids,
 )
 from everyformer.layers.torch_options import TorchOptions
 
@@ -95,9 +95,7 @@ class TransformerXLConfig:
                 f"encoding={self.encoding!r} needs dim={self.dim} to be heads x head_dim = "
                 f"{self.heads} x {self.head_dim}"
             )
-        if wrong:
-            msg = f"A Transformer-XL cannot be built: {'; '.join(wrong)}."
-            raise InputError(msg)
+        refuse("A Transformer-XL cannot be built", wrong)
 
     def to_json(self) -> dict[str, Any]:
         """As JSON holds it."""
@@ -317,9 +315,7 @@ class TransformerXLModel(nn.Module):
                 f"them up to {config.max_len - 1}: pass View(clamp={config.max_len - 1}), "
                 "or a shorter memory"
             )
-        if wrong:
-            msg = f"This segment cannot be read: {'; '.join(wrong)}."
-            raise InputError(msg)
+        refuse("This segment cannot be read", wrong)
 
 
 class Logits(nn.Module):

@@ -8,10 +8,9 @@ The softmax of half precision is taken in float32 and cast back before the gain.
 import math
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from everyformer.ops.dropping import kept
 from everyformer.ops.toeplitz_attention.checking import MAX_HEAD_SIZE
 
 
@@ -97,22 +96,3 @@ def attention_weights(
     if dropout > 0.0:
         weights = torch.nn.functional.dropout(weights, dropout)
     return weights
-
-
-def kept_pairs(
-    weights: Float[Tensor, "b h n_q n_k"],
-    seed: Int[Tensor, "1"],
-    first: int,
-    dropout: float,
-) -> Float[Tensor, "b h n_q n_k"]:
-    """What the operator multiplies weights with when it drops some: 0 or 1 / (1 - p).
-
-    Args:
-        weights: Of queries that follow each other, for their shape, dtype and device.
-        seed: As given to the operator.
-        first: Number of the first of these queries.
-        dropout: p.
-    """
-    b, h, i, j = (torch.arange(size, device=weights.device) for size in weights.shape)
-    places = b[:, None, None, None], h[:, None, None], (i + first)[:, None], j
-    return kept(seed, *places, dropout, weights.dtype)

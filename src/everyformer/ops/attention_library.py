@@ -8,6 +8,13 @@ import torch
 from torch import Tensor
 
 from everyformer.ops.attention_rules import DIFFERENTIABLE, Gradients, Rules
+from everyformer.ops.dropping import drawn
+from everyformer.ops.eager import (
+    autocasted,
+    is_plain,
+    is_transformed,
+    needs_plain_torch,
+)
 
 
 def custom_ops(
@@ -28,7 +35,7 @@ def custom_ops(
         return rules.parts.forward(operands(*given))
 
     def backward(*given: Any) -> Any:
-        return rules.parts.gradients(*rules.split(given))
+        return rules.gradients(*given)
 
     _sign(forward, results, operands)
     _sign(backward, DIFFERENTIABLE, operands, incoming)
@@ -62,10 +69,33 @@ def custom_ops(
     return forward_op, gradients_op
 
 
+def run(rules: Rules, forward_op: Any, x: Any, *indexes: Tensor) -> Tensor:
+    """The output of an operator: by its rules, as a custom op, or in plain torch.
+
+    Args:
+        rules: The derivatives.
+        forward_op: What `custom_ops` made of them.
+        x: The operands as they are given; autocast has its say, and a seed is drawn.
+        indexes: Tensors among them that say, as q, k and v do, whether all is plain.
+    """
+    q, k, v = autocasted(*x[:3])
+    dropout = float(x.dropout)
+    seed = drawn(x.seed, dropout, q.device)
+    x = x._replace(q=q, k=k, v=v, seed=seed, dropout=dropout)
+    if needs_plain_torch(q, k, v):
+        return rules.parts.attend(x, 0)
+    if not is_plain(q, k, v, *indexes):
+        return forward_op(*x)[0]
+    if is_transformed():
+        return rules.transformed.apply(*x)[0]
+    return rules.direct.apply(*x)
+
+
 def output_and_lse(x: Any) -> tuple[Tensor, Tensor]:
     """Tensors like the output and the logarithms of the sums of exponentials."""
-    wide = torch.promote_types(x.q.dtype, torch.float32)
-    return x.q.new_empty(x.q.shape), x.q.new_empty(x.q.shape[:3], dtype=wide)
+    q = x[0]
+    wide = torch.promote_types(q.dtype, torch.float32)
+    return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=wide)
 
 
 def _sign(function: Any, results: int, *records: Any) -> None:

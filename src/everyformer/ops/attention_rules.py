@@ -1,9 +1,9 @@
 """What torch knows of a fused operator of attention: all derivatives, and vmap.
 
-Such an operator has two records. Its operands begin with q, k, v and two further terms,
+Such an operator has two records. Its operands begin with q, k, v and maybe further terms,
 which have gradients; then come tensors without gradients, then numbers. What the backward
 pass takes beside them begins with the gradient of the output and all results of the forward
-pass, the output first, and ends with whether the gradients of the two terms are wanted.
+pass, the output first, and ends with whether the gradients of further terms are wanted.
 torch takes the fields of both one by one.
 
 The first derivative is that of the kernels. The backward pass is a function of its own,
@@ -24,7 +24,7 @@ STEP_ENTRIES = 2**24
 """Weights whose second derivatives are taken together, if a sequence has fewer."""
 
 DIFFERENTIABLE = 5
-"""q, k, v and the two terms."""
+"""q, k, v and two terms, in most operators."""
 
 Gradients = tuple[Tensor | None, ...]
 Join = Callable[[Any, int, Dims, Any], tuple[Any, Any] | None]
@@ -38,18 +38,25 @@ class Parts(NamedTuple):
             whether its first axis is the batch.
         incoming: The record of what the backward pass takes beside them.
         forward: From the operands to the output, the LSE and whatever else.
-        gradients: From both records to the gradients of the five; empty where not needed.
+        gradients: From both records to the gradients; None where not needed.
         attend: The reference, on the sequences of a batch from a number on.
         join: vmap over the operator or its backward pass by a single call, or None where
             that is impossible; by default by a larger batch.
+        differentiable: How many operands have gradients.
+        whole: Whether the reference takes all sequences at once, as its memory does not
+            follow n_q n_k.
+        apart: Makes gradients outputs of an operator, which share no memory.
     """
 
     operands: Any
     incoming: Any
     forward: Callable[[Any], tuple[Tensor, ...]]
-    gradients: Callable[[Any, Any], tuple[Tensor, ...]]
+    gradients: Callable[[Any, Any], Gradients]
     attend: Callable[[Any, int], Tensor]
     join: Join | None = None
+    differentiable: int = DIFFERENTIABLE
+    whole: bool = False
+    apart: Callable[[Any], tuple[Tensor, ...]] = tuple
 
 
 class Rules:
@@ -64,6 +71,7 @@ class Rules:
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
+        self._count = parts.differentiable
         hints = [get_type_hints(parts.operands)[name] for name in parts.operands._fields]
         self._tensors = sum(hint in (Tensor, Tensor | None) for hint in hints)
         self.direct: Any = _direct(self)
@@ -74,6 +82,12 @@ class Rules:
         """The arguments of the backward pass as its two records."""
         size = len(self.parts.operands._fields)
         return self.parts.operands(*given[:size]), self.parts.incoming(*given[size:])
+
+    def gradients(self, *given: Any) -> tuple[Tensor, ...]:
+        """The backward pass, by the kernels: empty where not needed. Some share memory."""
+        x, incoming = self.split(given)
+        found = self.parts.gradients(x, incoming)
+        return tuple(x.q.new_empty(0) if y is None else y for y in found)
 
     def keep(self, ctx: Any, inputs: Sequence[Any], output: Sequence[Tensor]) -> None:
         """Keep the operands and all results; no gradient comes but to the output."""
@@ -93,10 +107,10 @@ class Rules:
     def pull_back(self, ctx: Any, grad_out: Tensor, gradients: Any) -> Gradients:
         """The gradients of all arguments, by the function given."""
         x, results = self._kept(ctx)
-        others = (None,) * (len(x) - DIFFERENTIABLE)
+        others = (None,) * (len(x) - self._count)
         if is_forward_mode():
             return *self._plain_gradients(x, grad_out), *others
-        needs = ctx.needs_input_grad[3:DIFFERENTIABLE]
+        needs = ctx.needs_input_grad[3 : self._count]
         found = gradients(*x, grad_out, *results, *needs)
         terms = (y if needed else None for y, needed in zip(found[3:], needs, strict=True))
         return *found[:3], *terms, *others
@@ -104,18 +118,19 @@ class Rules:
     def keep_gradients(self, ctx: Any, inputs: Sequence[Any], output: Any) -> None:
         """Keep what the gradients are functions of; the results follow from it."""
         x, incoming = self.split(inputs)
-        ctx.needs = incoming[-2:]
+        ctx.needs = incoming[len(incoming) + 3 - self._count :]
         self.keep_operands(ctx, x, incoming.grad_out)
 
     def pull_back_gradients(self, ctx: Any, *upstream: Tensor) -> Gradients:
         """The derivative of the gradients, by the reference, some sequences at a time."""
         whole, (grad_out,) = self._kept(ctx)
         along = whole.along_batch
-        there = [k for k, y in enumerate(whole[:DIFFERENTIABLE]) if y is not None]
+        there = [k for k, y in enumerate(whole[: self._count]) if y is not None]
         needed = (True, True, True, *ctx.needs)
         wanted = [upstream[k] if needed[k] else torch.zeros_like(whole[k]) for k in there]
         b, h, n_q = whole.q.shape[:3]
         together = max(1, STEP_ENTRIES // (h * n_q * whole.k.shape[2]))
+        together = b if self.parts.whole else together
         parts: list[Sequence[Tensor]] = []
         for start in range(0, b, together):
             some = slice(start, start + together)
@@ -127,7 +142,7 @@ class Rules:
             def gradients(
                 grad: Tensor, *y: Tensor, x: Any = x, start: int = start
             ) -> tuple[Tensor, ...]:
-                found = self._plain_gradients(_with(x, y), grad, start)
+                found = self._plain_gradients(self._with(x, y), grad, start)
                 return tuple(g for g in found if g is not None)
 
             pull: Any = torch.func.vjp(gradients, grad_out[some], *(x[k] for k in there))[1]
@@ -138,19 +153,26 @@ class Rules:
             torch.cat(column) if along[k] else torch.stack(column).sum(0)
             for k, column in zip(there, columns, strict=True)
         ]
-        others = (None,) * (len(whole) - DIFFERENTIABLE)
+        others = (None,) * (len(whole) - self._count)
         rest = (None,) * (len(self.parts.incoming._fields) - 1)
-        return *_with(whole, found)[:DIFFERENTIABLE], *others, torch.cat(dgrad), *rest
+        own = self._with(whole, found)[: self._count]
+        return *own, *others, torch.cat(dgrad), *rest
 
     def _plain_gradients(self, x: Any, grad_out: Tensor, first: int = 0) -> Gradients:
         """Those of the reference, differentiable themselves."""
 
         def attend(*given: Tensor) -> Tensor:
-            return self.parts.attend(_with(x, given), first)
+            return self.parts.attend(self._with(x, given), first)
 
-        there = (y for y in x[:DIFFERENTIABLE] if y is not None)
+        there = (y for y in x[: self._count] if y is not None)
         pull: Any = torch.func.vjp(attend, *there)[1]
-        return _with(x, pull(grad_out))[:DIFFERENTIABLE]
+        return self._with(x, pull(grad_out))[: self._count]
+
+    def _with(self, x: Any, found: Iterable[Tensor]) -> Any:
+        """The operands with other tensors in the places where they have gradients."""
+        left = iter(found)
+        changed = (None if y is None else next(left) for y in x[: self._count])
+        return x._make((*changed, *x[self._count :]))
 
     def copies(self, function: Any, count: int, in_dims: Dims, given: Any) -> Any:
         """vmap: by a single call where there is one, otherwise one by one."""
@@ -175,17 +197,18 @@ class Rules:
             if isinstance(y, Tensor) and not of_batch
         }
         if x.dropout > 0.0 or any(
-            k < DIFFERENTIABLE or in_dims[k] is not None for k in shared
+            k < self._count or in_dims[k] is not None for k in shared
         ):
             return None
         return in_one_batch(function, count, in_dims, given, shared)
 
 
-def _with(x: Any, found: Iterable[Tensor]) -> Any:
-    """The operands with other tensors in the places where they have gradients."""
-    left = iter(found)
-    changed = (None if y is None else next(left) for y in x[:DIFFERENTIABLE])
-    return x._make((*changed, *x[DIFFERENTIABLE:]))
+def without_one_key(k: Tensor, *of_logits: Tensor | None) -> None:
+    """Where there is one key it has weight 1, whatever its logit: dS = 0, unrounded."""
+    if k.shape[2] == 1:
+        for gradient in of_logits:
+            if gradient is not None:
+                gradient.zero_()
 
 
 def _direct(rules: Rules) -> type[torch.autograd.Function]:
@@ -200,7 +223,7 @@ def _direct(rules: Rules) -> type[torch.autograd.Function]:
         def backward(ctx: Any, grad_out: Tensor) -> Gradients:  # pyright: ignore[reportIncompatibleMethodOverride]
             """By the kernels; recorded where somebody differentiates once more."""
             again = torch.is_grad_enabled() or is_transformed()
-            gradients = rules.recorded.apply if again else rules.recorded.forward
+            gradients = rules.recorded.apply if again else rules.gradients
             return rules.pull_back(ctx, grad_out, gradients)
 
     return Direct
@@ -229,7 +252,7 @@ def _recorded(rules: Rules) -> type[torch.autograd.Function]:
     class Recorded(torch.autograd.Function):
         @staticmethod
         def forward(*given: Any) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-            return rules.parts.gradients(*rules.split(given))
+            return rules.parts.apart(rules.gradients(*given))
 
         setup_context = staticmethod(rules.keep_gradients)
         backward = staticmethod(rules.pull_back_gradients)

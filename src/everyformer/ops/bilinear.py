@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from everyformer.ops.copies import Dims
+from everyformer.ops.eager import is_forward_mode, is_transformed
 
 Gradients = tuple[Tensor | None, ...]
 
@@ -65,3 +66,25 @@ def bilinear(
             return of_copies(Bilinear, info.batch_size, in_dims, given)
 
     return Bilinear
+
+
+def register(
+    custom_op: Any,
+    pull_back: Callable[..., Gradients],
+    ops: tuple[Any, ...],
+    functions: tuple[Any, ...],
+) -> None:
+    """Tell torch the derivative of a custom op.
+
+    Args:
+        custom_op: The operator.
+        pull_back: As of `bilinear`; further arguments are the operators it is made of.
+        ops: These, as custom ops.
+        functions: These, as `autograd.Function`s, for transforms and forward mode.
+    """
+
+    def backward(ctx: Any, grad: Tensor) -> Gradients:
+        moved = is_transformed() or is_forward_mode()
+        return pull_back(ctx, grad, *([f.apply for f in functions] if moved else ops))
+
+    custom_op.register_autograd(backward, setup_context=keep)

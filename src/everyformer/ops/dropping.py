@@ -9,7 +9,7 @@ threshold, so all paths drop the same weights.
 """
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 ROUNDS = 10
@@ -27,6 +27,15 @@ def threshold(dropout: float) -> int:
 def growth(dropout: float) -> float:
     """1 / (1 - p), by which the other weights grow; without others it does not matter."""
     return 0.0 if dropout >= 1.0 else 1.0 / (1.0 - dropout)
+
+
+def drawn(
+    seed: Int[Tensor, "..."] | None, dropout: float, device: torch.device
+) -> Int[Tensor, "..."] | None:
+    """The seed that is given, or a random one; None where nothing is dropped."""
+    if dropout == 0.0:
+        return None
+    return torch.randint(2**63 - 1, (1,), device=device) if seed is None else seed
 
 
 def kept(
@@ -47,6 +56,33 @@ def kept(
         upper, torch.where(odd, words[3], words[2]), torch.where(odd, words[1], words[0])
     )
     return ((word >> (32 - BITS)) >= threshold(dropout)).to(dtype) * growth(dropout)
+
+
+def kept_pairs(
+    weights: Float[Tensor, "b h n_q n_k"],
+    seed: Int[Tensor, "1"],
+    dropout: float,
+    *,
+    first_sequence: int = 0,
+    first_query: int = 0,
+    keys: Int[Tensor, " n_k"] | None = None,
+) -> Float[Tensor, "b h n_q n_k"]:
+    """What weights are multiplied by: 0 or 1 / (1 - dropout).
+
+    Args:
+        weights: Of sequences and queries that follow each other; for their shape, dtype
+            and device.
+        seed: As given to the operator.
+        dropout: The share of weights that are dropped.
+        first_sequence: Number of the first of these sequences.
+        first_query: Number of the first of these queries.
+        keys: Their numbers; by default all keys from 0 on.
+    """
+    b, h, i, j = (torch.arange(size, device=weights.device) for size in weights.shape)
+    j = j if keys is None else keys
+    b, i = b + first_sequence, i + first_query
+    places = b[:, None, None, None], h[:, None, None], i[:, None], j
+    return kept(seed, *places, dropout, weights.dtype)
 
 
 def _squeezed(x: Tensor) -> Tensor:

@@ -27,6 +27,14 @@ class Tiles:
     warps: int
     stages: int
 
+    @property
+    def options(self) -> dict[str, int]:
+        """As the kernels of attention, and Triton, take them."""
+        return {
+            "BM": self.queries, "BN": self.keys,
+            "num_warps": self.warps, "num_stages": self.stages,
+        }  # fmt: skip
+
 
 class Prepared:
     """A launch of which all but the tensors is fixed: kernel, grid, numbers, options.
@@ -86,6 +94,16 @@ def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **options: Any) -> N
         _PREPARED[key] = Prepared(kernel, grid, *numbers, **options)
     with on(device):
         _PREPARED[key](*tensors)
+
+
+def side_by_side(x: Tensor) -> Tensor:
+    """The same numbers, those of the last axis side by side in memory."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def empty_like(x: Tensor) -> Tensor:
+    """Contiguous memory for as many numbers."""
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
 
 def ceil_div(count: int, tile: int) -> int:

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from everyformer.layers.encodings.encoding import Encoding, check_sizes, table
+from everyformer.layers.encodings.encoding import Encoding, table
 from everyformer.layers.graph import Graph
 from everyformer.layers.kept_indexes import kept_index
 from everyformer.layers.offsets import (
@@ -45,6 +45,7 @@ class Deberta(Encoding):
     pairwise = True
     terms = 3
     no_decay = ("key_table", "query_table")
+    made_for = (("num_heads", "key_table", 0), ("head_dim", "key_table", 2))
 
     def __init__(
         self,
@@ -63,11 +64,6 @@ class Deberta(Encoding):
         shape = (num_heads, self.index.size, head_dim)
         self.key_table = table(*shape, device=device, dtype=dtype)
         self.query_table = table(*shape, device=device, dtype=dtype)
-
-    def check_layer(self, num_heads: int, head_dim: int) -> None:
-        """A table for each head, vectors as long as it is wide."""
-        own = {"num_heads": self.key_table.shape[0], "head_dim": self.key_table.shape[2]}
-        check_sizes(self.name, own, {"num_heads": num_heads, "head_dim": head_dim})
 
     def pair_bias(
         self,

@@ -32,6 +32,8 @@ class Encoding(nn.Module):
         whole: Whether it is about all tokens at once, as a window or a graph is: then
             queries and keys are the same tokens.
         no_decay: Names of the parameters to keep out of weight decay.
+        made_for: Sizes of a layer, `num_heads` or `head_dim`, that it must have; each with
+            the name of a table and the axis that tells it.
     """
 
     name = "none"
@@ -43,6 +45,7 @@ class Encoding(nn.Module):
     terms = 1
     whole = False
     no_decay: tuple[str, ...] = ()
+    made_for: tuple[tuple[str, str, int], ...] = ()
 
     @property
     def has_values(self) -> bool:
@@ -51,6 +54,8 @@ class Encoding(nn.Module):
 
     def check_layer(self, num_heads: int, head_dim: int) -> None:
         """Refuse a layer whose sizes do not fit."""
+        own = {size: getattr(self, name).shape[axis] for size, name, axis in self.made_for}
+        check_sizes(self.name, own, {"num_heads": num_heads, "head_dim": head_dim})
 
     def rotate(
         self,

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from everyformer.errors import InputError
-from everyformer.layers.encodings.encoding import Encoding, check_sizes, table
+from everyformer.layers.encodings.encoding import Encoding, table
 from everyformer.layers.graph import RESERVED, Graph, distance_entries
 from everyformer.layers.offsets import check_positive
 from everyformer.model.own_classes import describes_itself
@@ -37,6 +37,7 @@ class Graphormer(Encoding):
     pairwise = True
     whole = True
     no_decay = ("table", "edge_table")
+    made_for = (("num_heads", "table", 0),)
 
     def __init__(
         self,
@@ -62,11 +63,6 @@ class Graphormer(Encoding):
             self.edge_table = table(
                 max_steps, edge_dim, num_heads, device=device, dtype=dtype
             )
-
-    def check_layer(self, num_heads: int, head_dim: int) -> None:
-        """One row for each head."""
-        own = {"num_heads": self.table.shape[0]}
-        check_sizes(self.name, own, {"num_heads": num_heads})
 
     def pair_bias(
         self,

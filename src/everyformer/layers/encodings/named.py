@@ -11,6 +11,7 @@ from everyformer.layers.encodings.shaw import Shaw
 from everyformer.layers.encodings.t5 import T5
 from everyformer.layers.encodings.transformer_xl import TransformerXL
 from everyformer.layers.offsets import T5Buckets
+from everyformer.layers.torch_options import TorchOptions
 
 NAMES = (
     "none", "t5", "t5-buckets", "alibi", "rotary", "shaw", "shaw-values", "deberta", "xl",
@@ -37,34 +38,21 @@ def encoding_by_name(
     head_dim = embed_dim // num_heads
     if name == "none":
         return None
+    made: TorchOptions = {"device": device, "dtype": dtype}
     if name == "t5":
-        return T5(num_heads, max_len, clamp=clamp, device=device, dtype=dtype)
+        return T5(num_heads, max_len, clamp=clamp, **made)
     if name == "t5-buckets":
-        return T5(
-            num_heads,
-            buckets=T5Buckets(bidirectional=not causal),
-            device=device,
-            dtype=dtype,
-        )
+        return T5(num_heads, buckets=T5Buckets(bidirectional=not causal), **made)
     if name == "alibi":
         return Alibi(num_heads)
     if name == "rotary":
         return Rotary()
     if name in ("shaw", "shaw-values"):
-        return Shaw(
-            head_dim,
-            max_len,
-            values=name != "shaw",
-            clamp=clamp,
-            device=device,
-            dtype=dtype,
-        )
+        return Shaw(head_dim, max_len, values=name != "shaw", clamp=clamp, **made)
     if name == "deberta":
-        return Deberta(
-            num_heads, head_dim, max_len, clamp=clamp, device=device, dtype=dtype
-        )
+        return Deberta(num_heads, head_dim, max_len, clamp=clamp, **made)
     if name == "xl":
-        return TransformerXL(embed_dim, num_heads, head_dim, device=device, dtype=dtype)
+        return TransformerXL(embed_dim, num_heads, head_dim, **made)
     msg = (
         f"encoding={name!r} is not an encoding known by name. Known are: "
         f"{', '.join(NAMES)}. "

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from everyformer.layers.encodings.encoding import Encoding, check_sizes, table
+from everyformer.layers.encodings.encoding import Encoding, table
 from everyformer.layers.graph import Graph
 from everyformer.layers.offsets import Exact, by_offset, check_positive, spread_offsets
 from everyformer.model.own_classes import describes_itself
@@ -31,6 +31,7 @@ class Shaw(Encoding):
 
     pairwise = True
     no_decay = ("key_table", "value_table")
+    made_for = (("head_dim", "key_table", 1),)
 
     def __init__(
         self,
@@ -56,11 +57,6 @@ class Shaw(Encoding):
     def has_values(self) -> bool:
         """Whether the values have vectors too."""
         return self.value_table is not None
-
-    def check_layer(self, num_heads: int, head_dim: int) -> None:
-        """Vectors as long as a head is wide."""
-        own = {"head_dim": self.key_table.shape[1]}
-        check_sizes(self.name, own, {"head_dim": head_dim})
 
     def pair_bias(
         self,

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from everyformer.layers.encodings.encoding import Encoding, check_sizes, table
+from everyformer.layers.encodings.encoding import Encoding, table
 from everyformer.layers.graph import Graph
 from everyformer.layers.offsets import check_positive
 from everyformer.layers.window import window_entries
@@ -23,6 +23,7 @@ class Swin(Encoding):
     pairwise = True
     whole = True
     no_decay = ("table",)
+    made_for = (("num_heads", "table", 0),)
 
     def __init__(
         self,
@@ -37,11 +38,6 @@ class Swin(Encoding):
         check_positive(num_heads=num_heads, window=window)
         self.window = window
         self.table = table(num_heads, (2 * window - 1) ** 2, device=device, dtype=dtype)
-
-    def check_layer(self, num_heads: int, head_dim: int) -> None:
-        """One row for each head."""
-        own = {"num_heads": self.table.shape[0]}
-        check_sizes(self.name, own, {"num_heads": num_heads})
 
     def pair_bias(
         self,

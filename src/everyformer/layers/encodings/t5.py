@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from everyformer.layers.encodings.encoding import Encoding, check_sizes, table
+from everyformer.layers.encodings.encoding import Encoding, table
 from everyformer.layers.offsets import Exact, OffsetIndex, by_offset, check_positive
 from everyformer.model.own_classes import describes_itself
 
@@ -27,6 +27,7 @@ class T5(Encoding):
 
     name = "t5"
     no_decay = ("table",)
+    made_for = (("num_heads", "table", 0),)
 
     def __init__(
         self,
@@ -42,11 +43,6 @@ class T5(Encoding):
         check_positive(num_heads=num_heads)
         self.index = Exact(max_len, clamp) if buckets is None else buckets
         self.table = table(num_heads, self.index.size, device=device, dtype=dtype)
-
-    def check_layer(self, num_heads: int, head_dim: int) -> None:
-        """One row for each head."""
-        own = {"num_heads": self.table.shape[0]}
-        check_sizes(self.name, own, {"num_heads": num_heads})
 
     def offset_bias(
         self,

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from everyformer.errors import InputError
-from everyformer.layers.encodings.encoding import Encoding, check_sizes, table
+from everyformer.layers.encodings.encoding import Encoding, table
 from everyformer.layers.graph import Graph
 from everyformer.layers.offsets import check_positive, first_and_last, spread_offsets
 from everyformer.model.own_classes import describes_itself
@@ -32,6 +32,7 @@ class TransformerXL(Encoding):
     query_bias = True
     pairwise = True
     no_decay = ("u", "v")
+    made_for = (("num_heads", "u", 0), ("head_dim", "u", 1))
 
     def __init__(
         self,
@@ -62,11 +63,6 @@ class TransformerXL(Encoding):
         )
         nn.init.xavier_uniform_(self.position_proj.weight)
 
-    def check_layer(self, num_heads: int, head_dim: int) -> None:
-        """A pair u, v for each head, as long as it is wide."""
-        own = {"num_heads": self.u.shape[0], "head_dim": self.u.shape[1]}
-        check_sizes(self.name, own, {"num_heads": num_heads, "head_dim": head_dim})
-
     def sinusoids(
         self, n_q: int, n_k: int | None = None, offset: int | None = None
     ) -> Float[Tensor, "r e"]:
@@ -80,9 +76,7 @@ class TransformerXL(Encoding):
         places = torch.arange(first, last + 1, device=weight.device)
         if self.max_distance is not None:
             places = places.clamp(-self.max_distance, self.max_distance)
-        even = torch.arange(0, self.embed_dim, 2, dtype=dtype, device=weight.device)
-        angle = places.to(dtype)[:, None] * 10000.0 ** -(even / self.embed_dim)
-        return torch.cat([angle.sin(), angle.cos()], -1).to(weight.dtype)
+        return sinusoids(places.to(dtype), self.embed_dim).to(weight.dtype)
 
     def pair_bias(
         self,
@@ -99,3 +93,10 @@ class TransformerXL(Encoding):
         r = r.unflatten(-1, (u.shape[0], -1)).permute(1, 2, 0)  # [h, d, n_q+n_k-1]
         content = (u * scale) @ k.mT  # [b, h, 1, n_k]
         return content + spread_offsets(((q + v) * scale) @ r, n_k)
+
+
+def sinusoids(places: Float[Tensor, " r"], dim: int) -> Float[Tensor, "r {dim}"]:
+    """r_t = (sin(t w_0), sin(t w_1), .., cos(t w_0), ..), w_s = 10000^(-2 s / dim)."""
+    even = torch.arange(0, dim, 2, dtype=places.dtype, device=places.device)
+    angle = places[:, None] * 10000.0 ** -(even / dim)
+    return torch.cat([angle.sin(), angle.cos()], -1)

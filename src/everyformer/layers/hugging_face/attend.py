@@ -12,8 +12,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from everyformer.errors import InputError
-from everyformer.layers.weights import attention_weights, operator_takes, scores
+from everyformer.errors import refuse
+from everyformer.layers.weights import (
+    attention_weights,
+    for_all_heads,
+    hidden_pairs,
+    operator_takes,
+    scores,
+)
 from everyformer.ops import toeplitz_attention
 from everyformer.ops.toeplitz_attention.reference import toeplitz
 
@@ -72,29 +78,18 @@ def _as_mask(key_bias: Tensor | None) -> Tensor | None:
     return None if key_bias is None else key_bias[:, :, None, :]
 
 
-def _repeated(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """A key head for each query head."""
-    groups = q.shape[1] // k.shape[1]
-    if groups == 1:
-        return k, v
-    return k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-
-
 def _plainly(q: Tensor, k: Tensor, v: Tensor, call: Call) -> tuple[Tensor, Tensor]:
-    k, v = _repeated(q, k, v)
+    k, v = (for_all_heads(x, q.shape[1]) for x in (k, v))
     n_q, n_k = q.shape[-2], k.shape[-2]
     logits = scores(q, k, call.scale)
     if call.bias is not None:
         logits = logits + toeplitz(call.bias.to(logits.dtype), n_q, n_k)
     if call.key_bias is not None:
         logits = logits + call.key_bias[:, :, None, :]
-    hidden: Tensor | None = None
-    if call.causal:
-        ones = torch.ones(1, 1, n_q, n_k, dtype=torch.bool, device=q.device)
-        hidden = ones.triu(1 + n_k - n_q)
-    if call.seen is not None:
-        padded = ~call.seen[:, None, None, :]
-        hidden = padded if hidden is None else hidden | padded
+    hidden = hidden_pairs(
+        n_q, n_k, causal=call.causal, device=q.device,
+        key_padding=None if call.seen is None else ~call.seen,
+    )  # fmt: skip
     if call.mask is not None and call.mask.dtype == torch.bool:
         hidden = ~call.mask if hidden is None else hidden | ~call.mask
     elif call.mask is not None:
@@ -133,6 +128,4 @@ def _check(q: Tensor, k: Tensor, v: Tensor, call: Call) -> None:
     devices = {str(x.device) for x in given if x is not None}
     if len(devices) > 1:
         wrong.append(f"tensors lie on {', '.join(sorted(devices))}; use one device")
-    if wrong:
-        msg = f"everyformer's attention cannot run: {'; '.join(wrong)}."
-        raise InputError(msg)
+    refuse("everyformer's attention cannot run", wrong)

@@ -109,9 +109,12 @@ class Encoder(Swapped):
 class Core(Swapped):
     """Goes before the two classes `DisentangledSelfAttention`."""
 
-    _attend: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-    """What all heads see, by the operator: of tokens, which of them are seen, the relative
-    position of each offset, and the rows of the table."""
+    _projected: Callable[[Tensor], tuple[Tensor, ...]]
+    """Queries, keys and values of tokens."""
+
+    _of_rows: Callable[[], tuple[int, str, str]]
+    """Half the number of rows of the table, and the names of the projections with which
+    queries and keys meet them."""
 
     def forward(
         self,
@@ -145,6 +148,32 @@ class Core(Swapped):
             relative_pos=relative_pos, rel_embeddings=rel_embeddings,
         )  # fmt: skip
 
+    def _attend(
+        self, x: Tensor, seen: Tensor, relative_pos: Tensor, rows: Tensor
+    ) -> Tensor:
+        """What all heads see, (b, n, h d), by the operator.
+
+        A query that is padding itself has logits of the same finite size, and so the mean
+        of all values.
+        """
+        core: Any = self
+        q, k, v = self._projected(x)
+        span, by_queries, by_keys = self._of_rows()
+        rows, index = _reached(core, x, relative_pos, rows, span)
+
+        def products(kind: str, of: Tensor, name: str) -> Tensor | None:
+            """of_i . r_b of each head, (b, h, n, buckets)."""
+            if kind not in core.pos_att_type:
+                return None
+            return of @ _heads(core, getattr(core, name)(rows)).mT.to(of.dtype)
+
+        out = disentangled_attention(
+            q, k, v, products("c2p", q, by_queries), products("p2c", k, by_keys), index,
+            key_padding=~seen, dropout=core.dropout.p if core.training else 0.0,
+        )  # fmt: skip
+        out = torch.where(seen[:, None, :, None], out, v.mean(-2, keepdim=True))
+        return out.transpose(1, 2).flatten(-2)
+
     def _is_known(self, x: Tensor) -> bool:
         """Whether the terms are those of DeBERTa, and the operator takes the heads."""
         this: Any = self
@@ -159,55 +188,39 @@ class Core(Swapped):
 class First(Core):
     """Goes before that of DeBERTa."""
 
-    def _attend(
-        self, x: Tensor, seen: Tensor, relative_pos: Tensor, rows: Tensor
-    ) -> Tensor:
+    def _projected(self, x: Tensor) -> tuple[Tensor, ...]:
         """By the projections of that class."""
         core: Any = self
         q, k, v = core.transpose_for_scores(core.in_proj(x)).chunk(3, dim=-1)
         q = q + core.transpose_for_scores(core.q_bias[None, None, :])
         v = v + core.transpose_for_scores(core.v_bias[None, None, :])
-        k = k.to(q.dtype)  # with autocast only that of keys has no bias in float32
-        rows, index = _reached(core, x, relative_pos, rows, core.max_relative_positions)
-        c2p = p2c = None
-        if "c2p" in core.pos_att_type:
-            c2p = _products(core, q, core.pos_proj(rows))
-        if "p2c" in core.pos_att_type:
-            p2c = _products(core, k, core.pos_q_proj(rows))
-        return _attended(core, q, k, v, c2p, p2c, index, seen)
+        return q, k.to(q.dtype), v  # with autocast only that of keys has no bias in float32
+
+    def _of_rows(self) -> tuple[int, str, str]:
+        """Half of the rows, and what they are projected by."""
+        core: Any = self
+        return core.max_relative_positions, "pos_proj", "pos_q_proj"
 
 
 class Second(Core):
     """Goes before that of DeBERTa-v2 and v3."""
 
-    def _attend(
-        self, x: Tensor, seen: Tensor, relative_pos: Tensor, rows: Tensor
-    ) -> Tensor:
+    def _projected(self, x: Tensor) -> tuple[Tensor, ...]:
         """By the projections of that class."""
         core: Any = self
-        q, k, v = (
-            _heads(core, project(x))
-            for project in (core.query_proj, core.key_proj, core.value_proj)
-        )
-        rows, index = _reached(core, x, relative_pos, rows, core.pos_ebd_size)
-        c2p = p2c = None
-        if "c2p" in core.pos_att_type:
-            project = core.key_proj if core.share_att_key else core.pos_key_proj
-            c2p = _products(core, q, project(rows))
-        if "p2c" in core.pos_att_type:
-            project = core.query_proj if core.share_att_key else core.pos_query_proj
-            p2c = _products(core, k, project(rows))
-        return _attended(core, q, k, v, c2p, p2c, index, seen)
+        projections = core.query_proj, core.key_proj, core.value_proj
+        return tuple([_heads(core, project(x)) for project in projections])
+
+    def _of_rows(self) -> tuple[int, str, str]:
+        """Half of the rows, and what they are projected by."""
+        core: Any = self
+        own = "" if core.share_att_key else "pos_"
+        return core.pos_ebd_size, f"{own}key_proj", f"{own}query_proj"
 
 
 def _heads(core: Any, x: Tensor) -> Tensor:
     """(.., n, h d) as (.., h, n, d)."""
     return x.unflatten(-1, (core.num_attention_heads, -1)).transpose(-2, -3)
-
-
-def _products(core: Any, x: Tensor, rows: Tensor) -> Tensor:
-    """x_i . r_b of each head, (b, h, n, buckets)."""
-    return x @ _heads(core, rows).mT.to(x.dtype)
 
 
 def _reached(
@@ -229,26 +242,3 @@ def _reached(
     plain = is_plain(relative_pos)
     index = _ROWS.get(relative_pos, reach, kept) if plain else clipped()
     return core.pos_dropout(rows)[span - reach : span + reach], index
-
-
-def _attended(
-    core: Any,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    c2p: Tensor | None,
-    p2c: Tensor | None,
-    index: Tensor,
-    seen: Tensor,
-) -> Tensor:
-    """What all heads see, (b, n, h d).
-
-    A query that is padding itself has logits of the same finite size, and so the mean of
-    all values.
-    """
-    dropout = core.dropout.p if core.training else 0.0
-    out = disentangled_attention(
-        q, k, v, c2p, p2c, index, key_padding=~seen, dropout=dropout
-    )
-    out = torch.where(seen[:, None, :, None], out, v.mean(-2, keepdim=True))
-    return out.transpose(1, 2).flatten(-2)

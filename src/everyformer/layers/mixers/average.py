@@ -30,16 +30,6 @@ class AverageAttention(Mixer):
         True
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        bias: bool = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(dim, bias, device, dtype)
-
     def mixed(
         self,
         x: Float[Tensor, "*batch n d"],

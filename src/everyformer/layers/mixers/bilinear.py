@@ -49,7 +49,7 @@ class BilinearProjection(Mixer):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(dim, bias, device, dtype)
+        super().__init__(dim, bias=bias, device=device, dtype=dtype)
         check_positive(seq_len=seq_len)
         self.seq_len = seq_len
         self.shorter = shorter

@@ -51,7 +51,7 @@ class DynamicConvolution(Mixer):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(dim, bias, device, dtype)
+        super().__init__(dim, bias=bias, device=device, dtype=dtype)
         check_filters(dim, filters, filter_length)
         self.filters, self.filter_length = filters, filter_length
         self.in_proj = nn.Linear(dim, 2 * dim, bias=bias, device=device, dtype=dtype)

@@ -54,7 +54,7 @@ class LightConvolution(Mixer):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(dim, bias, device, dtype)
+        super().__init__(dim, bias=bias, device=device, dtype=dtype)
         check_filters(dim, filters, filter_length)
         self.normalised = normalised
         self.in_proj = nn.Linear(dim, 2 * dim, bias=bias, device=device, dtype=dtype)

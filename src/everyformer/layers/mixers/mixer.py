@@ -28,9 +28,10 @@ class Mixer(nn.Module, ABC):
     def __init__(
         self,
         dim: int,
-        bias: bool,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
+        *,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_positive(dim=dim)

@@ -42,7 +42,7 @@ class SeparableConvolution(Mixer):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(dim, bias, device, dtype)
+        super().__init__(dim, bias=bias, device=device, dtype=dtype)
         check_positive(filter_length=filter_length)
         self.filters = table(dim, filter_length, device=device, dtype=dtype)
 

@@ -6,11 +6,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from everyformer.ops.attention_rules import without_one_key
 from everyformer.ops.disentangled_attention import kernels as jitted
 from everyformer.ops.disentangled_attention.operands import Incoming, Operands
 from everyformer.ops.dropping import growth, threshold
 from everyformer.ops.kernel_tiles import LOG2_E
-from everyformer.ops.launching import LARGEST_TILE, Tiles, ceil_div, launch, power_of_two
+from everyformer.ops.launching import (
+    LARGEST_TILE,
+    Tiles,
+    ceil_div,
+    empty_like,
+    launch,
+    power_of_two,
+    side_by_side,
+)
 from everyformer.ops.recalled import Recalled
 from everyformer.ops.toeplitz_attention.kernels.tiles import PAD
 
@@ -85,7 +94,7 @@ class Problem:
     @classmethod
     def of(cls, x: Operands) -> "Problem":
         """Make what has to be so contiguous, and collect the options."""
-        q, k, v = (_last_contiguous(y) for y in x[:3])
+        q, k, v = map(side_by_side, x[:3])
         c2p, p2c = (q if y is None else y.contiguous() for y in (x.c2p, x.p2c))
         padding, seed = x.key_padding, q if x.seed is None else x.seed
         padded = q if padding is None else padding.to(torch.int8).contiguous()
@@ -116,27 +125,16 @@ class Problem:
         return [*strides, padded, *sizes, threshold(self.dropout), growth(self.dropout)]
 
 
-def _last_contiguous(x: Tensor) -> Tensor:
-    return x if x.stride(-1) == 1 else x.contiguous()
-
-
-def _options(tiles: Tiles) -> dict[str, int]:
-    return {
-        "BM": tiles.queries, "BN": tiles.keys,
-        "num_warps": tiles.warps, "num_stages": tiles.stages,
-    }  # fmt: skip
-
-
 def forward(x: Operands) -> tuple[Tensor, Tensor]:
     """The output and the base-2 logarithm of each query's sum of exponentials."""
     p, tiles = Problem.of(x), tuning_for(x.q).forward
     B, H, n_q, _ = x.q.shape
-    out = torch.empty(x.q.shape, dtype=x.q.dtype, device=x.q.device)
+    out = empty_like(x.q)
     lse = torch.empty(B, H, n_q, dtype=torch.float32, device=x.q.device)
     launch(
         kernels.forward_kernel, (ceil_div(n_q, tiles.queries), B * H),
         *p.inputs, out, lse, *p.numbers(p.q, p.k, p.v), x.scale * LOG2_E,
-        **_options(tiles), **p.options,
+        **tiles.options, **p.options,
     )  # fmt: skip
     return out, lse
 
@@ -148,9 +146,9 @@ def backward(
     p, tuning = Problem.of(x), tuning_for(x.q)
     B, H, n_q, _ = x.q.shape
     n_k = x.k.shape[2]
-    do, out = _last_contiguous(incoming.grad_out), incoming.out.contiguous()
+    do, out = side_by_side(incoming.grad_out), incoming.out.contiguous()
     delta = torch.empty(B, H, n_q, dtype=torch.float32, device=x.q.device)
-    dq, dk, dv = (torch.empty(y.shape, dtype=y.dtype, device=y.device) for y in x[:3])
+    dq, dk, dv = map(empty_like, x[:3])
     dc2p = _zeros(x.c2p, incoming.needs_c2p)
     dp2c = _zeros(x.p2c, incoming.needs_p2c)
     inputs = (*p.inputs, do, incoming.lse.contiguous(), delta)
@@ -158,17 +156,14 @@ def backward(
     launch(  # first: it fills in Delta
         kernels.dq_kernel, (ceil_div(n_q, tuning.dq.queries), B * H),
         *inputs, out, dq, dq if dc2p is None else dc2p, *numbers,
-        NEEDS=dc2p is not None, **_options(tuning.dq), **p.options,
+        NEEDS=dc2p is not None, **tuning.dq.options, **p.options,
     )  # fmt: skip
     launch(
         kernels.dkv_kernel, (ceil_div(n_k, tuning.dkv.keys), B * H),
         *inputs, dk, dv, dk if dp2c is None else dp2c, *numbers,
-        NEEDS=dp2c is not None, **_options(tuning.dkv), **p.options,
+        NEEDS=dp2c is not None, **tuning.dkv.options, **p.options,
     )  # fmt: skip
-    if n_k == 1:  # one key has weight 1, whatever its logit: dS = 0, unrounded
-        for gradient in (dq, dk, dc2p, dp2c):
-            if gradient is not None:
-                gradient.zero_()
+    without_one_key(x.k, dq, dk, dc2p, dp2c)
     return dq, dk, dv, dc2p, dp2c
 
 

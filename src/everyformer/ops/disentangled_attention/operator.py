@@ -5,23 +5,20 @@ On a CUDA device the Triton kernels run, elsewhere the chunked path: directly, b
 (`library`). Forward-mode derivatives are those of the reference.
 """
 
-from typing import Any
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from everyformer.errors import InputError
+from everyformer.errors import refuse
+from everyformer.ops import refusals
+from everyformer.ops.attention_library import run
 from everyformer.ops.disentangled_attention.library import RULES, forward_op
 from everyformer.ops.disentangled_attention.operands import Operands
-from everyformer.ops.disentangled_attention.reference import attend, default_scale
-from everyformer.ops.eager import (
-    autocasted,
-    is_plain,
-    is_transformed,
-    needs_plain_torch,
-)
+from everyformer.ops.disentangled_attention.reference import default_scale
+from everyformer.ops.eager import is_plain, is_transformed
 from everyformer.ops.recalled import Recalled
+
+CANNOT_RUN = "disentangled_attention cannot run"
 
 MAX_HEAD_SIZE = 128
 """Of the Triton kernels."""
@@ -81,37 +78,16 @@ def disentangled_attention(
         >>> disentangled_attention(q, k, v, past, None, torch.tensor([0, 1, 1])).flatten()
         tensor([1., 2.])
     """
-    _check(q, k, v, c2p, p2c, index, key_padding, seed, dropout)
-    q, k, v = autocasted(q, k, v)
-    factor = default_scale(q.shape[-1], c2p, p2c) if scale is None else float(scale)
-    if dropout == 0.0:
-        seed = None
-    elif seed is None:
-        seed = torch.randint(2**63 - 1, (1,), device=q.device)
-    given = Operands(q, k, v, c2p, p2c, index, key_padding, seed, factor, float(dropout))
-    if needs_plain_torch(q, k, v):
-        return attend(given)
-    found: Any
-    if not is_plain(q, k, v, index):
-        found, _ = forward_op(*given)
-    elif is_transformed():
-        found, _ = RULES.transformed.apply(*given)
-    else:
-        found = RULES.direct.apply(*given)
-    return found
+    factor = 1.0 if scale is None else float(scale)
+    given = Operands(q, k, v, c2p, p2c, index, key_padding, seed, factor, dropout)
+    _check(given)
+    if scale is None:
+        given = given._replace(scale=default_scale(q.shape[-1], c2p, p2c))
+    return run(RULES, forward_op, given, index)
 
 
-def _check(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    c2p: Tensor | None,
-    p2c: Tensor | None,
-    index: Tensor,
-    key_padding: Tensor | None,
-    seed: Tensor | None,
-    dropout: float,
-) -> None:
+def _check(x: Operands) -> None:
+    q, k, v, c2p, p2c, index, key_padding, seed, _, dropout = x
     wrong: list[str] = []
     if q.dim() != 4 or k.dim() != 4 or v.shape != k.shape:
         wrong.append(
@@ -122,8 +98,7 @@ def _check(
         wrong.append(
             f"q {tuple(q.shape)} and k {tuple(k.shape)} differ in batch, heads or size"
         )
-    if wrong:
-        _refuse(wrong)
+    refuse(CANNOT_RUN, wrong)
     for name, term, of in (("c2p", c2p, q), ("p2c", p2c, k)):
         if term is None:
             continue
@@ -151,25 +126,10 @@ def _check(
         )
     if index.dtype not in (torch.int64, torch.int32):
         wrong.append(f"index has dtype {index.dtype}; give int64 or int32")
-    if key_padding is not None and (
-        key_padding.dtype != torch.bool
-        or tuple(key_padding.shape) != (k.shape[0], k.shape[2])
-    ):
-        wrong.append(
-            f"key_padding has shape {tuple(key_padding.shape)} and dtype "
-            f"{key_padding.dtype}; give bool ({k.shape[0]}, {k.shape[2]})"
-        )
-    if not 0.0 <= dropout <= 1.0:
-        wrong.append(f"dropout is {dropout}; give a probability from 0 to 1")
-    if seed is not None and (seed.dtype != torch.int64 or seed.numel() != 1):
-        wrong.append(
-            f"seed has shape {tuple(seed.shape)} and dtype {seed.dtype}; give int64 (1,)"
-        )
-    if len({q.dtype, k.dtype, v.dtype}) > 1 or not q.is_floating_point():
-        wrong.append(f"q, k, v have dtypes {q.dtype}, {k.dtype}, {v.dtype}; give one kind")
-    given = [x for x in (q, k, v, *terms, index, key_padding, seed) if x is not None]
-    if len({x.device for x in given}) > 1:
-        wrong.append(f"tensors lie on {sorted({str(x.device) for x in given})}; use one")
+    wrong += refusals.of_padding(key_padding, (k.shape[0], k.shape[2]))
+    wrong += [*refusals.of_dropout(dropout), *refusals.of_seed(seed)]
+    wrong += refusals.of_kinds(q, k, v)
+    wrong += refusals.of_devices(q, k, v, *terms, index, key_padding, seed)
     if q.is_cuda and q.shape[-1] > MAX_HEAD_SIZE:
         wrong.append(f"heads of size {q.shape[-1]} exceed {MAX_HEAD_SIZE}; split them")
     if q.is_cuda and torch.float64 in {x.dtype for x in (q, *terms)}:
@@ -180,13 +140,7 @@ def _check(
         wrong.append(f"q {tuple(q.shape)} or k {tuple(k.shape)} is empty")
     if not wrong:
         wrong += _disorder(index, terms[0].shape[-1])
-    if wrong:
-        _refuse(wrong)
-
-
-def _refuse(wrong: list[str]) -> None:
-    msg = f"disentangled_attention cannot run: {'; '.join(wrong)}."
-    raise InputError(msg)
+    refuse(CANNOT_RUN, wrong)
 
 
 def _disorder(index: Tensor, buckets: int) -> list[str]:

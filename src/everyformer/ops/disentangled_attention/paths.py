@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from everyformer.ops.attention_rules import Gradients
 from everyformer.ops.disentangled_attention import chunked
 from everyformer.ops.disentangled_attention.operands import Incoming, Operands
 
@@ -13,8 +14,8 @@ def _by_kernels(q: Tensor) -> bool:
     return q.is_cuda
 
 
-def _code(q: Tensor) -> Any:
-    """The Triton kernels are imported where there is a GPU and only there."""
+def _path(q: Tensor) -> Any:
+    """The module whose `forward` and `backward` run; Triton is imported on a GPU alone."""
     if not _by_kernels(q):
         return chunked
     from everyformer.ops.disentangled_attention import launch
@@ -25,11 +26,10 @@ def _code(q: Tensor) -> Any:
 def forward(x: Operands) -> tuple[Tensor, Tensor]:
     """The output and the LSE; autocast has had its say before."""
     with torch.autocast(x.q.device.type, enabled=False):
-        return _code(x.q).forward(x)
+        return _path(x.q).forward(x)
 
 
-def gradients(x: Operands, incoming: Incoming) -> tuple[Tensor, ...]:
-    """Those of q, k, v, c2p and p2c; empty where not needed."""
+def gradients(x: Operands, incoming: Incoming) -> Gradients:
+    """Those of q, k, v, c2p and p2c; None where not needed."""
     with torch.autocast(x.q.device.type, enabled=False):
-        found = _code(x.q).backward(x, incoming)
-    return tuple(x.q.new_empty(0) if y is None else y for y in found)
+        return _path(x.q).backward(x, incoming)

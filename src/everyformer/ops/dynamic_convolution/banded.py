@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from everyformer.ops.convolving import relaid, windows
+
 TILE = 32
 """Outputs of a tile, L."""
 
@@ -33,8 +35,8 @@ def mix(
         own = _skewed(own, length - 1 - left) if back else own
         inside[:, :whole] = own[:, : whole * rows].unflatten(1, (whole, rows))
         inside[:, whole:, : n - whole * rows] = own[:, None, whole * rows :]
-        windows = _windows(_relaid(sequence, count, rows, length, left), rows, length)
-        found = torch.stack([torch.bmm(T, w) for T, w in zip(bands, windows, strict=True)])
+        inputs = windows(relaid(sequence[None], count, rows, length, left), rows, length)
+        found = torch.stack([torch.bmm(T, w) for T, w in zip(bands, inputs, strict=True)])
         result.copy_(found.flatten(1, 2)[:, :n].transpose(0, 1))
     return out.view(x.shape)
 
@@ -53,9 +55,9 @@ def band(
     rows, tiles = _tiles(n)
     products = torch.empty(count, tiles, rows, rows + length - 1, dtype=wide)
     for upstream, sequence, result in zip(grad, x, out, strict=True):
-        windows = _windows(_relaid(sequence, count, rows, length, left), rows, length)
-        g = _windows(_relaid(upstream, count, rows, 1, 0), rows, 1)
-        for one, window, product in zip(g, windows, products, strict=True):
+        inputs = windows(relaid(sequence[None], count, rows, length, left), rows, length)
+        g = windows(relaid(upstream[None], count, rows, 1, 0), rows, 1)
+        for one, window, product in zip(g, inputs, products, strict=True):
             torch.bmm(one, window.mT, out=product)
         found = _diagonals(products, length).flatten(1, 2)[:, :n]
         result.copy_(found.transpose(0, 1))
@@ -83,24 +85,3 @@ def _skewed(own: Float[Tensor, "h n k"], left: int) -> Float[Tensor, "h n k"]:
     padded = own.new_zeros(count, n + length - 1, length)
     padded[:, length - 1 - left : length - 1 - left + n] = own.flip(2)
     return padded.as_strided(own.shape, (padded.stride(0), length, length + 1))
-
-
-def _relaid(
-    x: Float[Tensor, "n d"], count: int, rows: int, length: int, left: int
-) -> Float[Tensor, "h m r"]:
-    """For each group, tokens as rows; zeros around."""
-    n, d = x.shape
-    wide = torch.promote_types(x.dtype, torch.float32)
-    tokens = -(-n // rows) * rows + length - 1
-    relaid = torch.zeros(count, tokens, d // count, dtype=wide)
-    relaid[:, left : left + n] = x.unflatten(1, (count, -1)).transpose(0, 1)
-    return relaid
-
-
-def _windows(
-    relaid: Float[Tensor, "h m r"], rows: int, length: int
-) -> Float[Tensor, "h tiles w r"]:
-    """The inputs of all tiles: a view whose windows overlap by length - 1 rows."""
-    count, tokens, columns = relaid.shape
-    shape = (count, (tokens - length + 1) // rows, rows + length - 1, columns)
-    return relaid.as_strided(shape, (tokens * columns, rows * columns, columns, 1))

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from everyformer.ops.dynamic_convolution import kernels as jitted
-from everyformer.ops.launching import ceil_div, launch, power_of_two
+from everyformer.ops.launching import ceil_div, launch, power_of_two, side_by_side
 
 kernels: Any = jitted  # their calls have a grid and options that no signature shows
 
@@ -30,16 +30,11 @@ def _sizes(x: Tensor, group: int) -> dict[str, Any]:
     }
 
 
-def _rows(x: Tensor) -> Tensor:
-    """With the last axis side by side."""
-    return x if x.stride(-1) == 1 else x.contiguous()
-
-
 def mix(
     x: Float[Tensor, "b n d"], weights: Float[Tensor, "b n h k"], left: int, back: bool
 ) -> Float[Tensor, "b n d"]:
     """C(x, weights), or its transpose B(x, weights) with `back`."""
-    x, weights = _rows(x), _rows(weights)
+    x, weights = side_by_side(x), side_by_side(weights)
     b, n, d = x.shape
     count, length = weights.shape[2:]
     sizes = _sizes(x, d // count)
@@ -66,7 +61,7 @@ def band(
     left: int,
 ) -> Float[Tensor, "b n {count} {length}"]:
     """G(grad, x); float32."""
-    grad, x = _rows(grad), _rows(x)
+    grad, x = side_by_side(grad), side_by_side(x)
     b, n, d = x.shape
     sizes = _sizes(x, d // count)
     out = torch.empty(b, n, count, length, dtype=torch.float32, device=x.device)

@@ -1,14 +1,16 @@
 """The operator as custom ops, for `torch.compile`, export and fake tensors."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from everyformer.ops.bilinear import keep
-from everyformer.ops.dynamic_convolution import derivatives, paths
-from everyformer.ops.dynamic_convolution.derivatives import Band, Mix
-from everyformer.ops.eager import is_forward_mode, is_transformed
+from everyformer.ops.bilinear import register
+from everyformer.ops.dynamic_convolution import paths
+from everyformer.ops.dynamic_convolution.derivatives import (
+    Band,
+    Mix,
+    pull_back,
+    pull_back_band,
+)
 
 
 @torch.library.custom_op("everyformer::dynamic_convolution", mutates_args=())
@@ -34,16 +36,5 @@ def _band_fake(grad: Tensor, x: Tensor, count: int, length: int, left: int) -> T
     return x.new_empty((*x.shape[:2], count, length), dtype=wide)
 
 
-def _pull_back(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    if is_transformed() or is_forward_mode():
-        return derivatives.pull_back(ctx, grad, Mix.apply, Band.apply)
-    return derivatives.pull_back(ctx, grad, mix_op, band_op)
-
-
-def _pull_back_band(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-    moved = is_transformed() or is_forward_mode()
-    return derivatives.pull_back_band(ctx, upstream, Mix.apply if moved else mix_op)
-
-
-mix_op.register_autograd(_pull_back, setup_context=keep)
-band_op.register_autograd(_pull_back_band, setup_context=keep)
+register(mix_op, pull_back, (mix_op, band_op), (Mix, Band))
+register(band_op, pull_back_band, (mix_op,), (Mix,))

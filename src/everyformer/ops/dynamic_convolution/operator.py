@@ -4,27 +4,15 @@ On a CUDA device the Triton kernels run, elsewhere the banded path, and plain to
 neither is worth it: as a custom op (`library`), or by `torch.func` (`derivatives`).
 """
 
-from typing import Any
-
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from everyformer.errors import InputError
+from everyformer.errors import refuse
+from everyformer.ops.convolving import convolved, of_numbers
 from everyformer.ops.dynamic_convolution import reference
 from everyformer.ops.dynamic_convolution.derivatives import Mix
 from everyformer.ops.dynamic_convolution.library import mix_op
-from everyformer.ops.dynamic_convolution.paths import by_torch
-from everyformer.ops.eager import (
-    autocasted,
-    is_forward_mode,
-    is_plain,
-    is_transformed,
-    needs_plain_torch,
-)
-
-WIDE = (torch.float32, torch.float64)
-"""Precisions in which sums over taps need no wider ones."""
+from everyformer.ops.eager import autocasted
 
 
 def dynamic_convolution(
@@ -45,6 +33,7 @@ def dynamic_convolution(
         InputError: If shapes, dtypes or devices do not fit; all reasons at once.
 
     Example:
+        >>> import torch
         >>> x = torch.tensor([[1.0], [2.0], [3.0]])
         >>> filters = torch.tensor([[[1.0, 1.0]], [[0.0, 1.0]], [[5.0, 9.0]]])
         >>> dynamic_convolution(x, filters).T
@@ -60,14 +49,7 @@ def dynamic_convolution(
     reached = filters[..., lost : left + n]
     own = reached.reshape(-1, *reached.shape[-3:])
     tokens, left = x.reshape(-1, *x.shape[-2:]), left - lost
-    if x.dtype in WIDE and by_torch(tokens, own.shape[2]):
-        return reference.mix(tokens, own, left, False).reshape(x.shape)
-    if needs_plain_torch(x) and not is_plain(x):  # a custom op would carry no derivative
-        wide = torch.promote_types(x.dtype, torch.float32)
-        plain = reference.mix(tokens.to(wide), own.to(wide), left, False)
-        return plain.to(x.dtype).reshape(x.shape)
-    transformed = is_plain(x) and (is_transformed() or is_forward_mode())
-    found: Any = (Mix.apply if transformed else mix_op)(tokens, own, left, False)
+    found = convolved(reference.mix, Mix, mix_op, own.shape[2], tokens, own, left, False)
     return found.reshape(x.shape)
 
 
@@ -88,10 +70,5 @@ def _check(x: Tensor, filters: Tensor) -> None:
             f"x has d={x.shape[-1]}; {filters.shape[-2]} filters need a multiple of "
             f"{filters.shape[-2]}"
         )
-    if not (x.is_floating_point() and filters.is_floating_point()):
-        wrong.append(f"dtypes are {x.dtype} and {filters.dtype}; give floating point")
-    if x.device != filters.device:
-        wrong.append(f"x lies on {x.device}, filters on {filters.device}; use one device")
-    if wrong:
-        msg = f"dynamic_convolution cannot run: {'; '.join(wrong)}."
-        raise InputError(msg)
+    wrong += of_numbers(x, filters)
+    refuse("dynamic_convolution cannot run", wrong)

@@ -2,19 +2,10 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from everyformer.ops.convolving import by_torch
 from everyformer.ops.dynamic_convolution import banded, reference
-
-SMALLEST_GROUP = {"cpu": 8, "cuda": 16}
-"""Dimensions of a filter below which matrix products have too few columns."""
-
-
-def by_torch(x: Tensor, count: int) -> bool:
-    """Whether plain torch runs; torch.compile looks at this, so it imports nothing."""
-    small = x.shape[2] // count < SMALLEST_GROUP.get(x.device.type, x.shape[2] + 1)
-    return small or (x.is_cuda and x.dtype == torch.float64)
 
 
 def _path(x: Tensor, count: int) -> Any:

@@ -12,6 +12,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
+from everyformer.ops.convolving import relaid, windows
+
 TILE = 32
 """Outputs of a tile, L; measured, for filters of length 31 to 255."""
 
@@ -25,13 +27,12 @@ def convolve(
     wide = torch.promote_types(x.dtype, torch.float32)
     if _is_one_tile(n, length):
         matrices = _toeplitz(filters.to(wide), n, slice(left, left + n))
-        return _back(torch.bmm(matrices, _relaid(x, count, n, 1, 0)), x)
-    relaid = _relaid(x, count, TILE, length, left)
-    windows = _windows(relaid, TILE, length)
+        return _back(torch.bmm(matrices, relaid(x, count, n, 1, 0)), x)
+    inputs = windows(relaid(x, count, TILE, length, left), TILE, length)
     matrices = _toeplitz(filters.to(wide), TILE)
-    tiles = windows.shape[1]
-    out = relaid.new_empty(count, tiles, TILE, relaid.shape[2])
-    for matrix, window, part in zip(matrices, windows, out, strict=True):
+    _, tiles, _, columns = inputs.shape
+    out = inputs.new_empty(count, tiles, TILE, columns)
+    for matrix, window, part in zip(matrices, inputs, out, strict=True):
         torch.bmm(matrix.expand(tiles, -1, -1), window, out=part)
     return _back(out.flatten(1, 2), x)
 
@@ -50,13 +51,13 @@ def filter_gradient(
     """
     n = x.shape[1]
     if _is_one_tile(n, length):
-        tokens, upstream = (_relaid(each, count, n, 1, 0) for each in (x, grad))
+        tokens, upstream = (relaid(each, count, n, 1, 0) for each in (x, grad))
         whole = functional.pad(torch.bmm(upstream, tokens.mT), (left, length - 1 - left))
         return diagonals(whole, length)
-    windows = _windows(_relaid(x, count, TILE, length, left), TILE, length)
-    upstream = _windows(_relaid(grad, count, TILE, 1, 0), TILE, 1)
+    inputs = windows(relaid(x, count, TILE, length, left), TILE, length)
+    upstream = windows(relaid(grad, count, TILE, 1, 0), TILE, 1)
     products = [
-        torch.bmm(g, window.mT).sum(0) for g, window in zip(upstream, windows, strict=True)
+        torch.bmm(g, window.mT).sum(0) for g, window in zip(upstream, inputs, strict=True)
     ]
     return diagonals(torch.stack(products), length)
 
@@ -73,27 +74,6 @@ def diagonals(
 def _is_one_tile(n: int, length: int) -> bool:
     """Whether the inputs of one tile would be the whole sequence."""
     return n <= TILE + length - 1
-
-
-def _relaid(
-    x: Float[Tensor, "b n d"], count: int, rows: int, length: int, left: int
-) -> Float[Tensor, "h m c"]:
-    """For each filter, tokens as rows, batch and group as columns; zeros around."""
-    b, n, d = x.shape
-    wide = torch.promote_types(x.dtype, torch.float32)
-    tokens = -(-n // rows) * rows + length - 1
-    relaid = torch.zeros(count, tokens, b, d // count, dtype=wide)
-    relaid[:, left : left + n] = x.reshape(b, n, count, -1).permute(2, 1, 0, 3)
-    return relaid.flatten(2)
-
-
-def _windows(
-    relaid: Float[Tensor, "h m c"], rows: int, length: int
-) -> Float[Tensor, "h tiles w c"]:
-    """The inputs of all tiles: a view whose windows overlap by length - 1 rows."""
-    count, tokens, columns = relaid.shape
-    shape = (count, (tokens - length + 1) // rows, rows + length - 1, columns)
-    return relaid.as_strided(shape, (tokens * columns, rows * columns, columns, 1))
 
 
 def _toeplitz(

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from everyformer.ops.launching import ceil_div, launch
+from everyformer.ops.launching import ceil_div, launch, side_by_side
 from everyformer.ops.light_convolution import kernels as jitted
 from everyformer.ops.light_convolution.blocked import diagonals
 
@@ -48,16 +48,11 @@ def _precision(x: Tensor) -> str:
     return "ieee" if x.dtype == torch.float32 else "tf32"
 
 
-def _rows(x: Tensor) -> Tensor:
-    """Tokens with their dimensions side by side."""
-    return x if x.stride(2) == 1 else x.contiguous()
-
-
 def convolve(
     x: Float[Tensor, "b n d"], filters: Float[Tensor, "h k"], left: int
 ) -> Float[Tensor, "b n d"]:
     """y_ic = sum_k filters[c // (d / h), k] x_{i + k - left, c}, zeros beyond the ends."""
-    x = _rows(x)
+    x = side_by_side(x)
     b, n, d = x.shape
     count, length = filters.shape
     tiles, _ = _tiles(x, n)
@@ -87,7 +82,7 @@ def filter_gradient(
     left: int,
 ) -> Float[Tensor, "{count} {length}"]:
     """sum_{b, i, c of group h} grad_bic x_{b, i + k - left, c}; float32, fixed order."""
-    x, grad = _rows(x), _rows(grad)
+    x, grad = side_by_side(x), side_by_side(grad)
     b, n, d = x.shape
     _, tiles = _tiles(x, n)
     width = ceil_div(tiles.outputs + length - 1, tiles.chunk) * tiles.chunk

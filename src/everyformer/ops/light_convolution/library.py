@@ -4,15 +4,17 @@ Two ops that are each other's derivative: y = x * filters, and the sum over toke
 times shifted x.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from everyformer.ops.bilinear import keep
-from everyformer.ops.eager import is_forward_mode, is_transformed
-from everyformer.ops.light_convolution import derivatives, paths
-from everyformer.ops.light_convolution.derivatives import Convolve, FilterGradient
+from everyformer.ops.bilinear import register
+from everyformer.ops.light_convolution import paths
+from everyformer.ops.light_convolution.derivatives import (
+    Convolve,
+    FilterGradient,
+    pull_back,
+    pull_back_gradient,
+)
 
 
 @torch.library.custom_op("everyformer::light_convolution", mutates_args=())
@@ -38,17 +40,5 @@ def _gradient_fake(grad: Tensor, x: Tensor, count: int, length: int, left: int) 
     return x.new_empty((count, length), dtype=wide)
 
 
-def _pull_back(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    if is_transformed() or is_forward_mode():
-        return derivatives.pull_back(ctx, grad, Convolve.apply, FilterGradient.apply)
-    return derivatives.pull_back(ctx, grad, convolve_op, gradient_op)
-
-
-def _pull_back_gradient(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-    moved = is_transformed() or is_forward_mode()
-    convolve = Convolve.apply if moved else convolve_op
-    return derivatives.pull_back_gradient(ctx, upstream, convolve)
-
-
-convolve_op.register_autograd(_pull_back, setup_context=keep)
-gradient_op.register_autograd(_pull_back_gradient, setup_context=keep)
+register(convolve_op, pull_back, (convolve_op, gradient_op), (Convolve, FilterGradient))
+register(gradient_op, pull_back_gradient, (convolve_op,), (Convolve,))

@@ -4,27 +4,15 @@ On a CUDA device the Triton kernels run, elsewhere the blocked path, and `F.conv
 neither is worth it: as a custom op (`library`), or by `torch.func` (`derivatives`).
 """
 
-from typing import Any
-
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from everyformer.errors import InputError
-from everyformer.ops.eager import (
-    autocasted,
-    is_forward_mode,
-    is_plain,
-    is_transformed,
-    needs_plain_torch,
-)
+from everyformer.errors import refuse
+from everyformer.ops.convolving import convolved, of_numbers
+from everyformer.ops.eager import autocasted
 from everyformer.ops.light_convolution import reference
 from everyformer.ops.light_convolution.derivatives import Convolve
 from everyformer.ops.light_convolution.library import convolve_op
-from everyformer.ops.light_convolution.paths import by_torch
-
-WIDE = (torch.float32, torch.float64)
-"""Precisions in which the gradients of PyTorch's convolution need no wider sums."""
 
 
 def light_convolution(
@@ -46,6 +34,7 @@ def light_convolution(
         InputError: If shapes, dtypes or devices do not fit; all reasons at once.
 
     Example:
+        >>> import torch
         >>> x = torch.tensor([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
         >>> light_convolution(x, torch.tensor([[1.0, 1.0], [0.0, 2.0]]))
         tensor([[ 3., 40.],
@@ -57,14 +46,9 @@ def light_convolution(
     if x.numel() == 0:
         return x * filters.sum()
     tokens, left = x.reshape(-1, *x.shape[-2:]), (filters.shape[1] - 1) // 2
-    if x.dtype in WIDE and by_torch(tokens, filters.shape[0]):
-        return reference.convolve(tokens, filters, left).reshape(x.shape)
-    if needs_plain_torch(x) and not is_plain(x):  # a custom op would carry no derivative
-        wide = torch.promote_types(x.dtype, torch.float32)
-        plain = reference.convolve(tokens.to(wide), filters.to(wide), left)
-        return plain.to(x.dtype).reshape(x.shape)
-    transformed = is_plain(x) and (is_transformed() or is_forward_mode())
-    found: Any = (Convolve.apply if transformed else convolve_op)(tokens, filters, left)
+    found = convolved(
+        reference.convolve, Convolve, convolve_op, filters.shape[0], tokens, filters, left
+    )
     return found.reshape(x.shape)
 
 
@@ -79,10 +63,5 @@ def _check(x: Tensor, filters: Tensor) -> None:
             f"x has shape {tuple(x.shape)}; {filters.shape[0]} filters need (*batch, n, d) "
             f"with d a multiple of {filters.shape[0]}"
         )
-    if not (x.is_floating_point() and filters.is_floating_point()):
-        wrong.append(f"dtypes are {x.dtype} and {filters.dtype}; give floating point")
-    if x.device != filters.device:
-        wrong.append(f"x lies on {x.device}, filters on {filters.device}; use one device")
-    if wrong:
-        msg = f"light_convolution cannot run: {'; '.join(wrong)}."
-        raise InputError(msg)
+    wrong += of_numbers(x, filters)
+    refuse("light_convolution cannot run", wrong)

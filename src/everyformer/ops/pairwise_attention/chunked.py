@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from everyformer.ops.pairwise_attention.dropping import kept_pairs
+from everyformer.ops.dropping import kept
 from everyformer.ops.pairwise_attention.operands import Gradients, Incoming, Operands
 
 CHUNK = 128
@@ -94,10 +94,16 @@ class _Problem:
         return None if x.gain is None else step.of(x.gain).to(self.dtype)
 
     def dropped(self, step: _Step) -> Tensor | None:
-        """D of a step; None if no weight is dropped."""
+        """D of a step: the weights that `toeplitz_attention` drops; None if none is."""
         x = self.given
-        places = (range(*s.indices(size)) for s, size in zip(step, x.sizes, strict=True))
-        return kept_pairs(x, list(places), self.dtype)
+        if x.seed is None or x.dropout == 0.0:
+            return None
+        batches, heads, queries, keys = (
+            torch.arange(size, device=x.q.device)[some]
+            for some, size in zip(step, x.sizes, strict=True)
+        )
+        places = batches[:, None, None, None], heads[:, None, None], queries[:, None], keys
+        return kept(x.seed, *places, x.dropout, self.dtype)
 
 
 def forward(x: Operands) -> tuple[Float[Tensor, "b h n_q d"], Float[Tensor, "b h n_q"]]:

@@ -9,7 +9,15 @@ from torch import Tensor
 
 from everyformer.ops.dropping import growth, threshold
 from everyformer.ops.kernel_tiles import LOG2_E
-from everyformer.ops.launching import LARGEST_TILE, Tiles, ceil_div, launch, power_of_two
+from everyformer.ops.launching import (
+    LARGEST_TILE,
+    Tiles,
+    ceil_div,
+    empty_like,
+    launch,
+    power_of_two,
+    side_by_side,
+)
 from everyformer.ops.pairwise_attention import kernels as jitted
 from everyformer.ops.pairwise_attention.operands import Gradients, Incoming, Operands
 from everyformer.ops.pairwise_attention.sharing import NOTHING, Sharing, Split
@@ -35,7 +43,7 @@ class Problem:
     @classmethod
     def of(cls, x: Operands) -> "Problem":
         """Make last axes contiguous, and collect the options."""
-        q, k, v = map(_rows, x[:3])
+        q, k, v = map(side_by_side, x[:3])
         padding = x.key_padding
         padded = None if padding is None else padding.contiguous().view(torch.int8)
         D = q.shape[-1]
@@ -74,13 +82,8 @@ class Problem:
     def with_tiles(self, tiles: Tiles) -> dict[str, Any]:
         """The options of a launch."""
         _, _, n_q, n_k = self.given.sizes
-        return self.options | {
-            "BM": tiles.queries,
-            "BN": tiles.keys,
-            "EVEN": n_q % tiles.queries == 0 and n_k % tiles.keys == 0,
-            "num_warps": tiles.warps,
-            "num_stages": tiles.stages,
-        }
+        even = n_q % tiles.queries == 0 and n_k % tiles.keys == 0
+        return self.options | tiles.options | {"EVEN": even}
 
     @property
     def heads_first(self) -> bool:
@@ -88,10 +91,6 @@ class Problem:
         x = self.given
         pairs = [Sharing.of(y, x.sizes) for y in x[3:5] if y is not None]
         return any(y.batch and not y.heads for y in pairs)
-
-
-def _rows(x: Tensor) -> Tensor:
-    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _pair_strides(pairs: Tensor | None) -> list[int]:
@@ -109,10 +108,6 @@ def _reach(pairs: Tensor | None, sizes: tuple[int, int, int, int]) -> int:
     return max(rows * by_row + columns * by_column, rows * columns)
 
 
-def _like(x: Tensor) -> Tensor:
-    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
-
-
 def forward(x: Operands) -> tuple[Tensor, Tensor]:
     """The output, and the base-2 logarithm of each row's sum of exponentials.
 
@@ -124,7 +119,7 @@ def forward(x: Operands) -> tuple[Tensor, Tensor]:
     small = is_small(x.q, x.k)
     tiles = small_tiles(x.q, x.k) if small else tuning_for(x.q).forward
     one = n_k <= tiles.keys
-    out = _like(x.q)
+    out = empty_like(x.q)
     lse = torch.empty(B, H, n_q, dtype=torch.float32, device=x.q.device)
     launch(
         kernels._forward_kernel, (ceil_div(n_q, tiles.queries) * B * H,),
@@ -139,17 +134,12 @@ def backward(x: Operands, incoming: Incoming) -> Gradients:
     needs = (incoming.needs_bias, incoming.needs_gain)
     step = Backward(
         Problem.of(x),
-        _with_rows(incoming),
+        incoming._replace(
+            grad_out=side_by_side(incoming.grad_out), out=incoming.out.contiguous()
+        ),
         tuple(y if need else None for y, need in zip(x[3:5], needs, strict=True)),
     )
     return step.all()
-
-
-def _with_rows(incoming: Incoming) -> Incoming:
-    """With rows that are contiguous."""
-    return incoming._replace(
-        grad_out=_rows(incoming.grad_out), out=incoming.out.contiguous()
-    )
 
 
 @dataclass(frozen=True)
@@ -198,7 +188,7 @@ class Backward:
         p, x = self.problem, self.problem.given
         B, H = x.sizes[:2]
         do, _, lse = self.incoming[:3]
-        found = [_like(y) for y in x[:3]]
+        found = [empty_like(y) for y in x[:3]]
         launch(
             kernels._small_kernel, (B * H,),
             *p.tensors, do, lse, delta, *found, *(x.q if y is None else y for y in alone),
@@ -215,7 +205,7 @@ class Backward:
         B, H, n_q, n_k = x.sizes
         do, out, lse = self.incoming[:3]
         tuning, first = tuning_for(x.q), p.heads_first
-        dq, dk, dv = found = [_like(y) for y in x[:3]]
+        dq, dk, dv = found = [empty_like(y) for y in x[:3]]
         numbers = (*p.strides(do), *p.numbers, x.scale)
         launch(
             kernels._dq_kernel, (ceil_div(n_q, tuning.dq.queries) * B * H,),

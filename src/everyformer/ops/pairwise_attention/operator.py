@@ -6,22 +6,18 @@ On a CUDA device the Triton kernels run, elsewhere the chunked path: directly, b
 """
 
 import math
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from everyformer.errors import InputError
-from everyformer.ops.eager import (
-    autocasted,
-    is_plain,
-    is_transformed,
-    needs_plain_torch,
-)
+from everyformer.errors import refuse
+from everyformer.ops import refusals
+from everyformer.ops.attention_library import run
 from everyformer.ops.pairwise_attention.library import RULES, forward_op
 from everyformer.ops.pairwise_attention.operands import Operands
-from everyformer.ops.pairwise_attention.reference import attend
+
+CANNOT_RUN = "pairwise_attention cannot run"
 
 
 def pairwise_attention(
@@ -72,45 +68,25 @@ def pairwise_attention(
         >>> pairwise_attention(q, k, v, gain=gain)[0, 0, :, 0]
         tensor([0.5000, 1.0000])
     """
-    _check(q, k, v, bias, gain, key_padding, seed, scale, dropout)
-    q, k, v = autocasted(q, k, v)
-    factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
-    if dropout == 0.0:
-        seed = None
-    elif seed is None:
-        seed = torch.randint(2**63 - 1, (1,), device=q.device)
-    given = Operands(q, k, v, bias, gain, key_padding, seed, causal, factor, float(dropout))
-    if needs_plain_torch(q, k, v):
-        return attend(given)
-    found: Any
-    if not is_plain(q, k, v):
-        found, _ = forward_op(*given)
-    elif is_transformed():
-        found, _ = RULES.transformed.apply(*given)
-    else:
-        found = RULES.direct.apply(*given)
-    return found
+    given = Operands(
+        q, k, v, bias, gain, key_padding, seed,
+        causal, 1.0 if scale is None else float(scale), dropout,
+    )  # fmt: skip
+    _check(given)
+    if scale is None:
+        given = given._replace(scale=q.shape[-1] ** -0.5)
+    return run(RULES, forward_op, given)
 
 
-def _check(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    bias: Tensor | None,
-    gain: Tensor | None,
-    key_padding: Tensor | None,
-    seed: Tensor | None,
-    scale: float | None,
-    dropout: float,
-) -> None:
-    named = {"q": q, "k": k, "v": v, "bias": bias, "gain": gain}
-    named |= {"key_padding": key_padding, "seed": seed}
+def _check(x: Operands) -> None:
+    q, k, v, _, _, key_padding, seed, _, scale, dropout = x
+    named = dict(zip(x._fields[:7], x[:7], strict=True))
     wrong = [
-        f"{name} is a {type(x).__name__}; give a tensor"
-        for name, x in named.items()
-        if not isinstance(x, Tensor) and (x is not None or name in "qkv")
+        f"{name} is a {type(y).__name__}; give a tensor"
+        for name, y in named.items()
+        if not isinstance(y, Tensor) and (y is not None or name in "qkv")
     ]
-    _refuse(wrong)
+    refuse(CANNOT_RUN, wrong)
     if q.dim() != 4 or k.dim() != 4 or v.shape != k.shape:
         wrong.append(
             f"q, k, v have shapes {tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}; "
@@ -121,36 +97,24 @@ def _check(
             f"q has batch, heads, size {(*q.shape[:2], q.shape[3])}, k has "
             f"{(*k.shape[:2], k.shape[3])}; give both the same"
         )
-    _refuse(wrong)
+    refuse(CANNOT_RUN, wrong)
     sizes = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
     if 0 in (*q.shape, k.shape[2]):
         wrong.append(f"q {tuple(q.shape)} or k {tuple(k.shape)} is empty; leave it out")
     for name in ("bias", "gain"):
         wrong += _wrong_pairs(name, named[name], sizes)
-    wanted = (sizes[0], sizes[3])
-    if key_padding is not None and (
-        key_padding.dtype != torch.bool or tuple(key_padding.shape) != wanted
-    ):
-        wrong.append(
-            f"key_padding has shape {tuple(key_padding.shape)} and dtype "
-            f"{key_padding.dtype}; give bool {wanted}"
-        )
+    wrong += refusals.of_padding(key_padding, (sizes[0], sizes[3]))
     if len({q.dtype, k.dtype, v.dtype}) > 1:
         wrong.append(f"q, k, v have dtypes {q.dtype}, {k.dtype}, {v.dtype}; give one kind")
     if not q.is_floating_point():
         wrong.append(f"q has dtype {q.dtype}; give floating-point numbers")
-    devices = {str(x.device) for x in named.values() if x is not None}
+    devices = {str(y.device) for y in x[:7] if isinstance(y, Tensor)}
     if len(devices) > 1:
         wrong.append(f"tensors lie on {sorted(devices)}; use one device")
-    if seed is not None and (seed.dtype != torch.int64 or seed.numel() != 1):
-        wrong.append(
-            f"seed has shape {tuple(seed.shape)} and dtype {seed.dtype}; give int64 (1,)"
-        )
-    if not 0.0 <= dropout <= 1.0:
-        wrong.append(f"dropout is {dropout}; give a probability from 0 to 1")
-    if scale is not None and not math.isfinite(scale):
+    wrong += [*refusals.of_seed(seed), *refusals.of_dropout(dropout)]
+    if not math.isfinite(scale):
         wrong.append(f"scale={scale} makes every score infinite or NaN; give a number")
-    _refuse(wrong)
+    refuse(CANNOT_RUN, wrong)
 
 
 def _wrong_pairs(
@@ -179,9 +143,3 @@ def _wrong_pairs(
         mask = ", for a mask 0 and -inf" if pairs.dtype == torch.bool else ""
         wrong.append(f"{name} has dtype {pairs.dtype}; give floating-point numbers{mask}")
     return wrong
-
-
-def _refuse(wrong: list[str]) -> None:
-    if wrong:
-        msg = f"pairwise_attention cannot run: {'; '.join(wrong)}."
-        raise InputError(msg)

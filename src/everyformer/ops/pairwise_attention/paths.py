@@ -5,8 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from everyformer.ops.attention_rules import without_one_key
 from everyformer.ops.pairwise_attention import chunked
-from everyformer.ops.pairwise_attention.operands import Incoming, Operands
+from everyformer.ops.pairwise_attention.operands import Gradients, Incoming, Operands
 
 MAX_HEAD_SIZE = 256
 """Of the Triton kernels; larger heads run in chunks."""
@@ -30,14 +31,8 @@ def forward(x: Operands) -> tuple[Tensor, Tensor]:
     return _path(x.q).forward(x)
 
 
-def gradients(
-    x: Operands, incoming: Incoming
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Those of q, k, v, bias and gain; empty where not needed."""
+def gradients(x: Operands, incoming: Incoming) -> Gradients:
+    """Those of q, k, v, bias and gain; None where not needed."""
     dq, dk, dv, dbias, dgain = _path(x.q).backward(x, incoming)
-    if x.k.shape[2] == 1:  # one key has weight 1, whatever its logit: dS = 0, unrounded
-        for gradient in (dq, dk, dbias):
-            if gradient is not None:
-                gradient.zero_()
-    dbias, dgain = (x.q.new_empty(0) if y is None else y for y in (dbias, dgain))
+    without_one_key(x.k, dq, dk, dbias)
     return dq, dk, dv, dbias, dgain

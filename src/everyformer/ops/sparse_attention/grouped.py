@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from everyformer.ops.dropping import kept
+from everyformer.ops.sparse_attention.operands import Incoming, Operands
 from everyformer.ops.sparse_attention.pieces import (
     Band,
     BlockLists,
@@ -180,16 +181,8 @@ def _left_out(outside: Outside, queries: Tensor, keys: Tensor) -> Tensor:
 class _Problem:
     """The inputs in the working dtype, one matrix per (batch, head) pair, row n empty."""
 
-    def __init__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        scale: float,
-        key_padding: Tensor | None,
-        seed: Tensor | None,
-        dropout: float,
-    ) -> None:
+    def __init__(self, x: Operands) -> None:
+        q, k, v, key_padding, seed, _, scale, dropout = x
         self.dtype = torch.promote_types(q.dtype, torch.float32)
         self.batch, self.heads, self.n, self.d = q.shape
         self.pairs = self.batch * self.heads
@@ -239,20 +232,13 @@ class _Problem:
 
 
 def forward(
-    q: Float[Tensor, "b h n d"],
-    k: Float[Tensor, "b h n d"],
-    v: Float[Tensor, "b h n d"],
-    pieces: Sequence[Piece | Masked],
-    scale: float,
-    key_padding: Bool[Tensor, "b n"] | None,
-    seed: Int[Tensor, "1"] | None = None,
-    dropout: float = 0.0,
+    x: Operands, pieces: Sequence[Piece | Masked]
 ) -> tuple[Float[Tensor, "b h n d"], Float[Tensor, "b h n"]]:
     """The output and the natural-log LSE of every query (float32, or float64 for float64).
 
     A query without keys has output 0 and LSE -inf.
     """
-    problem = _Problem(q, k, v, scale, key_padding, seed, dropout)
+    problem = _Problem(x)
     acc = torch.zeros_like(problem.q)
     largest = acc.new_full((problem.pairs, problem.n + 1, 1), -math.inf)
     total = torch.zeros_like(largest)
@@ -273,34 +259,24 @@ def forward(
         mixed = weights @ problem.v[some][:, keys]
         acc[some, rows] = acc[some][:, rows] * keep + mixed
         largest[some, rows] = top
-    largest, total, acc = (x[:, : problem.n] for x in (largest, total, acc))
+    largest, total, acc = (y[:, : problem.n] for y in (largest, total, acc))
     lse = largest + total.log()
     out = acc / total.masked_fill(total == 0, 1.0)
-    return out.reshape(q.shape).to(q.dtype), lse.reshape(q.shape[:-1])
+    return out.reshape(x.q.shape).to(x.q.dtype), lse.reshape(x.q.shape[:-1])
 
 
 def backward(
-    grad_out: Float[Tensor, "b h n d"],
-    q: Float[Tensor, "b h n d"],
-    k: Float[Tensor, "b h n d"],
-    v: Float[Tensor, "b h n d"],
-    out: Float[Tensor, "b h n d"],
-    lse: Float[Tensor, "b h n"],
-    pieces: Sequence[Piece | Masked],
-    scale: float,
-    key_padding: Bool[Tensor, "b n"] | None,
-    seed: Int[Tensor, "1"] | None = None,
-    dropout: float = 0.0,
+    x: Operands, incoming: Incoming, pieces: Sequence[Piece | Masked]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of q, k and v: P = exp(S - LSE), dS = P (D dO V^T - dO . O).
 
     D is what dropping multiplies the weights by.
     """
-    problem = _Problem(q, k, v, scale, key_padding, seed, dropout)
-    grads = problem.rows(grad_out)
-    delta = (grads * problem.rows(out)).sum(-1, keepdim=True)
+    problem = _Problem(x)
+    grads = problem.rows(incoming.grad_out)
+    delta = (grads * problem.rows(incoming.out)).sum(-1, keepdim=True)
     # exp(S - inf) = 0, also for S = -inf: queries without keys get weights 0.
-    total = problem.rows(lse[..., None])
+    total = problem.rows(incoming.lse[..., None])
     total = total.masked_fill(total == -math.inf, math.inf)
     total[:, -1] = math.inf
     # Tokens first: rows that are added up are then contiguous for all pairs together.
@@ -321,9 +297,9 @@ def backward(
         _add(dk, some, keys, ds.mT @ q_)
         _add(dv, some, keys, weights.mT @ do)
     dq, dk, dv = (
-        x[: problem.n].transpose(0, 1).reshape(problem.shape) for x in (dq, dk, dv)
+        y[: problem.n].transpose(0, 1).reshape(problem.shape) for y in (dq, dk, dv)
     )
-    return (dq * scale).to(q.dtype), dk.to(k.dtype), dv.to(v.dtype)
+    return (dq * x.scale).to(x.q.dtype), dk.to(x.k.dtype), dv.to(x.v.dtype)
 
 
 def _add(

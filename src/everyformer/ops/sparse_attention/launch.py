@@ -7,6 +7,7 @@ from torch import Tensor
 
 from everyformer.ops.launching import Tiles, on
 from everyformer.ops.sparse_attention import tuning
+from everyformer.ops.sparse_attention.operands import Incoming, Operands
 from everyformer.ops.sparse_attention.passes import (
     Backward,
     Forward,
@@ -19,10 +20,18 @@ from everyformer.ops.sparse_attention.passes import (
     tile_backward,
     tile_forward,
 )
-from everyformer.ops.sparse_attention.pieces import Edges, Listed, Piece, RingAndRelay
+from everyformer.ops.sparse_attention.pieces import (
+    Band,
+    BlockLists,
+    Edges,
+    Listed,
+    Piece,
+    RingAndRelay,
+)
 from everyformer.ops.sparse_attention.problem import Problem, addressable
 from everyformer.ops.sparse_attention.walks import (
     EdgeWalk,
+    StarWalk,
     TileWalk,
     edge_walk,
     star_walk,
@@ -51,69 +60,61 @@ class Walks:
         """The forward pass of each piece."""
         if p not in self._forward:
             p.check()
-            _keep(self._forward, p, self._prepare_forward(p))
+            _keep(self._forward, p, [self._piece_forward(p, k) for k in self._numbers])
         return self._forward[p]
 
     def backward(self, p: Problem) -> list[Backward]:
         """The backward pass of each piece."""
         if p not in self._backward:
-            _keep(self._backward, p, self._prepare_backward(p))
+            _keep(self._backward, p, [self._piece_backward(p, k) for k in self._numbers])
         return self._backward[p]
 
-    def _prepare_forward(self, p: Problem) -> list[Forward]:
+    @property
+    def _numbers(self) -> range:
+        return range(len(self.pieces))
+
+    def _piece_forward(self, p: Problem, number: int) -> Forward:
+        piece, again = self.pieces[number], number > 0
+        if isinstance(piece, RingAndRelay):
+            return star_forward(p, self._star_walk(p, piece))
+        if isinstance(piece, Edges):
+            return edge_forward(p, self._edge_walk(number, piece, "queries"), again=again)
         sizes = tuning.tuning_for(p.dtype, p.shape[3]).forward
-        ring = tuning.ring_for(p.dtype, p.shape[3])
-        found: list[Forward] = []
-        for number, piece in enumerate(self.pieces):
-            again = number > 0
-            if isinstance(piece, RingAndRelay):
-                found.append(star_forward(p, star_walk(piece, ring["T"], self.device)))
-            elif isinstance(piece, Edges):
-                walk = self._edge_walk(number, "queries")
-                found.append(edge_forward(p, walk, again=again))
-            else:
-                walk = self._tile_walk(number, "queries", sizes)
-                found.append(tile_forward(p, walk, sizes, own=_own(piece), again=again))
-        return found
+        walk = self._tile_walk(number, piece, "queries", sizes)
+        return tile_forward(p, walk, sizes, own=_own(piece), again=again)
 
-    def _prepare_backward(self, p: Problem) -> list[Backward]:
+    def _piece_backward(self, p: Problem, number: int) -> Backward:
+        piece, again = self.pieces[number], number > 0
+        if isinstance(piece, RingAndRelay):
+            return star_backward(p, self._star_walk(p, piece))
+        if isinstance(piece, Edges):
+            by_query, by_key = (
+                self._edge_walk(number, piece, owner) for owner in ("queries", "keys")
+            )
+            return edge_backward(p, by_query, by_key, again=again)
         sizes = tuning.tuning_for(p.dtype, p.shape[3])
-        ring = tuning.ring_for(p.dtype, p.shape[3])
-        found: list[Backward] = []
-        for number, piece in enumerate(self.pieces):
-            again = number > 0
-            if isinstance(piece, RingAndRelay):
-                found.append(star_backward(p, star_walk(piece, ring["T"], self.device)))
-            elif isinstance(piece, Edges):
-                by_query, by_key = (
-                    self._edge_walk(number, owner) for owner in ("queries", "keys")
-                )
-                found.append(edge_backward(p, by_query, by_key, again=again))
-            else:
-                queries = self._tile_walk(number, "queries", sizes.dq), sizes.dq
-                keys = self._tile_walk(number, "keys", sizes.dkv), sizes.dkv
-                own = _own(piece)
-                found.append(tile_backward(p, queries, keys, own=own, again=again))
-        return found
+        queries = self._tile_walk(number, piece, "queries", sizes.dq), sizes.dq
+        keys = self._tile_walk(number, piece, "keys", sizes.dkv), sizes.dkv
+        return tile_backward(p, queries, keys, own=_own(piece), again=again)
 
-    def _tile_walk(self, number: int, owner: str, sizes: Tiles) -> TileWalk:
+    def _star_walk(self, p: Problem, piece: RingAndRelay) -> StarWalk:
+        ring = tuning.ring_for(p.dtype, p.shape[3])
+        return star_walk(piece, ring["T"], self.device)
+
+    def _tile_walk(
+        self, number: int, piece: Band | Listed | BlockLists, owner: str, sizes: Tiles
+    ) -> TileWalk:
         """Of a piece with structure."""
         key = (number, owner, sizes)
         if key not in self._tiles:
-            piece = self.pieces[number]
-            if isinstance(piece, Edges | RingAndRelay):
-                raise TypeError(f"{type(piece).__name__} has no tiles")
             shape = (sizes.queries, sizes.keys)
             self._tiles[key] = tile_walk(piece, self.n, owner, shape, self.device)
         return self._tiles[key]
 
-    def _edge_walk(self, number: int, owner: str) -> EdgeWalk:
+    def _edge_walk(self, number: int, piece: Edges, owner: str) -> EdgeWalk:
         """Of a piece without."""
         key = (number, owner)
         if key not in self._edges:
-            piece = self.pieces[number]
-            if not isinstance(piece, Edges):
-                raise TypeError(f"{type(piece).__name__} has no list of edges")
             self._edges[key] = edge_walk(piece, owner, number > 0, self.device)
         return self._edges[key]
 
@@ -128,24 +129,15 @@ def _own(piece: Piece) -> bool:
     return isinstance(piece, Listed) and piece.own
 
 
-def forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    walks: Walks,
-    scale: float,
-    key_padding: Tensor | None,
-    seed: Tensor | None = None,
-    dropout: float = 0.0,
-) -> tuple[Tensor, Tensor]:
+def forward(x: Operands, walks: Walks) -> tuple[Tensor, Tensor]:
     """The output, and the base-2 logarithm of each row's sum of exponentials."""
-    q, k, v = addressable(q), addressable(k), addressable(v)
-    p = Problem.of((q, k, v), scale, key_padding, dropout)
+    x = _addressable(x)
+    q, p = x.q, Problem.of(x)
     several = len(walks.pieces) > 1
     dtype = torch.float32 if several else q.dtype  # sums of pieces are not rounded
     out = torch.empty(q.shape, dtype=dtype, device=q.device)
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
-    inputs = _inputs(q, k, v, key_padding, seed)
+    inputs = _inputs(x)
     with on(q.device):
         for run in walks.forward(p):
             run(inputs, out, lse)
@@ -153,22 +145,12 @@ def forward(
 
 
 def backward(
-    grad_out: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    walks: Walks,
-    scale: float,
-    key_padding: Tensor | None,
-    seed: Tensor | None = None,
-    dropout: float = 0.0,
+    x: Operands, incoming: Incoming, walks: Walks
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v."""
-    q, k, v = addressable(q), addressable(k), addressable(v)
+    x, (grad_out, out, lse) = _addressable(x), incoming
     grad_out = addressable(grad_out)
-    p = Problem.of((q, k, v, grad_out), scale, key_padding, dropout)
+    q, p = x.q, Problem.of(x, grad_out)
     several = len(walks.pieces) > 1
     dtype = torch.float32 if several else q.dtype
     gradients = torch.empty(3, *q.shape, dtype=dtype, device=q.device)
@@ -176,7 +158,7 @@ def backward(
     alone = not several and isinstance(walks.pieces[0], RingAndRelay)
     delta = lse if alone else torch.empty_like(lse)
     up = Upstream(grad_out, out.contiguous(), lse, delta, gradients.unbind())
-    inputs = _inputs(q, k, v, key_padding, seed)
+    inputs = _inputs(x)
     with on(q.device):
         for run in walks.backward(p):
             run(inputs, up)
@@ -184,8 +166,11 @@ def backward(
     return dq, dk, dv
 
 
-def _inputs(
-    q: Tensor, k: Tensor, v: Tensor, key_padding: Tensor | None, seed: Tensor | None
-) -> Inputs:
-    padded = q if key_padding is None else key_padding.to(torch.int8).contiguous()
-    return q, k, v, padded, q if seed is None else seed
+def _addressable(x: Operands) -> Operands:
+    return x._replace(q=addressable(x.q), k=addressable(x.k), v=addressable(x.v))
+
+
+def _inputs(x: Operands) -> Inputs:
+    q, padding = x.q, x.key_padding
+    padded = q if padding is None else padding.to(torch.int8).contiguous()
+    return q, x.k, x.v, padded, q if x.seed is None else x.seed

@@ -1,12 +1,31 @@
-"""The operator as a custom op, for `torch.compile`, export and fake tensors."""
+"""What torch knows of the operator: derivatives, vmap and custom ops.
+
+The first derivative is that of the kernels, the second that of `plain`.
+"""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from everyformer.ops.sparse_attention import derivatives, paths
+from everyformer.ops.attention_library import output_and_lse
+from everyformer.ops.attention_rules import Gradients, Parts, Rules
+from everyformer.ops.sparse_attention import paths, plain
+from everyformer.ops.sparse_attention.operands import Incoming, Operands
 from everyformer.ops.sparse_attention.plans import plan_with
+
+RULES = Rules(
+    Parts(
+        Operands, Incoming, paths.forward, paths.gradients, plain.attend,
+        differentiable=3, whole=True, apart=paths.apart,
+    )
+)  # fmt: skip
+
+
+def planned(*given: Any) -> Operands:
+    """The operands of arguments with a handle instead of a plan."""
+    *tensors, handle, scale, dropout = given
+    return Operands._make((*tensors, plan_with(handle), scale, dropout))
 
 
 @torch.library.custom_op("everyformer::sparse_attention", mutates_args=())
@@ -21,13 +40,12 @@ def forward_op(
     dropout: float,
 ) -> tuple[Tensor, Tensor]:
     """Output and LSE."""
-    return paths.forward(q, k, v, key_padding, seed, plan_with(handle), scale, dropout)
+    return paths.forward(planned(q, k, v, key_padding, seed, handle, scale, dropout))
 
 
 @forward_op.register_fake
-def _forward_fake(q: Tensor, *_: object) -> tuple[Tensor, Tensor]:
-    statistics = torch.float64 if q.dtype == torch.float64 else torch.float32
-    return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=statistics)
+def _forward_fake(*given: Any) -> tuple[Tensor, Tensor]:
+    return output_and_lse(given)
 
 
 @torch.library.custom_op("everyformer::sparse_attention_backward", mutates_args=())
@@ -45,9 +63,8 @@ def gradients_op(
     dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of q, k and v."""
-    saved = (q, k, v, key_padding, seed, out, lse)
-    settings = plan_with(handle), scale, dropout
-    return paths.apart(paths.gradients(grad_out, saved, *settings))
+    x = planned(q, k, v, key_padding, seed, handle, scale, dropout)
+    return paths.apart(paths.gradients(x, Incoming(grad_out, out, lse)))
 
 
 @gradients_op.register_fake
@@ -58,25 +75,28 @@ def _gradients_fake(
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *tensors, ctx.handle, ctx.scale, ctx.dropout = inputs
-    out, lse = output
-    ctx.save_for_backward(*tensors, out, lse)
-    ctx.mark_non_differentiable(lse)
+    RULES.keep(ctx, planned(*inputs), output)
 
 
-def _pull_back(ctx: Any, grad_out: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
-    settings = ctx.handle, ctx.scale, ctx.dropout
-    found = gradients_op(grad_out, *ctx.saved_tensors, *settings)
-    return *found, None, None, None, None, None
+def _gradients(*given: Any) -> Any:
+    """The backward pass, its arguments as the rules order them."""
+    *tensors, plan, scale, dropout, grad_out, out, lse = given
+    return gradients_op(grad_out, *tensors, out, lse, plan.handle, scale, dropout)
+
+
+def _pull_back(ctx: Any, grad_out: Tensor, *_: Tensor | None) -> Gradients:
+    return RULES.pull_back(ctx, grad_out, _gradients)
 
 
 def _keep_gradients(ctx: Any, inputs: tuple[Any, ...], output: object) -> None:
-    *tensors, _, _, ctx.handle, ctx.scale, ctx.dropout = inputs
-    ctx.save_for_backward(*tensors)
+    grad_out, *tensors, out, lse, handle, scale, dropout = inputs
+    x = planned(*tensors, handle, scale, dropout)
+    RULES.keep_gradients(ctx, (*x, grad_out, out, lse), output)
 
 
-def _pull_back_gradients(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-    return derivatives.pull_back_gradients(ctx, plan_with(ctx.handle), upstream)
+def _pull_back_gradients(ctx: Any, *upstream: Tensor) -> Gradients:
+    *found, dgrad, _, _ = RULES.pull_back_gradients(ctx, *upstream)
+    return dgrad, *found[:5], None, None, *found[5:]
 
 
 forward_op.register_autograd(_pull_back, setup_context=_keep)

@@ -1,8 +1,8 @@
 """The operator: checks, and the way of each call.
 
 On a CUDA device the Triton kernels run, elsewhere the groups of `grouped`: directly, by
-`torch.func` (`derivatives`), or as a custom op, so that `torch.compile` and fake tensors
-know it (`library`). Forward-mode derivatives are those of `plain`.
+`torch.func`, or as a custom op, so that `torch.compile` and fake tensors know it
+(`library`). Forward-mode derivatives are those of `plain`.
 """
 
 from typing import Any, Literal, overload
@@ -11,7 +11,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from everyformer.errors import InputError
+from everyformer.errors import refuse
+from everyformer.ops import refusals
+from everyformer.ops.dropping import drawn
 from everyformer.ops.eager import (
     autocasted,
     is_forward_mode,
@@ -20,10 +22,9 @@ from everyformer.ops.eager import (
     needs_plain_torch,
 )
 from everyformer.ops.sparse_attention import plain
-from everyformer.ops.sparse_attention.derivatives import Direct, Transformed
-from everyformer.ops.sparse_attention.library import forward_op
+from everyformer.ops.sparse_attention.library import RULES, forward_op, planned
 from everyformer.ops.sparse_attention.paths import natural
-from everyformer.ops.sparse_attention.plans import plan_of, plan_with
+from everyformer.ops.sparse_attention.plans import plan_of
 from everyformer.patterns import Part
 
 
@@ -99,13 +100,8 @@ def sparse_attention(
         tensor([1., 2., 6.])
     """
     _check(q, k, v, part.n, key_padding, dropout, seed)
-    handle = _handle_of(part)
-    dropped: dict[str, Any] = {"dropout": dropout, "seed": seed}
-    if not need_lse:
-        return attend(q, k, v, handle, scale=scale, key_padding=key_padding, **dropped)
-    q, k, v = autocasted(q, k, v)
-    tensors = (q, k, v, key_padding, _seed(q, dropout, seed))
-    return _with_lse(tensors, handle, _factor(q, scale), float(dropout))
+    given = _complete(q, k, v, key_padding, seed, _handle_of(part), scale, dropout)
+    return _with_lse(*given) if need_lse else _output(*given)
 
 
 def attend(
@@ -123,44 +119,36 @@ def attend(
 
     Nothing is checked.
     """
+    return _output(*_complete(q, k, v, key_padding, seed, handle, scale, dropout))
+
+
+def _complete(*given: Any) -> tuple[Any, ...]:
+    """The arguments as the operator takes them: in one dtype, with seed and scale."""
+    q, k, v, key_padding, seed, handle, scale, dropout = given
     q, k, v = autocasted(q, k, v)
-    factor = _factor(q, scale)
-    tensors = (q, k, v, key_padding, _seed(q, dropout, seed))
-    if is_plain(q, k, v) and not is_transformed() and not is_forward_mode():
-        found: Any = Direct.apply(*tensors, plan_with(handle), factor, float(dropout))
-        return found
-    return _with_lse(tensors, handle, factor, float(dropout))[0]
+    factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
+    dropout = float(dropout)
+    seed = drawn(seed, dropout, q.device)
+    return q, k, v, key_padding, seed, handle, factor, dropout
 
 
-Tensors = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
-"""q, k, v, key_padding and seed."""
+def _output(*given: Any) -> Tensor:
+    """The output alone."""
+    if is_plain(*given[:3]) and not is_transformed() and not is_forward_mode():
+        return RULES.direct.apply(*planned(*given))
+    return _with_lse(*given)[0]
 
 
-def _with_lse(
-    tensors: Tensors, handle: int, scale: float, dropout: float
-) -> tuple[Tensor, Tensor]:
+def _with_lse(*given: Any) -> tuple[Tensor, Tensor]:
     """The output, and the LSE to base e."""
-    q, k, v, key_padding, seed = tensors
+    q, k, v = given[:3]
     if needs_plain_torch(q, k, v):
-        groups = plan_with(handle).groups
-        return plain.forward(q, k, v, groups, scale, key_padding, seed, dropout)
-    found: Any
+        return plain.forward(planned(*given))
     if is_plain(q, k, v):
-        found = Transformed.apply(*tensors, plan_with(handle), scale, dropout)
+        found = RULES.transformed.apply(*planned(*given))
     else:
-        found = forward_op(*tensors, handle, scale, dropout)
+        found = forward_op(*given)
     return found[0], natural(q, found[1])
-
-
-def _seed(q: Tensor, dropout: float, seed: Tensor | None) -> Tensor | None:
-    """A random one where weights are dropped and none is given."""
-    if dropout == 0.0:
-        return None
-    return torch.randint(2**63 - 1, (1,), device=q.device) if seed is None else seed
-
-
-def _factor(q: Tensor, scale: float | None) -> float:
-    return q.shape[-1] ** -0.5 if scale is None else float(scale)
 
 
 @torch.compiler.assume_constant_result
@@ -195,24 +183,8 @@ def _check(
         )
     if q.numel() == 0:
         wrong.append(f"q {tuple(q.shape)} is empty")
-    if len({q.dtype, k.dtype, v.dtype}) > 1 or not q.is_floating_point():
-        wrong.append(f"q, k, v have dtypes {q.dtype}, {k.dtype}, {v.dtype}; give one kind")
-    if key_padding is not None and (
-        key_padding.dtype != torch.bool or key_padding.shape != (q.shape[0], q.shape[-2])
-    ):
-        wrong.append(
-            f"key_padding has shape {tuple(key_padding.shape)} and dtype "
-            f"{key_padding.dtype}; give bool ({q.shape[0]}, {q.shape[-2]})"
-        )
-    if not 0.0 <= dropout <= 1.0:
-        wrong.append(f"dropout is {dropout}; give a probability from 0 to 1")
-    if seed is not None and (seed.dtype != torch.int64 or seed.numel() != 1):
-        wrong.append(
-            f"seed has shape {tuple(seed.shape)} and dtype {seed.dtype}; give int64 (1,)"
-        )
-    given = [x for x in (q, k, v, key_padding, seed) if x is not None]
-    if len({x.device for x in given}) > 1:
-        wrong.append(f"tensors lie on {sorted({str(x.device) for x in given})}; use one")
-    if wrong:
-        msg = f"sparse_attention cannot run: {'; '.join(wrong)}."
-        raise InputError(msg)
+    wrong += refusals.of_kinds(q, k, v)
+    wrong += refusals.of_padding(key_padding, (*q.shape[:1], *q.shape[-2:-1]))
+    wrong += [*refusals.of_dropout(dropout), *refusals.of_seed(seed)]
+    wrong += refusals.of_devices(q, k, v, key_padding, seed)
+    refuse("sparse_attention cannot run", wrong)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from everyformer.ops.launching import Prepared, Tiles
+from everyformer.ops.launching import Prepared, Tiles, ceil_div, power_of_two
 from everyformer.ops.sparse_attention import tuning
 from everyformer.ops.sparse_attention.kernels import edges as edges_jitted
 from everyformer.ops.sparse_attention.kernels import joining as joining_jitted
@@ -67,7 +67,7 @@ def edge_forward(p: Problem, walk: EdgeWalk, *, again: bool) -> Forward:
         *p.places, len(walk.strands), _rows(walk.slots), *p.sizes, *p.scales,
         AGAIN=again, SLOTS=walk.slots is not None, **tuning.STRANDS, **p.options,
     )  # fmt: skip
-    return _forward(p, attend, (walk.strands, walk.partners), walk.slots, again)
+    return _forward(p, attend, walk.lists, walk.slots, again)
 
 
 def star_forward(p: Problem, walk: StarWalk) -> Forward:
@@ -128,21 +128,7 @@ def tile_backward(
 
     dq = prepared(tiles._dq_kernel, *queries, OWN=own, AGAIN=again)
     dkv = prepared(tiles._dkv_kernel, *keys, AGAIN=again or own)
-    by_query, by_key = queries[0], keys[0]
-    sum_q = _Sums(p, by_query.slots, again, several=1)
-    sum_kv = _Sums(p, by_key.slots, again or own, several=2)
-
-    def run(x: Inputs, up: Upstream) -> None:
-        part = sum_q.buffer(x[0])
-        read = (up.grad_out, up.out, up.lse, up.delta)
-        dq(*x, *by_query.lists, *read, *up.gradients, part)
-        sum_q(part, up.gradients[0])
-        parts = sum_kv.buffer(x[0])
-        read = (up.grad_out, up.lse, up.delta)
-        dkv(*x, *by_key.lists, *read, *up.gradients[1:], *sum_kv.halves(parts))
-        sum_kv(parts, up.gradients[1])
-
-    return run
+    return _backward(p, (dq, queries[0], again), (dkv, keys[0], again or own), filled=3)
 
 
 def edge_backward(
@@ -159,18 +145,34 @@ def edge_backward(
 
     dq = prepared(edges._dq_kernel, queries)
     dkv = prepared(edges._dkv_kernel, keys)
-    sum_q = _Sums(p, queries.slots, again, several=1)
-    sum_kv = _Sums(p, keys.slots, again, several=2)
+    return _backward(p, (dq, queries, again), (dkv, keys, again), filled=1)
+
+
+Half = tuple[Prepared, TileWalk | EdgeWalk, bool]
+"""A kernel, its walk, and whether others have filled in the same gradients before."""
+
+
+def _backward(p: Problem, queries: Half, keys: Half, *, filled: int) -> Backward:
+    """dQ, then dK and dV, each with the sums that were cut.
+
+    Args:
+        p: The problem.
+        queries: For dQ.
+        keys: For dK and dV.
+        filled: How many gradients the first kernel is given: of own keys, too, or dQ alone.
+    """
+    (dq, by_query, q_again), (dkv, by_key, kv_again) = queries, keys
+    sum_q = _Sums(p, by_query.slots, q_again, several=1)
+    sum_kv = _Sums(p, by_key.slots, kv_again, several=2)
 
     def run(x: Inputs, up: Upstream) -> None:
         part = sum_q.buffer(x[0])
         read = (up.grad_out, up.out, up.lse, up.delta)
-        dq(*x, queries.strands, queries.partners, *read, up.gradients[0], part)
+        dq(*x, *by_query.lists, *read, *up.gradients[:filled], part)
         sum_q(part, up.gradients[0])
         parts = sum_kv.buffer(x[0])
         read = (up.grad_out, up.lse, up.delta)
-        halves = sum_kv.halves(parts)
-        dkv(*x, keys.strands, keys.partners, *read, *up.gradients[1:], *halves)
+        dkv(*x, *by_key.lists, *read, *up.gradients[1:], *sum_kv.halves(parts))
         sum_kv(parts, up.gradients[1])
 
     return run
@@ -222,11 +224,10 @@ class _Sums:
 def _joined(
     p: Problem, kernel: Any, slots: Slots, again: bool, several: int = 1
 ) -> Prepared:
-    most = 1 << (slots.most - 1).bit_length()
+    at_once = min(tuning.JOINED_AT_ONCE, power_of_two(slots.most))
     return Prepared(
         kernel, (slots.joins.shape[0], several * p.pairs),
-        slots.stride, slots.rows, p.shape[2],
-        AGAIN=again, T=min(tuning.JOINED_AT_ONCE, most), **p.widths,
+        slots.stride, slots.rows, p.shape[2], AGAIN=again, T=at_once, **p.widths,
     )  # fmt: skip
 
 
@@ -235,4 +236,4 @@ def _rows(slots: Slots | None) -> int:
 
 
 def _strand_programs(walk: EdgeWalk) -> int:
-    return -(-len(walk.strands) // tuning.STRANDS["R"])
+    return ceil_div(len(walk.strands), tuning.STRANDS["R"])

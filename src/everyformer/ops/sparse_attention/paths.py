@@ -7,53 +7,35 @@ import torch
 from torch import Tensor
 
 from everyformer.ops.sparse_attention import grouped
-from everyformer.ops.sparse_attention.plans import PreparedPart
+from everyformer.ops.sparse_attention.operands import Incoming, Operands
 
 MAX_HEAD_SIZE = 128
 """Of the Triton kernels; larger heads run as on a CPU."""
-
-Saved = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor, Tensor]
-"""q, k, v, key_padding, seed, out and lse, for the backward pass."""
 
 
 def _by_kernels(q: Tensor) -> bool:
     return q.is_cuda and q.dtype != torch.float64 and q.shape[-1] <= MAX_HEAD_SIZE
 
 
-def _launch() -> Any:
-    """The Triton kernels, imported where there is a GPU and only there."""
-    from everyformer.ops.sparse_attention import launch
+def _path(x: Operands) -> tuple[Any, Any]:
+    """The module whose `forward` and `backward` run, and how they walk the pattern."""
+    if not _by_kernels(x.q):
+        return grouped, x.plan.groups
+    from everyformer.ops.sparse_attention import launch  # Triton, on a GPU alone
 
-    return launch
+    return launch, x.plan.walks(x.q.device)
 
 
-def forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    key_padding: Tensor | None,
-    seed: Tensor | None,
-    plan: PreparedPart,
-    scale: float,
-    dropout: float,
-) -> tuple[Tensor, Tensor]:
+def forward(x: Operands) -> tuple[Tensor, Tensor]:
     """The output, and the LSE: in base 2 from the kernels, natural otherwise."""
-    if _by_kernels(q):
-        walks = plan.walks(q.device)
-        return _launch().forward(q, k, v, walks, scale, key_padding, seed, dropout)
-    return grouped.forward(q, k, v, plan.groups, scale, key_padding, seed, dropout)
+    code, walked = _path(x)
+    return code.forward(x, walked)
 
 
-def gradients(
-    grad_out: Tensor, saved: Saved, plan: PreparedPart, scale: float, dropout: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def gradients(x: Operands, incoming: Incoming) -> tuple[Tensor, Tensor, Tensor]:
     """Those of q, k and v."""
-    q, k, v, key_padding, seed, out, lse = saved
-    given = (grad_out, q, k, v, out, lse)
-    if _by_kernels(q):
-        walks = plan.walks(q.device)
-        return _launch().backward(*given, walks, scale, key_padding, seed, dropout)
-    return grouped.backward(*given, plan.groups, scale, key_padding, seed, dropout)
+    code, walked = _path(x)
+    return code.backward(x, incoming, walked)
 
 
 def apart(found: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:

@@ -7,32 +7,26 @@ pairs, all of which are kept for the derivatives.
 """
 
 import math
-from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from everyformer.ops.dropping import kept
 from everyformer.ops.sparse_attention.grouped import STEP_NUMBERS, rectangles
-from everyformer.ops.sparse_attention.pieces import Masked, Piece
+from everyformer.ops.sparse_attention.operands import Operands
+
+
+def attend(x: Operands, first: int = 0) -> Float[Tensor, "b h n d"]:
+    """The output of sequences of a batch from a number on: weights are dropped by it."""
+    return forward(x, first)[0]
 
 
 def forward(
-    q: Float[Tensor, "b h n d"],
-    k: Float[Tensor, "b h n d"],
-    v: Float[Tensor, "b h n d"],
-    pieces: Sequence[Piece | Masked],
-    scale: float,
-    key_padding: Bool[Tensor, "b n"] | None,
-    seed: Int[Tensor, "1"] | None = None,
-    dropout: float = 0.0,
+    x: Operands, first: int = 0
 ) -> tuple[Float[Tensor, "b h n d"], Float[Tensor, "b h n"]]:
-    """The output, and the natural-log LSE, which has no derivative.
-
-    With dropout a weight is set to 0 with this probability, and the others are divided by
-    1 - dropout; the sum that all are divided by keeps it.
-    """
+    """The output, and the natural-log LSE, which has no derivative."""
+    q, k, v, key_padding, seed, plan, scale, dropout = x
     dtype, n = torch.promote_types(q.dtype, torch.float32), q.shape[2]
     pad = torch.nn.functional.pad
     # Row n stands for nobody.
@@ -40,7 +34,7 @@ def forward(
     q_ = q_ * scale
     padded = None if key_padding is None else pad(key_padding, (0, 1), value=True)
     room = max(1, STEP_NUMBERS // (q.shape[0] * q.shape[1] * q.shape[3]))
-    found = list(rectangles(pieces, n, room, q.device))
+    found = list(rectangles(plan.groups, n, room, q.device))
     logits: list[Tensor] = []
     for one in found:
         each = q_[:, :, one.queries] @ k_[:, :, one.keys].mT  # [b, h, g, r, c]
@@ -60,7 +54,7 @@ def forward(
     largest = largest.masked_fill(largest == -math.inf, 0.0)
     total, mixed = empty, torch.zeros_like(v_)
     b, h = (torch.arange(size, device=q.device) for size in q.shape[:2])
-    axes = b[:, None, None, None, None], h[:, None, None, None]
+    axes = (b + first)[:, None, None, None, None], h[:, None, None, None]
     for one, each in zip(found, logits, strict=True):
         weights = (each - largest[:, :, one.queries]).exp()
         rows = one.queries.flatten()

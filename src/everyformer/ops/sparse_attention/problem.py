@@ -8,6 +8,8 @@ from torch import Tensor
 from everyformer.errors import InputError
 from everyformer.ops.dropping import growth, threshold
 from everyformer.ops.kernel_tiles import LOG2_E
+from everyformer.ops.launching import power_of_two
+from everyformer.ops.sparse_attention.operands import Operands
 from everyformer.ops.sparse_attention.tuning import MOST_PAIRS
 from everyformer.ops.sparse_attention.walks import Slots
 
@@ -35,18 +37,11 @@ class Problem(NamedTuple):
     dropout: float = 0.0
 
     @classmethod
-    def of(
-        cls,
-        tensors: tuple[Tensor, ...],
-        scale: float,
-        key_padding: Tensor | None,
-        dropout: float = 0.0,
-    ) -> "Problem":
-        """Of tensors whose last axes are contiguous."""
-        q = tensors[0]
-        strides = tuple([x.stride() for x in tensors])
-        padded = key_padding is not None
-        return cls(q.shape, strides, q.dtype, scale, padded, dropout)
+    def of(cls, x: Operands, *upstream: Tensor) -> "Problem":
+        """Of tensors whose last axes are contiguous; upstream the gradient, if any."""
+        strides = tuple([y.stride() for y in (*x[:3], *upstream)])
+        padded = x.key_padding is not None
+        return cls(x.q.shape, strides, x.q.dtype, x.scale, padded, x.dropout)
 
     def check(self) -> None:
         """Refuse what no launch can do.
@@ -88,7 +83,7 @@ class Problem(NamedTuple):
     def widths(self) -> dict[str, int]:
         """The head size, and its power of two."""
         D = self.shape[3]
-        return {"D": D, "BLOCK_D": max(SMALLEST_DOT, 1 << (D - 1).bit_length())}
+        return {"D": D, "BLOCK_D": max(SMALLEST_DOT, power_of_two(D))}
 
     @property
     def options(self) -> dict[str, Any]:

@@ -67,16 +67,12 @@ def pieces_of(part: Part) -> tuple[Piece, ...]:
             return (_window(n, n, n),)
         case Window(left=left, right=right):
             return (_window(n, left, right),)
-        case Stride(width=w):
-            return (_residues(n, w, n),)
-        case Dilated(half_width=h, dilation=q):
-            return (_residues(n, q, h),)
-        case Segments(width=w):
-            return (_segments(n, w),)
+        case Stride() | Dilated() | Segments():
+            return (_left_over(part, Outside()),)
         case Columns():
             return (_columns(part, Outside(gap=(0, 0)), own=True),)
         case WindowGlobal():
-            return _window_global(part)
+            return _window_global(part, past=False)
         case Blocks(block=block) if block >= SMALLEST_BLOCK:
             return (BlockLists(block, _lists(part)),)
         case Star(width=w):
@@ -88,7 +84,7 @@ def pieces_of(part: Part) -> tuple[Piece, ...]:
         case Union():
             return _union(part)
         case Past(part=WindowGlobal() as inner):
-            return _past_of_global(inner)
+            return _window_global(inner, past=True)
         case Past(part=inner):
             return tuple(_past(piece, n) for piece in pieces_of(inner))
         case _:
@@ -121,14 +117,9 @@ def _window(n: int, left: int, right: int) -> Band:
     return Band(1, 0, 1, n, min(left, n), min(right, n))
 
 
-def _residues(n: int, width: int, reach: int, outside: Outside | None = None) -> Band:
+def _residues(n: int, width: int, reach: int, outside: Outside) -> Band:
     reach = min(reach, n)
-    return Band(min(width, n), 1, width, n, reach, reach, outside or Outside())
-
-
-def _segments(n: int, width: int, outside: Outside | None = None) -> Band:
-    w = min(width, n)
-    return Band(-(-n // w), w, 1, w, w, w, outside or Outside())
+    return Band(min(width, n), 1, width, n, reach, reach, outside)
 
 
 def _columns(part: Columns, outside: Outside, *, own: bool) -> Listed:
@@ -136,31 +127,21 @@ def _columns(part: Columns, outside: Outside, *, own: bool) -> Listed:
     return Listed(None, keys, own, outside)
 
 
-def _window_global(part: WindowGlobal) -> tuple[Piece, ...]:
-    """The window; G for all outside their windows; the others for G, likewise."""
-    n, h = part.n, part.half_width
-    some = np.array(part.global_tokens, dtype=np.int32)
-    others = np.setdiff1d(np.arange(n, dtype=np.int32), some)
-    pieces: list[Piece] = [_window(n, h, h)]
-    if len(some):
-        pieces.append(Listed(None, some, outside=Outside(gap=(h, h))))
-    if len(some) and len(others):
-        pieces.append(Listed(some, others, outside=Outside(gap=(h, h))))
-    return tuple(pieces)
+def _window_global(part: WindowGlobal, *, past: bool) -> tuple[Piece, ...]:
+    """The window; G for all outside their windows; the others for G, likewise.
 
-
-def _past_of_global(part: WindowGlobal) -> tuple[Piece, ...]:
-    """The window, and strips that are not empty: a relay in front hears nobody else."""
+    Of the past no strip is empty: a relay in front hears nobody else.
+    """
     n, h, some = part.n, part.half_width, part.global_tokens
-    heard = np.array([g for g in some if g + h < n - 1], dtype=np.int32)
-    hearing = np.array([g for g in some if g - h > 0], dtype=np.int32)
+    heard = [g for g in some if not past or g + h < n - 1]
+    hearing = [g for g in some if not past or g - h > 0]
     others = np.setdiff1d(np.arange(n, dtype=np.int32), np.array(some, dtype=np.int32))
-    pieces: list[Piece] = [_window(n, h, 0)]
-    outside = Outside(gap=(h, n))
-    if len(heard):
-        pieces.append(Listed(None, heard, outside=outside))
-    if len(hearing) and len(others):
-        pieces.append(Listed(hearing, others, outside=outside))
+    pieces: list[Piece] = [_window(n, h, 0 if past else h)]
+    outside = Outside(gap=(h, n if past else h))
+    if heard:
+        pieces.append(Listed(None, np.array(heard, dtype=np.int32), outside=outside))
+    if hearing and len(others):
+        pieces.append(Listed(np.array(hearing, np.int32), others, outside=outside))
     return tuple(pieces)
 
 
@@ -171,7 +152,7 @@ def _wide_star(n: int, width: int) -> tuple[Piece, ...]:
     start, end = start[back >= start], (ring - width + back)[back >= start]
     query, key = np.concatenate([start, end]), np.concatenate([end, start])
     seam = Edges(Rows.of_pairs(n, query, key))
-    return (*_window_global(WindowGlobal(n, width, (ring,))), seam)
+    return (*_window_global(WindowGlobal(n, width, (ring,)), past=False), seam)
 
 
 def _lists(part: Blocks) -> Rows:
@@ -194,7 +175,7 @@ def _union(part: Union) -> tuple[Piece, ...]:
     parts.remove(first)
     pieces, covered = list(pieces_of(first)), list[Part]([first])
     outside = _outside(first)
-    ends = _is_past(first)  # then what it leaves of a segment is left out, too
+    ends = isinstance(first, Past)  # then what it leaves of a segment is left out, too
     second = next((one for one in parts if _can_be_second(one, ends)), None)
     if outside is not None and second is not None:
         parts.remove(second)
@@ -218,12 +199,8 @@ def _inner(part: Part) -> Part:
     return part.part if isinstance(part, Past) else part
 
 
-def _is_past(part: Part) -> bool:
-    return isinstance(part, Past)
-
-
 def _can_be_second(part: Part, ends: bool) -> bool:
-    return isinstance(_inner(part), _SECOND) and (_is_past(part) or not ends)
+    return isinstance(_inner(part), _SECOND) and (isinstance(part, Past) or not ends)
 
 
 def _flat(part: Union) -> chain[Part]:
@@ -252,8 +229,9 @@ def _left_over(part: Part, outside: Outside) -> Piece:
             return _residues(n, w, n, outside)
         case Dilated(n=n, half_width=h, dilation=q):
             return _residues(n, q, h, outside)
-        case Segments(n=n, width=w):
-            return _segments(n, w, outside)
+        case Segments(n=n, width=width):
+            w = min(width, n)
+            return Band(-(-n // w), w, 1, w, w, w, outside)
         case Columns():
             return _columns(part, outside, own=False)
         case _:

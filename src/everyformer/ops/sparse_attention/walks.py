@@ -89,6 +89,11 @@ class EdgeWalk:
     partners: Tensor
     slots: Slots | None
 
+    @property
+    def lists(self) -> tuple[Tensor, Tensor]:
+        """As the kernels take them."""
+        return self.strands, self.partners
+
 
 @dataclass(frozen=True)
 class StarWalk:

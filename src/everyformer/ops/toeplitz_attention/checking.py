@@ -1,9 +1,9 @@
 """What the operator refuses: all reasons at once, each with what was given."""
 
 import torch
-from torch import Tensor
 
-from everyformer.errors import InputError
+from everyformer.errors import refuse
+from everyformer.ops import refusals
 from everyformer.ops.eager import is_plain, is_transformed
 from everyformer.ops.toeplitz_attention.operands import TENSORS, Operands
 
@@ -20,15 +20,14 @@ def check(x: Operands) -> None:
     if not wrong:
         wrong = [
             *_of_vectors(x),
-            *_of_padding(x),
+            *refusals.of_padding(x.key_padding, (x.k.shape[0], x.k.shape[2])),
             *_of_mask(x),
             *_of_sequences(x),
-            *_of_dropout(x),
+            *refusals.of_dropout(x.dropout),
+            *refusals.of_seed(x.seed),
             *_of_places(x),
         ]
-    if wrong:
-        msg = f"toeplitz_attention cannot run: {'; '.join(wrong)}."
-        raise InputError(msg)
+    refuse("toeplitz_attention cannot run", wrong)
 
 
 def _of_shapes(x: Operands) -> list[str]:
@@ -73,16 +72,6 @@ def _of_vectors(x: Operands) -> list[str]:
     return wrong
 
 
-def _of_padding(x: Operands) -> list[str]:
-    padding, wanted = x.key_padding, (x.k.shape[0], x.k.shape[2])
-    if padding is None or (padding.dtype == torch.bool and tuple(padding.shape) == wanted):
-        return []
-    return [
-        f"key_padding has shape {tuple(padding.shape)} and dtype {padding.dtype}; "
-        f"give bool {wanted}"
-    ]
-
-
 def _of_mask(x: Operands) -> list[str]:
     mask = x.attn_mask
     if mask is None:
@@ -113,15 +102,8 @@ def _of_sequences(x: Operands) -> list[str]:
     if found is None:
         return []
     wrong: list[str] = []
-    if (
-        found.dim() != 1
-        or found.shape[0] < 2
-        or found.dtype
-        not in (
-            torch.int32,
-            torch.int64,
-        )
-    ):
+    whole = found.dtype in (torch.int32, torch.int64)
+    if found.dim() != 1 or found.shape[0] < 2 or not whole:
         wrong.append(
             f"sequences has shape {tuple(found.shape)} and dtype {found.dtype}; give int32 "
             "(s + 1,): where each of s sequences begins, and where the last one ends"
@@ -143,29 +125,14 @@ def _of_sequences(x: Operands) -> list[str]:
     return wrong
 
 
-def _of_dropout(x: Operands) -> list[str]:
-    wrong: list[str] = []
-    if not 0.0 <= x.dropout <= 1.0:
-        wrong.append(f"dropout is {x.dropout}; give a probability from 0 to 1")
-    seed = x.seed
-    if seed is not None and (seed.dtype != torch.int64 or seed.numel() != 1):
-        wrong.append(
-            f"seed has shape {tuple(seed.shape)} and dtype {seed.dtype}; give int64 (1,)"
-        )
-    return wrong
-
-
 def _of_places(x: Operands) -> list[str]:
     """Dtypes, devices, and what only the CPU can do."""
-    q, k, v = x.q, x.k, x.v
+    q = x.q
     wrong: list[str] = []
     if isinstance(x.offset, bool) or not isinstance(x.offset, int | torch.SymInt):
         wrong.append(f"offset is {x.offset!r}; give a whole number of tokens")
-    if len({q.dtype, k.dtype, v.dtype}) > 1 or not q.is_floating_point():
-        wrong.append(f"q, k, v have dtypes {q.dtype}, {k.dtype}, {v.dtype}; give one kind")
-    devices = {y.device for y in x[:TENSORS] if isinstance(y, Tensor)}
-    if len(devices) > 1:
-        wrong.append(f"tensors lie on {sorted(map(str, devices))}; use one")
+    wrong += refusals.of_kinds(q, x.k, x.v)
+    wrong += refusals.of_devices(*x[:TENSORS])
     if q.is_cuda and q.shape[-1] > MAX_HEAD_SIZE:
         wrong.append(f"heads of size {q.shape[-1]} exceed {MAX_HEAD_SIZE}; split them")
     if q.is_cuda and q.shape[0] * q.shape[1] > MAX_PAIRS:

@@ -8,7 +8,14 @@ from torch import Tensor
 
 from everyformer.ops.dropping import growth, threshold
 from everyformer.ops.kernel_tiles import LOG2_E
-from everyformer.ops.launching import LARGEST_TILE, ceil_div, launch, power_of_two
+from everyformer.ops.launching import (
+    LARGEST_TILE,
+    ceil_div,
+    empty_like,
+    launch,
+    power_of_two,
+    side_by_side,
+)
 from everyformer.ops.toeplitz_attention import kernels as jitted
 from everyformer.ops.toeplitz_attention.kernels.tiles import PAD
 from everyformer.ops.toeplitz_attention.operands import Incoming, Operands
@@ -50,7 +57,7 @@ class Problem:
     @classmethod
     def of(cls, x: Operands, table: Tensor | None = None) -> "Problem":
         """Make last axes contiguous, pad the vectors, and collect the options."""
-        q, k, v = (y if y.stride(-1) == 1 else y.contiguous() for y in x[:3])
+        q, k, v = map(side_by_side, x[:3])
         D, n_q, n_k = q.shape[-1], q.shape[2], k.shape[2]
         offset = max(-n_q, min(x.offset, n_k))  # beyond these it changes nothing
         table = _pairs(x) if table is None else table
@@ -150,14 +157,13 @@ def forward(x: Operands) -> tuple[Tensor, Tensor, Tensor]:
     """
     p = Problem.of(x)
     B, H, n_q, _ = p.sizes
-    out = torch.empty_like(p.q, memory_format=torch.contiguous_format)
+    out = empty_like(p.q)
     lse = torch.empty(B, H, n_q, dtype=torch.float32, device=x.q.device)
     tiles = tuning_for(x.q, x.attn_mask is not None).forward
     launch(
         kernels.forward_kernel, (ceil_div(n_q, tiles.queries), B * H),
         *p.inputs, out, lse, *p.strides_with(out), *p.numbers,
-        BM=tiles.queries, BN=tiles.keys, num_warps=tiles.warps, num_stages=tiles.stages,
-        **p.options,
+        **tiles.options, **p.options,
     )  # fmt: skip
     return out, lse, p.table
 
@@ -192,7 +198,7 @@ class Backward:
     def of(cls, p: Problem, scale: float, incoming: Incoming) -> "Backward":
         """Collect the inputs; LSE and Delta are filled in by `dq`, which comes first."""
         do, out, lse = incoming[:3]
-        do = do if do.stride(-1) == 1 else do.contiguous()
+        do = side_by_side(do)
         ready, delta = (torch.empty_like(lse) for _ in range(2))
         inputs = (*p.inputs, do, ready, delta)
         strides = tuple(p.strides_with(do))
@@ -203,12 +209,11 @@ class Backward:
         """dQ, by tiles of queries; LSE and Delta for the other kernels."""
         p, tiles = self.problem, self.tuning.dq
         B, H, n_q, _ = p.sizes
-        dq = torch.empty(p.q.shape, dtype=p.q.dtype, device=p.q.device)
+        dq = empty_like(p.q)
         launch(
             kernels.dq_kernel, (ceil_div(n_q, tiles.queries), B * H),
             *self.inputs, self.lse, self.out, dq, *self.strides, *p.numbers, self.scale,
-            BM=tiles.queries, BN=tiles.keys,
-            num_warps=tiles.warps, num_stages=tiles.stages, **p.options,
+            **tiles.options, **p.options,
         )  # fmt: skip
         return dq
 
@@ -216,14 +221,11 @@ class Backward:
         """dK and dV, by tiles of keys."""
         p, tiles = self.problem, self.tuning.dkv
         B, heads, n_k, _ = p.inputs[1].shape
-        dk, dv = (
-            torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in p.inputs[1:3]
-        )
+        dk, dv = map(empty_like, p.inputs[1:3])
         launch(
             kernels.dkv_kernel, (ceil_div(n_k, tiles.keys), B * heads),
             *self.inputs, dk, dv, *self.strides, *p.numbers, self.scale,
-            BM=tiles.queries, BN=tiles.keys,
-            num_warps=tiles.warps, num_stages=tiles.stages, **p.options,
+            **tiles.options, **p.options,
         )  # fmt: skip
         return dk, dv
 
@@ -250,11 +252,7 @@ class Backward:
         for vector in (bias, gain):
             shape = (1,) if vector is None else (splits, H, width, 2, T)
             strips.append(torch.empty(shape, dtype=torch.float32, device=p.q.device))
-            found.append(
-                strips[-1]
-                if vector is None
-                else torch.empty(vector.shape, dtype=vector.dtype, device=p.q.device)
-            )
+            found.append(strips[-1] if vector is None else empty_like(vector))
         launch(
             kernels.diagonal_kernel, (programs, splits * H),
             *self.inputs, *strips, *self.strides, *p.numbers, B, share, lowest,

@@ -5,22 +5,13 @@ On a CUDA device the Triton kernels run, elsewhere the chunked path: directly, b
 (`library`). Forward-mode derivatives are those of the reference.
 """
 
-from typing import Any
-
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from everyformer.ops.eager import (
-    autocasted,
-    is_plain,
-    is_transformed,
-    needs_plain_torch,
-)
+from everyformer.ops.attention_library import run
 from everyformer.ops.toeplitz_attention.checking import check
 from everyformer.ops.toeplitz_attention.library import RULES, forward_op
 from everyformer.ops.toeplitz_attention.operands import Operands
-from everyformer.ops.toeplitz_attention.reference import attend
 
 
 def toeplitz_attention(
@@ -74,6 +65,7 @@ def toeplitz_attention(
         InputError: If shapes, dtypes or devices do not fit; all reasons at once.
 
     Example:
+        >>> import torch
         >>> q = k = v = torch.ones(1, 1, 2, 4)
         >>> toeplitz_attention(q, k, v, gain=torch.tensor([[0.0, 1.0, 1.0]]))[0, 0, :, 0]
         tensor([0.5000, 1.0000])
@@ -83,23 +75,9 @@ def toeplitz_attention(
         causal, 1.0 if scale is None else float(scale), offset, float(dropout),
     )  # fmt: skip
     check(given)
-    q, k, v = autocasted(q, k, v)
     if scale is None:
         given = given._replace(scale=q.shape[-1] ** -0.5)
     if attn_mask is not None:
-        attn_mask = attn_mask.detach()[(None,) * (4 - attn_mask.dim())]
-    if dropout == 0.0:
-        seed = None
-    elif seed is None:
-        seed = torch.randint(2**63 - 1, (1,), device=q.device)
-    given = given._replace(q=q, k=k, v=v, attn_mask=attn_mask, seed=seed)
-    if needs_plain_torch(q, k, v):
-        return attend(given)
-    found: Any
-    if not is_plain(q, k, v):
-        found, *_ = forward_op(*given)
-    elif is_transformed():
-        found, *_ = RULES.transformed.apply(*given)
-    else:
-        found = RULES.direct.apply(*given)
-    return found
+        full = attn_mask.detach()[(None,) * (4 - attn_mask.dim())]
+        given = given._replace(attn_mask=full)
+    return run(RULES, forward_op, given)
