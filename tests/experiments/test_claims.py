@@ -213,6 +213,35 @@ def test_arms_that_were_trained_differently_are_not_compared() -> None:
         assert "with equal settings" in changed.found[0].notes[0]
 
 
+def test_runs_that_were_trained_differently_choose_and_flip_nothing() -> None:
+    """A choice, a gate by a median and an order at another rate compare arms too."""
+    stand = Stand().add("a", 1.0).add("b", 0.5)
+    stand.add("a", 0.6, task="v").add("b", 0.7, task="v")
+    choice = {
+        "name": "best", "of": ["a", "b"], "cell": {"task": "v"}, "metric": "x",
+        "direction": "lower",
+    }  # fmt: skip
+    gate = {key: value for key, value in GATE.items() if key != "at_least"}
+    gate |= {"cell": {"task": "v"}}
+    gate |= {"at_most_median": {"cell": {"task": "v"}, "arms": ["b"]}}
+    chosen = claim(("best", "b"))
+    gated = claim(("a", "b"), gates=["G"])
+    turned = claim(("a", "b"), orders=[{"task": "v"}])
+    wanted = {"lr": ["holds", "holds", "undecided"], "steps": ["not run",
+              "not informative", "holds"]}  # fmt: skip
+    for name, verdicts in wanted.items():
+        for place, result in enumerate(stand.results):
+            seed = result["labels"]["seed"]
+            result["settings"] = {"train": {"lr": 0.1, "steps": 9, "seed": seed}}
+            if name == "steps" and place == len(stand.results) - 1:
+                result["settings"]["train"]["steps"] = 4
+        found = [
+            stand.verdicts(one, chosen=[choice], gates=[gate])[0]
+            for one in (chosen, gated, turned)
+        ]
+        assert found == verdicts
+
+
 def test_scores_of_another_run_are_refused(tmp_path: Path) -> None:
     stand = Stand().add("a", 1.0).add("b", 0.5)
     path = tmp_path / "r.scores.npz"

@@ -87,3 +87,20 @@ def test_results_that_do_not_belong_together_are_refused(tmp_path: Path) -> None
     with pytest.raises(TrainingError, match="no such file"):
         show(counting.experiment, here, [tmp_path / "3" / here.name])
     assert here.read_bytes() == before
+
+
+def test_what_another_process_ran_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    """Reasons why a cell was skipped hold for the cells that nobody ran."""
+    counting = Counting()
+    here, there = _run(counting, tmp_path / "1", "a"), _run(counting, tmp_path / "2", "bb")
+    for path, skipped in (
+        (here, {"bb": "no parent here"}),
+        (there, {"a": "none there", "ccc": "nor for this one"}),
+    ):
+        report = json.loads(path.read_text())
+        path.write_text(json.dumps(report | {"skipped": skipped}))
+    show(counting.experiment, here, [there])
+    assert load_report(here)["skipped"] == {"ccc": "nor for this one"}
+    told = here.with_suffix(".md").read_text()
+    assert "no parent here" not in told
+    assert "- ccc: nor for this one" in told

@@ -196,6 +196,9 @@ def _above_median(
     """Why the mean of some runs is above the median of other arms' means."""
     of = gate["at_most_median"]
     others = [runs.of(of["cell"], arm).values() for arm in of["arms"]]
+    own = runs.of(gate["cell"], gate["arm"]).values()
+    if not _comparable([*own, *(result for arm in others for result in arm)]):
+        return f"{gate['id']} ({gate['text']}): runs with equal settings are missing"
     means = [statistics.fmean(_of_gate(gate, r) for r in arm) for arm in others if arm]
     if not values or not means:
         missing = gate["arm"] if not values else "the arms that it is compared with"
@@ -218,13 +221,26 @@ def _of_gate(gate: Mapping[str, Any], result: Mapping[str, Any]) -> float:
 def _chosen(choice: Mapping[str, Any], runs: Runs) -> str | None:
     """The arm that is best on the validation set; the first of equals."""
     cell, arms = choice["cell"], choice["of"]
-    seeds = set.intersection(*(set(runs.of(cell, arm)) for arm in arms))
+    seeds = _shared_seeds(cell, arms, runs)
     if not seeds:
         return None
     sign, metric = SIGNS[choice["direction"]], choice["metric"]
     return max(
         arms, key=lambda arm: sign * runs.mean(cell, arm, metric, "validation", seeds)
     )
+
+
+def _shared_seeds(cell: Mapping[str, Any], arms: Sequence[str], runs: Runs) -> set[int]:
+    """The seeds that all of the arms have; none if their runs cannot be compared."""
+    found = [runs.of(cell, arm) for arm in arms]
+    seeds = set.intersection(*map(set, found))
+    used = [of_arm[seed] for of_arm in found for seed in seeds]
+    return seeds if _comparable(used) else set()
+
+
+def _comparable(results: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether runs differ in nothing but their seeds and arms."""
+    return len({conditions_hash(run.get("settings", {})) for run in results}) <= 1
 
 
 def _compared(
@@ -234,7 +250,7 @@ def _compared(
     for pair in claim["comparisons"]:
         better, worse = (arms.get(arm, arm) for arm in pair)
         if better is None or worse is None:
-            missing = "an arm that is chosen by runs not done"
+            missing = "an arm that is chosen by runs not done with equal settings"
             made.append(Compared(pair[0], pair[1], None, missing))
         else:
             made.append(_pair(claim, better, worse, runs))
@@ -249,8 +265,7 @@ def _pair(claim: Mapping[str, Any], better: str, worse: str, runs: Runs) -> Comp
     if not seeds:
         arm = better if not found[0] else worse
         return Compared(better, worse, None, f"{name}/{arm}")
-    used = [of_arm[seed] for of_arm in found for seed in seeds]
-    if len({conditions_hash(run.get("settings", {})) for run in used}) > 1:
+    if not _comparable([of_arm[seed] for of_arm in found for seed in seeds]):
         missing = f"{name}: runs of {better} and {worse} with equal settings"
         return Compared(better, worse, None, missing)
     values: list[np.ndarray] = []
@@ -350,7 +365,7 @@ def _flips(
     for cell in claim["orders"]:
         for c in compared:
             arms = (c.better, c.worse)
-            seeds = set.intersection(*(set(runs.of(cell, arm)) for arm in arms))
+            seeds = _shared_seeds(cell, arms, runs)
             if not seeds or c.found is None:
                 continue
             one, other = (runs.mean(cell, arm, metric, "test", seeds) for arm in arms)

@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from everyformer.experiments.cell import conditions_hash
 from everyformer.experiments.claims import Judgement, judge
 from everyformer.experiments.experiment import (
     Experiment,
@@ -60,18 +61,20 @@ def seeded_table(
     """A row for the runs that differ in the seed alone.
 
     Ours is their mean with its standard error over seeds, and their number in brackets;
-    one run has the standard error of its examples. Beside runs that show no more than that
+    one run has the standard error of its examples. Runs of other settings are a row of
+    their own. Beside runs that show no more than that
     everything runs, the paper's numbers would be read as a comparison: they are left out.
     """
     names = [
         n for n in dict.fromkeys(n for r in results for n in r["labels"]) if n != "seed"
     ]
-    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    groups: dict[tuple[tuple[str, ...], str], list[Mapping[str, Any]]] = {}
     for result in results:
         key = tuple(str(result["labels"].get(name, "")) for name in names)
-        groups.setdefault(key, []).append(result)
+        made = conditions_hash(result["settings"])
+        groups.setdefault((key, made), []).append(result)
     rows: list[list[str]] = []
-    for key, runs in groups.items():
+    for (key, _), runs in groups.items():
         entry = experiment.expected.of(runs[0]["labels"])
         row = [*key, *(_mean_of(runs, name) for name in experiment.columns)]
         shown = size in ("reduced", "paper")

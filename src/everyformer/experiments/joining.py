@@ -33,13 +33,15 @@ def join(
     joined = here or Stored({**found[0][1].report, "results": [], "wall_s": 0.0})
     report: dict[str, Any] = {**joined.report, "joined": True}
     kept = {_key(result): result for result in report["results"]}
+    skipped: dict[str, str] = {}
     for other, stored in found:
+        skipped |= stored.report.get("skipped", {})
         made = {name: stored.report["environment"][name] for name in ("date", "commit")}
         for result in stored.report["results"]:
             if not _is_new(result, kept, other):
                 continue
             kept[_key(result)] = made | result
-            name = "/".join(str(label) for label in result["labels"].values())
+            name = _name(result)
             for mine, theirs in (
                 (joined.scores, stored.scores),
                 (joined.positions, stored.positions),
@@ -47,6 +49,9 @@ def join(
                 mine.update({name: theirs[name]} if name in theirs else {})
             report["wall_s"] = report.get("wall_s", 0.0) + result["more"]["wall_s"]
     report["results"] = experiment.in_order(list(kept.values()), report["size"])
+    ended = {_name(result) for result in report["results"] if result["complete"]}
+    skipped |= report.get("skipped", {})
+    report["skipped"] = {n: reason for n, reason in skipped.items() if n not in ended}
     return replace(joined, report=report)
 
 
@@ -75,11 +80,10 @@ def _is_new(
         return here is None or bool(result["complete"])
     same = ("settings", "value_sampled", "standard_error_sampled")
     if result["complete"] and any(result[name] != here[name] for name in same):
-        told = "/".join(str(label) for label in result["labels"].values())
         msg = (
-            f"--join {other}: {told} has finished with {here['value_sampled']!r} here and "
-            f"with {result['value_sampled']!r} there (or with other settings). Keep one: "
-            "delete the cell from one of the files."
+            f"--join {other}: {_name(result)} has finished with "
+            f"{here['value_sampled']!r} here and with {result['value_sampled']!r} there "
+            "(or with other settings). Keep one: delete the cell from one of the files."
         )
         raise TrainingError(msg)
     return False
@@ -87,3 +91,7 @@ def _is_new(
 
 def _key(result: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(sorted(result["labels"].items()))
+
+
+def _name(result: Mapping[str, Any]) -> str:
+    return "/".join(str(label) for label in result["labels"].values())
