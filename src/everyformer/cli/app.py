@@ -197,7 +197,6 @@ def _everyformer(
             callback=_show_version,
             is_eager=True,
             help="Show the version and exit.",
-            show_default=False,
         ),
     ] = False,
 ) -> None:

@@ -1,7 +1,11 @@
-"""The commands of the program: name, what each does, an example."""
+"""The commands of the program: name, what each does, an example.
+
+The command a-b is the function `a_b` of the module of that name in this folder.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 
 
 @dataclass(frozen=True)
@@ -111,90 +115,7 @@ def load(name: str) -> Callable[..., None]:
     Raises:
         KeyError: If there is no such command.
     """
-    match name:
-        case "demo":
-            from everyformer.cli.commands.demo import demo
-
-            return demo
-        case "targets":
-            from everyformer.cli.commands.targets import targets
-
-            return targets
-        case "methods":
-            from everyformer.cli.commands.methods import methods
-
-            return methods
-        case "plan":
-            from everyformer.cli.commands.plan import plan
-
-            return plan
-        case "construct":
-            from everyformer.cli.commands.construct import construct
-
-            return construct
-        case "run":
-            from everyformer.cli.commands.run import run
-
-            return run
-        case "verify":
-            from everyformer.cli.commands.verify import verify
-
-            return verify
-        case "inspect":
-            from everyformer.cli.commands.inspect import inspect
-
-            return inspect
-        case "explore":
-            from everyformer.cli.commands.explore import explore
-
-            return explore
-        case "export":
-            from everyformer.cli.commands.export import export
-
-            return export
-        case "contextual-mapping":
-            from everyformer.cli.commands.contextual_mapping import contextual_mapping
-
-            return contextual_mapping
-        case "ablate":
-            from everyformer.cli.commands.ablate import ablate
-
-            return ablate
-        case "check":
-            from everyformer.cli.commands.check import check
-
-            return check
-        case "check-all":
-            from everyformer.cli.commands.check_all import check_all
-
-            return check_all
-        case "check-module":
-            from everyformer.cli.commands.check_module import check_module
-
-            return check_module
-        case "check-pattern":
-            from everyformer.cli.commands.check_pattern import check_pattern
-
-            return check_pattern
-        case "explain":
-            from everyformer.cli.commands.explain import explain
-
-            return explain
-        case "bench":
-            from everyformer.cli.commands.bench import bench
-
-            return bench
-        case "reproduce":
-            from everyformer.cli.commands.reproduce import reproduce
-
-            return reproduce
-        case "contexts":
-            from everyformer.cli.commands.contexts import contexts
-
-            return contexts
-        case "data":
-            from everyformer.cli.commands.data import data
-
-            return data
-        case _:
-            raise KeyError(name)
+    if name not in COMMANDS:
+        raise KeyError(name)
+    function = name.replace("-", "_")
+    return getattr(import_module(f"everyformer.cli.commands.{function}"), function)

@@ -22,7 +22,6 @@ def ablate(
             metavar="NAME",
             help="The stage to leave out; a name that does not exist is answered with "
             "those that do.",
-            show_default=False,
         ),
     ],
     half: Annotated[
@@ -51,7 +50,6 @@ def ablate(
             metavar="DIR",
             help="Write what is left, with the old claim about it, to a folder that is new "
             "or empty; else nothing is written.",
-            show_default=False,
         ),
     ] = None,
     max_work: Annotated[

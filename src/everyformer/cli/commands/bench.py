@@ -12,12 +12,7 @@ from everyformer.cli.defaults import CHOOSING, RESUMABLE, THEMES
 
 def bench(
     theme: Annotated[
-        str,
-        typer.Argument(
-            metavar="THEME",
-            help=f"What to time: {' or '.join(THEMES)}.",
-            show_default=False,
-        ),
+        str, typer.Argument(metavar="THEME", help=f"What to time: {' or '.join(THEMES)}.")
     ],
     out: options.ResultFolderOption = Path("benchmarks/results"),
     quick: Annotated[
@@ -34,7 +29,6 @@ def bench(
             metavar="NAME",
             help="For models: T5-base or another of its names; for long-context: strided "
             "or star, beside dense; may be repeated.",
-            show_default=False,
         ),
     ] = None,
     minutes: Annotated[
@@ -45,7 +39,6 @@ def bench(
             metavar="M",
             help="For models and long-context: what has not begun by then is left out; 6 "
             "and 9 by default.",
-            show_default=False,
         ),
     ] = None,
     data: Annotated[
@@ -55,7 +48,6 @@ def bench(
             metavar="FOLDER",
             help="For long-context: where the pack novels-bytes is; without it a made text "
             "is learnt.",
-            show_default=False,
         ),
     ] = None,
     as_json: options.JsonOption = False,

@@ -17,7 +17,6 @@ def check(
             metavar="LAYER",
             help="none, ape, t5, t5-buckets, alibi, rotary, shaw, shaw-values, deberta, "
             "xl, swin, graphormer, urpe, or one of them with +urpe.",
-            show_default=False,
         ),
     ],
     seq_len: options.SeqLenOption = CHECK_SEQ_LEN,

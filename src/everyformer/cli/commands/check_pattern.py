@@ -22,7 +22,6 @@ def check_pattern(
             "edges.txt with a line `j k` where token k attends to token j; several files "
             "with commas between are cycled; or file.py:attribute, a pattern, a networkx "
             "graph or masks.",
-            show_default=False,
         ),
     ],
     seq_len: options.PatternSeqLenOption = None,
@@ -51,7 +50,6 @@ def check_pattern(
         typer.Option(
             metavar="TOKENS",
             help="A Hamiltonian path to verify, such as 2,1,3, or a .txt file of it.",
-            show_default=False,
         ),
     ] = None,
     time_limit: Annotated[

@@ -16,7 +16,6 @@ def contexts(
             metavar="RUN_DIR...",
             help="Folders of pre-training runs that have ended, as `reproduce mixers-bert` "
             "leaves them under --runs.",
-            show_default=False,
             exists=True,
             file_okay=False,
         ),
@@ -26,7 +25,6 @@ def contexts(
         typer.Option(
             metavar="DIR",
             help="Folder of the packs that the runs read; without it, the excerpts.",
-            show_default=False,
         ),
     ] = None,
     count: Annotated[

@@ -21,7 +21,6 @@ def contextual_mapping(
             metavar="X.NPY",
             help="Quantised sequences (count, n, d) to check, in the unit cube, positions "
             "added. [default: those of all cells of the grid]",
-            show_default=False,
         ),
     ] = None,
     as_json: options.JsonOption = False,

@@ -14,37 +14,24 @@ ACTIONS = ("list", "pack", "overlap")
 
 
 def data(
-    action: Annotated[
-        str,
-        typer.Argument(metavar="ACTION", help="list, pack or overlap.", show_default=False),
-    ],
+    action: Annotated[str, typer.Argument(metavar="ACTION", help="list, pack or overlap.")],
     name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME", help="The pack; list names them.", show_default=False
-        ),
+        str | None, typer.Argument(metavar="NAME", help="The pack; list names them.")
     ] = None,
     folder: Annotated[
         Path | None,
         typer.Option(
-            "--data",
-            metavar="DIR",
-            help="list: a folder of packs, to say which are there.",
-            show_default=False,
+            "--data", metavar="DIR", help="list: a folder of packs, to say which are there."
         ),
     ] = None,
     source: Annotated[
         Path | None,
         typer.Option(
-            "--from",
-            metavar="DIR",
-            help="pack, overlap: the folder of the source files.",
-            show_default=False,
+            "--from", metavar="DIR", help="pack, overlap: the folder of the source files."
         ),
     ] = None,
     target: Annotated[
-        Path,
-        typer.Option("--to", metavar="DIR", help="pack: the folder of the pack."),
+        Path, typer.Option("--to", metavar="DIR", help="pack: the folder of the pack.")
     ] = Path("packs"),
     tokens: Annotated[
         int | None,
@@ -52,7 +39,6 @@ def data(
             min=1,
             metavar="T",
             help="pack: keep so many tokens of Wikipedia, under a name of their own.",
-            show_default=False,
         ),
     ] = None,
     workers: Annotated[

@@ -11,9 +11,7 @@ def explain(
     code: Annotated[
         str,
         typer.Argument(
-            metavar="CODE",
-            help="A rule, such as EF003, or an assumption, such as A1.2.",
-            show_default=False,
+            metavar="CODE", help="A rule, such as EF003, or an assumption, such as A1.2."
         ),
     ],
 ) -> None:

@@ -25,7 +25,6 @@ def export(
             dir_okay=False,
             metavar="FILE.ONNX",
             help="Write an ONNX model in float64, one Scan for each stage.",
-            show_default=False,
         ),
     ] = None,
     torch: Annotated[
@@ -37,7 +36,6 @@ def export(
             help="Write PyTorch tensors: .pt, the state dict of network.to_torch(), for "
             "torch.load; .pt2, a program that torch.export.load runs without everyformer, "
             "for at most 500 blocks a stage.",
-            show_default=False,
         ),
     ] = None,
     allow_rounding: Annotated[

@@ -30,7 +30,6 @@ def inspect(
             metavar="NUMBERS",
             help="The tokens, such as 0.1,0.5,0.9; with more than one coordinate, token by "
             "token. [default: tokens spread over the domain]",
-            show_default=False,
         ),
     ] = None,
     input_file: Annotated[
@@ -41,7 +40,6 @@ def inspect(
             dir_okay=False,
             metavar="X.NPY",
             help="Instead of --x: an array of shape (..., n, d), tokens as rows.",
-            show_default=False,
         ),
     ] = None,
     sequence: Annotated[
@@ -54,7 +52,6 @@ def inspect(
             metavar="TARGET",
             help="f, to compare with: file.py:attribute or a target of the gallery. "
             "[default: the expression in the certificate beside the network]",
-            show_default=False,
         ),
     ] = None,
     picture: Annotated[

@@ -26,14 +26,9 @@ HEAD = ("cell", "done", "cells", "steps")
 
 def reproduce(
     name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME", help="An experiment that --list names.", show_default=False
-        ),
+        str | None, typer.Argument(metavar="NAME", help="An experiment that --list names.")
     ] = None,
-    listing: Annotated[
-        bool, typer.Option("--list", help="Name the experiments.", show_default=False)
-    ] = False,
+    listing: Annotated[bool, typer.Option("--list", help="Name the experiments.")] = False,
     size: Annotated[
         str,
         typer.Option(
@@ -49,15 +44,13 @@ def reproduce(
             metavar="PATH",
             help="Folder of packs that `everyformer data pack` wrote; a text for "
             "urpe-lengths; images (.npz, or the folder of CIFAR-10) for urpe-images.",
-            show_default=False,
         ),
     ] = None,
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of the results.")
     ] = Path("experiments/results"),
     runs: Annotated[
-        Path,
-        typer.Option(metavar="DIR", help="Folder of logs and checkpoints."),
+        Path, typer.Option(metavar="DIR", help="Folder of logs and checkpoints.")
     ] = Path("out/runs"),
     seeds: Annotated[
         str, typer.Option(metavar="A,B,..", help="A run of every cell for each.")
@@ -65,9 +58,7 @@ def reproduce(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="PATTERN",
-            help="Cells to run, such as 'pi/urpe/*'; may be given again.",
-            show_default=False,
+            metavar="PATTERN", help="Cells to run, such as 'pi/urpe/*'; may be given again."
         ),
     ] = None,
     changes: Annotated[
@@ -77,7 +68,6 @@ def reproduce(
             metavar="NAME=VALUE",
             help="A setting of all cells, such as lr=1e-4, or of one task, such as "
             "mnli.lr=2e-4; may be given again.",
-            show_default=False,
         ),
     ] = None,
     minutes: Annotated[
@@ -86,7 +76,6 @@ def reproduce(
             min=0.0,
             metavar="M",
             help="Begin no cell later, and end the running one; --resume goes on.",
-            show_default=False,
         ),
     ] = None,
     resume: Annotated[
@@ -99,7 +88,6 @@ def reproduce(
             metavar="FILE",
             help="Results (.json) that another process or machine of the same kind wrote "
             "with another --out: its finished cells are kept; may be given again.",
-            show_default=False,
         ),
     ] = None,
     export_state: Annotated[
@@ -108,7 +96,6 @@ def reproduce(
             metavar="DIR",
             help="Copy unfinished runs of at most 16 MiB into this new folder at the end, "
             "to go on with them on another machine.",
-            show_default=False,
         ),
     ] = None,
     import_state: Annotated[
@@ -116,7 +103,6 @@ def reproduce(
         typer.Option(
             metavar="DIR",
             help="Begin with runs that --export-state wrote (with --resume).",
-            show_default=False,
             exists=True,
             file_okay=False,
         ),

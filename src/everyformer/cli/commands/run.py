@@ -22,7 +22,6 @@ def run(
             metavar="Y.NPY",
             help="Where to write the result, an array of the same shape; replaced if it "
             "exists.",
-            show_default=False,
         ),
     ],
     executor: Annotated[

@@ -21,7 +21,6 @@ def verify(
             metavar="TARGET",
             help="Derive what the certificate says of f again, from file.py:attribute or a "
             "target of the gallery. That file is run; without this option no code is.",
-            show_default=False,
         ),
     ] = None,
     seq_len: options.TargetSeqLenOption = None,
