@@ -12,11 +12,13 @@ from everyformer.cli.saving import new_file
 from everyformer.construct.comparison import Comparison
 from everyformer.construct.method import Method
 from everyformer.construct.optimality import ratio_table
-from everyformer.construct.registry import is_compared
+from everyformer.construct.registry import DEFAULT, is_compared
 from everyformer.targets.target import Target
 
 
-def also_compared(name: str, settings: Sequence[str], target: Target) -> list[Method]:
+def also_compared(
+    name: str | None, settings: Sequence[str] | None, target: Target
+) -> list[Method]:
     """The method that is asked for, if it is not compared anyhow.
 
     Raises:
@@ -27,8 +29,8 @@ def also_compared(name: str, settings: Sequence[str], target: Target) -> list[Me
         return [given]
     if settings:
         msg = (
-            f"--compare tries {name} with settings of its own. Leave --with out, or plan "
-            f"it alone: --method {name} without --compare."
+            f"--compare tries {name or DEFAULT} with settings of its own. Leave --with "
+            f"out, or plan it alone: --method {name or DEFAULT} without --compare."
         )
         raise typer.BadParameter(msg)
     return []

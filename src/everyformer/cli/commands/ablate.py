@@ -1,6 +1,5 @@
 """`everyformer ablate`: is a stage of a constructed network needed?"""
 
-import json
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -89,11 +88,6 @@ def ablate(
         if out is not None:
             with new_folder(out, frozenset(), overwrite=False) as place:
                 found.save(place)
-    if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
-    else:
-        written = () if out is None else (f"Wrote {out}.",)
-        tables.show(str(found), *written)
-    code = EXIT_CODES[found.verification.verdict]
-    if code:
-        raise typer.Exit(code)
+    written = () if out is None else (f"Wrote {out}.",)
+    tables.answer(found.to_json(), str(found), *written, as_json=as_json)
+    raise typer.Exit(EXIT_CODES[found.verification.verdict])

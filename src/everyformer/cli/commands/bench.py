@@ -1,6 +1,5 @@
 """`everyformer bench`: what is fast, measured on this machine."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -90,7 +89,5 @@ def bench(
             path = write(out, name, report)
     if theme in themes.PICTURES:
         themes.PICTURES[theme](report, path.with_suffix(".png"))
-    if as_json:
-        typer.echo(json.dumps(report, indent=2))
-        return
-    tables.show(themes.THEMES[theme].table(report), f"Wrote {path}.")
+    shown = themes.THEMES[theme].table(report)
+    tables.answer(report, shown, f"Wrote {path}.", as_json=as_json)

@@ -78,20 +78,15 @@ def check_pattern(
         check_parent(picture, str(picture))
     from everyformer.cli.pattern_checking import Asked, judge
 
-    code = judge(
-        Asked(
-            pattern,
-            seq_len,
-            parameters or (),
-            union=union,
-            causal=causal,
-            rho=rho,
-            gamma=gamma,
-            time_limit=time_limit,
-        ),
-        picture=picture,
-        out=out,
-        as_json=as_json,
+    asked = Asked(
+        pattern,
+        seq_len,
+        parameters or (),
+        union=union,
+        causal=causal,
+        rho=rho,
+        gamma=gamma,
+        time_limit=time_limit,
     )
-    if code:
-        raise typer.Exit(code)
+    code = judge(asked, picture=picture, out=out, as_json=as_json)
+    raise typer.Exit(code)

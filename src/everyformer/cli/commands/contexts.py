@@ -1,6 +1,5 @@
 """`everyformer contexts`: what trained encoders make of a word in different contexts."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -52,7 +51,5 @@ def contexts(
     found = [contexts_of(one, data, contexts=count, words=words) for one in folders]
     if drawn is not None:
         picture(found, drawn)
-    if as_json:
-        typer.echo(json.dumps([run.to_json() for run in found], indent=2))
-        return
-    tables.show(table(found), *(() if drawn is None else (f"Wrote {drawn}.",)))
+    shown = (table(found), *(() if drawn is None else (f"Wrote {drawn}.",)))
+    tables.answer([run.to_json() for run in found], *shown, as_json=as_json)

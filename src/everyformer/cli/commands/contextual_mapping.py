@@ -1,6 +1,5 @@
 """`everyformer contextual-mapping`: does a network tell all contexts apart?"""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,15 +47,12 @@ def contextual_mapping(
     else:
         states, which = read_array(sequences, "numbers"), f"those of {sequences}"
     found = check(loaded, states)
-    if as_json:
-        typer.echo(json.dumps({"which": which, **to_json(found)}, indent=2))
-    else:
-        made = loaded.construction
-        orbits = made is not None and made.theorem == "Theorem 2"
-        order = ", up to the order of tokens" if orbits else ""
-        tables.show(f"{found}", f"Sequences: {which}{order}.", *_properties(found, orbits))
-    if EXIT_CODES[found.verdict]:
-        raise typer.Exit(EXIT_CODES[found.verdict])
+    made = loaded.construction
+    orbits = made is not None and made.theorem == "Theorem 2"
+    order = ", up to the order of tokens" if orbits else ""
+    words = (f"{found}", f"Sequences: {which}{order}.", *_properties(found, orbits))
+    tables.answer({"which": which, **to_json(found)}, *words, as_json=as_json)
+    raise typer.Exit(EXIT_CODES[found.verdict])
 
 
 def to_json(found: Any) -> dict[str, Any]:

@@ -135,12 +135,9 @@ def _list(folder: Path | None, as_json: bool) -> None:
     from everyformer.data.packs.sources import RECIPES
 
     lines = [_line(recipe, folder) for recipe in RECIPES.values()]
-    if as_json:
-        _echo(lines)
-        return
     from everyformer.cli import tables
 
-    tables.show(_table(lines), *(_how(line) for line in lines))
+    tables.answer(lines, _table(lines), *map(_how, lines), as_json=as_json)
 
 
 def _line(recipe: Any, folder: Path | None) -> dict[str, Any]:
@@ -162,11 +159,10 @@ def _line(recipe: Any, folder: Path | None) -> dict[str, Any]:
 
 
 def _table(lines: list[dict[str, Any]]) -> "Table":
-    from rich.table import Table
+    from everyformer.cli import tables
 
-    shown = Table(title="Packs", title_justify="left")
-    for heading in ("name", "needed by", "what", "licence", "size", "here"):
-        shown.add_column(heading)
+    headings = ("name", "needed by", "what", "licence", "size", "here")
+    shown = tables.titled("Packs", *headings)
     for line in lines:
         here = "no" if line["here"] is None else f"{line['bytes'] / 2**20:.1f} MiB"
         shown.add_row(

@@ -205,11 +205,9 @@ def _settings(changes: list[str]) -> dict[str, Any]:
 
 def _experiments(found: Mapping[str, Any]) -> "Table":
     """Names, and what each is."""
-    from rich.table import Table
+    from everyformer.cli import tables
 
-    shown = Table(title="Experiments", title_justify="left")
-    for heading in ("name", "what"):
-        shown.add_column(heading)
+    shown = tables.titled("Experiments", "name", "what")
     for name, experiment in found.items():
         shown.add_row(name, experiment.about)
     return shown

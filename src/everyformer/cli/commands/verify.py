@@ -1,6 +1,5 @@
 """`everyformer verify`: check a certificate from the weights and itself alone."""
 
-import json
 import sys
 from contextlib import redirect_stdout
 from typing import Annotated
@@ -82,9 +81,6 @@ def verify(
             max_work=max_work,
             max_memory=memory,
         )
-    if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
-    else:
-        tables.show(tables.claimed(found.describe(verbose=verbose)))
-    if EXIT_CODES[found.verdict]:
-        raise typer.Exit(EXIT_CODES[found.verdict])
+    told = tables.claimed(found.describe(verbose=verbose))
+    tables.answer(found.to_json(), told, as_json=as_json)
+    raise typer.Exit(EXIT_CODES[found.verdict])
