@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from everyformer.bench.results import environment
+from everyformer.bench.tables import table_of
 from everyformer.data.batch import Batch, Draw
 from everyformer.data.randomness import Split, random_integers
 from everyformer.data.task import FreshTask
@@ -375,22 +376,15 @@ def _profiled(step: Step, device: torch.device) -> str:
 
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal."""
-    rate = report["matrix_rate_sampled"]
-    shown = Table(title=f"BERT; one large product runs at {rate / 1e12:.4g} TFLOP/s")
-    names = ("model", "how", "batch x n", "update ms", "share", "tokens/s", "ours/theirs")
-    for name in names:
-        shown.add_column(name, justify="left" if name in ("model", "how") else "right")
-    for row in report["rows"]:
-        head = (row["model"], row["how"], f"{row['batch']} x {row['n']}")
-        if "failed" in row:
-            shown.add_row(*head, row["failed"][:60])
-            continue
-        ratio = row.get("ours_over_theirs_sampled")
-        shown.add_row(
-            *head,
-            f"{row['step_ms_sampled']:.2f}",
-            f"{row['share_sampled']:.1%}",
-            f"{row['tokens_per_s_sampled']:,.0f}",
-            "" if ratio is None else f"{ratio:.2f}",
-        )
-    return shown
+    columns = {
+        "model": "{model}",
+        "how": "{how}",
+        "batch x n": "{batch} x {n}",
+        "update ms": "{step_ms_sampled:.2f}",
+        "share": "{share_sampled:.1%}",
+        "tokens/s": "{tokens_per_s_sampled:,.0f}",
+        "ours/theirs": "{ours_over_theirs_sampled:.2f}",
+    }
+    rate = report["matrix_rate_sampled"] / 1e12
+    title = f"BERT; one large product runs at {rate:.4g} TFLOP/s"
+    return table_of(title, report["rows"], columns, ("model", "how"), head=3, longest=60)

@@ -16,6 +16,7 @@ from torch import Tensor
 from everyformer import patterns
 from everyformer.bench.gate import gate_row
 from everyformer.bench.results import environment
+from everyformer.bench.tables import table_of
 from everyformer.bench.timing import cpu_milliseconds, gpu_milliseconds
 from everyformer.ops import sparse_attention
 from everyformer.patterns import Part, Pattern
@@ -103,11 +104,12 @@ def _gate(device: str, name: str, part: Part) -> dict[str, Any]:
 
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal."""
-    shown = Table(title="Nanoseconds for each connection, forward and backward")
-    for name in ("pattern", "n", "two-sided", "causal", "causal / two-sided"):
-        shown.add_column(name, justify="left" if name == "pattern" else "right")
-    for row in report["rows"]:
-        ways = (f"{row[f'{way}_ns_sampled']:.4g}" for way in ("two_sided", "causal"))
-        name = f"{row['pattern']} {row['part']}"
-        shown.add_row(name, f"{row['n']:,}", *ways, f"{row['ratio_sampled']:.2f}")
-    return shown
+    columns = {
+        "pattern": "{pattern} {part}",
+        "n": "{n:,}",
+        "two-sided": "{two_sided_ns_sampled:.4g}",
+        "causal": "{causal_ns_sampled:.4g}",
+        "causal / two-sided": "{ratio_sampled:.2f}",
+    }
+    title = "Nanoseconds for each connection, forward and backward"
+    return table_of(title, report["rows"], columns, left=["pattern"])

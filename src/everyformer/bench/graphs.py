@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from everyformer.bench.graph_peers import Gps, PublicGraphormer, as_lists, copy_weights
 from everyformer.bench.results import environment
+from everyformer.bench.tables import table_of
 from everyformer.data.molecules import MoleculeGraphs, Molecules
 from everyformer.data.packs.molecules import ZINC_TYPES, Molecule, stored_molecules
 from everyformer.data.packs.pack import new_pack
@@ -257,16 +258,15 @@ def _compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def table(report: dict[str, Any]) -> Table:
     """A row for each contender."""
-    shown = Table(title="Graphs: updates of Graphormer, slim", title_justify="left")
-    for heading in ("how", "gain", "parameters", "ms", "molecules / s", "first is faster"):
-        shown.add_column(heading, justify="left" if heading == "how" else "right")
-    for row in report["rows"]:
-        if "failed" in row:
-            shown.add_row(row["how"], row["gain"], row["failed"], "", "", "")
-            continue
-        shown.add_row(
-            row["how"], row["gain"], f"{row['parameters']:,}",
-            f"{row['step_ms_sampled']:.2f}", f"{row['molecules_per_s_sampled']:,.0f}",
-            f"{row['first_is_faster_by_sampled']:.2f} x",
-        )  # fmt: skip
+    columns = {
+        "how": "{how}",
+        "gain": "{gain}",
+        "parameters": "{parameters:,}",
+        "ms": "{step_ms_sampled:.2f}",
+        "molecules / s": "{molecules_per_s_sampled:,.0f}",
+        "first is faster": "{first_is_faster_by_sampled:.2f} x",
+    }
+    title = "Graphs: updates of Graphormer, slim"
+    shown = table_of(title, report["rows"], columns, left=["how"], head=2)
+    shown.title_justify = "left"
     return shown

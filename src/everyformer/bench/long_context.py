@@ -26,6 +26,7 @@ from everyformer import figures
 from everyformer.bench.gate import gate_row
 from everyformer.bench.kept import Kept, Row
 from everyformer.bench.long_model import Arm, LongModel, Sizes, parameter_groups
+from everyformer.bench.tables import table_of
 from everyformer.bench.timing import cpu_milliseconds, gpu_bytes, gpu_milliseconds
 from everyformer.data.packs.pack import pack_path, read_pack
 from everyformer.errors import EveryformerError, InputError
@@ -407,30 +408,23 @@ def _compared(rows: list[Row]) -> list[Row]:
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal."""
     model = report["model"]
-    shown = Table(
-        title=f"Long context: {model['layers']} layers, width {model['dim']}, "
+    title = (
+        f"Long context: {model['layers']} layers, width {model['dim']}, "
         f"{model['heads']} heads, {model['tokens_of_a_step']:,} tokens a step, "
         f"{model['dtype']}; text: {report['text']}"
     )
-    names = ("stage", "arm", "n", "ms", "times dense", "tokens/s", "GiB", "nats/byte")
-    for name in names:
-        shown.add_column(name, justify="left" if name in ("stage", "arm") else "right")
-    for row in report["rows"]:
-        head = (row["stage"], row["arm"], f"{row['n']:,}")
-        if "failed" in row:
-            shown.add_row(*head, row["failed"])
-            continue
-        ms = row.get("ms_sampled", row.get("step_ms_sampled"))
-        memory = row.get("peak_bytes")
-        told = (
-            (ms, "{:.2f}"),
-            (row.get("times_dense_sampled"), "{:.2f}"),
-            (row.get("tokens_per_s_sampled"), "{:,.0f}"),
-            (None if memory is None else memory / 2**30, "{:.2f}"),
-            (row.get("nats_per_byte_sampled"), "{:.3f}"),
-        )
-        shown.add_row(*head, *("" if x is None else form.format(x) for x, form in told))
-    return shown
+    columns = {
+        "stage": "{stage}",
+        "arm": "{arm}",
+        "n": "{n:,}",
+        "ms": "{ms_sampled:.2f}",
+        "times dense": "{times_dense_sampled:.2f}",
+        "tokens/s": "{tokens_per_s_sampled:,.0f}",
+        "GiB": "{peak_bytes:GiB.2f}",
+        "nats/byte": "{nats_per_byte_sampled:.3f}",
+    }
+    rows = [{"ms_sampled": row.get("step_ms_sampled")} | row for row in report["rows"]]
+    return table_of(title, rows, columns, left=("stage", "arm"), head=3)
 
 
 @figures.styled

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from everyformer.bench.model_configs import MODELS, batch_of, blocks_of, build
 from everyformer.bench.results import environment, seconds_of
+from everyformer.bench.tables import table_of
 from everyformer.errors import EveryformerError, InputError
 from everyformer.layers.hugging_face import restore, speed_up
 from everyformer.progress import Progress, no_progress
@@ -302,30 +303,30 @@ def _short(error: BaseException) -> str:
 
 def table(report: Row) -> Table:
     """The report for the terminal: milliseconds, GiB, and the ratio to ours."""
-    shown = Table(title=f"A step of training, {report['device']}")
-    for name in ("model", "n", "batch", "contender", "step ms", "peak GiB", "to ours"):
-        left = name in ("model", "contender")
-        shown.add_column(name, justify="left" if left else "right")
-    best: dict[tuple[str, int], float] = {}
+    columns = {
+        "model": "{model}",
+        "n": "{length}",
+        "batch": "{batch}",
+        "contender": "{contender}",
+        "step ms": "{step_ms:.1f}",
+        "peak GiB": "{peak_bytes:GiB.1f}",
+        "to ours": "{ratio:.2f}",
+    }
+    best: dict[tuple[str, int | None], float] = {}
     for row in report["rows"]:
         if "step_ms" in row and row["contender"].startswith("everyformer"):
             key = (row["model"], row["n"])
             best[key] = min(row["step_ms"], best.get(key, row["step_ms"]))
+    rows: list[Row] = []
     for row in report["rows"]:
-        about = [row["model"], f"{row.get('n', ''):,}" if "n" in row else ""]
-        about += [str(row.get("batch", "")), row.get("contender", "")]
-        if "failed" in row:
-            shown.add_row(*about, row["failed"][:40])
-            continue
-        own = best.get((row["model"], row["n"]))
-        ratio = "" if own is None else f"{row['step_ms'] / own:.2f}"
-        shown.add_row(*about, f"{row['step_ms']:.1f}", _gib(row["peak_bytes"]), ratio)
+        rows.append(row | ({"length": f"{row['n']:,}"} if "n" in row else {}))
+        own = best.get((row["model"], row.get("n")))
+        if "failed" not in row and own is not None:
+            rows[-1]["ratio"] = row["step_ms"] / own
     for row in report["longest"]:
-        longest = "none" if row["n"] is None else f"{row['n']:,}"
-        about = (row["model"], longest, "1", f"{row['contender']}, longest that fits")
-        shown.add_row(*about, "", _gib(row.get("peak_bytes")))
-    return shown
-
-
-def _gib(peak: int | None) -> str:
-    return "" if peak is None else f"{peak / 2**30:.1f}"
+        told = {"batch": 1, "contender": f"{row['contender']}, longest that fits"}
+        length = "none" if row["n"] is None else f"{row['n']:,}"
+        rows.append(row | told | {"length": length})
+    left = ("model", "contender")
+    title = f"A step of training, {report['device']}"
+    return table_of(title, rows, columns, left, head=4, longest=40)

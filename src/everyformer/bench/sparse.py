@@ -22,6 +22,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from everyformer import figures, patterns
 from everyformer.bench.gate import gate_row
 from everyformer.bench.results import environment
+from everyformer.bench.tables import table_of
 from everyformer.bench.timing import (
     cpu_milliseconds,
     exponent,
@@ -313,44 +314,30 @@ def targets(rows: list[dict[str, Any]], measure: str | None = None) -> list[dict
 
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal: milliseconds, MiB, and ratios to ours."""
-    shown = Table(title=f"Sparse attention, {report['heads']} heads of {SIZE}")
-    names = (
-        "n",
-        "pattern",
-        "part",
-        "contender",
-        "ms",
-        "queued ms",
-        "wall ms",
-        "peak MiB",
-        "to ours",
-    )
-    for name in names:
-        shown.add_column(name, justify="left" if name in names[1:4] else "right")
-    mine = {
-        (row["n"], row["pattern"], row["part"]): row
-        for row in report["rows"]
-        if row["contender"] == "ours"
+    columns = {
+        "n": "{n:,}",
+        "pattern": "{pattern}",
+        "part": "{part}",
+        "contender": "{contender}",
+        "ms": "{ms:.3f}",
+        "queued ms": "{queued_ms:.3f}",
+        "wall ms": "{wall_ms:.3f}",
+        "peak MiB": "{peak_bytes:MiB.0f}",
+        "to ours": "{ratio:.2f}",
     }
+    rows: list[dict[str, Any]] = []
+    ours: dict[tuple[Any, ...], float] = {}
     for row in report["rows"]:
-        part = row.get("part", "")
-        about = (f"{row['n']:,}", row["pattern"], part, row["contender"])
-        if "failed" in row:
-            shown.add_row(*about, row["failed"][:30])
-            continue
-        measure = _measure(row)
-        ours = mine.get((row["n"], row["pattern"], part))
-        shown.add_row(
-            *about,
-            f"{row[measure]:.3f}",
-            *(
-                f"{row[f'{way}_ms']:.3f}" if f"{way}_ms" in row else ""
-                for way in WITH_PYTHON
-            ),
-            f"{row['peak_bytes'] / 2**20:.0f}" if "peak_bytes" in row else "",
-            "" if ours is None else f"{row[measure] / ours[measure]:.2f}",
-        )
-    return shown
+        rows.append(row)
+        if "failed" not in row:
+            ms, case = row[_measure(row)], (row["n"], row["pattern"], row.get("part"))
+            if row["contender"] == "ours":  # it comes first
+                ours[case] = ms
+            ratio = ms / ours[case] if case in ours else None
+            rows[-1] = row | {"ms": ms, "ratio": ratio}
+    title = f"Sparse attention, {report['heads']} heads of {SIZE}"
+    left = ("pattern", "part", "contender")
+    return table_of(title, rows, columns, left, head=4, longest=30)
 
 
 @figures.styled

@@ -20,6 +20,7 @@ from rich.table import Table
 from torch import nn
 
 from everyformer.bench.results import environment
+from everyformer.bench.tables import table_of
 from everyformer.bench.xl_peer import PeerModel, copy_weights
 from everyformer.data.batch import Batch
 from everyformer.data.packs.pack import Pack, new_pack
@@ -176,23 +177,16 @@ def gate(one: Contender, device: torch.device) -> float:
 
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal."""
-    shown = Table(title="Updates of Transformer-XL")
-    for name in ("model", "how", "batch x n", "update ms", "words/s", "ours is faster by"):
-        shown.add_column(name, justify="left" if name in ("model", "how") else "right")
-    for row in report["rows"]:
-        if "failed" in row:
-            shown.add_row(row["model"], row["how"], "", row["failed"], "", "")
-            continue
-        ratio = row.get("ratio_sampled")
-        shown.add_row(
-            row["model"],
-            row["how"],
-            f"{row['batch']} x {row['n']}",
-            f"{row['update_ms']:,.2f}",
-            f"{row['words_per_second']:,.0f}",
-            "" if ratio is None else f"{ratio:.2f}",
-        )
-    return shown
+    columns = {
+        "model": "{model}",
+        "how": "{how}",
+        "batch x n": "{batch} x {n}",
+        "update ms": "{update_ms:,.2f}",
+        "words/s": "{words_per_second:,.0f}",
+        "ours is faster by": "{ratio_sampled:.2f}",
+    }
+    title = "Updates of Transformer-XL"
+    return table_of(title, report["rows"], columns, left=("model", "how"), head=3)
 
 
 def _step(one: Contender, device: torch.device) -> Step:

@@ -17,6 +17,7 @@ import numpy as np
 from rich.table import Table
 
 from everyformer.bench.kept import Kept, Row
+from everyformer.bench.tables import table_of
 from everyformer.certify.verify import verify
 from everyformer.construct.compile.method import Compile, Variant
 from everyformer.construct.pipeline import construct
@@ -335,28 +336,26 @@ class _Extended:
 
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal."""
-    shown = Table(title="Compiled programs, in the supremum; measured <= proved (float64)")
-    shown.add_column("f")
-    for name in (
-        "n, d", "tol", "lines", "blocks", "width", "prefix", "parameters", "proved",
-        "float64", "measured", "build s", "verify s",
-    ):  # fmt: skip
-        shown.add_column(name, justify="right")
+    columns = {
+        "f": "{case}",
+        "n, d": "{n}, {d}",
+        "tol": "{tol:g}",
+        "lines": "{lines:,}",
+        "blocks": "{blocks:,}",
+        "width": "{width:,}",
+        "prefix": "{prefix:,}",
+        "parameters": "{parameters:,}",
+        "proved": "{proved:.2g}",
+        "float64": "{proved_float64:.2g}",
+        "measured": "{measured:.2g}",
+        "build s": "{build_s:.1f}",
+        "verify s": "{verify_s:.1f}",
+    }
+    rows: list[Row] = []
     for row in report["rows"]:
-        sizes = f"{row['n']}, {row['d']}"
-        if "proved" not in row:
-            shown.add_row(row["case"], sizes, f"{row['tol']:g}", row["outcome"][:60])
-            continue
-        shown.add_row(
-            row["case"],
-            sizes,
-            f"{row['tol']:g}",
-            *(
-                f"{row[key]:,}"
-                for key in ("lines", "blocks", "width", "prefix", "parameters")
-            ),
-            *(f"{row[key]:.2g}" for key in ("proved", "proved_float64", "measured")),
-            f"{row['trace_s'] + row['construct_s']:.1f}",
-            f"{row['verify_s']:.1f}",
-        )
-    return shown
+        if "proved" in row:
+            rows.append(row | {"build_s": row["trace_s"] + row["construct_s"]})
+        else:
+            rows.append(row | {"failed": row["outcome"]})
+    title = "Compiled programs, in the supremum; measured <= proved (float64)"
+    return table_of(title, rows, columns, left=["f"], head=3, longest=60)
