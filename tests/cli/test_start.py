@@ -4,13 +4,14 @@ import ast
 import importlib
 import subprocess
 import sys
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import everyformer as ef
-from everyformer.bench.themes import CHOOSING, RESUMABLE, THEMES
+from everyformer.bench.themes import THEMES
 from everyformer.certify.work import MAX_WORK
 from everyformer.checks.patterns import ASSUMPTIONS
 from everyformer.checks.report import DEFAULT_TRIALS
@@ -249,8 +250,13 @@ def test_the_names_of_methods_are_those_of_the_registry(
 
 def test_the_options_say_what_the_library_assumes() -> None:
     assert tuple(THEMES) == defaults.THEMES
-    assert tuple(RESUMABLE) == defaults.RESUMABLE
-    assert CHOOSING == defaults.CHOOSING
+    takes = {name: signature(theme.run).parameters for name, theme in THEMES.items()}
+    assert {name for name in takes if "kept" in takes[name]} == {*defaults.RESUMABLE}
+    shared = {"quick", "progress", "kept", "profile"}  # the last in Python alone
+    chosen = {
+        name: tuple(key for key in takes[name] if key not in shared) for name in takes
+    }
+    assert {name: keys for name, keys in chosen.items() if keys} == defaults.CHOOSING
     assert tuple(GALLERY) == defaults.TARGETS
     assert tuple(GENERATORS) == defaults.PATTERNS
     assert (MASKS, *EDGES) == defaults.PATTERN_FILES

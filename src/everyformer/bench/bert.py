@@ -12,7 +12,6 @@ tokens, `train.throughput`) per second in the rate of one large product. On a CP
 model and nothing compiled, to see that all of it runs.
 """
 
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -26,6 +25,7 @@ from torch.nn import functional
 
 from everyformer.bench.results import environment
 from everyformer.bench.tables import table_of
+from everyformer.bench.timing import update_seconds
 from everyformer.data.batch import Batch, Draw
 from everyformer.data.randomness import Split, random_integers
 from everyformer.data.task import FreshTask
@@ -320,20 +320,10 @@ def _theirs(contender: Contender, device: torch.device) -> tuple[Step, dict[str,
 def _timed(
     contender: Contender, step: Step, device: torch.device, rate: float
 ) -> dict[str, Any]:
-    """Median time of an update among several in a row."""
-    on_gpu = device.type == "cuda"
-    times: list[float] = []
-    for _ in range(WARM_UP if on_gpu else 1):
-        step()
-    count, rounds = (IN_A_ROW, ROUNDS) if on_gpu else (1, 3)
-    for _ in range(rounds):
-        wait_for(device)
-        started = time.perf_counter()
-        for _ in range(count):
-            step()
-        wait_for(device)
-        times.append((time.perf_counter() - started) / count)
-    seconds, config = statistics.median(times), contender.config
+    """Median time of an update, and what follows from it."""
+    on_gpu, config = device.type == "cuda", contender.config
+    often = (WARM_UP, IN_A_ROW, ROUNDS) if on_gpu else (1, 1, 3)
+    seconds = update_seconds(step, device, *often)
     counted = MaskedLanguage(Encoder(config, device="meta"))
     masked = RandomWindows(config).masked
     flops = contender.batch * training_flops(counted, config.max_len, masked)

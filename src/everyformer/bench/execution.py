@@ -16,6 +16,7 @@ from rich.table import Table
 
 from everyformer import figures
 from everyformer.bench.building import table_gap
+from everyformer.bench.constructions import fitted_order
 from everyformer.bench.contenders import compiled_torch, eager_torch, jax_scan
 from everyformer.bench.results import (
     environment,
@@ -188,13 +189,9 @@ def _scaling(network: Network, repeats: int) -> dict[str, Any]:
         ("batch", batches, repeats + 2),
     ):
         seconds = interleaved_medians(calls, rounds)
-        report[name] = {"seconds": seconds, "exponent": _exponent(seconds)}
+        exponent = -fitted_order(list(seconds), list(seconds.values()))
+        report[name] = {"seconds": seconds, "exponent": exponent}
     return report
-
-
-def _exponent(times: dict[int, float]) -> float:
-    sizes = np.log(np.array(list(times)))
-    return float(np.polyfit(sizes, np.log(np.array(list(times.values()))), 1)[0])
 
 
 def _gpu(network: Network, repeats: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from everyformer import figures
-from everyformer.bench.gate import gate_row
+from everyformer.bench.gate import gate_row, masked_attention
 from everyformer.bench.kept import Kept, Row
 from everyformer.bench.long_model import Arm, LongModel, Sizes, parameter_groups
 from everyformer.bench.tables import table_of
-from everyformer.bench.timing import cpu_milliseconds, gpu_bytes, gpu_milliseconds
+from everyformer.bench.timing import (
+    cpu_milliseconds,
+    gpu_bytes,
+    gpu_milliseconds,
+    update_seconds,
+)
 from everyformer.data.packs.pack import pack_path, read_pack
 from everyformer.errors import EveryformerError, InputError
 from everyformer.ops import sparse_attention
@@ -202,16 +208,7 @@ def _gate(arm: Arm, n: int, plan: RunSizes, device: torch.device) -> Row:
         if bool(mask.triu(1).any()):
             msg = f"Part {number + 1} of {arm.name} hears later tokens: it is not timed."
             raise EveryformerError(msg)
-
-        def exact(*qkv: Tensor, mask: Tensor = mask) -> Tensor:
-            q, k, v = qkv
-            scores = (q @ k.mT * q.shape[-1] ** -0.5).masked_fill(~mask, -math.inf)
-            return torch.softmax(scores, -1) @ v
-
-        def ours(*qkv: Tensor, part: Part = part) -> Tensor:
-            q, k, v = qkv
-            return sparse_attention(q, k, v, part)
-
+        exact, ours = masked_attention(mask), partial(sparse_attention, part=part)
         torch.manual_seed(0)
         tensors = [torch.randn(2, heads, n, d, device=device, dtype=dtype) for _ in "qkvg"]
         about = {"part": number + 1, "connections": part.connections}
@@ -311,17 +308,7 @@ def _step(arm: Arm, n: int, plan: RunSizes, device: torch.device) -> Row:
     trained.step(windows)
     wait_for(device)
     first = time.monotonic() - began
-    for _ in range(2):
-        trained.step(windows)
-    times: list[float] = []
-    for _ in range(plan.rounds):
-        wait_for(device)
-        started = time.perf_counter()
-        for _ in range(3):
-            trained.step(windows)
-        wait_for(device)
-        times.append((time.perf_counter() - started) / 3)
-    seconds = statistics.median(times)
+    seconds = update_seconds(lambda: trained.step(windows), device, 2, 3, plan.rounds)
     return {
         "batch": trained.batch,
         "parameters": sum(p.numel() for p in trained.model.parameters()),

@@ -15,7 +15,8 @@ import copy
 import gc
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -145,28 +146,24 @@ def _offered(model: Any, device: str) -> list[Contender]:
     ]
 
 
-class _As:
+@contextmanager
+def _as(model: Any, contender: Contender) -> Generator[None, None, None]:
     """A model that computes as a contender says, for a while."""
-
-    def __init__(self, model: Any, contender: Contender) -> None:
-        self.model, self.contender = model, contender
-
-    def __enter__(self) -> Any:
-        if self.contender.attention is None:
-            speed_up(self.model)
-        elif getattr(self.model, "_supports_sdpa", False):
-            self.model.set_attn_implementation(self.contender.attention)
-        if self.contender.compiled:
-            torch.compiler.reset()
-            for block in blocks_of(self.model):
-                block.compile(dynamic=False)
-        return self.model
-
-    def __exit__(self, *problem: object) -> None:
-        for block in blocks_of(self.model):
+    if contender.attention is None:
+        speed_up(model)
+    elif getattr(model, "_supports_sdpa", False):
+        model.set_attn_implementation(contender.attention)
+    if contender.compiled:
+        torch.compiler.reset()
+        for block in blocks_of(model):
+            block.compile(dynamic=False)
+    try:
+        yield
+    finally:
+        for block in blocks_of(model):
             block._compiled_call_impl = None
-        if self.contender.attention is None:
-            restore(self.model)
+        if contender.attention is None:
+            restore(model)
 
 
 def _step(model: Any, given: dict[str, Tensor], optimiser: Any) -> None:
@@ -190,7 +187,7 @@ def _timed(row: Row, model: Any, contender: Contender, optimiser: Any, clock: Cl
         _wait()
 
     try:
-        with _As(model, contender):
+        with _as(model, contender):
             begun = time.perf_counter()
             for _ in range(WARM_UP):
                 step()
@@ -213,7 +210,7 @@ def _longest(
     cuda = next(model.parameters()).is_cuda
     n, last = (FIRST_LONG, LAST_LONG) if cuda else (256, 512)
     found: Row = {"n": None, "stopped": ""}
-    with _As(model, contender):
+    with _as(model, contender):
         while n <= last and not found["stopped"]:
             if clock.left() < 0:
                 found["stopped"] = "no time left"
@@ -262,7 +259,7 @@ def _results(
     model: Any, given: dict[str, Tensor], contender: Contender
 ) -> tuple[Tensor, Tensor]:
     """Logits, and all gradients in one vector, on the CPU's side of float32."""
-    with _As(model, contender):
+    with _as(model, contender):
         model.zero_grad(set_to_none=True)
         out = model(**given, **_no_cache(model))
         out.loss.backward()

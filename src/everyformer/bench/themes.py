@@ -1,5 +1,10 @@
 """All benchmarks, by name."""
 
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
 from everyformer.bench import (
     attention,
     bert,
@@ -25,7 +30,7 @@ from everyformer.bench import (
 )
 from everyformer.bench.methods.compile import compiling, peers, scaling
 
-THEMES = {
+THEMES: dict[str, ModuleType] = {
     "building": building,
     "execution": execution,
     "certificates": certificates,
@@ -52,25 +57,6 @@ THEMES = {
     "models": models,
 }
 
-RESUMABLE = {
-    "compile": compiling.run,
-    "compile-scaling": scaling.run,
-    "long-context": long_context.run,
-}
-"""Benchmarks that keep each row as soon as it is known."""
-
-CHOOSING = {"models": ("only", "minutes"), "long-context": ("only", "minutes", "data")}
-"""Options of single benchmarks."""
-
-PICTURES = {
-    "constructions": constructions.picture,
-    "rates": rates.picture,
-    "residual": residual.picture,
-    "execution": execution.picture,
-    "attention": attention.picture,
-    "training": training.picture,
-    "sparse": sparse.picture,
-    "long-context": long_context.picture,
-    "mixers": mixers.picture,
-    "mixer-costs": mixer_costs.picture,
+PICTURES: dict[str, Callable[[dict[str, Any], Path], None]] = {
+    name: theme.picture for name, theme in THEMES.items() if hasattr(theme, "picture")
 }

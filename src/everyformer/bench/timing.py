@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from everyformer.bench.results import seconds_of
+from everyformer.train.throughput import wait_for
 
 IN_A_ROW, QUEUED = 5, 20
 FILLER_SIZE, FILLERS = 8192, 12
@@ -57,6 +58,23 @@ def queued_milliseconds(call: Callable[[], Any], rounds: int) -> float:
 
     row()
     return 1e3 * statistics.median(seconds_of(row) for _ in range(rounds)) / QUEUED
+
+
+def update_seconds(
+    step: Callable[[], Any], device: torch.device, warm_up: int, count: int, rounds: int
+) -> float:
+    """Median time of an update among `count` in a row, after some that do not count."""
+    for _ in range(warm_up):
+        step()
+    found: list[float] = []
+    for _ in range(rounds):
+        wait_for(device)
+        started = time.perf_counter()
+        for _ in range(count):
+            step()
+        wait_for(device)
+        found.append((time.perf_counter() - started) / count)
+    return statistics.median(found)
 
 
 def cpu_milliseconds(call: Callable[[], Any], rounds: int) -> float:

@@ -78,15 +78,13 @@ def bench(
 
     name = f"{theme}-quick" if quick else theme
     with progress_bar() as progress:
+        kept = None
         if theme in RESUMABLE:
-            kept = Kept(out / f"{name}.rows.jsonl", resume=resume)
-            run: Any = themes.RESUMABLE[theme]
-            report = run(quick=quick, progress=progress, kept=kept, **chosen)
-            path = write(out, name, report)
+            chosen["kept"] = kept = Kept(out / f"{name}.rows.jsonl", resume=resume)
+        report = themes.THEMES[theme].run(quick=quick, progress=progress, **chosen)
+        path = write(out, name, report)
+        if kept is not None:
             kept.finish()
-        else:
-            report = themes.THEMES[theme].run(quick=quick, progress=progress, **chosen)
-            path = write(out, name, report)
     if theme in themes.PICTURES:
         themes.PICTURES[theme](report, path.with_suffix(".png"))
     shown = themes.THEMES[theme].table(report)

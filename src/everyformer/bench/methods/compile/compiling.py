@@ -64,27 +64,6 @@ class Case:
         return Target(self.function, self.n, self.d, name=self.name)
 
 
-def centring(x: np.ndarray) -> np.ndarray:
-    """Without the mean of all tokens."""
-    return x - x.mean(axis=-2, keepdims=True)
-
-
-def shift(x: np.ndarray) -> np.ndarray:
-    """Every token becomes the one before it."""
-    return np.roll(x, 1, axis=-2)
-
-
-def prefix_mean(x: np.ndarray) -> np.ndarray:
-    """The mean of all tokens so far."""
-    count = np.arange(1, x.shape[-2] + 1)[:, None]
-    return np.cumsum(x, axis=-2) / count
-
-
-def below_maximum(x: np.ndarray) -> np.ndarray:
-    """How far below the largest."""
-    return x.max(axis=-2, keepdims=True) - x
-
-
 def ordered(x: np.ndarray) -> np.ndarray:
     """Every coordinate sorted over the tokens."""
     return np.sort(x, axis=-2)
@@ -142,10 +121,10 @@ def transformer_block(x: np.ndarray) -> np.ndarray:
 
 LADDER = (1e-2, 1e-4, 1e-6)
 CASES = (
-    Case("centring", centring, 8, 2),
-    Case("shift", shift, 8, 2),
-    Case("prefix mean", prefix_mean, 8, 2),
-    Case("max - x", below_maximum, 8, 2),
+    Case("centring", gallery.centring(8, 2).function, 8, 2),
+    Case("shift", gallery.shift(8, 2).function, 8, 2),
+    Case("prefix mean", gallery.prefix_mean(8, 2).function, 8, 2),
+    Case("max - x", gallery.distance_to_maximum(8, 2).function, 8, 2),
     Case("sort", ordered, 8, 2),
     Case("sort, log-depth", ordered, 8, 2, variant="log-depth"),
     Case("tanh MLP + mean", mlp, 8, 4),
@@ -154,9 +133,9 @@ CASES = (
     Case("dot attention", dot_attention, 8, 4),
     Case("normalise", normalise, 8, 4, (*LADDER, 1e-10)),
     Case("pre-LN block", transformer_block, 5, 8, (1e-2, 1e-4, 2e-6)),
-    Case("centring", centring, 64, 8),
-    Case("prefix mean", prefix_mean, 64, 8),
-    Case("max - x", below_maximum, 64, 8),
+    Case("centring", gallery.centring(64, 8).function, 64, 8),
+    Case("prefix mean", gallery.prefix_mean(64, 8).function, 64, 8),
+    Case("max - x", gallery.distance_to_maximum(64, 8).function, 64, 8),
     Case("sort", ordered, 64, 8),
     Case("sort, log-depth", ordered, 64, 8, variant="log-depth"),
     Case("soft attention", soft_attention, 64, 8, LADDER),
