@@ -20,6 +20,7 @@ from rich.table import Table
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import flex_attention
 
 from everyformer import figures
 from everyformer.bench.gate import gate_row
@@ -162,14 +163,8 @@ def _contenders(
 
         yield name, *pair(sdpa, [q, k, v])
     if not causal:
-        flex = torch.compile(_flex())
+        flex = torch.compile(flex_attention)
         yield "FlexAttention, no bias", *pair(lambda: flex(q, k, v), [q, k, v])
-
-
-def _flex() -> Any:
-    from torch.nn.attention.flex_attention import flex_attention
-
-    return flex_attention
 
 
 def _measure(device: str, shape: Shape, rounds: int) -> list[dict[str, Any]]:

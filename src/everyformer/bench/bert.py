@@ -13,7 +13,7 @@ model and nothing compiled, to see that all of it runs.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any
@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from everyformer.bench.results import environment
 from everyformer.bench.tables import table_of
-from everyformer.bench.timing import update_seconds
+from everyformer.bench.timing import forget_memory, update_seconds
 from everyformer.data.batch import Batch, Draw
 from everyformer.data.randomness import Split, random_integers
 from everyformer.data.task import FreshTask
@@ -155,9 +155,7 @@ def run(
         if time.monotonic() - started > TIME_LIMIT:
             rows.append(row | {"failed": "not begun: the time limit"})
             continue
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
+        forget_memory(device)
         try:
             step, first = (_ours if contender.how.startswith("ours") else _theirs)(
                 contender, device
@@ -202,7 +200,8 @@ def _ours(contender: Contender, device: torch.device) -> tuple[Step, dict[str, A
 
 def gradient_error(trainer: Trainer) -> float:
     """|g - g_32| / |g_32| for the first update, all parameters together."""
-    batch = trainer.task.batch("train", next(_draws(trainer)))
+    draw = trainer.task.draw(0, trainer.config.batch, 0, 1, trainer.device)
+    batch = trainer.task.batch("train", draw)
     objective = trainer.objective
 
     def gradient() -> list[Tensor]:
@@ -218,10 +217,6 @@ def gradient_error(trainer: Trainer) -> float:
         found = gradient()
     far = sum(float((a - b).square().sum()) for a, b in zip(found, wanted, strict=True))
     return (far / sum(float(b.square().sum()) for b in wanted)) ** 0.5
-
-
-def _draws(trainer: Trainer) -> Iterator[Draw]:
-    yield trainer.task.draw(0, trainer.config.batch, 0, 1, trainer.device)
 
 
 def _places(batch: Batch) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ read the weights once from memory is measured beside them.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,15 +101,15 @@ def _single(network: Network, repeats: int, quick: bool) -> dict[str, Any]:
     timings = {
         "read weights once": median_seconds(lambda: [r.sum() for r in rows], 4 * repeats),
         "literal": median_seconds(lambda: network(x), 4 * repeats),
-        "eager torch": median_seconds(_call(eager_torch(network), x), 2 if quick else 3),
+        "eager torch": median_seconds(partial(eager_torch(network), x), 2 if quick else 3),
         "reference (numpy)": seconds_of(lambda: network(x, executor="reference")),
         "folded": median_seconds(lambda: network(x, executor="folded"), 4 * repeats),
     }
     if not quick:
-        timings["torch.compile"] = median_seconds(_call(compiled_torch(network), x), 3)
+        timings["torch.compile"] = median_seconds(partial(compiled_torch(network), x), 3)
     scan = jax_scan(network)
     if scan is not None:
-        timings["JAX lax.scan"] = median_seconds(_call(scan, x), 3)
+        timings["JAX lax.scan"] = median_seconds(partial(scan, x), 3)
     return _with_rates(timings, network, 1)
 
 
@@ -117,23 +118,13 @@ def _batch(network: Network, count: int, repeats: int) -> dict[str, Any]:
     timings = {
         "literal": median_seconds(lambda: network(x), repeats),
         "literal, 1 thread": seconds_of(lambda: network(x, threads=1)),
-        "eager torch": seconds_of(_call(eager_torch(network), x)),
+        "eager torch": seconds_of(partial(eager_torch(network), x)),
         "folded": median_seconds(lambda: network(x, executor="folded"), repeats),
     }
     scan = jax_scan(network)
     if scan is not None:
-        timings["JAX lax.scan"] = median_seconds(_call(scan, x), 2)
+        timings["JAX lax.scan"] = median_seconds(partial(scan, x), 2)
     return _with_rates(timings, network, count)
-
-
-def _call(
-    runner: Callable[[np.ndarray], np.ndarray], x: np.ndarray
-) -> Callable[[], object]:
-    return lambda: runner(x)
-
-
-def _one_thread(network: Network, x: np.ndarray) -> Callable[[], object]:
-    return lambda: network(x, threads=1)
 
 
 def _with_rates(timings: dict[str, float], network: Network, count: int) -> dict[str, Any]:
@@ -178,9 +169,10 @@ def _scaling(network: Network, repeats: int) -> dict[str, Any]:
         layers = longest.blocks // share
         arrays = {name: array[:layers] for name, array in longest.arrays()}
         part = longest.from_arrays(longest.name, longest.source, arrays)
-        depths[layers] = _one_thread(Network(network.architecture, (part,)), x)
-    batches = {
-        count: _one_thread(network, _inputs(network, count))
+        alone = Network(network.architecture, (part,))
+        depths[layers] = partial(alone, x, threads=1)
+    batches: dict[int, Callable[[], object]] = {
+        count: partial(network, _inputs(network, count), threads=1)
         for count in (64, 128, 256, 512, 1024)
     }
     report: dict[str, Any] = {}

@@ -30,6 +30,7 @@ from everyformer.bench.long_model import Arm, LongModel, Sizes, parameter_groups
 from everyformer.bench.tables import table_of
 from everyformer.bench.timing import (
     cpu_milliseconds,
+    forget_memory,
     gpu_bytes,
     gpu_milliseconds,
     update_seconds,
@@ -300,7 +301,7 @@ class _Training:
 
 def _step(arm: Arm, n: int, plan: RunSizes, device: torch.device) -> Row:
     """Median time of a step, tokens a second, and memory."""
-    _clear(device)
+    forget_memory(device)
     trained = _Training(arm, n, plan, device)
     text = torch.randint(256, (4 * n + 2,), device=device, dtype=torch.uint8)
     windows = trained.windows(text)
@@ -325,7 +326,7 @@ def _training(arm: Arm, n: int, plan: RunSizes, device: torch.device, text: Text
     The learning rate follows the share of the time that has passed, so that every arm ends
     its schedule with its time. Compilation is over before the clock begins.
     """
-    _clear(device)
+    forget_memory(device)
     trained = _Training(arm, n, plan, device)
     span = torch.arange(n + 1, device=device)
     apart = (len(text.validation) - n - 1) // max(plan.windows - 1, 1)
@@ -373,12 +374,6 @@ def _rate(share: float) -> float:
         return max(share / WARM_UP, 0.01)
     along = min(1.0, (share - WARM_UP) / (1 - WARM_UP))
     return 0.1 + 0.45 * (1 + math.cos(math.pi * along))
-
-
-def _clear(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
 
 
 def _compared(rows: list[Row]) -> list[Row]:

@@ -92,15 +92,11 @@ def saved_bytes(call: Callable[[], Tensor], parameters: list[nn.Parameter]) -> i
         kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, _same):
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda kept: kept):
         out = call()
     for parameter in parameters:
         kept.pop(parameter.untyped_storage().data_ptr(), None)
     return sum(kept.values()) if out.requires_grad else 0
-
-
-def _same(tensor: Tensor) -> Tensor:
-    return tensor
 
 
 def _dtype(device: str) -> torch.dtype:

@@ -73,17 +73,6 @@ CONTENDERS = (
 )
 
 
-class Clock:
-    """What is left of the time."""
-
-    def __init__(self, minutes: float) -> None:
-        self.end = time.perf_counter() + 60 * minutes
-
-    def left(self) -> float:
-        """The seconds that are left."""
-        return self.end - time.perf_counter()
-
-
 def run(
     *,
     quick: bool = False,
@@ -101,22 +90,23 @@ def run(
         raise InputError(msg)
     names = only or (["T5-base"] if quick else list(MODELS))
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    clock = Clock(minutes)
+    end = time.perf_counter() + 60 * minutes
     report: Row = {"theme": "models", "environment": environment(), "gate": []}
     report["environment"]["versions"] |= versions("transformers")
     report |= {"device": device, "tokens": TOKENS, "rows": [], "longest": []}
     for done, name in enumerate(names):
         progress(name, done, len(names))
-        share = Clock(clock.left() / 60 / (len(names) - done))
+        now = time.perf_counter()
+        share = (end - now) / (len(names) - done)
         try:
-            _one(report, name, device, share, quick)
+            _one(report, name, device, now + share, quick)
         except (torch.OutOfMemoryError, EveryformerError) as error:
             report["rows"].append({"model": name, "failed": _short(error)})
         _free()
     return report
 
 
-def _one(report: Row, name: str, device: str, clock: Clock, quick: bool) -> None:
+def _one(report: Row, name: str, device: str, end: float, quick: bool) -> None:
     library = import_module("transformers")
     model = build(name, library, device)
     report["gate"].append(gate(name, model))
@@ -128,10 +118,10 @@ def _one(report: Row, name: str, device: str, clock: Clock, quick: bool) -> None
         for contender in _offered(model, device):
             row: Row = {"model": name, "n": n, "contender": contender.name}
             row["batch"] = TOKENS // n if device == "cuda" else 2
-            report["rows"].append(row | _timed(row, model, contender, optimiser, clock))
+            report["rows"].append(row | _timed(row, model, contender, optimiser, end))
     for contender in _offered(model, device):
         if not contender.compiled and not quick:
-            found = _longest(name, model, contender, optimiser, clock)
+            found = _longest(name, model, contender, optimiser, end)
             report["longest"].append({"model": name, "contender": contender.name} | found)
 
 
@@ -176,9 +166,9 @@ def _no_cache(model: Any) -> dict[str, bool]:
     return {"use_cache": False} if hasattr(model.config, "use_cache") else {}
 
 
-def _timed(row: Row, model: Any, contender: Contender, optimiser: Any, clock: Clock) -> Row:
+def _timed(row: Row, model: Any, contender: Contender, optimiser: Any, end: float) -> Row:
     """Milliseconds of a step, and the most memory that is in use during it."""
-    if clock.left() < (NEEDED if contender.compiled else 0):
+    if end - time.perf_counter() < (NEEDED if contender.compiled else 0):
         return {"failed": "not tried: no time left"}
     given = batch_of(row["model"], model, row["batch"], row["n"])
 
@@ -204,7 +194,7 @@ def _timed(row: Row, model: Any, contender: Contender, optimiser: Any, clock: Cl
 
 
 def _longest(
-    name: str, model: Any, contender: Contender, optimiser: Any, clock: Clock
+    name: str, model: Any, contender: Contender, optimiser: Any, end: float
 ) -> Row:
     """The longest sequence with which a step fits, by doubling; a batch of one."""
     cuda = next(model.parameters()).is_cuda
@@ -212,7 +202,7 @@ def _longest(
     found: Row = {"n": None, "stopped": ""}
     with _as(model, contender):
         while n <= last and not found["stopped"]:
-            if clock.left() < 0:
+            if time.perf_counter() > end:
                 found["stopped"] = "no time left"
                 break
             try:

@@ -25,6 +25,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from everyformer import figures
 from everyformer.bench.results import environment
 from everyformer.bench.tables import table_of
+from everyformer.bench.timing import forget_memory
 from everyformer.errors import EveryformerError
 from everyformer.layers.encoder import Encoder
 from everyformer.layers.encoder_config import BERT_BASE, EncoderConfig
@@ -213,9 +214,7 @@ def _step_seconds(step: Step, device: torch.device) -> list[float]:
 def _cleared(device: torch.device) -> Generator[None, None, None]:
     """Nothing compiled and no memory held, before and after."""
     torch.compiler.reset()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
+    forget_memory(device)
     yield
     torch.compiler.reset()
 

@@ -1,6 +1,5 @@
 """`everyformer plan --compare`: all methods side by side."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,8 +42,6 @@ def show_comparison(found: Comparison, picture: Path | None, *, as_json: bool) -
     if picture is not None:
         with new_file(picture) as file:
             pictures.save(pictures.comparison(found), file, picture)
-    if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
-        return
-    tables.show(found.table(tables.columns()), *found.remarks())
-    tables.show(ratio_table(found.ratios), f"Wrote {picture}.")
+    words = (*found.remarks(), ratio_table(found.ratios), f"Wrote {picture}.")
+    table = found.table(tables.columns())
+    tables.answer(found.to_json(), table, *words, as_json=as_json)

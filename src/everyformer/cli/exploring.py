@@ -12,7 +12,6 @@ from everyformer.cli.defaults import (
     CHECK_D_MODEL,
     CHECK_HEADS,
     CHECK_SEQ_LEN,
-    SEARCH_SECONDS,
     TRIALS,
 )
 from everyformer.cli.loading import load_network, load_target
@@ -122,13 +121,11 @@ def of_comparison(subject: str, asked: Asked) -> Page:
 
 def of_pattern(name: str, asked: Asked) -> Page:
     """The page of a sparse pattern."""
-    from everyformer.cli.pattern_checking import Asked as AskedPattern
+    from everyformer.cli.pattern_checking import report_of
     from everyformer.explore.pattern_page import pattern_page
 
     asked.refuse("a pattern", "grid", "tol", "p", "method", "d_model", "tour")
-    settings = asked.settings or ()
-    one = AskedPattern(name, asked.seq_len, settings, time_limit=SEARCH_SECONDS)
-    return pattern_page(one.report())
+    return pattern_page(report_of(name, asked.seq_len, asked.settings))
 
 
 def of_layer(name: str, asked: Asked) -> Page:

@@ -22,7 +22,7 @@ def _d_model(told: str) -> Any:
     return typer.Option("--d-model", "-d", min=1, metavar="D", help=text)
 
 
-def _out(told: str) -> Any:
+def out_folder(told: str) -> Any:
     """-o, --out: the folder that is written."""
     return typer.Option("--out", "-o", metavar="DIR", help=told)
 
@@ -64,17 +64,17 @@ PatternSeqLenOption = Annotated[
     int | None, _seq_len("; masks and graphs have their own. [default: 16]")
 ]
 
-NewFolderOption = Annotated[Path, _out("Folder to write; it must be new or empty.")]
+NewFolderOption = Annotated[Path, out_folder("Folder to write; it must be new or empty.")]
 
 ReportFolderOption = Annotated[
     Path | None,
-    _out(
+    out_folder(
         "Folder for report.json, pictures, and counterexamples as .npy files; it must be "
         "new or empty."
     ),
 ]
 
-ResultFolderOption = Annotated[Path, _out("Folder for what is written.")]
+ResultFolderOption = Annotated[Path, out_folder("Folder for what is written.")]
 
 
 def _cells(text: str) -> int:

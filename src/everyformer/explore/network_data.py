@@ -61,12 +61,7 @@ def network_data(network: Network, links: Links = NO_LINKS) -> dict[str, Any]:
         "program": _program(network),
     }
     if run.registers is not None:
-        held = run.registers
-        data["registers"] = {
-            field.name: embedded(value)
-            for field in fields(held)
-            if (value := getattr(held, field.name)) is not None
-        }
+        data["registers"] = _arrays(run.registers)
     if run.construction is not None:
         data["construction"] = _construction(run.construction)
     return data
@@ -131,15 +126,7 @@ def _stage(stage: Stage, links: Links) -> dict[str, Any]:
 
 def _attention(stack: AttentionStack) -> dict[str, Any]:
     h, m = stack.W_Q.shape[1:3]
-    return {
-        "h": h,
-        "m": m,
-        **{
-            field.name: embedded(value)
-            for field in fields(stack)
-            if (value := getattr(stack, field.name)) is not None
-        },
-    }
+    return {"h": h, "m": m, **_arrays(stack)}
 
 
 def _feed_forward(stack: FeedForwardStack) -> dict[str, Any]:
@@ -147,10 +134,14 @@ def _feed_forward(stack: FeedForwardStack) -> dict[str, Any]:
     return {
         "r": stack.W_1.shape[1],
         **{name: embedded(getattr(stack, name)) for name in ("W_1", "b_1", "W_2", "b_2")},
-        "phi": None
-        if phi is None
-        else {field.name: embedded(getattr(phi, field.name)) for field in fields(phi)},
+        "phi": None if phi is None else _arrays(phi),
     }
+
+
+def _arrays(held: Any) -> dict[str, Any]:
+    """The fields of a dataclass of arrays, without those that are None."""
+    found = {field.name: getattr(held, field.name) for field in fields(held)}
+    return {name: embedded(one) for name, one in found.items() if one is not None}
 
 
 def _construction(known: Construction) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from everyformer.cli import options
 from everyformer.cli.defaults import HALVES, MAX_WORK, REPLACEMENTS
 from everyformer.cli.saving import check_report_folder, new_folder
 
+EXAMPLE = "everyformer ablate out/ --stage 'value map'"
+
 
 def ablate(
     folder: options.BuiltArgument,
@@ -43,12 +45,9 @@ def ablate(
     ] = "nothing",
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="DIR",
-            help="Write what is left, with the old claim about it, to a folder that is new "
-            "or empty; else nothing is written.",
+        options.out_folder(
+            "Write what is left, with the old claim about it, to a folder that is new or "
+            "empty; else nothing is written."
         ),
     ] = None,
     max_work: Annotated[

@@ -5,8 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
+from everyformer.bench.themes import CHOOSING, RESUMABLE, THEMES, load
 from everyformer.cli import options
-from everyformer.cli.defaults import CHOOSING, RESUMABLE, THEMES
+
+EXAMPLE = "everyformer bench execution --quick"
 
 
 def bench(
@@ -70,22 +72,20 @@ def bench(
         users = [name for name, keys in CHOOSING.items() if other[0][2:] in keys]
         msg = f"{theme} does not take {' and '.join(other)}, which is for "
         raise typer.BadParameter(f"{msg}{' and '.join(users)}.")
-    from everyformer.bench import themes
     from everyformer.bench.kept import Kept
     from everyformer.bench.results import write
     from everyformer.cli import tables
     from everyformer.cli.progress import progress_bar
 
-    name = f"{theme}-quick" if quick else theme
+    module, name = load(theme), f"{theme}-quick" if quick else theme
     with progress_bar() as progress:
         kept = None
         if theme in RESUMABLE:
             chosen["kept"] = kept = Kept(out / f"{name}.rows.jsonl", resume=resume)
-        report = themes.THEMES[theme].run(quick=quick, progress=progress, **chosen)
+        report = module.run(quick=quick, progress=progress, **chosen)
         path = write(out, name, report)
         if kept is not None:
             kept.finish()
-    if theme in themes.PICTURES:
-        themes.PICTURES[theme](report, path.with_suffix(".png"))
-    shown = themes.THEMES[theme].table(report)
-    tables.answer(report, shown, f"Wrote {path}.", as_json=as_json)
+    if hasattr(module, "picture"):
+        module.picture(report, path.with_suffix(".png"))
+    tables.answer(report, module.table(report), f"Wrote {path}.", as_json=as_json)

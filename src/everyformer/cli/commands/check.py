@@ -9,6 +9,8 @@ from everyformer.cli.defaults import CHECK_D_MODEL, CHECK_HEADS, CHECK_SEQ_LEN, 
 from everyformer.cli.names import check_layer
 from everyformer.cli.saving import check_report_folder
 
+EXAMPLE = "everyformer check urpe"
+
 
 def check(
     layer: Annotated[

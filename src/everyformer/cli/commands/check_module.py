@@ -12,6 +12,8 @@ from everyformer.cli.saving import check_report_folder
 if TYPE_CHECKING:
     from torch import nn
 
+EXAMPLE = "everyformer check-module my_layers.py:MyAttention -n 16 -d 8"
+
 
 def check_module(
     module: Annotated[

@@ -10,6 +10,8 @@ from everyformer.cli.defaults import SEARCH_SECONDS
 from everyformer.cli.names import check_pattern_name, check_rho
 from everyformer.cli.saving import check_parent, check_report_folder
 
+EXAMPLE = "everyformer check-pattern strided -n 64 --with width=8"
+
 
 def check_pattern(
     pattern: Annotated[
@@ -76,17 +78,18 @@ def check_pattern(
     check_report_folder(out)
     if picture is not None:
         check_parent(picture, str(picture))
-    from everyformer.cli.pattern_checking import Asked, judge
+    from everyformer.certify.verify import EXIT_CODES
+    from everyformer.cli.pattern_checking import report_of, show
 
-    asked = Asked(
+    report = report_of(
         pattern,
         seq_len,
-        parameters or (),
+        parameters,
         union=union,
         causal=causal,
         rho=rho,
         gamma=gamma,
         time_limit=time_limit,
     )
-    code = judge(asked, picture=picture, out=out, as_json=as_json)
-    raise typer.Exit(code)
+    show(report, picture=picture, out=out, as_json=as_json)
+    raise typer.Exit(EXIT_CODES[report.verdict])

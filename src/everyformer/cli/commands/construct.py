@@ -19,6 +19,8 @@ from everyformer.cli.saving import (
 )
 from everyformer.files.names import NETWORK_FILE
 
+EXAMPLE = "everyformer construct sort --grid 16 -o out/"
+
 
 def construct(
     target: options.TargetArgument,

@@ -7,6 +7,8 @@ import typer
 
 from everyformer.cli import options
 
+EXAMPLE = "everyformer contexts out/runs/mixers-bert_small/mlm_attention_0"
+
 
 def contexts(
     folders: Annotated[

@@ -8,6 +8,8 @@ import typer
 from everyformer.cli import options
 from everyformer.cli.names import check_network
 
+EXAMPLE = "everyformer contextual-mapping out/"
+
 
 def contextual_mapping(
     network: options.NetworkArgument,

@@ -10,6 +10,8 @@ from everyformer.cli.options import JsonOption
 if TYPE_CHECKING:
     from rich.table import Table
 
+EXAMPLE = "everyformer data list"
+
 ACTIONS = ("list", "pack", "overlap")
 
 

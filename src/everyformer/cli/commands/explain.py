@@ -6,6 +6,8 @@ import typer
 
 from everyformer.cli.names import check_code
 
+EXAMPLE = "everyformer explain EF003"
+
 
 def explain(
     code: Annotated[

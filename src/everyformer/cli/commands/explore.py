@@ -14,6 +14,8 @@ from everyformer.cli.names import (
 )
 from everyformer.cli.saving import check_parent, new_file, resolved
 
+EXAMPLE = "everyformer explore sort -n 3 --grid 4 -o page.html"
+
 
 def explore(
     subject: Annotated[

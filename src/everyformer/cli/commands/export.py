@@ -13,6 +13,8 @@ from everyformer.cli.saving import check_parent, new_file, resolved
 if TYPE_CHECKING:
     from everyformer.model.network import Network
 
+EXAMPLE = "everyformer export out/ --onnx network.onnx"
+
 ENDINGS = {"onnx": (".onnx",), "torch": (".pt", ".pt2")}
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from everyformer.model.insides import Inside
     from everyformer.model.network import Network
 
+EXAMPLE = "everyformer inspect out/ --x 0.1,0.5,0.9"
+
 SHIFTS = ("selective shifts", "chain shifts")
 """The stage that is drawn: of a dense network, and of a sparse one."""
 

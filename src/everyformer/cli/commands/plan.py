@@ -12,6 +12,8 @@ from everyformer.cli import options
 from everyformer.cli.names import check_method, check_target
 from everyformer.errors import EveryformerError
 
+EXAMPLE = "everyformer plan sort --grid 16 -n 2"
+
 FIRST = (
     "The first plan that `construct --tol {0:g}` builds; where its certificate falls "
     "short, finer ones follow. What every method needs: plan --compare --tol {0:g}."

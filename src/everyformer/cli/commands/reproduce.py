@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from everyformer.cli.names import check_experiment
-from everyformer.cli.options import JsonOption
+from everyformer.cli.options import JsonOption, out_folder
 from everyformer.errors import TrainingError
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+EXAMPLE = "everyformer reproduce urpe-synthetic --size smoke"
 
 SIZES: tuple[Literal["smoke", "small", "reduced", "paper"], ...] = (
     "smoke", "small", "reduced", "paper",
@@ -46,9 +48,9 @@ def reproduce(
             "urpe-lengths; images (.npz, or the folder of CIFAR-10) for urpe-images.",
         ),
     ] = None,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of the results.")
-    ] = Path("experiments/results"),
+    out: Annotated[Path, out_folder("Folder of the results.")] = Path(
+        "experiments/results"
+    ),
     runs: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder of logs and checkpoints.")
     ] = Path("out/runs"),
@@ -169,11 +171,9 @@ def reproduce(
         left = moving.export_runs(report.load_report(path), place, export_state)
         for name, why in left.items():
             typer.echo(f"{name} stays here: {why}", err=True)
-    if as_json:
-        typer.echo(json.dumps(report.load_report(path), indent=2))
-        return
     text = path.with_suffix(".md").read_text()
-    tables.show(text, f"Wrote {path}, and beside it this table (.md) and a picture (.png).")
+    wrote = f"Wrote {path}, and beside it this table (.md) and a picture (.png)."
+    tables.answer(report.load_report(path), text, wrote, as_json=as_json)
 
 
 def _numbers(seeds: str) -> list[int]:

@@ -10,6 +10,8 @@ from everyformer.cli import options
 from everyformer.cli.defaults import MAX_MEMORY, MAX_WORK
 from everyformer.cli.names import check_target
 
+EXAMPLE = "everyformer verify out/"
+
 
 def verify(
     folder: options.BuiltArgument,

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from everyformer.construct.compile.method import Compile, Variant
 from everyformer.construct.pipeline import construct
 from everyformer.errors import EveryformerError
 from everyformer.numerics.balls import BallArithmetic
-from everyformer.numerics.expression import Expression
+from everyformer.numerics.expression import Expression, Float64
 from everyformer.progress import Progress, no_progress
 from everyformer.targets import gallery
 from everyformer.targets.target import Target
@@ -174,7 +175,8 @@ def run(
     rows: list[Row] = []
     for done, (case, tol) in enumerate(cases):
         progress(f"compile: {case.name}", done, len(cases))
-        rows.append(_kept(kept, case.target, tol, case.method))
+        about = {"case": case.name, "n": case.n, "d": case.d, "tol": tol}
+        rows.append(kept.row(about, partial(row_of, case.target, tol, case.method)))
     return {
         "theme": "compile",
         "environment": kept.starts[-1],
@@ -188,12 +190,6 @@ def _gallery() -> Iterator[Case]:
     for name in GALLERY:
         target = getattr(gallery, name)(4, 2)
         yield Case(target.name, target.function, 4, 2)
-
-
-def _kept(kept: Kept, target: Target, tol: float, method: Compile) -> Row:
-    n, d = target.seq_len, target.d_model
-    about = {"case": target.name, "n": n, "d": d, "tol": tol}
-    return kept.row(about, lambda: row_of(target, tol, method))
 
 
 def row_of(target: Target, tol: float, method: Compile, *, measure: bool = True) -> Row:
@@ -286,23 +282,12 @@ def extended(f: Expression, x: np.ndarray) -> np.ndarray:
     )
 
 
-class _Extended:
+class _Extended(Float64):
     """The operations of expressions in extended precision."""
-
-    neg, abs, sqrt = staticmethod(np.negative), staticmethod(np.abs), staticmethod(np.sqrt)
-    sin, cos, exp = staticmethod(np.sin), staticmethod(np.cos), staticmethod(np.exp)
-    log, tanh = staticmethod(np.log), staticmethod(np.tanh)
-    add, sub = staticmethod(np.add), staticmethod(np.subtract)
-    mul, div = staticmethod(np.multiply), staticmethod(np.divide)
-    min, max = staticmethod(np.minimum), staticmethod(np.maximum)
 
     @staticmethod
     def constant(value: Any) -> np.longdouble:
         return np.longdouble(value.numerator) / np.longdouble(value.denominator)
-
-    @staticmethod
-    def xlogx(a: Any) -> Any:
-        return np.where(a == 0, 0, a * np.log(a))
 
     @staticmethod
     def where(c: Any, a: Any, b: Any) -> Any:
