@@ -87,9 +87,7 @@ def is_whole(axes: Axes, name: str) -> bool:
     return bool(ticks) and all(tick == round(tick) for tick in ticks)
 
 
-PICTURES = {
-    name: load(name).picture for name in THEMES if hasattr(load(name), "picture")
-}
+PICTURES = {name: load(name).picture for name in THEMES if hasattr(load(name), "picture")}
 RESULTS = {
     path.stem.split("_")[0]: path
     for folder in ("experiments", "benchmarks")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from everyformer.bench import attention
 from everyformer.bench.tables import table_of
 
 COLUMNS = {"name": "{name}", "n, d": "{n}, {d}", "s": "{s:.2f}", "KiB": "{bytes:KiB,.1f}"}
@@ -29,3 +30,12 @@ def test_a_row_that_failed_says_why_after_its_head() -> None:
 def test_a_format_that_does_not_fit_is_an_error() -> None:
     with pytest.raises(ValueError, match="format code"):
         table_of("", [FULL], {"name": "{name:.2f}"})
+
+
+def test_nothing_is_compared_with_ours_where_it_failed() -> None:
+    shape = {"batch": 1, "n": 64, "heads": 2, "size": 8, "causal": False}
+    ours = shape | {"name": "ours", "failed": "out of memory"}
+    eager = shape | {"name": "eager", "both_ms": 2.0, "peak_bytes": None}
+    shown = attention.table({"rows": [ours, eager]})
+    assert list(shown.columns[-1].cells) == ["", ""]
+    assert list(shown.columns[3].cells) == ["out of memory", "2.000"]
