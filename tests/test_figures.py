@@ -17,7 +17,7 @@ from matplotlib.legend import Legend
 
 import everyformer as ef
 from everyformer import figures
-from everyformer.bench.themes import PICTURES
+from everyformer.bench.themes import THEMES, load
 from everyformer.checks.subject import Subject
 from everyformer.cli import attention_pictures, pictures
 from everyformer.errors import InputError
@@ -87,6 +87,7 @@ def is_whole(axes: Axes, name: str) -> bool:
     return bool(ticks) and all(tick == round(tick) for tick in ticks)
 
 
+PICTURES = {name: load(name).picture for name in THEMES if hasattr(load(name), "picture")}
 RESULTS = {
     path.stem.split("_")[0]: path
     for folder in ("experiments", "benchmarks")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from everyformer.bench.themes import THEMES
+from everyformer.bench.themes import THEMES, load
 
 SHOWN = 8
 """Rows of a benchmark that are shown before the rest is folded."""
@@ -46,7 +46,7 @@ def _about(theme: str) -> str:
     """The first line of the benchmark's docstring, and how to run it."""
     if theme not in THEMES:
         return ""
-    line = (THEMES[theme].__doc__ or "").partition("\n")[0]
+    line = (load(theme).__doc__ or "").partition("\n")[0]
     return f"{line} `everyformer bench {theme}`\n"
 
 

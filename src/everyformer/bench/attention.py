@@ -20,10 +20,12 @@ from rich.table import Table
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import flex_attention
 
 from everyformer import figures
 from everyformer.bench.gate import gate_row
 from everyformer.bench.results import environment
+from everyformer.bench.tables import table_of
 from everyformer.bench.timing import gpu_bytes, gpu_milliseconds, queued_milliseconds
 from everyformer.ops import toeplitz_attention
 from everyformer.ops.toeplitz_attention.reference import toeplitz
@@ -161,14 +163,8 @@ def _contenders(
 
         yield name, *pair(sdpa, [q, k, v])
     if not causal:
-        flex = torch.compile(_flex())
+        flex = torch.compile(flex_attention)
         yield "FlexAttention, no bias", *pair(lambda: flex(q, k, v), [q, k, v])
-
-
-def _flex() -> Any:
-    from torch.nn.attention.flex_attention import flex_attention
-
-    return flex_attention
 
 
 def _measure(device: str, shape: Shape, rounds: int) -> list[dict[str, Any]]:
@@ -225,32 +221,25 @@ def _milliseconds(device: str, call: Call) -> float:
 
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal: milliseconds, MiB, and the ratio to ours."""
-    shown = Table(title="Attention, forward and backward")
-    words = ("n", "heads", "contender", "both ms", "queued ms", "peak MiB", "to ours")
-    for word in words:
-        shown.add_column(word, justify="left" if word == "contender" else "right")
-    ours = {
-        _shape(row): row.get("both_ms") for row in report["rows"] if row["name"] == "ours"
+    columns = {
+        "n": "{n:,} x {batch}",
+        "heads": "{shape}",
+        "contender": "{name}",
+        "both ms": "{both_ms:.3f}",
+        "queued ms": "{queued_ms:.3f}",
+        "peak MiB": "{peak_bytes:MiB.0f}",
+        "to ours": "{ratio:.2f}",
     }
+    rows, ours = list[dict[str, Any]](), dict[Shape, float]()
     for row in report["rows"]:
-        shape = _shape(row)
-        where = (f"{shape.n:,} x {shape.batch}", str(shape), row["name"])
-        if "failed" in row:
-            shown.add_row(*where, row["failed"][:30])
-            continue
-        peak = row["peak_bytes"]
-        shown.add_row(
-            *where,
-            f"{row['both_ms']:.3f}",
-            f"{row['queued_ms']:.3f}" if "queued_ms" in row else "",
-            "" if peak is None else f"{peak / 2**20:.0f}",
-            f"{row['both_ms'] / ours[shape]:.2f}",
-        )
-    return shown
-
-
-def _shape(row: dict[str, Any]) -> Shape:
-    return Shape(*(row[name] for name in Shape.__dataclass_fields__))
+        shape = Shape(*(row[name] for name in Shape.__dataclass_fields__))
+        rows.append(row | {"shape": shape})
+        if "failed" not in row:
+            if row["name"] == "ours":  # it comes first
+                ours[shape] = row["both_ms"]
+            rows[-1]["ratio"] = row["both_ms"] / ours[shape] if shape in ours else None
+    title = "Attention, forward and backward"
+    return table_of(title, rows, columns, left=["contender"], head=3, longest=30)
 
 
 @figures.styled

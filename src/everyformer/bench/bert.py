@@ -12,9 +12,8 @@ tokens, `train.throughput`) per second in the rate of one large product. On a CP
 model and nothing compiled, to see that all of it runs.
 """
 
-import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any
@@ -25,6 +24,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from everyformer.bench.results import environment
+from everyformer.bench.tables import table_of
+from everyformer.bench.timing import forget_memory, update_seconds
 from everyformer.data.batch import Batch, Draw
 from everyformer.data.randomness import Split, random_integers
 from everyformer.data.task import FreshTask
@@ -154,9 +155,7 @@ def run(
         if time.monotonic() - started > TIME_LIMIT:
             rows.append(row | {"failed": "not begun: the time limit"})
             continue
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
+        forget_memory(device)
         try:
             step, first = (_ours if contender.how.startswith("ours") else _theirs)(
                 contender, device
@@ -201,7 +200,8 @@ def _ours(contender: Contender, device: torch.device) -> tuple[Step, dict[str, A
 
 def gradient_error(trainer: Trainer) -> float:
     """|g - g_32| / |g_32| for the first update, all parameters together."""
-    batch = trainer.task.batch("train", next(_draws(trainer)))
+    draw = trainer.task.draw(0, trainer.config.batch, 0, 1, trainer.device)
+    batch = trainer.task.batch("train", draw)
     objective = trainer.objective
 
     def gradient() -> list[Tensor]:
@@ -217,10 +217,6 @@ def gradient_error(trainer: Trainer) -> float:
         found = gradient()
     far = sum(float((a - b).square().sum()) for a, b in zip(found, wanted, strict=True))
     return (far / sum(float(b.square().sum()) for b in wanted)) ** 0.5
-
-
-def _draws(trainer: Trainer) -> Iterator[Draw]:
-    yield trainer.task.draw(0, trainer.config.batch, 0, 1, trainer.device)
 
 
 def _places(batch: Batch) -> tuple[Tensor, Tensor]:
@@ -319,20 +315,10 @@ def _theirs(contender: Contender, device: torch.device) -> tuple[Step, dict[str,
 def _timed(
     contender: Contender, step: Step, device: torch.device, rate: float
 ) -> dict[str, Any]:
-    """Median time of an update among several in a row."""
-    on_gpu = device.type == "cuda"
-    times: list[float] = []
-    for _ in range(WARM_UP if on_gpu else 1):
-        step()
-    count, rounds = (IN_A_ROW, ROUNDS) if on_gpu else (1, 3)
-    for _ in range(rounds):
-        wait_for(device)
-        started = time.perf_counter()
-        for _ in range(count):
-            step()
-        wait_for(device)
-        times.append((time.perf_counter() - started) / count)
-    seconds, config = statistics.median(times), contender.config
+    """Median time of an update, and what follows from it."""
+    on_gpu, config = device.type == "cuda", contender.config
+    often = (WARM_UP, IN_A_ROW, ROUNDS) if on_gpu else (1, 1, 3)
+    seconds = update_seconds(step, device, *often)
     counted = MaskedLanguage(Encoder(config, device="meta"))
     masked = RandomWindows(config).masked
     flops = contender.batch * training_flops(counted, config.max_len, masked)
@@ -375,22 +361,15 @@ def _profiled(step: Step, device: torch.device) -> str:
 
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal."""
-    rate = report["matrix_rate_sampled"]
-    shown = Table(title=f"BERT; one large product runs at {rate / 1e12:.4g} TFLOP/s")
-    names = ("model", "how", "batch x n", "update ms", "share", "tokens/s", "ours/theirs")
-    for name in names:
-        shown.add_column(name, justify="left" if name in ("model", "how") else "right")
-    for row in report["rows"]:
-        head = (row["model"], row["how"], f"{row['batch']} x {row['n']}")
-        if "failed" in row:
-            shown.add_row(*head, row["failed"][:60])
-            continue
-        ratio = row.get("ours_over_theirs_sampled")
-        shown.add_row(
-            *head,
-            f"{row['step_ms_sampled']:.2f}",
-            f"{row['share_sampled']:.1%}",
-            f"{row['tokens_per_s_sampled']:,.0f}",
-            "" if ratio is None else f"{ratio:.2f}",
-        )
-    return shown
+    columns = {
+        "model": "{model}",
+        "how": "{how}",
+        "batch x n": "{batch} x {n}",
+        "update ms": "{step_ms_sampled:.2f}",
+        "share": "{share_sampled:.1%}",
+        "tokens/s": "{tokens_per_s_sampled:,.0f}",
+        "ours/theirs": "{ours_over_theirs_sampled:.2f}",
+    }
+    rate = report["matrix_rate_sampled"] / 1e12
+    title = f"BERT; one large product runs at {rate:.4g} TFLOP/s"
+    return table_of(title, report["rows"], columns, ("model", "how"), head=3, longest=60)

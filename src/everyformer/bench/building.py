@@ -10,6 +10,7 @@ import numpy as np
 from rich.table import Table
 
 from everyformer.bench.results import environment, median_seconds
+from everyformer.bench.tables import table_of
 from everyformer.construct.pipeline import Built, construct
 from everyformer.errors import EveryformerError
 from everyformer.model.network import load
@@ -73,14 +74,12 @@ def table_gap(built: Built, grid: Grid, cells: int = 64) -> float:
 
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal."""
-    shown = Table(title="Building, medians of 3")
-    for name in ("n, d, K", "blocks", "build s", "save s", "load s", "peak MiB"):
-        shown.add_column(name, justify="right")
-    for row in report["rows"]:
-        shown.add_row(
-            f"{row['n']}, {row['d']}, {row['K']}",
-            f"{row['blocks']:,}",
-            *(f"{row[key]:.3f}" for key in ("build_s", "save_s", "load_s")),
-            f"{row['process_peak_bytes_so_far'] / 2**20:.0f}",
-        )
-    return shown
+    columns = {
+        "n, d, K": "{n}, {d}, {K}",
+        "blocks": "{blocks:,}",
+        "build s": "{build_s:.3f}",
+        "save s": "{save_s:.3f}",
+        "load s": "{load_s:.3f}",
+        "peak MiB": "{process_peak_bytes_so_far:MiB.0f}",
+    }
+    return table_of("Building, medians of 3", report["rows"], columns)

@@ -5,23 +5,24 @@ of a CPU. A causal part has about half of the connections, so at equal speed it 
 of the time. Checked first: every causal part against dense attention with both masks.
 """
 
-import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from rich.table import Table
-from torch import Tensor
 
 from everyformer import patterns
-from everyformer.bench.gate import gate_row
+from everyformer.bench.gate import gate_row, masked_attention
 from everyformer.bench.results import environment
+from everyformer.bench.sparse import SIZE, forward_and_backward, inputs
+from everyformer.bench.tables import table_of
 from everyformer.bench.timing import cpu_milliseconds, gpu_milliseconds
 from everyformer.ops import sparse_attention
 from everyformer.patterns import Part, Pattern
 from everyformer.progress import Progress, no_progress
 
-SIZE, WIDTH = 64, 256
+WIDTH = 256
 LENGTH, ON_CPU, GATE = 32_768, 1024, 600
 ROUNDS = 6
 
@@ -50,7 +51,7 @@ def run(*, quick: bool = False, progress: Progress = no_progress) -> dict[str, A
         for name, make in PATTERNS.items()
         for part in make(GATE, 48).causal_part().parts
     ]
-    tensors = _inputs(device, n, heads)
+    tensors = inputs(device, n, heads)
     rows: list[dict[str, Any]] = []
     for done, (name, make) in enumerate(PATTERNS.items()):
         progress(f"{name}, n = {n:,}", done, len(PATTERNS))
@@ -59,7 +60,7 @@ def run(*, quick: bool = False, progress: Progress = no_progress) -> dict[str, A
         for number, (whole, past) in enumerate(both):
             row: dict[str, Any] = {"pattern": name, "part": number + 1, "n": n}
             for way, part in (("two_sided", whole), ("causal", past)):
-                ms = clock(lambda part=part: _both(tensors, part), rounds)
+                ms = clock(lambda part=part: forward_and_backward(tensors, part), rounds)
                 pairs = heads * part.connections
                 row |= {f"{way}_ms_sampled": ms, f"{way}_connections": part.connections}
                 row[f"{way}_ns_sampled"] = 1e6 * ms / pairs
@@ -69,45 +70,23 @@ def run(*, quick: bool = False, progress: Progress = no_progress) -> dict[str, A
     return report | {"heads": heads, "head_size": SIZE, "gate": gates, "rows": rows}
 
 
-def _inputs(device: str, n: int, heads: int, batch: int = 1) -> list[Tensor]:
-    """q, k, v and the gradient of the output."""
-    random = torch.Generator(device).manual_seed(0)
-    dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    shape = (batch, heads, n, SIZE)
-    q, k, v, upstream = (
-        torch.randn(*shape, generator=random, device=device).to(dtype) for _ in range(4)
-    )
-    return [*(x.requires_grad_() for x in (q, k, v)), upstream]
-
-
-def _both(tensors: list[Tensor], part: Part) -> Any:
-    q, k, v, upstream = tensors
-    return torch.autograd.grad(sparse_attention(q, k, v, part), (q, k, v), upstream)
-
-
 def _gate(device: str, name: str, part: Part) -> dict[str, Any]:
     """Against dense attention with the mask of the pattern and that of the past."""
-    mask = torch.tensor(part.mask(), device=device).tril()
-
-    def exact(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        scores = (q @ k.mT * SIZE**-0.5).masked_fill(~mask, -math.inf)
-        return torch.softmax(scores, -1) @ v
-
-    def ours(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return sparse_attention(q, k, v, part)
-
-    tensors = _inputs(device, part.n, heads=2 if device == "cuda" else 1)
+    exact = masked_attention(torch.tensor(part.mask(), device=device).tril())
+    ours = partial(sparse_attention, part=part)
+    tensors = inputs(device, part.n, heads=2 if device == "cuda" else 1)
     about = {"pattern": name, "part": part.kind, "n": part.n}
     return gate_row("A causal part", about, tensors, ours, ("eager", exact), exact)
 
 
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal."""
-    shown = Table(title="Nanoseconds for each connection, forward and backward")
-    for name in ("pattern", "n", "two-sided", "causal", "causal / two-sided"):
-        shown.add_column(name, justify="left" if name == "pattern" else "right")
-    for row in report["rows"]:
-        ways = (f"{row[f'{way}_ns_sampled']:.4g}" for way in ("two_sided", "causal"))
-        name = f"{row['pattern']} {row['part']}"
-        shown.add_row(name, f"{row['n']:,}", *ways, f"{row['ratio_sampled']:.2f}")
-    return shown
+    columns = {
+        "pattern": "{pattern} {part}",
+        "n": "{n:,}",
+        "two-sided": "{two_sided_ns_sampled:.4g}",
+        "causal": "{causal_ns_sampled:.4g}",
+        "causal / two-sided": "{ratio_sampled:.2f}",
+    }
+    title = "Nanoseconds for each connection, forward and backward"
+    return table_of(title, report["rows"], columns, left=["pattern"])

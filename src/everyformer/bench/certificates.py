@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from rich.table import Table
 
 from everyformer.bench.results import environment
+from everyformer.bench.tables import table_of
 from everyformer.certify.on_cells.cells import Cells
 from everyformer.certify.proof import Computing
 from everyformer.certify.prove import prove
@@ -90,16 +91,16 @@ def _measure(case: Case, progress: Progress) -> dict[str, Any]:
 
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal."""
-    shown = Table(title=f"Certificates (n, d, K), p = 2, {report['workers']} processes")
-    for name in ("target", "blocks", "cells", "examined", "s", "bound", "ratio"):
-        left = name == "target"
-        shown.add_column(name, justify="left" if left else "right", no_wrap=left)
-    for row in report["rows"]:
-        shown.add_row(
-            f"{row['target']}\n{row['n']}, {row['d']}, {row['K']}",
-            *(f"{row[key]:,}" for key in ("blocks", "cells", "examined")),
-            f"{row['seconds']:.1f}",
-            row["bound"],
-            f"{row['ratio']:.2f}",
-        )
+    columns = {
+        "target": "{target}\n{n}, {d}, {K}",
+        "blocks": "{blocks:,}",
+        "cells": "{cells:,}",
+        "examined": "{examined:,}",
+        "s": "{seconds:.1f}",
+        "bound": "{bound}",
+        "ratio": "{ratio:.2f}",
+    }
+    title = f"Certificates (n, d, K), p = 2, {report['workers']} processes"
+    shown = table_of(title, report["rows"], columns, left=["target"])
+    shown.columns[0].no_wrap = True
     return shown

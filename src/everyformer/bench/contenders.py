@@ -12,22 +12,19 @@ from everyformer.model.network import Network
 Runner = Callable[[np.ndarray], np.ndarray]
 
 
-def eager_torch(network: Network, device: str = "cpu") -> Runner:
+def eager_torch(network: Network) -> Runner:
     """PyTorch operators, block after block: what a framework user writes."""
-    torch = import_module("torch")
-    module = network.to_torch().to(device)
-
-    def run(x: np.ndarray) -> np.ndarray:
-        with torch.no_grad():
-            return module(torch.from_numpy(x).to(device)).cpu().numpy()
-
-    return run
+    return _runner(network.to_torch())
 
 
 def compiled_torch(network: Network) -> Runner:
     """torch.compile of the same module: a scan over the stacked weights."""
     torch = import_module("torch")
-    module = torch.compile(network.to_torch(), fullgraph=True)
+    return _runner(torch.compile(network.to_torch(), fullgraph=True))
+
+
+def _runner(module: Any) -> Runner:
+    torch = import_module("torch")
 
     def run(x: np.ndarray) -> np.ndarray:
         with torch.no_grad():

@@ -7,6 +7,7 @@ read the weights once from memory is measured beside them.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rich.table import Table
 
 from everyformer import figures
 from everyformer.bench.building import table_gap
+from everyformer.bench.constructions import fitted_order
 from everyformer.bench.contenders import compiled_torch, eager_torch, jax_scan
 from everyformer.bench.results import (
     environment,
@@ -99,15 +101,15 @@ def _single(network: Network, repeats: int, quick: bool) -> dict[str, Any]:
     timings = {
         "read weights once": median_seconds(lambda: [r.sum() for r in rows], 4 * repeats),
         "literal": median_seconds(lambda: network(x), 4 * repeats),
-        "eager torch": median_seconds(_call(eager_torch(network), x), 2 if quick else 3),
+        "eager torch": median_seconds(partial(eager_torch(network), x), 2 if quick else 3),
         "reference (numpy)": seconds_of(lambda: network(x, executor="reference")),
         "folded": median_seconds(lambda: network(x, executor="folded"), 4 * repeats),
     }
     if not quick:
-        timings["torch.compile"] = median_seconds(_call(compiled_torch(network), x), 3)
+        timings["torch.compile"] = median_seconds(partial(compiled_torch(network), x), 3)
     scan = jax_scan(network)
     if scan is not None:
-        timings["JAX lax.scan"] = median_seconds(_call(scan, x), 3)
+        timings["JAX lax.scan"] = median_seconds(partial(scan, x), 3)
     return _with_rates(timings, network, 1)
 
 
@@ -116,23 +118,13 @@ def _batch(network: Network, count: int, repeats: int) -> dict[str, Any]:
     timings = {
         "literal": median_seconds(lambda: network(x), repeats),
         "literal, 1 thread": seconds_of(lambda: network(x, threads=1)),
-        "eager torch": seconds_of(_call(eager_torch(network), x)),
+        "eager torch": seconds_of(partial(eager_torch(network), x)),
         "folded": median_seconds(lambda: network(x, executor="folded"), repeats),
     }
     scan = jax_scan(network)
     if scan is not None:
-        timings["JAX lax.scan"] = median_seconds(_call(scan, x), 2)
+        timings["JAX lax.scan"] = median_seconds(partial(scan, x), 2)
     return _with_rates(timings, network, count)
-
-
-def _call(
-    runner: Callable[[np.ndarray], np.ndarray], x: np.ndarray
-) -> Callable[[], object]:
-    return lambda: runner(x)
-
-
-def _one_thread(network: Network, x: np.ndarray) -> Callable[[], object]:
-    return lambda: network(x, threads=1)
 
 
 def _with_rates(timings: dict[str, float], network: Network, count: int) -> dict[str, Any]:
@@ -177,9 +169,10 @@ def _scaling(network: Network, repeats: int) -> dict[str, Any]:
         layers = longest.blocks // share
         arrays = {name: array[:layers] for name, array in longest.arrays()}
         part = longest.from_arrays(longest.name, longest.source, arrays)
-        depths[layers] = _one_thread(Network(network.architecture, (part,)), x)
-    batches = {
-        count: _one_thread(network, _inputs(network, count))
+        alone = Network(network.architecture, (part,))
+        depths[layers] = partial(alone, x, threads=1)
+    batches: dict[int, Callable[[], object]] = {
+        count: partial(network, _inputs(network, count), threads=1)
         for count in (64, 128, 256, 512, 1024)
     }
     report: dict[str, Any] = {}
@@ -188,13 +181,9 @@ def _scaling(network: Network, repeats: int) -> dict[str, Any]:
         ("batch", batches, repeats + 2),
     ):
         seconds = interleaved_medians(calls, rounds)
-        report[name] = {"seconds": seconds, "exponent": _exponent(seconds)}
+        exponent = -fitted_order(list(seconds), list(seconds.values()))
+        report[name] = {"seconds": seconds, "exponent": exponent}
     return report
-
-
-def _exponent(times: dict[int, float]) -> float:
-    sizes = np.log(np.array(list(times)))
-    return float(np.polyfit(sizes, np.log(np.array(list(times.values()))), 1)[0])
 
 
 def _gpu(network: Network, repeats: int) -> dict[str, Any]:

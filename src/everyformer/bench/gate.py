@@ -1,5 +1,6 @@
 """What is timed must be right first: against float64, beside a peer, and twice alike."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +44,16 @@ def gate_row(
         msg = f"{what} fails its gate and is not timed: {row}."
         raise EveryformerError(msg)
     return row
+
+
+def masked_attention(mask: Tensor) -> Function:
+    """Dense attention in which query k hears key j where mask[k, j] is True."""
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        scores = (q @ k.mT * q.shape[-1] ** -0.5).masked_fill(~mask, -math.inf)
+        return torch.softmax(scores, -1) @ v
+
+    return attend
 
 
 def _results(function: Function, tensors: list[Tensor]) -> list[Tensor]:

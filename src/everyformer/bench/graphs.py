@@ -10,7 +10,6 @@ Before the clock: our numbers against those of the public form with the same wei
 CPU: a tiny model and nothing compiled, to see that all of it runs.
 """
 
-import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,8 @@ from torch import Tensor, nn
 
 from everyformer.bench.graph_peers import Gps, PublicGraphormer, as_lists, copy_weights
 from everyformer.bench.results import environment
+from everyformer.bench.tables import table_of
+from everyformer.bench.timing import update_seconds
 from everyformer.data.molecules import MoleculeGraphs, Molecules
 from everyformer.data.packs.molecules import ZINC_TYPES, Molecule, stored_molecules
 from everyformer.data.packs.pack import new_pack
@@ -33,7 +34,6 @@ from everyformer.progress import Progress, no_progress
 from everyformer.train.config import TrainConfig
 from everyformer.train.objectives.regress import Regress
 from everyformer.train.processes import accelerator
-from everyformer.train.throughput import wait_for
 from everyformer.train.trainer import Trainer, rounded_products
 
 SLIM = GraphormerConfig()
@@ -227,20 +227,9 @@ def _theirs(
 
 
 def _timed(step: Step, batch: int, device: torch.device) -> dict[str, Any]:
-    """Median time of an update among several in a row."""
-    on_gpu = device.type == "cuda"
-    for _ in range(WARM_UP if on_gpu else 1):
-        step()
-    count, rounds = (IN_A_ROW, ROUNDS) if on_gpu else (1, 3)
-    times: list[float] = []
-    for _ in range(rounds):
-        wait_for(device)
-        started = time.perf_counter()
-        for _ in range(count):
-            step()
-        wait_for(device)
-        times.append((time.perf_counter() - started) / count)
-    seconds = statistics.median(times)
+    """Median time of an update, and the rate that follows from it."""
+    often = (WARM_UP, IN_A_ROW, ROUNDS) if device.type == "cuda" else (1, 1, 3)
+    seconds = update_seconds(step, device, *often)
     return {"step_ms_sampled": 1e3 * seconds, "molecules_per_s_sampled": batch / seconds}
 
 
@@ -257,16 +246,15 @@ def _compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def table(report: dict[str, Any]) -> Table:
     """A row for each contender."""
-    shown = Table(title="Graphs: updates of Graphormer, slim", title_justify="left")
-    for heading in ("how", "gain", "parameters", "ms", "molecules / s", "first is faster"):
-        shown.add_column(heading, justify="left" if heading == "how" else "right")
-    for row in report["rows"]:
-        if "failed" in row:
-            shown.add_row(row["how"], row["gain"], row["failed"], "", "", "")
-            continue
-        shown.add_row(
-            row["how"], row["gain"], f"{row['parameters']:,}",
-            f"{row['step_ms_sampled']:.2f}", f"{row['molecules_per_s_sampled']:,.0f}",
-            f"{row['first_is_faster_by_sampled']:.2f} x",
-        )  # fmt: skip
+    columns = {
+        "how": "{how}",
+        "gain": "{gain}",
+        "parameters": "{parameters:,}",
+        "ms": "{step_ms_sampled:.2f}",
+        "molecules / s": "{molecules_per_s_sampled:,.0f}",
+        "first is faster": "{first_is_faster_by_sampled:.2f} x",
+    }
+    title = "Graphs: updates of Graphormer, slim"
+    shown = table_of(title, report["rows"], columns, left=["how"], head=2)
+    shown.title_justify = "left"
     return shown

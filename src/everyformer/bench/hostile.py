@@ -21,6 +21,7 @@ from safetensors.numpy import save_file
 
 from everyformer.bench.methods import partition
 from everyformer.bench.results import environment
+from everyformer.bench.tables import table_of
 from everyformer.certify.certificate import values_bytes
 from everyformer.construct.pipeline import construct
 from everyformer.files.names import CERTIFICATE_FILE, NETWORK_FILE, VALUES_FILE
@@ -299,17 +300,12 @@ def measure(place: Path | None) -> dict[str, Any]:
 
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal."""
-    shown = Table(title="Hostile files, each verified in its own process")
-    shown.add_column("case")
-    shown.add_column("outcome")
-    for name in ("on disk KiB", "s of CPU", "peak MiB"):
-        shown.add_column(name, justify="right")
-    for row in report["rows"]:
-        shown.add_row(
-            row["case"],
-            row["outcome"],
-            f"{row['bytes_on_disk'] / 2**10:,.0f}",
-            f"{row['cpu_seconds']:.2f}" if "cpu_seconds" in row else "",
-            f"{row['peak_bytes'] / 2**20:.0f}" if "peak_bytes" in row else "",
-        )
-    return shown
+    columns = {
+        "case": "{case}",
+        "outcome": "{outcome}",
+        "on disk KiB": "{bytes_on_disk:KiB,.0f}",
+        "s of CPU": "{cpu_seconds:.2f}",
+        "peak MiB": "{peak_bytes:MiB.0f}",
+    }
+    title = "Hostile files, each verified in its own process"
+    return table_of(title, report["rows"], columns, left=("case", "outcome"))

@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from everyformer import figures
-from everyformer.bench.gate import gate_row
+from everyformer.bench.gate import gate_row, masked_attention
 from everyformer.bench.kept import Kept, Row
 from everyformer.bench.long_model import Arm, LongModel, Sizes, parameter_groups
-from everyformer.bench.timing import cpu_milliseconds, gpu_bytes, gpu_milliseconds
+from everyformer.bench.tables import table_of
+from everyformer.bench.timing import (
+    cpu_milliseconds,
+    forget_memory,
+    gpu_bytes,
+    gpu_milliseconds,
+    update_seconds,
+)
 from everyformer.data.packs.pack import pack_path, read_pack
 from everyformer.errors import EveryformerError, InputError
 from everyformer.ops import sparse_attention
@@ -201,16 +209,7 @@ def _gate(arm: Arm, n: int, plan: RunSizes, device: torch.device) -> Row:
         if bool(mask.triu(1).any()):
             msg = f"Part {number + 1} of {arm.name} hears later tokens: it is not timed."
             raise EveryformerError(msg)
-
-        def exact(*qkv: Tensor, mask: Tensor = mask) -> Tensor:
-            q, k, v = qkv
-            scores = (q @ k.mT * q.shape[-1] ** -0.5).masked_fill(~mask, -math.inf)
-            return torch.softmax(scores, -1) @ v
-
-        def ours(*qkv: Tensor, part: Part = part) -> Tensor:
-            q, k, v = qkv
-            return sparse_attention(q, k, v, part)
-
+        exact, ours = masked_attention(mask), partial(sparse_attention, part=part)
         torch.manual_seed(0)
         tensors = [torch.randn(2, heads, n, d, device=device, dtype=dtype) for _ in "qkvg"]
         about = {"part": number + 1, "connections": part.connections}
@@ -302,7 +301,7 @@ class _Training:
 
 def _step(arm: Arm, n: int, plan: RunSizes, device: torch.device) -> Row:
     """Median time of a step, tokens a second, and memory."""
-    _clear(device)
+    forget_memory(device)
     trained = _Training(arm, n, plan, device)
     text = torch.randint(256, (4 * n + 2,), device=device, dtype=torch.uint8)
     windows = trained.windows(text)
@@ -310,17 +309,7 @@ def _step(arm: Arm, n: int, plan: RunSizes, device: torch.device) -> Row:
     trained.step(windows)
     wait_for(device)
     first = time.monotonic() - began
-    for _ in range(2):
-        trained.step(windows)
-    times: list[float] = []
-    for _ in range(plan.rounds):
-        wait_for(device)
-        started = time.perf_counter()
-        for _ in range(3):
-            trained.step(windows)
-        wait_for(device)
-        times.append((time.perf_counter() - started) / 3)
-    seconds = statistics.median(times)
+    seconds = update_seconds(lambda: trained.step(windows), device, 2, 3, plan.rounds)
     return {
         "batch": trained.batch,
         "parameters": sum(p.numel() for p in trained.model.parameters()),
@@ -337,7 +326,7 @@ def _training(arm: Arm, n: int, plan: RunSizes, device: torch.device, text: Text
     The learning rate follows the share of the time that has passed, so that every arm ends
     its schedule with its time. Compilation is over before the clock begins.
     """
-    _clear(device)
+    forget_memory(device)
     trained = _Training(arm, n, plan, device)
     span = torch.arange(n + 1, device=device)
     apart = (len(text.validation) - n - 1) // max(plan.windows - 1, 1)
@@ -387,12 +376,6 @@ def _rate(share: float) -> float:
     return 0.1 + 0.45 * (1 + math.cos(math.pi * along))
 
 
-def _clear(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-
-
 def _compared(rows: list[Row]) -> list[Row]:
     """How many times faster than dense each arm is, in attention and in a whole step."""
     dense = {(row["stage"], row["n"]): row for row in rows if row["arm"] == "dense"}
@@ -407,30 +390,23 @@ def _compared(rows: list[Row]) -> list[Row]:
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal."""
     model = report["model"]
-    shown = Table(
-        title=f"Long context: {model['layers']} layers, width {model['dim']}, "
+    title = (
+        f"Long context: {model['layers']} layers, width {model['dim']}, "
         f"{model['heads']} heads, {model['tokens_of_a_step']:,} tokens a step, "
         f"{model['dtype']}; text: {report['text']}"
     )
-    names = ("stage", "arm", "n", "ms", "times dense", "tokens/s", "GiB", "nats/byte")
-    for name in names:
-        shown.add_column(name, justify="left" if name in ("stage", "arm") else "right")
-    for row in report["rows"]:
-        head = (row["stage"], row["arm"], f"{row['n']:,}")
-        if "failed" in row:
-            shown.add_row(*head, row["failed"])
-            continue
-        ms = row.get("ms_sampled", row.get("step_ms_sampled"))
-        memory = row.get("peak_bytes")
-        told = (
-            (ms, "{:.2f}"),
-            (row.get("times_dense_sampled"), "{:.2f}"),
-            (row.get("tokens_per_s_sampled"), "{:,.0f}"),
-            (None if memory is None else memory / 2**30, "{:.2f}"),
-            (row.get("nats_per_byte_sampled"), "{:.3f}"),
-        )
-        shown.add_row(*head, *("" if x is None else form.format(x) for x, form in told))
-    return shown
+    columns = {
+        "stage": "{stage}",
+        "arm": "{arm}",
+        "n": "{n:,}",
+        "ms": "{ms_sampled:.2f}",
+        "times dense": "{times_dense_sampled:.2f}",
+        "tokens/s": "{tokens_per_s_sampled:,.0f}",
+        "GiB": "{peak_bytes:GiB.2f}",
+        "nats/byte": "{nats_per_byte_sampled:.3f}",
+    }
+    rows = [{"ms_sampled": row.get("step_ms_sampled")} | row for row in report["rows"]]
+    return table_of(title, rows, columns, left=("stage", "arm"), head=3)
 
 
 @figures.styled

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from everyformer import figures
 from everyformer.bench.results import environment
+from everyformer.bench.tables import table_of
 from everyformer.bench.timing import cpu_milliseconds, gpu_bytes, gpu_milliseconds
 from everyformer.errors import EveryformerError
 from everyformer.layers.encoder_block import EncoderBlock, mixer_by_name
@@ -91,15 +92,11 @@ def saved_bytes(call: Callable[[], Tensor], parameters: list[nn.Parameter]) -> i
         kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, _same):
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda kept: kept):
         out = call()
     for parameter in parameters:
         kept.pop(parameter.untyped_storage().data_ptr(), None)
     return sum(kept.values()) if out.requires_grad else 0
-
-
-def _same(tensor: Tensor) -> Tensor:
-    return tensor
 
 
 def _dtype(device: str) -> torch.dtype:
@@ -155,26 +152,22 @@ def _measure(device: str, n: int, batch: int, rounds: int | None) -> list[dict[s
 
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal; the last column is the ratio to attention."""
-    shown = Table(title=f"One block of BERT_BASE, {report['tokens']:,} tokens")
-    for name in (
-        "n", "mixer", "weights", "GFLOP", "saved MiB", "forward ms", "both ms",
-    ):  # fmt: skip
-        shown.add_column(name, justify="left" if name == "mixer" else "right")
-    shown.add_column("ratio", justify="right")
-    attention = 1.0
+    columns = {
+        "n": "{n:,}",
+        "mixer": "{mixer}",
+        "weights": "{parameters:mega.2f}M",
+        "GFLOP": "{flops:giga,.1f}",
+        "saved MiB": "{saved_bytes:MiB,.0f}",
+        "forward ms": "{forward_ms:,.1f}",
+        "both ms": "{both_ms:,.1f}",
+        "ratio": "{ratio:.2f}",
+    }
+    rows, attention = list[dict[str, Any]](), 1.0
     for row in report["rows"]:
         attention = row["both_ms"] if row["mixer"] == "attention" else attention
-        shown.add_row(
-            f"{row['n']:,}",
-            row["mixer"],
-            f"{row['parameters'] / 1e6:.2f}M",
-            f"{row['flops'] / 1e9:,.1f}",
-            f"{row['saved_bytes'] / 2**20:,.0f}",
-            f"{row['forward_ms']:,.1f}",
-            f"{row['both_ms']:,.1f}",
-            f"{row['both_ms'] / attention:.2f}",
-        )
-    return shown
+        rows.append(row | {"ratio": row["both_ms"] / attention})
+    title = f"One block of BERT_BASE, {report['tokens']:,} tokens"
+    return table_of(title, rows, columns, left=["mixer"])
 
 
 @figures.styled

@@ -17,6 +17,7 @@ from torch.nn import functional
 from everyformer import figures
 from everyformer.bench.gate import gate_row
 from everyformer.bench.results import environment, interleaved_medians
+from everyformer.bench.tables import table_of
 from everyformer.bench.timing import gpu_bytes, gpu_milliseconds, wall_milliseconds
 from everyformer.ops import dynamic_convolution, light_convolution
 from everyformer.progress import Progress, no_progress
@@ -203,38 +204,27 @@ def not_slower(rows: list[dict[str, Any]]) -> bool:
 
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal: milliseconds, MiB, and the ratio to ours."""
-    shown = Table(
-        title=f"{report['filters']} filters on {report['dim']} dimensions; not slower than "
+    title = (
+        f"{report['filters']} filters on {report['dim']} dimensions; not slower than "
         f"F.conv1d anywhere: {'yes' if report['not_slower_than_conv1d'] else 'no'}"
     )
-    for name in (
-        "n",
-        "batch",
-        "K",
-        "GLU",
-        "contender",
-        "forward ms",
-        "both ms",
-        "peak MiB",
-    ):
-        shown.add_column(name, justify="left" if name == "contender" else "right")
-    shown.add_column("to ours", justify="right")
-    ours = 1.0
+    columns = {
+        "n": "{n:,}",
+        "batch": "{batch}",
+        "K": "{length}",
+        "GLU": "{with_glu}",
+        "contender": "{name}",
+        "forward ms": "{forward_ms:.3f}",
+        "both ms": "{both_ms:.3f}",
+        "peak MiB": "{peak_bytes:MiB.0f}",
+        "to ours": "{ratio:.2f}",
+    }
+    rows, ours = list[dict[str, Any]](), 1.0
     for row in report["rows"]:
         ours = row["both_ms"] if row["name"] == OURS else ours
-        peak = row.get("peak_bytes")
-        shown.add_row(
-            f"{row['n']:,}",
-            str(row["batch"]),
-            str(row["length"]),
-            "yes" if row["glu"] else "no",
-            row["name"],
-            f"{row['forward_ms']:.3f}",
-            f"{row['both_ms']:.3f}",
-            "" if peak is None else f"{peak / 2**20:.0f}",
-            f"{row['both_ms'] / ours:.2f}",
-        )
-    return shown
+        more = {"with_glu": "yes" if row["glu"] else "no", "ratio": row["both_ms"] / ours}
+        rows.append(row | more)
+    return table_of(title, rows, columns, left=["contender"])
 
 
 @figures.styled

@@ -15,7 +15,8 @@ import copy
 import gc
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -27,6 +28,7 @@ from torch import Tensor
 
 from everyformer.bench.model_configs import MODELS, batch_of, blocks_of, build
 from everyformer.bench.results import environment, seconds_of
+from everyformer.bench.tables import table_of
 from everyformer.errors import EveryformerError, InputError
 from everyformer.layers.hugging_face import restore, speed_up
 from everyformer.progress import Progress, no_progress
@@ -71,17 +73,6 @@ CONTENDERS = (
 )
 
 
-class Clock:
-    """What is left of the time."""
-
-    def __init__(self, minutes: float) -> None:
-        self.end = time.perf_counter() + 60 * minutes
-
-    def left(self) -> float:
-        """The seconds that are left."""
-        return self.end - time.perf_counter()
-
-
 def run(
     *,
     quick: bool = False,
@@ -99,22 +90,23 @@ def run(
         raise InputError(msg)
     names = only or (["T5-base"] if quick else list(MODELS))
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    clock = Clock(minutes)
+    end = time.perf_counter() + 60 * minutes
     report: Row = {"theme": "models", "environment": environment(), "gate": []}
     report["environment"]["versions"] |= versions("transformers")
     report |= {"device": device, "tokens": TOKENS, "rows": [], "longest": []}
     for done, name in enumerate(names):
         progress(name, done, len(names))
-        share = Clock(clock.left() / 60 / (len(names) - done))
+        now = time.perf_counter()
+        share = (end - now) / (len(names) - done)
         try:
-            _one(report, name, device, share, quick)
+            _one(report, name, device, now + share, quick)
         except (torch.OutOfMemoryError, EveryformerError) as error:
             report["rows"].append({"model": name, "failed": _short(error)})
         _free()
     return report
 
 
-def _one(report: Row, name: str, device: str, clock: Clock, quick: bool) -> None:
+def _one(report: Row, name: str, device: str, end: float, quick: bool) -> None:
     library = import_module("transformers")
     model = build(name, library, device)
     report["gate"].append(gate(name, model))
@@ -126,10 +118,10 @@ def _one(report: Row, name: str, device: str, clock: Clock, quick: bool) -> None
         for contender in _offered(model, device):
             row: Row = {"model": name, "n": n, "contender": contender.name}
             row["batch"] = TOKENS // n if device == "cuda" else 2
-            report["rows"].append(row | _timed(row, model, contender, optimiser, clock))
+            report["rows"].append(row | _timed(row, model, contender, optimiser, end))
     for contender in _offered(model, device):
         if not contender.compiled and not quick:
-            found = _longest(name, model, contender, optimiser, clock)
+            found = _longest(name, model, contender, optimiser, end)
             report["longest"].append({"model": name, "contender": contender.name} | found)
 
 
@@ -144,28 +136,24 @@ def _offered(model: Any, device: str) -> list[Contender]:
     ]
 
 
-class _As:
+@contextmanager
+def _as(model: Any, contender: Contender) -> Generator[None, None, None]:
     """A model that computes as a contender says, for a while."""
-
-    def __init__(self, model: Any, contender: Contender) -> None:
-        self.model, self.contender = model, contender
-
-    def __enter__(self) -> Any:
-        if self.contender.attention is None:
-            speed_up(self.model)
-        elif getattr(self.model, "_supports_sdpa", False):
-            self.model.set_attn_implementation(self.contender.attention)
-        if self.contender.compiled:
-            torch.compiler.reset()
-            for block in blocks_of(self.model):
-                block.compile(dynamic=False)
-        return self.model
-
-    def __exit__(self, *problem: object) -> None:
-        for block in blocks_of(self.model):
+    if contender.attention is None:
+        speed_up(model)
+    elif getattr(model, "_supports_sdpa", False):
+        model.set_attn_implementation(contender.attention)
+    if contender.compiled:
+        torch.compiler.reset()
+        for block in blocks_of(model):
+            block.compile(dynamic=False)
+    try:
+        yield
+    finally:
+        for block in blocks_of(model):
             block._compiled_call_impl = None
-        if self.contender.attention is None:
-            restore(self.model)
+        if contender.attention is None:
+            restore(model)
 
 
 def _step(model: Any, given: dict[str, Tensor], optimiser: Any) -> None:
@@ -178,9 +166,9 @@ def _no_cache(model: Any) -> dict[str, bool]:
     return {"use_cache": False} if hasattr(model.config, "use_cache") else {}
 
 
-def _timed(row: Row, model: Any, contender: Contender, optimiser: Any, clock: Clock) -> Row:
+def _timed(row: Row, model: Any, contender: Contender, optimiser: Any, end: float) -> Row:
     """Milliseconds of a step, and the most memory that is in use during it."""
-    if clock.left() < (NEEDED if contender.compiled else 0):
+    if end - time.perf_counter() < (NEEDED if contender.compiled else 0):
         return {"failed": "not tried: no time left"}
     given = batch_of(row["model"], model, row["batch"], row["n"])
 
@@ -189,7 +177,7 @@ def _timed(row: Row, model: Any, contender: Contender, optimiser: Any, clock: Cl
         _wait()
 
     try:
-        with _As(model, contender):
+        with _as(model, contender):
             begun = time.perf_counter()
             for _ in range(WARM_UP):
                 step()
@@ -206,15 +194,15 @@ def _timed(row: Row, model: Any, contender: Contender, optimiser: Any, clock: Cl
 
 
 def _longest(
-    name: str, model: Any, contender: Contender, optimiser: Any, clock: Clock
+    name: str, model: Any, contender: Contender, optimiser: Any, end: float
 ) -> Row:
     """The longest sequence with which a step fits, by doubling; a batch of one."""
     cuda = next(model.parameters()).is_cuda
     n, last = (FIRST_LONG, LAST_LONG) if cuda else (256, 512)
     found: Row = {"n": None, "stopped": ""}
-    with _As(model, contender):
+    with _as(model, contender):
         while n <= last and not found["stopped"]:
-            if clock.left() < 0:
+            if time.perf_counter() > end:
                 found["stopped"] = "no time left"
                 break
             try:
@@ -261,7 +249,7 @@ def _results(
     model: Any, given: dict[str, Tensor], contender: Contender
 ) -> tuple[Tensor, Tensor]:
     """Logits, and all gradients in one vector, on the CPU's side of float32."""
-    with _As(model, contender):
+    with _as(model, contender):
         model.zero_grad(set_to_none=True)
         out = model(**given, **_no_cache(model))
         out.loss.backward()
@@ -302,30 +290,30 @@ def _short(error: BaseException) -> str:
 
 def table(report: Row) -> Table:
     """The report for the terminal: milliseconds, GiB, and the ratio to ours."""
-    shown = Table(title=f"A step of training, {report['device']}")
-    for name in ("model", "n", "batch", "contender", "step ms", "peak GiB", "to ours"):
-        left = name in ("model", "contender")
-        shown.add_column(name, justify="left" if left else "right")
-    best: dict[tuple[str, int], float] = {}
+    columns = {
+        "model": "{model}",
+        "n": "{length}",
+        "batch": "{batch}",
+        "contender": "{contender}",
+        "step ms": "{step_ms:.1f}",
+        "peak GiB": "{peak_bytes:GiB.1f}",
+        "to ours": "{ratio:.2f}",
+    }
+    best: dict[tuple[str, int | None], float] = {}
     for row in report["rows"]:
         if "step_ms" in row and row["contender"].startswith("everyformer"):
             key = (row["model"], row["n"])
             best[key] = min(row["step_ms"], best.get(key, row["step_ms"]))
+    rows: list[Row] = []
     for row in report["rows"]:
-        about = [row["model"], f"{row.get('n', ''):,}" if "n" in row else ""]
-        about += [str(row.get("batch", "")), row.get("contender", "")]
-        if "failed" in row:
-            shown.add_row(*about, row["failed"][:40])
-            continue
-        own = best.get((row["model"], row["n"]))
-        ratio = "" if own is None else f"{row['step_ms'] / own:.2f}"
-        shown.add_row(*about, f"{row['step_ms']:.1f}", _gib(row["peak_bytes"]), ratio)
+        rows.append(row | ({"length": f"{row['n']:,}"} if "n" in row else {}))
+        own = best.get((row["model"], row.get("n")))
+        if "failed" not in row and own is not None:
+            rows[-1]["ratio"] = row["step_ms"] / own
     for row in report["longest"]:
-        longest = "none" if row["n"] is None else f"{row['n']:,}"
-        about = (row["model"], longest, "1", f"{row['contender']}, longest that fits")
-        shown.add_row(*about, "", _gib(row.get("peak_bytes")))
-    return shown
-
-
-def _gib(peak: int | None) -> str:
-    return "" if peak is None else f"{peak / 2**30:.1f}"
+        told = {"batch": 1, "contender": f"{row['contender']}, longest that fits"}
+        length = "none" if row["n"] is None else f"{row['n']:,}"
+        rows.append(row | told | {"length": length})
+    left = ("model", "contender")
+    title = f"A step of training, {report['device']}"
+    return table_of(title, rows, columns, left, head=4, longest=40)

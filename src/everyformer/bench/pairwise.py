@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from everyformer.bench.gate import gate_row
 from everyformer.bench.results import environment
+from everyformer.bench.tables import table_of
 from everyformer.bench.timing import (
     cpu_milliseconds,
     gpu_bytes,
@@ -186,25 +187,25 @@ def _measured(device: str, forward: Call, both: Call, rounds: int) -> dict[str, 
 
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal: milliseconds, MiB, and the ratio to ours."""
-    shown = Table(title="Attention with a bias and a gain for each pair")
-    names = ("n", "batch", "heads", "shared by", "contender", "forward ms", "both ms")
-    for name in (*names, "queued ms", "peak MiB", "to ours"):
-        shown.add_column(name, justify="left" if name in names[3:5] else "right")
-    ours: dict[Shape, float] = {}
+    columns = {
+        "n": "{n:,}",
+        "batch": "{batch}",
+        "heads": "{heads} of {size}",
+        "shared by": "{shared}",
+        "contender": "{contender}",
+        "forward ms": "{forward_ms:.3f}",
+        "both ms": "{both_ms:.3f}",
+        "queued ms": "{queued_ms:.3f}",
+        "peak MiB": "{peak_bytes:MiB.0f}",
+        "to ours": "{ratio:.2f}",
+    }
+    rows, ours = list[dict[str, Any]](), dict[Shape, float]()
     for row in report["rows"]:
-        shape = Shape(*(row[name] for name in Shape._fields))
-        heads = f"{shape.heads} of {shape.size}"
-        about = (f"{shape.n:,}", str(shape.batch), heads, shape.shared, row["contender"])
-        if "failed" in row:
-            shown.add_row(*about, row["failed"][:30])
-            continue
-        ours.setdefault(shape, row["both_ms"])  # ours comes first
-        shown.add_row(
-            *about,
-            f"{row['forward_ms']:.3f}",
-            f"{row['both_ms']:.3f}",
-            f"{row['queued_ms']:.3f}" if "queued_ms" in row else "",
-            f"{row['peak_bytes'] / 2**20:.0f}" if "peak_bytes" in row else "",
-            f"{row['both_ms'] / ours[shape]:.2f}",
-        )
-    return shown
+        rows.append(row)
+        if "failed" not in row:
+            shape = Shape(*(row[name] for name in Shape._fields))
+            ours.setdefault(shape, row["both_ms"])  # ours comes first
+            rows[-1] = row | {"ratio": row["both_ms"] / ours[shape]}
+    title = "Attention with a bias and a gain for each pair"
+    left = ("shared by", "contender")
+    return table_of(title, rows, columns, left, head=5, longest=30)

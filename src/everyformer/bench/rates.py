@@ -19,6 +19,7 @@ from everyformer import figures
 from everyformer.bench.constructions import fitted_order
 from everyformer.bench.methods import shifts
 from everyformer.bench.results import environment
+from everyformer.bench.tables import table_of
 from everyformer.certify.bound import Bound
 from everyformer.construct.pipeline import Built, construct
 from everyformer.errors import EveryformerError
@@ -153,21 +154,18 @@ def _fit(
 
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal: orders certified and sampled against d/p."""
-    shown = Table(title="Theorem 2, n = 2: error = c K^-order, certified (sampled)")
-    for heading in ("d", "p", "K", "min(1, d/p)", "whole", "d/p", "duplicates"):
-        shown.add_column(heading, justify="right")
-    for row in report["rows"]:
-        shown.add_row(
-            str(row["d"]),
-            str(row["p"]),
-            f"{row['K'][0]}..{row['K'][-1]}",
-            f"{row['order_expected']:g}",
-            f"{row['order_certified']:.2f} ({row['order_sampled']:.2f})",
-            f"{row['duplicates_order_expected']:g}",
-            f"{row['duplicates_order_certified']:.2f} "
-            f"({row['duplicates_order_sampled']:.2f})",
-        )
-    return shown
+    columns = {
+        "d": "{d}",
+        "p": "{p}",
+        "K": "{K[0]}..{last}",
+        "min(1, d/p)": "{order_expected:g}",
+        "whole": "{order_certified:.2f} ({order_sampled:.2f})",
+        "d/p": "{duplicates_order_expected:g}",
+        "duplicates": "{duplicates_order_certified:.2f} ({duplicates_order_sampled:.2f})",
+    }
+    rows = [row | {"last": row["K"][-1]} for row in report["rows"]]
+    title = "Theorem 2, n = 2: error = c K^-order, certified (sampled)"
+    return table_of(title, rows, columns)
 
 
 @figures.styled

@@ -17,6 +17,7 @@ from rich.table import Table
 from everyformer import figures
 from everyformer.bench.methods import shifts
 from everyformer.bench.results import environment
+from everyformer.bench.tables import table_of
 from everyformer.construct.pipeline import construct
 from everyformer.construct.residual import ResidualPlan
 from everyformer.construct.shifts.plan import plan_shifts
@@ -120,22 +121,23 @@ def measured(target: Target, K: int) -> Row:
 
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal."""
-    shown = Table(title="Section 5.4, d_2: parameters over the lower bound, and bounds")
-    names = ("n", "d", "K", "at least", "Thm 3 /", "residual /", "Thm 3 <=", "residual <=")
-    for heading in (*names, "sampled"):
-        shown.add_column(heading, justify="right")
+    columns = {
+        "n": "{n}",
+        "d": "{d}",
+        "K": "{K}",
+        "at least": "{lower_bound:,}",
+        "Thm 3 /": "{over:.1f}",
+        "residual /": "{residual_over:.2f}",
+        "Thm 3 <=": "{transformer_bound:.4g}",
+        "residual <=": "{residual_bound:.4g}",
+        "sampled": "{residual_sampled:.4g}",
+    }
+    rows: list[dict[str, Any]] = []
     for row in report["rows"]:
-        least = row["lower_bound"]
-        shown.add_row(
-            *(str(row[name]) for name in ("n", "d", "K")),
-            f"{least:,}",
-            f"{row['transformer'] / least:.1f}",
-            f"{row['residual'] / least:.2f}",
-            f"{row['transformer_bound']:.4g}",
-            f"{row['residual_bound']:.4g}",
-            f"{row['residual_sampled']:.4g}",
-        )
-    return shown
+        over, residual = (row[x] / row["lower_bound"] for x in ("transformer", "residual"))
+        rows.append(row | {"over": over, "residual_over": residual})
+    title = "Section 5.4, d_2: parameters over the lower bound, and bounds"
+    return table_of(title, rows, columns)
 
 
 @figures.styled

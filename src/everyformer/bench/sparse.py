@@ -7,6 +7,7 @@ process, on the same tensors.
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from everyformer import figures, patterns
-from everyformer.bench.gate import gate_row
+from everyformer.bench.gate import gate_row, masked_attention
 from everyformer.bench.results import environment
+from everyformer.bench.tables import table_of
 from everyformer.bench.timing import (
     cpu_milliseconds,
     exponent,
@@ -84,7 +86,7 @@ def run(*, quick: bool = False, progress: Progress = no_progress) -> dict[str, A
     rows: list[dict[str, Any]] = []
     for done, n in enumerate(lengths):
         progress(f"sparse attention, n = {n:,}", done, len(lengths))
-        tensors = _inputs(device, n)
+        tensors = inputs(device, n)
         longest = n == lengths[-1]
         if longest:
             dense = _measured(device, lambda x=tensors: _dense(x), rounds)
@@ -103,7 +105,7 @@ def _heads(device: str) -> int:
     return GPU_HEADS if device == "cuda" else CPU_HEADS
 
 
-def _inputs(device: str, n: int, heads: int | None = None, batch: int = 1) -> list[Tensor]:
+def inputs(device: str, n: int, heads: int | None = None, batch: int = 1) -> list[Tensor]:
     """q, k, v and the gradient of the output."""
     made = torch.Generator(device).manual_seed(0)
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
@@ -129,22 +131,13 @@ def _parts(pattern: Pattern) -> tuple[Part, ...]:
 
 
 def _gate(device: str, name: str, part: Part) -> dict[str, Any]:
-    tensors = _inputs(device, part.n, heads=2, batch=2)
-    mask = torch.tensor(part.mask(), device=device)
-
-    def eager(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        scores = (q @ k.mT * SIZE**-0.5).masked_fill(~mask, float("-inf"))
-        return torch.softmax(scores, -1) @ v
-
-    def exact(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return sparse_attention_reference(q, k, v, part)
-
-    def ours(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return sparse_attention(q, k, v, part)
-
+    tensors = inputs(device, part.n, heads=2, batch=2)
+    peer = ("eager", masked_attention(torch.tensor(part.mask(), device=device)))
+    ours = partial(sparse_attention, part=part)
+    exact = partial(sparse_attention_reference, part=part)
     about: dict[str, Any] = {"pattern": name, "part": part.kind, "n": part.n}
     about["dtype"] = str(tensors[0].dtype)
-    return gate_row("Sparse attention", about, tensors, ours, ("eager", eager), exact)
+    return gate_row("Sparse attention", about, tensors, ours, peer, exact)
 
 
 def _rows(
@@ -161,7 +154,9 @@ def _rows(
     for part in _parts(pattern):
         about = {"pattern": name, "part": part.kind, "n": part.n}
         about["connections"] = part.connections
-        mine = _measured(device, lambda x=tensors, part=part: _ours(x, part), rounds)
+        mine = _measured(
+            device, lambda x=tensors, part=part: forward_and_backward(x, part), rounds
+        )
         rows.append(about | {"contender": "ours"} | mine)
         if peers_until is not None and device == "cuda":
             late = time.monotonic() > peers_until
@@ -187,7 +182,8 @@ def _measure(row: dict[str, Any]) -> str:
     return "gpu_ms" if "gpu_ms" in row else "cpu_ms"
 
 
-def _ours(tensors: list[Tensor], part: Part) -> Any:
+def forward_and_backward(tensors: list[Tensor], part: Part) -> Any:
+    """Sparse attention and its gradients, of what `inputs` made."""
     q, k, v, upstream = tensors
     return torch.autograd.grad(sparse_attention(q, k, v, part), (q, k, v), upstream)
 
@@ -313,44 +309,30 @@ def targets(rows: list[dict[str, Any]], measure: str | None = None) -> list[dict
 
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal: milliseconds, MiB, and ratios to ours."""
-    shown = Table(title=f"Sparse attention, {report['heads']} heads of {SIZE}")
-    names = (
-        "n",
-        "pattern",
-        "part",
-        "contender",
-        "ms",
-        "queued ms",
-        "wall ms",
-        "peak MiB",
-        "to ours",
-    )
-    for name in names:
-        shown.add_column(name, justify="left" if name in names[1:4] else "right")
-    mine = {
-        (row["n"], row["pattern"], row["part"]): row
-        for row in report["rows"]
-        if row["contender"] == "ours"
+    columns = {
+        "n": "{n:,}",
+        "pattern": "{pattern}",
+        "part": "{part}",
+        "contender": "{contender}",
+        "ms": "{ms:.3f}",
+        "queued ms": "{queued_ms:.3f}",
+        "wall ms": "{wall_ms:.3f}",
+        "peak MiB": "{peak_bytes:MiB.0f}",
+        "to ours": "{ratio:.2f}",
     }
+    rows: list[dict[str, Any]] = []
+    ours: dict[tuple[Any, ...], float] = {}
     for row in report["rows"]:
-        part = row.get("part", "")
-        about = (f"{row['n']:,}", row["pattern"], part, row["contender"])
-        if "failed" in row:
-            shown.add_row(*about, row["failed"][:30])
-            continue
-        measure = _measure(row)
-        ours = mine.get((row["n"], row["pattern"], part))
-        shown.add_row(
-            *about,
-            f"{row[measure]:.3f}",
-            *(
-                f"{row[f'{way}_ms']:.3f}" if f"{way}_ms" in row else ""
-                for way in WITH_PYTHON
-            ),
-            f"{row['peak_bytes'] / 2**20:.0f}" if "peak_bytes" in row else "",
-            "" if ours is None else f"{row[measure] / ours[measure]:.2f}",
-        )
-    return shown
+        rows.append(row)
+        if "failed" not in row:
+            ms, case = row[_measure(row)], (row["n"], row["pattern"], row.get("part"))
+            if row["contender"] == "ours":  # it comes first
+                ours[case] = ms
+            ratio = ms / ours[case] if case in ours else None
+            rows[-1] = row | {"ms": ms, "ratio": ratio}
+    title = f"Sparse attention, {report['heads']} heads of {SIZE}"
+    left = ("pattern", "part", "contender")
+    return table_of(title, rows, columns, left, head=4, longest=30)
 
 
 @figures.styled

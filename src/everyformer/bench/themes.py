@@ -1,76 +1,49 @@
-"""All benchmarks, by name."""
+"""All benchmarks by name; light to import, since the command line names them all."""
 
-from everyformer.bench import (
-    attention,
-    bert,
-    building,
-    causal,
-    certificates,
-    constructions,
-    execution,
-    graphs,
-    hostile,
-    long_context,
-    mixer_costs,
-    mixers,
-    models,
-    pairwise,
-    rates,
-    residual,
-    sparse,
-    tightness,
-    training,
-    work,
-    xl,
+from importlib import import_module
+from types import ModuleType
+
+THEMES = (
+    "building",
+    "execution",
+    "certificates",
+    "constructions",
+    "rates",
+    "residual",
+    "attention",
+    "pairwise",
+    "training",
+    "bert",
+    "xl",
+    "graphs",
+    "sparse",
+    "causal",
+    "long-context",
+    "mixers",
+    "mixer-costs",
+    "hostile",
+    "work",
+    "tightness",
+    "compile",
+    "compile-scaling",
+    "peers",
+    "models",
 )
-from everyformer.bench.methods.compile import compiling, peers, scaling
-
-THEMES = {
-    "building": building,
-    "execution": execution,
-    "certificates": certificates,
-    "constructions": constructions,
-    "rates": rates,
-    "residual": residual,
-    "attention": attention,
-    "pairwise": pairwise,
-    "training": training,
-    "bert": bert,
-    "xl": xl,
-    "graphs": graphs,
-    "sparse": sparse,
-    "causal": causal,
-    "long-context": long_context,
-    "mixers": mixers,
-    "mixer-costs": mixer_costs,
-    "hostile": hostile,
-    "work": work,
-    "tightness": tightness,
-    "compile": compiling,
-    "compile-scaling": scaling,
-    "peers": peers,
-    "models": models,
-}
-
-RESUMABLE = {
-    "compile": compiling.run,
-    "compile-scaling": scaling.run,
-    "long-context": long_context.run,
-}
+RESUMABLE = ("compile", "compile-scaling", "long-context")
 """Benchmarks that keep each row as soon as it is known."""
 
 CHOOSING = {"models": ("only", "minutes"), "long-context": ("only", "minutes", "data")}
 """Options of single benchmarks."""
 
-PICTURES = {
-    "constructions": constructions.picture,
-    "rates": rates.picture,
-    "residual": residual.picture,
-    "execution": execution.picture,
-    "attention": attention.picture,
-    "training": training.picture,
-    "sparse": sparse.picture,
-    "long-context": long_context.picture,
-    "mixers": mixers.picture,
-    "mixer-costs": mixer_costs.picture,
+ELSEWHERE = {
+    "compile": "methods.compile.compiling",
+    "compile-scaling": "methods.compile.scaling",
+    "peers": "methods.compile.peers",
 }
+"""The modules that are not called as their themes."""
+
+
+def load(theme: str) -> ModuleType:
+    """The module of a benchmark: `run`, `table`, and `picture` where there is one."""
+    place = ELSEWHERE.get(theme, theme.replace("-", "_"))
+    return import_module(f"everyformer.bench.{place}")

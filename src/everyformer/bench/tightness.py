@@ -16,6 +16,7 @@ from rich.table import Table
 
 from everyformer.bench.methods import averaging, partition
 from everyformer.bench.results import environment
+from everyformer.bench.tables import table_of
 from everyformer.construct.pipeline import Built, construct
 from everyformer.construct.registry import DEFAULT
 from everyformer.errors import EveryformerError
@@ -236,23 +237,19 @@ def distance_measured(built: Built) -> float:
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal."""
     above = [r["case"] for r in report["rows"] if not r.get("ratio", math.inf) <= GOAL]
-    shown = Table(title=f"Bound / measured: {len(above)} cases above {GOAL:g}")
-    for name in ("case", "method"):
-        shown.add_column(name)
-    for name in ("K", "p", "s", "bound", "measured", "ratio"):
-        shown.add_column(name, justify="right")
+    columns = {
+        "case": "{case}",
+        "method": "{method}",
+        "K": "{K}",
+        "p": "{p:g}",
+        "s": "{seconds:.3g}",
+        "bound": "{proved:.3g}",
+        "measured": "{measured:.3g}",
+        "ratio": "{told}",
+    }
+    rows: list[dict[str, Any]] = []
     for row in report["rows"]:
-        ratio = f"{row['ratio']:.2f}" if "ratio" in row else row["outcome"].split(":")[0]
-        shown.add_row(
-            row["case"],
-            row["method"],
-            f"{row['K']}",
-            f"{row['p']:g}",
-            *(_shown(row.get(key)) for key in ("seconds", "proved", "measured")),
-            ratio,
-        )
-    return shown
-
-
-def _shown(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
+        outcome = row["outcome"].partition(":")[0]
+        rows.append(row | {"told": f"{row['ratio']:.2f}" if "ratio" in row else outcome})
+    title = f"Bound / measured: {len(above)} cases above {GOAL:g}"
+    return table_of(title, rows, columns, left=("case", "method"))

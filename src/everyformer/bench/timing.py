@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from everyformer.bench.results import seconds_of
+from everyformer.train.throughput import wait_for
 
 IN_A_ROW, QUEUED = 5, 20
 FILLER_SIZE, FILLERS = 8192, 12
@@ -38,25 +38,29 @@ def gpu_milliseconds(call: Callable[[], Any], rounds: int) -> float:
 
 def wall_milliseconds(call: Callable[[], Any], rounds: int) -> float:
     """Median time of a call with all that Python does, until the GPU has finished."""
-
-    def whole() -> None:
-        call()
-        torch.cuda.synchronize()
-
-    whole()
-    return 1e3 * statistics.median(seconds_of(whole) for _ in range(rounds))
+    return 1e3 * update_seconds(call, torch.device("cuda"), 1, 1, rounds)
 
 
 def queued_milliseconds(call: Callable[[], Any], rounds: int) -> float:
     """Median time of one of many calls in a row: the longer of Python's and the GPU's."""
+    return 1e3 * update_seconds(call, torch.device("cuda"), QUEUED, QUEUED, rounds)
 
-    def row() -> None:
-        for _ in range(QUEUED):
-            call()
-        torch.cuda.synchronize()
 
-    row()
-    return 1e3 * statistics.median(seconds_of(row) for _ in range(rounds)) / QUEUED
+def update_seconds(
+    step: Callable[[], Any], device: torch.device, warm_up: int, count: int, rounds: int
+) -> float:
+    """Median time of an update among `count` in a row, after some that do not count."""
+    for _ in range(warm_up):
+        step()
+    found: list[float] = []
+    for _ in range(rounds):
+        wait_for(device)
+        started = time.perf_counter()
+        for _ in range(count):
+            step()
+        wait_for(device)
+        found.append((time.perf_counter() - started) / count)
+    return statistics.median(found)
 
 
 def cpu_milliseconds(call: Callable[[], Any], rounds: int) -> float:
@@ -70,6 +74,13 @@ def cpu_milliseconds(call: Callable[[], Any], rounds: int) -> float:
         found.append(1e3 * (time.process_time() - start))
     torch.set_num_threads(before)
     return statistics.median(found[1:])
+
+
+def forget_memory(device: torch.device) -> None:
+    """Give back what is not used, and count the most that is in use anew."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
 
 
 def gpu_bytes(call: Callable[[], Any]) -> int:

@@ -24,6 +24,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from everyformer import figures
 from everyformer.bench.results import environment
+from everyformer.bench.tables import table_of
+from everyformer.bench.timing import forget_memory
 from everyformer.errors import EveryformerError
 from everyformer.layers.encoder import Encoder
 from everyformer.layers.encoder_config import BERT_BASE, EncoderConfig
@@ -212,32 +214,25 @@ def _step_seconds(step: Step, device: torch.device) -> list[float]:
 def _cleared(device: torch.device) -> Generator[None, None, None]:
     """Nothing compiled and no memory held, before and after."""
     torch.compiler.reset()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
+    forget_memory(device)
     yield
     torch.compiler.reset()
 
 
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal."""
-    rate = report["matrix_rate_sampled"]
-    shown = Table(title=f"Training; one large product runs at {rate / 1e12:.4g} TFLOP/s")
-    for name in ("model", "how", "batch x n", "step ms", "TFLOP/s", "share", "tokens/s"):
-        shown.add_column(name, justify="left" if name in ("model", "how") else "right")
-    for row in report["rows"]:
-        head = (row["model"], row["how"], f"{row['batch']} x {row['n']}")
-        if "failed" in row:
-            shown.add_row(*head, row["failed"][:30])
-            continue
-        shown.add_row(
-            *head,
-            f"{row['step_ms_sampled']:.1f}",
-            f"{row['flops_per_s_sampled'] / 1e12:.4g}",
-            f"{row['share_sampled']:.1%}",
-            f"{row['tokens_per_s_sampled']:,.0f}",
-        )
-    return shown
+    columns = {
+        "model": "{model}",
+        "how": "{how}",
+        "batch x n": "{batch} x {n}",
+        "step ms": "{step_ms_sampled:.1f}",
+        "TFLOP/s": "{flops_per_s_sampled:tera.4g}",
+        "share": "{share_sampled:.1%}",
+        "tokens/s": "{tokens_per_s_sampled:,.0f}",
+    }
+    rate = report["matrix_rate_sampled"] / 1e12
+    title = f"Training; one large product runs at {rate:.4g} TFLOP/s"
+    return table_of(title, report["rows"], columns, ("model", "how"), head=3, longest=30)
 
 
 @figures.styled

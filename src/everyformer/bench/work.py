@@ -15,6 +15,7 @@ from everyformer.bench.constructions import wave
 from everyformer.bench.hostile import untraceable
 from everyformer.bench.methods import averaging, partition, shifts
 from everyformer.bench.results import environment
+from everyformer.bench.tables import table_of
 from everyformer.construct.pipeline import Built, construct
 from everyformer.errors import EveryformerError
 from everyformer.progress import Progress, no_progress
@@ -116,16 +117,12 @@ def _measure(folder: str) -> dict[str, Any]:
 
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal."""
-    shown = Table(title="What verify expects, and what it takes")
-    shown.add_column("network")
-    for name in ("s expected", "s of CPU", "MiB expected", "MiB"):
-        shown.add_column(name, justify="right")
-    for row in report["rows"]:
-        shown.add_row(
-            row["network"],
-            f"{row['estimated_seconds']:.2f}",
-            f"{row['cpu_seconds']:.2f}",
-            f"{row['estimated_bytes'] / 2**20:.0f}",
-            f"{row['bytes'] / 2**20:.0f}",
-        )
-    return shown
+    columns = {
+        "network": "{network}",
+        "s expected": "{estimated_seconds:.2f}",
+        "s of CPU": "{cpu_seconds:.2f}",
+        "MiB expected": "{estimated_bytes:MiB.0f}",
+        "MiB": "{bytes:MiB.0f}",
+    }
+    title = "What verify expects, and what it takes"
+    return table_of(title, report["rows"], columns, left=["network"])

@@ -8,7 +8,6 @@ clock both get the same weights, and their losses on two segments, the second wi
 must agree. On a CPU: a tiny model and nothing compiled, to see that all of it runs.
 """
 
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,8 @@ from rich.table import Table
 from torch import nn
 
 from everyformer.bench.results import environment
+from everyformer.bench.tables import table_of
+from everyformer.bench.timing import update_seconds
 from everyformer.bench.xl_peer import PeerModel, copy_weights
 from everyformer.data.batch import Batch
 from everyformer.data.packs.pack import Pack, new_pack
@@ -31,7 +32,6 @@ from everyformer.progress import Progress, no_progress
 from everyformer.train.config import TrainConfig
 from everyformer.train.objectives.next_word import NextWord
 from everyformer.train.processes import accelerator
-from everyformer.train.throughput import wait_for
 from everyformer.train.trainer import Trainer
 
 REDUCED = TransformerXLConfig(
@@ -115,7 +115,9 @@ def run(*, quick: bool = False, progress: Progress = no_progress) -> dict[str, A
             continue
         try:
             row["error_sampled"] = gate(one, device)
-            seconds = _timed(_step(one, device), device, 1 if quick else ROUNDS)
+            often = (WARM_UP, IN_A_ROW) if device.type == "cuda" else (2, 2)
+            step, rounds = _step(one, device), 1 if quick else ROUNDS
+            seconds = update_seconds(step, device, *often, rounds)
             words = one.batch * one.length / seconds
             row |= {"update_ms": 1e3 * seconds, "words_per_second": words}
             rows.append(row)
@@ -176,23 +178,16 @@ def gate(one: Contender, device: torch.device) -> float:
 
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal."""
-    shown = Table(title="Updates of Transformer-XL")
-    for name in ("model", "how", "batch x n", "update ms", "words/s", "ours is faster by"):
-        shown.add_column(name, justify="left" if name in ("model", "how") else "right")
-    for row in report["rows"]:
-        if "failed" in row:
-            shown.add_row(row["model"], row["how"], "", row["failed"], "", "")
-            continue
-        ratio = row.get("ratio_sampled")
-        shown.add_row(
-            row["model"],
-            row["how"],
-            f"{row['batch']} x {row['n']}",
-            f"{row['update_ms']:,.2f}",
-            f"{row['words_per_second']:,.0f}",
-            "" if ratio is None else f"{ratio:.2f}",
-        )
-    return shown
+    columns = {
+        "model": "{model}",
+        "how": "{how}",
+        "batch x n": "{batch} x {n}",
+        "update ms": "{update_ms:,.2f}",
+        "words/s": "{words_per_second:,.0f}",
+        "ours is faster by": "{ratio_sampled:.2f}",
+    }
+    title = "Updates of Transformer-XL"
+    return table_of(title, report["rows"], columns, left=("model", "how"), head=3)
 
 
 def _step(one: Contender, device: torch.device) -> Step:
@@ -224,22 +219,6 @@ def _step(one: Contender, device: torch.device) -> Step:
         optimiser.step()
 
     return update
-
-
-def _timed(step: Step, device: torch.device, rounds: int) -> float:
-    """Seconds of an update, of many in a row; the median."""
-    few = device.type != "cuda"
-    for _ in range(2 if few else WARM_UP):
-        step()
-    found: list[float] = []
-    for _ in range(rounds):
-        wait_for(device)
-        started = time.perf_counter()
-        for _ in range(2 if few else IN_A_ROW):
-            step()
-        wait_for(device)
-        found.append((time.perf_counter() - started) / (2 if few else IN_A_ROW))
-    return statistics.median(found)
 
 
 def _with_ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -68,8 +68,8 @@ class _Commands(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         """With names and first lines, which need no import."""
         super().__init__(**settings)
-        for name, one in COMMANDS.items():
-            self.add_command(TyperCommand(name, help=one.help))
+        for name, first_line in COMMANDS.items():
+            self.add_command(TyperCommand(name, help=first_line))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a name, or None."""
@@ -197,7 +197,6 @@ def _everyformer(
             callback=_show_version,
             is_eager=True,
             help="Show the version and exit.",
-            show_default=False,
         ),
     ] = False,
 ) -> None:
@@ -210,8 +209,9 @@ def _command(name: str) -> Any:
     alone = typer.Typer(
         add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
     )
-    example = f"Example: {COMMANDS[name].example}"
-    alone.command(name, cls=_Command, epilog=example)(_reporting(load(name)))
+    command = load(name)
+    example = f"Example: {sys.modules[command.__module__].EXAMPLE}"
+    alone.command(name, cls=_Command, epilog=example)(_reporting(command))
     return typer.main.get_command(alone)
 
 

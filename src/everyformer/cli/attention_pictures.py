@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
@@ -13,6 +12,7 @@ from matplotlib.figure import Figure
 from everyformer import figures
 from everyformer.checks.report import Report
 from everyformer.checks.subject import Subject
+from everyformer.explore.attention_page import bias_and_gain as matrices_of
 from everyformer.figures import COLOURS, save
 from everyformer.layers.attention import RelativeAttention
 from everyformer.layers.gains import ToeplitzGain
@@ -39,16 +39,8 @@ def of_subject(subject: Subject) -> dict[str, Figure]:
 @figures.styled
 def bias_and_gain(layer: RelativeAttention, n: int) -> Figure | None:
     """B and C of each head as n x n matrices (Figure 2 of Luo et al. 2022)."""
-    weight = layer.in_proj_weight
-    q = torch.zeros(1, layer.num_heads, n, layer.head_dim, dtype=weight.dtype)
-    rows: list[tuple[str, np.ndarray]] = []
-    with torch.no_grad():
-        vector = None if layer.encoding is None else layer.encoding.offset_bias(q)
-        if vector is not None:
-            i = np.arange(n)
-            rows.append(("B", vector.numpy()[:, i[:, None] - i + n - 1]))
-        if isinstance(layer.gain, ToeplitzGain):
-            rows.append(("C", layer.gain.matrix(n)[0].numpy()))
+    found = dict(zip("BC", matrices_of(layer, n), strict=True))
+    rows = [(name, matrices) for name, matrices in found.items() if matrices is not None]
     if not rows:
         return None
     heads = min(layer.num_heads, MAX_HEADS)

@@ -61,12 +61,8 @@ class Choice:
 
     def show(self, result: object, *texts: str | Text | Table) -> None:
         """Print a result as JSON, or else what it is in words, and where it was written."""
-        if self.as_json:
-            typer.echo(json.dumps(result, indent=2))
-            return
-        tables.show(*texts)
-        if self.out is not None:
-            tables.show(f"Wrote {self.out}.")
+        written = () if self.out is None else (f"Wrote {self.out}.",)
+        tables.answer(result, *texts, *written, as_json=self.as_json)
 
 
 def check_one(
@@ -81,7 +77,7 @@ def check_one(
     """Judge one layer, or run a counterexample again.
 
     Raises:
-        typer.Exit: With the exit code, unless it is 0.
+        typer.Exit: With the exit code.
     """
     if replay is not None and choice.out is not None:
         raise typer.BadParameter("--replay writes nothing. Give it without --out.")
@@ -106,8 +102,7 @@ def check_one(
             code = int(report.still_violates)
             words = (str(report),)
     choice.show(report.to_json(), *words)
-    if code:
-        raise typer.Exit(code)
+    raise typer.Exit(code)
 
 
 def _save(report: Report, subject: Subject, out: Path) -> None:

@@ -1,6 +1,5 @@
 """`everyformer plan --compare`: all methods side by side."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,11 +11,13 @@ from everyformer.cli.saving import new_file
 from everyformer.construct.comparison import Comparison
 from everyformer.construct.method import Method
 from everyformer.construct.optimality import ratio_table
-from everyformer.construct.registry import is_compared
+from everyformer.construct.registry import DEFAULT, is_compared
 from everyformer.targets.target import Target
 
 
-def also_compared(name: str, settings: Sequence[str], target: Target) -> list[Method]:
+def also_compared(
+    name: str | None, settings: Sequence[str] | None, target: Target
+) -> list[Method]:
     """The method that is asked for, if it is not compared anyhow.
 
     Raises:
@@ -27,8 +28,8 @@ def also_compared(name: str, settings: Sequence[str], target: Target) -> list[Me
         return [given]
     if settings:
         msg = (
-            f"--compare tries {name} with settings of its own. Leave --with out, or plan "
-            f"it alone: --method {name} without --compare."
+            f"--compare tries {name or DEFAULT} with settings of its own. Leave --with "
+            f"out, or plan it alone: --method {name or DEFAULT} without --compare."
         )
         raise typer.BadParameter(msg)
     return []
@@ -41,8 +42,6 @@ def show_comparison(found: Comparison, picture: Path | None, *, as_json: bool) -
     if picture is not None:
         with new_file(picture) as file:
             pictures.save(pictures.comparison(found), file, picture)
-    if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
-        return
-    tables.show(found.table(tables.columns()), *found.remarks())
-    tables.show(ratio_table(found.ratios), f"Wrote {picture}.")
+    words = (*found.remarks(), ratio_table(found.ratios), f"Wrote {picture}.")
+    table = found.table(tables.columns())
+    tables.answer(found.to_json(), table, *words, as_json=as_json)

@@ -6,39 +6,6 @@ not load what a command runs.
 
 EXECUTORS = ("auto", "reference", "literal", "prefix", "folded", "exact")
 
-THEMES = (
-    "building",
-    "execution",
-    "certificates",
-    "constructions",
-    "rates",
-    "residual",
-    "attention",
-    "pairwise",
-    "training",
-    "bert",
-    "xl",
-    "graphs",
-    "sparse",
-    "causal",
-    "long-context",
-    "mixers",
-    "mixer-costs",
-    "hostile",
-    "work",
-    "tightness",
-    "compile",
-    "compile-scaling",
-    "peers",
-    "models",
-)
-
-RESUMABLE = ("compile", "compile-scaling", "long-context")
-"""Themes that keep their rows."""
-
-CHOOSING = {"models": ("only", "minutes"), "long-context": ("only", "minutes", "data")}
-"""Options of single themes."""
-
 TARGETS = (
     "centring",
     "soft_attention",

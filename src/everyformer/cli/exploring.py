@@ -12,14 +12,12 @@ from everyformer.cli.defaults import (
     CHECK_D_MODEL,
     CHECK_HEADS,
     CHECK_SEQ_LEN,
-    SEARCH_SECONDS,
     TRIALS,
 )
 from everyformer.cli.loading import load_network, load_target
 from everyformer.cli.method_settings import read_method
 from everyformer.cli.progress import progress_bar
 from everyformer.construct.pipeline import compare, construct, plan
-from everyformer.construct.registry import DEFAULT
 from everyformer.explore.network_data import refuse_large
 from everyformer.explore.show import Links, explore, network_page
 from everyformer.explore.tour import read_tour
@@ -94,8 +92,7 @@ def of_network(subject: str, asked: Asked) -> Page:
     if grid is not None and tol is not None:
         raise typer.BadParameter("Give --grid or --tol, not both.")
     target = load_target(subject, asked.seq_len, asked.d_model, trace=asked.trace)
-    name = DEFAULT if asked.method is None else asked.method
-    method = read_method(name, asked.settings or (), target.seq_len)
+    method = read_method(asked.method, asked.settings, target.seq_len)
     if grid is None and tol is None:
         grid, tol = (GRID, None) if method.takes_grid else (None, TOLERANCE)
     if grid is not None:
@@ -115,8 +112,7 @@ def of_comparison(subject: str, asked: Asked) -> Page:
     if asked.tol is None:
         raise typer.BadParameter("--compare needs --tol: what the methods are to meet.")
     target = load_target(subject, asked.seq_len, asked.d_model, trace=asked.trace)
-    name = DEFAULT if asked.method is None else asked.method
-    also = also_compared(name, asked.settings or (), target)
+    also = also_compared(asked.method, asked.settings, target)
     p = 2 if asked.p is None else asked.p
     with redirect_stdout(sys.stderr), progress_bar() as progress:
         found = compare(target, asked.tol, p=p, also=also, progress=progress)
@@ -125,13 +121,11 @@ def of_comparison(subject: str, asked: Asked) -> Page:
 
 def of_pattern(name: str, asked: Asked) -> Page:
     """The page of a sparse pattern."""
-    from everyformer.cli.pattern_checking import Asked as AskedPattern
+    from everyformer.cli.pattern_checking import report_of
     from everyformer.explore.pattern_page import pattern_page
 
     asked.refuse("a pattern", "grid", "tol", "p", "method", "d_model", "tour")
-    settings = asked.settings or ()
-    one = AskedPattern(name, asked.seq_len, settings, time_limit=SEARCH_SECONDS)
-    return pattern_page(one.report())
+    return pattern_page(report_of(name, asked.seq_len, asked.settings))
 
 
 def of_layer(name: str, asked: Asked) -> Page:

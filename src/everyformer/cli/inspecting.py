@@ -205,10 +205,7 @@ def to_json(
                 "slot": one.step.slot,
                 "what": printable(one.step.what),
                 "line": printable(one.step.line),
-                **{
-                    key: _number(getattr(one.step, key))
-                    for key in ("low", "high", "e", "r")
-                },
+                **{key: _number(getattr(one.step, key)) for key in BOUNDS},
                 "value": _numbers(one.value),
                 "ideal": _numbers(one.ideal),
             }

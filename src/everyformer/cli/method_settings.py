@@ -56,14 +56,14 @@ def _settings(kind: type[Any]) -> list["Field[Any]"]:
     return [one for one in fields(kind) if "help" in one.metadata]
 
 
-def read_method(name: str, given: Sequence[str], seq_len: int) -> Method:
+def read_method(name: str | None, given: Sequence[str] | None, seq_len: int) -> Method:
     """The method of a name, with settings KEY=VALUE.
 
     Where a setting is a pattern, the keys of no setting are the pattern's parameters.
 
     Args:
-        name: A name of the registry.
-        given: The settings.
+        name: A name of the registry; None for the default method.
+        given: The settings; None for none.
         seq_len: Number of tokens, for patterns.
 
     Raises:
@@ -71,10 +71,11 @@ def read_method(name: str, given: Sequence[str], seq_len: int) -> Method:
         PatternError: If there is no such pattern.
     """
     check_method(name)
+    name = DEFAULT if name is None else name
     kind = METHODS[name]
     known = {one.name: one for one in _settings(kind)}
     types_of = get_type_hints(kind)
-    texts = _split(given)
+    texts = _split(given or ())
     settings = {key: text for key, text in texts.items() if key in known}
     rest = {key: text for key, text in texts.items() if key not in known}
     missing = [key for key, one in known.items() if one.default is MISSING]

@@ -10,21 +10,21 @@ from everyformer.errors import InputError
 from everyformer.picture_formats import format_of
 
 
-def _seq_len(told: str, **settings: Any) -> Any:
+def _seq_len(told: str) -> Any:
     """-n, --seq-len: the number of tokens, of whatever the command is about."""
     text = f"Number of tokens{told}"
-    return typer.Option("--seq-len", "-n", min=1, metavar="N", help=text, **settings)
+    return typer.Option("--seq-len", "-n", min=1, metavar="N", help=text)
 
 
-def _d_model(told: str, **settings: Any) -> Any:
+def _d_model(told: str) -> Any:
     """-d, --d-model: the width of a token."""
     text = f"Width of a token{told}"
-    return typer.Option("--d-model", "-d", min=1, metavar="D", help=text, **settings)
+    return typer.Option("--d-model", "-d", min=1, metavar="D", help=text)
 
 
-def _out(told: str, **settings: Any) -> Any:
+def out_folder(told: str) -> Any:
     """-o, --out: the folder that is written."""
-    return typer.Option("--out", "-o", metavar="DIR", help=told, **settings)
+    return typer.Option("--out", "-o", metavar="DIR", help=told)
 
 
 def picture(told: str) -> Any:
@@ -34,7 +34,6 @@ def picture(told: str) -> Any:
         metavar="FILE",
         dir_okay=False,
         help=f"{told} The ending decides the format: .png, .pdf or .svg.",
-        show_default=False,
         callback=_of_known_format,
     )
 
@@ -54,32 +53,28 @@ SeqLenOption = Annotated[int, _seq_len(".")]
 DModelOption = Annotated[int, _d_model(".")]
 
 TargetSeqLenOption = Annotated[
-    int | None, _seq_len(", for a target of the gallery. [default: 2]", show_default=False)
+    int | None, _seq_len(", for a target of the gallery. [default: 2]")
 ]
 
 TargetDModelOption = Annotated[
-    int | None, _d_model(", for a target of the gallery. [default: 1]", show_default=False)
+    int | None, _d_model(", for a target of the gallery. [default: 1]")
 ]
 
 PatternSeqLenOption = Annotated[
-    int | None,
-    _seq_len("; masks and graphs have their own. [default: 16]", show_default=False),
+    int | None, _seq_len("; masks and graphs have their own. [default: 16]")
 ]
 
-NewFolderOption = Annotated[
-    Path, _out("Folder to write; it must be new or empty.", show_default=False)
-]
+NewFolderOption = Annotated[Path, out_folder("Folder to write; it must be new or empty.")]
 
 ReportFolderOption = Annotated[
     Path | None,
-    _out(
+    out_folder(
         "Folder for report.json, pictures, and counterexamples as .npy files; it must be "
-        "new or empty.",
-        show_default=False,
+        "new or empty."
     ),
 ]
 
-ResultFolderOption = Annotated[Path, _out("Folder for what is written.")]
+ResultFolderOption = Annotated[Path, out_folder("Folder for what is written.")]
 
 
 def _cells(text: str) -> int:
@@ -104,12 +99,7 @@ def _cells(text: str) -> int:
 
 GridOption = Annotated[
     int | None,
-    typer.Option(
-        parser=_cells,
-        metavar="K",
-        help="Instead of --tol: cells per axis.",
-        show_default=False,
-    ),
+    typer.Option(parser=_cells, metavar="K", help="Instead of --tol: cells per axis."),
 ]
 
 
@@ -139,7 +129,6 @@ ToleranceOption = Annotated[
         parser=_tolerance,
         metavar="EPS",
         help="Distance d_p(f, g) allowed: the coarsest grid is taken whose bound meets it.",
-        show_default=False,
     ),
 ]
 
@@ -155,7 +144,6 @@ TargetArgument = Annotated[
         help="file.py:attribute, where the attribute is an everyformer.Target or a "
         "function without arguments that returns one; or a name that `everyformer "
         "targets` lists.",
-        show_default=False,
     ),
 ]
 
@@ -185,7 +173,6 @@ ExponentOption = Annotated[
         metavar="P",
         help="The exponent of d_p; inf for the supremum, which some methods bound. "
         "[default: the method's own]",
-        show_default=False,
     ),
 ]
 
@@ -195,7 +182,6 @@ MethodOption = Annotated[
         metavar="NAME",
         help="The construction: {methods}. `everyformer methods` says what they are, and "
         "which settings they have.  [default: {default}]",
-        show_default=False,
     ),
 ]
 
@@ -206,7 +192,6 @@ WithOption = Annotated[
         metavar="KEY=VALUE",
         help="A setting of the method, such as positional=true, variant=narrow, or "
         "pattern=star of --method sparse; repeatable.",
-        show_default=False,
     ),
 ]
 
@@ -226,8 +211,7 @@ CausalOption = Annotated[bool, typer.Option("--causal", help="With a causal mask
 NoBiasOption = Annotated[bool, typer.Option("--no-bias", help="Without biases.")]
 
 SpecialTokenOption = Annotated[
-    bool,
-    typer.Option("--special-token", help="Put a learnable token before the others."),
+    bool, typer.Option("--special-token", help="Put a learnable token before the others.")
 ]
 
 TrialsOption = Annotated[
@@ -249,7 +233,6 @@ ReplayOption = Annotated[
         dir_okay=False,
         help="Judge nothing, but run a counterexample that -o wrote again. Exit code 1 if "
         "it still is one, else 0.",
-        show_default=False,
     ),
 ]
 
@@ -262,13 +245,10 @@ PatternOption = Annotated[
         "dilations=1,3, repaired=true, seed=1 where it is drawn; self_loops=true adds k k "
         "for every token to edges; with zero_based=true tokens are numbered from 0, not 1; "
         "repeatable.",
-        show_default=False,
     ),
 ]
 
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print JSON and nothing else.", show_default=False)
-]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 SchedulerOption = Annotated[
     str | None,
@@ -276,26 +256,20 @@ SchedulerOption = Annotated[
         metavar="ADDRESS",
         help="Run on the Dask cluster with this scheduler, e.g. tcp://host:8786, instead "
         "of processes on this machine. The result is the same.",
-        show_default=False,
     ),
 ]
 
 WorkersOption = Annotated[
     int | None,
     typer.Option(
-        min=1,
-        metavar="W",
-        help="Processes on this machine. [default: one for each core]",
-        show_default=False,
+        min=1, metavar="W", help="Processes on this machine. [default: one for each core]"
     ),
 ]
 
 VerboseOption = Annotated[
     bool,
     typer.Option(
-        "--verbose",
-        help="Show every term of the bounds, also those far below the others.",
-        show_default=False,
+        "--verbose", help="Show every term of the bounds, also those far below the others."
     ),
 ]
 
@@ -305,7 +279,6 @@ WorkOption = Annotated[
         metavar="DIR",
         help="Folder of your own that keeps finished shards: give it again to go on after "
         "an interruption. Shards that are found there are trusted, not computed again.",
-        show_default=False,
     ),
 ]
 
@@ -315,7 +288,6 @@ NetworkArgument = Annotated[
         metavar="NETWORK",
         exists=True,
         help="The folder that `everyformer construct` wrote, or a .safetensors file.",
-        show_default=False,
     ),
 ]
 
@@ -327,7 +299,6 @@ InputOption = Annotated[
         dir_okay=False,
         metavar="X.NPY",
         help="Sequences, tokens as rows: an array of shape (..., n, d).",
-        show_default=False,
     ),
 ]
 
@@ -362,6 +333,5 @@ BuiltArgument = Annotated[
         exists=True,
         file_okay=False,
         help="The folder that `everyformer construct` wrote.",
-        show_default=False,
     ),
 ]

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from rich.table import Table
 
 from everyformer.checks.patterns import PatternReport, check_pattern
 from everyformer.cli import tables
+from everyformer.cli.defaults import SEARCH_SECONDS
 from everyformer.cli.loading import import_file
 from everyformer.cli.pattern_files import load_pattern, read_parameters, read_path
 from everyformer.cli.report_texts import answers, findings_table
@@ -22,48 +22,45 @@ from everyformer.patterns.probability_maps import rho_by_name
 DRAWING = 80
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What the command line says of a pattern.
+def report_of(
+    name: str,
+    seq_len: int | None,
+    given: Sequence[str] | None,
+    *,
+    union: bool = False,
+    causal: bool = False,
+    rho: str = "softmax",
+    gamma: str | None = None,
+    time_limit: float = SEARCH_SECONDS,
+) -> PatternReport:
+    """Judge the pattern that the command line names.
 
-    Attributes:
+    Args:
         name: Name or files.
         seq_len: Number of tokens.
-        parameters: KEY=VALUE.
+        given: KEY=VALUE.
         union: Judge the union of the parts.
         causal: Judge what the causal mask leaves of it.
         rho: Name of the map, or file.py:attribute.
         gamma: A path, as given.
         time_limit: Seconds.
     """
-
-    name: str
-    seq_len: int | None
-    parameters: Sequence[str]
-    _: KW_ONLY
-    union: bool = False
-    causal: bool = False
-    rho: str = "softmax"
-    gamma: str | None = None
-    time_limit: float
-
-    def report(self) -> PatternReport:
-        """Judge the pattern."""
-        parameters = read_parameters(self.parameters)
-        pattern = load_pattern(self.name, self.seq_len, parameters)
-        if self.union:
-            pattern = pattern.union()
-        if self.causal:
-            pattern = pattern.causal_part()
-        path = None
-        if self.gamma is not None:
-            path = read_path(self.gamma, bool(parameters.get("zero_based")))
-        return check_pattern(pattern, _rho(self.rho), path=path, time_limit=self.time_limit)
+    parameters = read_parameters(given or ())
+    pattern = load_pattern(name, seq_len, parameters)
+    if union:
+        pattern = pattern.union()
+    if causal:
+        pattern = pattern.causal_part()
+    path = None
+    if gamma is not None:
+        path = read_path(gamma, bool(parameters.get("zero_based")))
+    return check_pattern(pattern, _rho(rho), path=path, time_limit=time_limit)
 
 
-def judge(asked: Asked, *, picture: Path | None, out: Path | None, as_json: bool) -> int:
-    """Judge a pattern, print and draw it; 0 PROVED, 1 REFUTED, 3 UNKNOWN."""
-    report = asked.report()
+def show(
+    report: PatternReport, *, picture: Path | None, out: Path | None, as_json: bool
+) -> None:
+    """Print what was found, draw it, and write it to a folder."""
     if picture is not None:
         _draw(report.pattern, picture)
     if out is not None:
@@ -80,7 +77,6 @@ def judge(asked: Asked, *, picture: Path | None, out: Path | None, as_json: bool
         written = [str(path) for path in (picture, out) if path]
         if written:
             tables.show(f"Wrote {', '.join(written)}.")
-    return report.verdict.exit_code
 
 
 def _sizes(report: PatternReport) -> Table:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from everyformer.cli.loading import import_file, read_array
+from everyformer.cli.names import check_pattern_name
 from everyformer.errors import FileFormatError, PatternError
 from everyformer.patterns.by_name import GENERATORS, by_name
 from everyformer.patterns.generators import cycle
@@ -42,12 +43,8 @@ def load_pattern(name: str, n: int | None, parameters: Mapping[str, Any]) -> Pat
     files = [Path(one) for one in name.split(",")]
     from_python = bool(colon) and source.endswith(".py")
     if not from_python and not any(file.suffix in (MASKS, *EDGES) for file in files):
-        if name not in GENERATORS and Path(name).suffix:
-            msg = (
-                f"{name!r} is neither a pattern's name nor a file of masks ({MASKS}), of "
-                f"edges ({', '.join(EDGES)}), or file.py:attribute"
-            )
-            raise PatternError(f"{msg}. Names are {', '.join(GENERATORS)}.")
+        if name not in GENERATORS:
+            check_pattern_name(name)
         if self_loops:
             msg = f"self_loops=true is for files of edges. Leave it out with {name!r}."
             raise PatternError(msg)

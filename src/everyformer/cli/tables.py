@@ -1,9 +1,11 @@
 """Tables for the terminal."""
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import typer
 from rich import box
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -34,6 +36,14 @@ def show(*items: RenderableType) -> None:
         console.print(item, soft_wrap=isinstance(item, str | Text))
 
 
+def answer(found: object, *items: RenderableType, as_json: bool) -> None:
+    """Print what was found: as JSON and nothing else, or in words and tables."""
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        show(*items)
+
+
 def columns() -> int:
     """Of the terminal; 80 in a pipe, unless COLUMNS says otherwise."""
     return _Console().width
@@ -60,10 +70,9 @@ def claimed(text: str) -> Text:
 
 def comparison(notes: Sequence[str], x: np.ndarray, f: np.ndarray, g: np.ndarray) -> Table:
     """f(x) beside g(x), one sequence of (count, n, d) in each row."""
-    table = _table("The function f and the network g")
+    headings = ("input", "x", "f(x)", "g(x)", "|f-g|")
+    table = titled("The function f and the network g", *headings)
     table.box, table.show_edge, table.padding = box.SIMPLE_HEAD, False, (0, 1, 0, 0)
-    for heading in ("input", "x", "f(x)", "g(x)", "|f-g|"):
-        table.add_column(heading)
     for note, *sequences in zip(notes, x, f, g, strict=True):
         gap = float(np.abs(sequences[1] - sequences[2]).max())
         cells = [" ".join(f"{v:z.3f}" for v in s.ravel()) for s in sequences]
@@ -73,8 +82,7 @@ def comparison(notes: Sequence[str], x: np.ndarray, f: np.ndarray, g: np.ndarray
 
 def token_rows(rows: Iterable[tuple[str, Sequence[str]]]) -> Table:
     """The tokens of one sequence: as they were given, and after every step."""
-    table = _table("The tokens after each step")
-    table.add_column("step")
+    table = titled("The tokens after each step", "step")
     for name, cells in rows:
         while len(table.columns) <= len(cells):
             table.add_column(f"token {len(table.columns)}", justify="right")
@@ -84,7 +92,7 @@ def token_rows(rows: Iterable[tuple[str, Sequence[str]]]) -> Table:
 
 def f_and_g(told: Narration) -> Table:
     """What the network gives for each token, beside the function where it is known."""
-    table = _table("g(x)" if told.f is None else "f(x) against g(x)")
+    table = titled("g(x)" if told.f is None else "f(x) against g(x)")
     known = () if told.f is None else ("f(x)",)
     gap = () if told.f is None else ("|f - g|",)
     for heading in ("token", "x", *known, "g(x)", *gap):
@@ -105,9 +113,8 @@ def f_and_g(told: Narration) -> Table:
 
 def gallery() -> Table:
     """The targets that come with the library."""
-    table = _table("Targets by name; -n and -d choose their size")
-    for heading in ("name", "theorem", "what it computes"):
-        table.add_column(heading)
+    title = "Targets by name; -n and -d choose their size"
+    table = titled(title, "name", "theorem", "what it computes")
     for name, make in GALLERY.items():
         theorem = "2, equivariant" if make(2, 1).equivariant else "3, positions"
         first_line = (make.__doc__ or "").strip().partition("\n")[0]
@@ -115,5 +122,6 @@ def gallery() -> Table:
     return table
 
 
-def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left")
+def titled(title: str, *headings: str) -> Table:
+    """A table with its title at the left, to be filled."""
+    return Table(*headings, title=title, title_justify="left")

@@ -7,8 +7,8 @@ import torch
 
 from everyformer.checks.report import Report
 from everyformer.checks.subject import Subject
-from everyformer.errors import InputError, printable
-from everyformer.explore.inline import page
+from everyformer.errors import InputError
+from everyformer.explore.inline import page_of
 from everyformer.explore.judgements import judgement_data
 from everyformer.layers.attention import RelativeAttention
 from everyformer.layers.gains import ToeplitzGain
@@ -32,25 +32,21 @@ def attention_page(subject: Subject, report: Report) -> Page:
         raise InputError(f"{msg} {MAX_TOKENS} or less.")
     rng = np.random.default_rng(0)
     X = np.tile(rng.standard_normal(subject.d_model), (subject.seq_len, 1))
-    name = printable(subject.name)
-    title = f"{name} · everyformer explorer"
     data = {
-        "kind": "attention",
-        "title": name,
         "n": subject.seq_len,
         "d": subject.d_model,
         "verdict": str(report.verdict),
         "draws": [_draw(subject, seed, X) for seed in range(DRAWS)],
         **judgement_data((report.lp, report.sup), report.findings),
     }
-    return Page(page(data, title), title)
+    return page_of("attention", subject.name, data)
 
 
 def _draw(subject: Subject, seed: int, X: np.ndarray) -> dict[str, Any]:
     """One draw of the weights: matrices of each head, and the outputs on equal tokens."""
     trial = subject.redrawn(seed)
     layers = [m for m in trial.module.modules() if isinstance(m, RelativeAttention)]
-    B, C = _bias_and_gain(layers[0], len(X)) if layers else (None, None)
+    B, C = bias_and_gain(layers[0], len(X)) if layers else (None, None)
     A = _weights(layers[0], B, C, len(X)) if layers else None
     return {
         "seed": seed,
@@ -98,7 +94,7 @@ def _matrices(found: Any) -> list[Any] | None:
     return [np.nan_to_num(np.asarray(one)).tolist() for one in found[:MAX_HEADS]]
 
 
-def _bias_and_gain(
+def bias_and_gain(
     layer: RelativeAttention, n: int
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """B and C of each head, (heads, n, n), where the layer has them."""

@@ -5,23 +5,18 @@ from typing import Any
 from everyformer.construct.comparison import Candidate, Comparison, Point
 from everyformer.errors import printable
 from everyformer.explore.embedding import finite_float
-from everyformer.explore.inline import page
+from everyformer.explore.inline import page_of
 from everyformer.page import Page
 
 
 def comparison_page(found: Comparison) -> Page:
     """The page of a comparison of methods."""
-    name = printable(found.target)
-    title = f"{name}, methods compared · everyformer explorer"
-    methods = [_method(candidate) for candidate in found.candidates]
     data = {
-        "kind": "comparison",
-        "title": name,
         "tol": finite_float(found.tol),
         "p": found.exponent,
-        "methods": methods,
+        "methods": [_method(candidate) for candidate in found.candidates],
     }
-    return Page(page(data, title), title)
+    return page_of("comparison", found.target, data, ", methods compared")
 
 
 def _method(candidate: Candidate) -> dict[str, Any]:

@@ -13,13 +13,22 @@ import re
 from pathlib import Path
 from typing import Any
 
+from everyformer.errors import printable
 from everyformer.explore.embedding import safe_json
+from everyformer.page import Page
 
 PAGE = Path(__file__).parent / "page"
 
 _IMPORT = re.compile(r'^import\s*\{([^}]*)\}\s*from\s*"\./([\w-]+)\.js";[ \t]*$', re.M)
 _EXPORT = re.compile(r"^export\s+((?:async\s+)?function\*?|class|const)\s+([\w$]+)", re.M)
 _OTHER = re.compile(r"^\s*(import\b(?!\()|export\b)", re.M)
+
+
+def page_of(kind: str, name: str, data: dict[str, Any], about: str = "") -> Page:
+    """The page of a network, layer, pattern or comparison, whose name is its title."""
+    shown = printable(name)
+    title = f"{shown}{about} · everyformer explorer"
+    return Page(page({"kind": kind, "title": shown, **data}, title), title)
 
 
 def page(data: dict[str, Any], title: str, start: str = "main") -> str:

@@ -1,9 +1,10 @@
 """A network as the page runs it: weights, stages, constants, and its program."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
-from everyformer.certify.compile.insides import errors_at
+from everyformer.certify.compile.insides import Errors, errors_at
 from everyformer.certify.compile.prove import read_program
 from everyformer.certify.compile.untold import Untold
 from everyformer.certify.undecided import Undecided
@@ -17,6 +18,7 @@ from everyformer.errors import (
 from everyformer.explore.embedding import embedded, finite_float
 from everyformer.explore.links import NO_LINKS, Links
 from everyformer.explore.sources import source_of
+from everyformer.model.compiled import CompiledProgram, ProgramStep
 from everyformer.model.construction import Construction
 from everyformer.model.cost import count
 from everyformer.model.network import Network
@@ -59,12 +61,7 @@ def network_data(network: Network, links: Links = NO_LINKS) -> dict[str, Any]:
         "program": _program(network),
     }
     if run.registers is not None:
-        held = run.registers
-        data["registers"] = {
-            field.name: embedded(value)
-            for field in fields(held)
-            if (value := getattr(held, field.name)) is not None
-        }
+        data["registers"] = _arrays(run.registers)
     if run.construction is not None:
         data["construction"] = _construction(run.construction)
     return data
@@ -129,15 +126,7 @@ def _stage(stage: Stage, links: Links) -> dict[str, Any]:
 
 def _attention(stack: AttentionStack) -> dict[str, Any]:
     h, m = stack.W_Q.shape[1:3]
-    return {
-        "h": h,
-        "m": m,
-        **{
-            field.name: embedded(value)
-            for field in fields(stack)
-            if (value := getattr(stack, field.name)) is not None
-        },
-    }
+    return {"h": h, "m": m, **_arrays(stack)}
 
 
 def _feed_forward(stack: FeedForwardStack) -> dict[str, Any]:
@@ -145,10 +134,14 @@ def _feed_forward(stack: FeedForwardStack) -> dict[str, Any]:
     return {
         "r": stack.W_1.shape[1],
         **{name: embedded(getattr(stack, name)) for name in ("W_1", "b_1", "W_2", "b_2")},
-        "phi": None
-        if phi is None
-        else {field.name: embedded(getattr(phi, field.name)) for field in fields(phi)},
+        "phi": None if phi is None else _arrays(phi),
     }
+
+
+def _arrays(held: Any) -> dict[str, Any]:
+    """The fields of a dataclass of arrays, without those that are None."""
+    found = {field.name: getattr(held, field.name) for field in fields(held)}
+    return {name: embedded(one) for name, one in found.items() if one is not None}
 
 
 def _construction(known: Construction) -> dict[str, Any]:
@@ -178,15 +171,9 @@ def _program(network: Network) -> dict[str, Any] | None:
     said = network.program
     if said is None:
         return None
-    steps, note = said.steps, "Intervals and errors were found by the verifier just now."
-    try:
-        known = read_program(as_stored(network), Box(said.lows, said.highs), Untold())
-        errors = errors_at(known, ((step.slot, step.reads) for step in steps))
-    except (Undecided, EveryformerError, IndexError, OverflowError, ValueError) as error:
-        errors = [(1.0, 0.0, 0.0, 0.0)] * len(steps)
-        note = f"No errors are proved: {printable(str(error))}"
+    errors, problem = proved_errors(network, said, said.steps)
     rows: list[dict[str, Any]] = []
-    for step, (low, high, e, r) in zip(steps, errors, strict=True):
+    for step, (low, high, e, r) in zip(said.steps, errors, strict=True):
         numbers = {"low": low, "high": high, "e": e, "r": r}
         rows.append(asdict(step) | {k: finite_float(v) for k, v in numbers.items()})
     return {
@@ -195,5 +182,21 @@ def _program(network: Network) -> dict[str, Any] | None:
         "highs": list(said.highs),
         "listing": list(said.listing),
         "steps": rows,
-        "note": note,
+        "note": problem or "Intervals and errors were found by the verifier just now.",
     }
+
+
+def proved_errors(
+    network: Network, said: CompiledProgram, steps: Sequence[ProgramStep]
+) -> tuple[list[Errors], str]:
+    """What the verifier finds now for steps of a program; and why nothing, if so.
+
+    What is stored beside the weights is what somebody says.
+    """
+    try:
+        known = read_program(as_stored(network), Box(said.lows, said.highs), Untold())
+        return errors_at(known, ((step.slot, step.reads) for step in steps)), ""
+    except (Undecided, EveryformerError, IndexError, OverflowError, ValueError) as error:
+        nothing = (1.0, 0.0, 0.0, 0.0)
+        why = f"No errors are proved: {printable(str(error))}"
+        return [nothing] * len(steps), why

@@ -1,8 +1,8 @@
 """The page of a sparse pattern: graph, matrix, receptive fields, path."""
 
 from everyformer.checks.patterns import PatternReport
-from everyformer.errors import PatternError, printable
-from everyformer.explore.inline import page
+from everyformer.errors import PatternError
+from everyformer.explore.inline import page_of
 from everyformer.explore.judgements import judgement_data
 from everyformer.page import Page
 
@@ -24,11 +24,7 @@ def pattern_page(report: PatternReport) -> Page:
         )
         raise PatternError(msg)
     tokens = range(pattern.n)
-    name = printable(pattern.name)
-    title = f"{name} · everyformer explorer"
     data = {
-        "kind": "pattern",
-        "title": name,
         "n": pattern.n,
         "heard": [[part.heard(k).tolist() for k in tokens] for part in pattern.parts],
         "connections": list(pattern.connections),
@@ -38,4 +34,4 @@ def pattern_page(report: PatternReport) -> Page:
         "neverMeet": None if found.never_meet is None else list(found.never_meet),
         **judgement_data((report.lp, report.sup), report.findings),
     }
-    return Page(page(data, title), title)
+    return page_of("pattern", pattern.name, data)

@@ -8,7 +8,7 @@ from everyformer.construct.pipeline import Built
 from everyformer.errors import EveryformerError, printable
 from everyformer.explore.certificate_data import certificate_data
 from everyformer.explore.function_data import function_data
-from everyformer.explore.inline import page
+from everyformer.explore.inline import page_of
 from everyformer.explore.links import NO_LINKS
 from everyformer.explore.links import Links as Links
 from everyformer.explore.network_data import network_data
@@ -87,5 +87,4 @@ def _tour(network: Network, tour: Tour, links: Links) -> dict[str, Any]:
 
 
 def _page(content: dict[str, Any], tour: dict[str, Any]) -> Page:
-    title = f"{content['title']} · everyformer explorer"
-    return Page(page({"kind": "network", "tour": tour, **content}, title), title)
+    return page_of("network", content["title"], {"tour": tour, **content})

@@ -49,13 +49,19 @@ def digits(scene: Scene) -> Told:
         f"A staircase of ReLUs finds the cell k of every coordinate, 0 to {K - 1}, and "
         f"writes its digits: A_j = sum_i k_ij {K}^(i + {d}(j-1)), with i from 0."
     )
-    A, lines = register(scene, "A"), list[str]()
+    return Told(claim, _sums(scene, "A", d), values=_shown(scene, "A"))
+
+
+def _sums(scene: Scene, name: str, step: int) -> tuple[str, ...]:
+    """sum_i k_ij K^(i + step j) for every token, beside the register of that name."""
+    K, d = scene.K, scene.x.shape[-1]
+    found, alarm, lines = register(scene, name), register(scene, "A"), list[str]()
     for j, k in enumerate(cells(scene)):
-        sums = " + ".join(f"{k[i]} ({K}^{i + d * j})" for i in range(d))
-        exact = sum(int(k[i]) * K ** (i + d * j) for i in range(d))
-        told = f"token {j + 1}: cell {vector(k)}, A = {sums}"
-        lines.append(_outside(scene, j, A[j]) or _written(told, exact, A[j]))
-    return Told(claim, tuple(lines), values=_shown(scene, "A"))
+        sums = " + ".join(f"{k[i]} ({K}^{i + step * j})" for i in range(d))
+        exact = sum(int(k[i]) * K ** (i + step * j) for i in range(d))
+        told = f"token {j + 1}: cell {vector(k)}, {name} = {sums}"
+        lines.append(_outside(scene, j, alarm[j]) or _written(told, exact, found[j]))
+    return tuple(lines)
 
 
 def _written(told: str, exact: int, found: float) -> str:
@@ -84,19 +90,12 @@ def whole_digits(scene: Scene) -> Told:
 
 def symbols(scene: Scene) -> Told:
     """S_j = sum_i k_ij K^i."""
-    K, d = scene.K, scene.x.shape[-1]
+    K = scene.K
     claim = (
         f"A staircase of ReLUs finds the cell k of every coordinate, 0 to {K - 1}: the "
         f"symbol of a token is S = sum_i k_i {K}^i."
     )
-    S, lines = register(scene, "S"), list[str]()
-    for j, k in enumerate(cells(scene)):
-        sums = " + ".join(f"{k[i]} ({K}^{i})" for i in range(d))
-        exact = sum(int(k[i]) * K**i for i in range(d))
-        told = f"token {j + 1}: cell {vector(k)}, S = {sums}"
-        alarm = register(scene, "A")[j]
-        lines.append(_outside(scene, j, alarm) or _written(told, exact, S[j]))
-    return Told(claim, tuple(lines), values=_shown(scene, "S"))
+    return Told(claim, _sums(scene, "S", 0), values=_shown(scene, "S"))
 
 
 def codes(scene: Scene) -> Told:

@@ -201,7 +201,7 @@ class Expression:
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """f in float64; x has shape (*batch, n, d)."""
         with np.errstate(all="ignore"):
-            rows = self.run(_Float64(), lambda j, i: x[..., j, i])
+            rows = self.run(Float64(), lambda j, i: x[..., j, i])
         batch = x.shape[:-2]
         return np.stack(
             [np.stack([np.broadcast_to(v, batch) for v in row], axis=-1) for row in rows],
@@ -270,7 +270,7 @@ def _node(op: Any, *args: Any) -> Node:
     return Node(OPERATIONS.get(op) or str(op), args)
 
 
-class _Float64:
+class Float64:
     """The operations in float64, entry by entry."""
 
     neg = staticmethod(np.negative)
@@ -289,17 +289,21 @@ class _Float64:
     max = staticmethod(np.maximum)
 
     @staticmethod
-    def constant(value: Fraction) -> np.float64:
+    def constant(value: Fraction) -> Any:
+        """The nearest number."""
         return np.float64(float(value))
 
     @staticmethod
     def xlogx(a: Any) -> Any:
+        """a log a, and 0 at 0."""
         return np.where(a == 0, 0.0, a * np.log(a))
 
     @staticmethod
     def where(c: Any, a: Any, b: Any) -> Any:
+        """a where c > 0, else b."""
         return np.where(np.isnan(c), np.nan, np.where(c > 0, a, b))
 
     @staticmethod
     def pow(base: Any, exponent: int) -> Any:
+        """base to a whole power."""
         return np.power(base, float(exponent))

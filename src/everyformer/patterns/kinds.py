@@ -359,11 +359,6 @@ class Union(Part):
         heard = np.concatenate([one.indices for one in rows])
         return Rows.of_pairs(self.n, listeners, heard)
 
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object: that of every part."""
-        parts = [part.to_json() for part in self.parts]
-        return {"kind": self.kind, "n": self.n, "parts": parts}
-
     @classmethod
     def arguments_of_json(cls, data: dict[str, Any]) -> dict[str, Any]:
         """The parts, read from theirs."""

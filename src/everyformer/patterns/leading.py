@@ -23,7 +23,7 @@ from everyformer.patterns.kinds import (
     WindowGlobal,
 )
 from everyformer.patterns.part import Part, check_whole
-from everyformer.patterns.past import Past
+from everyformer.patterns.past import Past, taking_from
 from everyformer.patterns.rows import Rows
 
 
@@ -104,12 +104,7 @@ def _first_of_union(part: Union, n: int) -> Part:
             if whole is None:
                 whole = _among(part.rows(), n)
                 _check_none_is_empty(part, whole)
-            rows = _among(one.rows(), n)
-            empty = np.flatnonzero(rows.counts == 0)
-            some = whole.indices[whole.indptr[empty]]
-            listeners = np.concatenate([rows.listeners(), empty])
-            heard = np.concatenate([rows.indices, some])
-            parts.append(Gathered(n, Rows.of_pairs(n, listeners, heard)))
+            parts.append(taking_from(whole, _among(one.rows(), n)))
     return Union(n, tuple(parts))
 
 

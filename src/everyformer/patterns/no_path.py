@@ -2,14 +2,11 @@
 
 from collections import Counter
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from everyformer.patterns.rows import Rows
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 SHOWN = 6
 
@@ -33,7 +30,7 @@ def incomparable(followers: Rows) -> str | None:
     j, k = followers.listeners(), followers.indices
     from scipy.sparse.csgraph import connected_components  # slow to import
 
-    components, label = connected_components(_matrix(followers), connection="strong")
+    components, label = connected_components(followers.matrix(), connection="strong")
     if components == 1:
         return None
     between = label[j] != label[k]
@@ -65,10 +62,9 @@ def too_few_followers(followers: Rows) -> str | None:
     tokens with followers leaves two out, the tokens that alternating paths reach from
     there, U, have at most |U| - 2 followers in all.
     """
-    matrix = _matrix(followers)
     from scipy.sparse.csgraph import maximum_bipartite_matching
 
-    follower_of = maximum_bipartite_matching(matrix, perm_type="column")
+    follower_of = maximum_bipartite_matching(followers.matrix(), perm_type="column")
     left_out = np.flatnonzero(follower_of < 0)
     if len(left_out) < 2:
         return None
@@ -110,14 +106,6 @@ def falls_apart(followers: Rows) -> str | None:
         f"there is no gamma: without token {token + 1} (1-based) the others fall into "
         f"{parts} parts, and a path joins two at most"
     )
-
-
-def _matrix(followers: Rows) -> "csr_array":
-    ones = np.ones(len(followers.indices), dtype=np.int8)
-    size = (followers.n, followers.n)
-    from scipy.sparse import csr_array
-
-    return csr_array((ones, followers.indices, followers.indptr), shape=size)
 
 
 def _listed(tokens: set[int]) -> str:

@@ -174,9 +174,9 @@ class Part(ABC):
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object: the kind and its parameters."""
+        """A JSON object: the kind and its parameters, parts among them as their own."""
         return {"kind": self.kind} | {
-            field.name: getattr(self, field.name) for field in fields(self)
+            field.name: _written(getattr(self, field.name)) for field in fields(self)
         }
 
     @classmethod
@@ -200,6 +200,12 @@ class Part(ABC):
             )
             raise PatternError(msg)
         return kind(**kind.arguments_of_json(parameters))
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_written(one) for one in value]
+    return value.to_json() if isinstance(value, Part) else value
 
 
 def _tupled(value: Any) -> Any:

@@ -54,10 +54,6 @@ class Past(Part):
     def _make_rows(self) -> Rows:
         return _earlier(self.part.rows())
 
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object: that of the other part."""
-        return {"kind": self.kind, "n": self.n, "part": self.part.to_json()}
-
     @classmethod
     def arguments_of_json(cls, data: dict[str, Any]) -> dict[str, Any]:
         """The other part, read from its own."""
@@ -110,13 +106,17 @@ def _past_of_union(part: Union) -> Part:
         try:
             parts.append(past_of(one))
         except PatternError:
-            rows = _earlier(one.rows())
-            empty = np.flatnonzero(rows.counts == 0)
-            some = whole.indices[whole.indptr[empty]]
-            listeners = np.concatenate([rows.listeners(), empty])
-            heard = np.concatenate([rows.indices, some])
-            parts.append(Gathered(part.n, Rows.of_pairs(part.n, listeners, heard)))
+            parts.append(taking_from(whole, _earlier(one.rows())))
     return parts[0] if len(parts) == 1 else Union(part.n, tuple(parts))
+
+
+def taking_from(whole: Rows, rows: Rows) -> Gathered:
+    """Sets of which the empty ones take a token from those of the whole."""
+    empty = np.flatnonzero(rows.counts == 0)
+    some = whole.indices[whole.indptr[empty]]
+    listeners = np.concatenate([rows.listeners(), empty])
+    heard = np.concatenate([rows.indices, some])
+    return Gathered(rows.n, Rows.of_pairs(rows.n, listeners, heard))
 
 
 def _flat(part: Union) -> chain[Part]:

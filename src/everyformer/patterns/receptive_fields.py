@@ -68,7 +68,7 @@ def receptive_fields(pattern: Pattern, time_limit: float = 10.0) -> Fields:
     hops = count_hops(pattern, FEW, deadline) if counted else None
     if hops is not None:
         return Fields(hops, None)
-    never = never_meet(union_matrix(pattern))
+    never = never_meet(union_rows(pattern).matrix())
     if never is not None or not counted:
         return Fields(None, never)
     most = pattern.p * ((pattern.n - 1) ** 2 + 1)
@@ -142,15 +142,6 @@ def deaf_to_the_last(pattern: Pattern) -> int | None:
     hears[k[j == k - 1]] = True
     hears[0] = True
     return None if hears.all() else int(np.argmin(hears))
-
-
-def union_matrix(pattern: Pattern) -> "csr_array":
-    """The union over all parts: row k has ones at the tokens that k attends to."""
-    rows = union_rows(pattern)
-    ones = np.ones(len(rows.indices), dtype=np.int8)
-    from scipy.sparse import csr_array
-
-    return csr_array((ones, rows.indices, rows.indptr), shape=(pattern.n, pattern.n))
 
 
 def union_rows(pattern: Pattern) -> Rows:

@@ -1,11 +1,15 @@
 """Which tokens each token attends to, as compressed rows (CSR)."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Int, Int32, Int64
 
 from everyformer.errors import PatternError
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 MOST_ENTRIES = 2**27
 """Connections that are still listed one by one: half a GiB, and some more to make them."""
@@ -51,6 +55,13 @@ class Rows:
     def row(self, k: int) -> Int32[np.ndarray, " heard"]:
         """A_k, 0-based and ascending."""
         return self.indices[self.indptr[k] : self.indptr[k + 1]]
+
+    def matrix(self) -> "csr_array":
+        """Ones in row k at the tokens of A_k."""
+        from scipy.sparse import csr_array  # slow to import
+
+        ones = np.ones(len(self.indices), dtype=np.int8)
+        return csr_array((ones, self.indices, self.indptr), shape=(self.n, self.n))
 
     def listeners(self) -> Int64[np.ndarray, " connections"]:
         """The token k of every entry of `indices`."""

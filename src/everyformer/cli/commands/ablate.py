@@ -1,6 +1,5 @@
 """`everyformer ablate`: is a stage of a constructed network needed?"""
 
-import json
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -12,6 +11,8 @@ from everyformer.cli import options
 from everyformer.cli.defaults import HALVES, MAX_WORK, REPLACEMENTS
 from everyformer.cli.saving import check_report_folder, new_folder
 
+EXAMPLE = "everyformer ablate out/ --stage 'value map'"
+
 
 def ablate(
     folder: options.BuiltArgument,
@@ -22,7 +23,6 @@ def ablate(
             metavar="NAME",
             help="The stage to leave out; a name that does not exist is answered with "
             "those that do.",
-            show_default=False,
         ),
     ],
     half: Annotated[
@@ -45,13 +45,9 @@ def ablate(
     ] = "nothing",
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="DIR",
-            help="Write what is left, with the old claim about it, to a folder that is new "
-            "or empty; else nothing is written.",
-            show_default=False,
+        options.out_folder(
+            "Write what is left, with the old claim about it, to a folder that is new or "
+            "empty; else nothing is written."
         ),
     ] = None,
     max_work: Annotated[
@@ -90,11 +86,6 @@ def ablate(
         if out is not None:
             with new_folder(out, frozenset(), overwrite=False) as place:
                 found.save(place)
-    if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
-    else:
-        written = () if out is None else (f"Wrote {out}.",)
-        tables.show(str(found), *written)
-    code = found.verification.verdict.exit_code
-    if code:
-        raise typer.Exit(code)
+    written = () if out is None else (f"Wrote {out}.",)
+    tables.answer(found.to_json(), str(found), *written, as_json=as_json)
+    raise typer.Exit(found.verification.verdict.exit_code)

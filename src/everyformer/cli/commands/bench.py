@@ -1,23 +1,19 @@
 """`everyformer bench`: what is fast, measured on this machine."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from everyformer.bench.themes import CHOOSING, RESUMABLE, THEMES, load
 from everyformer.cli import options
-from everyformer.cli.defaults import CHOOSING, RESUMABLE, THEMES
+
+EXAMPLE = "everyformer bench execution --quick"
 
 
 def bench(
     theme: Annotated[
-        str,
-        typer.Argument(
-            metavar="THEME",
-            help=f"What to time: {' or '.join(THEMES)}.",
-            show_default=False,
-        ),
+        str, typer.Argument(metavar="THEME", help=f"What to time: {' or '.join(THEMES)}.")
     ],
     out: options.ResultFolderOption = Path("benchmarks/results"),
     quick: Annotated[
@@ -34,7 +30,6 @@ def bench(
             metavar="NAME",
             help="For models: T5-base or another of its names; for long-context: strided "
             "or star, beside dense; may be repeated.",
-            show_default=False,
         ),
     ] = None,
     minutes: Annotated[
@@ -45,7 +40,6 @@ def bench(
             metavar="M",
             help="For models and long-context: what has not begun by then is left out; 6 "
             "and 9 by default.",
-            show_default=False,
         ),
     ] = None,
     data: Annotated[
@@ -55,7 +49,6 @@ def bench(
             metavar="FOLDER",
             help="For long-context: where the pack novels-bytes is; without it a made text "
             "is learnt.",
-            show_default=False,
         ),
     ] = None,
     as_json: options.JsonOption = False,
@@ -79,26 +72,20 @@ def bench(
         users = [name for name, keys in CHOOSING.items() if other[0][2:] in keys]
         msg = f"{theme} does not take {' and '.join(other)}, which is for "
         raise typer.BadParameter(f"{msg}{' and '.join(users)}.")
-    from everyformer.bench import themes
     from everyformer.bench.kept import Kept
     from everyformer.bench.results import write
     from everyformer.cli import tables
     from everyformer.cli.progress import progress_bar
 
-    name = f"{theme}-quick" if quick else theme
+    module, name = load(theme), f"{theme}-quick" if quick else theme
     with progress_bar() as progress:
+        kept = None
         if theme in RESUMABLE:
-            kept = Kept(out / f"{name}.rows.jsonl", resume=resume)
-            run: Any = themes.RESUMABLE[theme]
-            report = run(quick=quick, progress=progress, kept=kept, **chosen)
-            path = write(out, name, report)
+            chosen["kept"] = kept = Kept(out / f"{name}.rows.jsonl", resume=resume)
+        report = module.run(quick=quick, progress=progress, **chosen)
+        path = write(out, name, report)
+        if kept is not None:
             kept.finish()
-        else:
-            report = themes.THEMES[theme].run(quick=quick, progress=progress, **chosen)
-            path = write(out, name, report)
-    if theme in themes.PICTURES:
-        themes.PICTURES[theme](report, path.with_suffix(".png"))
-    if as_json:
-        typer.echo(json.dumps(report, indent=2))
-        return
-    tables.show(themes.THEMES[theme].table(report), f"Wrote {path}.")
+    if hasattr(module, "picture"):
+        module.picture(report, path.with_suffix(".png"))
+    tables.answer(report, module.table(report), f"Wrote {path}.", as_json=as_json)

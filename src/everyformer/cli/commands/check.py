@@ -9,6 +9,8 @@ from everyformer.cli.defaults import CHECK_D_MODEL, CHECK_HEADS, CHECK_SEQ_LEN, 
 from everyformer.cli.names import check_layer
 from everyformer.cli.saving import check_report_folder
 
+EXAMPLE = "everyformer check urpe"
+
 
 def check(
     layer: Annotated[
@@ -17,7 +19,6 @@ def check(
             metavar="LAYER",
             help="none, ape, t5, t5-buckets, alibi, rotary, shaw, shaw-values, deberta, "
             "xl, swin, graphormer, urpe, or one of them with +urpe.",
-            show_default=False,
         ),
     ],
     seq_len: options.SeqLenOption = CHECK_SEQ_LEN,

@@ -4,6 +4,8 @@ from everyformer.cli import options
 from everyformer.cli.defaults import CHECK_D_MODEL, CHECK_HEADS, CHECK_SEQ_LEN, TRIALS
 from everyformer.cli.saving import check_report_folder
 
+EXAMPLE = "everyformer check-all -n 9"
+
 
 def check_all(
     seq_len: options.SeqLenOption = CHECK_SEQ_LEN,

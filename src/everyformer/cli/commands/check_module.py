@@ -12,6 +12,8 @@ from everyformer.cli.saving import check_report_folder
 if TYPE_CHECKING:
     from torch import nn
 
+EXAMPLE = "everyformer check-module my_layers.py:MyAttention -n 16 -d 8"
+
 
 def check_module(
     module: Annotated[
@@ -21,7 +23,6 @@ def check_module(
             help="A torch.nn.Module of your own that maps (batch, n, d) or (n, batch, d) "
             "to the same shape; its class, or a function that makes it, which get the "
             "sizes by names such as seq_len, d_model and num_heads.",
-            show_default=False,
         ),
     ],
     seq_len: options.SeqLenOption = CHECK_SEQ_LEN,
@@ -52,7 +53,6 @@ def check_module(
             metavar="PART",
             help="For a model of token ids: its part that embeds them, such as "
             "transformer.wte. The sequence takes the place of what it gives.",
-            show_default=False,
         ),
     ] = None,
     trials: options.TrialsOption = TRIALS,

@@ -10,6 +10,8 @@ from everyformer.cli.defaults import SEARCH_SECONDS
 from everyformer.cli.names import check_pattern_name, check_rho
 from everyformer.cli.saving import check_parent, check_report_folder
 
+EXAMPLE = "everyformer check-pattern strided -n 64 --with width=8"
+
 
 def check_pattern(
     pattern: Annotated[
@@ -22,7 +24,6 @@ def check_pattern(
             "edges.txt with a line `j k` where token k attends to token j; several files "
             "with commas between are cycled; or file.py:attribute, a pattern, a networkx "
             "graph or masks.",
-            show_default=False,
         ),
     ],
     seq_len: options.PatternSeqLenOption = None,
@@ -51,7 +52,6 @@ def check_pattern(
         typer.Option(
             metavar="TOKENS",
             help="A Hamiltonian path to verify, such as 2,1,3, or a .txt file of it.",
-            show_default=False,
         ),
     ] = None,
     time_limit: Annotated[
@@ -78,22 +78,17 @@ def check_pattern(
     check_report_folder(out)
     if picture is not None:
         check_parent(picture, str(picture))
-    from everyformer.cli.pattern_checking import Asked, judge
+    from everyformer.cli.pattern_checking import report_of, show
 
-    code = judge(
-        Asked(
-            pattern,
-            seq_len,
-            parameters or (),
-            union=union,
-            causal=causal,
-            rho=rho,
-            gamma=gamma,
-            time_limit=time_limit,
-        ),
-        picture=picture,
-        out=out,
-        as_json=as_json,
+    report = report_of(
+        pattern,
+        seq_len,
+        parameters,
+        union=union,
+        causal=causal,
+        rho=rho,
+        gamma=gamma,
+        time_limit=time_limit,
     )
-    if code:
-        raise typer.Exit(code)
+    show(report, picture=picture, out=out, as_json=as_json)
+    raise typer.Exit(report.verdict.exit_code)

@@ -19,6 +19,8 @@ from everyformer.cli.saving import (
 )
 from everyformer.files.names import NETWORK_FILE
 
+EXAMPLE = "everyformer construct sort --grid 16 -o out/"
+
 
 def construct(
     target: options.TargetArgument,
@@ -71,12 +73,9 @@ def construct(
     from everyformer.construct.method import plan_table
     from everyformer.construct.pipeline import construct as build
     from everyformer.construct.problem import trial_table
-    from everyformer.construct.registry import DEFAULT
 
     loaded = load_target(target, seq_len, d_model, trace=trace)
-    chosen = read_method(
-        DEFAULT if method is None else method, settings or (), loaded.seq_len
-    )
+    chosen = read_method(method, settings, loaded.seq_len)
     with (
         redirect_stdout(sys.stderr),  # results alone go to stdout
         progress_bar() as progress,

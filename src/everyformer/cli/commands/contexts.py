@@ -1,12 +1,13 @@
 """`everyformer contexts`: what trained encoders make of a word in different contexts."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from everyformer.cli import options
+
+EXAMPLE = "everyformer contexts out/runs/mixers-bert_small/mlm_attention_0"
 
 
 def contexts(
@@ -16,7 +17,6 @@ def contexts(
             metavar="RUN_DIR...",
             help="Folders of pre-training runs that have ended, as `reproduce mixers-bert` "
             "leaves them under --runs.",
-            show_default=False,
             exists=True,
             file_okay=False,
         ),
@@ -26,7 +26,6 @@ def contexts(
         typer.Option(
             metavar="DIR",
             help="Folder of the packs that the runs read; without it, the excerpts.",
-            show_default=False,
         ),
     ] = None,
     count: Annotated[
@@ -54,7 +53,5 @@ def contexts(
     found = [contexts_of(one, data, contexts=count, words=words) for one in folders]
     if drawn is not None:
         picture(found, drawn)
-    if as_json:
-        typer.echo(json.dumps([run.to_json() for run in found], indent=2))
-        return
-    tables.show(table(found), *(() if drawn is None else (f"Wrote {drawn}.",)))
+    shown = (table(found), *(() if drawn is None else (f"Wrote {drawn}.",)))
+    tables.answer([run.to_json() for run in found], *shown, as_json=as_json)

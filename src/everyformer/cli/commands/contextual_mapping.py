@@ -1,6 +1,5 @@
 """`everyformer contextual-mapping`: does a network tell all contexts apart?"""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,6 +7,8 @@ import typer
 
 from everyformer.cli import options
 from everyformer.cli.names import check_network
+
+EXAMPLE = "everyformer contextual-mapping out/"
 
 
 def contextual_mapping(
@@ -21,7 +22,6 @@ def contextual_mapping(
             metavar="X.NPY",
             help="Quantised sequences (count, n, d) to check, in the unit cube, positions "
             "added. [default: those of all cells of the grid]",
-            show_default=False,
         ),
     ] = None,
     as_json: options.JsonOption = False,
@@ -48,15 +48,12 @@ def contextual_mapping(
     else:
         states, which = read_array(sequences, "numbers"), f"those of {sequences}"
     found = check(loaded, states)
-    if as_json:
-        typer.echo(json.dumps({"which": which, **to_json(found)}, indent=2))
-    else:
-        made = loaded.construction
-        orbits = made is not None and made.theorem == "Theorem 2"
-        order = ", up to the order of tokens" if orbits else ""
-        tables.show(f"{found}", f"Sequences: {which}{order}.", *_properties(found, orbits))
-    if found.verdict.exit_code:
-        raise typer.Exit(found.verdict.exit_code)
+    made = loaded.construction
+    orbits = made is not None and made.theorem == "Theorem 2"
+    order = ", up to the order of tokens" if orbits else ""
+    words = (f"{found}", f"Sequences: {which}{order}.", *_properties(found, orbits))
+    tables.answer({"which": which, **to_json(found)}, *words, as_json=as_json)
+    raise typer.Exit(found.verdict.exit_code)
 
 
 def to_json(found: Any) -> dict[str, Any]:

@@ -10,41 +10,30 @@ from everyformer.cli.options import JsonOption
 if TYPE_CHECKING:
     from rich.table import Table
 
+EXAMPLE = "everyformer data list"
+
 ACTIONS = ("list", "pack", "overlap")
 
 
 def data(
-    action: Annotated[
-        str,
-        typer.Argument(metavar="ACTION", help="list, pack or overlap.", show_default=False),
-    ],
+    action: Annotated[str, typer.Argument(metavar="ACTION", help="list, pack or overlap.")],
     name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME", help="The pack; list names them.", show_default=False
-        ),
+        str | None, typer.Argument(metavar="NAME", help="The pack; list names them.")
     ] = None,
     folder: Annotated[
         Path | None,
         typer.Option(
-            "--data",
-            metavar="DIR",
-            help="list: a folder of packs, to say which are there.",
-            show_default=False,
+            "--data", metavar="DIR", help="list: a folder of packs, to say which are there."
         ),
     ] = None,
     source: Annotated[
         Path | None,
         typer.Option(
-            "--from",
-            metavar="DIR",
-            help="pack, overlap: the folder of the source files.",
-            show_default=False,
+            "--from", metavar="DIR", help="pack, overlap: the folder of the source files."
         ),
     ] = None,
     target: Annotated[
-        Path,
-        typer.Option("--to", metavar="DIR", help="pack: the folder of the pack."),
+        Path, typer.Option("--to", metavar="DIR", help="pack: the folder of the pack.")
     ] = Path("packs"),
     tokens: Annotated[
         int | None,
@@ -52,7 +41,6 @@ def data(
             min=1,
             metavar="T",
             help="pack: keep so many tokens of Wikipedia, under a name of their own.",
-            show_default=False,
         ),
     ] = None,
     workers: Annotated[
@@ -149,12 +137,9 @@ def _list(folder: Path | None, as_json: bool) -> None:
     from everyformer.data.packs.sources import RECIPES
 
     lines = [_line(recipe, folder) for recipe in RECIPES.values()]
-    if as_json:
-        _echo(lines)
-        return
     from everyformer.cli import tables
 
-    tables.show(_table(lines), *(_how(line) for line in lines))
+    tables.answer(lines, _table(lines), *map(_how, lines), as_json=as_json)
 
 
 def _line(recipe: Any, folder: Path | None) -> dict[str, Any]:
@@ -176,11 +161,10 @@ def _line(recipe: Any, folder: Path | None) -> dict[str, Any]:
 
 
 def _table(lines: list[dict[str, Any]]) -> "Table":
-    from rich.table import Table
+    from everyformer.cli import tables
 
-    shown = Table(title="Packs", title_justify="left")
-    for heading in ("name", "needed by", "what", "licence", "size", "here"):
-        shown.add_column(heading)
+    headings = ("name", "needed by", "what", "licence", "size", "here")
+    shown = tables.titled("Packs", *headings)
     for line in lines:
         here = "no" if line["here"] is None else f"{line['bytes'] / 2**20:.1f} MiB"
         shown.add_row(

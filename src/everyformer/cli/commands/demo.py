@@ -15,6 +15,8 @@ from everyformer.cli.saving import (
 )
 from everyformer.files.names import NETWORK_FILE
 
+EXAMPLE = "everyformer demo"
+
 INPUT_FILE = "x.npy"
 SEED = 2029
 EXPLANATION = (

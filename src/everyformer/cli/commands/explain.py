@@ -6,14 +6,14 @@ import typer
 
 from everyformer.cli.names import check_code
 
+EXAMPLE = "everyformer explain EF003"
+
 
 def explain(
     code: Annotated[
         str,
         typer.Argument(
-            metavar="CODE",
-            help="A rule, such as EF003, or an assumption, such as A1.2.",
-            show_default=False,
+            metavar="CODE", help="A rule, such as EF003, or an assumption, such as A1.2."
         ),
     ],
 ) -> None:

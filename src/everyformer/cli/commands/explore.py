@@ -14,6 +14,8 @@ from everyformer.cli.names import (
 )
 from everyformer.cli.saving import check_parent, new_file, resolved
 
+EXAMPLE = "everyformer explore sort -n 3 --grid 4 -o page.html"
+
 
 def explore(
     subject: Annotated[
@@ -22,7 +24,6 @@ def explore(
             metavar="[DIR|TARGET]",
             help="A folder that `everyformer construct` wrote, a .safetensors file, or a "
             "target as `everyformer construct` takes it, whose network is built now.",
-            show_default=False,
         ),
     ] = None,
     out: Annotated[
@@ -33,7 +34,6 @@ def explore(
             metavar="PAGE.HTML",
             dir_okay=False,
             help="Where to write the page. [default: a temporary place]",
-            show_default=False,
         ),
     ] = None,
     show: Annotated[
@@ -57,7 +57,6 @@ def explore(
             metavar="NAME",
             help="Instead: a sparse pattern, as `check-pattern` takes it, with -n and "
             "--with KEY=VALUE.",
-            show_default=False,
         ),
     ] = None,
     check: Annotated[
@@ -66,7 +65,6 @@ def explore(
             metavar="LAYER",
             help="Instead: an attention layer of the library, as `check` takes it, with -n "
             "and -d.",
-            show_default=False,
         ),
     ] = None,
     compare: Annotated[
@@ -82,7 +80,6 @@ def explore(
             metavar="ADDRESS",
             help="Of the documentation that `make docs` built: the page of a network links "
             "to what describes each stage.",
-            show_default=False,
         ),
     ] = None,
     code: Annotated[
@@ -90,7 +87,6 @@ def explore(
         typer.Option(
             metavar="ADDRESS",
             help="Of the files of the repository: links to the line that builds a stage.",
-            show_default=False,
         ),
     ] = None,
     tour: Annotated[
@@ -100,7 +96,6 @@ def explore(
             dir_okay=False,
             help="A guided tour of your own, in the form that the documentation of the "
             "explorer describes.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:

@@ -13,6 +13,8 @@ from everyformer.cli.saving import check_parent, new_file, resolved
 if TYPE_CHECKING:
     from everyformer.model.network import Network
 
+EXAMPLE = "everyformer export out/ --onnx network.onnx"
+
 ENDINGS = {"onnx": (".onnx",), "torch": (".pt", ".pt2")}
 
 
@@ -25,7 +27,6 @@ def export(
             dir_okay=False,
             metavar="FILE.ONNX",
             help="Write an ONNX model in float64, one Scan for each stage.",
-            show_default=False,
         ),
     ] = None,
     torch: Annotated[
@@ -37,7 +38,6 @@ def export(
             help="Write PyTorch tensors: .pt, the state dict of network.to_torch(), for "
             "torch.load; .pt2, a program that torch.export.load runs without everyformer, "
             "for at most 500 blocks a stage.",
-            show_default=False,
         ),
     ] = None,
     allow_rounding: Annotated[

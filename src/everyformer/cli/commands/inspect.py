@@ -10,12 +10,13 @@ import typer
 from everyformer.cli import options
 from everyformer.cli.names import check_network, check_target
 from everyformer.cli.saving import IDS_FILE, check_parent, new_file, resolved
-from everyformer.errors import EveryformerError
 from everyformer.files.names import NETWORK_FILE
 
 if TYPE_CHECKING:
     from everyformer.model.insides import Inside
     from everyformer.model.network import Network
+
+EXAMPLE = "everyformer inspect out/ --x 0.1,0.5,0.9"
 
 SHIFTS = ("selective shifts", "chain shifts")
 """The stage that is drawn: of a dense network, and of a sparse one."""
@@ -30,7 +31,6 @@ def inspect(
             metavar="NUMBERS",
             help="The tokens, such as 0.1,0.5,0.9; with more than one coordinate, token by "
             "token. [default: tokens spread over the domain]",
-            show_default=False,
         ),
     ] = None,
     input_file: Annotated[
@@ -41,7 +41,6 @@ def inspect(
             dir_okay=False,
             metavar="X.NPY",
             help="Instead of --x: an array of shape (..., n, d), tokens as rows.",
-            show_default=False,
         ),
     ] = None,
     sequence: Annotated[
@@ -54,7 +53,6 @@ def inspect(
             metavar="TARGET",
             help="f, to compare with: file.py:attribute or a target of the gallery. "
             "[default: the expression in the certificate beside the network]",
-            show_default=False,
         ),
     ] = None,
     picture: Annotated[
@@ -165,29 +163,15 @@ def _program(network: "Network", found: "Sequence[Inside]") -> list[str]:
 def _insides(
     network: "Network", found: "Sequence[Inside]"
 ) -> "tuple[Sequence[Inside], str]":
-    """Every step of a program, with errors that the verifier finds now, and whose they are.
-
-    What is stored beside the weights is what somebody says.
-    """
-    from everyformer.certify.compile.insides import errors_at
-    from everyformer.certify.compile.prove import read_program
-    from everyformer.certify.compile.untold import Untold
-    from everyformer.certify.undecided import Undecided
-    from everyformer.construct.certificates import as_stored
+    """Every step of a program, with the errors that are found now, and whose they are."""
+    from everyformer.explore.network_data import proved_errors
     from everyformer.model.insides import with_errors
-    from everyformer.targets.box import Box
 
     said = network.program
     if said is None or not found:
         return found, "The file does not say which registers to show."
-    try:
-        box = Box(said.lows, said.highs)
-        known = read_program(as_stored(network), box, Untold())
-        errors = errors_at(known, ((one.step.slot, one.step.reads) for one in found))
-    except (Undecided, EveryformerError, OverflowError, ValueError) as error:
-        nothing = [(1.0, 0.0, 0.0, 0.0)] * len(found)
-        return with_errors(found, nothing), f"No errors are proved: {error}"
-    return with_errors(found, errors), (
+    errors, problem = proved_errors(network, said, [one.step for one in found])
+    return with_errors(found, errors), problem or (
         "Intervals, e (the distance from the ideal value in real arithmetic, at most) and "
         "r (what float64 adds): found by the verifier just now. Values are those of the "
         "token that is farthest off."

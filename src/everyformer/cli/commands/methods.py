@@ -1,5 +1,7 @@
 """`everyformer methods`: the constructions, and what can be set."""
 
+EXAMPLE = "everyformer methods"
+
 
 def methods() -> None:
     """List the methods of construction and their settings.

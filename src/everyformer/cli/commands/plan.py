@@ -12,6 +12,8 @@ from everyformer.cli import options
 from everyformer.cli.names import check_method, check_target
 from everyformer.errors import EveryformerError
 
+EXAMPLE = "everyformer plan sort --grid 16 -n 2"
+
 FIRST = (
     "The first plan that `construct --tol {0:g}` builds; where its certificate falls "
     "short, finer ones follow. What every method needs: plan --compare --tol {0:g}."
@@ -62,19 +64,12 @@ def plan(
         from everyformer.cli.loading import load_target
         from everyformer.cli.progress import progress_bar
         from everyformer.construct.pipeline import compare as compare_methods
-        from everyformer.construct.registry import DEFAULT
 
         loaded = load_target(target, seq_len, d_model, trace=trace)
         with redirect_stdout(sys.stderr), progress_bar() as progress:
-            name = DEFAULT if method is None else method
-            also = also_compared(name, settings or (), loaded)
-            found = compare_methods(
-                loaded,
-                tol,
-                p=2 if p is None else p,
-                also=also,
-                progress=progress,
-            )
+            also = also_compared(method, settings, loaded)
+            p = 2 if p is None else p
+            found = compare_methods(loaded, tol, p=p, also=also, progress=progress)
         show_comparison(found, picture, as_json=as_json)
         return
     if (grid is None) == (tol is None):
@@ -89,12 +84,9 @@ def plan(
     from everyformer.construct.method import check_feasible, plan_table
     from everyformer.construct.pipeline import plan as make_plan
     from everyformer.construct.problem import DEFAULT_MAX_MEMORY
-    from everyformer.construct.registry import DEFAULT
 
     loaded = load_target(target, seq_len, d_model, trace=trace)
-    chosen = read_method(
-        DEFAULT if method is None else method, settings or (), loaded.seq_len
-    )
+    chosen = read_method(method, settings, loaded.seq_len)
     with redirect_stdout(sys.stderr):  # results alone go to stdout
         planned = make_plan(loaded, grid, tol=tol, p=p, method=chosen)
     refusal = None

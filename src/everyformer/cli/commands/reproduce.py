@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from everyformer.cli.names import check_experiment
-from everyformer.cli.options import JsonOption
+from everyformer.cli.options import JsonOption, out_folder
 from everyformer.errors import TrainingError
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+EXAMPLE = "everyformer reproduce urpe-synthetic --size smoke"
 
 SIZES: tuple[Literal["smoke", "small", "reduced", "paper"], ...] = (
     "smoke", "small", "reduced", "paper",
@@ -26,14 +28,9 @@ HEAD = ("cell", "done", "cells", "steps")
 
 def reproduce(
     name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME", help="An experiment that --list names.", show_default=False
-        ),
+        str | None, typer.Argument(metavar="NAME", help="An experiment that --list names.")
     ] = None,
-    listing: Annotated[
-        bool, typer.Option("--list", help="Name the experiments.", show_default=False)
-    ] = False,
+    listing: Annotated[bool, typer.Option("--list", help="Name the experiments.")] = False,
     size: Annotated[
         str,
         typer.Option(
@@ -49,15 +46,13 @@ def reproduce(
             metavar="PATH",
             help="Folder of packs that `everyformer data pack` wrote; a text for "
             "urpe-lengths; images (.npz, or the folder of CIFAR-10) for urpe-images.",
-            show_default=False,
         ),
     ] = None,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of the results.")
-    ] = Path("experiments/results"),
+    out: Annotated[Path, out_folder("Folder of the results.")] = Path(
+        "experiments/results"
+    ),
     runs: Annotated[
-        Path,
-        typer.Option(metavar="DIR", help="Folder of logs and checkpoints."),
+        Path, typer.Option(metavar="DIR", help="Folder of logs and checkpoints.")
     ] = Path("out/runs"),
     seeds: Annotated[
         str, typer.Option(metavar="A,B,..", help="A run of every cell for each.")
@@ -65,9 +60,7 @@ def reproduce(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="PATTERN",
-            help="Cells to run, such as 'pi/urpe/*'; may be given again.",
-            show_default=False,
+            metavar="PATTERN", help="Cells to run, such as 'pi/urpe/*'; may be given again."
         ),
     ] = None,
     changes: Annotated[
@@ -77,7 +70,6 @@ def reproduce(
             metavar="NAME=VALUE",
             help="A setting of all cells, such as lr=1e-4, or of one task, such as "
             "mnli.lr=2e-4; may be given again.",
-            show_default=False,
         ),
     ] = None,
     minutes: Annotated[
@@ -86,7 +78,6 @@ def reproduce(
             min=0.0,
             metavar="M",
             help="Begin no cell later, and end the running one; --resume goes on.",
-            show_default=False,
         ),
     ] = None,
     resume: Annotated[
@@ -99,7 +90,6 @@ def reproduce(
             metavar="FILE",
             help="Results (.json) that another process or machine of the same kind wrote "
             "with another --out: its finished cells are kept; may be given again.",
-            show_default=False,
         ),
     ] = None,
     export_state: Annotated[
@@ -108,7 +98,6 @@ def reproduce(
             metavar="DIR",
             help="Copy unfinished runs of at most 16 MiB into this new folder at the end, "
             "to go on with them on another machine.",
-            show_default=False,
         ),
     ] = None,
     import_state: Annotated[
@@ -116,7 +105,6 @@ def reproduce(
         typer.Option(
             metavar="DIR",
             help="Begin with runs that --export-state wrote (with --resume).",
-            show_default=False,
             exists=True,
             file_okay=False,
         ),
@@ -183,11 +171,9 @@ def reproduce(
         left = moving.export_runs(report.load_report(path), place, export_state)
         for name, why in left.items():
             typer.echo(f"{name} stays here: {why}", err=True)
-    if as_json:
-        typer.echo(json.dumps(report.load_report(path), indent=2))
-        return
     text = path.with_suffix(".md").read_text()
-    tables.show(text, f"Wrote {path}, and beside it this table (.md) and a picture (.png).")
+    wrote = f"Wrote {path}, and beside it this table (.md) and a picture (.png)."
+    tables.answer(report.load_report(path), text, wrote, as_json=as_json)
 
 
 def _numbers(seeds: str) -> list[int]:
@@ -219,11 +205,9 @@ def _settings(changes: list[str]) -> dict[str, Any]:
 
 def _experiments(found: Mapping[str, Any]) -> "Table":
     """Names, and what each is."""
-    from rich.table import Table
+    from everyformer.cli import tables
 
-    shown = Table(title="Experiments", title_justify="left")
-    for heading in ("name", "what"):
-        shown.add_column(heading)
+    shown = tables.titled("Experiments", "name", "what")
     for name, experiment in found.items():
         shown.add_row(name, experiment.about)
     return shown

@@ -10,6 +10,8 @@ from everyformer.cli.defaults import EXECUTORS
 from everyformer.cli.names import check_network
 from everyformer.cli.saving import check_parent, new_file, resolved
 
+EXAMPLE = "everyformer run out/ --input x.npy --output y.npy"
+
 
 def run(
     network: options.NetworkArgument,
@@ -22,7 +24,6 @@ def run(
             metavar="Y.NPY",
             help="Where to write the result, an array of the same shape; replaced if it "
             "exists.",
-            show_default=False,
         ),
     ],
     executor: Annotated[

@@ -1,5 +1,7 @@
 """`everyformer targets`: the gallery."""
 
+EXAMPLE = "everyformer targets"
+
 
 def targets() -> None:
     """List the targets that come with everyformer."""

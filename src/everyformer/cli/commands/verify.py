@@ -1,6 +1,5 @@
 """`everyformer verify`: check a certificate from the weights and itself alone."""
 
-import json
 import sys
 from contextlib import redirect_stdout
 from typing import Annotated
@@ -10,6 +9,8 @@ import typer
 from everyformer.cli import options
 from everyformer.cli.defaults import MAX_MEMORY, MAX_WORK
 from everyformer.cli.names import check_target
+
+EXAMPLE = "everyformer verify out/"
 
 
 def verify(
@@ -21,7 +22,6 @@ def verify(
             metavar="TARGET",
             help="Derive what the certificate says of f again, from file.py:attribute or a "
             "target of the gallery. That file is run; without this option no code is.",
-            show_default=False,
         ),
     ] = None,
     seq_len: options.TargetSeqLenOption = None,
@@ -82,9 +82,6 @@ def verify(
             max_work=max_work,
             max_memory=memory,
         )
-    if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
-    else:
-        tables.show(tables.claimed(found.describe(verbose=verbose)))
-    if found.verdict.exit_code:
-        raise typer.Exit(found.verdict.exit_code)
+    told = tables.claimed(found.describe(verbose=verbose))
+    tables.answer(found.to_json(), told, as_json=as_json)
+    raise typer.Exit(found.verdict.exit_code)

@@ -11,18 +11,20 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
 from everyformer.bench.kept import Kept, Row
+from everyformer.bench.tables import table_of
 from everyformer.certify.verify import verify
 from everyformer.construct.compile.method import Compile, Variant
 from everyformer.construct.pipeline import construct
 from everyformer.errors import EveryformerError
 from everyformer.numerics.balls import BallArithmetic
-from everyformer.numerics.expression import Expression
+from everyformer.numerics.expression import Expression, Float64
 from everyformer.progress import Progress, no_progress
 from everyformer.targets import gallery
 from everyformer.targets.target import Target
@@ -61,27 +63,6 @@ class Case:
     def target(self) -> Target:
         """The function as a target."""
         return Target(self.function, self.n, self.d, name=self.name)
-
-
-def centring(x: np.ndarray) -> np.ndarray:
-    """Without the mean of all tokens."""
-    return x - x.mean(axis=-2, keepdims=True)
-
-
-def shift(x: np.ndarray) -> np.ndarray:
-    """Every token becomes the one before it."""
-    return np.roll(x, 1, axis=-2)
-
-
-def prefix_mean(x: np.ndarray) -> np.ndarray:
-    """The mean of all tokens so far."""
-    count = np.arange(1, x.shape[-2] + 1)[:, None]
-    return np.cumsum(x, axis=-2) / count
-
-
-def below_maximum(x: np.ndarray) -> np.ndarray:
-    """How far below the largest."""
-    return x.max(axis=-2, keepdims=True) - x
 
 
 def ordered(x: np.ndarray) -> np.ndarray:
@@ -141,10 +122,10 @@ def transformer_block(x: np.ndarray) -> np.ndarray:
 
 LADDER = (1e-2, 1e-4, 1e-6)
 CASES = (
-    Case("centring", centring, 8, 2),
-    Case("shift", shift, 8, 2),
-    Case("prefix mean", prefix_mean, 8, 2),
-    Case("max - x", below_maximum, 8, 2),
+    Case("centring", gallery.centring(8, 2).function, 8, 2),
+    Case("shift", gallery.shift(8, 2).function, 8, 2),
+    Case("prefix mean", gallery.prefix_mean(8, 2).function, 8, 2),
+    Case("max - x", gallery.distance_to_maximum(8, 2).function, 8, 2),
     Case("sort", ordered, 8, 2),
     Case("sort, log-depth", ordered, 8, 2, variant="log-depth"),
     Case("tanh MLP + mean", mlp, 8, 4),
@@ -153,9 +134,9 @@ CASES = (
     Case("dot attention", dot_attention, 8, 4),
     Case("normalise", normalise, 8, 4, (*LADDER, 1e-10)),
     Case("pre-LN block", transformer_block, 5, 8, (1e-2, 1e-4, 2e-6)),
-    Case("centring", centring, 64, 8),
-    Case("prefix mean", prefix_mean, 64, 8),
-    Case("max - x", below_maximum, 64, 8),
+    Case("centring", gallery.centring(64, 8).function, 64, 8),
+    Case("prefix mean", gallery.prefix_mean(64, 8).function, 64, 8),
+    Case("max - x", gallery.distance_to_maximum(64, 8).function, 64, 8),
     Case("sort", ordered, 64, 8),
     Case("sort, log-depth", ordered, 64, 8, variant="log-depth"),
     Case("soft attention", soft_attention, 64, 8, LADDER),
@@ -194,7 +175,8 @@ def run(
     rows: list[Row] = []
     for done, (case, tol) in enumerate(cases):
         progress(f"compile: {case.name}", done, len(cases))
-        rows.append(_kept(kept, case.target, tol, case.method))
+        about = {"case": case.name, "n": case.n, "d": case.d, "tol": tol}
+        rows.append(kept.row(about, partial(row_of, case.target, tol, case.method)))
     return {
         "theme": "compile",
         "environment": kept.starts[-1],
@@ -208,12 +190,6 @@ def _gallery() -> Iterator[Case]:
     for name in GALLERY:
         target = getattr(gallery, name)(4, 2)
         yield Case(target.name, target.function, 4, 2)
-
-
-def _kept(kept: Kept, target: Target, tol: float, method: Compile) -> Row:
-    n, d = target.seq_len, target.d_model
-    about = {"case": target.name, "n": n, "d": d, "tol": tol}
-    return kept.row(about, lambda: row_of(target, tol, method))
 
 
 def row_of(target: Target, tol: float, method: Compile, *, measure: bool = True) -> Row:
@@ -306,23 +282,12 @@ def extended(f: Expression, x: np.ndarray) -> np.ndarray:
     )
 
 
-class _Extended:
+class _Extended(Float64):
     """The operations of expressions in extended precision."""
-
-    neg, abs, sqrt = staticmethod(np.negative), staticmethod(np.abs), staticmethod(np.sqrt)
-    sin, cos, exp = staticmethod(np.sin), staticmethod(np.cos), staticmethod(np.exp)
-    log, tanh = staticmethod(np.log), staticmethod(np.tanh)
-    add, sub = staticmethod(np.add), staticmethod(np.subtract)
-    mul, div = staticmethod(np.multiply), staticmethod(np.divide)
-    min, max = staticmethod(np.minimum), staticmethod(np.maximum)
 
     @staticmethod
     def constant(value: Any) -> np.longdouble:
         return np.longdouble(value.numerator) / np.longdouble(value.denominator)
-
-    @staticmethod
-    def xlogx(a: Any) -> Any:
-        return np.where(a == 0, 0, a * np.log(a))
 
     @staticmethod
     def where(c: Any, a: Any, b: Any) -> Any:
@@ -335,28 +300,26 @@ class _Extended:
 
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal."""
-    shown = Table(title="Compiled programs, in the supremum; measured <= proved (float64)")
-    shown.add_column("f")
-    for name in (
-        "n, d", "tol", "lines", "blocks", "width", "prefix", "parameters", "proved",
-        "float64", "measured", "build s", "verify s",
-    ):  # fmt: skip
-        shown.add_column(name, justify="right")
+    columns = {
+        "f": "{case}",
+        "n, d": "{n}, {d}",
+        "tol": "{tol:g}",
+        "lines": "{lines:,}",
+        "blocks": "{blocks:,}",
+        "width": "{width:,}",
+        "prefix": "{prefix:,}",
+        "parameters": "{parameters:,}",
+        "proved": "{proved:.2g}",
+        "float64": "{proved_float64:.2g}",
+        "measured": "{measured:.2g}",
+        "build s": "{build_s:.1f}",
+        "verify s": "{verify_s:.1f}",
+    }
+    rows: list[Row] = []
     for row in report["rows"]:
-        sizes = f"{row['n']}, {row['d']}"
-        if "proved" not in row:
-            shown.add_row(row["case"], sizes, f"{row['tol']:g}", row["outcome"][:60])
-            continue
-        shown.add_row(
-            row["case"],
-            sizes,
-            f"{row['tol']:g}",
-            *(
-                f"{row[key]:,}"
-                for key in ("lines", "blocks", "width", "prefix", "parameters")
-            ),
-            *(f"{row[key]:.2g}" for key in ("proved", "proved_float64", "measured")),
-            f"{row['trace_s'] + row['construct_s']:.1f}",
-            f"{row['verify_s']:.1f}",
-        )
-    return shown
+        if "proved" in row:
+            rows.append(row | {"build_s": row["trace_s"] + row["construct_s"]})
+        else:
+            rows.append(row | {"failed": row["outcome"]})
+    title = "Compiled programs, in the supremum; measured <= proved (float64)"
+    return table_of(title, rows, columns, left=["f"], head=3, longest=60)

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from everyformer.bench.methods.compile.peer_programs import PROGRAMS, Program, vocabulary_of
 from everyformer.bench.results import environment
+from everyformer.bench.tables import table_of
 from everyformer.construct.pipeline import Built, construct
 from everyformer.errors import EveryformerError
 from everyformer.progress import Progress, no_progress
@@ -93,23 +94,21 @@ def exactness(program: Program, built: Built) -> dict[str, Any]:
 
 def table(report: dict[str, Any]) -> Table:
     """The report for the terminal."""
-    shown = Table(title="Programs on tokens 0 .. V - 1, run on integers")
-    shown.add_column("program")
-    for name in (
-        "n", "V", "blocks", "width", "parameters", "proved (float64)", "exact", "s",
-    ):  # fmt: skip
-        shown.add_column(name, justify="right")
+    columns = {
+        "program": "{case}",
+        "n": "{n}",
+        "V": "{V}",
+        "blocks": "{blocks:,}",
+        "width": "{width:,}",
+        "parameters": "{parameters:,}",
+        "proved (float64)": "{told}",
+        "exact": "{exact:,} of {inputs:,}",
+        "s": "{seconds:.1f}",
+    }
+    rows: list[dict[str, Any]] = []
     for row in report["rows"]:
-        sizes = (row["case"], str(row["n"]), str(row["V"]))
-        if "exact" not in row:
-            shown.add_row(*sizes, row["outcome"][:60])
-            continue
-        bound = row["proved_float64"]
-        shown.add_row(
-            *sizes,
-            *(f"{row[key]:,}" for key in ("blocks", "width", "parameters")),
-            row["outcome"] if bound is None else f"{bound:.1e}",
-            f"{row['exact']:,} of {row['inputs']:,}",
-            f"{row['seconds']:.1f}",
-        )
-    return shown
+        bound = row.get("proved_float64")
+        told = row["outcome"] if bound is None else f"{bound:.1e}"
+        rows.append(row | ({"told": told} if "exact" in row else {"failed": told}))
+    title = "Programs on tokens 0 .. V - 1, run on integers"
+    return table_of(title, rows, columns, left=["program"], head=3, longest=60)
