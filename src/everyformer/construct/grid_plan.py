@@ -269,7 +269,7 @@ def over_grids(problem: Problem, make: Callable[[int], GridPlan]) -> Iterator[Gr
 def over_positions(
     problem: Problem,
     positional: bool | None,
-    make: Callable[[bool | None, int], GridPlan],
+    make: Callable[..., GridPlan],
     remark: str,
 ) -> Iterator[GridPlan]:
     """Grids with positions or without; for a tolerance both where that is left open.
@@ -282,10 +282,10 @@ def over_positions(
     """
     ways = ways_to_place(problem.target)
     if problem.grid is not None or positional is not None or len(ways) == 1:
-        yield from over_grids(problem, partial(make, positional))
+        yield from over_grids(problem, partial(make, positional=positional))
         return
     for choice in ways:
-        for plan in over_grids(problem, partial(make, choice)):
+        for plan in over_grids(problem, partial(make, positional=choice)):
             yield replace(plan, remark=remark) if choice else plan
 
 
