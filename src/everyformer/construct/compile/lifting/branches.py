@@ -26,6 +26,7 @@ from everyformer.construct.compile.lifting.lines import (
 )
 from everyformer.construct.compile.program import Form
 from everyformer.errors import TargetError
+from everyformer.numerics.rewriting import ancestors
 
 if TYPE_CHECKING:
     from everyformer.construct.compile.lifting.lift import Lift
@@ -106,7 +107,7 @@ def _without_signs(table: Table, line: int, t: int) -> int:
     if node.op != "abs":
         return line
     (u,) = node.args
-    for k in sorted(table.ancestors((line,))):
+    for k in sorted(ancestors(table.nodes, (line,))):
         if table.nodes[k].op not in {"mul", "pow"}:
             continue
         c, factors = table.monomial(k)
@@ -144,7 +145,7 @@ def _continuous(lift: "Lift", line: int) -> int:
     a, b = known[0], given(table, b, (terms, offset), positive=False)
     for t in terms:
         a, b = _without_signs(table, a, t), _without_signs(table, b, t)
-    reads = table.ancestors((a, b))
+    reads = ancestors(table.nodes, (a, b))
     seen = [k for k in reads & terms.keys() if table.nodes[k].op not in OPENED]
     t = max(seen, default=None)
     if t is not None:
@@ -173,7 +174,7 @@ def given(
     A maximum or a choice in it is decided by the sign of d = alpha c + beta, as the
     verifier does (`certify/compile/choices.py`).
     """
-    for k in sorted(table.ancestors((line,)), reverse=True):
+    for k in sorted(ancestors(table.nodes, (line,)), reverse=True):
         node = table.nodes[k]
         if node.op == "where":
             d, first, second = parts_of(table, k)

@@ -13,6 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from everyformer.numerics.expression import Expression, Node
+from everyformer.numerics.rewriting import ancestors, moved
 from everyformer.targets.box import Box
 from everyformer.targets.places import Place
 from everyformer.targets.recorder import COMMUTATIVE
@@ -325,21 +326,10 @@ class Table:
             }
         return self._twins.get(wanted)
 
-    def ancestors(self, lines: Iterable[int]) -> set[int]:
-        """These lines and all that they are made of."""
-        found: set[int] = set()
-        waiting = list(lines)
-        while waiting:
-            line = waiting.pop()
-            if line not in found:
-                found.add(line)
-                waiting += self.nodes[line].operands
-        return found
-
     def replaced(self, root: int, old: int, new: int) -> int:
         """A line with another one put in the place of one that it is made of."""
         changed = {old: new}
-        for line in sorted(self.ancestors((root,))):
+        for line in sorted(ancestors(self.nodes, (root,))):
             node = self.nodes[line]
             parts = [changed.get(k, k) for k in node.operands]
             if line == old or parts == list(node.operands):
@@ -355,16 +345,9 @@ class Table:
     ) -> list[np.ndarray]:
         """Lines in float64 at random points of the box."""
         x = rng.uniform(box.lows, box.highs, (count, n, len(box.lows)))
-        needed = sorted(self.ancestors(lines))
+        needed = sorted(ancestors(self.nodes, lines))
         number = {line: k for k, line in enumerate(needed)}
-        nodes = [
-            Node(
-                node.op,
-                (*(number[k] for k in node.operands), *node.args[len(node.operands) :]),
-                node.value,
-            )
-            for node in (self.nodes[line] for line in needed)
-        ]
+        nodes = [moved(self.nodes[line], number) for line in needed]
         size = n, len(box.lows)
         found: list[np.ndarray] = []
         for line in lines:
