@@ -6,7 +6,7 @@ Arb balls, one box after the other; see `second_order` for the rules.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from itertools import combinations_with_replacement
 from typing import Any
@@ -24,6 +24,9 @@ CHUNK = 4096
 """Boxes at a time."""
 
 LARGEST = Fraction(np.finfo(np.float64).max.item())
+
+EXTREMES = (np.min, np.max) * 3
+"""What makes a hull of each of the `arrays` of a `Curvature`."""
 
 
 def pairs_of(size: int) -> list[tuple[int, int]]:
@@ -60,6 +63,11 @@ class Curvature:
     slope_high: np.ndarray
     curve_low: np.ndarray
     curve_high: np.ndarray
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """All of them, in this order: lower ends and upper ends in turn."""
+        return tuple(getattr(self, one.name) for one in fields(self))
 
     @classmethod
     def of_size(cls, count: int, size: int) -> "Curvature":

@@ -1,7 +1,7 @@
 """f, its slopes and its curves on every cell of a lattice of anchors."""
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -12,6 +12,7 @@ from everyformer.errors import CertificateError
 from everyformer.numerics.cancellation import without_cancelling_maxima
 from everyformer.numerics.conditions import compared_by_terms
 from everyformer.numerics.curvature import (
+    EXTREMES,
     Curvature,
     enclose_curvature,
     round_down,
@@ -181,10 +182,7 @@ def _inner(
     shape = ((stop - start) * parts, *(field.cells * parts,) * (N - 1))
     across = slice(m * parts, (field.cells - m) * parts)
     inside = (slice((first - start) * parts, (last - start) * parts), *(across,) * (N - 1))
-    shaped = (
-        values.reshape(*shape, *values.shape[1:])[inside]
-        for values in (getattr(found, one.name) for one in fields(Curvature))
-    )
+    shaped = (values.reshape(*shape, *values.shape[1:])[inside] for values in found.arrays)
     inner = Curvature(*(values.reshape(-1, *values.shape[N:]) for values in shaped))
     return inner, (first - m, last - m)
 
@@ -194,14 +192,7 @@ def joined(found: Curvature, shape: tuple[int, ...]) -> Curvature:
     axes, cells = tuple(range(1, len(shape), 2)), math.prod(shape[::2])
     joined = [
         extreme(values.reshape(*shape, *values.shape[1:]), axis=axes)
-        for values, extreme in (
-            (found.low, np.min),
-            (found.high, np.max),
-            (found.slope_low, np.min),
-            (found.slope_high, np.max),
-            (found.curve_low, np.min),
-            (found.curve_high, np.max),
-        )
+        for values, extreme in zip(found.arrays, EXTREMES, strict=True)
     ]
     return Curvature(
         *(values.reshape(cells, *values.shape[len(axes) :]) for values in joined)

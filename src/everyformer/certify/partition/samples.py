@@ -1,7 +1,7 @@
 """f on the parts of a grid's cells, at their centres and at the anchors, enclosed."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -92,7 +92,7 @@ class Samples:
         for axis in range(len(shape)):
             numbers = np.repeat(numbers, times, axis=axis)
         inside = numbers.ravel()
-        arrays = [values[inside] for values in _arrays(self.known)]
+        arrays = [values[inside] for values in self.known.arrays]
         smooth = np.isfinite(self.known.curve_low) & np.isfinite(self.known.curve_high)
         rough = np.flatnonzero(~np.all(smooth, axis=(-2, -1))[inside])
         if len(rough):
@@ -100,7 +100,7 @@ class Samples:
             low = self._points(0)[0][rough].reshape(shape)
             high = self._points(2)[1][rough].reshape(shape)
             own = enclose_curvature(self.smooth, low, high, balls=self.balls)
-            for values, better in zip(arrays, _arrays(own), strict=True):
+            for values, better in zip(arrays, own.arrays, strict=True):
                 values[rough] = better
         return Curvature(*arrays)
 
@@ -112,10 +112,6 @@ class Samples:
         starts[0] += self.rows[0] * lattice.steps[0]
         numbers = [range(halves, halves + whole * cells, 2) for cells in self.cells]
         return _grid(starts, [h / whole for h in lattice.steps], numbers)
-
-
-def _arrays(found: Curvature) -> list[np.ndarray]:
-    return [getattr(found, field.name) for field in fields(Curvature)]
 
 
 def fine_parts(lattice: Lattice, coarse: int, boxes: int) -> int:
