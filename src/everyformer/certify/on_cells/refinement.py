@@ -17,7 +17,7 @@ rounded up.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import Self
+from typing import TypeVar
 
 import numpy as np
 
@@ -63,6 +63,9 @@ def most_rounds(slopes: int) -> int:
     return min(MOST_ROUNDS, MOST_CALLS // max(slopes, 1))
 
 
+R = TypeVar("R", bound="Rows")
+
+
 @dataclass(frozen=True)
 class Rows:
     """Arrays with a row for each of some boxes."""
@@ -71,11 +74,11 @@ class Rows:
     def _arrays(self) -> Iterator[np.ndarray]:
         return (getattr(self, one.name) for one in fields(self))
 
-    def take(self, where: np.ndarray) -> Self:
+    def take(self: R, where: np.ndarray) -> R:
         """Some of them."""
         return type(self)(*(values[where] for values in self._arrays))
 
-    def joined(self, other: Self) -> Self:
+    def joined(self: R, other: R) -> R:
         """These, and then others."""
         pairs = zip(self._arrays, other._arrays, strict=True)
         return type(self)(*(np.concatenate(pair) for pair in pairs))
