@@ -41,11 +41,6 @@ class NumberKind:
             return exact_array(values)
         return np.asarray(values, dtype=object).astype(np.float64)
 
-    @property
-    def dtype(self) -> type:
-        """The numpy dtype that holds this kind."""
-        return object if self.exact else np.float64
-
 
 EXACT = NumberKind("exact", exact=True)
 FLOAT64 = NumberKind("float64", exact=False)
