@@ -120,6 +120,16 @@ def power_up(base: Fraction, exponent: Fraction) -> Fraction:
     return _root_up(base**exponent.numerator, exponent.denominator)
 
 
+def short_up(value: Fraction, bits: int) -> Fraction:
+    """The number, if it has so many bits at most; else a shorter one, a little larger."""
+    top, bottom = value.numerator, value.denominator
+    if top.bit_length() <= bits and bottom.bit_length() <= bits:
+        return value
+    shift = bits - (top.bit_length() - bottom.bit_length())
+    whole = -((-top << shift) // bottom) if shift >= 0 else -(-top // (bottom << -shift))
+    return Fraction(whole, 1 << shift) if shift >= 0 else Fraction(whole << -shift)
+
+
 def _shortened_up(value: Fraction, bits: int) -> Fraction:
     """An upper bound of a number >= 0 with so many good bits, times a power of two."""
     magnitude = value.numerator.bit_length() - value.denominator.bit_length()
