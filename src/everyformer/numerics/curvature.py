@@ -15,6 +15,7 @@ import numpy as np
 
 from everyformer.errors import InputError
 from everyformer.numerics.balls import BallArithmetic
+from everyformer.numerics.enclosure import entries_of
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.intervals import Interval, IntervalArithmetic
 from everyformer.numerics.second_order import SecondJet, TwiceDifferentiated
@@ -165,11 +166,9 @@ def _by_balls(
     balls = BallArithmetic()
     with balls.working():
         jets = TwiceDifferentiated(balls)
+        entry = entries_of((low[0], high[0]), balls)
         rows: list[list[SecondJet]] = expression.run(
-            jets,
-            lambda j, i: jets.variable(
-                balls.box(float(low[0, j, i]), float(high[0, j, i])), (j, i)
-            ),
+            jets, lambda j, i: jets.variable(entry(j, i), (j, i))
         )
         _fill(expression, rows, balls.ends, result, here)
 

@@ -11,6 +11,7 @@ the other: an independent check, and for boxes that the first cannot decide.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -203,7 +204,7 @@ def enclose_with_balls(
                 (ends[0][number], ends[1][number]),
                 (ends[2][number], ends[3][number]),
             )
-            at_centre = _run_balls(expression, balls, centre)
+            at_centre = expression.run(balls, entries_of(centre, balls))
             for j, i in np.ndindex(n, d):
                 found = balls.ends(at_centre[j][i])
                 result.centre_low[number, j, i], result.centre_high[number, j, i] = found
@@ -218,11 +219,10 @@ def enclose_with_balls(
 Box = tuple[np.ndarray, np.ndarray]
 
 
-def _run_balls(expression: Expression, balls: BallArithmetic, box: Box) -> Any:
+def entries_of(box: Box, balls: BallArithmetic) -> Callable[[int, int], Any]:
+    """Balls around the entries of a box, from their numbers."""
     low, high = box
-    return expression.run(
-        balls, lambda j, i: balls.box(float(low[j, i]), float(high[j, i]))
-    )
+    return lambda j, i: balls.box(float(low[j, i]), float(high[j, i]))
 
 
 def _enclose_piece(
@@ -233,16 +233,13 @@ def _enclose_piece(
     whole = Enclosure.undecided(1, *shape)
     piece = [whole.low[0], whole.high[0], whole.slope_low[0], whole.slope_high[0]]
     jets = Differentiated(balls)
+    middle, entry = entries_of(centre, balls), entries_of(box, balls)
     values: list[list[Jet]] = expression.run(
-        jets,
-        lambda j, i: jets.variable(
-            balls.box(float(box[0][j, i]), float(box[1][j, i])), (j, i)
-        ),
+        jets, lambda j, i: jets.variable(entry(j, i), (j, i))
     )
-    total = _run_balls(expression, balls, centre)
+    total = expression.run(balls, middle)
     inside, around = (
-        {at: balls.box(float(ends[0][at]), float(ends[1][at])) for at in np.ndindex(*shape)}
-        for ends in (centre, box)
+        {at: ball(*at) for at in np.ndindex(*shape)} for ball in (middle, entry)
     )
     for at in np.ndindex(*shape):
         jet, mean = values[at[0]][at[1]], total[at[0]][at[1]]

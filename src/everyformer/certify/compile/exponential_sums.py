@@ -125,10 +125,7 @@ def _open_scores(block: BlockWeights, head: int, state: State) -> OpenScores:
     null: np.ndarray | None = None
     fixed, sizes = np.zeros((n, n)), np.zeros((n, n))
     low = high = live = moved = rounded = Fraction(0)
-    for component in range(block.components):
-        query, key = block.query(head, component), block.key(head, component)
-        if query.is_zero or key.is_zero:
-            continue
+    for query, key in block.products(head):
         given, after = state.constants(query), state.constants(key)
         before = state.constants(key, prefix=True)
         if before is None:

@@ -112,10 +112,7 @@ def _weighting(block: BlockWeights, head: int, claim: Mixture, state: State) -> 
     n, P = state.seq_len, state.prefix_len
     scores, error = np.zeros((n, P + n)), np.zeros((n, P + n))
     products, whole = 0, True
-    for component in range(block.components):
-        query, key = block.query(head, component), block.key(head, component)
-        if query.is_zero or key.is_zero:
-            continue
+    for query, key in block.products(head):
         asked = state.constants(query)
         before = state.constants(key, prefix=True)
         after = state.constants(key)
@@ -302,10 +299,7 @@ def _scores(block: BlockWeights, head: int, state: State) -> Scores:
     before_scores = np.zeros((n, P))
     fixed_scores, fixed_sizes = np.zeros((n, n)), np.zeros((n, n))
     noise = largest = live = moved = rounded = Fraction(0)
-    for component in range(block.components):
-        query, key = block.query(head, component), block.key(head, component)
-        if query.is_zero or key.is_zero:
-            continue
+    for query, key in block.products(head):
         q = state.read(query)
         fixed = state.constants(query)
         before, after = state.constants(key, prefix=True), state.constants(key)

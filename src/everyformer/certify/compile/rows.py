@@ -77,6 +77,13 @@ class BlockWeights:
         """A row of W_V."""
         return self._row("W_V", head, component)
 
+    def products(self, head: int) -> Iterator[tuple[Row, Row]]:
+        """The queries and keys that a score adds up; without those that read nothing."""
+        for component in range(self.components):
+            query, key = self.query(head, component), self.key(head, component)
+            if not (query.is_zero or key.is_zero):
+                yield query, key
+
     def unit(self, unit: int) -> Row:
         """A row of W_1, with b_1."""
         row = self._row("W_1", unit)

@@ -111,10 +111,7 @@ def _keys(block: BlockWeights, head: int, state: State) -> Keys:
     live: Keys | None = None
     b, data = np.zeros(state.prefix_len), 0.0
     fixed = 0
-    for component in range(block.components):
-        query, key = block.query(head, component), block.key(head, component)
-        if query.is_zero or key.is_zero:
-            continue
+    for query, key in block.products(head):
         before, after = state.constants(key, prefix=True), state.constants(key)
         if before is None or after is None:
             raise block.undecided("the keys of a unary head are not constants")

@@ -174,29 +174,25 @@ def margin_terms(D: Fraction, m: int, *, balls: bool = False) -> tuple[Fraction,
 
 
 def _gaussian_tail(on: Any, D: Fraction, start: int, j: int) -> Any:
-    """sum_{r >= start} r^j e^(-D r^2), for D start^2 >= 1.
-
-    For r >= R the ratio of neighbours is at most ((R+1)/R)^j e^(-D (2R+1)).
-    """
+    """sum_{r >= start} r^j e^(-D r^2), for D start^2 >= 1."""
     stop = start + 1 + _ceil_root(_SMALL / D)
-    return _series(
-        on,
-        lambda r: on.mul(on.constant(Fraction(r) ** j), on.exp(on.constant(-D * r * r))),
-        start,
-        stop,
-        on.mul(
-            on.constant(Fraction(stop + 1, stop) ** j),
-            on.exp(on.constant(-D * (2 * stop + 1))),
-        ),
-    )
+    return _series(on, j, lambda k: on.exp(on.constant(-D * k)), start, stop)
 
 
-def _series(on: Any, term: Callable[[int], Any], start: int, stop: int, ratio: Any) -> Any:
-    """term(start) + .. + term(stop - 1), and term(stop) / (1 - ratio) for the rest."""
-    one = on.constant(Fraction(1))
-    total = on.div(term(stop), on.sub(one, ratio))
+def _series(on: Any, j: int, q: Callable[[int], Any], start: int, stop: int) -> Any:
+    """sum_{r >= start} r^j q(r^2), q(k) = q^k; from stop on as a geometric series.
+
+    For r >= R the ratio of neighbours is at most ((R+1)/R)^j q^(2R+1).
+    """
+
+    def term(base: Fraction, exponent: int) -> Any:
+        return on.mul(on.constant(base**j), q(exponent))
+
+    ratio = term(Fraction(stop + 1, stop), 2 * stop + 1)
+    rest = on.sub(on.constant(Fraction(1)), ratio)
+    total = on.div(term(Fraction(stop), stop * stop), rest)
     for r in range(start, stop):
-        total = on.add(total, term(r))
+        total = on.add(total, term(Fraction(r), r * r))
     return total
 
 
@@ -216,16 +212,7 @@ def theta_series(D: Fraction, *, balls: bool = False) -> tuple[Fraction, Fractio
     def power(exponent: int) -> Any:
         return on.exp(on.mul(rate, on.constant(Fraction(exponent))))
 
-    sums = [
-        _series(
-            on,
-            lambda r, k=k: on.mul(on.constant(Fraction(r) ** k), power(r * r)),
-            1,
-            stop,
-            on.mul(on.constant(Fraction(stop + 1, stop) ** k), power(2 * stop + 1)),
-        )
-        for k in range(3)
-    ]
+    sums = [_series(on, k, power, 1, stop) for k in range(3)]
     one, two = on.constant(Fraction(1)), on.constant(Fraction(2))
     rest = on.sub(one, on.mul(two, sums[0]))
     if _lower(rest) <= 0:

@@ -265,12 +265,8 @@ def image(function: ir.Function, t: Fraction, up: bool) -> Fraction:
     saved, ctx.prec = ctx.prec, 100
     try:
         x = arb(fmpq(t.numerator, t.denominator))
-        if function.name == "exp":
-            ball = x.exp()
-        elif function.name == "log":
-            ball = x.log()
-        elif function.name == "tanh":
-            ball = x.tanh()
+        if function.name in ("exp", "log", "tanh"):
+            ball = getattr(x, function.name)()
         elif function.name == "logistic":
             ball = 1 / (1 + (-x).exp())
         else:

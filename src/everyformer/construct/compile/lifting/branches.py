@@ -137,9 +137,9 @@ def _continuous(lift: "Lift", line: int) -> int:
     factor = _multiple(difference, rest, terms, offset)
     zero = table.constant(ZERO)
     if factor is not None:  # a - b = factor c where c > 0
-        above = table.make("max", *sorted((c, zero)))
-        scaled = table.make("mul", *sorted((above, table.constant(factor))))
-        return table.make("add", *sorted((b, scaled)))
+        above = table.make("max", c, zero)
+        scaled = table.make("mul", above, table.constant(factor))
+        return table.make("add", b, scaled)
     if _meet(lift, a, b):  # everywhere: two ways to write one function
         return b
     a, b = known[0], given(table, b, (terms, offset), positive=False)
@@ -158,7 +158,7 @@ def _continuous(lift: "Lift", line: int) -> int:
         ]
         if _meet(lift, pieces[2], pieces[3]):
             _check_rounding(lift, line, pieces[2], pieces[3])
-            both = table.make("add", *sorted(pieces[:2]))
+            both = table.make("add", *pieces[:2])
             return table.make("sub", both, pieces[2])
         return refuse(lift, line)
     if difference:
@@ -231,13 +231,13 @@ def _border(table: Table, c: int, t: int, terms: Sum) -> tuple[int, int, int]:
     inverse = table.constant(ratio(1, terms[t]))
     found: list[int] = []
     for end in (
-        table.make("max", *sorted((c, zero))),
-        table.make("min", *sorted((c, zero))),
+        table.make("max", c, zero),
+        table.make("min", c, zero),
         zero,
     ):
         gap = table.make("sub", end, c)
-        moved = table.make("mul", *sorted((gap, inverse)))
-        found.append(table.make("add", *sorted((t, moved))))
+        moved = table.make("mul", gap, inverse)
+        found.append(table.make("add", t, moved))
     return found[0], found[1], found[2]
 
 
@@ -247,7 +247,7 @@ def condition(table: Table, line: int) -> int:
     if node.op in {"min", "max"}:
         parts = [condition(table, k) for k in node.args]
         if parts != list(node.args):
-            return table.make(node.op, *sorted(parts))
+            return table.make(node.op, *parts)
     if node.op == "where":
         values = [table.value(k) for k in node.args[1:]]
         if values == [1, 0]:

@@ -123,8 +123,9 @@ class Table:
 
     def make(self, op: str, *args: int, value: Fraction | None = None) -> int:
         """The line that says this; a new one if no line does."""
-        known = self._numbers.get(Node(op, args, value))
-        return self._append(Node(op, args, value)) if known is None else known
+        node = Node(op, tuple(sorted(args)) if op in COMMUTATIVE else args, value)
+        known = self._numbers.get(node)
+        return self._append(node) if known is None else known
 
     def find(self, node: Node) -> int | None:
         """The line that says this, if there is one."""
@@ -298,7 +299,7 @@ class Table:
                 part, whole = self.make("sqrt", line), power * 2
             if whole != 1:
                 part = self.make("pow", part, int(whole))
-            made = part if made is None else self.make("mul", *sorted((made, part)))
+            made = part if made is None else self.make("mul", made, part)
         return self.constant(ONE) if made is None else made
 
     def sum_line(self, terms: Iterable[tuple[int, Rational]]) -> int:
@@ -307,8 +308,8 @@ class Table:
         for line, c in terms:
             part = line
             if c != 1:
-                part = self.make("mul", *sorted((line, self.constant(c))))
-            made = part if made is None else self.make("add", *sorted((made, part)))
+                part = self.make("mul", line, self.constant(c))
+            made = part if made is None else self.make("add", made, part)
         return self.constant(ZERO) if made is None else made
 
     def twin(self, line: int, token: int) -> int | None:
@@ -334,8 +335,6 @@ class Table:
             parts = [changed.get(k, k) for k in node.operands]
             if line == old or parts == list(node.operands):
                 continue
-            if node.op in COMMUTATIVE:
-                parts.sort()
             rest = node.args[len(parts) :]
             changed[line] = self.make(node.op, *parts, *rest, value=node.value)
         return changed.get(root, root)
