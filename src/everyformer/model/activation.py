@@ -6,6 +6,15 @@ from typing import Any
 import numpy as np
 
 
+def wrong_shapes(held: object, expected: dict[str, tuple[int, ...]]) -> list[str]:
+    """The arrays that have other shapes, in words."""
+    return [
+        f"{name} has shape {getattr(held, name).shape}, expected {shape}"
+        for name, shape in expected.items()
+        if getattr(held, name).shape != shape
+    ]
+
+
 @dataclass(frozen=True)
 class PiecewiseLinear:
     """One function of Phi for every layer of a stack and every hidden unit.
@@ -38,11 +47,7 @@ class PiecewiseLinear:
             "slopes": (layers, r, 3),
             "intercepts": (layers, r, 3),
         }
-        wrong = [
-            f"{name} has shape {getattr(self, name).shape}, expected {shape}"
-            for name, shape in shapes.items()
-            if getattr(self, name).shape != shape
-        ]
+        wrong = wrong_shapes(self, shapes)
         if not wrong and not (self.breaks[..., 0] < self.breaks[..., 1]).all():
             wrong.append("c_1 < c_2 does not hold everywhere")
         if not wrong and not (self.slopes == 0).any(axis=-1).all():
@@ -55,7 +60,9 @@ class PiecewiseLinear:
     def repeat(
         cls, layers: int, *, breaks: Any, closed: Any, slopes: Any, intercepts: Any
     ) -> "PiecewiseLinear":
-        """The same function in every layer, r = 1; the arrays are views, not copies.
+        """The same function in every layer, or one for each; r = 1.
+
+        The arrays are views, not copies.
 
         Args:
             layers: How many layers.
