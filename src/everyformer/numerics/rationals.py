@@ -87,6 +87,15 @@ def to_float(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float64)
 
 
+def rational_root(value: int | Fraction) -> Fraction | None:
+    """The square root of a rational, where it is rational."""
+    if value <= 0:
+        return None
+    top, bottom = math.isqrt(value.numerator), math.isqrt(value.denominator)
+    exact = top * top == value.numerator and bottom * bottom == value.denominator
+    return Fraction(top, bottom) if exact else None
+
+
 def power_up(base: Fraction, exponent: Fraction) -> Fraction:
     """An upper bound of base ** exponent, at most one part in 2^60 too large.
 

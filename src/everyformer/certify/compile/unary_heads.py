@@ -6,7 +6,6 @@ what the query reads. `unary.py` proves |Phi - g| <= E on an interval.
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from everyformer.certify.compile.unary.error import HeadBound, Phi, Reference, b
 from everyformer.certify.compile.values import Held, Row, State, Value
 from everyformer.certify.rounding import gamma
 from everyformer.numerics.intervals import Interval, IntervalArithmetic
+from everyformer.numerics.rationals import rational_root
 
 SQUARE, ROOT = Fraction(2), Fraction(-1, 2)
 ANYTHING = Reference("pow", SQUARE, (Fraction(1), Fraction(0)))
@@ -179,8 +179,8 @@ def _made(
     ):
         return None
     if power == SQUARE:
-        scale = Fraction(isqrt(W.numerator), isqrt(W.denominator))
-        if scale * scale != W:
+        scale = rational_root(W)
+        if scale is None:
             return None
     elif power == ROOT and _is_defined(column, *reach(t)):
         scale = 1 / (W * W)

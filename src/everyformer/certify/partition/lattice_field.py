@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 
 from everyformer.certify.partition.lattice import Lattice
-from everyformer.certify.partition.samples import Samples, fine_parts
+from everyformer.certify.partition.samples import Samples, fine_parts, rounded
 from everyformer.errors import CertificateError
 from everyformer.numerics.cancellation import without_cancelling_maxima
 from everyformer.numerics.conditions import compared_by_terms
@@ -15,8 +15,6 @@ from everyformer.numerics.curvature import (
     EXTREMES,
     Curvature,
     enclose_curvature,
-    round_down,
-    round_up,
 )
 from everyformer.numerics.expression import Expression
 
@@ -144,12 +142,9 @@ def lattice_field(
         )
         raise CertificateError(msg)
     parts = parts_of(lattice, boxes)
-    ends = [
-        [start + k * step / parts for k in range(cells * parts + 1)]
-        for start, step in zip(lattice.lows, lattice.steps, strict=True)
-    ]
-    lows = [np.array([round_down(a) for a in axis[:-1]]) for axis in ends]
-    highs = [np.array([round_up(b) for b in axis[1:]]) for axis in ends]
+    steps, numbers = [h / parts for h in lattice.steps], [range(cells * parts + 1)] * N
+    lows, highs = rounded(lattice.lows, steps, numbers)
+    lows, highs = [axis[:-1] for axis in lows], [axis[1:] for axis in highs]
     rows = (0, cells) if slab is None else slab.known(cells)
     lows[0], highs[0] = (
         axis[rows[0] * parts : rows[1] * parts] for axis in (lows[0], highs[0])

@@ -123,15 +123,21 @@ def fine_parts(lattice: Lattice, coarse: int, boxes: int) -> int:
 
 def _grid(starts: Any, steps: Any, numbers: Any) -> Ends:
     """The points start + number * step of every axis, rounded both ways, (count, N)."""
+    low, high = (
+        np.meshgrid(*axes, indexing="ij") for axes in rounded(starts, steps, numbers)
+    )
+    return tuple(np.stack([axis.ravel() for axis in ends], axis=-1) for ends in (low, high))  # pyright: ignore[reportReturnType]
+
+
+def rounded(starts: Any, steps: Any, numbers: Any) -> tuple[list[np.ndarray], ...]:
+    """start + number * step on every axis, as float64 numbers below and above."""
     exact = [
         [start + k * step for k in own]
         for start, step, own in zip(starts, steps, numbers, strict=True)
     ]
-    low, high = (
-        np.meshgrid(*[[to(a) for a in axis] for axis in exact], indexing="ij")
-        for to in (round_down, round_up)
+    return tuple(
+        [np.array([to(a) for a in axis]) for axis in exact] for to in (round_down, round_up)
     )
-    return tuple(np.stack([axis.ravel() for axis in ends], axis=-1) for ends in (low, high))  # pyright: ignore[reportReturnType]
 
 
 def values_on(expression: Expression, low: np.ndarray, high: np.ndarray) -> Ends:

@@ -6,7 +6,6 @@ are not multiplied out into each other.
 """
 
 import heapq
-import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from fractions import Fraction
 
@@ -422,12 +421,3 @@ def plain(value: Fraction) -> Rational:
 def ratio(a: Rational, b: Rational) -> Rational:
     """a / b."""
     return plain(Fraction(a) / b)
-
-
-def rational_root(value: Rational) -> Fraction | None:
-    """The square root of a rational, where it is rational."""
-    if value <= 0:
-        return None
-    top, bottom = math.isqrt(value.numerator), math.isqrt(value.denominator)
-    exact = top * top == value.numerator and bottom * bottom == value.denominator
-    return Fraction(top, bottom) if exact else None

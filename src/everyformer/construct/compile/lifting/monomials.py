@@ -17,9 +17,9 @@ from everyformer.construct.compile.lifting.lines import (
     ZERO,
     Rational,
     ratio,
-    rational_root,
 )
 from everyformer.construct.compile.program import Form
+from everyformer.numerics.rationals import rational_root
 
 if TYPE_CHECKING:
     from everyformer.construct.compile.lifting.lift import Lift

@@ -114,9 +114,6 @@ def emit(
         num_heads=max([1, *(size.heads for size in sizes)]),
         d_head=max([1, *(size.components for size in sizes)]),
         d_ff=max([1, *(size.units for size in sizes)]),
-        normaliser="softmax",
-        activation="relu",
-        positional=False,
         width=places.width,
         num_prefix=P,
     )
