@@ -6,15 +6,6 @@ from typing import Any
 import numpy as np
 
 
-def wrong_shapes(held: object, expected: dict[str, tuple[int, ...]]) -> list[str]:
-    """The arrays that have other shapes, in words."""
-    return [
-        f"{name} has shape {getattr(held, name).shape}, expected {shape}"
-        for name, shape in expected.items()
-        if getattr(held, name).shape != shape
-    ]
-
-
 @dataclass(frozen=True)
 class PiecewiseLinear:
     """One function of Phi for every layer of a stack and every hidden unit.
@@ -47,7 +38,11 @@ class PiecewiseLinear:
             "slopes": (layers, r, 3),
             "intercepts": (layers, r, 3),
         }
-        wrong = wrong_shapes(self, shapes)
+        wrong = [
+            f"{name} has shape {getattr(self, name).shape}, expected {shape}"
+            for name, shape in shapes.items()
+            if getattr(self, name).shape != shape
+        ]
         if not wrong and not (self.breaks[..., 0] < self.breaks[..., 1]).all():
             wrong.append("c_1 < c_2 does not hold everywhere")
         if not wrong and not (self.slopes == 0).any(axis=-1).all():

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from everyformer.files.description import StageKind
-from everyformer.model.activation import PiecewiseLinear, wrong_shapes
+from everyformer.model.activation import PiecewiseLinear
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,11 @@ def check_shapes(held: object, expected: dict[str, tuple[int, ...]]) -> None:
     Raises:
         ValueError: With all of them.
     """
-    wrong = wrong_shapes(held, expected)
+    wrong = [
+        f"{name} has shape {getattr(held, name).shape}, expected {shape}"
+        for name, shape in expected.items()
+        if getattr(held, name).shape != shape
+    ]
     if wrong:
         msg = f"{type(held).__name__}: {'; '.join(wrong)}."
         raise ValueError(msg)
