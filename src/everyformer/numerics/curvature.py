@@ -6,6 +6,7 @@ Arb balls, one box after the other; see `second_order` for the rules.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from itertools import combinations_with_replacement
@@ -149,11 +150,7 @@ def _by_intervals(
     rows: list[list[SecondJet]] = expression.run(
         jets, lambda j, i: jets.variable(Interval(left[j, i], right[j, i]), (j, i))
     )
-    _fill(expression, rows, _interval_ends, result, here)
-
-
-def _interval_ends(interval: Interval) -> tuple[np.ndarray, np.ndarray]:
-    return interval.low, interval.high
+    _fill(expression, rows, lambda value: (value.low, value.high), result, here)
 
 
 def _by_balls(
@@ -176,7 +173,7 @@ def _by_balls(
 def _fill(
     expression: Expression,
     rows: list[list[SecondJet]],
-    ends: Any,
+    ends: Callable[[Any], tuple[Any, Any]],
     result: Curvature,
     here: slice | np.ndarray,
 ) -> None:

@@ -16,6 +16,7 @@ Everything is read off the weights, by what they do and not by what they are cal
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import prod
 
 import numpy as np
 
@@ -199,10 +200,8 @@ def _before_attention(
         [[grid.box.widths[i] - sum(lengths[j][i]) for i in range(d)] for j in range(n)],
         dtype=object,
     )
-    shortest = Fraction(1)
-    for j in range(n):
-        for i in range(d):
-            shortest *= min(lengths[j][i]) * K / grid.box.widths[i]
+    shares = (min(lengths[j][i]) * K / grid.box.widths[i] for j, i in np.ndindex(n, d))
+    shortest = prod(shares, start=Fraction(1))
     ramps_run = ramps + 2 * K * search.lost
     nothing = np.empty((n, d, 0), dtype=object)
     return Plateaus(nothing, ramps, ramps_run, shortest, len(stages)), tokens

@@ -224,10 +224,6 @@ class Table:
             return plain(first), node.args[1]
         return plain(second or Fraction(0)), node.args[0]
 
-    def sum_of(self, line: int) -> tuple[Sum, Rational]:
-        """The sum that a line is; closed ones inside stay closed."""
-        return self.opened([(line, ONE)])
-
     def open_shallow(self, line: int) -> tuple[Sum, Rational]:
         """The sum that a line is, where only lines with one reader are opened."""
         if not self.is_linear(line):

@@ -105,7 +105,7 @@ def _logistic(lift: "Lift", column: Family, exponentials: list[Factors]) -> Form
     sizes: list[Rational] = []
     taken: list[int | None] = []
     for line, factors in zip(column, exponentials, strict=True):
-        terms, offset = lift.table.sum_of(line)
+        terms, offset = lift.table.opened([(line, ONE)])
         if any(lift.table.nodes[k].op != "exp" for k in terms):
             return None
         sizes.append(next(iter(terms.values()), ZERO))
