@@ -40,6 +40,21 @@ OPENED = frozenset({"pow", "exp", "mul", "div", "tanh"})
 NEAR = 1e-9
 """Relative and absolute: branches that differ more do not meet."""
 
+UNKNOWN = (
+    ", and they could not be shown to be equal on the border. Write the condition with a "
+    "number that the branches use (np.abs(x) > 0.5 and not x**2 > 0.25), or with "
+    "np.maximum, np.minimum, np.clip or np.abs."
+)
+"""Nothing is known about the border."""
+
+JUMP = (
+    " that are not seen to agree on the border: where they differ it is not continuous, "
+    "and no network is near it in the sup norm. Make the branches equal where the "
+    "condition changes (a ramp instead of a step); leave out a condition that never "
+    "changes on the domain."
+)
+"""A function that jumps, as far as is seen."""
+
 
 def branch(lift: "Lift", family: Family) -> Form:
     """The form of a choice for each token.
@@ -160,10 +175,7 @@ def _continuous(lift: "Lift", line: int) -> int:
             _check_rounding(lift, line, pieces[2], pieces[3])
             both = table.make("add", *pieces[:2])
             return table.make("sub", both, pieces[2])
-        return refuse(lift, line)
-    if difference:
-        return refuse_unknown(lift, line)
-    return refuse(lift, line)
+    return _refuse(lift, line, UNKNOWN if t is None and difference else JUMP)
 
 
 def given(
@@ -274,41 +286,15 @@ def _check_rounding(lift: "Lift", line: int, a: int, b: int) -> None:
     """
     terms, gap = lift.table.opened([(a, ONE), (b, -ONE)], ())
     if gap and not terms:
-        msg = (
-            f"{lift.name} chooses between two branches at line {line} that differ by "
-            f"{float(abs(gap)):.1e} on the border: constants are the float64 numbers that "
-            "they are, and 0.9 * 0.6 - 0.24 is not 0.3. That is a jump, and nothing is "
-            "proved across it. Take numbers that float64 holds (3/8 for "
-            "0.3), or write it with np.maximum, np.minimum, np.clip or np.interp."
+        why = (
+            f" that differ by {float(abs(gap)):.1e} on the border: constants are the "
+            "float64 numbers that they are, and 0.9 * 0.6 - 0.24 is not 0.3. That is a "
+            "jump, and nothing is proved across it. Take numbers that float64 holds (3/8 "
+            "for 0.3), or write it with np.maximum, np.minimum, np.clip or np.interp."
         )
-        raise TargetError(msg)
+        _refuse(lift, line, why)
 
 
-def refuse_unknown(lift: "Lift", line: int) -> NoReturn:
-    """Say that nothing is known about the border.
-
-    Raises:
-        TargetError: Always.
-    """
-    msg = (
-        f"{lift.name} chooses between two branches at line {line}, and they could not be "
-        "shown to be equal on the border. Write the condition with a number that the "
-        "branches use (np.abs(x) > 0.5 and not x**2 > 0.25), or with np.maximum, "
-        "np.minimum, np.clip or np.abs."
-    )
-    raise TargetError(msg)
-
-
-def refuse(lift: "Lift", line: int) -> NoReturn:
-    """Say that a function jumps, as far as is seen.
-
-    Raises:
-        TargetError: Always.
-    """
-    msg = (
-        f"{lift.name} chooses between two branches at line {line} that are not seen to "
-        "agree on the border: where they differ it is not continuous, and no network is "
-        "near it in the sup norm. Make the branches equal where the condition changes (a "
-        "ramp instead of a step); leave out a condition that never changes on the domain."
-    )
+def _refuse(lift: "Lift", line: int, why: str) -> NoReturn:
+    msg = f"{lift.name} chooses between two branches at line {line}{why}"
     raise TargetError(msg)
