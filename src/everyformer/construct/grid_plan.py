@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import partial
 from math import factorial
@@ -154,18 +154,8 @@ class GridPlan(Plan, ABC):
         return Fraction(n * d * self.shape.sequences, orders)
 
     def count(self) -> Count:
-        """What the network costs."""
-        return Count(
-            self.blocks,
-            self.attention_layers,
-            self.parameters,
-            self.nonzeros_limit,
-            self.multiply_adds,
-            self.stored_bytes,
-            self.peak_bytes,
-            self.id_bits,
-            self.lower_bound,
-        )
+        """What the network costs: a property of the plan for each number."""
+        return Count(*(getattr(self, one.name) for one in fields(Count)))
 
     @abstractmethod
     def tabulate(self, target: Target, progress: Progress = no_progress) -> Table:

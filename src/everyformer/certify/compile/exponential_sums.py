@@ -71,8 +71,7 @@ def exponential_sum(block: BlockWeights, head: int, state: State) -> Written:
     nil = _exp(-Fraction(found.c))
     heard = [heard_scores(state, found.scores, j) for j in range(n)]
     result: Written = []
-    for component, entry in block.writes(head):
-        said = block.value(head, component)
+    for _, entry, said in block.writes(head):
         quiet = state.constants(said, prefix=True)
         if quiet is None or quiet[found.null]:
             raise block.undecided("the null token says something")

@@ -78,8 +78,7 @@ def mixture(block: BlockWeights, head: int, claim: Mixture, state: State) -> Wri
     weighting = _weighting(block, head, claim, state)
     complete = all(sum(row.values()) == 1 for row in claim.rows)
     result: Written = []
-    for component, entry in block.writes(head):
-        said = block.value(head, component)
+    for _, entry, said in block.writes(head):
         value = state.read(said)
         if weighting.heard.any():
             known = state.constants(said, prefix=True)
@@ -235,8 +234,7 @@ def attend(block: BlockWeights, head: int, claim: Attend, state: State) -> Writt
     n, P = state.seq_len, state.prefix_len
     terms_of_scores = [heard_scores(state, found, j, claim.faint) for j in range(n)]
     result: Written = []
-    for component, entry in block.writes(head):
-        said = block.value(head, component)
+    for _, entry, said in block.writes(head):
         v = state.read(said)
         width = v.high - v.low + 2 * v.e
         e = v.e + min(moved / 2, Fraction(1)) * width + 2 * UNDERFLOW

@@ -90,8 +90,8 @@ class BlockWeights:
         bias = float(self.arrays["b_1"][unit])
         return Row(row.stored, row.ideal, bias, self._ideal("b_1", (unit,), bias))
 
-    def writes(self, head: int) -> Iterator[tuple[int, Entry]]:
-        """The components that are used, each with the register that it writes.
+    def writes(self, head: int) -> Iterator[tuple[int, Entry, Row]]:
+        """The components that are used: each with the register that it writes, and what.
 
         Raises:
             Undecided: If one writes several registers.
@@ -100,7 +100,7 @@ class BlockWeights:
         for component in range(W_O.shape[1]):
             found = self._entry(W_O[:, component], "W_O", (head,), (component,))
             if found is not None:
-                yield component, found
+                yield component, found, self.value(head, component)
 
     def written_by(self, unit: int) -> Entry | None:
         """The register that a unit writes; None for one that writes nothing.

@@ -78,11 +78,10 @@ def unary(
     t = state.read(keys.query)
     result: Written = []
     made: dict[int, Made] = {}
-    for component, entry in block.writes(head):
+    for component, entry, said in block.writes(head):
         column = claim.columns[component] if component < len(claim.columns) else None
         if column is None:
             raise block.undecided("a column without a claim writes")
-        said = block.value(head, component)
         v, own = state.constants(said, prefix=True), state.constants(said)
         if v is None or own is None or own.any():
             raise block.undecided("the values of a unary head are not constants")
