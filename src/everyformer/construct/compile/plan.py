@@ -299,7 +299,7 @@ def followed(
     target: Target,
     precision: Precision,
     scale: Fraction,
-    steady: float,
+    steady: float = LARGEST_MEAN,
     emitted: Compiled | None = None,
 ) -> CompilePlan:
     """The plan with one precision, with the bound that the verifier finds.
