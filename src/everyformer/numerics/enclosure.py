@@ -96,18 +96,18 @@ def enclose(
         >>> found.slope_low.round(6).item(), found.slope_high.round(6).item()
         (2.0, 3.0)
     """
-    ends = _checked(expression, low, high, centre_low, centre_high)
-    count, n, d = ends[0].shape
-    result = Enclosure.undecided(count, n, d)
-    for start in range(0, count, CHUNK):
+    ends, result = _checked(expression, low, high, centre_low, centre_high)
+    for start in range(0, len(low), CHUNK):
         here = slice(start, start + CHUNK)
         with np.errstate(all="ignore"):
             _enclose_chunk(expression, [end[here] for end in ends], result, here, sharp)
     return result
 
 
-def _checked(expression: Expression, *ends: np.ndarray) -> list[np.ndarray]:
-    """The ends as float64; where a box or its centre is NaN, from -inf to inf."""
+def _checked(
+    expression: Expression, *ends: np.ndarray
+) -> tuple[list[np.ndarray], Enclosure]:
+    """The ends as float64, where a box or its centre is NaN from -inf to inf; no result."""
     shape = (ends[0].shape[0], expression.seq_len, expression.d_model)
     if any(end.shape != shape for end in ends):
         msg = (
@@ -122,7 +122,7 @@ def _checked(expression: Expression, *ends: np.ndarray) -> list[np.ndarray]:
     for left, right in ((low, high), (centre_low, centre_high)):
         unknown = ~(np.isfinite(left) & np.isfinite(right))
         left[unknown], right[unknown] = -np.inf, np.inf
-    return [low, high, centre_low, centre_high]
+    return [low, high, centre_low, centre_high], Enclosure.undecided(*shape)
 
 
 def _enclose_chunk(
@@ -194,18 +194,16 @@ def enclose_with_balls(
         InputError: If the shapes differ or a box is empty.
         CertificateError: If python-flint is not installed.
     """
-    ends = _checked(expression, low, high, centre_low, centre_high)
-    count, n, d = ends[0].shape
-    result = Enclosure.undecided(count, n, d)
+    ends, result = _checked(expression, low, high, centre_low, centre_high)
     balls = BallArithmetic(precision)
     with balls.working():
-        for number in range(count):
+        for number in range(len(low)):
             box, centre = (
                 (ends[0][number], ends[1][number]),
                 (ends[2][number], ends[3][number]),
             )
             at_centre = expression.run(balls, entries_of(centre, balls))
-            for j, i in np.ndindex(n, d):
+            for j, i in np.ndindex(low.shape[1:]):
                 found = balls.ends(at_centre[j][i])
                 result.centre_low[number, j, i], result.centre_high[number, j, i] = found
             # If f has no finite bound at the centre, nor does it on the piece around it.
