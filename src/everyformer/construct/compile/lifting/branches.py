@@ -184,7 +184,7 @@ def given(
     """A line that is the same where the condition is > 0, or where it is <= 0.
 
     A maximum or a choice in it is decided by the sign of d = alpha c + beta, as the
-    verifier does (`certify/compile/choices.py`).
+    verifier does (`certify/compile/algebra/choices.py`).
     """
     for k in sorted(ancestors(table.nodes, (line,)), reverse=True):
         node = table.nodes[k]
