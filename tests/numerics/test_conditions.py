@@ -74,11 +74,13 @@ def test_conditions_have_the_same_sign_at_every_point() -> None:
     assert check_values(300) > 150
 
 
-def _without_the_constant(form: Affine, k: int) -> Affine:
+def _without_the_constant(form: Affine[int], k: int) -> Affine[int]:
     return without(Affine(terms=form.terms), k)
 
 
-def _sum_without_the_rest(op: str, a: Affine | None, b: Affine | None) -> Affine | None:
+def _sum_without_the_rest(
+    op: str, a: Affine[int] | None, b: Affine[int] | None
+) -> Affine[int] | None:
     return b if op == "add" else combined(op, a, b)
 
 

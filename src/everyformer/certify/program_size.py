@@ -29,19 +29,13 @@ class ProgramSize:
                 used.append(1)
             else:
                 used.append(min(most, sum(used[k] for k in node.operands)))
-        ends: dict[int, int] = {}
-        for number, node in enumerate(f.nodes):
-            for k in node.operands:
-                ends[k] = number
-        for row in f.outputs:
-            for k in row:
-                ends[k] = len(f.nodes)
         freed: dict[int, int] = {}
-        for k, number in ends.items():
-            freed[number] = freed.get(number, 0) + 1 + used[k]
+        for number, entries in zip(f.last_reader, used, strict=True):
+            freed[number] = freed.get(number, 0) + 1 + entries
         held = alive = 0
         for number, entries in enumerate(used):
             held += 1 + entries
             alive = max(alive, held)
-            held -= freed.get(number, 0) + (0 if number in ends else 1 + entries)
+            held -= freed.get(number, 0)
+            held -= 1 + entries if f.last_reader[number] < 0 else 0
         return cls(len(f.nodes), len(f.nodes) + sum(used), alive)

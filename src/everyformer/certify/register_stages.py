@@ -12,7 +12,7 @@ import numpy as np
 
 from everyformer.certify.on_cells.values import Mode
 from everyformer.certify.overflow import UNDERFLOW
-from everyformer.certify.ridge import SLACK, Ridge
+from everyformer.certify.ridge import SLACK, Ridge, whole
 from everyformer.certify.rounding import gamma
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import StageWeights, to_fractions
@@ -207,13 +207,10 @@ def _read_mean(stage: StageWeights, n: int) -> Mean:
 
 def _tau(ridge: Ridge, state: Exact) -> tuple[list[Fraction], np.ndarray]:
     """The different numbers that a ridge sees, exactly, and which token sees which."""
-    row = to_fractions(ridge.row)
-    used = np.flatnonzero(ridge.row)
-    factor = lcm(*(value.denominator for value in row.tolist()))
-    weights = np.array([int(row[i] * factor) for i in used], dtype=object)
-    seen = np.asarray(state.numbers[..., used].astype(object) @ weights)
+    row, used = whole(ridge.row), np.flatnonzero(ridge.row)
+    seen = np.asarray(state.numbers[..., used].astype(object) @ row.numbers[used])
     distinct, which = np.unique(seen.reshape(-1), return_inverse=True)
-    unit = state.unit * factor
+    unit = state.unit * row.unit
     return [Fraction(int(v), unit) for v in distinct], which.reshape(seen.shape)
 
 

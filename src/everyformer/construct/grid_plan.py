@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import partial
 from math import factorial
@@ -154,18 +154,8 @@ class GridPlan(Plan, ABC):
         return Fraction(n * d * self.shape.sequences, orders)
 
     def count(self) -> Count:
-        """What the network costs."""
-        return Count(
-            self.blocks,
-            self.attention_layers,
-            self.parameters,
-            self.nonzeros_limit,
-            self.multiply_adds,
-            self.stored_bytes,
-            self.peak_bytes,
-            self.id_bits,
-            self.lower_bound,
-        )
+        """What the network costs: a property of the plan for each number."""
+        return Count(*(getattr(self, one.name) for one in fields(Count)))
 
     @abstractmethod
     def tabulate(self, target: Target, progress: Progress = no_progress) -> Table:
@@ -269,7 +259,7 @@ def over_grids(problem: Problem, make: Callable[[int], GridPlan]) -> Iterator[Gr
 def over_positions(
     problem: Problem,
     positional: bool | None,
-    make: Callable[[bool | None, int], GridPlan],
+    make: Callable[..., GridPlan],
     remark: str,
 ) -> Iterator[GridPlan]:
     """Grids with positions or without; for a tolerance both where that is left open.
@@ -282,10 +272,10 @@ def over_positions(
     """
     ways = ways_to_place(problem.target)
     if problem.grid is not None or positional is not None or len(ways) == 1:
-        yield from over_grids(problem, partial(make, positional))
+        yield from over_grids(problem, partial(make, positional=positional))
         return
     for choice in ways:
-        for plan in over_grids(problem, partial(make, choice)):
+        for plan in over_grids(problem, partial(make, positional=choice)):
             yield replace(plan, remark=remark) if choice else plan
 
 

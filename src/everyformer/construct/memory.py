@@ -142,7 +142,7 @@ def memorise(inputs: Any, outputs: Any, *, equivariant: bool = False) -> Memory:
     )
     widest = max(s.feed_forward.W_1.shape[1] for s in stages if s.feed_forward is not None)
     network = Network(
-        ArchitectureSpec(n, d, 1, 1, widest, "softmax", "relu", False, width=w),
+        ArchitectureSpec(n, d, 1, 1, widest, width=w),
         stages,
         construction=_description(x, data, layout),
         registers=read_in,

@@ -131,14 +131,24 @@ def staircase(
     if (np.diff(thresholds) < float(ramp)).any():
         msg = f"Thresholds are nearer than the ramp width {float(ramp):g}: ramps overlap."
         raise ValueError(f"{msg} Use a narrower ramp.")
-    sharp = float(1 / ramp)
-    starts = -thresholds * sharp
     steps = np.diff(values, axis=0) @ writes  # [L, w]
+    return _steps(reads, thresholds, steps, float(1 / ramp), values[0] @ writes)
+
+
+def _steps(
+    reads: np.ndarray,
+    thresholds: np.ndarray,
+    steps: np.ndarray,
+    sharp: float,
+    b_2: np.ndarray,
+) -> Units:
+    """b_2 plus the brackets of all thresholds, each times its step; sharp = 1/rho."""
+    starts = -thresholds * sharp
     return Units(
         W_1=np.broadcast_to(reads * sharp, (2 * len(starts), len(reads))),
         b_1=np.stack([starts + 0.5, starts - 0.5], axis=-1).reshape(-1),
         W_2=np.stack([steps, -steps], axis=1).reshape(-1, len(reads)),
-        b_2=values[0] @ writes,
+        b_2=b_2,
     )
 
 
@@ -204,15 +214,8 @@ def ending_at_zero(
             "sum of them back to 0, as everywhere=True needs. Round f's values."
         )
         raise GridError(msg)
-    keys = after + np.arange(1, pairs + 1)
-    starts = -(keys - 0.5) * 4
-    moved = steps @ writes
-    more = Units(
-        W_1=np.broadcast_to(reads * 4.0, (2 * pairs, len(reads))),
-        b_1=np.stack([starts + 0.5, starts - 0.5], axis=-1).reshape(-1),
-        W_2=np.stack([moved, -moved], axis=1).reshape(-1, len(reads)),
-        b_2=np.zeros(len(reads)),
-    )
+    between = after + np.arange(1, pairs + 1) - 0.5
+    more = _steps(reads, between, steps @ writes, 4.0, np.zeros(len(reads)))
     return Units.together([units, more])
 
 

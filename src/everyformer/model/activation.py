@@ -55,7 +55,9 @@ class PiecewiseLinear:
     def repeat(
         cls, layers: int, *, breaks: Any, closed: Any, slopes: Any, intercepts: Any
     ) -> "PiecewiseLinear":
-        """The same function in every layer, r = 1; the arrays are views, not copies.
+        """The same function in every layer, or one for each; r = 1.
+
+        The arrays are views, not copies.
 
         Args:
             layers: How many layers.

@@ -41,9 +41,9 @@ class ArchitectureSpec:
     num_heads: int
     d_head: int
     d_ff: int
-    normaliser: Normaliser
-    activation: Activation
-    positional: bool
+    normaliser: Normaliser = "softmax"
+    activation: Activation = "relu"
+    positional: bool = False
     attention: AttentionKind = "dense"
     width: int | None = None
     num_prefix: int = 0

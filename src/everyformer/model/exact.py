@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from everyformer.model.activation import PiecewiseLinear
-from everyformer.model.forward import attention_layer, feed_forward_layer, only_heard
+from everyformer.model.forward import feed_forward_layer, only_heard, run_block
 from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage
 from everyformer.numerics.rationals import common_denominator, exact_array
 from everyformer.progress import Progress, no_progress
@@ -184,18 +184,10 @@ def _run_integers(held: Converted, state: np.ndarray, progress: Progress) -> np.
         if small is not None and limits is not None and _fits(state, limits[block]):
             after = _int64_block(small, block, state.astype(np.int64, copy=False))
         if after is None:
-            after = _python_block(stage, block, state.astype(object, copy=False))
+            after = run_block(stage, block, state.astype(object, copy=False), "hardmax")
         state = after
         if block % 512 == 0:
             progress(stage.name, block, stage.blocks)
-    return state
-
-
-def _python_block(stage: Stage, block: int, state: np.ndarray) -> np.ndarray:
-    if stage.attention is not None:
-        state = attention_layer(stage.attention, block, state, "hardmax")
-    if stage.feed_forward is not None:
-        state = feed_forward_layer(stage.feed_forward, block, state)
     return state
 
 

@@ -127,11 +127,19 @@ def feed_forward_layer(stack: FeedForwardStack, layer: int, x: np.ndarray) -> np
 def run_blocks(stage: Stage, x: np.ndarray, normaliser: Normaliser) -> Iterator[np.ndarray]:
     """The state after each block of a stage."""
     for block in range(stage.blocks):
-        if stage.attention is not None:
-            x = attention_layer(stage.attention, block, x, normaliser)
-        if stage.feed_forward is not None:
-            x = feed_forward_layer(stage.feed_forward, block, x)
+        x = run_block(stage, block, x, normaliser)
         yield x
+
+
+def run_block(
+    stage: Stage, block: int, x: np.ndarray, normaliser: Normaliser
+) -> np.ndarray:
+    """The state after one block."""
+    if stage.attention is not None:
+        x = attention_layer(stage.attention, block, x, normaliser)
+    if stage.feed_forward is not None:
+        x = feed_forward_layer(stage.feed_forward, block, x)
+    return x
 
 
 def run_stages(

@@ -29,7 +29,7 @@ from everyformer.model.insides import Trace, insides
 from everyformer.model.masks import check_masks
 from everyformer.model.onnx_export import save_onnx
 from everyformer.model.registers import Registers
-from everyformer.model.stacks import Stage
+from everyformer.model.stacks import Stage, below
 from everyformer.model.storage import simplified, write_arrays
 from everyformer.notebook import html_table, short
 from everyformer.numerics.limits import check_limit
@@ -350,13 +350,8 @@ class Network(Explorable):
     def with_arrays(self, arrays: dict[str, np.ndarray]) -> "Network":
         """The same network with other arrays, named as by `arrays`."""
         stages = tuple(
-            Stage.from_arrays(
-                stage.name,
-                stage.source,
-                {name: arrays[f"stages.{index}.{name}"] for name, _ in stage.arrays()},
-                stage.kind,
-            )
-            for index, stage in enumerate(self.stages)
+            Stage.from_arrays(s.name, s.source, below(f"stages.{index}.", arrays), s.kind)
+            for index, s in enumerate(self.stages)
         )
         return replace(
             self,
@@ -366,19 +361,14 @@ class Network(Explorable):
         )
 
     def _run(self, tokens: np.ndarray, progress: Progress) -> Iterator[StageState]:
+        stages, state = self.executor.stages_literal, tokens
         if self.is_exact:
-            yield from self._run_exact(exact_array(tokens), progress)
-            return
-        state = self.executor.enter(tokens)
+            self.executor.choose("exact", "cpu")
+            stages, state = self.executor.stages_exact, exact_array(tokens)
+        state = self.executor.enter(state)
+        state = exact_array(state) if self.is_exact else state
         yield StageState("input", state, self.ids(state))
-        for stage, after in self.executor.stages_literal(state, progress):
-            yield StageState(stage.name, after, self.ids(after))
-
-    def _run_exact(self, tokens: np.ndarray, progress: Progress) -> Iterator[StageState]:
-        self.executor.choose("exact", "cpu")
-        state = exact_array(self.executor.enter(tokens))
-        yield StageState("input", state, self.ids(state))
-        for stage, after in self.executor.stages_exact(state, progress):
+        for stage, after in stages(state, progress):
             yield StageState(stage.name, after, self.ids(after))
 
     @staticmethod
@@ -466,7 +456,7 @@ def load(path: str | os.PathLike[str], *, max_memory: int | float = MAX_MEMORY) 
     try:
         stages = [
             Stage.from_arrays(
-                name, source, _below(f"stages.{index}.", arrays), kind_of(entry)
+                name, source, below(f"stages.{index}.", arrays), kind_of(entry)
             )
             for index, entry in enumerate(description["stages"])
             for name, source in [entry[:2]]
@@ -484,11 +474,3 @@ def load(path: str | os.PathLike[str], *, max_memory: int | float = MAX_MEMORY) 
         )
     except CONTENT_ERRORS as error:
         raise FileFormatError(damaged(path, error)) from error
-
-
-def _below(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {
-        name.removeprefix(prefix): array
-        for name, array in arrays.items()
-        if name.startswith(prefix)
-    }

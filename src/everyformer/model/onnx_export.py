@@ -6,8 +6,6 @@ run such a model, and must not: ids of the contextual map need up to 52 bits.
 """
 
 import importlib
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +14,7 @@ import numpy as np
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.registers import Registers
 from everyformer.model.stacks import Stage, toeplitz
+from everyformer.model.storage import whole_or_not
 
 if TYPE_CHECKING:
     from everyformer.model.network import Network
@@ -227,8 +226,8 @@ def _phi(body: _Body, t: str, weights: dict[str, str]) -> str:
 
 
 def _write(onnx: Any, model: Any, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     if model.ByteSize() > _PROTOBUF_LIMIT:
+        path.parent.mkdir(parents=True, exist_ok=True)
         # One protobuf message holds at most 2 GB: the weights go to a file beside it.
         onnx.save_model(
             model,
@@ -238,12 +237,5 @@ def _write(onnx: Any, model: Any, path: Path) -> None:
             location=f"{path.name}.data",
         )
         return
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    try:
+    with whole_or_not(path) as temporary:
         onnx.save_model(model, temporary)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from everyformer.model.stacks import below, check_shapes
 from everyformer.numerics.rationals import exact_array
 
 PREFIX = "registers."
@@ -43,14 +44,7 @@ class Registers:
         shapes: dict[str, tuple[int, ...]] = {"start": (n, w), "W_out": (d, w)}
         if self.prefix is not None:
             shapes["prefix"] = (len(self.prefix), w)
-        wrong = [
-            f"{name} has shape {getattr(self, name).shape}, expected {shape}"
-            for name, shape in shapes.items()
-            if getattr(self, name).shape != shape
-        ]
-        if wrong:
-            msg = f"Registers: {'; '.join(wrong)}."
-            raise ValueError(msg)
+        check_shapes(self, shapes)
 
     @property
     def width(self) -> int:
@@ -72,11 +66,7 @@ class Registers:
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "Registers | None":
         """The inverse of `arrays`; None if there are no such arrays."""
-        own = {
-            name.removeprefix(PREFIX): array
-            for name, array in arrays.items()
-            if name.startswith(PREFIX)
-        }
+        own = below(PREFIX, arrays)
         return cls(**own) if own else None
 
     def read_in(self, x: np.ndarray) -> np.ndarray:

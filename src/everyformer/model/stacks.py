@@ -65,7 +65,7 @@ class AttentionStack:
         if self.mask is not None:
             n = self.mask.shape[-1] if self.mask.ndim else 0
             shapes["mask"] = (layers, n, n)
-        _check_shapes(self, shapes)
+        check_shapes(self, shapes)
         if self.mask is not None and self.mask.dtype != np.bool_:
             msg = f"mask has dtype {self.mask.dtype}; a mask is made of booleans."
             raise ValueError(msg)
@@ -110,7 +110,7 @@ class FeedForwardStack:
 
     def __post_init__(self) -> None:
         layers, r, d = self.W_1.shape
-        _check_shapes(self, {"b_1": (layers, r), "W_2": (layers, d, r), "b_2": (layers, d)})
+        check_shapes(self, {"b_1": (layers, r), "W_2": (layers, d, r), "b_2": (layers, d)})
         if self.phi is not None and self.phi.breaks.shape[:2] != (layers, r):
             msg = (
                 f"phi is given for (layers, r) = {self.phi.breaks.shape[:2]}, "
@@ -143,17 +143,29 @@ def toeplitz(gain: np.ndarray, n: int) -> np.ndarray:
     return gain[..., offset]
 
 
-def _check_shapes(
-    stack: AttentionStack | FeedForwardStack, expected: dict[str, tuple[int, ...]]
-) -> None:
+def check_shapes(held: object, expected: dict[str, tuple[int, ...]]) -> None:
+    """Refuse arrays of other shapes.
+
+    Raises:
+        ValueError: With all of them.
+    """
     wrong = [
-        f"{name} has shape {getattr(stack, name).shape}, expected {shape}"
+        f"{name} has shape {getattr(held, name).shape}, expected {shape}"
         for name, shape in expected.items()
-        if getattr(stack, name).shape != shape
+        if getattr(held, name).shape != shape
     ]
     if wrong:
-        msg = f"{type(stack).__name__}: {'; '.join(wrong)}."
+        msg = f"{type(held).__name__}: {'; '.join(wrong)}."
         raise ValueError(msg)
+
+
+def below(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays whose names begin so, by the rest of their names."""
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }
 
 
 @dataclass(frozen=True)
@@ -235,16 +247,10 @@ class Stage:
         kind: StageKind | None = None,
     ) -> "Stage":
         """The inverse of `arrays`."""
-
-        def part(prefix: str) -> dict[str, np.ndarray]:
-            return {
-                key.removeprefix(prefix): value
-                for key, value in arrays.items()
-                if key.startswith(prefix) and "." not in key.removeprefix(prefix)
-            }
-
-        attention, feed_forward = part("attention."), part("feed_forward.")
-        phi = part("feed_forward.phi.")
+        attention, feed_forward, phi = (
+            {name: a for name, a in below(prefix, arrays).items() if "." not in name}
+            for prefix in ("attention.", "feed_forward.", "feed_forward.phi.")
+        )
         return cls(
             name,
             source,

@@ -9,6 +9,8 @@ import json
 import os
 import re
 import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +38,18 @@ def write_arrays(
             tensors[name] = np.ascontiguousarray(array)
     version = version_of(arrays)
     header = {"version": version, "denominators": denominators, **description}
+    with whole_or_not(path) as temporary:
+        _save(tensors, temporary, {FORMAT: json.dumps(header)})
+
+
+@contextmanager
+def whole_or_not(path: Path) -> Generator[str]:
+    """A place to write to, which becomes the file if the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
     try:
-        _save(tensors, temporary, {FORMAT: json.dumps(header)})
+        yield temporary
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
     except BaseException:

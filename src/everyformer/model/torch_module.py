@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch._higher_order_ops.scan import scan
 
 from everyformer.errors import MemoryLimitError, NumberKindError
+from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.registers import PREFIX
 from everyformer.model.stacks import Stage
 
@@ -139,6 +140,25 @@ def _scan_blocks(
     return final
 
 
+def check_input(x: Tensor, weight: Tensor, architecture: ArchitectureSpec) -> None:
+    """Refuse what a module of this architecture cannot run on.
+
+    Raises:
+        NumberKindError: If x or the weights are not float64.
+        ValueError: If the shape is wrong.
+    """
+    n, d = architecture.seq_len, architecture.d_model
+    if x.shape[-2:] != (n, d):
+        msg = f"x has shape {tuple(x.shape)}, but this network takes (*batch, {n}, {d})."
+        raise ValueError(msg)
+    if x.dtype != torch.float64 or weight.dtype != torch.float64:
+        msg = (
+            f"x is {x.dtype} and the weights are {weight.dtype}: the ids of the "
+            "contextual map need up to 52 bits, and float32 has 24. Call .double() on both."
+        )
+        raise NumberKindError(msg)
+
+
 class TransformerModule(nn.Module):
     """A network of T^{h,m,r} or Omega_U^{h,m,r} in PyTorch, float64.
 
@@ -188,20 +208,7 @@ class TransformerModule(nn.Module):
             NumberKindError: If x or the weights are not float64.
             ValueError: If the shape is wrong.
         """
-        n, d = self.architecture.seq_len, self.architecture.d_model
-        if x.shape[-2:] != (n, d):
-            msg = (
-                f"x has shape {tuple(x.shape)}, but this network takes (*batch, {n}, {d})."
-            )
-            raise ValueError(msg)
-        weight = next(self.parameters())
-        if x.dtype != torch.float64 or weight.dtype != torch.float64:
-            msg = (
-                f"x is {x.dtype} and the weights are {weight.dtype}: the ids of the "
-                "contextual map need up to 52 bits, and float32 has 24. "
-                "Call .double() on both."
-            )
-            raise NumberKindError(msg)
+        check_input(x, next(self.parameters()), self.architecture)
         if self.positions is not None:
             x = x + self.positions
         if self.registers:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from everyformer.errors import MemoryLimitError, NumberKindError
 from everyformer.model.stacks import AttentionStack, FeedForwardStack
-from everyformer.model.torch_module import UNROLL_LIMIT
+from everyformer.model.torch_module import UNROLL_LIMIT, check_input
 
 if TYPE_CHECKING:
     from everyformer.model.network import Network
@@ -146,20 +146,9 @@ class StandardTransformer(nn.Module):
             NumberKindError: If x or the weights are not float64.
             ValueError: If the shape is wrong.
         """
-        n, d = self.architecture.seq_len, self.architecture.d_model
-        if x.ndim < 2 or x.shape[-2:] != (n, d):
-            msg = (
-                f"x has shape {tuple(x.shape)}, but this network takes (*batch, {n}, {d})."
-            )
-            raise ValueError(msg)
-        if x.dtype != torch.float64 or self.start.dtype != torch.float64:
-            msg = (
-                f"x is {x.dtype} and the weights are {self.start.dtype}: the ids of the "
-                "contextual map need up to 52 bits, and float32 has 24. "
-                "Call .double() on both."
-            )
-            raise NumberKindError(msg)
-        state = self.before(x.reshape(-1, n, d)) + self.start  # [batch, n, D]
+        check_input(x, self.start, self.architecture)
+        tokens = x.reshape(-1, *x.shape[-2:])
+        state = self.before(tokens) + self.start  # [batch, n, D]
         first = self.prefix.expand(len(state), -1, -1)
         state = torch.cat([first, state], dim=-2)
         for block in self.blocks:

@@ -1,76 +1,115 @@
-"""Affine forms with exact coefficients: equal terms cancel, whatever their size is."""
+"""Affine combinations with exact coefficients: equal terms cancel, whatever their size is.
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+A line of an expression combines other lines, a form of a program its steps, and a reading
+the registers of a network.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any, Generic, TypeVar
 
 MAX_TERMS = 64
-"""Terms of a form that is followed; longer ones are left alone."""
+"""Terms of a combination that is followed in an expression; longer ones are left alone."""
 
 MAX_BITS = 2048
 """Of its coefficients."""
 
+K = TypeVar("K", bound=Hashable)
+A = TypeVar("A", bound="Affine[Any]")
 
-@dataclass(frozen=True)
-class Affine:
-    """constant + sum of coefficients times terms, exactly; no coefficient is 0.
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Affine(Generic[K]):
+    """offset + the sum of coefficient times what it is a coefficient of, exactly.
+
+    Attributes:
+        terms: Coefficients, not zero.
+        offset: A constant, the same for all tokens.
 
     Example:
-        >>> x, y = Affine(terms={"x": Fraction(1)}), Affine(terms={"y": Fraction(2)})
-        >>> x.plus(y).plus(x.scaled(Fraction(-1))) == y
-        True
+        >>> x, y = Affine.of("x"), Affine.of("y", 2)
+        >>> ((x + y) - x).terms
+        {'y': Fraction(2, 1)}
     """
 
-    constant: Fraction = Fraction(0)
-    terms: Mapping[Hashable, Fraction] = field(default_factory=dict[Hashable, Fraction])
+    terms: Mapping[K, Fraction]
+    offset: Fraction = Fraction(0)
 
-    def scaled(self, factor: Fraction) -> "Affine":
-        """The form times a number."""
-        if not factor:
-            return Affine()
-        return Affine(
-            self.constant * factor, {k: v * factor for k, v in self.terms.items()}
-        )
+    @classmethod
+    def of(cls: type[A], one: K, coefficient: Fraction | int = 1) -> A:
+        """A multiple of one."""
+        value = Fraction(coefficient)
+        return cls({one: value} if value else {})
 
-    def plus(self, other: "Affine") -> "Affine":
-        """The sum of both."""
-        total = dict(self.terms)
-        for k, v in other.terms.items():
-            total[k] = total.get(k, Fraction(0)) + v
-        kept = {k: v for k, v in total.items() if v}
-        return Affine(self.constant + other.constant, kept)
+    @classmethod
+    def constant(cls: type[A], value: Fraction | int) -> A:
+        """A number."""
+        return cls({}, Fraction(value))
 
-    def over(self, other: "Affine") -> Fraction | None:
+    def __add__(self: A, other: A) -> A:
+        """The sum."""
+        terms = dict(self.terms)
+        for one, coefficient in other.terms.items():
+            terms[one] = terms.get(one, Fraction(0)) + coefficient
+        kept = {one: value for one, value in terms.items() if value}
+        return type(self)(kept, self.offset + other.offset)
+
+    def __mul__(self: A, factor: Fraction | int) -> A:
+        """A multiple."""
+        value = Fraction(factor)
+        if not value:
+            return type(self)({})
+        terms = {one: value * c for one, c in self.terms.items()}
+        return type(self)(terms, value * self.offset)
+
+    __rmul__ = __mul__
+
+    def __neg__(self: A) -> A:
+        """The opposite."""
+        return self * -1
+
+    def __sub__(self: A, other: A) -> A:
+        """The difference."""
+        return self + other * -1
+
+    def __iter__(self) -> Iterator[K]:
+        """What takes part."""
+        return iter(self.terms)
+
+    def over(self: A, other: A) -> Fraction | None:
         """c with self = c other, if there is one; other is not constant."""
         k, v = next(iter(other.terms.items()))
         c = self.terms.get(k, Fraction(0)) / v
-        return c if c and self == other.scaled(c) else None
+        multiple = other * c
+        same = (self.terms, self.offset) == (multiple.terms, multiple.offset)
+        return c if c and same else None
 
     @property
     def short(self) -> bool:
         """Whether it has few terms, and coefficients of few digits."""
-        numbers = (self.constant, *self.terms.values())
+        numbers = (self.offset, *self.terms.values())
         bits = max(v.numerator.bit_length() + v.denominator.bit_length() for v in numbers)
         return len(self.terms) <= MAX_TERMS and bits <= MAX_BITS
 
 
-def combined(op: str, a: Affine | None, b: Affine | None) -> Affine | None:
-    """The result of an operation on two forms, if it is one and short.
+def combined(op: str, a: A | None, b: A | None) -> A | None:
+    """The result of an operation on two combinations, if it is one and short.
 
     Args:
-        op: Of an expression. For "neg" only the first form counts.
-        a: The first form, if there is one.
+        op: Of an expression. For "neg" only the first one counts.
+        a: The first one, if there is one.
         b: The second.
     """
     if a is None or b is None:
         return None
     result = None
     if op in {"add", "sub"}:
-        result = a.plus(b if op == "add" else b.scaled(Fraction(-1)))
+        result = a + b if op == "add" else a - b
     elif op == "neg":
-        result = a.scaled(Fraction(-1))
+        result = -a
     elif op == "mul" and not (a.terms and b.terms):
-        result = a.scaled(b.constant) if a.terms else b.scaled(a.constant)
-    elif op == "div" and not b.terms and b.constant:
-        result = a.scaled(1 / b.constant)
+        result = a * b.offset if a.terms else b * a.offset
+    elif op == "div" and not b.terms and b.offset:
+        result = a * (1 / b.offset)
     return result if result is not None and result.short else None

@@ -14,6 +14,7 @@ value is nan and stays nan. The traps of python-flint 0.9.0, avoided here:
 
 import importlib
 import math
+import operator
 from contextlib import AbstractContextManager
 from fractions import Fraction
 from typing import Any
@@ -97,24 +98,14 @@ class BallArithmetic:
         """A ball around a rational."""
         return self._flint.arb(self._flint.fmpq(value.numerator, value.denominator))
 
-    @staticmethod
-    def neg(a: Any) -> Any:
-        """-a."""
-        return -a
+    neg = staticmethod(operator.neg)
+    add = staticmethod(operator.add)
+    sub = staticmethod(operator.sub)
+    """-a, a + b and a - b, as the balls have them."""
 
     def abs(self, a: Any) -> Any:
         """|a|."""
         return self._hull(a.abs_lower(), a.abs_upper(), nonnegative=True)
-
-    @staticmethod
-    def add(a: Any, b: Any) -> Any:
-        """a + b."""
-        return a + b
-
-    @staticmethod
-    def sub(a: Any, b: Any) -> Any:
-        """a - b."""
-        return a - b
 
     def mul(self, a: Any, b: Any) -> Any:
         """a * b; a square if both are the same object."""
@@ -153,10 +144,10 @@ class BallArithmetic:
             return a
         even = exponent % 2 == 0
         ends = (a.abs_lower(), a.abs_upper()) if even else (a.lower(), a.upper())
-        low, high = (self._product(end, exponent) for end in ends)
+        low, high = (self.product(end, exponent) for end in ends)
         return self._within(self._hull(low, high, nonnegative=even))
 
-    def _product(self, a: Any, count: int) -> Any:
+    def product(self, a: Any, count: int) -> Any:
         """The product of so many a, by squares."""
         result = self._flint.arb(1)
         while count:

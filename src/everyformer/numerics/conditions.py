@@ -57,7 +57,7 @@ class _Kink(NamedTuple):
     """
 
     op: str
-    parts: tuple[Affine, Affine]
+    parts: tuple[Affine[int], Affine[int]]
     reach: frozenset[int] | None
     inner: bool
 
@@ -103,7 +103,7 @@ class _Followed:
 
     def __init__(self, nodes: tuple[Node, ...], used: set[int]) -> None:
         self._nodes, self._used = nodes, used
-        self._forms: dict[int, Affine] = {}
+        self._forms: dict[int, Affine[int]] = {}
         self._kinks: dict[int, _Kink] = {}
         self._total: list[bool] = []
         self._leaves = self._work = 0
@@ -117,19 +117,19 @@ class _Followed:
             return
         form = None
         if node.op == "const":
-            form = Affine(node.value or Fraction(0))
+            form = Affine[int].constant(node.value or Fraction(0))
         elif node.op in {"add", "sub", "neg", "mul", "div"}:
             a, b = node.args[0], node.args[-1]
             form = combined(node.op, self._forms[a], self._forms[b])
         elif node.op in KINKS:
             self._kinks[number] = self._kink(node)
-        self._forms[number] = form or Affine(terms={number: Fraction(1)})
+        self._forms[number] = form or Affine[int].of(number)
 
     def _kink(self, node: Node) -> _Kink:
         first, second = self._forms[node.args[0]], self._forms[node.args[-1]]
         op = node.op
         if op == "abs":
-            op, second = "max", first.scaled(Fraction(-1))
+            op, second = "max", -first
         both = self._reach(first), self._reach(second)
         reach = None if None in both else frozenset[int]().union(*(r for r in both if r))
         if reach is not None and len(reach) > MAX_TERMS:
@@ -137,7 +137,7 @@ class _Followed:
         inner = any(self._common(form) is not None for form in (first, second))
         return _Kink(op, (first, second), reach, inner)
 
-    def _reach(self, form: Affine) -> frozenset[int] | None:
+    def _reach(self, form: Affine[int]) -> frozenset[int] | None:
         """The lines that a form depends on, through minima and maxima too."""
         found: set[int] = set()
         for k in _lines(form):
@@ -148,7 +148,7 @@ class _Followed:
             found |= own
         return frozenset(found)
 
-    def _common(self, form: Affine) -> int | None:
+    def _common(self, form: Affine[int]) -> int | None:
         """A minimum or maximum with a term in common with the rest, or inside itself."""
         for k in _lines(form):
             kink = self._kinks.get(k)
@@ -179,7 +179,7 @@ class _Followed:
             return []
         return lines.nodes if last == lines.last else []
 
-    def _write(self, form: Affine, lines: "_Lines", depth: int) -> int:
+    def _write(self, form: Affine[int], lines: "_Lines", depth: int) -> int:
         """The number of a new line with the value of the form."""
         k = self._common(form)
         if k is None:
@@ -192,7 +192,7 @@ class _Followed:
             raise _TooLong
         parts: list[int] = []
         for part in kink.parts:
-            sum_of_both = combined("add", rest, part.scaled(c))
+            sum_of_both = combined("add", rest, part * c)
             if sum_of_both is None:
                 raise _TooLong
             parts.append(self._write(sum_of_both, lines, depth + 1))
@@ -223,7 +223,7 @@ class _Lines:
             raise _TooLong
         return self.add(Node("const", value=value))
 
-    def affine(self, form: Affine) -> int:
+    def affine(self, form: Affine[int]) -> int:
         """The line of a form: positive terms first, then what is subtracted."""
         total: int | None = None
         for k in sorted(_lines(form), key=lambda k: (form.terms[k] < 0, k)):
@@ -236,17 +236,17 @@ class _Lines:
             op = "add" if c > 0 else "sub"
             total = line if total is None else self.add(Node(op, (total, line)))
         if total is None:
-            return self.constant(form.constant)
-        if form.constant:
-            op = "add" if form.constant > 0 else "sub"
-            total = self.add(Node(op, (total, self.constant(abs(form.constant)))))
+            return self.constant(form.offset)
+        if form.offset:
+            op = "add" if form.offset > 0 else "sub"
+            total = self.add(Node(op, (total, self.constant(abs(form.offset)))))
         return total
 
 
-def _lines(form: Affine) -> Iterator[int]:
+def _lines(form: Affine[int]) -> Iterator[int]:
     """The lines that are terms of a form."""
     return (k for k in form.terms if isinstance(k, int))
 
 
-def _without(form: Affine, k: int) -> Affine:
-    return Affine(form.constant, {j: c for j, c in form.terms.items() if j != k})
+def _without(form: Affine[int], k: int) -> Affine[int]:
+    return Affine({j: c for j, c in form.terms.items() if j != k}, form.offset)

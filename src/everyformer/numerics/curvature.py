@@ -6,7 +6,8 @@ Arb balls, one box after the other; see `second_order` for the rules.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from itertools import combinations_with_replacement
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 
 from everyformer.errors import InputError
 from everyformer.numerics.balls import BallArithmetic
+from everyformer.numerics.enclosure import entries_of
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.intervals import Interval, IntervalArithmetic
 from everyformer.numerics.second_order import SecondJet, TwiceDifferentiated
@@ -24,6 +26,9 @@ CHUNK = 4096
 """Boxes at a time."""
 
 LARGEST = Fraction(np.finfo(np.float64).max.item())
+
+EXTREMES = (np.min, np.max) * 3
+"""What makes a hull of each of the `arrays` of a `Curvature`."""
 
 
 def pairs_of(size: int) -> list[tuple[int, int]]:
@@ -60,6 +65,11 @@ class Curvature:
     slope_high: np.ndarray
     curve_low: np.ndarray
     curve_high: np.ndarray
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """All of them, in this order: lower ends and upper ends in turn."""
+        return tuple(getattr(self, one.name) for one in fields(self))
 
     @classmethod
     def of_size(cls, count: int, size: int) -> "Curvature":
@@ -140,11 +150,7 @@ def _by_intervals(
     rows: list[list[SecondJet]] = expression.run(
         jets, lambda j, i: jets.variable(Interval(left[j, i], right[j, i]), (j, i))
     )
-    _fill(expression, rows, _interval_ends, result, here)
-
-
-def _interval_ends(interval: Interval) -> tuple[np.ndarray, np.ndarray]:
-    return interval.low, interval.high
+    _fill(expression, rows, lambda value: (value.low, value.high), result, here)
 
 
 def _by_balls(
@@ -157,11 +163,9 @@ def _by_balls(
     balls = BallArithmetic()
     with balls.working():
         jets = TwiceDifferentiated(balls)
+        entry = entries_of((low[0], high[0]), balls)
         rows: list[list[SecondJet]] = expression.run(
-            jets,
-            lambda j, i: jets.variable(
-                balls.box(float(low[0, j, i]), float(high[0, j, i])), (j, i)
-            ),
+            jets, lambda j, i: jets.variable(entry(j, i), (j, i))
         )
         _fill(expression, rows, balls.ends, result, here)
 
@@ -169,7 +173,7 @@ def _by_balls(
 def _fill(
     expression: Expression,
     rows: list[list[SecondJet]],
-    ends: Any,
+    ends: Callable[[Any], tuple[Any, Any]],
     result: Curvature,
     here: slice | np.ndarray,
 ) -> None:

@@ -31,7 +31,7 @@ is cut where it passes from one to the next; f has one value at the cut, and the
 add up.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -54,7 +54,46 @@ class Jet:
     slopes: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
 
 
-class Differentiated:
+class Parts:
+    """Parts of jets, slopes or curves, by the numbers of their variables."""
+
+    def __init__(self, arithmetic: Any) -> None:
+        self._on = arithmetic
+        self._zero = arithmetic.constant(Fraction(0))
+        self._one = arithmetic.constant(Fraction(1))
+        self._half = arithmetic.constant(Fraction(1, 2))
+        self._apart = arithmetic.constant(APART)
+        self._undecided = arithmetic.log(arithmetic.constant(Fraction(-1)))
+
+    def _sum(self, a: Mapping[Any, Any], b: Mapping[Any, Any]) -> dict[Any, Any]:
+        both = {k: self._on.add(a[k], b[k]) for k in a if k in b}
+        return {**a, **b, **both}
+
+    def _scaled(self, factor: Any, parts: Mapping[Any, Any]) -> dict[Any, Any]:
+        return {k: self._on.mul(factor, part) for k, part in parts.items()}
+
+    def _negated(self, parts: Mapping[Any, Any]) -> dict[Any, Any]:
+        return {k: self._on.neg(part) for k, part in parts.items()}
+
+    def _decided(
+        self,
+        first: Any,
+        second: Any,
+        numbers: Iterable[Any],
+        a: Mapping[Any, Any],
+        b: Mapping[Any, Any],
+    ) -> dict[Any, Any]:
+        """The parts of a where first, of b where second, else undecided."""
+        decided = first | second
+        found: dict[Any, Any] = {}
+        for k in numbers:
+            ends = (parts.get(k, self._zero) for parts in (a, b))
+            chosen = self._on.select(first, second, *ends)
+            found[k] = self._on.select(decided, decided, chosen, self._undecided)
+        return found
+
+
+class Differentiated(Parts):
     """The operations of an `Expression` on jets.
 
     Args:
@@ -71,14 +110,6 @@ class Differentiated:
         (6.0, 6.0)
     """
 
-    def __init__(self, arithmetic: Any) -> None:
-        self._on = arithmetic
-        self._zero = arithmetic.constant(Fraction(0))
-        self._one = arithmetic.constant(Fraction(1))
-        self._half = arithmetic.constant(Fraction(1, 2))
-        self._apart = arithmetic.constant(APART)
-        self._undecided = arithmetic.log(arithmetic.constant(Fraction(-1)))
-
     def constant(self, value: Fraction) -> Jet:
         """A rational; no slopes."""
         return Jet(self._on.constant(value))
@@ -89,7 +120,7 @@ class Differentiated:
 
     def _chain(self, value: Any, factor: Any, a: Jet) -> Jet:
         """g(a), where factor encloses g' on a."""
-        return Jet(value, {k: self._on.mul(factor, s) for k, s in a.slopes.items()})
+        return Jet(value, self._scaled(factor, a.slopes))
 
     def _branch(self, value: Any, first: Any, second: Any, a: Jet, b: Jet) -> Jet:
         """The slopes of a where first, of b where second, else the hull of both."""
@@ -111,18 +142,13 @@ class Differentiated:
     def where(self, c: Jet, a: Jet, b: Jet) -> Jet:
         """a where c > 0, b where c <= 0."""
         first, second = self.decides(c.value)
-        decided = first | second
         value = self._on.where(c.value, a.value, b.value)
-        slopes: dict[Any, Any] = {}
-        for k in {**a.slopes, **b.slopes, **c.slopes}:
-            ends = (jet.slopes.get(k, self._zero) for jet in (a, b))
-            chosen = self._on.select(first, second, *ends)
-            slopes[k] = self._on.select(decided, decided, chosen, self._undecided)
-        return Jet(value, slopes)
+        numbers = {**a.slopes, **b.slopes, **c.slopes}
+        return Jet(value, self._decided(first, second, numbers, a.slopes, b.slopes))
 
     def neg(self, a: Jet) -> Jet:
         """-a."""
-        return Jet(self._on.neg(a.value), {k: self._on.neg(s) for k, s in a.slopes.items()})
+        return Jet(self._on.neg(a.value), self._negated(a.slopes))
 
     def add(self, a: Jet, b: Jet) -> Jet:
         """a + b."""
@@ -132,10 +158,6 @@ class Differentiated:
         """a - b."""
         value = self._on.sub(a.value, b.value)
         return Jet(value, self._difference(a.slopes, b.slopes))
-
-    def _sum(self, a: Mapping[Any, Any], b: Mapping[Any, Any]) -> dict[Any, Any]:
-        both = {k: self._on.add(a[k], b[k]) for k in a if k in b}
-        return {**a, **b, **both}
 
     def _difference(self, a: Mapping[Any, Any], b: Mapping[Any, Any]) -> dict[Any, Any]:
         result = dict(a)
@@ -148,8 +170,7 @@ class Differentiated:
         if a is b:
             return self.pow(a, 2)
         value = self._on.mul(a.value, b.value)
-        left = {k: self._on.mul(b.value, s) for k, s in a.slopes.items()}
-        right = {k: self._on.mul(a.value, s) for k, s in b.slopes.items()}
+        left, right = self._scaled(b.value, a.slopes), self._scaled(a.value, b.slopes)
         return Jet(value, self._sum(left, right))
 
     def div(self, a: Jet, b: Jet) -> Jet:
@@ -157,10 +178,9 @@ class Differentiated:
         quotient = self._on.div(a.value, b.value)
         if not a.slopes and not b.slopes:
             return Jet(quotient)
-        moved = {k: self._on.mul(quotient, s) for k, s in b.slopes.items()}
         inverse = self._on.div(self._one, b.value)
-        slopes = self._difference(a.slopes, moved)
-        return Jet(quotient, {k: self._on.mul(inverse, s) for k, s in slopes.items()})
+        slopes = self._difference(a.slopes, self._scaled(quotient, b.slopes))
+        return Jet(quotient, self._scaled(inverse, slopes))
 
     def pow(self, a: Jet, exponent: int) -> Jet:
         """a^k."""

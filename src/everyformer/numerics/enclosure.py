@@ -11,6 +11,7 @@ the other: an independent check, and for boxes that the first cannot decide.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,18 +96,18 @@ def enclose(
         >>> found.slope_low.round(6).item(), found.slope_high.round(6).item()
         (2.0, 3.0)
     """
-    ends = _checked(expression, low, high, centre_low, centre_high)
-    count, n, d = ends[0].shape
-    result = Enclosure.undecided(count, n, d)
-    for start in range(0, count, CHUNK):
+    ends, result = _checked(expression, low, high, centre_low, centre_high)
+    for start in range(0, len(low), CHUNK):
         here = slice(start, start + CHUNK)
         with np.errstate(all="ignore"):
             _enclose_chunk(expression, [end[here] for end in ends], result, here, sharp)
     return result
 
 
-def _checked(expression: Expression, *ends: np.ndarray) -> list[np.ndarray]:
-    """The ends as float64; where a box or its centre is NaN, from -inf to inf."""
+def _checked(
+    expression: Expression, *ends: np.ndarray
+) -> tuple[list[np.ndarray], Enclosure]:
+    """The ends as float64, where a box or its centre is NaN from -inf to inf; no result."""
     shape = (ends[0].shape[0], expression.seq_len, expression.d_model)
     if any(end.shape != shape for end in ends):
         msg = (
@@ -121,7 +122,7 @@ def _checked(expression: Expression, *ends: np.ndarray) -> list[np.ndarray]:
     for left, right in ((low, high), (centre_low, centre_high)):
         unknown = ~(np.isfinite(left) & np.isfinite(right))
         left[unknown], right[unknown] = -np.inf, np.inf
-    return [low, high, centre_low, centre_high]
+    return [low, high, centre_low, centre_high], Enclosure.undecided(*shape)
 
 
 def _enclose_chunk(
@@ -193,18 +194,16 @@ def enclose_with_balls(
         InputError: If the shapes differ or a box is empty.
         CertificateError: If python-flint is not installed.
     """
-    ends = _checked(expression, low, high, centre_low, centre_high)
-    count, n, d = ends[0].shape
-    result = Enclosure.undecided(count, n, d)
+    ends, result = _checked(expression, low, high, centre_low, centre_high)
     balls = BallArithmetic(precision)
     with balls.working():
-        for number in range(count):
+        for number in range(len(low)):
             box, centre = (
                 (ends[0][number], ends[1][number]),
                 (ends[2][number], ends[3][number]),
             )
-            at_centre = _run_balls(expression, balls, centre)
-            for j, i in np.ndindex(n, d):
+            at_centre = expression.run(balls, entries_of(centre, balls))
+            for j, i in np.ndindex(low.shape[1:]):
                 found = balls.ends(at_centre[j][i])
                 result.centre_low[number, j, i], result.centre_high[number, j, i] = found
             # If f has no finite bound at the centre, nor does it on the piece around it.
@@ -218,11 +217,10 @@ def enclose_with_balls(
 Box = tuple[np.ndarray, np.ndarray]
 
 
-def _run_balls(expression: Expression, balls: BallArithmetic, box: Box) -> Any:
+def entries_of(box: Box, balls: BallArithmetic) -> Callable[[int, int], Any]:
+    """Balls around the entries of a box, from their numbers."""
     low, high = box
-    return expression.run(
-        balls, lambda j, i: balls.box(float(low[j, i]), float(high[j, i]))
-    )
+    return lambda j, i: balls.box(float(low[j, i]), float(high[j, i]))
 
 
 def _enclose_piece(
@@ -233,16 +231,13 @@ def _enclose_piece(
     whole = Enclosure.undecided(1, *shape)
     piece = [whole.low[0], whole.high[0], whole.slope_low[0], whole.slope_high[0]]
     jets = Differentiated(balls)
+    middle, entry = entries_of(centre, balls), entries_of(box, balls)
     values: list[list[Jet]] = expression.run(
-        jets,
-        lambda j, i: jets.variable(
-            balls.box(float(box[0][j, i]), float(box[1][j, i])), (j, i)
-        ),
+        jets, lambda j, i: jets.variable(entry(j, i), (j, i))
     )
-    total = _run_balls(expression, balls, centre)
+    total = expression.run(balls, middle)
     inside, around = (
-        {at: balls.box(float(ends[0][at]), float(ends[1][at])) for at in np.ndindex(*shape)}
-        for ends in (centre, box)
+        {at: ball(*at) for at in np.ndindex(*shape)} for ball in (middle, entry)
     )
     for at in np.ndindex(*shape):
         jet, mean = values[at[0]][at[1]], total[at[0]][at[1]]

@@ -18,6 +18,9 @@ from everyformer.numerics.affine import Affine, combined
 from everyformer.numerics.expression import LARGEST, Expression, Node
 from everyformer.numerics.rewriting import moved
 
+Linear = Affine[tuple[int, ...]]
+"""A line as an affine function of the entries of x."""
+
 
 def with_entropies(expression: Expression) -> Expression:
     """The same function almost everywhere, with a value where u log u had none.
@@ -32,7 +35,7 @@ def with_entropies(expression: Expression) -> Expression:
     if not any(node.op == "log" for node in old):
         return expression
     lines: list[Node] = []
-    affine: list[Affine | None] = []
+    affine: list[Linear | None] = []
     place: list[int] = []
     for node in old:
         line = moved(node, place)
@@ -44,19 +47,19 @@ def with_entropies(expression: Expression) -> Expression:
     return Expression(expression.seq_len, expression.d_model, tuple(lines), rows)
 
 
-def _affine(known: list[Affine | None], node: Node) -> Affine | None:
+def _affine(known: list[Linear | None], node: Node) -> Linear | None:
     """The line as an affine function of x, if it is one and short."""
     if node.op == "x":
-        return Affine(terms={node.args: Fraction(1)})
+        return Linear.of(node.args)
     if node.op == "const":
-        return Affine(node.value or Fraction(0))
+        return Linear.constant(node.value or Fraction(0))
     if node.op not in {"add", "sub", "neg", "mul", "div"}:
         return None
     return combined(node.op, known[node.args[0]], known[node.args[-1]])
 
 
 def _entropy(
-    lines: list[Node], affine: list[Affine | None], node: Node
+    lines: list[Node], affine: list[Linear | None], node: Node
 ) -> list[Node] | None:
     """The lines in place of a product that is u log u times something; else None."""
     if node.op != "mul":
@@ -79,7 +82,7 @@ def _entropy(
 
 
 def _rest(
-    lines: list[Node], affine: list[Affine | None], factor: int, u: int
+    lines: list[Node], affine: list[Linear | None], factor: int, u: int
 ) -> Node | None:
     """factor / u as a line: a constant, or a power of u; None if it is neither."""
     line, form, of_u = lines[factor], affine[factor], affine[u]

@@ -163,7 +163,7 @@ class Expression:
         """
         values: list[Any] = [None] * len(self.nodes)
         methods: dict[str, Callable[..., Any]] = {}
-        last = self._last_reader
+        last = self.last_reader
         for number, (op, args, value) in enumerate(self.nodes):
             if op == "x":
                 values[number] = entry(*args)
@@ -187,8 +187,8 @@ class Expression:
         return [[values[k] for k in row] for row in self.outputs]
 
     @cached_property
-    def _last_reader(self) -> Sequence[int]:
-        """For each line, the last one that needs it; none for outputs."""
+    def last_reader(self) -> Sequence[int]:
+        """The last line that needs each: -1 for none, the number of lines for outputs."""
         last = array("q", [-1]) * len(self.nodes)
         for number, node in enumerate(self.nodes):
             for k in node.operands:

@@ -20,11 +20,9 @@ class NumberKind:
     """A kind of number, and how quotients of integers become arrays of it.
 
     Attributes:
-        name: "exact" or "float64".
         exact: True when quotients are stored without rounding.
     """
 
-    name: str
     exact: bool
 
     def quotient(self, numerator: Any, denominator: int = 1) -> np.ndarray:
@@ -41,11 +39,6 @@ class NumberKind:
             return exact_array(values)
         return np.asarray(values, dtype=object).astype(np.float64)
 
-    @property
-    def dtype(self) -> type:
-        """The numpy dtype that holds this kind."""
-        return object if self.exact else np.float64
 
-
-EXACT = NumberKind("exact", exact=True)
-FLOAT64 = NumberKind("float64", exact=False)
+EXACT = NumberKind(exact=True)
+FLOAT64 = NumberKind(exact=False)

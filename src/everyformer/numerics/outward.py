@@ -163,6 +163,15 @@ def power(base: np.ndarray, exponent: int, *, up: bool) -> np.ndarray:
         result -= result * _ULP + TINY
         return np.maximum(result, 0.0, out=result)
 
+    return np.where(base == 0.0, 0.0, by_squares(base, exponent, product))
+
+
+def by_squares(
+    base: np.ndarray,
+    exponent: int,
+    product: Callable[[np.ndarray, np.ndarray], np.ndarray],
+) -> np.ndarray:
+    """base^k for k >= 1, from about 2 log2 k products of powers; base itself for k = 0."""
     result: np.ndarray | None = None
     square = base
     while exponent:
@@ -171,7 +180,7 @@ def power(base: np.ndarray, exponent: int, *, up: bool) -> np.ndarray:
         exponent //= 2
         if exponent:
             square = product(square, square)
-    return np.where(base == 0.0, 0.0, base if result is None else result)
+    return base if result is None else result
 
 
 def wave(

@@ -87,6 +87,15 @@ def to_float(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float64)
 
 
+def rational_root(value: int | Fraction) -> Fraction | None:
+    """The square root of a rational, where it is rational."""
+    if value <= 0:
+        return None
+    top, bottom = math.isqrt(value.numerator), math.isqrt(value.denominator)
+    exact = top * top == value.numerator and bottom * bottom == value.denominator
+    return Fraction(top, bottom) if exact else None
+
+
 def power_up(base: Fraction, exponent: Fraction) -> Fraction:
     """An upper bound of base ** exponent, at most one part in 2^60 too large.
 
@@ -118,6 +127,16 @@ def power_up(base: Fraction, exponent: Fraction) -> Fraction:
         base = max(base, Fraction(1, 2 ** (MOST_BITS // exponent.numerator)))
         base = _shortened_up(base, 66 + exponent.numerator.bit_length())
     return _root_up(base**exponent.numerator, exponent.denominator)
+
+
+def short_up(value: Fraction, bits: int) -> Fraction:
+    """The number, if it has so many bits at most; else a shorter one, a little larger."""
+    top, bottom = value.numerator, value.denominator
+    if top.bit_length() <= bits and bottom.bit_length() <= bits:
+        return value
+    shift = bits - (top.bit_length() - bottom.bit_length())
+    whole = -((-top << shift) // bottom) if shift >= 0 else -(-top // (bottom << -shift))
+    return Fraction(whole, 1 << shift) if shift >= 0 else Fraction(whole << -shift)
 
 
 def _shortened_up(value: Fraction, bits: int) -> Fraction:

@@ -37,7 +37,7 @@ from fractions import Fraction
 from itertools import combinations_with_replacement
 from typing import Any
 
-from everyformer.numerics.derivative import APART, Differentiated, Jet
+from everyformer.numerics.derivative import Differentiated, Jet, Parts
 
 Pair = tuple[Any, Any]
 
@@ -66,7 +66,7 @@ class SecondJet:
         return self.first.slopes
 
 
-class TwiceDifferentiated:
+class TwiceDifferentiated(Parts):
     """The operations of an `Expression` on second-order jets.
 
     Args:
@@ -87,12 +87,8 @@ class TwiceDifferentiated:
     """
 
     def __init__(self, arithmetic: Any) -> None:
-        self._on = arithmetic
+        super().__init__(arithmetic)
         self._jets = Differentiated(arithmetic)
-        self._zero = arithmetic.constant(Fraction(0))
-        self._one = arithmetic.constant(Fraction(1))
-        self._apart = arithmetic.constant(APART)
-        self._undecided = arithmetic.log(arithmetic.constant(Fraction(-1)))
 
     def constant(self, value: Fraction) -> SecondJet:
         """A rational; no slopes, no curves."""
@@ -101,16 +97,6 @@ class TwiceDifferentiated:
     def variable(self, value: Any, number: Any) -> SecondJet:
         """The variable with this number; its slope is 1."""
         return SecondJet(self._jets.variable(value, number))
-
-    def _sum(self, a: Mapping[Pair, Any], b: Mapping[Pair, Any]) -> dict[Pair, Any]:
-        both = {pair: self._on.add(a[pair], b[pair]) for pair in a if pair in b}
-        return {**a, **b, **both}
-
-    def _scaled(self, factor: Any, curves: Mapping[Pair, Any]) -> dict[Pair, Any]:
-        return {pair: self._on.mul(factor, curve) for pair, curve in curves.items()}
-
-    def _negated(self, curves: Mapping[Pair, Any]) -> dict[Pair, Any]:
-        return {pair: self._on.neg(curve) for pair, curve in curves.items()}
 
     def _products(self, a: Mapping[Any, Any], b: Mapping[Any, Any]) -> dict[Pair, Any]:
         """a_k b_l + a_l b_k for all pairs."""
@@ -140,13 +126,8 @@ class TwiceDifferentiated:
         self, first: Jet, above: Any, below: Any, a: SecondJet, b: SecondJet
     ) -> SecondJet:
         """The curves of a where above, of b where below, else undecided."""
-        decided = above | below
-        curves: dict[Pair, Any] = {}
-        for pair in combinations_with_replacement(sorted({**a.slopes, **b.slopes}), 2):
-            ends = (c.curves.get(pair, self._zero) for c in (a, b))
-            chosen = self._on.select(above, below, *ends)
-            curves[pair] = self._on.select(decided, decided, chosen, self._undecided)
-        return SecondJet(first, curves)
+        pairs = combinations_with_replacement(sorted({**a.slopes, **b.slopes}), 2)
+        return SecondJet(first, self._decided(above, below, pairs, a.curves, b.curves))
 
     def where(self, c: SecondJet, a: SecondJet, b: SecondJet) -> SecondJet:
         """a where c > 0, b where c <= 0."""
@@ -232,11 +213,10 @@ class TwiceDifferentiated:
     def sqrt(self, a: SecondJet) -> SecondJet:
         """The square root."""
         first = self._jets.sqrt(a.first)
-        half = self._on.constant(Fraction(1, 2))
-        factor = self._on.div(half, first.value)
+        factor = self._on.div(self._half, first.value)
 
         def second() -> Any:
-            return self._on.neg(self._on.div(self._on.mul(half, factor), a.value))
+            return self._on.neg(self._on.div(self._on.mul(self._half, factor), a.value))
 
         return self._chain(first, factor, second, a)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from everyformer.numerics.elementary import LARGEST, TINY
 from everyformer.numerics.intervals import IntervalArithmetic
-from everyformer.numerics.outward import Interval
+from everyformer.numerics.outward import Interval, by_squares
 
 _SPLIT = 2.0**27 + 1
 _SMALL, _BIG = 2.0**-900, 2.0**900
@@ -105,12 +105,4 @@ class SharpArithmetic(IntervalArithmetic):
     def power(base: np.ndarray, exponent: int, *, up: bool) -> np.ndarray:
         """base^k for base >= 0 and k >= 2, every product rounded up, or every one down."""
         with np.errstate(all="ignore"):
-            result: np.ndarray | None = None
-            square = base
-            while exponent:
-                if exponent % 2 == 1:
-                    result = square if result is None else _product_ends(result, square)[up]
-                exponent //= 2
-                if exponent:
-                    square = _product_ends(square, square)[up]
-        return base if result is None else result
+            return by_squares(base, exponent, lambda s, t: _product_ends(s, t)[up])

@@ -142,13 +142,13 @@ def test_parts_cover_their_cell(
 ) -> None:
     """In two dimensions: volumes in rationals, corners of neighbours agree."""
     kept: list[Boxes] = []
-    joined = refinement._joined  # pyright: ignore[reportPrivateUsage]
+    joined = Boxes.joined
 
-    def keep(*args: Boxes) -> Boxes:
-        kept.append(joined(*args))
+    def keep(first: Boxes, second: Boxes) -> Boxes:
+        kept.append(joined(first, second))
         return kept[-1]
 
-    monkeypatch.setattr(refinement, "_joined", keep)
+    monkeypatch.setattr(Boxes, "joined", keep)
     low, high = ends
     middle = low + 0.37 * (high - low)
     grid = Grid(3, 2, Box((low,), (high,)))

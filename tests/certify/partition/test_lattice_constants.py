@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everyformer.certify.partition.lattice_constants import (
+    INTERVALS,
     LatticeConstants,
     lattice_constants,
     margin_terms,
     theta_series,
 )
 from everyformer.errors import CertificateError
+from everyformer.numerics.balls import BallArithmetic
 
 POINTS = 20_001
 
@@ -30,6 +33,30 @@ TABLE = {
     "1000": (0.496, 0.500, 0.250),
 }
 HALF_A_DIGIT = {"1/2": 5e-10, "3/4": 5e-7, "1": 5e-6, "3/2": 5e-5, "2": 5e-5, "3": 5e-5}
+
+
+class Balls(BallArithmetic):
+    """Arb balls, with what else the constants ask; fewer pieces, so a little larger."""
+
+    count = 48
+
+    def pieces(self, D: Fraction) -> list[tuple[Any, Any, Any]]:
+        points = [Fraction(k, 2 * self.count) for k in range(self.count)]
+        half = Fraction(1, 4 * self.count)
+        step = self.between(-half, half)
+        return [
+            (self.between(a, a + 2 * half), self.constant(a + half), step) for a in points
+        ]
+
+    def between(self, low: Fraction, high: Fraction) -> Any:
+        return self.select(False, False, self.constant(low), self.constant(high))
+
+    @staticmethod
+    def meet(a: Any, b: Any) -> Any:
+        return a if a.rad() <= b.rad() else b
+
+
+ARITHMETICS = [INTERVALS, Balls()]
 
 
 def gaps_and_weights(
@@ -108,11 +135,9 @@ def test_proved_constants_are_sharp(D: str) -> None:
     ("D", "b", "m2"),
     [(1, 3.2503e-4, 0.50103), (2, 0.022924, 0.28601), (3, 0.084327, 0.25499)],
 )
-@pytest.mark.parametrize("balls", [False, True])
-def test_theta_series_has_the_printed_values(
-    D: int, b: float, m2: float, balls: bool
-) -> None:
-    series = theta_series(Fraction(D), balls=balls)
+@pytest.mark.parametrize("on", ARITHMETICS)
+def test_theta_series_has_the_printed_values(D: int, b: float, m2: float, on: Any) -> None:
+    series = theta_series(Fraction(D), on=on)
     assert series is not None
     assert float(series[0]) <= b
     assert float(series[0]) == pytest.approx(b, rel=1e-4)
@@ -132,8 +157,8 @@ def test_theta_series_says_nothing_for_sharp_weights() -> None:
     [("2", 3, 4.2e-14), ("1", 4, 3.6e-11), ("1", 3, 2.9e-7), ("3/4", 4, 1.8e-8)],
 )
 def test_margin_terms_have_the_printed_values(D: str, m: int, tau: float) -> None:
-    for balls in (False, True):
-        terms = margin_terms(Fraction(D), m, balls=balls)
+    for on in ARITHMETICS:
+        terms = margin_terms(Fraction(D), m, on=on)
         assert float(terms[0]) == pytest.approx(tau, rel=0.04)
         assert terms[0] < terms[1] < terms[2]
 
@@ -154,7 +179,7 @@ def test_without_the_margin_terms_a_short_margin_would_be_wrong() -> None:
 
 @pytest.mark.parametrize("D", ["1", "5"])
 def test_balls_and_intervals_agree(D: str) -> None:
-    ours, theirs = (lattice_constants(Fraction(D), balls=b) for b in (False, True))
+    ours, theirs = (lattice_constants(Fraction(D), on=on) for on in ARITHMETICS)
     check_above(theirs, on_all_integers(float(Fraction(D)), 2001))
     assert float(theirs.b) == pytest.approx(float(ours.b), rel=0.02)
     assert float(theirs.m1) == pytest.approx(float(ours.m1), rel=0.02)

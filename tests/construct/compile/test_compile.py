@@ -28,7 +28,7 @@ from everyformer.certify.compile.prove import read_program
 from everyformer.certify.compile.untold import Untold
 from everyformer.construct.certificates import as_stored
 from everyformer.construct.compile.lifting.lift import lift
-from everyformer.construct.compile.plan import cheaper, plan_at
+from everyformer.construct.compile.plan import cheaper, followed
 from everyformer.construct.compile.precision import Precision, kinds_of
 from everyformer.errors import (
     DomainError,
@@ -243,7 +243,7 @@ def test_gadgets_are_as_coarse_as_the_bound_allows() -> None:
     built = ef.construct(target, tol=tol, method="compile")
     assert built.network.architecture.num_prefix <= 11
     assert built.certificate.verdict is ef.Verdict.PROVED
-    plain = plan_at(lift(target), target, Precision(Fraction(tol)), Fraction(1))
+    plain = followed(lift(target), target, Precision(Fraction(tol)), Fraction(1))
     wanted = max(plain.errors)  # a bound that it meets: then coarser is not worse
     coarse = cheaper(plain, target, wanted)
     assert max(coarse.errors) <= wanted

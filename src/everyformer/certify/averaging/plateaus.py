@@ -11,14 +11,13 @@ another coordinate than i, so does b, and nothing is decided.
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import lcm
 
 import numpy as np
 
 from everyformer.certify.on_cells.values import Mode
 from everyformer.certify.overflow import UNDERFLOW
 from everyformer.certify.register_stages import OUTWARD, Exact, Update
-from everyformer.certify.ridge import Ridge
+from everyformer.certify.ridge import Ridge, whole
 from everyformer.certify.rounding import gamma
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import RegisterWeights, to_fractions
@@ -112,8 +111,8 @@ class PlateauSearch:
         row = to_fractions(ridge.row)
         own = row * self.inputs.astype(int)
         others = np.flatnonzero(np.where(self.inputs, 0.0, ridge.row))
-        factor = lcm(*(v.denominator for v in row.tolist()))
-        weights = np.array([int(row[r] * factor) for r in others], dtype=object)
+        exact = whole(ridge.row)
+        weights = exact.numbers[others]
         read = np.asarray(state.numbers[..., others].astype(object) @ weights)
         read = read + np.zeros((n, self.grid.columns), dtype=object)  # 0 for no others
         read = read[:, columns]
@@ -123,7 +122,7 @@ class PlateauSearch:
         offset = np.empty((n, K), dtype=object)
         for j in range(n):
             begins = sum(own * self.start[j], Fraction(0))
-            unit = state.unit * factor
+            unit = state.unit * exact.unit
             offset[j] = [begins + Fraction(int(v), unit) for v in read[j, :, 0]]
         off = np.full((n, K), Fraction(0), dtype=object)
         if self.mode == "real":

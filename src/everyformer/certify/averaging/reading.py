@@ -16,7 +16,7 @@ Everything is read off the weights, by what they do and not by what they are cal
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import lcm
+from math import prod
 
 import numpy as np
 
@@ -36,10 +36,10 @@ from everyformer.certify.register_stages import (
     add_ridges,
     read_stage,
 )
-from everyformer.certify.ridge import SLACK, outward
+from everyformer.certify.ridge import SLACK, outward, whole
 from everyformer.certify.rounding import gamma
 from everyformer.certify.undecided import Undecided
-from everyformer.certify.weights import RegisterWeights, Weights, to_fractions
+from everyformer.certify.weights import RegisterWeights, Weights
 from everyformer.targets.box import Box, Grid
 
 
@@ -109,20 +109,12 @@ class RegisterReading:
         return self._read_out(state, mode)
 
     def _read_out(self, state: Exact, mode: Mode) -> Values:
-        W = to_fractions(self.registers.W_out)
-        factor = lcm(*(v.denominator for v in W.flat))
-        whole = np.array([int(v * factor) for v in W.flat], dtype=object).reshape(W.shape)
-        numbers = np.asarray(state.numbers.astype(object) @ whole.T)
-        unit = state.unit * factor
-        exact = [Fraction(int(v), unit) for v in numbers.reshape(-1)]
+        W = whole(self.registers.W_out)
+        numbers = np.asarray(state.numbers.astype(object) @ W.numbers.T)
+        exact = [Fraction(int(v), state.unit * W.unit) for v in numbers.reshape(-1)]
         centre = np.array([float(v) for v in exact])
-        radius = np.array(
-            [
-                float(abs(Fraction(c) - v))
-                for c, v in zip(centre.tolist(), exact, strict=True)
-            ]
-        )
-        radius = radius.reshape(numbers.shape) * OUTWARD
+        off = (abs(Fraction(c) - v) for c, v in zip(centre.tolist(), exact, strict=True))
+        radius = np.array([float(v) for v in off]).reshape(numbers.shape) * OUTWARD
         if mode == "float64":
             size = np.abs(self.registers.W_out).T
             own = float(gamma(len(size) + 2)) * OUTWARD
@@ -191,12 +183,10 @@ def _before_attention(
     """Plateaus of all cells, and the registers of every token and column on them."""
     n, d, K, V = grid.seq_len, grid.d_model, grid.cells, grid.columns
     search = PlateauSearch(registers, inputs, grid, mode)
-    start = to_fractions(np.where(inputs, 0.0, registers.start))
-    unit = lcm(*(v.denominator for v in start.flat))
-    numbers = np.array([int(v * unit) for v in start.flat], dtype=object)
-    numbers = np.broadcast_to(numbers.reshape(n, 1, -1), (n, V, start.shape[1]))
+    start = whole(np.where(inputs, 0.0, registers.start))
+    numbers = np.broadcast_to(start.numbers[:, None], (n, V, len(inputs)))
     # A read-in of constants is 0 x + start: nothing rounds.
-    tokens = Exact(numbers, unit, np.zeros(numbers.shape))
+    tokens = Exact(numbers, start.unit, np.zeros(numbers.shape))
     for stage in stages:
         assert isinstance(stage, Layer), "attention comes later"  # noqa: S101
         looking = [ridge for ridge in stage.ridges if ridge.row[inputs].any()]
@@ -210,10 +200,8 @@ def _before_attention(
         [[grid.box.widths[i] - sum(lengths[j][i]) for i in range(d)] for j in range(n)],
         dtype=object,
     )
-    shortest = Fraction(1)
-    for j in range(n):
-        for i in range(d):
-            shortest *= min(lengths[j][i]) * K / grid.box.widths[i]
+    shares = (min(lengths[j][i]) * K / grid.box.widths[i] for j, i in np.ndindex(n, d))
+    shortest = prod(shares, start=Fraction(1))
     ramps_run = ramps + 2 * K * search.lost
     nothing = np.empty((n, d, 0), dtype=object)
     return Plateaus(nothing, ramps, ramps_run, shortest, len(stages)), tokens

@@ -52,22 +52,14 @@ def _word(node: Node) -> str:
     )
 
 
-def _needs(node: Node) -> tuple[int, int] | None:
-    """A line and the sign that it must have; None for an operation of all numbers."""
-    if node.op == "pow":
-        return (node.args[0], POSITIVE) if node.args[1] < 0 else None
-    if node.op not in PARTIAL:
-        return None
-    line = node.args[1] if node.op == "div" else node.args[0]
-    return line, NONNEGATIVE if node.op in {"sqrt", "xlogx"} else POSITIVE
-
-
 def _sure(node: Node, signs: list[int]) -> bool:
-    need = _needs(node)
-    if need is None:
+    """Whether signs show that an operation is defined."""
+    if node.op == "pow":
+        return node.args[1] >= 0 or signs[node.args[0]] >= POSITIVE
+    if node.op not in PARTIAL:
         return True
-    line, sign = need
-    return signs[line] >= sign
+    line = node.args[1] if node.op == "div" else node.args[0]
+    return signs[line] >= (NONNEGATIVE if node.op in {"sqrt", "xlogx"} else POSITIVE)
 
 
 def _signs(f: Expression, box: Box) -> list[int]:

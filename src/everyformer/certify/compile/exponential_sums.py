@@ -71,8 +71,7 @@ def exponential_sum(block: BlockWeights, head: int, state: State) -> Written:
     nil = _exp(-Fraction(found.c))
     heard = [heard_scores(state, found.scores, j) for j in range(n)]
     result: Written = []
-    for component, entry in block.writes(head):
-        said = block.value(head, component)
+    for _, entry, said in block.writes(head):
         quiet = state.constants(said, prefix=True)
         if quiet is None or quiet[found.null]:
             raise block.undecided("the null token says something")
@@ -125,10 +124,7 @@ def _open_scores(block: BlockWeights, head: int, state: State) -> OpenScores:
     null: np.ndarray | None = None
     fixed, sizes = np.zeros((n, n)), np.zeros((n, n))
     low = high = live = moved = rounded = Fraction(0)
-    for component in range(block.components):
-        query, key = block.query(head, component), block.key(head, component)
-        if query.is_zero or key.is_zero:
-            continue
+    for query, key in block.products(head):
         given, after = state.constants(query), state.constants(key)
         before = state.constants(key, prefix=True)
         if before is None:

@@ -106,13 +106,12 @@ def _start(
 ) -> State:
     """V1: a register is an entry of x, or a constant."""
     n = weights.seq_len
-    P = 0 if held.prefix is None else len(held.prefix)
-    around = [held.W_in, held.start, held.W_out]
-    _check_sizes("registers", around if held.prefix is None else [*around, held.prefix])
+    before = np.zeros((0, len(held.W_in))) if held.prefix is None else held.prefix
+    _check_sizes("registers", (held.W_in, held.start, held.W_out, before))
     ideals = claims.coefficients.get("start", {})
     registers: list[Held] = []
     for k, row in enumerate(held.W_in):
-        prefix = np.zeros(0) if held.prefix is None else held.prefix[:, k].copy()
+        prefix = before[:, k].copy()
         garbage = Fraction(float(np.abs(prefix).max(initial=0.0)))
         start = held.start[:, k].copy()
         if row.any():
@@ -135,7 +134,7 @@ def _start(
         registers.append(
             Held(terms, min(ideal), max(ideal), e, ZERO, start, ideal, prefix, garbage)
         )
-    return State(algebra, registers, P)
+    return State(algebra, registers, len(before))
 
 
 def _attention(block: BlockWeights, claims: Claims, state: State, found: Followed) -> State:

@@ -78,8 +78,7 @@ def mixture(block: BlockWeights, head: int, claim: Mixture, state: State) -> Wri
     weighting = _weighting(block, head, claim, state)
     complete = all(sum(row.values()) == 1 for row in claim.rows)
     result: Written = []
-    for component, entry in block.writes(head):
-        said = block.value(head, component)
+    for _, entry, said in block.writes(head):
         value = state.read(said)
         if weighting.heard.any():
             known = state.constants(said, prefix=True)
@@ -112,10 +111,7 @@ def _weighting(block: BlockWeights, head: int, claim: Mixture, state: State) -> 
     n, P = state.seq_len, state.prefix_len
     scores, error = np.zeros((n, P + n)), np.zeros((n, P + n))
     products, whole = 0, True
-    for component in range(block.components):
-        query, key = block.query(head, component), block.key(head, component)
-        if query.is_zero or key.is_zero:
-            continue
+    for query, key in block.products(head):
         asked = state.constants(query)
         before = state.constants(key, prefix=True)
         after = state.constants(key)
@@ -238,8 +234,7 @@ def attend(block: BlockWeights, head: int, claim: Attend, state: State) -> Writt
     n, P = state.seq_len, state.prefix_len
     terms_of_scores = [heard_scores(state, found, j, claim.faint) for j in range(n)]
     result: Written = []
-    for component, entry in block.writes(head):
-        said = block.value(head, component)
+    for _, entry, said in block.writes(head):
         v = state.read(said)
         width = v.high - v.low + 2 * v.e
         e = v.e + min(moved / 2, Fraction(1)) * width + 2 * UNDERFLOW
@@ -302,10 +297,7 @@ def _scores(block: BlockWeights, head: int, state: State) -> Scores:
     before_scores = np.zeros((n, P))
     fixed_scores, fixed_sizes = np.zeros((n, n)), np.zeros((n, n))
     noise = largest = live = moved = rounded = Fraction(0)
-    for component in range(block.components):
-        query, key = block.query(head, component), block.key(head, component)
-        if query.is_zero or key.is_zero:
-            continue
+    for query, key in block.products(head):
         q = state.read(query)
         fixed = state.constants(query)
         before, after = state.constants(key, prefix=True), state.constants(key)

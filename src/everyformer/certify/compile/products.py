@@ -21,10 +21,6 @@ class Factor:
     form: Mapping[int, Fraction]
     offset: Fraction
 
-    def is_register(self, register: int) -> bool:
-        """Whether it is one register, as it is."""
-        return self.form == {register: 1} and self.offset == 0
-
 
 @dataclass(frozen=True)
 class Multiplied:
@@ -134,7 +130,8 @@ def normalised(
     if before.held[claim.root[1]] is not root.held:
         raise block.undecided("a root was overwritten before its product")
     factors = [found.first, found.second]
-    sides = [k for k in (0, 1) if factors[k].is_register(claim.root[1])]
+    root_itself = Factor({claim.root[1]: Fraction(1)}, ZERO)
+    sides = [k for k in (0, 1) if factors[k] == root_itself]
     if not sides:
         raise block.undecided("a normalised value is not a product with the root")
     c = factors[1 - sides[0]]

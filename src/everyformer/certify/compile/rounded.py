@@ -4,6 +4,7 @@ from fractions import Fraction
 from math import frexp
 
 from everyformer.certify.undecided import Undecided
+from everyformer.numerics.rationals import short_up
 
 BITS = 72
 """Of a numerator, where a number is shortened; denominators are then powers of two."""
@@ -32,12 +33,7 @@ def up(value: Fraction) -> Fraction:
         >>> q < up(q) < q * (1 + Fraction(1, 2**64))
         True
     """
-    top, bottom = value.numerator, value.denominator
-    if top.bit_length() <= BITS and bottom.bit_length() <= BITS:
-        return value
-    shift = BITS - (top.bit_length() - bottom.bit_length())
-    whole = -((-top << shift) // bottom) if shift >= 0 else -(-top // (bottom << -shift))
-    return Fraction(whole, 1 << shift) if shift >= 0 else Fraction(whole << -shift)
+    return short_up(value, BITS)
 
 
 def down(value: Fraction) -> Fraction:

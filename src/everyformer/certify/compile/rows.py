@@ -77,14 +77,21 @@ class BlockWeights:
         """A row of W_V."""
         return self._row("W_V", head, component)
 
+    def products(self, head: int) -> Iterator[tuple[Row, Row]]:
+        """The queries and keys that a score adds up; without those that read nothing."""
+        for component in range(self.components):
+            query, key = self.query(head, component), self.key(head, component)
+            if not (query.is_zero or key.is_zero):
+                yield query, key
+
     def unit(self, unit: int) -> Row:
         """A row of W_1, with b_1."""
         row = self._row("W_1", unit)
         bias = float(self.arrays["b_1"][unit])
         return Row(row.stored, row.ideal, bias, self._ideal("b_1", (unit,), bias))
 
-    def writes(self, head: int) -> Iterator[tuple[int, Entry]]:
-        """The components that are used, each with the register that it writes.
+    def writes(self, head: int) -> Iterator[tuple[int, Entry, Row]]:
+        """The components that are used: each with the register that it writes, and what.
 
         Raises:
             Undecided: If one writes several registers.
@@ -93,7 +100,7 @@ class BlockWeights:
         for component in range(W_O.shape[1]):
             found = self._entry(W_O[:, component], "W_O", (head,), (component,))
             if found is not None:
-                yield component, found
+                yield component, found, self.value(head, component)
 
     def written_by(self, unit: int) -> Entry | None:
         """The register that a unit writes; None for one that writes nothing.

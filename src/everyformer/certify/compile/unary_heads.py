@@ -6,7 +6,6 @@ what the query reads. `unary.py` proves |Phi - g| <= E on an interval.
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from everyformer.certify.compile.unary.error import HeadBound, Phi, Reference, b
 from everyformer.certify.compile.values import Held, Row, State, Value
 from everyformer.certify.rounding import gamma
 from everyformer.numerics.intervals import Interval, IntervalArithmetic
+from everyformer.numerics.rationals import rational_root
 
 SQUARE, ROOT = Fraction(2), Fraction(-1, 2)
 ANYTHING = Reference("pow", SQUARE, (Fraction(1), Fraction(0)))
@@ -78,11 +78,10 @@ def unary(
     t = state.read(keys.query)
     result: Written = []
     made: dict[int, Made] = {}
-    for component, entry in block.writes(head):
+    for component, entry, said in block.writes(head):
         column = claim.columns[component] if component < len(claim.columns) else None
         if column is None:
             raise block.undecided("a column without a claim writes")
-        said = block.value(head, component)
         v, own = state.constants(said, prefix=True), state.constants(said)
         if v is None or own is None or own.any():
             raise block.undecided("the values of a unary head are not constants")
@@ -111,10 +110,7 @@ def _keys(block: BlockWeights, head: int, state: State) -> Keys:
     live: Keys | None = None
     b, data = np.zeros(state.prefix_len), 0.0
     fixed = 0
-    for component in range(block.components):
-        query, key = block.query(head, component), block.key(head, component)
-        if query.is_zero or key.is_zero:
-            continue
+    for query, key in block.products(head):
         before, after = state.constants(key, prefix=True), state.constants(key)
         if before is None or after is None:
             raise block.undecided("the keys of a unary head are not constants")
@@ -182,8 +178,8 @@ def _made(
     ):
         return None
     if power == SQUARE:
-        scale = Fraction(isqrt(W.numerator), isqrt(W.denominator))
-        if scale * scale != W:
+        scale = rational_root(W)
+        if scale is None:
             return None
     elif power == ROOT and _is_defined(column, *reach(t)):
         scale = 1 / (W * W)

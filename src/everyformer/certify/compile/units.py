@@ -53,24 +53,11 @@ def _entry(block: BlockWeights, unit: int, register: int) -> Entry:
     return found
 
 
-def _opposite(a: Row, b: Row) -> bool:
-    """Whether one row is the negative of the other, as stored and as meant."""
-    return (
-        a.stored == {k: -c for k, c in b.stored.items()}
-        and a.ideal == {k: -c for k, c in b.ideal.items()}
-        and (a.offset, a.ideal_offset) == (-b.offset, -b.ideal_offset)
-    )
-
-
 def _without(block: BlockWeights, row: Row, gate: int) -> Row:
     """A row without its gate, which it reads with -1."""
     if row.stored.get(gate) != -1.0 or row.ideal.get(gate) != -1:
         raise block.undecided(f"register {gate} is not a gate")
-    return replace(
-        row,
-        stored={k: c for k, c in row.stored.items() if k != gate},
-        ideal={k: c for k, c in row.ideal.items() if k != gate},
-    )
+    return row.without(gate)
 
 
 def _open(
@@ -155,7 +142,7 @@ def _argument(
         sign = -1 if term.kind == "copy" else 1
         paired = entries[1].stored == sign * entries[0].stored
         paired = paired and entries[1].ideal == sign * entries[0].ideal
-        if not (paired and _opposite(*rows)):
+        if not (paired and rows[0] == rows[1].times(-1)):
             raise block.undecided(f"not a {term.kind}")
     read = state.read(rows[0])
     if len(rows) == 2:  # float64 may round v and -v in different orders
@@ -181,7 +168,7 @@ def _clear(block: BlockWeights, claim: Clear, state: State) -> Held:
     own = Row({claim.register: 1.0}, {claim.register: Fraction(1)})
     first, second = (block.unit(unit) for unit in claim.units)
     factors = [_entry(block, unit, claim.register).stored for unit in claim.units]
-    if first != own or not _opposite(first, second) or factors != [-1.0, 1.0]:
+    if first != own or first != second.times(-1) or factors != [-1.0, 1.0]:
         raise block.undecided("not a clear")
     return emptied(state)
 
@@ -203,12 +190,7 @@ def _compared(
     a = state.held[register]
     if row.stored.get(register) != -sign or row.ideal.get(register) != -sign:
         raise block.undecided(f"a unit does not compare register {register}")
-    rest = Row(
-        {k: sign * c for k, c in row.stored.items() if k != register},
-        {k: sign * c for k, c in row.ideal.items() if k != register},
-        sign * row.offset,
-        sign * row.ideal_offset,
-    )
+    rest = row.without(register).times(sign)
     return a, state.read(rest), rest
 
 

@@ -153,6 +153,21 @@ class Row:
         """Whether it reads nothing."""
         return not self.stored and self.offset == 0.0
 
+    def without(self, register: int) -> "Row":
+        """The row without what it reads of one register."""
+        stored = {k: c for k, c in self.stored.items() if k != register}
+        ideal = {k: c for k, c in self.ideal.items() if k != register}
+        return replace(self, stored=stored, ideal=ideal)
+
+    def times(self, sign: int) -> "Row":
+        """The row, or its negative."""
+        return Row(
+            {k: sign * c for k, c in self.stored.items()},
+            {k: sign * c for k, c in self.ideal.items()},
+            sign * self.offset,
+            sign * self.ideal_offset,
+        )
+
 
 @dataclass(frozen=True)
 class Pair:

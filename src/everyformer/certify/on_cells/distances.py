@@ -176,16 +176,7 @@ def _by_balls(expression: Expression, ends: tuple[np.ndarray, ...]) -> Enclosure
 def _in_balls(
     expression: Expression, ends: tuple[np.ndarray, ...], depth: int = 0
 ) -> Enclosure:
-    low, high, centre_low, centre_high = ends
-    return enclose_with_balls(
-        expression,
-        low,
-        high,
-        centre_low,
-        centre_high,
-        precision=BALL_PRECISION,
-        depth=depth,
-    )
+    return enclose_with_balls(expression, *ends, precision=BALL_PRECISION, depth=depth)
 
 
 def _ball_operations(expression: Expression) -> int:
@@ -195,11 +186,8 @@ def _ball_operations(expression: Expression) -> int:
 
 def _intersect(found: Enclosure, where: np.ndarray, again: Enclosure) -> None:
     """What both tiers say of some boxes."""
-    for low, high in (
-        ("low", "high"),
-        ("centre_low", "centre_high"),
-        ("slope_low", "slope_high"),
-    ):
+    for what in ("", "centre_", "slope_"):
+        low, high = f"{what}low", f"{what}high"
         lows, highs = getattr(found, low), getattr(found, high)
         lows[where] = np.maximum(lows[where], getattr(again, low))
         highs[where] = np.minimum(highs[where], getattr(again, high))

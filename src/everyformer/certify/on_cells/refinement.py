@@ -14,9 +14,10 @@ another. A part may reach beyond the cell by a rounding; its volume is that of t
 rounded up.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 from fractions import Fraction
+from typing import TypeVar
 
 import numpy as np
 
@@ -62,8 +63,29 @@ def most_rounds(slopes: int) -> int:
     return min(MOST_ROUNDS, MOST_CALLS // max(slopes, 1))
 
 
+R = TypeVar("R", bound="Rows")
+
+
 @dataclass(frozen=True)
-class Boxes:
+class Rows:
+    """Arrays with a row for each of some boxes."""
+
+    @property
+    def _arrays(self) -> Iterator[np.ndarray]:
+        return (getattr(self, one.name) for one in fields(self))
+
+    def take(self: R, where: np.ndarray) -> R:
+        """Some of them."""
+        return type(self)(*(values[where] for values in self._arrays))
+
+    def joined(self: R, other: R) -> R:
+        """These, and then others."""
+        pairs = zip(self._arrays, other._arrays, strict=True)
+        return type(self)(*(np.concatenate(pair) for pair in pairs))
+
+
+@dataclass(frozen=True)
+class Boxes(Rows):
     """Parts of cells.
 
     Attributes:
@@ -93,10 +115,6 @@ class Boxes:
         """Half the widths, rounded up."""
         return (self.high - self.low) / 2 * UP + 2.0**-1074
 
-    def take(self, where: np.ndarray) -> "Boxes":
-        """Some of them."""
-        return Boxes(self.cell[where], self.low[where], self.high[where])
-
     def bisected(self, axis: np.ndarray) -> "Boxes":
         """Lower halves, then upper halves, each box cut across its axis of N."""
         flat_low, flat_high = (e.reshape(len(e), -1) for e in (self.low, self.high))
@@ -113,7 +131,7 @@ class Boxes:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measured(Rows):
     """What is known of boxes.
 
     Attributes:
@@ -134,19 +152,6 @@ class Measured:
         """Whether the bounds add up to little more than the guesses, or are unknown."""
         bound, guess = (weights * self.powers).sum(), (weights * self.guesses).sum()
         return not bound > ENOUGH ** float(p) * guess
-
-    def take(self, where: np.ndarray) -> "Measured":
-        """Some of them."""
-        return Measured(*(values[where] for values in self._values))
-
-    def joined(self, other: "Measured") -> "Measured":
-        """These, and then others."""
-        pairs = zip(self._values, other._values, strict=True)
-        return Measured(*(np.concatenate(pair) for pair in pairs))
-
-    @property
-    def _values(self) -> tuple[np.ndarray, ...]:
-        return self.powers, self.guesses, self.lost, self.low, self.high
 
 
 @dataclass(frozen=True)
@@ -208,21 +213,12 @@ def refine(
             rest[chosen] = False
             known = known.take(rest).joined(measure(halves))
             shares = np.concatenate([shares[rest], _shares(halves, widths[halves.cell])])
-            parts = _joined(parts.take(rest), halves)
+            parts = parts.take(rest).joined(halves)
         summed = np.bincount(parts.cell, known.powers * shares, len(cells.cell))
         untouched = np.bincount(parts.cell, minlength=len(cells.cell)) == 1
         powers = np.where(untouched, whole.powers, summed * _SUMMED)
         powers = np.fmin(whole.powers, powers)
     return Refined(powers, known.low.min(axis=0), known.high.max(axis=0))
-
-
-def _joined(first: Boxes, second: Boxes) -> Boxes:
-    pairs = zip(
-        (first.cell, first.low, first.high),
-        (second.cell, second.low, second.high),
-        strict=True,
-    )
-    return Boxes(*(np.concatenate(pair) for pair in pairs))
 
 
 def _shares(parts: Boxes, widths: np.ndarray) -> np.ndarray:

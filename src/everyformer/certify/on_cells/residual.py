@@ -21,7 +21,6 @@ import hashlib
 from bisect import bisect_right
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from itertools import pairwise
 from math import prod
 
@@ -167,11 +166,6 @@ class ResidualReading:
         ranges = tuple(zip(bottoms.tolist(), tops.tolist(), strict=True))
         return cls(grid, plateaus, z, ranges)
 
-    @cached_property
-    def _powers(self) -> np.ndarray:
-        n = self.grid.seq_len
-        return self.grid.columns ** np.arange(n - 1, -1, -1)
-
     def outside(self) -> Outside:
         """Off the box nothing is known.
 
@@ -182,9 +176,9 @@ class ResidualReading:
 
     def values(self, columns: np.ndarray, mode: Mode) -> Values:
         """The network on cells, exactly."""
-        found = self.values_of[columns @ self._powers].reshape(
-            len(columns), self.grid.seq_len, self.grid.d_model
-        )
+        n, d = self.grid.seq_len, self.grid.d_model
+        powers = self.grid.columns ** np.arange(n - 1, -1, -1)
+        found = self.values_of[columns @ powers].reshape(len(columns), n, d)
         return Values(found, np.zeros(found.shape))
 
 

@@ -66,11 +66,6 @@ class Affine:
         low, high = self.ends()
         return np.maximum(np.abs(low), np.abs(high)) + self.error
 
-    def varies(self) -> np.ndarray:
-        """Which registers are not known exactly and the same for all inputs."""
-        moved = (self.slopes != 0).any(axis=-1) | (self.radius != 0)
-        return np.asarray(moved.any(axis=0), dtype=bool)
-
     def mapped(self, matrix: np.ndarray, shift: np.ndarray) -> "Affine":
         """matrix @ registers + shift, a product of float64 numbers; any order of sums."""
         A, b = to_fractions(matrix), to_fractions(shift)

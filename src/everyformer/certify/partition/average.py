@@ -23,7 +23,7 @@ S and that are off by eps, N sums in a row are off by N (eps + SLACK) S^N max|f|
 terms of second order, which a factor 2 covers. What underflows is less than `TINY`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -58,13 +58,8 @@ class Average:
 
     def at(self, where: np.ndarray) -> "Average":
         """Some of the parts."""
-        return Average(
-            self.values[where],
-            self.slopes[where],
-            self.bends[where],
-            self.off,
-            self.slopes_off,
-        )
+        values, slopes, bends = (a[where] for a in (self.values, self.slopes, self.bends))
+        return replace(self, values=values, slopes=slopes, bends=bends)
 
 
 def average(

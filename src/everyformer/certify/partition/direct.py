@@ -283,13 +283,6 @@ def cell_powers(bounds: np.ndarray, parts: PartBounds | None, p: Fraction) -> np
     return _least([whole, mean * UP])
 
 
-def cell_sups(bounds: np.ndarray, parts: PartBounds | None) -> np.ndarray:
-    """Bounds of sup |g - f| on every cell, (K^N, N): the better of both ways."""
-    if parts is None:
-        return bounds
-    return _least([bounds, parts.sups.max(axis=1)])
-
-
 def refined_distance(
     bounds: np.ndarray, field: LatticeField, lattice: Lattice, p: Fraction | None
 ) -> Bound:
@@ -316,5 +309,5 @@ def refined(
     samples, parts = field.samples, None
     if samples is not None and (samples.fine > FEW or not np.isfinite(bounds).all()):
         parts = part_bounds(samples, lattice, p)
-    sups = cell_sups(bounds, parts)
+    sups = bounds if parts is None else _least([bounds, parts.sups.max(axis=1)])
     return (sups if p is None else cell_powers(bounds, parts, p)), sups

@@ -43,12 +43,9 @@ class PrefixForm:
         parts = (work.purpose, current_versions(), weights.sha256, known.sha256, grid.cells)
         shards = (computing, repr((*parts, box.lows, box.highs)))
         try:
-            found = prove_partition(weights, grid, known, p, shards, balls=work.balls)
+            return prove_partition(weights, grid, known, p, shards, balls=work.balls)
         except (Undecided, OverflowError) as error:
             return Proof(obstacles=(obstacle_of(error, weights),))
-        return Proof(
-            found.real, found.float64, found.lower, (), found.hypotheses, found.summary
-        )
 
 
 def read(weights: Weights) -> PrefixForm | None:

@@ -11,6 +11,7 @@ from everyformer.certify.partition.lattice_constants import (
 from everyformer.numerics.entropy import with_entropies
 from everyformer.numerics.expression import Expression, Node
 from everyformer.numerics.rationals import power_up
+from everyformer.numerics.rewriting import moved
 from everyformer.targets.box import Box, Grid
 
 SOURCE = "docs/constructions/partition.md"
@@ -125,17 +126,14 @@ def clipped(expression: Expression, box: Box) -> Expression:
     lines: list[Node] = []
     place: list[int] = []
     for node in expression.nodes:
-        moved = tuple(place[k] for k in node.operands)
         if node.op == "x":
             low, high = box.lows[node.args[1]], box.highs[node.args[1]]
             start = len(lines)
             lines += [node, Node("const", value=Fraction(low))]
             lines += [Node("max", (start, start + 1)), Node("const", value=Fraction(high))]
             lines.append(Node("min", (start + 2, start + 3)))
-        elif node.op == "const":
-            lines.append(node)
         else:
-            lines.append(Node(node.op, moved + node.args[len(moved) :]))
+            lines.append(moved(node, place))
         place.append(len(lines) - 1)
     outputs = tuple(tuple(place[k] for k in row) for row in expression.outputs)
     return Expression(expression.seq_len, expression.d_model, tuple(lines), outputs)

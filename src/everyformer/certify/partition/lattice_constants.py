@@ -41,7 +41,6 @@ from typing import Any
 import numpy as np
 
 from everyformer.errors import CertificateError
-from everyformer.numerics.balls import BallArithmetic
 from everyformer.numerics.derivative import Differentiated
 from everyformer.numerics.intervals import Interval, IntervalArithmetic
 from everyformer.numerics.rationals import power_up
@@ -52,14 +51,44 @@ RADII = 6
 PIECES = 1024
 """Of [0, 1/2]: a power of two. Eight times as many for sharp weights, D > 20."""
 
-PIECES_OF_BALLS = 48
-
 _PI = (
     Fraction(31415926535897932384626433832795028841, 10**37),
     Fraction(31415926535897932384626433832795028842, 10**37),
 )
 _SMALL = 45
 """Sums stop at terms of about e^-45; the rest is bounded."""
+
+
+class Intervals(IntervalArithmetic):
+    """Intervals, with what else the constants ask of an arithmetic."""
+
+    @staticmethod
+    def pieces(D: Fraction) -> list[tuple[Interval, Interval, Interval]]:
+        """Pieces of [0, 1/2], their centres, and how far they reach from these."""
+        count = PIECES if D <= 20 else 8 * PIECES
+        ends = np.linspace(0.0, 0.5, count + 1)[None]
+        centres = (ends[:, :-1] + ends[:, 1:]) / 2
+        reach = np.full_like(centres, 0.25 / count)  # powers of two: all of it is exact
+        whole = Interval(ends[:, :-1], ends[:, 1:])
+        return [(whole, Interval(centres, centres), Interval(-reach, reach))]
+
+    @classmethod
+    def between(cls, low: Fraction, high: Fraction) -> Interval:
+        """All numbers from low to high."""
+        return Interval(cls.constant(low).low, cls.constant(high).high)
+
+    @staticmethod
+    def meet(a: Interval, b: Interval) -> Interval:
+        """What both enclosures allow."""
+        return Interval(np.maximum(a.low, b.low), np.minimum(a.high, b.high))
+
+    @staticmethod
+    def ends(a: Interval) -> tuple[float, float]:
+        """The least lower and the greatest upper end."""
+        return float(a.low.min()), float(a.high.max())
+
+
+INTERVALS = Intervals()
 
 
 @dataclass(frozen=True)
@@ -87,14 +116,14 @@ class LatticeConstants:
 
 @lru_cache(maxsize=256)
 def lattice_constants(
-    D: Fraction, margin: int | None = None, *, balls: bool = False
+    D: Fraction, margin: int | None = None, *, on: Any = INTERVALS
 ) -> LatticeConstants:
     """The constants for one D, and a margin.
 
     Args:
         D: A number > 0.
         margin: m >= 1, or None for a lattice without end.
-        balls: Use Arb balls instead of float64 intervals; fewer pieces, so a little larger.
+        on: The arithmetic; tests compare with another one.
 
     Returns:
         Proved bounds, as exact rationals.
@@ -111,11 +140,10 @@ def lattice_constants(
         msg = f"D={D} is not a number in (0, 100000]. Use for example D = 1."
         raise CertificateError(msg)
     if margin is not None:
-        margin_terms(D, margin, balls=balls)  # refuses a tiny D before the long work
-        return _with_margin(lattice_constants(D, balls=balls), margin, balls=balls)
-    on: Any = BallArithmetic() if balls else IntervalArithmetic()
+        margin_terms(D, margin, on=on)  # refuses a tiny D before the long work
+        return _with_margin(lattice_constants(D, on=on), margin, on=on)
     ways = [_enclosed(on, D)]
-    series = theta_series(D, balls=balls)
+    series = theta_series(D, on=on)
     if series is not None:
         b, excess = series
         half = 1 / (2 * D)
@@ -130,8 +158,8 @@ def lattice_constants(
     )
 
 
-def _with_margin(whole: LatticeConstants, m: int, *, balls: bool) -> LatticeConstants:
-    lost = margin_terms(whole.D, m, balls=balls)
+def _with_margin(whole: LatticeConstants, m: int, *, on: Any) -> LatticeConstants:
+    lost = margin_terms(whole.D, m, on=on)
     share = 1 / (1 - lost[0])
     return LatticeConstants(
         D=whole.D,
@@ -145,7 +173,7 @@ def _with_margin(whole: LatticeConstants, m: int, *, balls: bool) -> LatticeCons
 
 
 @lru_cache(maxsize=256)
-def margin_terms(D: Fraction, m: int, *, balls: bool = False) -> tuple[Fraction, ...]:
+def margin_terms(D: Fraction, m: int, *, on: Any = INTERVALS) -> tuple[Fraction, ...]:
     """tau_0, tau_1, tau_2: how much of E|delta|^j a margin of m anchors may lose.
 
     Raises:
@@ -161,12 +189,11 @@ def margin_terms(D: Fraction, m: int, *, balls: bool = False) -> tuple[Fraction,
             "m >= 1 and (m+1)^2 >= 1/D. Use a larger margin, or a larger D."
         )
         raise CertificateError(msg)
-    on: Any = BallArithmetic() if balls else IntervalArithmetic()
     found: list[Fraction] = []
     for j in range(3):
         total = _gaussian_tail(on, D, m + 1, j)
         twice = on.mul(on.constant(Fraction(2)), on.exp(on.constant(D / 4)))
-        found.append(_upper(on.mul(twice, total)))
+        found.append(_upper(on, on.mul(twice, total)))
     if found[0] >= 1:
         msg = f"A margin of {m} anchors may lose all weight at D = {D}. Use a larger one."
         raise CertificateError(msg)
@@ -174,33 +201,29 @@ def margin_terms(D: Fraction, m: int, *, balls: bool = False) -> tuple[Fraction,
 
 
 def _gaussian_tail(on: Any, D: Fraction, start: int, j: int) -> Any:
-    """sum_{r >= start} r^j e^(-D r^2), for D start^2 >= 1.
-
-    For r >= R the ratio of neighbours is at most ((R+1)/R)^j e^(-D (2R+1)).
-    """
+    """sum_{r >= start} r^j e^(-D r^2), for D start^2 >= 1."""
     stop = start + 1 + _ceil_root(_SMALL / D)
-    return _series(
-        on,
-        lambda r: on.mul(on.constant(Fraction(r) ** j), on.exp(on.constant(-D * r * r))),
-        start,
-        stop,
-        on.mul(
-            on.constant(Fraction(stop + 1, stop) ** j),
-            on.exp(on.constant(-D * (2 * stop + 1))),
-        ),
-    )
+    return _series(on, j, lambda k: on.exp(on.constant(-D * k)), start, stop)
 
 
-def _series(on: Any, term: Callable[[int], Any], start: int, stop: int, ratio: Any) -> Any:
-    """term(start) + .. + term(stop - 1), and term(stop) / (1 - ratio) for the rest."""
-    one = on.constant(Fraction(1))
-    total = on.div(term(stop), on.sub(one, ratio))
+def _series(on: Any, j: int, q: Callable[[int], Any], start: int, stop: int) -> Any:
+    """sum_{r >= start} r^j q(r^2), q(k) = q^k; from stop on as a geometric series.
+
+    For r >= R the ratio of neighbours is at most ((R+1)/R)^j q^(2R+1).
+    """
+
+    def term(base: Fraction, exponent: int) -> Any:
+        return on.mul(on.constant(base**j), q(exponent))
+
+    ratio = term(Fraction(stop + 1, stop), 2 * stop + 1)
+    rest = on.sub(on.constant(Fraction(1)), ratio)
+    total = on.div(term(Fraction(stop), stop * stop), rest)
     for r in range(start, stop):
-        total = on.add(total, term(r))
+        total = on.add(total, term(Fraction(r), r * r))
     return total
 
 
-def theta_series(D: Fraction, *, balls: bool = False) -> tuple[Fraction, Fraction] | None:
+def theta_series(D: Fraction, *, on: Any = INTERVALS) -> tuple[Fraction, Fraction] | None:
     """Bounds on b and on |E delta^2 - 1/(2D)|; None unless 2 s_0 < 1 is certain.
 
     Example:
@@ -208,65 +231,32 @@ def theta_series(D: Fraction, *, balls: bool = False) -> tuple[Fraction, Fractio
         >>> float(b) < 0.022924, float(excess) < 0.03601
         (True, True)
     """
-    on: Any = BallArithmetic() if balls else IntervalArithmetic()
-    pi = _between(on, *_PI)
+    pi = on.between(*_PI)
     rate = on.div(on.mul(pi, pi), on.constant(-D))  # log q
     stop = 2 + _ceil_root(_SMALL * D / 9)
 
     def power(exponent: int) -> Any:
         return on.exp(on.mul(rate, on.constant(Fraction(exponent))))
 
-    sums = [
-        _series(
-            on,
-            lambda r, k=k: on.mul(on.constant(Fraction(r) ** k), power(r * r)),
-            1,
-            stop,
-            on.mul(on.constant(Fraction(stop + 1, stop) ** k), power(2 * stop + 1)),
-        )
-        for k in range(3)
-    ]
+    sums = [_series(on, k, power, 1, stop) for k in range(3)]
     one, two = on.constant(Fraction(1)), on.constant(Fraction(2))
     rest = on.sub(one, on.mul(two, sums[0]))
-    if _lower(rest) <= 0:
+    if _lower(on, rest) <= 0:
         return None
     turn = on.div(on.mul(two, pi), on.constant(D))  # 2 pi / D
     b = on.div(on.mul(turn, sums[1]), rest)
     half = on.constant(Fraction(1, 2))
     excess = on.div(on.mul(on.mul(on.mul(turn, turn), half), sums[2]), rest)
-    return _upper(b), _upper(excess)
+    return _upper(on, b), _upper(on, excess)
 
 
 def _enclosed(on: Any, D: Fraction) -> LatticeConstants:
     """All five by enclosure on pieces of [0, 1/2]."""
     M = max(_ceil_root(_SMALL / D), RADII) + 2
     rests = [_rest(on, D, M, j) for j in range(3)]
-    if isinstance(on, IntervalArithmetic):
-        count = PIECES if D <= 20 else 8 * PIECES
-        ends = np.linspace(0.0, 0.5, count + 1)[None]
-        centres = (ends[:, :-1] + ends[:, 1:]) / 2
-        reach = np.full_like(centres, 0.25 / count)  # powers of two: all of it is exact
-        pieces = [
-            (
-                Interval(ends[:, :-1], ends[:, 1:]),
-                Interval(centres, centres),
-                Interval(-reach, reach),
-            )
-        ]
-    else:
-        points = [Fraction(k, 2 * PIECES_OF_BALLS) for k in range(PIECES_OF_BALLS + 1)]
-        half = Fraction(1, 4 * PIECES_OF_BALLS)
-        pieces = [
-            (
-                _between(on, a, a + 2 * half),
-                on.constant(a + half),
-                _between(on, -half, half),
-            )
-            for a in points[:-1]
-        ]
-    found = [_on_piece(on, D, M, *piece) for piece in pieces]
-    highest = [max(_upper(values[k]) for values in found) for k in range(3 + 3 * RADII)]
-    least = min(_lower(values[2]) for values in found)
+    found = [_on_piece(on, D, M, *piece) for piece in on.pieces(D)]
+    highest = [max(_upper(on, values[k]) for values in found) for k in range(3 + 3 * RADII)]
+    least = min(_lower(on, values[2]) for values in found)
     b = highest[0] + rests[1]
     m1 = highest[1] + rests[1]
     m2 = highest[2] + rests[2]
@@ -289,7 +279,7 @@ def _rest(on: Any, D: Fraction, M: int, j: int) -> Fraction:
     ratio = on.mul(
         on.constant(Fraction(M + 2, M + 1) ** j), on.exp(on.constant(-2 * D * (M + 1)))
     )
-    return _upper(on.div(lead, on.sub(on.constant(Fraction(1)), ratio)))
+    return _upper(on, on.div(lead, on.sub(on.constant(Fraction(1)), ratio)))
 
 
 def _on_piece(
@@ -304,7 +294,7 @@ def _on_piece(
     result: list[Any] = []
     for jet, value in zip(wide, middle, strict=True):
         slope = jet.slopes.get("x", on.constant(Fraction(0)))
-        result.append(_meet(on, jet.value, on.add(value, on.mul(slope, step))))
+        result.append(on.meet(jet.value, on.add(value, on.mul(slope, step))))
     result[0] = on.abs(result[0])
     return result + _tails(on, piece, {k: jet.value for k, jet in weights.items()})
 
@@ -361,29 +351,13 @@ def _sum(on: Any, terms: Any) -> Any:
     return total
 
 
-def _between(on: Any, low: Fraction, high: Fraction) -> Any:
-    """All numbers from low to high."""
-    if isinstance(on, IntervalArithmetic):
-        return Interval(on.constant(low).low, on.constant(high).high)
-    return on.select(False, False, on.constant(low), on.constant(high))
-
-
-def _meet(on: Any, a: Any, b: Any) -> Any:
-    """What both enclosures allow; of two balls the smaller one."""
-    if isinstance(on, IntervalArithmetic):
-        return Interval(np.maximum(a.low, b.low), np.minimum(a.high, b.high))
-    return a if a.rad() <= b.rad() else b
-
-
-def _upper(a: Any) -> Fraction:
+def _upper(on: Any, a: Any) -> Fraction:
     """The upper end of an enclosure, the greatest of an array."""
-    high = float(a.high.max()) if isinstance(a, Interval) else BallArithmetic.ends(a)[1]
-    return _finite(high)
+    return _finite(on.ends(a)[1])
 
 
-def _lower(a: Any) -> Fraction:
-    low = float(a.low.min()) if isinstance(a, Interval) else BallArithmetic.ends(a)[0]
-    return _finite(low)
+def _lower(on: Any, a: Any) -> Fraction:
+    return _finite(on.ends(a)[0])
 
 
 def _finite(end: float) -> Fraction:

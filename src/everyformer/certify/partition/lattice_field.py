@@ -1,21 +1,20 @@
 """f, its slopes and its curves on every cell of a lattice of anchors."""
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 
 from everyformer.certify.partition.lattice import Lattice
-from everyformer.certify.partition.samples import Samples, fine_parts
+from everyformer.certify.partition.samples import Samples, fine_parts, rounded
 from everyformer.errors import CertificateError
 from everyformer.numerics.cancellation import without_cancelling_maxima
 from everyformer.numerics.conditions import compared_by_terms
 from everyformer.numerics.curvature import (
+    EXTREMES,
     Curvature,
     enclose_curvature,
-    round_down,
-    round_up,
 )
 from everyformer.numerics.expression import Expression
 
@@ -143,12 +142,9 @@ def lattice_field(
         )
         raise CertificateError(msg)
     parts = parts_of(lattice, boxes)
-    ends = [
-        [start + k * step / parts for k in range(cells * parts + 1)]
-        for start, step in zip(lattice.lows, lattice.steps, strict=True)
-    ]
-    lows = [np.array([round_down(a) for a in axis[:-1]]) for axis in ends]
-    highs = [np.array([round_up(b) for b in axis[1:]]) for axis in ends]
+    steps, numbers = [h / parts for h in lattice.steps], [range(cells * parts + 1)] * N
+    lows, highs = rounded(lattice.lows, steps, numbers)
+    lows, highs = [axis[:-1] for axis in lows], [axis[1:] for axis in highs]
     rows = (0, cells) if slab is None else slab.known(cells)
     lows[0], highs[0] = (
         axis[rows[0] * parts : rows[1] * parts] for axis in (lows[0], highs[0])
@@ -181,10 +177,7 @@ def _inner(
     shape = ((stop - start) * parts, *(field.cells * parts,) * (N - 1))
     across = slice(m * parts, (field.cells - m) * parts)
     inside = (slice((first - start) * parts, (last - start) * parts), *(across,) * (N - 1))
-    shaped = (
-        values.reshape(*shape, *values.shape[1:])[inside]
-        for values in (getattr(found, one.name) for one in fields(Curvature))
-    )
+    shaped = (values.reshape(*shape, *values.shape[1:])[inside] for values in found.arrays)
     inner = Curvature(*(values.reshape(-1, *values.shape[N:]) for values in shaped))
     return inner, (first - m, last - m)
 
@@ -194,14 +187,7 @@ def joined(found: Curvature, shape: tuple[int, ...]) -> Curvature:
     axes, cells = tuple(range(1, len(shape), 2)), math.prod(shape[::2])
     joined = [
         extreme(values.reshape(*shape, *values.shape[1:]), axis=axes)
-        for values, extreme in (
-            (found.low, np.min),
-            (found.high, np.max),
-            (found.slope_low, np.min),
-            (found.slope_high, np.max),
-            (found.curve_low, np.min),
-            (found.curve_high, np.max),
-        )
+        for values, extreme in zip(found.arrays, EXTREMES, strict=True)
     ]
     return Curvature(
         *(values.reshape(cells, *values.shape[len(axes) :]) for values in joined)

@@ -43,7 +43,6 @@ All numbers are float64, at most some hundreds of roundings each: a factor 1 + 2
 end makes them upper bounds. Differences that may cancel have a slack of their own.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -52,6 +51,7 @@ from functools import cached_property, reduce
 import numpy as np
 
 from everyformer.certify.bound import Bound
+from everyformer.certify.on_cells.cells import sum_up
 from everyformer.certify.on_cells.moments import UP, power
 from everyformer.certify.partition.lattice import SOURCE, Lattice
 from everyformer.certify.partition.lattice_constants import RADII
@@ -104,9 +104,7 @@ def power_sum(powers: np.ndarray, p: Fraction | None) -> Fraction:
     if p is None:
         require_finite("bound", "|g - f| on the cells", powers)
         return Fraction(float(powers.max(initial=0.0)))
-    total = math.fsum((powers * UP).ravel().tolist())
-    require_finite("bound", "a sum over cells", total)
-    return Fraction(math.nextafter(total, math.inf) if total else 0.0)
+    return Fraction(sum_up(powers.ravel()))
 
 
 def combined(sums: Sequence[Fraction], lattice: Lattice, p: Fraction | None) -> Bound:

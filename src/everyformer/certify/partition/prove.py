@@ -17,14 +17,14 @@ A lower bound: if F - f >= c at all anchors, or <= -c, then |g - f| >= c - all t
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from everyformer.certify.bound import Bound
-from everyformer.certify.hypotheses import EXP, FLOAT64, Hypothesis
+from everyformer.certify.hypotheses import EXP, FLOAT64
 from everyformer.certify.known import Declared
 from everyformer.certify.on_cells.cells import float_up
 from everyformer.certify.on_cells.moments import UP, power_down
@@ -44,35 +44,16 @@ from everyformer.certify.partition.lattice_field import BOXES, Slab, lattice_fie
 from everyformer.certify.partition.local import cell_bounds, combined, power_sum
 from everyformer.certify.partition.reading import PartitionReading, read_partition
 from everyformer.certify.partition.values import Gaps, declared_gaps, traced_gaps
-from everyformer.certify.proof import Computing
+from everyformer.certify.proof import Computing, Proof
 from everyformer.certify.shards import map_shards
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import Weights
-from everyformer.numerics.curvature import Curvature
+from everyformer.numerics.curvature import EXTREMES, Curvature
 from everyformer.numerics.expression import Expression
 from everyformer.targets.box import Grid
 
 SHARD_BOXES = 2**18
 """Boxes of a shard, about; never chosen by the number of workers."""
-
-
-@dataclass(frozen=True)
-class PartitionProof:
-    """What is proved of a network with prefix tokens and a function.
-
-    Attributes:
-        real: A bound in real arithmetic.
-        float64: A bound for float64 runs.
-        lower: A lower bound, in real arithmetic, to the p-th power.
-        hypotheses: What the bounds rest on.
-        summary: Counts and extremes, for the certificate.
-    """
-
-    real: Bound
-    float64: Bound
-    lower: Fraction
-    hypotheses: tuple[Hypothesis, ...]
-    summary: dict[str, Any]
 
 
 def prove_partition(
@@ -83,7 +64,7 @@ def prove_partition(
     shards: tuple[Computing, str],
     *,
     balls: bool = False,
-) -> PartitionProof:
+) -> Proof:
     """Bound d_p(f, g) from the weights; for p = None the supremum.
 
     Raises:
@@ -121,7 +102,7 @@ def prove_partition(
         "run_radius": str(reading.run),
     }
     declared = known.hypotheses if isinstance(known, Declared) else ()
-    return PartitionProof(real, run, lower, (*declared, FLOAT64, EXP), summary)
+    return Proof(real, run, lower, (), (*declared, FLOAT64, EXP), summary)
 
 
 @dataclass(frozen=True)
@@ -273,7 +254,7 @@ def examine_values(work: LatticeExamination, index: int) -> dict[str, Any]:
     if work.count > 1:
         known = Slab(first, min(stop, side - 1))
         field = lattice_field(work.expression, lattice, balls=work.balls, slab=known)
-        hull = [[str(v) for v in values.flat] for _, values in _arrays(field.hull())]
+        hull = [[str(v) for v in values.flat] for values in field.hull().arrays]
     return {
         "low": [str(v) for v in gaps.low],
         "high": [str(v) for v in gaps.high],
@@ -285,20 +266,15 @@ def _gaps(part: dict[str, Any]) -> Gaps:
     return Gaps(*(np.array([float(v) for v in part[end]]) for end in ("low", "high")))
 
 
-def _arrays(found: Curvature) -> list[tuple[str, np.ndarray]]:
-    return [(field.name, getattr(found, field.name)) for field in fields(Curvature)]
-
-
 def _hull(parts: Sequence[list[list[str]]]) -> Curvature | None:
     """The hull over all shards; None if there is one shard only."""
     if not parts[0]:
         return None
     N = len(parts[0][0])
     empty = Curvature.of_size(1, N)
-    for k, (name, array) in enumerate(_arrays(empty)):
+    for k, array in enumerate(empty.arrays):
         values = np.array([[float(v) for v in part[k]] for part in parts])
-        extreme = values.min(axis=0) if name.endswith("low") else values.max(axis=0)
-        array[:] = extreme.reshape(array.shape)
+        array[:] = EXTREMES[k](values, axis=0).reshape(array.shape)
     return empty
 
 

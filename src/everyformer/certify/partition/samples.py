@@ -1,7 +1,7 @@
 """f on the parts of a grid's cells, at their centres and at the anchors, enclosed."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -92,7 +92,7 @@ class Samples:
         for axis in range(len(shape)):
             numbers = np.repeat(numbers, times, axis=axis)
         inside = numbers.ravel()
-        arrays = [values[inside] for values in _arrays(self.known)]
+        arrays = [values[inside] for values in self.known.arrays]
         smooth = np.isfinite(self.known.curve_low) & np.isfinite(self.known.curve_high)
         rough = np.flatnonzero(~np.all(smooth, axis=(-2, -1))[inside])
         if len(rough):
@@ -100,7 +100,7 @@ class Samples:
             low = self._points(0)[0][rough].reshape(shape)
             high = self._points(2)[1][rough].reshape(shape)
             own = enclose_curvature(self.smooth, low, high, balls=self.balls)
-            for values, better in zip(arrays, _arrays(own), strict=True):
+            for values, better in zip(arrays, own.arrays, strict=True):
                 values[rough] = better
         return Curvature(*arrays)
 
@@ -114,10 +114,6 @@ class Samples:
         return _grid(starts, [h / whole for h in lattice.steps], numbers)
 
 
-def _arrays(found: Curvature) -> list[np.ndarray]:
-    return [getattr(found, field.name) for field in fields(Curvature)]
-
-
 def fine_parts(lattice: Lattice, coarse: int, boxes: int) -> int:
     """Fine parts of a cell along an axis, if so many boxes may be enclosed."""
     K, N = lattice.grid.cells, lattice.size
@@ -127,15 +123,21 @@ def fine_parts(lattice: Lattice, coarse: int, boxes: int) -> int:
 
 def _grid(starts: Any, steps: Any, numbers: Any) -> Ends:
     """The points start + number * step of every axis, rounded both ways, (count, N)."""
+    low, high = (
+        np.meshgrid(*axes, indexing="ij") for axes in rounded(starts, steps, numbers)
+    )
+    return tuple(np.stack([axis.ravel() for axis in ends], axis=-1) for ends in (low, high))  # pyright: ignore[reportReturnType]
+
+
+def rounded(starts: Any, steps: Any, numbers: Any) -> tuple[list[np.ndarray], ...]:
+    """start + number * step on every axis, as float64 numbers below and above."""
     exact = [
         [start + k * step for k in own]
         for start, step, own in zip(starts, steps, numbers, strict=True)
     ]
-    low, high = (
-        np.meshgrid(*[[to(a) for a in axis] for axis in exact], indexing="ij")
-        for to in (round_down, round_up)
+    return tuple(
+        [np.array([to(a) for a in axis]) for axis in exact] for to in (round_down, round_up)
     )
-    return tuple(np.stack([axis.ravel() for axis in ends], axis=-1) for ends in (low, high))  # pyright: ignore[reportReturnType]
 
 
 def values_on(expression: Expression, low: np.ndarray, high: np.ndarray) -> Ends:

@@ -228,19 +228,8 @@ class Scores:
         """No data token has a score above this with another."""
         low, high = self.query.ends()
         left, right = self.own_keys.ends()
-        worst: list[Fraction] = []
-        for j in range(len(low)):
-            for k in range(len(left)):
-                products = [
-                    max(
-                        a * b
-                        for a in (low[j, c], high[j, c])
-                        for b in (left[k, c], right[k, c])
-                    )
-                    for c in range(low.shape[1])
-                ]
-                worst.append(sum(products, start=Fraction(0)))
-        return max(worst)
+        corners = [a[:, None] * b for a in (low, high) for b in (left, right)]
+        return max(np.maximum.reduce(corners).sum(axis=-1).flat)
 
     def rounding(self) -> Fraction:
         """How far scores less their maximum are in float64 from those of the weights.

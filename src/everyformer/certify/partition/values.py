@@ -7,8 +7,7 @@ import numpy as np
 
 from everyformer.certify.known import Declared
 from everyformer.certify.partition.lattice import Lattice
-from everyformer.certify.partition.samples import values_on
-from everyformer.numerics.curvature import round_down, round_up
+from everyformer.certify.partition.samples import rounded, values_on
 from everyformer.numerics.expression import Expression
 
 CHUNK = 8192
@@ -61,12 +60,8 @@ def traced_gaps(
         stop: up to this one.
     """
     side = lattice.grid.cells + 1 + 2 * lattice.margin
-    axes = [
-        [start + k * step for k in range(side)]
-        for start, step in zip(lattice.lows, lattice.steps, strict=True)
-    ]
-    lows = np.array([[round_down(a) for a in axis] for axis in axes])
-    highs = np.array([[round_up(a) for a in axis] for axis in axes])
+    numbers = [range(side)] * lattice.size
+    lows, highs = map(np.array, rounded(lattice.lows, lattice.steps, numbers))
     stop = len(table) if stop is None else stop
     parts: list[Gaps] = []
     for start in range(first, stop, CHUNK):

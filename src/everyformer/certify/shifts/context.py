@@ -176,26 +176,16 @@ def _product(row: np.ndarray, numbers: np.ndarray, shift: int = 0) -> np.ndarray
 
 
 @dataclass(frozen=True)
-class _State:
-    """`Ids` with tokens first.
+class _State(Ids):
+    """`Ids` with tokens first: numbers and errors (n, d, count), `first` (n, count).
 
     Attributes:
-        numbers: Shape (n, d, count).
-        error: Shape (n, d, count).
-        first: Shape (n, count).
         alone: Which representatives have one token, up to copies; shape (count,).
         even: Whether the copies of each token are 1, 2, 4, ...; shape (n, count).
-        unit: The denominator.
-        mode: The state of what.
     """
 
-    numbers: np.ndarray
-    error: np.ndarray
-    first: np.ndarray
     alone: np.ndarray
     even: np.ndarray
-    unit: int
-    mode: Mode
 
 
 def _copies_are_even(first: np.ndarray) -> np.ndarray:

@@ -49,20 +49,16 @@ class LayerFunction:
         index = bisect_left(self.breaks, t)
         if index < len(self.breaks) and self.breaks[index] == t:
             return self.at_breaks[index]
+        return self._on_piece(index, t)
+
+    def _on_piece(self, index: int, t: Fraction) -> Vector:
         lines = zip(self.slopes[index], self.offsets[index], strict=True)
         return tuple(a * t + c for a, c in lines)
 
     def is_continuous_at(self, index: int) -> bool:
         """Whether psi does not jump at a break."""
         t, at = self.breaks[index], self.at_breaks[index]
-        return all(
-            tuple(
-                a * t + c
-                for a, c in zip(self.slopes[side], self.offsets[side], strict=True)
-            )
-            == at
-            for side in (index, index + 1)
-        )
+        return all(self._on_piece(side, t) == at for side in (index, index + 1))
 
     @property
     def coordinate(self) -> int | None:
@@ -183,11 +179,8 @@ def _factor(row: Vector, direction: Vector) -> Fraction | None:
         return Fraction(0)
     place = next(i for i, entry in enumerate(direction) if entry)
     factor = row[place] / direction[place]
-    return (
-        factor
-        if all(a == factor * b for a, b in zip(row, direction, strict=True))
-        else None
-    )
+    same = all(a == factor * b for a, b in zip(row, direction, strict=True))
+    return factor if same else None
 
 
 def _fractions(values: np.ndarray) -> Vector:

@@ -105,8 +105,8 @@ class ShiftReading:
             [
                 np.inf
                 if low is None or high is None
-                else float(high - low) * UP + 2 * float(clamp_rounding(low, high)) * UP
-                for low, high in self.ranges
+                else float(high - low) * UP + 2 * float(slack) * UP
+                for (low, high), slack in zip(self.ranges, self.run_slack, strict=True)
             ]
         )
 

@@ -17,7 +17,7 @@ Without positions (permutation equivariant):
     look-up    out_j = table[V C + S_j]
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -177,15 +177,20 @@ def digits(a: AveragingSizes) -> Units:
     Value on plateau m = 0 .. nK - 1: (m mod K) K^(i + d floor(m/K)). Off the ramps A_j =
     sum_i k_ij K^(i + dj). 2 d (nK - 1) hidden units.
     """
+    return _staircases(a, (("A", _place_values(a, i)) for i in range(a.d)))
+
+
+def _staircases(a: AveragingSizes, parts: Iterable[tuple[str, np.ndarray]]) -> Units:
+    """A staircase in each data_i: where it is added, and its values on the plateaus."""
     return Units.together(
         staircase(
             a.layout.vector(**{f"data{i}": 1}),
-            a.layout.rows("A"),
+            a.layout.rows(into),
             thresholds(a),
-            _place_values(a, i),
+            values,
             a.ramp,
         )
-        for i in range(a.d)
+        for i, (into, values) in enumerate(parts)
     )
 
 
@@ -197,17 +202,8 @@ def _place_values(a: AveragingSizes, i: int) -> np.ndarray:
 
 def whole_digits(a: AveragingSizes) -> Units:
     """FFN-1a of the two-step variant: m_i, the number of the plateau that data_i is on."""
-    cells = a.n * a.K
-    return Units.together(
-        staircase(
-            a.layout.vector(**{f"data{i}": 1}),
-            a.layout.rows(f"m{i}"),
-            thresholds(a),
-            np.arange(cells, dtype=np.float64)[:, None],
-            a.ramp,
-        )
-        for i in range(a.d)
-    )
+    numbers = np.arange(a.n * a.K, dtype=np.float64)[:, None]
+    return _staircases(a, ((f"m{i}", numbers) for i in range(a.d)))
 
 
 def placed_digits(a: AveragingSizes) -> Units:
@@ -226,16 +222,8 @@ def placed_digits(a: AveragingSizes) -> Units:
 
 def symbols(a: AveragingSizes) -> Units:
     """FFN-a: S = sum_i k_i K^i, a staircase in each data_i with the values m K^i."""
-    return Units.together(
-        staircase(
-            a.layout.vector(**{f"data{i}": 1}),
-            a.layout.rows("S"),
-            thresholds(a),
-            np.arange(a.K, dtype=np.float64)[:, None] * a.K**i,
-            a.ramp,
-        )
-        for i in range(a.d)
-    )
+    numbers = np.arange(a.K, dtype=np.float64)[:, None]
+    return _staircases(a, (("S", numbers * a.K**i) for i in range(a.d)))
 
 
 def symbol_codes(a: AveragingSizes) -> Units:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 from everyformer.construct.averaging.layers import Mixing, Variant
@@ -65,17 +66,8 @@ class Averaging(Method):
         """K = 2, 4, 8, ...; without positions first where both apply."""
         p = problem.p
         assert p is not None, "there is no bound for the supremum"  # noqa: S101
-
-        def planned(positional: bool | None, K: int) -> GridPlan:
-            return plan_averaging(
-                problem.target,
-                K,
-                p=p,
-                positional=positional,
-                variant=self.variant,
-                mixer=self.mixer,
-            )
-
+        settings = {"p": p, "variant": self.variant, "mixer": self.mixer}
+        planned = partial(plan_averaging, problem.target, **settings)
         return over_positions(problem, self.positional, planned, WITH_POSITIONS)
 
     @classmethod

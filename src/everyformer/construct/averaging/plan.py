@@ -314,9 +314,6 @@ def plan_averaging(
         num_heads=1,
         d_head=1,
         d_ff=NARROW if variant == "narrow" else max(units.values()),
-        normaliser="softmax",
-        activation="relu",
-        positional=False,
         width=a.layout.width,
     )
     return AveragingPlan(target.name, shape, architecture, tuple(stages), None, a)

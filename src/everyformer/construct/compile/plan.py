@@ -159,7 +159,7 @@ def plans_for(program: Program, problem: Problem) -> Iterator[CompilePlan]:
     for attempt in range(ATTEMPTS):
         problem.progress("compile", attempt, ATTEMPTS)
         try:
-            plan = plan_at(program, target, Precision(accuracy), scale, steady)
+            plan = followed(program, target, Precision(accuracy), scale, steady)
         except ToleranceError as error:  # a gadget needs more accuracy to be defined
             refused, excess = str(error), Fraction(50)
         else:
@@ -213,7 +213,7 @@ def _best_of_coarser(best: CompilePlan, target: Target, wanted: Fraction) -> Com
     while wanted < max(best.errors) and accuracy <= min(max(best.errors), coarsest):
         for steady in sorted(steadies, reverse=True):
             with suppress(ToleranceError):
-                plan = plan_at(program, target, Precision(accuracy), scale, steady)
+                plan = followed(program, target, Precision(accuracy), scale, steady)
                 best = min(best, plan, key=lambda one: max(one.errors))
         accuracy *= factor
     return best
@@ -294,32 +294,20 @@ def _with_errors(compiled: Compiled, found: Followed) -> Compiled:
     return replace(compiled, network=network)
 
 
-def plan_at(
-    program: Program,
-    target: Target,
-    precision: Precision,
-    scale: Fraction,
-    steady: float = LARGEST_MEAN,
-) -> CompilePlan:
-    """The plan with one precision.
-
-    Raises:
-        ToleranceError: If a gadget cannot be built with it.
-    """
-    compiled = emit(program, precision, steady)
-    return followed(program, target, precision, scale, steady, compiled)
-
-
 def followed(
     program: Program,
     target: Target,
     precision: Precision,
     scale: Fraction,
-    steady: float,
-    emitted: Compiled,
+    steady: float = LARGEST_MEAN,
+    emitted: Compiled | None = None,
 ) -> CompilePlan:
-    """The plan of an emitted network, with the bound that the verifier finds."""
-    compiled = named(emitted, target)
+    """The plan with one precision, with the bound that the verifier finds.
+
+    Raises:
+        ToleranceError: If a gadget cannot be built with it.
+    """
+    compiled = named(emitted or emit(program, precision, steady), target)
     why: str | None = None
     try:
         found = read_program(as_stored(compiled.network), target.domain, Untold())

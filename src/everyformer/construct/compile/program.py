@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal
 
-from everyformer.construct.compile.affine import Affine
+from everyformer.numerics.affine import Affine
 from everyformer.targets.box import Box
 
 FunctionName = Literal["pow", "exp", "log", "sin", "cos", "tanh", "logistic"]

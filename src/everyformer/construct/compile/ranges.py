@@ -12,6 +12,7 @@ from math import inf, isfinite, sqrt
 
 from everyformer.construct.compile import program as ir
 from everyformer.errors import ToleranceError
+from everyformer.numerics.rationals import short_up
 from everyformer.targets.box import Box
 
 ZERO, ONE = Fraction(0), Fraction(1)
@@ -68,22 +69,9 @@ class Range:
         return outward(min(ends), max(ends), spread + error)
 
 
-def _rounded(value: Fraction, up: bool) -> Fraction:
-    top, bottom = value.numerator, value.denominator
-    if bottom.bit_length() <= BITS and top.bit_length() <= BITS:
-        return value
-    shift = bottom.bit_length() - top.bit_length() + BITS
-    if shift < 0:
-        bottom <<= -shift
-    else:
-        top <<= shift
-    whole = -(-top // bottom) if up else top // bottom
-    return Fraction(whole << -shift) if shift < 0 else Fraction(whole, 1 << shift)
-
-
 def outward(low: Fraction, high: Fraction, error: Fraction) -> Range:
     """An interval whose ends have about 60 bits."""
-    return Range(_rounded(low, False), _rounded(high, True), _rounded(error, True))
+    return Range(-short_up(-low, BITS), short_up(high, BITS), short_up(error, BITS))
 
 
 def hull(ranges: Iterable[Range]) -> Range:
@@ -144,14 +132,11 @@ class Ranges:
             case ir.Mix(value=v, matrix=A):
                 t = self.of(v)
                 return hull(_mixed(t, row) for row in set(A))
-            case ir.Maximum(first=a, second=b):
+            case ir.Maximum(first=a, second=b) | ir.Minimum(first=a, second=b):
                 one, two = self.of(a), self.of(b)
+                pick = max if isinstance(step, ir.Maximum) else min
                 error = max(one.error, two.error)
-                return Range(max(one.low, two.low), max(one.high, two.high), error)
-            case ir.Minimum(first=a, second=b):
-                one, two = self.of(a), self.of(b)
-                error = max(one.error, two.error)
-                return Range(min(one.low, two.low), min(one.high, two.high), error)
+                return Range(pick(one.low, two.low), pick(one.high, two.high), error)
             case ir.Absolute(value=v):
                 t = self.of(v)
                 low = max(Fraction(0), t.low, -t.high)
@@ -200,7 +185,7 @@ class Ranges:
         d = len(group.parts)
         spread = max(self.of(c).error for c in group.parts)
         steep = Fraction(sqrt(d / float(group.delta)) * 1.001)
-        top = _rounded(Fraction(sqrt(d)) * (1 + Fraction(1, 2**50)), True)
+        top = short_up(Fraction(sqrt(d)) * (1 + Fraction(1, 2**50)), BITS)
         return outward(-top, top, steep * spread + 3 * self._accuracy)
 
 
@@ -280,12 +265,8 @@ def image(function: ir.Function, t: Fraction, up: bool) -> Fraction:
     saved, ctx.prec = ctx.prec, 100
     try:
         x = arb(fmpq(t.numerator, t.denominator))
-        if function.name == "exp":
-            ball = x.exp()
-        elif function.name == "log":
-            ball = x.log()
-        elif function.name == "tanh":
-            ball = x.tanh()
+        if function.name in ("exp", "log", "tanh"):
+            ball = getattr(x, function.name)()
         elif function.name == "logistic":
             ball = 1 / (1 + (-x).exp())
         else:
@@ -304,4 +285,5 @@ def image(function: ir.Function, t: Fraction, up: bool) -> Fraction:
         ctx.prec = saved
     if exponent < -TINY:  # e^-1e9 has a billion digits
         return Fraction(1, 2**TINY) if up else ZERO
-    return _rounded(Fraction(int(mantissa)) * Fraction(2) ** int(exponent), up)
+    value = Fraction(int(mantissa)) * Fraction(2) ** int(exponent)
+    return short_up(value, BITS) if up else -short_up(-value, BITS)

@@ -8,7 +8,7 @@ whether or not, the bound of what is returned is proved.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 from typing import NoReturn
 
@@ -99,6 +99,7 @@ Choices = Callable[[Sequence[Lattice], int], list[Choice]]
 boxes enclosures may take."""
 
 
+@dataclass
 class TracedBounds:
     """Bounds of d_p(f, g) for a traced f, for one lattice after the other.
 
@@ -106,25 +107,25 @@ class TracedBounds:
     its place. The enclosures of f depend on K and m, not on D; those of the
     last lattice are kept.
 
-    Args:
+    Attributes:
         expression: f.
         p: The exponent; None for the supremum.
         run: Whether to add what rounding in float64 may do.
     """
 
-    def __init__(
-        self, expression: Expression, p: Fraction | None, *, run: bool = False
-    ) -> None:
-        self._expression, self._p, self._run = expression, p, run
-        self._last: tuple[object, tuple[LatticeField, bool]] | None = None
+    expression: Expression
+    p: Fraction | None
+    _: KW_ONLY
+    run: bool = False
+    _last: tuple[object, tuple[LatticeField, bool]] | None = field(default=None, init=False)
 
     def field(self, lattice: Lattice, boxes: int = BOXES) -> tuple[LatticeField, bool]:
         """f, its slopes and curves on the cells of a lattice, and whether f is clipped."""
         parts = parts_of(lattice, boxes)
         key = (lattice.grid, lattice.margin, parts, fine_parts(lattice, parts, boxes))
         if self._last is None or self._last[0] != key:
-            almost = self._p is not None
-            found = field_or_clipped(self._expression, lattice, boxes, almost=almost)
+            almost = self.p is not None
+            found = field_or_clipped(self.expression, lattice, boxes, almost=almost)
             self._last = key, found
         return self._last[1]
 
@@ -140,21 +141,21 @@ class TracedBounds:
         field, _ = self.field(lattices[0], boxes)
         best = 0
         if field.samples is not None and len(lattices) > 1:
-            sampled = [distance_sampled(field.samples, one, self._p) for one in lattices]
+            sampled = [distance_sampled(field.samples, one, self.p) for one in lattices]
             best = sampled.index(min(sampled))
             if lattices[0].grid.sequences > MANY_CELLS and math.isfinite(sampled[best]):
                 lattices, best = [lattices[best]], 0
         found = all_cell_bounds(field, lattices)
-        sharp = refined_distance(found[best], field, lattices[best], self._p)
+        sharp = refined_distance(found[best], field, lattices[best], self.p)
         result = [Choice(lattices[best], self._planned(field, lattices[best], sharp))]
         for lattice, bounds in zip(lattices, found, strict=True):
             if lattice != lattices[best] and np.isfinite(bounds).all():
-                plain = distance_bound(bounds, lattice, self._p)
+                plain = distance_bound(bounds, lattice, self.p)
                 result.append(Choice(lattice, self._planned(field, lattice, plain)))
         return result
 
     def _planned(self, field: LatticeField, lattice: Lattice, real: Bound) -> Bound:
-        return planned_bound(lattice, real, field.largest, self._p, run=self._run)
+        return planned_bound(lattice, real, field.largest, self.p, run=self.run)
 
 
 def field_or_clipped(
@@ -178,10 +179,11 @@ def field_or_clipped(
     return field, True
 
 
+@dataclass(frozen=True)
 class DeclaredBounds:
     """Bounds of d_p(f, g) for an f of which a modulus of continuity is declared.
 
-    Args:
+    Attributes:
         lipschitz: L for the maximum norm; or None, and
         modulus: omega, a function of the radius.
         largest: A bound on |f| on the box.
@@ -189,30 +191,25 @@ class DeclaredBounds:
         run: Whether to add what rounding in float64 may do.
     """
 
-    def __init__(
-        self,
-        lipschitz: Fraction | None,
-        modulus: Callable[[Fraction], Fraction],
-        largest: Fraction,
-        p: Fraction | None,
-        *,
-        run: bool = False,
-    ) -> None:
-        self._lipschitz, self._modulus, self._largest = lipschitz, modulus, largest
-        self._p, self._run = p, run
+    lipschitz: Fraction | None
+    modulus: Callable[[Fraction], Fraction]
+    largest: Fraction
+    p: Fraction | None
+    _: KW_ONLY
+    run: bool = False
 
     def choices(self, lattices: Sequence[Lattice], boxes: int = BOXES) -> list[Choice]:
         """The bounds of all of them; nothing is enclosed."""
         return [Choice(lattice, self._bound(lattice)) for lattice in lattices]
 
     def _bound(self, lattice: Lattice) -> Bound:
-        if self._lipschitz is not None:
-            sup = from_lipschitz(lattice, self._lipschitz)
+        if self.lipschitz is not None:
+            sup = from_lipschitz(lattice, self.lipschitz)
         else:
             half = max(lattice.steps) / 2
-            sup = from_modulus(lattice, self._modulus(half), half)
-        total = distance(lattice, [sup] * lattice.size, self._p)
-        return planned_bound(lattice, total, self._largest, self._p, run=self._run)
+            sup = from_modulus(lattice, self.modulus(half), half)
+        total = distance(lattice, [sup] * lattice.size, self.p)
+        return planned_bound(lattice, total, self.largest, self.p, run=self.run)
 
 
 def planned_bound(
@@ -281,29 +278,26 @@ def _is_wide(lattice: Lattice) -> bool:
     return own.b <= ideal.b * ALIKE and own.m2 <= ideal.m2 * ALIKE
 
 
+@dataclass
 class _Search:
     """Lattices tried, for one tolerance."""
 
-    def __init__(
-        self,
-        choices: Choices,
-        seq_len: int,
-        box: Box,
-        tol: Fraction,
-        decays: Sequence[Fraction],
-        max_anchors: int,
-    ) -> None:
-        self.choices = choices
-        self.seq_len, self.box, self.tol = seq_len, box, tol
-        self.decays, self.max_anchors = decays, max_anchors
-        self.best: Choice | None = None
-        self.met: Choice | None = None
-        self.obstacle: CertificateError | None = None
-        self.gain: tuple[int, float, float] | None = None  # if finer lattices gain little
-        self.missed: tuple[int, float, float] | None = None  # K, bound / tol, order
-        self.points = 1  # anchors along an axis, at most
-        N = seq_len * len(box.lows)
-        while (self.points + 1) ** N <= max_anchors:
+    choices: Choices
+    seq_len: int
+    box: Box
+    tol: Fraction
+    decays: Sequence[Fraction]
+    max_anchors: int
+    best: Choice | None = None
+    met: Choice | None = None
+    obstacle: CertificateError | None = None
+    gain: tuple[int, float, float] | None = None  # if finer lattices gain little
+    missed: tuple[int, float, float] | None = None  # K, bound / tol, order
+    points: int = 1  # anchors along an axis, at most
+
+    def __post_init__(self) -> None:
+        N = self.seq_len * len(self.box.lows)
+        while (self.points + 1) ** N <= self.max_anchors:
             self.points += 1
 
     def least(self, margin: int) -> int | None:

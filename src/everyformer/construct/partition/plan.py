@@ -386,9 +386,6 @@ def _plan(target: Target, found: _Found, p: Fraction | None) -> PartitionPlan:
         num_heads=1,
         d_head=N + 1,
         d_ff=2 * N,
-        normaliser="softmax",
-        activation="relu",
-        positional=False,
         width=Anchored(lattice).layout.width,
         num_prefix=lattice.anchors,
     )

@@ -64,7 +64,7 @@ def lift(c: Constants, kind: NumberKind) -> ProofStep:
     phi = ray(kind, 1, left=(0, 1), right=(0, 1))
     e_1 = kind.array([1] + [0] * (c.d - 1))
     nowhere = kind.array([0] * c.d)
-    stack = phi_layers(kind, W_1=nowhere, b_1=kind.array([0]), W_2=amount * e_1, phi=phi)
+    stack = phi_layers(kind, W_1=nowhere, W_2=amount * e_1, phi=phi)
     return ProofStep(Stage.of("lift", OWN, feed_forward=stack))
 
 

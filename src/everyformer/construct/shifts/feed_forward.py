@@ -13,20 +13,21 @@ def phi_layers(
     kind: NumberKind,
     *,
     W_1: np.ndarray,
-    b_1: np.ndarray,
     W_2: np.ndarray,
     phi: PiecewiseLinear,
+    b_1: np.ndarray | None = None,
 ) -> FeedForwardStack:
     """Layers Z += W_2 phi(W_1 Z + b_1), one row each.
 
     Args:
         kind: The kind of number of the weights.
         W_1: Rows, shape (layers, d) or (d,) for all layers alike.
-        b_1: Shape (layers,).
         W_2: Columns, shape (layers, d) or (d,) for all layers alike.
         phi: The activations of the layers.
+        b_1: Shape (layers,); None for 0.
     """
-    layers, d = len(b_1), W_1.shape[-1]
+    layers, d = len(phi.breaks), W_1.shape[-1]
+    b_1 = kind.array([0] * layers) if b_1 is None else b_1
     W_1 = np.broadcast_to(W_1, (layers, d))
     W_2 = np.broadcast_to(W_2, (layers, d))
     return FeedForwardStack(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 from everyformer.construct.grid_plan import (
@@ -64,16 +65,9 @@ class SelectiveShifts(Method):
 
     def plans(self, problem: Problem) -> Iterator[GridPlan]:
         """K = 2, 4, 8, ...; Theorem 2 before Theorem 3 where both apply."""
-
-        def planned(positional: bool | None, K: int) -> GridPlan:
-            return plan_shifts(
-                problem.target,
-                K,
-                softened=self.softened,
-                positional=positional,
-                spacing=self.spacing,
-            )
-
+        planned = partial(
+            plan_shifts, problem.target, softened=self.softened, spacing=self.spacing
+        )
         return over_positions(problem, self.positional, planned, WITH_POSITIONS)
 
     @classmethod
@@ -110,16 +104,13 @@ class UrpeShifts(Method):
 
     def plans(self, problem: Problem) -> Iterator[GridPlan]:
         """K = 2, 4, 8, ..."""
-
-        def planned(K: int) -> GridPlan:
-            return plan_shifts(
-                problem.target,
-                K,
-                softened=self.softened,
-                spacing=self.spacing,
-                attention="urpe",
-            )
-
+        planned = partial(
+            plan_shifts,
+            problem.target,
+            softened=self.softened,
+            spacing=self.spacing,
+            attention="urpe",
+        )
         return over_grids(problem, planned)
 
     @classmethod
@@ -173,16 +164,13 @@ class SparseShifts(Method):
 
     def plans(self, problem: Problem) -> Iterator[GridPlan]:
         """K = 2, 4, 8, ..."""
-
-        def planned(K: int) -> GridPlan:
-            return plan_sparse(
-                problem.target,
-                K,
-                self.pattern,
-                gamma=None if self.gamma is None else tuple(self.gamma),
-                variant=self.variant,
-                softened=self.softened,
-                spacing=self.spacing,
-            )
-
+        planned = partial(
+            plan_sparse,
+            problem.target,
+            pattern=self.pattern,
+            gamma=None if self.gamma is None else tuple(self.gamma),
+            variant=self.variant,
+            softened=self.softened,
+            spacing=self.spacing,
+        )
         return over_grids(problem, planned)

@@ -48,10 +48,10 @@ def read_in(c: Constants, kind: NumberKind) -> ProofStep:
         starts += [-low] + [Fraction(0)] * h
         slopes += [16**h / width - 1] + [Fraction(-15, 16)] * h
         lifts += [c.guard * 16**h - low] + [Fraction(0)] * h
-    layers = len(rows)
-    phi = PiecewiseLinear(
-        breaks=np.broadcast_to(kind.array([0, 1]), (layers, 1, 2)),
-        closed=np.zeros((layers, 1, 2), dtype=bool),
+    phi = PiecewiseLinear.repeat(
+        len(rows),
+        breaks=kind.array([0, 1]),
+        closed=(False, False),
         slopes=kind.array([[[0, slope, slope]] for slope in slopes]),
         intercepts=kind.array([[[lift] * 3] for lift in lifts]),
     )
@@ -84,8 +84,7 @@ def out_of_range(c: Constants, kind: NumberKind) -> ProofStep:
         intercepts=kind.array([lift - M, lift, lift - M + fall * high]),
     )
     e = units(kind, d)
-    zeros = kind.array([0] * layers)
-    stack = phi_layers(kind, W_1=e, b_1=zeros, W_2=e, phi=phi)
+    stack = phi_layers(kind, W_1=e, W_2=e, phi=phi)
     return ProofStep(
         Stage.of("out of range", cite("Lemma 5"), feed_forward=stack), RAMP_WIDTH
     )
@@ -107,12 +106,12 @@ def quantise(c: Constants, kind: NumberKind) -> ProofStep:
     cells = [start + k for start in starts for k in range(c.K)][::-1]
     free = {start + c.K - 1 for start in starts if start + c.K not in starts}
     widths = np.tile([2 if cell in free else 1 for cell in cells], c.d)
-    layers = c.d * len(cells)
-    phi = PiecewiseLinear(
+    phi = PiecewiseLinear.repeat(
+        c.d * len(cells),
         breaks=kind.quotient(np.stack([0 * widths, widths], axis=-1), c.K)[:, None, :],
-        closed=np.zeros((layers, 1, 2), dtype=bool),
-        slopes=np.broadcast_to(kind.array([0, -1, 0]), (layers, 1, 3)),
-        intercepts=np.broadcast_to(kind.array([0, 0, 0]), (layers, 1, 3)),
+        closed=(False, False),
+        slopes=kind.array([0, -1, 0]),
+        intercepts=kind.array([0, 0, 0]),
     )
     rows = units(kind, c.d).repeat(len(cells), axis=0)
     thresholds = kind.quotient(-np.tile(np.array(cells), c.d), c.K)

@@ -69,7 +69,9 @@ def masks(c: SparseConstants, first: int, layers: int) -> np.ndarray:
 def padding(c: SparseConstants, kind: NumberKind) -> ProofStep:
     """Blocks that do nothing, until the next one has pattern 1."""
     mask = masks(c, c.blocks_before, c.padding)
-    stack = id_heads(c, kind, _idle_biases(c, kind, c.padding), [[0, 0]], mask)
+    # Queries z + delta/2 > 0: with W_O = 0 it matters only that hardmax has no ties.
+    biases = kind.quotient(np.full((c.padding, 2), -1, dtype=object), 2 * c.K)
+    stack = id_heads(c, kind, biases, [[0, 0]], mask)
     return ProofStep(Stage("padding", OURS, attention=stack))
 
 
@@ -114,11 +116,6 @@ def sparse_shifts(c: SparseConstants, kind: NumberKind) -> Iterator[ProofStep]:
         yield padding(c, kind)
     yield chain_shifts(c, kind)
     yield max_shifts(c, kind)
-
-
-def _idle_biases(c: SparseConstants, kind: NumberKind, layers: int) -> np.ndarray:
-    """Queries z + delta/2 > 0: with W_O = 0 it matters only that hardmax has no ties."""
-    return kind.quotient(np.full((layers, 2), -1, dtype=object), 2 * c.K)
 
 
 def chained_ids(c: SparseConstants, columns: np.ndarray) -> Iterator[np.ndarray]:

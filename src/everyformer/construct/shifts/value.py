@@ -48,13 +48,8 @@ def push_down(c: Constants, kind: NumberKind) -> ProofStep:
     phi = window(
         kind, 1, breaks=breaks, closed=(False, False), inside=(0, 0), outside=(0, 1)
     )
-    stack = phi_layers(
-        kind,
-        W_1=kind.array(c.u),
-        b_1=kind.array([0]),
-        W_2=kind.array([-M] * c.d),
-        phi=phi,
-    )
+    down = kind.array([-M] * c.d)
+    stack = phi_layers(kind, W_1=kind.array(c.u), W_2=down, phi=phi)
     stage = Stage("push down", cite("Lemma 7"), feed_forward=stack)
     return ProofStep(stage, c.delta / 4)
 
@@ -77,8 +72,7 @@ def negative_to_zero(c: Constants, kind: NumberKind) -> ProofStep:
     """
     e = units(kind, c.d)
     phi = ray(kind, c.d, left=(-1, 0), right=(0, 0))
-    zeros = kind.array([0] * c.d)
-    stack = phi_layers(kind, W_1=e, b_1=zeros, W_2=e, phi=phi)
+    stack = phi_layers(kind, W_1=e, W_2=e, phi=phi)
     return ProofStep(Stage("negative to zero", cite("Lemma 7"), feed_forward=stack))
 
 
@@ -190,16 +184,15 @@ def scale_up(c: Constants, kind: NumberKind, scale: int) -> ProofStep:
     """
     halves = np.array([[0, 1, 1], [1, 0, 0]])  # slopes of max(t, 0) and min(t, 0)
     layers = 2 * scale * c.d
-    slopes = np.tile(halves, (scale * c.d, 1))[:, None, :]
-    phi = PiecewiseLinear(
-        breaks=np.broadcast_to(kind.array([0, 1]), (layers, 1, 2)),
-        closed=np.zeros((layers, 1, 2), dtype=bool),
-        slopes=kind.array(slopes),
-        intercepts=kind.array(np.zeros_like(slopes)),
+    phi = PiecewiseLinear.repeat(
+        layers,
+        breaks=kind.array([0, 1]),
+        closed=(False, False),
+        slopes=kind.array(np.tile(halves, (scale * c.d, 1))[:, None, :]),
+        intercepts=kind.array([0, 0, 0]),
     )
     e = np.tile(units(kind, c.d).repeat(2, axis=0), (scale, 1))
-    zeros = kind.array([0] * layers)
-    stack = phi_layers(kind, W_1=e, b_1=zeros, W_2=e, phi=phi)
+    stack = phi_layers(kind, W_1=e, W_2=e, phi=phi)
     return ProofStep(Stage("scale up", OWN, feed_forward=stack))
 
 
@@ -236,15 +229,14 @@ def clamp(c: Constants, kind: NumberKind, written: np.ndarray) -> ProofStep:
     low, high = flat.min(axis=0), flat.max(axis=0)
     high = np.where(high > low, high, np.nextafter(low, np.inf))
     pairs = np.stack([low, high], axis=-1)
-    phi = PiecewiseLinear(
+    ends = np.stack([low, np.zeros(c.d), high], axis=-1)
+    phi = PiecewiseLinear.repeat(
+        2 * c.d,
         breaks=kind.array(np.tile(pairs, (2, 1)))[:, None, :],
-        closed=np.broadcast_to(np.array([False, True]), (2 * c.d, 1, 2)),
-        slopes=np.broadcast_to(kind.array([-1, 0, -1]), (2 * c.d, 1, 3)),
-        intercepts=kind.array(
-            np.tile(np.stack([low, np.zeros(c.d), high], axis=-1), (2, 1))
-        )[:, None, :],
+        closed=(False, True),
+        slopes=kind.array([-1, 0, -1]),
+        intercepts=kind.array(np.tile(ends, (2, 1)))[:, None, :],
     )
     e = np.tile(units(kind, c.d), (2, 1))
-    zeros = kind.array([0] * (2 * c.d))
-    stack = phi_layers(kind, W_1=e, b_1=zeros, W_2=e, phi=phi)
+    stack = phi_layers(kind, W_1=e, W_2=e, phi=phi)
     return ProofStep(Stage("clamp", OWN, feed_forward=stack))

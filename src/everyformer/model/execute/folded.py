@@ -187,6 +187,8 @@ def fold(network: "Network", progress: Progress = no_progress) -> Folded:
     kinds = [stage.kind for stage in stages]
     before = stages[: kinds.index("quantise")]
     before = tuple(stage for stage in before if stage.kind in BEFORE)
+    looking = by_kind.get("out of range")
+    outside = None if looking is None else looking.feed_forward
     folded = Folded(
         before=pack(before, spec),
         positions=network.positions,
@@ -196,8 +198,10 @@ def fold(network: "Network", progress: Progress = no_progress) -> Folded:
         coefficient=coefficient,
         ids=ids,
         values=values,
-        high=_upper_end(by_kind.get("out of range")),
-        lift=_lift(by_kind.get("out of range")),
+        # where the ramp above the box begins; there is none in a network with positions
+        high=float("inf") if outside is None else float(-outside.b_1[:, 2].max()),
+        # by the layer that looks at a coordinate
+        lift=0.0 if outside is None else float(outside.b_2.max()),
     )
     _compare(folded, network, construction, progress)
     return folded
@@ -299,20 +303,6 @@ def _table(
     written = held + to_value[place]
     after = cpu.run(pack(stages[second + 1 :], spec), written[:, None, :])[:, 0]
     return np.round(ids[::-1] * K).astype(np.int64), np.ascontiguousarray(after[::-1])
-
-
-def _upper_end(stage: Stage | None) -> float:
-    """Where the ramp above the box begins; infinity for a network with positions."""
-    if stage is None or stage.feed_forward is None:
-        return float("inf")
-    return float(-stage.feed_forward.b_1[:, 2].max())
-
-
-def _lift(stage: Stage | None) -> float:
-    """What is added to a coordinate inside the box, by the layer that looks at it."""
-    if stage is None or stage.feed_forward is None:
-        return 0.0
-    return float(stage.feed_forward.b_2.max())
 
 
 def _compare(

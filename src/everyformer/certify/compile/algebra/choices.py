@@ -99,10 +99,8 @@ class Choices(Ramps):
         """The name and the arguments of an atom that t is a multiple of."""
         if len(t) != 1:
             return None
-        factors, exponent = self.parts(min(t.numerators))
-        if exponent is not None or len(factors) != 1 or factors[0][1] != 1:
-            return None
-        return self.atom_parts(factors[0][0])
+        atom = self.single_atom(min(t.numerators))
+        return None if atom is None else self.atom_parts(atom)
 
     def given(self, t: Term, c: Term, positive: bool) -> Term:
         """A term that is t wherever c > 0, or wherever c <= 0."""
@@ -120,10 +118,10 @@ class Choices(Ramps):
 
     def _decided(self, monomial: int, c: Term, positive: bool) -> Term | None:
         """What a maximum of two, or a choice, is where c has this sign."""
-        factors, exponent = self.parts(monomial)
-        if exponent is not None or len(factors) != 1 or factors[0][1] != 1:
+        atom = self.single_atom(monomial)
+        if atom is None:
             return None
-        name, parts = self.atom_parts(factors[0][0])
+        name, parts = self.atom_parts(atom)
         if name == "where":
             d, first, second = parts
         elif name in ("max", "min") and len(parts) == 2:

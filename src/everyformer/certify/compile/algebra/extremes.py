@@ -123,11 +123,9 @@ class Extremes(Choices):
         """
         places: list[tuple[int, tuple[Term, ...]]] = []
         for m in t.numerators:
-            factors, exponent = self.parts(m)
-            if exponent is None and len(factors) == 1 and factors[0][1] == 1:
-                name, arguments = self.atom_parts(factors[0][0])
-                if name == kind:
-                    places.append((m, arguments))
+            atom = self.single_atom(m)
+            if atom is not None and self.atom_parts(atom)[0] == kind:
+                places.append((m, self.atom_parts(atom)[1]))
         if len(places) != 1:
             pieces = self.straight_pieces(t) if kind == "max" and places else None
             return pieces or (t,)

@@ -60,7 +60,7 @@ class Pieces(Extremes):
         """x[token][coordinate]."""
         atom = self.atom("x", (), token, coordinate)
         self._entries[atom] = (coordinate, token)
-        return self.term({self.monomial(((atom, 1),), None): 1}, 1)
+        return self.power_of(atom)
 
     @abstractmethod
     def function(self, name: str, arguments: Sequence[Term]) -> Term:
@@ -84,14 +84,11 @@ class Pieces(Extremes):
 
     def _linear_atoms(self, c: Term) -> list[int]:
         """Atoms that c holds as they are; entries of x last, the last entry first."""
-        found: list[int] = []
-        for m in c.numerators:
-            factors, exponent = self.parts(m)
-            if exponent is None and len(factors) == 1 and factors[0][1] == 1:
-                found.append(factors[0][0])
         entries = self._entries
         return sorted(
-            found, key=lambda k: (k not in entries, entries.get(k, (k, 0))), reverse=True
+            (k for m in c.numerators if (k := self.single_atom(m)) is not None),
+            key=lambda k: (k not in entries, entries.get(k, (k, 0))),
+            reverse=True,
         )
 
     def _met(self, atom: int, c: Term, a: Term, b: Term) -> Term | None:
@@ -195,7 +192,7 @@ class _Replacement:
             algebra = self._algebra
             name, arguments = algebra.atom_parts(atom)
             if name == "x":
-                found = algebra.term({algebra.monomial(((atom, 1),), None): 1}, 1)
+                found = algebra.power_of(atom)
             elif name in KEPT_IN_PLACE or name in {"mul", "sum"}:
                 parts = [self.of(argument) for argument in arguments]
                 found = parts[0] if name == "sum" else algebra.function(name, parts)

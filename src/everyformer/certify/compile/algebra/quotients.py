@@ -148,7 +148,7 @@ class Quotients(Polynomials):
                 self._divisors[atom] = sorted(rest.numerators.items())
                 if not any(self.parts(m)[0] for m in rest.numerators):
                     self._softmax.add(atom)
-        return self.term({self.monomial(((atom, -1),), None): 1}, 1)
+        return self.power_of(atom, -1)
 
     def completed(self, a: Term) -> Term:
         """The sum with s M in place of s c_i L_i M inv(D) for all i, D = sum c_i L_i."""
@@ -222,7 +222,7 @@ class Quotients(Polynomials):
             return a
         atom = self.atom("sqrt", (a,))
         self.simplified_atoms.add(atom)
-        return self.term({self.monomial(((atom, 1),), None): 1}, 1)
+        return self.power_of(atom)
 
     def pow(self, a: Term, k: int) -> Term:
         """a^k; a^0 = 1. Negative powers are powers of 1 / a."""

@@ -16,7 +16,7 @@ defined where P is.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -81,7 +81,7 @@ class Ramps(Quotients, ABC):
                 s, P = self.primitive(rest)
                 self._ramps[atom] = Ramp(q if s > 0 else p, abs(s), P, -number / s)
                 self.simplified_atoms.add(atom)
-        return self.term({self.monomial(((atom, 1),), None): 1}, 1)
+        return self.power_of(atom)
 
     def opened_product(self, product: Product) -> Sequence[Product] | None:
         """A sum in place of two ramps of one number, or what quotients make of it."""
@@ -109,7 +109,7 @@ class Ramps(Quotients, ABC):
         if found is None:
             pair = sorted((first, second), key=lambda atom: self._ramps[atom].knot)
             (u, v) = (self._ramps[atom] for atom in pair)
-            U, V = (self.term({self.monomial(((atom, 1),), None): 1}, 1) for atom in pair)
+            U, V = map(self.power_of, pair)
             over = self.scaled(self.sub(u.number, self.constant(u.knot)), u.scale)
             parts = [
                 self.mul(u.base, V),
@@ -152,15 +152,9 @@ class Ramps(Quotients, ABC):
 
         Between knots these are straight lines, and t is the largest of those everywhere.
         """
-        found: list[tuple[Fraction, int, Ramp]] = []
-        for m in self.special_among(t.numerators):
-            factors, exponent = self.parts(m)
-            ramp = self._ramps.get(factors[0][0])
-            if exponent is not None or len(factors) != 1 or factors[0][1] != 1 or not ramp:
-                continue
-            if found and ramp.number is not found[0][2].number:
-                return None
-            found.append((ramp.knot, m, ramp))
+        found = [(ramp.knot, m, ramp) for m, ramp in self._ramps_in(t)]
+        if any(ramp.number is not found[0][2].number for _, _, ramp in found):
+            return None
         if len(found) < 2 or min(t.coefficient(m) for _, m, _ in found) < 0:
             return None
         found.sort(key=lambda each: each[0])
@@ -170,6 +164,13 @@ class Ramps(Quotients, ABC):
             line = [(ONE, pieces[-1]), (steep, ramp.number)]
             pieces.append(self.affine(line, -steep * knot))
         return pieces
+
+    def _ramps_in(self, t: Term) -> Iterator[tuple[int, Ramp]]:
+        """The monomials of a term that are ramps as they are, each with its ramp."""
+        for m in self.special_among(t.numerators):
+            atom = self.single_atom(m)
+            if atom in self._ramps:
+                yield m, self._ramps[atom]
 
     def _flattened(
         self, t: Term, ramps: list[tuple[Fraction, int, Ramp]]
@@ -191,11 +192,7 @@ class Ramps(Quotients, ABC):
         """A term as a broken line of a number; which one, if that is not yet known."""
         bends: dict[Fraction, Fraction] = {}
         parts: list[tuple[Fraction, Term]] = [(Fraction(1), t)]
-        for m in self.special_among(t.numerators):
-            factors, exponent = self.parts(m)
-            ramp = self._ramps.get(factors[0][0])
-            if exponent is not None or len(factors) != 1 or factors[0][1] != 1 or not ramp:
-                continue
+        for m, ramp in self._ramps_in(t):
             number = number or ramp.number
             if ramp.number is not number:
                 return None

@@ -187,8 +187,17 @@ class Polynomials:
 
     def atom_term(self, name: str, arguments: tuple[Term, ...], *numbers: object) -> Term:
         """An atom as a term."""
-        atom = self.atom(name, arguments, *numbers)
-        return self.term({self.monomial(((atom, 1),), None): 1}, 1)
+        return self.power_of(self.atom(name, arguments, *numbers))
+
+    def power_of(self, atom: int, exponent: int = 1) -> Term:
+        """A power of an atom as a term."""
+        return self.term({self.monomial(((atom, exponent),), None): 1}, 1)
+
+    def single_atom(self, monomial: int) -> int | None:
+        """The atom, if a monomial is an atom as it is; else None."""
+        factors, exponent = self.parts(monomial)
+        plain = exponent is None and len(factors) == 1 and factors[0][1] == 1
+        return factors[0][0] if plain else None
 
     def monomial(self, factors: Factors, exponent: Term | None) -> int:
         """The number of a monomial, made when it is first asked for."""

@@ -10,7 +10,6 @@ interval, and what else the error rules of a network need. Nothing is assumed ab
 the tokens come from: whatever the numbers are, the bounds hold for them.
 """
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -23,6 +22,7 @@ from everyformer.certify.compile.unary.series import Tokens
 from everyformer.certify.compile.unary.sizes import bound_sizes
 from everyformer.certify.undecided import Undecided, require_finite
 from everyformer.errors import InputError
+from everyformer.numerics.curvature import round_down, round_up
 
 MOST_TOKENS = 4096
 """More are refused."""
@@ -125,14 +125,14 @@ def bound_head(
     """
     _require_sound(phi, low, high)
     reference.require_defined(low, high)
-    ends = _float_below(low), -_float_below(-high)
+    ends = round_down(low), round_up(high)
     require_finite("unary", "the interval", *ends)
     with balls().working():
         tokens, own = Tokens.of(phi.a, phi.b, phi.v), reference.as_head()
         if own is not None:
             tokens = tokens.less(own)
         cells = cut(phi.a, phi.b, reference, *ends)
-        goal = None if wanted is None else _float_below(wanted)
+        goal = None if wanted is None else round_down(wanted)
         error, cells = bound_error(tokens, reference if own is None else None, cells, goal)
     slope, moment, mean = bound_sizes(phi.a, phi.b, phi.v, cells)
     require_finite("unary", "the head", error, slope, moment, mean)
@@ -159,15 +159,6 @@ def _require_sound(phi: Phi, low: Fraction, high: Fraction) -> None:
         raise Undecided("unary", f"a head has the number {largest:.3g}, beyond 2^256")
     if not low <= high:
         raise Undecided("unary", "the interval is empty")
-
-
-def _float_below(value: Fraction) -> float:
-    """The largest float64 that is at most this; -inf or the largest of all beyond them."""
-    try:
-        near = float(value)
-    except OverflowError:
-        return -math.inf if value < 0 else math.inf
-    return near if Fraction(near) <= value else math.nextafter(near, -math.inf)
 
 
 def _largest_score(phi: Phi, low: Fraction, high: Fraction) -> Fraction:

@@ -178,11 +178,7 @@ def _logarithm(x: Fraction, y: Fraction, step: Any, order: int) -> list[Any]:
 
 def _whole_power(x: Any, k: int) -> Any:
     """x^k for an integer k; nan for 1/0."""
-    result, square, count = exact(Fraction(1)), x, abs(k)
-    while count:
-        if count % 2:
-            result = result * square
-        square, count = square * square, count // 2
+    result = balls().product(x, abs(k))
     return 1 / result if k < 0 else result
 
 

@@ -320,7 +320,7 @@ class Attention:
         """Lines that belong to token j, and the values of all tokens k."""
         n = self._lift.n
         own: list[list[tuple[int, Rational]]] = []
-        values: list[Sum | None] = [None] * n
+        values: dict[int, Sum] = {}
         for j, row in enumerate(labels):
             sums = [heads.values[j].get(E, {}) for E in row]
             common = self._common(j, list(row.values()), sums)
@@ -330,14 +330,12 @@ class Attention:
                 own[-1].append((self._lift.table.constant(constant), ONE))
             for (_, k), terms in zip(row.items(), sums, strict=True):
                 left = _minus(terms, common)
-                if values[k] is None:
-                    values[k] = left
-                elif values[k] != left:
+                if values.setdefault(k, left) != left:
                     return None
         one = self._lift.table.constant(ONE)
         lists = [
-            [(one if line == NUMBER else line, c) for line, c in (terms or {}).items()]
-            for terms in values
+            [(one if line == NUMBER else line, c) for line, c in values.get(k, {}).items()]
+            for k in range(n)
         ]
         return own, lists
 

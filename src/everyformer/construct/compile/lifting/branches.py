@@ -26,6 +26,7 @@ from everyformer.construct.compile.lifting.lines import (
 )
 from everyformer.construct.compile.program import Form
 from everyformer.errors import TargetError
+from everyformer.numerics.rewriting import ancestors
 
 if TYPE_CHECKING:
     from everyformer.construct.compile.lifting.lift import Lift
@@ -38,6 +39,21 @@ OPENED = frozenset({"pow", "exp", "mul", "div", "tanh"})
 
 NEAR = 1e-9
 """Relative and absolute: branches that differ more do not meet."""
+
+UNKNOWN = (
+    ", and they could not be shown to be equal on the border. Write the condition with a "
+    "number that the branches use (np.abs(x) > 0.5 and not x**2 > 0.25), or with "
+    "np.maximum, np.minimum, np.clip or np.abs."
+)
+"""Nothing is known about the border."""
+
+JUMP = (
+    " that are not seen to agree on the border: where they differ it is not continuous, "
+    "and no network is near it in the sup norm. Make the branches equal where the "
+    "condition changes (a ramp instead of a step); leave out a condition that never "
+    "changes on the domain."
+)
+"""A function that jumps, as far as is seen."""
 
 
 def branch(lift: "Lift", family: Family) -> Form:
@@ -106,7 +122,7 @@ def _without_signs(table: Table, line: int, t: int) -> int:
     if node.op != "abs":
         return line
     (u,) = node.args
-    for k in sorted(table.ancestors((line,))):
+    for k in sorted(ancestors(table.nodes, (line,))):
         if table.nodes[k].op not in {"mul", "pow"}:
             continue
         c, factors = table.monomial(k)
@@ -136,15 +152,15 @@ def _continuous(lift: "Lift", line: int) -> int:
     factor = _multiple(difference, rest, terms, offset)
     zero = table.constant(ZERO)
     if factor is not None:  # a - b = factor c where c > 0
-        above = table.make("max", *sorted((c, zero)))
-        scaled = table.make("mul", *sorted((above, table.constant(factor))))
-        return table.make("add", *sorted((b, scaled)))
+        above = table.make("max", c, zero)
+        scaled = table.make("mul", above, table.constant(factor))
+        return table.make("add", b, scaled)
     if _meet(lift, a, b):  # everywhere: two ways to write one function
         return b
     a, b = known[0], given(table, b, (terms, offset), positive=False)
     for t in terms:
         a, b = _without_signs(table, a, t), _without_signs(table, b, t)
-    reads = table.ancestors((a, b))
+    reads = ancestors(table.nodes, (a, b))
     seen = [k for k in reads & terms.keys() if table.nodes[k].op not in OPENED]
     t = max(seen, default=None)
     if t is not None:
@@ -157,12 +173,9 @@ def _continuous(lift: "Lift", line: int) -> int:
         ]
         if _meet(lift, pieces[2], pieces[3]):
             _check_rounding(lift, line, pieces[2], pieces[3])
-            both = table.make("add", *sorted(pieces[:2]))
+            both = table.make("add", *pieces[:2])
             return table.make("sub", both, pieces[2])
-        return refuse(lift, line)
-    if difference:
-        return refuse_unknown(lift, line)
-    return refuse(lift, line)
+    return _refuse(lift, line, UNKNOWN if t is None and difference else JUMP)
 
 
 def given(
@@ -171,9 +184,9 @@ def given(
     """A line that is the same where the condition is > 0, or where it is <= 0.
 
     A maximum or a choice in it is decided by the sign of d = alpha c + beta, as the
-    verifier does (`certify/compile/choices.py`).
+    verifier does (`certify/compile/algebra/choices.py`).
     """
-    for k in sorted(table.ancestors((line,)), reverse=True):
+    for k in sorted(ancestors(table.nodes, (line,)), reverse=True):
         node = table.nodes[k]
         if node.op == "where":
             d, first, second = parts_of(table, k)
@@ -230,13 +243,13 @@ def _border(table: Table, c: int, t: int, terms: Sum) -> tuple[int, int, int]:
     inverse = table.constant(ratio(1, terms[t]))
     found: list[int] = []
     for end in (
-        table.make("max", *sorted((c, zero))),
-        table.make("min", *sorted((c, zero))),
+        table.make("max", c, zero),
+        table.make("min", c, zero),
         zero,
     ):
         gap = table.make("sub", end, c)
-        moved = table.make("mul", *sorted((gap, inverse)))
-        found.append(table.make("add", *sorted((t, moved))))
+        moved = table.make("mul", gap, inverse)
+        found.append(table.make("add", t, moved))
     return found[0], found[1], found[2]
 
 
@@ -246,7 +259,7 @@ def condition(table: Table, line: int) -> int:
     if node.op in {"min", "max"}:
         parts = [condition(table, k) for k in node.args]
         if parts != list(node.args):
-            return table.make(node.op, *sorted(parts))
+            return table.make(node.op, *parts)
     if node.op == "where":
         values = [table.value(k) for k in node.args[1:]]
         if values == [1, 0]:
@@ -273,41 +286,15 @@ def _check_rounding(lift: "Lift", line: int, a: int, b: int) -> None:
     """
     terms, gap = lift.table.opened([(a, ONE), (b, -ONE)], ())
     if gap and not terms:
-        msg = (
-            f"{lift.name} chooses between two branches at line {line} that differ by "
-            f"{float(abs(gap)):.1e} on the border: constants are the float64 numbers that "
-            "they are, and 0.9 * 0.6 - 0.24 is not 0.3. That is a jump, and nothing is "
-            "proved across it. Take numbers that float64 holds (3/8 for "
-            "0.3), or write it with np.maximum, np.minimum, np.clip or np.interp."
+        why = (
+            f" that differ by {float(abs(gap)):.1e} on the border: constants are the "
+            "float64 numbers that they are, and 0.9 * 0.6 - 0.24 is not 0.3. That is a "
+            "jump, and nothing is proved across it. Take numbers that float64 holds (3/8 "
+            "for 0.3), or write it with np.maximum, np.minimum, np.clip or np.interp."
         )
-        raise TargetError(msg)
+        _refuse(lift, line, why)
 
 
-def refuse_unknown(lift: "Lift", line: int) -> NoReturn:
-    """Say that nothing is known about the border.
-
-    Raises:
-        TargetError: Always.
-    """
-    msg = (
-        f"{lift.name} chooses between two branches at line {line}, and they could not be "
-        "shown to be equal on the border. Write the condition with a number that the "
-        "branches use (np.abs(x) > 0.5 and not x**2 > 0.25), or with np.maximum, "
-        "np.minimum, np.clip or np.abs."
-    )
-    raise TargetError(msg)
-
-
-def refuse(lift: "Lift", line: int) -> NoReturn:
-    """Say that a function jumps, as far as is seen.
-
-    Raises:
-        TargetError: Always.
-    """
-    msg = (
-        f"{lift.name} chooses between two branches at line {line} that are not seen to "
-        "agree on the border: where they differ it is not continuous, and no network is "
-        "near it in the sup norm. Make the branches equal where the condition changes (a "
-        "ramp instead of a step); leave out a condition that never changes on the domain."
-    )
+def _refuse(lift: "Lift", line: int, why: str) -> NoReturn:
+    msg = f"{lift.name} chooses between two branches at line {line}{why}"
     raise TargetError(msg)

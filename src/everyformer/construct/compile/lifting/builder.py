@@ -1,7 +1,8 @@
 """Makes steps and forms, each of them once; and the range of numbers that a form has."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from fractions import Fraction
+from typing import Any
 
 from everyformer.construct.compile.lifting.lines import Rational
 from everyformer.construct.compile.program import (
@@ -68,22 +69,37 @@ class Builder:
     def _key(self, form: Form) -> FormKey:
         return frozenset((id(s), c) for s, c in form.terms.items()), form.offset
 
-    def _made(self, key: Hashable, make: Callable[[], Step]) -> Form:
+    def _made(
+        self,
+        kind: type[Step],
+        *parts: Any,
+        unordered: bool = False,
+        origin: str | None = None,
+    ) -> Form:
+        """The step of a kind with these parts: forms, rows of them, and plain values."""
+        own = tuple(map(self._shared, parts))
+        key = kind, frozenset(own) if unordered else own
         step = self._steps.get(key)
         if step is None:
-            step = self._steps[key] = make()
+            made = kind(*own, origin=self.origin if origin is None else origin)
+            step = self._steps[key] = made
         return self.form(Form.of(step))
+
+    def _shared(self, part: Any) -> Any:
+        """A part whose forms are the objects that stand for all equal ones."""
+        if isinstance(part, tuple):
+            return tuple(map(self._shared, part))
+        return self.form(part) if isinstance(part, Form) else part
 
     def input(self, channel: int) -> Form:
         """x[j][channel]."""
-        return self._made(("input", channel), lambda: Input(channel, origin=f"x{channel}"))
+        return self._made(Input, channel, origin=f"x{channel}")
 
     def constants(self, values: Sequence[Rational]) -> Form:
         """A number for each token."""
         if len(set(values)) == 1:
             return self.form(Form.constant(values[0]))
-        row = tuple(map(Fraction, values))
-        return self._made(("constant", row), lambda: Constant(row, origin="positions"))
+        return self._made(Constant, tuple(map(Fraction, values)), origin="positions")
 
     def is_uniform(self, form: Form) -> bool:
         """Whether all tokens have the same number, as far as its steps show it."""
@@ -110,28 +126,18 @@ class Builder:
 
     def mean(self, value: Form) -> Form:
         """(1/n) sum_k v_k."""
-        if self.is_uniform(value):
-            return value
-        plain = self.form(value)
-        return self._made(
-            ("mean", self._key(plain)), lambda: Mean(plain, origin=self.origin)
-        )
+        return value if self.is_uniform(value) else self._made(Mean, value)
 
     def gather(self, value: Form, tau: Sequence[int]) -> Form:
         """v_tau(j)."""
         row = tuple(tau)
         if row == tuple(range(self.n)) or self.is_uniform(value):
             return value
-        plain = self.form(value)
-        key = ("gather", self._key(plain), row)
-        return self._made(key, lambda: Gather(plain, row, origin=self.origin))
+        return self._made(Gather, value, row)
 
     def mix(self, value: Form, matrix: Sequence[Sequence[Fraction]]) -> Form:
         """sum_k A_jk v_k."""
-        rows = tuple(tuple(row) for row in matrix)
-        plain = self.form(value)
-        key = ("mix", self._key(plain), rows)
-        return self._made(key, lambda: Mix(plain, rows, origin=self.origin))
+        return self._made(Mix, value, tuple(tuple(row) for row in matrix))
 
     def scale(self, value: Form, factors: Sequence[Rational]) -> Form:
         """c_j v_j."""
@@ -143,9 +149,7 @@ class Builder:
         if value.offset:
             rest = self.scale(value - Form.constant(value.offset), row)
             return self.form(rest + self.constants([value.offset * c for c in row]))
-        plain = self.form(value)
-        key = ("scale", self._key(plain), row)
-        return self._made(key, lambda: Scale(plain, row, origin=self.origin))
+        return self._made(Scale, value, row)
 
     def unary(self, name: FunctionName, value: Form, power: Rational | None = None) -> Form:
         """fn(v_j)."""
@@ -154,12 +158,8 @@ class Builder:
         known = None if value.terms else _exact(name, value.offset, power)
         if known is not None:
             return self.form(Form.constant(known))
-        plain = self.form(value)
         exponent = None if power is None else Fraction(power)
-        key = ("unary", name, exponent, self._key(plain))
-        return self._made(
-            key, lambda: Unary(plain, Function(name, exponent), origin=self.origin)
-        )
+        return self._made(Unary, value, Function(name, exponent))
 
     def product(self, a: Form, b: Form) -> Form:
         """a_j b_j; a constant factor is a multiple, equal factors a square."""
@@ -171,27 +171,19 @@ class Builder:
                 return self.scale(second, known)
         if self._key(a) == self._key(b):
             return self.unary("pow", a, Fraction(2))
-        first, second = self.form(a), self.form(b)
-        key = ("product", frozenset((self._key(first), self._key(second))))
-        return self._made(key, lambda: Product(first, second, origin=self.origin))
+        return self._made(Product, a, b, unordered=True)
 
     def relu(self, value: Form) -> Form:
         """max(v_j, 0), also where the range decides: the verifier compares with f."""
-        plain = self.form(value)
-        if not plain.terms:
-            return self.form(Form.constant(max(plain.offset, Fraction(0))))
-        return self._made(
-            ("relu", self._key(plain)), lambda: Relu(plain, origin=self.origin)
-        )
+        if not value.terms:
+            return self.form(Form.constant(max(value.offset, Fraction(0))))
+        return self._made(Relu, value)
 
     def absolute(self, value: Form) -> Form:
         """|v_j|."""
-        plain = self.form(value)
-        if not plain.terms:
-            return self.form(Form.constant(abs(plain.offset)))
-        return self._made(
-            ("abs", self._key(plain)), lambda: Absolute(plain, origin=self.origin)
-        )
+        if not value.terms:
+            return self.form(Form.constant(abs(value.offset)))
+        return self._made(Absolute, value)
 
     def extreme(self, op: str, a: Form, b: Form) -> Form:
         """max(a_j, b_j) or min(a_j, b_j); against a constant by a ReLU."""
@@ -202,25 +194,18 @@ class Builder:
                 if op == "max":
                     return self.form(first + self.relu(second - first))
                 return self.form(first - self.relu(first - second))
-        first, second = self.form(a), self.form(b)
-        key = (op, frozenset((self._key(first), self._key(second))))
-        kind = Maximum if op == "max" else Minimum
-        return self._made(key, lambda: kind(first, second, origin=self.origin))
+        return self._made(Maximum if op == "max" else Minimum, a, b, unordered=True)
 
     def exchange(self, value: Form, tau: Sequence[int], low: Sequence[bool]) -> Form:
         """Compare with a partner."""
-        plain, partners, lows = self.form(value), tuple(tau), tuple(low)
-        key = ("exchange", self._key(plain), partners, lows)
-        return self._made(key, lambda: Exchange(plain, partners, lows, origin=self.origin))
+        return self._made(Exchange, value, tuple(tau), tuple(low))
 
     def normalise(self, parts: Sequence[Form], delta: Fraction, index: int) -> Form:
         """c_index / sqrt(mean of c^2 + delta)."""
-        plain = tuple(self.form(part) for part in parts)
-        key = ("normalised", tuple(self._key(part) for part in plain), delta)
+        plain = tuple(map(self.form, parts))
+        key = plain, delta
         group = self._groups.setdefault(key, Normalised(plain, delta))
-        return self._made(
-            (*key, index), lambda: Normalise(group, index, origin=self.origin)
-        )
+        return self._made(Normalise, group, index)
 
     def attend(
         self,
@@ -234,33 +219,16 @@ class Builder:
         """sum_k softmax_k(q_j . k_k) v_k."""
         if not value.terms or self.is_uniform(value):
             return value
-        q, k = tuple(map(self.form, queries)), tuple(map(self.form, keys))
         offset = Form.constant(value.offset)
-        plain = self.form(value - offset)
-        key = (
-            "attend",
-            tuple(map(self._key, q)),
-            tuple(map(self._key, k)),
-            self._key(plain),
-            everyone,
-            faint,
-        )
-        made = self._made(
-            key, lambda: Attend(q, k, plain, everyone, faint, origin=self.origin)
-        )
+        plain = value - offset
+        made = self._made(Attend, tuple(queries), tuple(keys), plain, everyone, faint)
         return self.form(made + offset)
 
     def exponential_sum(
         self, queries: Sequence[Form], keys: Sequence[Form], value: Form
     ) -> Form:
         """sum_k e^(q_j . k_k) v_k."""
-        q, k = tuple(map(self.form, queries)), tuple(map(self.form, keys))
-        plain = self.form(value)
-        rows = tuple(map(self._key, q)), tuple(map(self._key, k))
-        return self._made(
-            ("exponential sum", *rows, self._key(plain)),
-            lambda: ExponentialSum(q, k, plain, origin=self.origin),
-        )
+        return self._made(ExponentialSum, tuple(queries), tuple(keys), value)
 
 
 def _exact(name: FunctionName, t: Fraction, power: Rational | None) -> Fraction | None:

@@ -33,12 +33,10 @@ def extract(lift: "Lift", lanes: list[Sum]) -> tuple[Form, list[Sum]]:
     found = [row for row in rows if row is not None and row[0]]
     if len(found) < lift.n or max(len(row[0]) for row in found) < 2:
         return nothing
-    values: list[Sum | None] = [None] * lift.n
+    values: dict[int, Sum] = {}
     for weighted, _ in found:
         for k, (_, terms) in weighted.items():
-            if values[k] is None:
-                values[k] = terms
-            elif values[k] != terms:
+            if values.setdefault(k, terms) != terms:
                 return nothing
     pairs: list[list[int | None]] = [[None] * lift.n for _ in range(lift.n)]
     for j, (weighted, _) in enumerate(found):
@@ -47,7 +45,7 @@ def extract(lift: "Lift", lanes: list[Sum]) -> tuple[Form, list[Sum]]:
     scores = bilinear(lift, pairs, exact=True)
     if scores is None:
         return nothing
-    value = lift.sums([list((terms or {}).items()) for terms in values])
+    value = lift.sums([list(values.get(k, {}).items()) for k in range(lift.n)])
     lift.says(tuple(lines[0] for _, lines in found))
     made = lift.build.exponential_sum(scores.queries, scores.keys, value)
     used = [set(lines) for _, lines in found]

@@ -8,7 +8,7 @@ steps.
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
-from everyformer.construct.compile.lifting.lines import Rational, Table, single_token
+from everyformer.construct.compile.lifting.lines import Table, single_token
 
 Family = tuple[int, ...]
 Key = Callable[[int, int], Hashable]
@@ -161,8 +161,3 @@ def places(family: Family) -> dict[int, int]:
     for j, line in enumerate(family):
         found.setdefault(line, j)
     return found
-
-
-def coefficient_key(lanes: Sequence[dict[int, Rational]]) -> Key:
-    """Lines agree in their coefficient at their token."""
-    return lambda line, j: lanes[j].get(line)

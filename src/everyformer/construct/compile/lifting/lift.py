@@ -21,7 +21,6 @@ from everyformer.construct.compile.lifting.extremes import SortingNetwork, Sorts
 from everyformer.construct.compile.lifting.families import (
     Families,
     Family,
-    coefficient_key,
     places,
 )
 from everyformer.construct.compile.lifting.lines import ONE, ZERO, Rational, Sum, Table
@@ -235,7 +234,7 @@ class Lift:
         """Atoms that one token alone uses."""
         total = Form.constant(0)
         rows = [[line for line in lane if line in lines] for lane in lanes]
-        for family, own in self.match.align(rows, coefficient_key(lanes)):
+        for family, own in self.match.align(rows, lambda line, j: lanes[j].get(line)):
             value = self.atoms(family)
             factors = [lanes[j][line] if own[j] else ZERO for j, line in enumerate(family)]
             self.build.origin = self.names.of(whole)

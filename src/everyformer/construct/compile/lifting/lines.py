@@ -6,13 +6,13 @@ are not multiplied out into each other.
 """
 
 import heapq
-import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
 
 from everyformer.numerics.expression import Expression, Node
+from everyformer.numerics.rewriting import ancestors, moved
 from everyformer.targets.box import Box
 from everyformer.targets.places import Place
 from everyformer.targets.recorder import COMMUTATIVE
@@ -122,8 +122,9 @@ class Table:
 
     def make(self, op: str, *args: int, value: Fraction | None = None) -> int:
         """The line that says this; a new one if no line does."""
-        known = self._numbers.get(Node(op, args, value))
-        return self._append(Node(op, args, value)) if known is None else known
+        node = Node(op, tuple(sorted(args)) if op in COMMUTATIVE else args, value)
+        known = self._numbers.get(node)
+        return self._append(node) if known is None else known
 
     def find(self, node: Node) -> int | None:
         """The line that says this, if there is one."""
@@ -223,10 +224,6 @@ class Table:
             return plain(first), node.args[1]
         return plain(second or Fraction(0)), node.args[0]
 
-    def sum_of(self, line: int) -> tuple[Sum, Rational]:
-        """The sum that a line is; closed ones inside stay closed."""
-        return self.opened([(line, ONE)])
-
     def open_shallow(self, line: int) -> tuple[Sum, Rational]:
         """The sum that a line is, where only lines with one reader are opened."""
         if not self.is_linear(line):
@@ -297,7 +294,7 @@ class Table:
                 part, whole = self.make("sqrt", line), power * 2
             if whole != 1:
                 part = self.make("pow", part, int(whole))
-            made = part if made is None else self.make("mul", *sorted((made, part)))
+            made = part if made is None else self.make("mul", made, part)
         return self.constant(ONE) if made is None else made
 
     def sum_line(self, terms: Iterable[tuple[int, Rational]]) -> int:
@@ -306,8 +303,8 @@ class Table:
         for line, c in terms:
             part = line
             if c != 1:
-                part = self.make("mul", *sorted((line, self.constant(c))))
-            made = part if made is None else self.make("add", *sorted((made, part)))
+                part = self.make("mul", line, self.constant(c))
+            made = part if made is None else self.make("add", made, part)
         return self.constant(ZERO) if made is None else made
 
     def twin(self, line: int, token: int) -> int | None:
@@ -325,27 +322,14 @@ class Table:
             }
         return self._twins.get(wanted)
 
-    def ancestors(self, lines: Iterable[int]) -> set[int]:
-        """These lines and all that they are made of."""
-        found: set[int] = set()
-        waiting = list(lines)
-        while waiting:
-            line = waiting.pop()
-            if line not in found:
-                found.add(line)
-                waiting += self.nodes[line].operands
-        return found
-
     def replaced(self, root: int, old: int, new: int) -> int:
         """A line with another one put in the place of one that it is made of."""
         changed = {old: new}
-        for line in sorted(self.ancestors((root,))):
+        for line in sorted(ancestors(self.nodes, (root,))):
             node = self.nodes[line]
             parts = [changed.get(k, k) for k in node.operands]
             if line == old or parts == list(node.operands):
                 continue
-            if node.op in COMMUTATIVE:
-                parts.sort()
             rest = node.args[len(parts) :]
             changed[line] = self.make(node.op, *parts, *rest, value=node.value)
         return changed.get(root, root)
@@ -355,16 +339,9 @@ class Table:
     ) -> list[np.ndarray]:
         """Lines in float64 at random points of the box."""
         x = rng.uniform(box.lows, box.highs, (count, n, len(box.lows)))
-        needed = sorted(self.ancestors(lines))
+        needed = sorted(ancestors(self.nodes, lines))
         number = {line: k for k, line in enumerate(needed)}
-        nodes = [
-            Node(
-                node.op,
-                (*(number[k] for k in node.operands), *node.args[len(node.operands) :]),
-                node.value,
-            )
-            for node in (self.nodes[line] for line in needed)
-        ]
+        nodes = [moved(self.nodes[line], number) for line in needed]
         size = n, len(box.lows)
         found: list[np.ndarray] = []
         for line in lines:
@@ -440,12 +417,3 @@ def plain(value: Fraction) -> Rational:
 def ratio(a: Rational, b: Rational) -> Rational:
     """a / b."""
     return plain(Fraction(a) / b)
-
-
-def rational_root(value: Rational) -> Fraction | None:
-    """The square root of a rational, where it is rational."""
-    if value <= 0:
-        return None
-    top, bottom = math.isqrt(value.numerator), math.isqrt(value.denominator)
-    exact = top * top == value.numerator and bottom * bottom == value.denominator
-    return Fraction(top, bottom) if exact else None

@@ -17,9 +17,9 @@ from everyformer.construct.compile.lifting.lines import (
     ZERO,
     Rational,
     ratio,
-    rational_root,
 )
 from everyformer.construct.compile.program import Form
+from everyformer.numerics.rationals import rational_root
 
 if TYPE_CHECKING:
     from everyformer.construct.compile.lifting.lift import Lift
@@ -105,7 +105,7 @@ def _logistic(lift: "Lift", column: Family, exponentials: list[Factors]) -> Form
     sizes: list[Rational] = []
     taken: list[int | None] = []
     for line, factors in zip(column, exponentials, strict=True):
-        terms, offset = lift.table.sum_of(line)
+        terms, offset = lift.table.opened([(line, ONE)])
         if any(lift.table.nodes[k].op != "exp" for k in terms):
             return None
         sizes.append(next(iter(terms.values()), ZERO))

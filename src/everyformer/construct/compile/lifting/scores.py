@@ -70,18 +70,33 @@ class Scores:
         )
 
 
-def bilinear(lift: "Lift", pairs: Pairs, *, exact: bool = False) -> Scores | None:
+def bilinear(
+    lift: "Lift",
+    pairs: Pairs,
+    *,
+    exact: bool = False,
+    less: Sequence[Sum] | None = None,
+) -> Scores | None:
     """Queries and keys of these scores, or None where they are not of this form.
 
     Args:
         lift: Lifts what they read.
         pairs: The scores.
         exact: Whether what depends on token j alone is wanted too, with the key 1.
+        less: For each token j a sum that its scores, opened as a whole, go without.
     """
-    for whole, depth in product((False, True), range(3)):
+
+    def score(line: int, common: Sum, depth: int, whole: bool) -> Polynomial:
+        found = _polynomial(lift.table, line, depth, whole)
+        for other, k in common.items():
+            _add(found, (other,), -k)
+        return {monomial: k for monomial, k in found.items() if k}
+
+    nothing: Sequence[Sum] = [{}] * lift.n
+    for whole, depth in product((False, True) if less is None else (True,), range(3)):
         polynomials = [
-            [None if s is None else _polynomial(lift.table, s, depth, whole) for s in row]
-            for row in pairs
+            [None if line is None else score(line, common, depth, whole) for line in row]
+            for row, common in zip(pairs, less or nothing, strict=True)
         ]
         found = _Split(lift, polynomials, exact).scores()
         if found is not None:
@@ -97,22 +112,8 @@ def beside_faint(
     What depends on token j alone does not cancel then: the score c lacks it. `less` are
     sums that all scores of a token have, those that are c among them: the maximum.
     """
-
-    def left(line: int, common: Sum, depth: int) -> Polynomial:
-        found = _polynomial(lift.table, line, depth, whole=True)
-        for other, k in common.items():
-            _add(found, (other,), -k)
-        return {monomial: k for monomial, k in found.items() if k}
-
-    for depth in range(3):
-        polynomials = [
-            [None if line is None else left(line, common, depth) for line in row]
-            for row, common in zip(pairs, less, strict=True)
-        ]
-        scores = _Split(lift, polynomials, exact=True).scores()
-        if scores is not None:
-            return replace(scores, everyone=False, faint=Fraction(c))
-    return None
+    scores = bilinear(lift, pairs, exact=True, less=less)
+    return scores and replace(scores, everyone=False, faint=Fraction(c))
 
 
 def _polynomial(table: Table, line: int, depth: int, whole: bool) -> Polynomial:

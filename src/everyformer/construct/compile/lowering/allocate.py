@@ -8,7 +8,6 @@ both are counted, and the smaller network is taken.
 """
 
 from dataclasses import dataclass
-from fractions import Fraction
 
 from everyformer.construct.compile.lowering.gadgets import Cell, Head, Reading
 from everyformer.construct.compile.lowering.schedule import FOREVER, Schedule
@@ -88,7 +87,8 @@ def _allocate(schedule: Schedule, outputs: list[Reading], *, reuse: bool) -> All
     cells = _used(schedule, outputs)
     register: dict[Cell, int] = {}
     clears: list[tuple[int, int]] = []
-    inputs = sorted((c for c in cells if c.channel is not None), key=_channel)
+    inputs = [c for c in cells if c.channel is not None]
+    inputs.sort(key=lambda cell: cell.channel or 0)
     fixed = [*inputs, *(c for c in cells if c.is_constant)]
     for cell in fixed:
         register[cell] = len(register)
@@ -161,12 +161,3 @@ def _chains(schedule: Schedule, cells: list[Cell]) -> list[list[Cell]]:
             chain.append(after[chain[-1]])
         chains.append(chain)
     return sorted(chains, key=lambda c: (schedule.starts.get(c[0], -1), c[0].index))
-
-
-def _channel(cell: Cell) -> int:
-    return -1 if cell.channel is None else cell.channel
-
-
-def as_float(value: Fraction) -> float:
-    """The nearest float64 number."""
-    return value.numerator / value.denominator

@@ -13,6 +13,7 @@ gate      0 where open, G where closed; G          conditional units
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
 from everyformer.construct.compile.lowering.gadgets import ONE, ZERO, Cell, Reading
 from everyformer.construct.compile.ranges import power_of_two_above
@@ -65,7 +66,6 @@ class Constants:
 
     Attributes:
         n: The number of tokens.
-        cells: All cells.
         gates: Those that open and close units.
         origin: The line of the user's program that the next cells belong to.
     """
@@ -79,23 +79,23 @@ class Constants:
             has_knots: Whether they serve unary heads; else the null token is the only one.
         """
         self.n, self.has_prefix, self._has_knots = seq_len, has_prefix, has_knots
-        self.cells: list[Cell] = []
+        self._count = 0
         self.gates: list[Gate] = []
         self.origin = ""
         self._made: dict[tuple[object, ...], Cell] = {}
 
     def work(self, name: str, garbage: Fraction = ZERO) -> Cell:
         """A cell for a step to write."""
-        cell = Cell(len(self.cells), name, garbage=garbage, origin=self.origin)
-        self.cells.append(cell)
-        return cell
+        return self._cell(name, garbage=garbage, origin=self.origin)
+
+    def _cell(self, name: str, **numbers: Any) -> Cell:
+        self._count += 1
+        return Cell(self._count - 1, name, **numbers)
 
     def input(self, channel: int) -> Cell:
         """x_i of the token."""
         if (channel,) not in self._made:
-            cell = Cell(len(self.cells), f"x{channel + 1}", channel)
-            self.cells.append(cell)
-            self._made[channel,] = cell
+            self._made[channel,] = self._cell(f"x{channel + 1}", channel=channel)
         return self._made[channel,]
 
     def constant(
@@ -113,9 +113,9 @@ class Constants:
         key = (numbers, first, fill)
         if key not in self._made:
             largest = max((abs(value) for value in (*first, fill)), default=ZERO)
-            cell = Cell(len(self.cells), name, None, numbers, first, fill, largest)
-            self.cells.append(cell)
-            self._made[key] = cell
+            self._made[key] = self._cell(
+                name, data=numbers, prefix=first, fill=fill, garbage=largest
+            )
         return self._made[key]
 
     def isdata(self) -> Cell:
@@ -179,9 +179,7 @@ class Constants:
 
     def later(self, name: str) -> Cell:
         """A constant that gets its numbers later."""
-        cell = Cell(len(self.cells), name, data=tuple([ZERO] * self.n))
-        self.cells.append(cell)
-        return cell
+        return self._cell(name, data=tuple([ZERO] * self.n))
 
     def _new_gate(self) -> Gate:
         cell = self.later(f"gate{len(self.gates) + 1}")

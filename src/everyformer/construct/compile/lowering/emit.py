@@ -13,7 +13,6 @@ import numpy as np
 from everyformer.construct.compile.lowering.allocate import (
     Allocation,
     allocate,
-    as_float,
     block_sizes,
 )
 from everyformer.construct.compile.lowering.gadgets import Cell, Head, Reading, Units
@@ -62,7 +61,7 @@ class _Writer:
         self, array: np.ndarray, at: tuple[int, ...], value: Fraction, name: str
     ) -> None:
         """Store a number in the last axes of an array."""
-        stored = as_float(value)
+        stored = float(value)
         array[(..., *at)] = stored
         if Fraction(stored) != value:
             self.coefficients.setdefault(name, []).append([*at, str(value)])
@@ -115,9 +114,6 @@ def emit(
         num_heads=max([1, *(size.heads for size in sizes)]),
         d_head=max([1, *(size.components for size in sizes)]),
         d_ff=max([1, *(size.units for size in sizes)]),
-        normaliser="softmax",
-        activation="relu",
-        positional=False,
         width=places.width,
         num_prefix=P,
     )
@@ -176,8 +172,8 @@ def _registers(
         elif cell.data is not None:
             for j, value in enumerate(cell.data):
                 writer.put(start, (j, r), value, "start")
-            known = [as_float(value) for value in cell.prefix]
-            prefix[:, r] = known + [as_float(cell.fill)] * (P - len(known))
+            known = [float(value) for value in cell.prefix]
+            prefix[:, r] = known + [float(cell.fill)] * (P - len(known))
     for i, reading in enumerate(outputs):
         for cell, coefficient in reading.terms.items():
             writer.put(W_out, (i, places.register[cell]), coefficient, "W_out")

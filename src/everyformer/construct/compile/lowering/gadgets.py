@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
-from everyformer.construct.compile.affine import Affine
+from everyformer.numerics.affine import Affine
 
 ZERO, ONE = Fraction(0), Fraction(1)
 

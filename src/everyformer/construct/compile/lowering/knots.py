@@ -26,7 +26,7 @@ best that it met. Nothing here is proved; the verifier bounds whatever the numbe
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import ceil, exp, log
 
 import numpy as np
@@ -77,13 +77,7 @@ class Column:
         name, power = self.function.name, self.function.power
         if name == "pow" and power is not None:
             return np.power(t, int(power) if power.denominator == 1 else float(power))
-        plain: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-            "exp": np.exp,
-            "log": np.log,
-            "sin": np.sin,
-            "cos": np.cos,
-        }
-        return plain[name](t)
+        return getattr(np, name)(t)  # exp, log, sin or cos
 
     def at_ends(self) -> float:
         """The larger of its absolute values at both ends."""
@@ -129,10 +123,7 @@ def gauss_knots(columns: tuple[Column, ...], steady: float = LARGEST_MEAN) -> Kn
 def gamma_knots(columns: tuple[Column, ...], steady: float = LARGEST_MEAN) -> Knots:
     """One grid for several functions on intervals of positive numbers."""
     low, high = min(c.low for c in columns), max(c.high for c in columns)
-
-    def grids(P: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        return _gamma_grids(P, low, high)
-
+    grids = partial(_gamma_grids, low=low, high=high)
     return _search(columns, grids, _geometric, steady)
 
 
@@ -261,8 +252,8 @@ def _search(
         )
         raise ToleranceError(msg)
     _, grid, fits = known[high]
-    values = tuple(tuple(float(x) for x in v) for _, v in fits)
-    return Knots(_floats(grid[0]), _floats(grid[1]), values)
+    a, b = (tuple(part.tolist()) for part in grid)
+    return Knots(a, b, tuple(tuple(v.tolist()) for _, v in fits))
 
 
 def _fits(
@@ -280,7 +271,3 @@ def _fits(
             return []
         fits.append(fit)
     return fits
-
-
-def _floats(array: np.ndarray) -> tuple[float, ...]:
-    return tuple(float(x) for x in array)

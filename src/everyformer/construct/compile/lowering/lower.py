@@ -5,7 +5,7 @@ one group of units that writes one cell. Some need neither: a gather of each tok
 itself, a scaling with one factor. A product is two squares, read as (p - m)/4.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from math import exp
@@ -22,6 +22,7 @@ from everyformer.construct.compile.lowering.gadgets import (
     Reading,
     Term,
     Units,
+    UnitStep,
     Work,
 )
 from everyformer.construct.compile.lowering.macros import NormaliseMacro, ProductMacro
@@ -151,10 +152,8 @@ class Lowering:
                 return self._product(a, b, self.precision.of("product"))
             case ir.Normalise(group=group, index=i):
                 return self._normalised(group)[i]
-            case ir.Maximum(first=a, second=b):
-                return self._compare("max", a, b)
-            case ir.Minimum(first=a, second=b):
-                return self._compare("min", a, b)
+            case ir.Maximum() | ir.Minimum():
+                return self._compare(step)
             case ir.Exchange():
                 return self._exchange(step)
             case ir.Scale() | ir.Relu() | ir.Absolute():
@@ -282,10 +281,7 @@ class Lowering:
 
     def _mix(self, step: ir.Mix) -> Reading:
         total = Reading({})
-        for sign in (1, -1):
-            A = [[max(sign * entry, ZERO) for entry in row] for row in step.matrix]
-            if not any(map(any, A)):
-                continue
+        for sign, A in _signed_parts(step):
             mix = mixture(self.constants, A)
             size = self.ranges.of(step.value).size
             value = self._hushed(step.value) if mix.has_null else self.read(step.value)
@@ -329,11 +325,11 @@ class Lowering:
         self.works.append(Units("sum", target, tuple(terms)))
         return Reading.of(target)
 
-    def _compare(self, step: str, a: ir.Form, b: ir.Form) -> Reading:
-        assert step in ("max", "min")  # noqa: S101
-        operands = self.read(a), self.read(b)
-        target = self.constants.work(step, max(o.garbage for o in operands))
-        self.works.append(Units("max" if step == "max" else "min", target, (), operands))
+    def _compare(self, step: ir.Maximum | ir.Minimum) -> Reading:
+        name: UnitStep = "max" if isinstance(step, ir.Maximum) else "min"
+        operands = self.read(step.first), self.read(step.second)
+        target = self.constants.work(name, max(o.garbage for o in operands))
+        self.works.append(Units(name, target, (), operands))
         return Reading.of(target)
 
     def _exchange(self, step: ir.Exchange) -> Reading:
@@ -365,11 +361,15 @@ def _balance(a: Fraction, b: Fraction) -> Fraction:
 def _needs_null(step: ir.Step) -> bool:
     if not isinstance(step, ir.Mix):
         return isinstance(step, ir.ExponentialSum)
-    parts = [
-        [[max(sign * entry, ZERO) for entry in row] for row in step.matrix]
-        for sign in (1, -1)
-    ]
-    return any(row_total(A)[1] for A in parts if any(map(any, A)))
+    return any(row_total(A)[1] for _, A in _signed_parts(step))
+
+
+def _signed_parts(step: ir.Mix) -> Iterator[tuple[int, list[list[Fraction]]]]:
+    """The positive and the negative part of a matrix, each >= 0; not one that is 0."""
+    for sign in (1, -1):
+        A = [[max(sign * entry, ZERO) for entry in row] for row in step.matrix]
+        if any(map(any, A)):
+            yield sign, A
 
 
 def _fused(
