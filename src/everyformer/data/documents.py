@@ -13,19 +13,20 @@ blocks is the mean over tokens.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Int
 
 from everyformer.data.batch import Batch, Draw
-from everyformer.data.draws import consecutive, every
+from everyformer.data.draws import every
 from everyformer.data.order import Order
+from everyformer.data.pack_task import PackTask
 from everyformer.data.packs.pack import Pack, needs
 from everyformer.data.randomness import SPLITS, Split, mixed, mixed_key, scaled
 from everyformer.data.resident import Resident, starts_of
-from everyformer.data.task import IGNORED
+from everyformer.data.task import IGNORED, Scores
 from everyformer.errors import FileFormatError, InputError, TrainingError
 
 BLOCK = 64
@@ -71,7 +72,7 @@ def windows_of(lengths: Int[np.ndarray, " documents"], n: int, context: int) -> 
     return Windows(document, offset, first, np.minimum(n, lengths[document] - offset))
 
 
-class Documents:
+class Documents(PackTask):
     """The documents of a pack.
 
     Args:
@@ -82,6 +83,9 @@ class Documents:
             validation text is read as the first.
         most: Documents of an evaluation; None for all.
     """
+
+    task = "documents"
+    settings = ("seq_len", "seed", "contexts", "most")
 
     def __init__(
         self,
@@ -124,12 +128,6 @@ class Documents:
         """How many tokens of a split are scored."""
         return int(self.lengths[split].sum())
 
-    def draw(
-        self, step: int, batch: int, part: int, parts: int, device: torch.device
-    ) -> Draw:
-        """The windows of one part of update `step`."""
-        return consecutive(step * batch, batch, part, parts, self.seq_len, device)
-
     def evaluation(
         self, split: Split, batch: int, part: int, parts: int, device: torch.device
     ) -> Iterator[Draw]:
@@ -159,9 +157,7 @@ class Documents:
         labels = found[:, 1:].masked_fill(~scored, IGNORED)
         return Batch(found[:, :-1].contiguous(), labels, scored.float())
 
-    def judged(
-        self, split: Split, scores: dict[str, np.ndarray], numbers: np.ndarray
-    ) -> dict[str, np.ndarray]:
+    def judged(self, split: Split, scores: Scores, numbers: np.ndarray) -> Scores:
         """Nats of every block, by the name of each reading."""
         windows, losses = self.windows[split], scores["losses"]
         place = np.arange(self.seq_len)
@@ -191,18 +187,6 @@ class Documents:
         """For each block its document."""
         blocks = -(-self.lengths[split] // BLOCK)
         return np.repeat(np.arange(len(blocks)), blocks)
-
-    def describe(self) -> dict[str, Any]:
-        """Pack and settings."""
-        return {
-            "task": "documents",
-            "pack": self.pack.name,
-            "pack_sha256": self.pack.sha256,
-            "seq_len": self.seq_len,
-            "seed": self.seed,
-            "contexts": self.contexts,
-            "most": self.most,
-        }
 
     def _readings(self, split: Split) -> list[str]:
         names = list(self.contexts)

@@ -1,7 +1,6 @@
 """A number for each molecule: graphs of a pack, dense and resident on the device."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -9,8 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from everyformer.data.batch import FILLING, Batch, Draw
-from everyformer.data.draws import by_number, consecutive, every
+from everyformer.data.draws import every
 from everyformer.data.order import Order
+from everyformer.data.pack_task import PackTask
 from everyformer.data.packs.molecules import BOND_KINDS, MILLION
 from everyformer.data.packs.pack import Pack, needs
 from everyformer.data.randomness import SPLITS, Split, mixed_key
@@ -86,7 +86,7 @@ class MoleculeGraphs:
         return float(own.mean()), float(own.std())
 
 
-class Molecules:
+class Molecules(PackTask):
     """A task: the molecules of a pack and their targets.
 
     Args:
@@ -94,8 +94,13 @@ class Molecules:
         seed: Of the order of training.
     """
 
+    task = "molecules"
+    settings = ("seed", "max_nodes", "max_steps")
+
     def __init__(self, graphs: MoleculeGraphs, seed: int) -> None:
-        self.graphs, self.seed = graphs, seed
+        self.graphs, self.seed, self.pack = graphs, seed, graphs.pack
+        self.max_nodes, self.max_steps = graphs.max_nodes, graphs.max_steps
+        self.seq_len = self.max_nodes + 1
         self._members = {split: graphs.members(split) for split in SPLITS}
         for split, own in self._members.items():
             if len(own) < 2:
@@ -106,18 +111,12 @@ class Molecules:
                 raise FileFormatError(msg)
         self._places: dict[torch.device, dict[Split, Int[Tensor, " m"]]] = {}
 
-    def draw(
-        self, step: int, batch: int, part: int, parts: int, device: torch.device
-    ) -> Draw:
-        """See `Task.draw`."""
-        return consecutive(step * batch, batch, part, parts, self._length, device)
-
     def evaluation(
         self, split: Split, batch: int, part: int, parts: int, device: torch.device
     ) -> Iterator[Draw]:
         """See `Task.evaluation`."""
         count, size = len(self._members[split]), batch * parts
-        return every(count, size, part, parts, self._length, device)
+        return every(count, size, part, parts, self.seq_len, device)
 
     def batch(self, split: Split, draw: Draw) -> Batch:
         """Graphs and targets; the weights of filling are 0."""
@@ -132,30 +131,9 @@ class Molecules:
         weights = (draw.numbers != FILLING).float()
         return Batch(some.nodes, targets[chosen], weights, graph=some)
 
-    def judged(
-        self, split: Split, scores: dict[str, np.ndarray], numbers: np.ndarray
-    ) -> dict[str, np.ndarray]:
-        """The scores of each molecule, in the order of the pack."""
-        return by_number(scores, numbers)
-
     def clusters(self, split: Split) -> np.ndarray:
         """Each molecule is its own."""
         return np.arange(len(self._members[split]))
-
-    def describe(self) -> dict[str, Any]:
-        """Pack and settings."""
-        return {
-            "task": "molecules",
-            "pack": self.graphs.pack.name,
-            "pack_sha256": self.graphs.pack.sha256,
-            "seed": self.seed,
-            "max_nodes": self.graphs.max_nodes,
-            "max_steps": self.graphs.max_steps,
-        }
-
-    @property
-    def _length(self) -> int:
-        return self.graphs.max_nodes + 1
 
     def _on(self, device: torch.device) -> dict[Split, Int[Tensor, " m"]]:
         if device not in self._places:
