@@ -23,7 +23,7 @@ from everyformer.data.batch import Batch, Draw
 from everyformer.data.draws import every
 from everyformer.data.order import Order
 from everyformer.data.pack_task import PackTask
-from everyformer.data.packs.pack import Pack, needs
+from everyformer.data.packs.pack import Pack, article_lengths, needs
 from everyformer.data.randomness import SPLITS, Split, mixed, mixed_key, scaled
 from everyformer.data.resident import Resident, starts_of
 from everyformer.data.task import IGNORED, Scores
@@ -104,7 +104,7 @@ class Documents(PackTask):
             raise FileFormatError(msg)
         self.pack, self.seq_len, self.seed = pack, seq_len, seed
         self.contexts, self.most = dict(contexts), most
-        self.lengths = {split: _lengths(pack, split) for split in SPLITS}
+        self.lengths = {split: article_lengths(pack, split) for split in SPLITS}
         self._check()
         for split in ("validation", "test"):
             self.lengths[split] = self.lengths[split][:most]
@@ -227,24 +227,6 @@ class Documents(PackTask):
         if wrong:
             msg = f"Documents of {self.pack.name!r}: {'; '.join(wrong)}."
             raise InputError(f"{msg} Change these settings, or use a larger pack.")
-
-
-def _lengths(pack: Pack, split: Split) -> np.ndarray:
-    """Tokens of each document.
-
-    Raises:
-        FileFormatError: If documents do not begin one after the other within the text.
-    """
-    starts = pack.arrays[f"{split}_articles"].astype(np.int64)
-    lengths = np.diff(starts, append=len(pack.arrays[split]))
-    if not len(starts) or starts[0] != 0 or (lengths <= 0).any():
-        msg = (
-            f"The {len(starts)} articles of the {split} text of the pack {pack.name!r} do "
-            f"not begin one after the other within its {len(pack.arrays[split]):,} tokens. "
-            "Make it anew."
-        )
-        raise FileFormatError(msg)
-    return lengths
 
 
 def _separated(pack: Pack, split: Split) -> np.ndarray:

@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from everyformer.data.batch import FILLING, Batch, Draw
 from everyformer.data.draws import consecutive
-from everyformer.data.packs.pack import Pack, needs
+from everyformer.data.packs.pack import Pack, article_lengths, needs
 from everyformer.data.packs.reading import EOS
 from everyformer.data.randomness import SPLITS, Split, mixed, mixed_key, scaled
 from everyformer.data.resident import Resident
@@ -83,7 +83,7 @@ class Streams:
             )
             raise FileFormatError(msg)
         for split in SPLITS:
-            _check_articles(pack, split)
+            article_lengths(pack, split, "words")
         self.pack, self.batch_size, self.length, self.seed = pack, batch, length, seed
         self.readings, self.most = readings, most
         self._check()
@@ -228,25 +228,6 @@ class Streams:
         if wrong:
             msg = f"Streams of {self.pack.name!r}: {'; '.join(wrong)}."
             raise InputError(f"{msg} Change these settings, or use a larger pack.")
-
-
-def _check_articles(pack: Pack, split: Split) -> None:
-    """Articles begin at 0, and one after the other within the text.
-
-    Raises:
-        FileFormatError: If not.
-    """
-    starts, count = (
-        pack.arrays[f"{split}_articles"].astype(np.int64),
-        len(pack.arrays[split]),
-    )
-    first = int(starts[0]) if len(starts) else -1
-    if first != 0 or (np.diff(starts) <= 0).any() or starts[-1] >= count:
-        msg = (
-            f"The {len(starts)} articles of the {split} text of the pack {pack.name!r} do "
-            f"not begin one after the other within its {count:,} words. Make it anew."
-        )
-        raise FileFormatError(msg)
 
 
 def in_blocks(losses: Float[np.ndarray, " tokens"]) -> Float[np.ndarray, " blocks"]:
