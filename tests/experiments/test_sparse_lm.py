@@ -14,11 +14,12 @@ from everyformer.data.packs.excerpt import excerpt, words_excerpt
 from everyformer.data.packs.pack import Pack, pack_path, write_pack
 from everyformer.errors import FileFormatError, TrainingError
 from everyformer.experiments import needed_packs
+from everyformer.experiments.arrays import save_arrays
 from everyformer.experiments.cell import Cell
 from everyformer.experiments.claims import judge, load_claims
 from everyformer.experiments.report import load_report, new_report, results_path
 from everyformer.experiments.reproduce import reproduce, show
-from everyformer.experiments.scores import load_scores, save_scores, scores_path
+from everyformer.experiments.scores import load_scores, scores_path
 from everyformer.experiments.sparse_arms import Arm
 from everyformer.experiments.sparse_lm import SPARSE_LM
 from everyformer.experiments.sparse_lm import packs as packs_module
@@ -209,7 +210,7 @@ def test_the_report_says_what_causal_star_is(reduced: list[Cell], tmp_path: Path
     path = tmp_path / "sparse-lm_reduced_cpu.json"
     report = new_report(SPARSE_LM, "reduced") | {"results": results}
     path.write_text(json.dumps(report))
-    save_scores(scores_path(path), scores)
+    save_arrays(scores_path(path), scores)
     show(SPARSE_LM, path)
     told = path.with_suffix(".md").read_text()
     assert CAUSAL_STAR in told

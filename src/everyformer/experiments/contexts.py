@@ -14,7 +14,7 @@ from everyformer import figures
 from everyformer.data.packs.excerpt import excerpt, vocabulary
 from everyformer.data.packs.pack import Pack, read_pack
 from everyformer.errors import TrainingError
-from everyformer.experiments.mixers_bert.packs import TEXT
+from everyformer.experiments.mixers_bert.cells import TEXT
 from everyformer.experiments.needed_packs import first_pack
 from everyformer.train.weights_from import trained_encoder
 from everyformer.train.word_contexts import LayerContexts, word_contexts

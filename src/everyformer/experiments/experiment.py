@@ -9,11 +9,10 @@ from typing import Any, Protocol, TypedDict, runtime_checkable
 import numpy as np
 
 from everyformer.errors import TrainingError
-from everyformer.experiments.cell import Cell, Size
+from everyformer.experiments.cell import Cell, Labels, Size
 from everyformer.experiments.claims import Claims, load_claims
 from everyformer.experiments.expected import Expected, load_expected, verdict
 
-Labels = Mapping[str, str | int]
 Completed = Callable[
     [Sequence[dict[str, Any]], Mapping[str, Mapping[str, np.ndarray]], Size, Path | None],
     bool,
@@ -31,7 +30,6 @@ class Cells(Protocol):
         seeds: Sequence[int],
         changes: Mapping[str, Any],
         data: Path | None = None,
-        /,
     ) -> list[Cell]:
         """All cells of a size, the most important first.
 
@@ -140,17 +138,20 @@ def stored(package: str) -> Stored:
     )
 
 
-def synthetic(name: str, cells: Synthetic, *, reduced: bool = False) -> Cells:
+def synthetic(
+    name: str, cells: Synthetic, *, reduced: bool = False, trained: bool = True
+) -> Cells:
     """Cells of an experiment that draws its own examples.
 
     Args:
         name: Of the experiment.
         cells: Makes them.
         reduced: Whether there is a reduced size.
+        trained: Whether anything is trained, so that settings can be changed.
 
     Raises:
-        TrainingError: From what is returned, if it is given a folder of data or a size
-            that does not exist.
+        TrainingError: From what is returned, if it is given a folder of data, a size
+            that does not exist, or changes without a training.
     """
 
     def made(
@@ -158,13 +159,16 @@ def synthetic(name: str, cells: Synthetic, *, reduced: bool = False) -> Cells:
         seeds: Sequence[int],
         changes: Mapping[str, Any],
         data: Path | None = None,
-        /,
     ) -> list[Cell]:
         if data is not None:
             msg = f"{name} draws its own examples and reads no {data}. Leave out --data."
             raise TrainingError(msg)
         if size == "reduced" and not reduced:
             msg = f"{name} has no reduced size. Choose smoke, small or paper."
+            raise TrainingError(msg)
+        if changes and not trained:
+            names = ", ".join(changes)
+            msg = f"{name} trains nothing, so {names} cannot be set. Leave it out."
             raise TrainingError(msg)
         return cells(size, seeds, changes)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from everyformer.errors import TrainingError
+from everyformer.experiments.arrays import name_of
 from everyformer.experiments.experiment import Experiment
 from everyformer.experiments.stored import Stored
 
@@ -39,7 +40,7 @@ def join(
             if not _is_new(result, kept, other):
                 continue
             kept[_key(result)] = made | result
-            name = "/".join(str(label) for label in result["labels"].values())
+            name = name_of(result["labels"])
             for mine, theirs in (
                 (joined.scores, stored.scores),
                 (joined.positions, stored.positions),
@@ -75,7 +76,7 @@ def _is_new(
         return here is None or bool(result["complete"])
     same = ("settings", "value_sampled", "standard_error_sampled")
     if result["complete"] and any(result[name] != here[name] for name in same):
-        told = "/".join(str(label) for label in result["labels"].values())
+        told = name_of(result["labels"])
         msg = (
             f"--join {other}: {told} has finished with {here['value_sampled']!r} here and "
             f"with {result['value_sampled']!r} there (or with other settings). Keep one: "

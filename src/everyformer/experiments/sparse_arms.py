@@ -28,6 +28,8 @@ from everyformer.patterns import (
     star,
     strided,
 )
+from everyformer.train.config import TrainConfig
+from everyformer.train.throughput import BACKWARD
 
 LARGEST_DRAW = 2**31
 
@@ -151,3 +153,14 @@ def _counted(arm: Arm, layers: int) -> float:
 
 _density = cache(_counted)
 """Of arms by name: the cells of a comparison ask again and again."""
+
+
+def operations(model: EncoderConfig, config: TrainConfig, n: int, predicted: int) -> float:
+    """Of all updates, forward and backward; attention computes all pairs.
+
+    2 L (4 d^2 + 2 d f + 2 n d) a token, and 2 (d^2 + d V) for each that is predicted.
+    """
+    d = model.dim
+    blocks = n * model.layers * (4 * d * d + 2 * d * model.ffn + 2 * n * d)
+    head = predicted * (d * d + d * model.vocab_size)
+    return (1 + BACKWARD) * 2.0 * config.steps * config.batch * (blocks + head)

@@ -10,7 +10,7 @@ a quarter of the updates at other rates: does an order flip?
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from everyformer.experiments.cell import Size
+from everyformer.experiments.cell import Size, labelled
 from everyformer.experiments.mixers_bert.sizes import SCALES
 
 MAIN = ("attention", "light", "average", "bilinear")
@@ -44,14 +44,9 @@ def mixers_of(arm: str, layers: int) -> tuple[str, ...]:
     return (mixer,) * int(count) + ("attention",) * (layers - int(count))
 
 
-def order(size: Size, seeds: Sequence[int]) -> list[Mapping[str, str | int]]:
+@labelled("task", "arm", "seed")
+def order(size: Size, seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
     """Labels of all cells: the core of every seed, then what is beyond it."""
-    return [
-        {"task": task, "arm": arm, "seed": seed} for task, arm, seed in _order(size, seeds)
-    ]
-
-
-def _order(size: Size, seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
     hybrids = [hybrid(j) for j in SCALES[size].hybrids]
     if size == "paper":
         yield from _paper(hybrids, seeds)

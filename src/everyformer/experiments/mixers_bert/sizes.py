@@ -68,6 +68,7 @@ class Scale:
         squad: Fine-tuning on questions.
         stride: Tokens from one window of a context to the next.
         hybrids: Numbers j of light layers at the bottom; the first two are of the core.
+        ambiguous: What becomes of questions whose answer occurs more than once.
     """
 
     encoder: EncoderConfig
@@ -82,6 +83,7 @@ class Scale:
     squad: Tuning
     stride: int
     hybrids: tuple[int, ...]
+    ambiguous: str = "drop"
 
 
 _SMOKE = TrainConfig(

@@ -8,7 +8,7 @@ own                          a pattern of the user's, `--set 'pattern="masks.npy
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from everyformer.experiments.cell import Size
+from everyformer.experiments.cell import Size, labelled
 from everyformer.experiments.sparse_lm.sizes import DENSE, SCALES
 
 RATES: Mapping[str, float] = {"13-half-rate": 0.5, "13-twice-rate": 2.0}
@@ -17,15 +17,9 @@ FEWER_SEEDS = 2
 """Of sets that are drawn and not judged."""
 
 
-def order(size: Size, seeds: Sequence[int]) -> list[Mapping[str, str | int]]:
+@labelled("density", "arm", "seed")
+def order(size: Size, seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
     """Labels of all cells: dense and the first density of every seed, then the rest."""
-    return [
-        {"density": density, "arm": arm, "seed": seed}
-        for density, arm, seed in _order(size, seeds)
-    ]
-
-
-def _order(size: Size, seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
     sets = SCALES[size].sets
     main, *more = [name for name in sets if name != DENSE]
     for seed in seeds:

@@ -7,13 +7,13 @@ paragraphs in the same order, from the same weights; attention to the source is 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 
-from everyformer.data.packs.pack import Pack
 from everyformer.data.translation import Translations
 from everyformer.experiments.cell import Cell, Size, training_cell
 from everyformer.experiments.changes import Settable
@@ -38,11 +38,7 @@ SETTABLE = Settable(
 
 
 def cells(
-    size: Size,
-    seeds: Sequence[int],
-    changes: Mapping[str, Any],
-    data: Path | None = None,
-    /,
+    size: Size, seeds: Sequence[int], changes: Mapping[str, Any], data: Path | None = None
 ) -> list[Cell]:
     """All cells in the order of `plan.order`; those of a seed share their pairs."""
     scale = SETTABLE.change(SCALES[size], changes)
@@ -53,7 +49,9 @@ def cells(
         vocab_size=words + -words % scale.multiple,
         max_len=scale.lengths[-1],
     )
-    shared: dict[int, Translations] = {}
+    task = cache(
+        partial(Translations, pack, lengths=scale.lengths, evaluated=scale.evaluated)
+    )
     made: list[Cell] = []
     for labels in order(size, seeds):
         density, name = str(labels["density"]), str(labels["arm"])
@@ -61,17 +59,10 @@ def cells(
         own = scale
         if density in RATES:
             own = replace(scale, train=at_other_rate(scale.train, RATES[density]))
-        if seed not in shared:
-            shared[seed] = task_of(pack, seed, scale)
         draw = seed if name == "random" else 0
         arm = TranslationArm(name, scale.widths.get(name, 0), model, draw)
-        made.append(_cell(labels, arm, own, shared[seed]))
+        made.append(_cell(labels, arm, own, task(seed)))
     return made
-
-
-def task_of(pack: Pack, seed: int, scale: Scale) -> Translations:
-    """The pairs of a pack as a scale reads them."""
-    return Translations(pack, seed, lengths=scale.lengths, evaluated=scale.evaluated)
 
 
 def _cell(

@@ -7,21 +7,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from everyformer.experiments.cell import Size
+from everyformer.experiments.cell import Size, labelled
 from everyformer.experiments.sparse_translation.sizes import DENSE, SCALES
 
 RATES: Mapping[str, float] = {"13-half-rate": 0.5, "13-twice-rate": 2.0}
 
 
-def order(size: Size, seeds: Sequence[int]) -> list[Mapping[str, str | int]]:
+@labelled("density", "arm", "seed")
+def order(size: Size, seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
     """Labels of all cells: all arms of every seed, then other rates."""
-    return [
-        {"density": density, "arm": arm, "seed": seed}
-        for density, arm, seed in _order(size, seeds)
-    ]
-
-
-def _order(size: Size, seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
     scale = SCALES[size]
     for seed in seeds:
         yield DENSE, "dense", seed

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from everyformer.errors import TrainingError
-from everyformer.experiments.cell import Cell, Size, training_cell
+from everyformer.experiments.cell import Cell, Size, labelled, training_cell
 from everyformer.experiments.urpe_images.data import Images, bars, images_of
 from everyformer.experiments.urpe_images.task import MovedImages
 from everyformer.layers.image_encoder import ImageConfig, ImageEncoder
@@ -74,11 +74,7 @@ SCALES: dict[Size, Scale] = {
 
 
 def cells(
-    size: Size,
-    seeds: Sequence[int],
-    changes: Mapping[str, Any],
-    data: Path | None = None,
-    /,
+    size: Size, seeds: Sequence[int], changes: Mapping[str, Any], data: Path | None = None
 ) -> list[Cell]:
     """Every arm, seed by seed.
 
@@ -95,9 +91,10 @@ def cells(
     return [cell(size, arm, seed, changes, images) for seed in seeds for arm in ARMS]
 
 
-def labels_of(size: Size, seeds: Sequence[int]) -> list[dict[str, str | int]]:
+@labelled("method", "seed")
+def labels_of(size: Size, seeds: Sequence[int]) -> list[tuple[str, int]]:
     """The labels of all cells, without any images."""
-    return [{"method": arm, "seed": seed} for seed in seeds for arm in ARMS]
+    return [(arm, seed) for seed in seeds for arm in ARMS]
 
 
 def cell(

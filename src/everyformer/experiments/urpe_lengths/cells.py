@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from everyformer.errors import TrainingError
-from everyformer.experiments.cell import Cell, Size, training_cell
+from everyformer.experiments.cell import Cell, Labels, Size, labelled, training_cell
 from everyformer.experiments.urpe_lengths.models import ARMS, described, encoder_of
 from everyformer.experiments.urpe_lengths.tasks import NextByte, OffsetCopy
 from everyformer.experiments.urpe_lengths.texts import excerpt_texts, texts_of
@@ -87,11 +87,7 @@ SCALES: dict[Size, Scale] = {
 
 
 def cells(
-    size: Size,
-    seeds: Sequence[int],
-    changes: Mapping[str, Any],
-    data: Path | None = None,
-    /,
+    size: Size, seeds: Sequence[int], changes: Mapping[str, Any], data: Path | None = None
 ) -> list[Cell]:
     """Both tasks, every arm, seed by seed.
 
@@ -108,19 +104,15 @@ def cells(
     return [cell(size, labels, changes, text) for labels in labels_of(size, seeds)]
 
 
-def labels_of(size: Size, seeds: Sequence[int]) -> list[dict[str, str | int]]:
+@labelled("task", "method", "seed")
+def labels_of(size: Size, seeds: Sequence[int]) -> list[tuple[str, str, int]]:
     """The labels of all cells, without any text."""
-    return [
-        {"task": task, "method": arm, "seed": seed}
-        for seed in seeds
-        for task in TASKS
-        for arm in ARMS
-    ]
+    return [(task, arm, seed) for seed in seeds for task in TASKS for arm in ARMS]
 
 
 def cell(
     size: Size,
-    labels: Mapping[str, str | int],
+    labels: Labels,
     changes: Mapping[str, Any],
     text: tuple[str, Mapping[str, np.ndarray]],
 ) -> Cell:

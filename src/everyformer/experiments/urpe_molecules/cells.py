@@ -12,7 +12,7 @@ zinc12k-half-rate, zinc12k-twice-rate
     a quarter of the updates at other rates: does an order flip?
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from everyformer.data.molecules import MoleculeGraphs, Molecules
-from everyformer.experiments.cell import Cell, Size, training_cell
+from everyformer.experiments.cell import Cell, Labels, Order, Size, labelled, training_cell
 from everyformer.experiments.experiment import Cells
 from everyformer.experiments.urpe_molecules.packs import graphs_of
 from everyformer.experiments.urpe_molecules.sizes import Scale, scale_of
@@ -53,13 +53,12 @@ RATES: Mapping[str, float] = {"half-rate": 0.5, "twice-rate": 2.0}
 MAIN: Mapping[str, str] = {"urpe-zinc": "zinc12k", "urpe-qm9": "qm9-gap"}
 """The task that is run first."""
 
-Labels = Mapping[str, str | int]
 
-
-def order_of(experiment: str) -> Callable[[Size, Sequence[int]], list[Labels]]:
+def order_of(experiment: str) -> Order:
     """The labels of all cells of an experiment, seed by seed, the core first."""
 
-    def order(size: Size, seeds: Sequence[int]) -> list[Labels]:
+    @labelled("task", "arm", "seed")
+    def order(size: Size, seeds: Sequence[int]) -> list[tuple[str, str, int]]:
         main = MAIN[experiment]
         told = [(main, arm, seed) for seed in seeds for arm in ARMS]
         told += [(main, arm, seed) for seed in seeds for arm in FLOOR]
@@ -68,7 +67,7 @@ def order_of(experiment: str) -> Callable[[Size, Sequence[int]], list[Labels]]:
             told += [("zinc250k", arm, seed) for seed in seeds for arm in both]
             if size == "reduced":
                 told += [(f"{main}-{r}", arm, seeds[0]) for r in RATES for arm in both]
-        return [{"task": task, "arm": arm, "seed": seed} for task, arm, seed in told]
+        return told
 
     return order
 
@@ -81,7 +80,6 @@ def cells_of(experiment: str) -> Cells:
         seeds: Sequence[int],
         changes: Mapping[str, Any],
         data: Path | None = None,
-        /,
     ) -> list[Cell]:
         scale = scale_of(experiment, size, changes)
         found = graphs_of(experiment, size, data, scale.model.max_steps)

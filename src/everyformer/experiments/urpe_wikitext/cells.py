@@ -34,11 +34,7 @@ SETTABLE = Settable(
 
 
 def cells(
-    size: Size,
-    seeds: Sequence[int],
-    changes: Mapping[str, Any],
-    data: Path | None = None,
-    /,
+    size: Size, seeds: Sequence[int], changes: Mapping[str, Any], data: Path | None = None
 ) -> list[Cell]:
     """The cells of all texts that are there, in the order of `plan.order`."""
     found = texts(size, data)
@@ -117,7 +113,7 @@ def _cell(
         clusters=lambda: streams.clusters("test"),
         operations=work,
         derived=perplexities,
-        value=perplexity,
+        shown=lambda outcome: perplexity(outcome.test["nats"]),
     )
 
 
