@@ -19,7 +19,7 @@ from everyformer.experiments.urpe_images.data import Images, bars, images_of
 from everyformer.experiments.urpe_images.task import MovedImages
 from everyformer.layers.image_encoder import ImageConfig, ImageEncoder
 from everyformer.train.config import TrainConfig, changed
-from everyformer.train.objectives.images import ClassifyImages
+from everyformer.train.objectives.classify import ClassifyImages
 
 ARMS = ("ape", "swin", "swin+urpe", "swin+c1")
 

@@ -5,8 +5,7 @@ from torch import Tensor, nn
 
 from everyformer.data.batch import Batch
 from everyformer.layers.encoder import Encoder
-from everyformer.layers.encodings.encoding import TABLE_STD
-from everyformer.train.objective import Objective, check_parts, states_of, wide
+from everyformer.train.objective import Objective, check_parts, last_layer, states_of, wide
 
 
 class TextScore(Objective):
@@ -25,9 +24,7 @@ class TextScore(Objective):
         check_parts("TextScore", encoder, head=False, pooler=True)
         super().__init__(encoder)
         self.dropout = nn.Dropout(dropout)
-        self.score = nn.Linear(encoder.config.dim, 1)
-        nn.init.normal_(self.score.weight, std=TABLE_STD)
-        nn.init.zeros_(self.score.bias)
+        self.score = last_layer(encoder.config.dim, 1)
 
     def forward(self, batch: Batch) -> Float[Tensor, " terms"]:
         """The sum over examples."""
