@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from everyformer.data.batch import FILLING, Batch, Draw
@@ -14,7 +14,7 @@ from everyformer.data.pack_task import PackTask
 from everyformer.data.packs.molecules import BOND_KINDS, MILLION
 from everyformer.data.packs.pack import Pack, needs
 from everyformer.data.randomness import SPLITS, Split, mixed_key
-from everyformer.data.resident import starts_of
+from everyformer.data.resident import Resident, starts_of
 from everyformer.errors import FileFormatError
 from everyformer.layers.graph_batch import GraphBatch, graph_batch, refuse_large
 
@@ -109,7 +109,7 @@ class Molecules(PackTask):
                     "each split 2 or more."
                 )
                 raise FileFormatError(msg)
-        self._places: dict[torch.device, dict[Split, Int[Tensor, " m"]]] = {}
+        self._places = Resident(self._members)
 
     def evaluation(
         self, split: Split, batch: int, part: int, parts: int, device: torch.device
@@ -126,7 +126,7 @@ class Molecules(PackTask):
         if split == "train":
             order = Order(len(self._members["train"]), mixed_key(self.seed, ORDER))
             numbers = order.at(numbers // order.count, numbers % order.count)
-        chosen = self._on(device)[split][numbers]
+        chosen = self._places.on(device)[split][numbers]
         some = graphs.take(chosen)
         weights = (draw.numbers != FILLING).float()
         return Batch(some.nodes, targets[chosen], weights, graph=some)
@@ -134,14 +134,6 @@ class Molecules(PackTask):
     def clusters(self, split: Split) -> np.ndarray:
         """Each molecule is its own."""
         return np.arange(len(self._members[split]))
-
-    def _on(self, device: torch.device) -> dict[Split, Int[Tensor, " m"]]:
-        if device not in self._places:
-            places: dict[Split, Tensor] = {}
-            for split in SPLITS:
-                places[split] = torch.from_numpy(self._members[split]).to(device)
-            self._places[device] = places
-        return self._places[device]
 
 
 def _check(name: str, arrays: dict[str, np.ndarray]) -> None:

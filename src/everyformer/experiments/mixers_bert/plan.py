@@ -26,13 +26,8 @@ PARENTS: Mapping[str, str] = {
 """The task that a fine-tuning begins with the weights of."""
 
 
-def hybrid(j: int) -> str:
-    """The arm whose first j layers are light convolutions."""
-    return f"light-{j}"
-
-
 def mixers_of(arm: str, layers: int) -> tuple[str, ...]:
-    """The mixer of each layer of an arm.
+    """The mixer of each layer of an arm; "light-j" has j light convolutions at first.
 
     Example:
         >>> mixers_of("light-1", 3), mixers_of("average", 2)
@@ -47,7 +42,7 @@ def mixers_of(arm: str, layers: int) -> tuple[str, ...]:
 @labelled("task", "arm", "seed")
 def order(size: Size, seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
     """Labels of all cells: the core of every seed, then what is beyond it."""
-    hybrids = [hybrid(j) for j in SCALES[size].hybrids]
+    hybrids = [f"light-{j}" for j in SCALES[size].hybrids]
     if size == "paper":
         yield from _paper(hybrids, seeds)
         return

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from everyformer.data.glue_metrics import METRICS
+from everyformer.experiments.curves import having
 from everyformer.experiments.experiment import markdown, number
 
 
@@ -38,10 +39,8 @@ def summary(results: Sequence[Mapping[str, Any]], size: str) -> str:
         return ""
     rows: list[list[str]] = []
     for arm in arms:
-        own = [r for r in done if r["labels"]["arm"] == arm]
         each = [
-            [r["value_sampled"] for r in own if r["labels"]["task"] == task]
-            for task in tasks
+            [r["value_sampled"] for r in having(done, task=task, arm=arm)] for task in tasks
         ]
         rows.append([arm, *map(_mean, each)])
     names = [f"{task}, {METRICS[task][0] if task in METRICS else 'accuracy'}" for task in

@@ -17,7 +17,7 @@ import torch
 from everyformer.data.translation import Translations
 from everyformer.experiments.cell import Cell, Size, training_cell
 from everyformer.experiments.changes import Settable
-from everyformer.experiments.sparse_translation.arms import TranslationArm, modules
+from everyformer.experiments.sparse_translation.arms import SIDES, TranslationArm
 from everyformer.experiments.sparse_translation.packs import pairs_of
 from everyformer.experiments.sparse_translation.plan import RATES, order
 from everyformer.experiments.sparse_translation.sizes import SCALES, Scale
@@ -78,7 +78,8 @@ def _cell(
 
     def build() -> Translate:
         seed = torch.initial_seed()
-        made = EncoderDecoderModel(model, **cast("dict[str, Any]", modules(arm)))
+        encoder, decoder = (arm.mixers(side) for side in SIDES)
+        made = EncoderDecoderModel(model, encoder_mixers=encoder, decoder_mixers=decoder)
         # The mixers are made first: begin anew, so that arms have the same weights.
         torch.manual_seed(seed)
         made.reset_parameters()
