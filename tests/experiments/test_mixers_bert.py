@@ -12,10 +12,11 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from tests.data.excerpt_packs import excerpt_packs
 from tests.experiments.kills import KILLED, smoke_run
 from tests.programs import run_program
 
-from everyformer.data.packs.excerpt import excerpt, excerpt_packs
+from everyformer.data.packs.excerpt import excerpt
 from everyformer.data.packs.pack import write_pack
 from everyformer.errors import FileFormatError, TrainingError
 from everyformer.experiments import needed_packs

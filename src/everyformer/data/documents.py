@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from everyformer.data.batch import Batch, Draw
 from everyformer.data.draws import every
@@ -70,6 +70,24 @@ def windows_of(lengths: Int[np.ndarray, " documents"], n: int, context: int) -> 
     offset = turn * step
     first = np.where(turn == 0, 0, context)
     return Windows(document, offset, first, np.minimum(n, lengths[document] - offset))
+
+
+def in_blocks(
+    losses: Float[np.ndarray, " tokens"], lengths: Int[np.ndarray, " documents"]
+) -> Float[np.ndarray, " blocks"]:
+    """Sums over blocks of each document, times blocks / tokens: their mean is the losses'.
+
+    Example:
+        >>> losses = np.arange(100.0)
+        >>> found = in_blocks(losses, np.array([100]))
+        >>> float(found.mean()), len(found)
+        (49.5, 2)
+    """
+    blocks = -(-lengths // BLOCK)
+    turn = np.arange(blocks.sum()) - np.repeat(starts_of(blocks), blocks)
+    starts = np.repeat(starts_of(lengths), blocks) + turn * BLOCK
+    sums = np.add.reduceat(losses.astype(np.float64), starts)
+    return sums * (len(starts) / len(losses))
 
 
 class Documents(PackTask):
@@ -171,17 +189,9 @@ class Documents(PackTask):
             raise TrainingError(msg)
         in_order = losses[chosen].reshape(len(names), count)
         return {
-            name: self.in_blocks(split, row)
+            name: in_blocks(row, self.lengths[split])
             for name, row in zip(names, in_order, strict=True)
         }
-
-    def in_blocks(self, split: Split, losses: np.ndarray) -> np.ndarray:
-        """Sums over blocks of each document, times blocks / tokens."""
-        blocks = -(-self.lengths[split] // BLOCK)
-        turn = np.arange(blocks.sum()) - np.repeat(starts_of(blocks), blocks)
-        starts = np.repeat(starts_of(self.lengths[split]), blocks) + turn * BLOCK
-        sums = np.add.reduceat(losses.astype(np.float64), starts)
-        return sums * (len(starts) / len(losses))
 
     def clusters(self, split: Split) -> np.ndarray:
         """For each block its document."""

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from everyformer.data.task import Task
+from everyformer.errors import TrainingError
 from everyformer.experiments.arrays import name_of
 from everyformer.experiments.scores import CLUSTERS
 from everyformer.train.config import TrainConfig
@@ -24,6 +25,7 @@ Size = Literal["smoke", "small", "reduced", "paper"]
 SIZES: tuple[Size, ...] = ("smoke", "small", "reduced", "paper")
 
 Labels = Mapping[str, str | int]
+Scale = TypeVar("Scale")
 Plan = Callable[[Size, Sequence[int]], Iterable[tuple[str | int, ...]]]
 Order = Callable[[Size, Sequence[int]], list[Labels]]
 
@@ -87,6 +89,21 @@ class Cell:
     def identity(self) -> str:
         """A hash of the settings, and so of those of all parents."""
         return _hash(self.settings)
+
+
+def of_size(scales: Mapping[Size, Scale], size: Size, experiment: str, why: str) -> Scale:
+    """What a size decides.
+
+    Raises:
+        TrainingError: If the experiment has no such size, and why.
+    """
+    if size not in scales:
+        *others, last = scales
+        msg = (
+            f"{experiment} has no {size} size: {why}. Choose {', '.join(others)} or {last}."
+        )
+        raise TrainingError(msg)
+    return scales[size]
 
 
 def labelled(

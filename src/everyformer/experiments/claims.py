@@ -160,15 +160,13 @@ def judge(
     family = [claim for claim in claims.claims if size in claim["sizes"]]
     found = [_compared(claim, runs, arms) for claim in family]
     judged = [k for k, claim in enumerate(family) if not claim.get("drawn", False)]
-    all_as_claimed = dict(
-        zip(judged, holm([_p_all(found[k]) for k in judged]), strict=True)
-    )
-    one_reversed = dict(
-        zip(judged, holm([_p_one_reversed(found[k]) for k in judged]), strict=True)
+    as_claimed, one_reversed = (
+        dict(zip(judged, holm([p_of(found[k]) for k in judged]), strict=True))
+        for p_of in (_p_all, _p_one_reversed)
     )
     return [
         _judgement(
-            claim, compared, all_as_claimed.get(k, 1.0), one_reversed.get(k, 1.0), claims,
+            claim, compared, as_claimed.get(k, 1.0), one_reversed.get(k, 1.0), claims,
             runs, len(judged),
         )
         for k, (claim, compared) in enumerate(zip(family, found, strict=True))

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from everyformer.data.packs.enwiki import enwiki_arrays, split_of
 from everyformer.data.packs.glue import TABLES, glue_arrays
 from everyformer.data.packs.nli import CLASSES, nli_arrays
-from everyformer.data.packs.pack import Pack, pack_of_files, pack_path, write_pack
+from everyformer.data.packs.pack import Pack, pack_of_files
 from everyformer.data.packs.reading import SPECIALS, UNK
 from everyformer.data.packs.sources import recipe
 from everyformer.data.packs.squad import squad_arrays
@@ -72,19 +72,6 @@ class Town(NamedTuple):
     size: str
     age: str
     year: int
-
-
-def excerpt_packs(folder: Path) -> list[Path]:
-    """Write the three packs of made texts to a folder, as --data has them; their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    found: list[Path] = []
-    for name in ("enwiki-wp", "nli", "squad"):
-        pack = excerpt(name)
-        path = pack_path(folder, pack.name)
-        keys = ("name", "licence", "tokeniser", "sources", "counts")
-        write_pack(path, {key: pack.header[key] for key in keys}, pack.arrays)
-        found.append(path)
-    return found
 
 
 @lru_cache

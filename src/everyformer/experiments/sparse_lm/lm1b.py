@@ -44,10 +44,9 @@ def lm1b(data: Path | None) -> tuple[Pack, dict[str, int]]:
         ids, starts, words = _tokenised(paths, wordpiece)
         arrays |= {split: ids, f"{split}_articles": starts}
         counts |= {f"{split}_tokens": len(ids), f"{split}_words": words}
-    pack = pack_of_files(
-        "lm1b", "as the benchmark's (Chelba et al. 2013)", wordpiece.describe(),
-        (data / VOCABULARY, *found.values()), arrays, counts,
-    )  # fmt: skip
+    licence = "as the benchmark's (Chelba et al. 2013)"
+    used = (data / VOCABULARY, *found.values())
+    pack = pack_of_files("lm1b", licence, wordpiece.describe(), used, arrays, counts)
     return pack, {split: counts[f"{split}_words"] for split in found}
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from everyformer.errors import TrainingError
-from everyformer.experiments.cell import Cell, Size, labelled, training_cell
+from everyformer.experiments.cell import Cell, Size, labelled, of_size, training_cell
 from everyformer.experiments.urpe_images.data import Images, bars, images_of
 from everyformer.experiments.urpe_images.task import MovedImages
 from everyformer.layers.image_encoder import ImageConfig, ImageEncoder
@@ -81,14 +81,10 @@ def cells(
     Raises:
         TrainingError: If the size does not exist, or the images cannot be read.
     """
-    if size not in SCALES:
-        msg = (
-            f"urpe-images has no {size} size: the slides print no number for images. "
-            "Choose smoke, small or reduced."
-        )
-        raise TrainingError(msg)
+    why = "the slides print no number for images"
+    scale = of_size(SCALES, size, "urpe-images", why)
     images = bars() if size == "smoke" and data is None else images_of(data)
-    return [cell(size, arm, seed, changes, images) for seed in seeds for arm in ARMS]
+    return [cell(scale, arm, seed, changes, images) for seed in seeds for arm in ARMS]
 
 
 @labelled("method", "seed")
@@ -98,10 +94,9 @@ def labels_of(size: Size, seeds: Sequence[int]) -> list[tuple[str, int]]:
 
 
 def cell(
-    size: Size, arm: str, seed: int, changes: Mapping[str, Any], images: Images
+    scale: Scale, arm: str, seed: int, changes: Mapping[str, Any], images: Images
 ) -> Cell:
     """The complete config of one run."""
-    scale = SCALES[size]
     task = MovedImages(
         images=images, margin=scale.margin, seed=seed, evaluated=scale.evaluated
     )

@@ -13,8 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from everyformer.errors import TrainingError
-from everyformer.experiments.cell import Cell, Labels, Size, labelled, training_cell
+from everyformer.experiments.cell import (
+    Cell,
+    Labels,
+    Size,
+    labelled,
+    of_size,
+    training_cell,
+)
 from everyformer.experiments.urpe_lengths.models import ARMS, described, encoder_of
 from everyformer.experiments.urpe_lengths.tasks import NextByte, OffsetCopy
 from everyformer.experiments.urpe_lengths.texts import excerpt_texts, texts_of
@@ -94,14 +100,10 @@ def cells(
     Raises:
         TrainingError: If the size does not exist, or `data` is not a text.
     """
-    if size not in SCALES:
-        msg = (
-            f"urpe-lengths has no {size} size: the slides name no experiment, only what it "
-            "would say. Choose smoke, small or reduced."
-        )
-        raise TrainingError(msg)
+    why = "the slides name no experiment, only what it would say"
+    scale = of_size(SCALES, size, "urpe-lengths", why)
     text = excerpt_texts() if data is None else texts_of(data)
-    return [cell(size, labels, changes, text) for labels in labels_of(size, seeds)]
+    return [cell(scale, labels, changes, text) for labels in labels_of(size, seeds)]
 
 
 @labelled("task", "method", "seed")
@@ -111,14 +113,13 @@ def labels_of(size: Size, seeds: Sequence[int]) -> list[tuple[str, str, int]]:
 
 
 def cell(
-    size: Size,
+    scale: Scale,
     labels: Labels,
     changes: Mapping[str, Any],
     text: tuple[str, Mapping[str, np.ndarray]],
 ) -> Cell:
     """The complete config of one run."""
     kind, arm, seed = str(labels["task"]), str(labels["method"]), int(labels["seed"])
-    scale = SCALES[size]
     n, longest = scale.lengths[0], scale.lengths[-1]
     if kind == "copy":
         task = OffsetCopy(

@@ -150,8 +150,6 @@ def cell(
     train = changed(replace(scale.train, steps=steps, seed=seed), changes)
     labels = {"task": kind, "method": method, "tokens": tokens, "seed": seed}
     more = {"chance": task.chance}
-
-    def build() -> Labels:
-        return Labels(Encoder(model))
-
-    return training_cell(labels, build, model.to_json(), task, train, more)
+    return training_cell(
+        labels, lambda: Labels(Encoder(model)), model.to_json(), task, train, more
+    )
