@@ -17,6 +17,7 @@ from everyformer.experiments import needed_packs
 from everyformer.experiments.arrays import save_arrays
 from everyformer.experiments.cell import Cell
 from everyformer.experiments.claims import judge, load_claims
+from everyformer.experiments.rates import at_other_rates
 from everyformer.experiments.report import load_report, new_report, results_path
 from everyformer.experiments.reproduce import reproduce, show
 from everyformer.experiments.scores import load_scores, scores_path
@@ -25,7 +26,7 @@ from everyformer.experiments.sparse_lm import SPARSE_LM
 from everyformer.experiments.sparse_lm import packs as packs_module
 from everyformer.experiments.sparse_lm.cells import cells
 from everyformer.experiments.sparse_lm.conditions import CAUSAL_STAR
-from everyformer.experiments.sparse_lm.plan import RATES, order
+from everyformer.experiments.sparse_lm.plan import order
 from everyformer.experiments.sparse_lm.sizes import SCALES
 from everyformer.layers.encoder_config import EncoderConfig
 from everyformer.patterns import random, strided
@@ -117,7 +118,7 @@ def test_the_core_of_every_seed_comes_first(reduced: list[Cell]) -> None:
     assert len(set(found)) == len(found) == 30 + 8 + 18
     assert {arm for _, arm, _ in found[:10]} == {*DENSITIES["13"], "dense"}
     assert {seed for *_, seed in found[:10]} == {0}
-    assert {density for density, *_ in found[-18:]} == {*RATES}
+    assert {density for density, *_ in found[-18:]} == {*at_other_rates("13")}
     for claim in load_claims(PACKAGE).claims:
         named = {arm for pair in claim["comparisons"] for arm in pair}
         assert named <= {*DENSITIES[claim["cell"]["density"]]}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Protocol, TypedDict, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -112,15 +112,7 @@ class Experiment:
         return list(dict.fromkeys(e["note"] for e in found if e and e.get("note")))
 
 
-class Stored(TypedDict):
-    """What the folder of an experiment says of it."""
-
-    name: str
-    expected: Expected
-    claims: Claims | None
-
-
-def stored(package: str) -> Stored:
+def stored(package: str) -> dict[str, Any]:
     """Name, `expected.json` and, if there is one, `claims.json` of an experiment.
 
     Raises:
@@ -131,11 +123,11 @@ def stored(package: str) -> Stored:
         'sparse-lm'
     """
     judged = (files(package) / "claims.json").is_file()
-    return Stored(
-        name=package.rpartition(".")[2].replace("_", "-"),
-        expected=load_expected(package),
-        claims=load_claims(package) if judged else None,
-    )
+    return {
+        "name": package.rpartition(".")[2].replace("_", "-"),
+        "expected": load_expected(package),
+        "claims": load_claims(package) if judged else None,
+    }
 
 
 def synthetic(

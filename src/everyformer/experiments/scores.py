@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from everyformer.errors import FileFormatError
-from everyformer.experiments.arrays import load_arrays, name_of
+from everyformer.experiments.arrays import Arrays, load_arrays, name_of
 
 CLUSTERS = "clusters"
 """The name of the numbers that say which examples belong together."""
@@ -21,7 +21,7 @@ CLUSTERS = "clusters"
 ROUNDING = 1e-4
 """Relative: how far the mean of stored scores may be from the result's own."""
 
-Scores = Mapping[str, Mapping[str, np.ndarray]]
+Scores = Arrays
 """By name of a cell, then of a metric: a number for each example."""
 
 

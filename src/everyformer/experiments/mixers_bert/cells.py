@@ -18,14 +18,15 @@ from everyformer.data.nli import Pairs
 from everyformer.data.packs.pack import Pack
 from everyformer.data.squad.task import Questions
 from everyformer.data.windows import MaskedWindows
-from everyformer.experiments.cell import Cell, Size, training_cell
-from everyformer.experiments.mixers_bert.plan import PARENTS, RATES, mixers_of, order
+from everyformer.experiments.cell import Cell, Labels, Size, training_cell
+from everyformer.experiments.mixers_bert.plan import PARENTS, mixers_of, order
 from everyformer.experiments.mixers_bert.settings import with_changes
 from everyformer.experiments.mixers_bert.sizes import SCALES, Scale, Tuning
 from everyformer.experiments.needed_packs import packs_of_kinds
+from everyformer.experiments.rates import at_rate, split_rate
 from everyformer.layers.encoder import Encoder
 from everyformer.layers.encoder_config import EncoderConfig
-from everyformer.train.config import TrainConfig, at_other_rate, changed
+from everyformer.train.config import TrainConfig, changed
 from everyformer.train.loop import Outcome
 from everyformer.train.objectives.classify import Classify
 from everyformer.train.objectives.masked import MaskedLanguage
@@ -99,14 +100,13 @@ class Maker:
             **more,
         )
 
-    def _masked(self, labels: Mapping[str, str | int]) -> Cell:
+    def _masked(self, labels: Labels) -> Cell:
         """Pre-training: of Table 1, of Figure 1 and SQuAD, or short at another rate."""
         scale, task = self.scale, labels["task"]
         long = task == "mlm-long"
         config = changed(scale.long if long else scale.masked, self.of["mlm"])
         config = replace(config, seed=int(labels["seed"]))
-        if task in RATES:
-            config = at_other_rate(config, RATES[str(task)])
+        config = at_rate(config, split_rate(str(task))[1])
         n = scale.encoder.max_len
         longer = None
         if long and scale.long_share:
@@ -129,7 +129,7 @@ class Maker:
             derived=left_plateau,
         )
 
-    def _classified(self, labels: Mapping[str, str | int], parent: Cell | None) -> Cell:
+    def _classified(self, labels: Labels, parent: Cell | None) -> Cell:
         """Fine-tuning on pairs of sentences."""
         scale, hidden = self.scale, labels["task"] == "hypothesis"
         long, tuning = labels["task"] == "mnli-long", scale.mnli
@@ -152,7 +152,7 @@ class Maker:
             operations=_tuning_operations(model, config, tuning),
         )
 
-    def _asked(self, labels: Mapping[str, str | int], parent: Cell | None) -> Cell:
+    def _asked(self, labels: Labels, parent: Cell | None) -> Cell:
         """Fine-tuning on questions."""
         scale, tuning, seed = self.scale, self.scale.squad, int(labels["seed"])
         questions = self._questions(seed)

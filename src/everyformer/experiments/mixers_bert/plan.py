@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from everyformer.experiments.cell import Size, labelled
 from everyformer.experiments.mixers_bert.sizes import SCALES
+from everyformer.experiments.rates import at_other_rates
 
 MAIN = ("attention", "light", "average", "bilinear")
 """The rows of Table 1."""
 
-RATES: Mapping[str, float] = {"mlm-half-rate": 0.5, "mlm-twice-rate": 2.0}
 PARENTS: Mapping[str, str] = {
     "mnli": "mlm",
     "hypothesis": "mlm",
@@ -63,7 +63,7 @@ def order(size: Size, seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
     if size != "reduced":
         yield from _tuned("mlm", ("mnli",), "dynamic", seeds[0])
     else:
-        for task in RATES:
+        for task in at_other_rates("mlm"):
             for arm in (*MAIN, *hybrids):
                 yield task, arm, seeds[0]
 

@@ -20,7 +20,7 @@ from everyformer.data.glue import Glue
 from everyformer.data.nli import Pairs
 from everyformer.data.packs.pack import Pack
 from everyformer.data.windows import MaskedWindows
-from everyformer.experiments.cell import Cell, Size, training_cell
+from everyformer.experiments.cell import Cell, Labels, Size, training_cell
 from everyformer.experiments.changes import Settable
 from everyformer.experiments.mixers_bert.cells import left_plateau
 from everyformer.experiments.needed_packs import packs_of_kinds
@@ -30,9 +30,8 @@ from everyformer.experiments.sparse_glue.sizes import SCALES, Scale
 from everyformer.layers.encoder_config import EncoderConfig
 from everyformer.train.config import changed
 from everyformer.train.loop import Outcome
-from everyformer.train.objectives.classify import Classify
+from everyformer.train.objectives.classify import Classify, TextScore
 from everyformer.train.objectives.masked import MaskedLanguage
-from everyformer.train.objectives.text_score import TextScore
 
 KINDS = (("enwiki-wp-48m", "enwiki-wp", "enwiki-wp-36m"), ("nli",), ("glue",))
 """Names of the packs of each kind; the first that is there is read."""
@@ -98,13 +97,13 @@ class Maker:
         )
         self._glue = cache(partial(Glue, glue, lengths=scale.glue.lengths))
 
-    def cell(self, labels: Mapping[str, str | int], parent: Cell | None) -> Cell:
+    def cell(self, labels: Labels, parent: Cell | None) -> Cell:
         """The complete config of one run."""
         if labels["task"] == PRETRAINED:
             return self._masked(labels)
         return self._tuned(labels, parent)
 
-    def arm(self, labels: Mapping[str, str | int]) -> Arm:
+    def arm(self, labels: Labels) -> Arm:
         """The arm of a cell; the relay of a star is [CLS]."""
         name = str(labels["arm"])
         found = Arm(
@@ -119,7 +118,7 @@ class Maker:
         padded = words + -words % self.scale.multiple
         return replace(self.scale.encoder, vocab_size=padded, pooler=True, **more)
 
-    def _masked(self, labels: Mapping[str, str | int]) -> Cell:
+    def _masked(self, labels: Labels) -> Cell:
         """The cell of pre-training, on masked words."""
         seed, arm, model = int(labels["seed"]), self.arm(labels), self.model()
         config = replace(changed(self.scale.masked, self.of["mlm"]), seed=seed)
@@ -139,7 +138,7 @@ class Maker:
             derived=left_plateau,
         )
 
-    def _tuned(self, labels: Mapping[str, str | int], parent: Cell | None) -> Cell:
+    def _tuned(self, labels: Labels, parent: Cell | None) -> Cell:
         """Fine-tuning on MNLI or a task of GLUE."""
         name, arm = str(labels["task"]), self.arm(labels)
         seed = int(labels["seed"]) + OTHER_SEEDS * int(labels["tuning"])

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from everyformer.data.documents import Documents
-from everyformer.experiments.cell import Cell, Size, training_cell
+from everyformer.experiments.cell import Cell, Labels, Size, training_cell
 from everyformer.experiments.changes import Settable
 from everyformer.experiments.own_pattern import read_own_pattern
 from everyformer.experiments.perplexity import perplexity
+from everyformer.experiments.rates import at_rate, split_rate
 from everyformer.experiments.sparse_arms import Arm, operations
 from everyformer.experiments.sparse_lm.packs import Text, text_of
-from everyformer.experiments.sparse_lm.plan import OWN, RATES, order
+from everyformer.experiments.sparse_lm.plan import OWN, order
 from everyformer.experiments.sparse_lm.sizes import SCALES, Scale
-from everyformer.train.config import at_other_rate
 from everyformer.train.evaluation import Score
 from everyformer.train.loop import Outcome
 from everyformer.train.objectives.next_token import TokenLosses
@@ -54,11 +54,9 @@ def cells(
         labels = [*own, *labels]
     made: list[Cell] = []
     for one in labels:
-        density, name, seed = str(one["density"]), str(one["arm"]), int(one["seed"])
-        own_scale = scale
-        if density in RATES:
-            own_scale = replace(scale, train=at_other_rate(scale.train, RATES[density]))
-            density = density.split("-")[0]
+        name, seed = str(one["arm"]), int(one["seed"])
+        density, rate = split_rate(str(one["density"]))
+        own_scale = replace(scale, train=at_rate(scale.train, rate))
         width = 0 if density == OWN else scale.sets[density][name]
         arm = Arm(
             name, width, n, causal=True, draw=seed,
@@ -68,9 +66,7 @@ def cells(
     return made
 
 
-def _cell(
-    labels: Mapping[str, str | int], arm: Arm, scale: Scale, text: Text, task: Documents
-) -> Cell:
+def _cell(labels: Labels, arm: Arm, scale: Scale, text: Text, task: Documents) -> Cell:
     """The complete config of one run."""
     config = replace(scale.train, seed=int(labels["seed"]))
     words = text.pack.vocabulary

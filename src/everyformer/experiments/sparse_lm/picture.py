@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 
 from everyformer import figures
 from everyformer.experiments.curves import Results, draw_band, having
-from everyformer.experiments.sparse_lm.plan import RATES
 
 SMOOTHED = 5
 """Lines of the log, at most, whose mean is drawn."""
@@ -20,7 +19,7 @@ SMOOTHED = 5
 @figures.styled
 def picture(results: Results, path: Path) -> None:
     """On the left training, on the right what every arm reaches, by its density."""
-    own = [r for r in results if r["labels"]["density"] not in RATES]
+    own = [r for r in results if not r["labels"]["density"].endswith("-rate")]
     arms = list(dict.fromkeys(r["labels"]["arm"] for r in own))
     figure = Figure(figsize=(11, 4.2))
     left, right = figure.subplots(1, 2)

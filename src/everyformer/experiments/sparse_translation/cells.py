@@ -15,15 +15,16 @@ import numpy as np
 import torch
 
 from everyformer.data.translation import Translations
-from everyformer.experiments.cell import Cell, Size, training_cell
+from everyformer.experiments.cell import Cell, Labels, Size, training_cell
 from everyformer.experiments.changes import Settable
+from everyformer.experiments.rates import at_rate, split_rate
 from everyformer.experiments.sparse_translation.arms import SIDES, TranslationArm
 from everyformer.experiments.sparse_translation.packs import pairs_of
-from everyformer.experiments.sparse_translation.plan import RATES, order
+from everyformer.experiments.sparse_translation.plan import order
 from everyformer.experiments.sparse_translation.sizes import SCALES, Scale
 from everyformer.experiments.sparse_translation.texts import translated
 from everyformer.layers.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel
-from everyformer.train.config import TrainConfig, at_other_rate
+from everyformer.train.config import TrainConfig
 from everyformer.train.loop import Outcome
 from everyformer.train.objective import Objective
 from everyformer.train.objectives.translate import Translate
@@ -56,18 +57,14 @@ def cells(
     for labels in order(size, seeds):
         density, name = str(labels["density"]), str(labels["arm"])
         seed = int(labels["seed"])
-        own = scale
-        if density in RATES:
-            own = replace(scale, train=at_other_rate(scale.train, RATES[density]))
+        own = replace(scale, train=at_rate(scale.train, split_rate(density)[1]))
         draw = seed if name == "random" else 0
         arm = TranslationArm(name, scale.widths.get(name, 0), model, draw)
         made.append(_cell(labels, arm, own, task(seed)))
     return made
 
 
-def _cell(
-    labels: Mapping[str, str | int], arm: TranslationArm, scale: Scale, task: Translations
-) -> Cell:
+def _cell(labels: Labels, arm: TranslationArm, scale: Scale, task: Translations) -> Cell:
     """The complete config of one run."""
     config = replace(scale.train, seed=int(labels["seed"]))
     model = arm.model

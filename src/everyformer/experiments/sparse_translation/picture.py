@@ -10,13 +10,12 @@ from matplotlib.figure import Figure
 from everyformer import figures
 from everyformer.experiments.curves import Results, by_step, draw_band, having
 from everyformer.experiments.experiment import entry_of
-from everyformer.experiments.sparse_translation.plan import RATES
 
 
 @figures.styled
 def picture(results: Results, path: Path) -> None:
     """Validation nats while training; what every arm reaches, by the pairs it has."""
-    own = [r for r in results if r["labels"]["density"] not in RATES]
+    own = [r for r in results if not r["labels"]["density"].endswith("-rate")]
     arms = list(dict.fromkeys(r["labels"]["arm"] for r in own))
     figure = Figure(figsize=(13, 4.2))
     left, middle, right = figure.subplots(1, 3)

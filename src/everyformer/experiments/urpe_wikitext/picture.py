@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from everyformer import figures
 from everyformer.experiments.curves import Results, by_step, draw_band, having
 from everyformer.experiments.positions_picture import load_positions, positions_path
-from everyformer.experiments.urpe_wikitext.plan import ARMS, RATES
+from everyformer.experiments.urpe_wikitext.plan import ARMS
 
 MEMORIES = {"nats": "memory of training", "long": "longer memory"}
 """What the scores of a test are called in the picture."""
@@ -22,8 +22,8 @@ PANELS = 12
 @figures.styled
 def picture(results: Results, path: Path) -> None:
     """Above, curves and results; below, C against distance, a panel for each gain."""
-    texts = [r["labels"]["text"] for r in results if r["labels"]["text"] not in RATES]
-    text = texts[0] if texts else ""
+    texts: list[str] = [r["labels"]["text"] for r in results]
+    text = next((name for name in texts if not name.endswith("-rate")), "")
     own = having(results, text=text)
     gains = _gains(text, path)
     rows = -(-len(gains) // 4)

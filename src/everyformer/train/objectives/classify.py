@@ -1,4 +1,4 @@
-"""A class for each example: of texts from the first token, of images from all."""
+"""A class or a number for each text, from its first token; a class for each image."""
 
 from abc import abstractmethod
 
@@ -55,6 +55,38 @@ class Classify(OneClass):
         """From the pooled state."""
         pooled = self.encoder.pooled(states_of(self.encoder, batch))
         return wide(self.classes(self.dropout(pooled)))
+
+
+class TextScore(Objective):
+    """(w . dropout(tanh(P states_0 + p)) + b - y)^2 for labels y (b,) with weights (b,).
+
+    Scores: the "prediction", and the "squared_error".
+
+    Args:
+        encoder: With a pooler, and without a head.
+        dropout: On the pooled state.
+    """
+
+    encoder: Encoder
+
+    def __init__(self, encoder: Encoder, dropout: float = 0.1) -> None:
+        check_parts("TextScore", encoder, head=False, pooler=True)
+        super().__init__(encoder)
+        self.dropout = nn.Dropout(dropout)
+        self.score = last_layer(encoder.config.dim, 1)
+
+    def forward(self, batch: Batch) -> Float[Tensor, " terms"]:
+        """The sum over examples."""
+        return ((self._predicted(batch) - batch.labels) ** 2 * batch.weights).sum()[None]
+
+    def scores(self, batch: Batch) -> dict[str, Tensor]:
+        """What is said, and how far off it is."""
+        said = self._predicted(batch)
+        return {"prediction": said, "squared_error": (said - batch.labels) ** 2}
+
+    def _predicted(self, batch: Batch) -> Float[Tensor, " b"]:
+        pooled = self.encoder.pooled(states_of(self.encoder, batch))
+        return wide(self.score(self.dropout(pooled)))[:, 0]
 
 
 class ClassifyImages(OneClass):
