@@ -47,7 +47,7 @@ def cells(
     scale, of = with_changes(SCALES[size], changes)
     kinds = (TEXT, ("nli",), ("squad",))
     packs = packs_of_kinds(__package__ or "", "mixers-bert", size, data, kinds)
-    maker = Maker(scale, of, *packs)
+    maker = Maker(scale, of, packs)
     made: dict[tuple[str, str, int], Cell] = {}
     for labels in order(size, seeds):
         task, arm, seed = str(labels["task"]), str(labels["arm"]), int(labels["seed"])
@@ -60,14 +60,10 @@ class Maker:
     """Makes cells; those that read the same examples share them."""
 
     def __init__(
-        self,
-        scale: Scale,
-        of: Mapping[str, Mapping[str, Any]],
-        text: Pack,
-        pairs: Pack,
-        questions: Pack,
+        self, scale: Scale, of: Mapping[str, Mapping[str, Any]], packs: Sequence[Pack]
     ) -> None:
         """Of a scale, changes of training by kind of task, and packs in one vocabulary."""
+        text, pairs, questions = packs
         self.scale, self.of, self.vocabulary = scale, of, text.vocabulary
         n, squad = scale.encoder.max_len, scale.squad
         self._windows = cache(partial(MaskedWindows, text, n, evaluated=scale.evaluated))

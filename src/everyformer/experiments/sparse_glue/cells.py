@@ -51,7 +51,7 @@ def cells(
     """All cells in the order of `plan.order`; each fine-tuning has its parent."""
     scale, of = with_changes(SCALES[size], changes)
     packs = packs_of_kinds(__package__ or "", "sparse-glue", size, data, KINDS)
-    maker = Maker(scale, of, *packs)
+    maker = Maker(scale, of, packs)
     made: dict[tuple[str, int], Cell] = {}
     found: list[Cell] = []
     for labels in order(size, seeds):
@@ -81,14 +81,10 @@ class Maker:
     """Makes cells; those that read the same examples share them."""
 
     def __init__(
-        self,
-        scale: Scale,
-        of: Mapping[str, Mapping[str, Any]],
-        text: Pack,
-        pairs: Pack,
-        glue: Pack,
+        self, scale: Scale, of: Mapping[str, Mapping[str, Any]], packs: Sequence[Pack]
     ) -> None:
         """Of a scale, changes of training by kind of task, and packs in one vocabulary."""
+        text, pairs, glue = packs
         self.scale, self.of, self.vocabulary = scale, of, text.vocabulary
         n = scale.encoder.max_len
         self._windows = cache(partial(MaskedWindows, text, n, evaluated=scale.evaluated))

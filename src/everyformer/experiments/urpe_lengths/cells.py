@@ -8,6 +8,7 @@ copies tokens over a fixed offset, and predicts the next byte of a text.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,16 +122,10 @@ def cell(
     """The complete config of one run."""
     kind, arm, seed = str(labels["task"]), str(labels["method"]), int(labels["seed"])
     n, longest = scale.lengths[0], scale.lengths[-1]
-    if kind == "copy":
-        task = OffsetCopy(
-            seq_len=n, lengths=scale.lengths, seed=seed, offset=scale.offset,
-            tokens=scale.tokens, evaluated=scale.evaluated,
-        )  # fmt: skip
-    else:
-        task = NextByte(
-            seq_len=n, lengths=scale.lengths, seed=seed, name=text[0],
-            texts=text[1], evaluated=scale.evaluated,
-        )  # fmt: skip
+    copying = partial(OffsetCopy, offset=scale.offset, tokens=scale.tokens)
+    reading = partial(NextByte, name=text[0], texts=text[1])
+    made = copying if kind == "copy" else reading
+    task = made(seq_len=n, lengths=scale.lengths, seed=seed, evaluated=scale.evaluated)
     steps = scale.train.steps if kind == "copy" else scale.steps
     train = changed(replace(scale.train, steps=steps, seed=seed), changes)
     model = replace(

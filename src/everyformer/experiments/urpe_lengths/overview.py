@@ -68,7 +68,8 @@ def kept_lengths(results: Results, arms: Sequence[str]) -> str:
             runs = [r["more"]["test"] for r in found if r["complete"]]
             if not runs:
                 continue
-            far = max((n for n in runs[0] if n.startswith(f"{metric}@")), key=_length)
+            lengths = (name.partition(f"{metric}@")[2] for name in runs[0])
+            far = f"{metric}@{max(int(length) for length in lengths if length)}"
             near, end = (
                 statistics.fmean(run[name]["mean_sampled"] for run in runs)
                 for name in (metric, far)
@@ -79,10 +80,6 @@ def kept_lengths(results: Results, arms: Sequence[str]) -> str:
         if parts:
             told.append(f"{arm} {', '.join(parts)}")
     return "; ".join(told) or "not run"
-
-
-def _length(metric: str) -> int:
-    return int(metric.rpartition("@")[2])
 
 
 def _other_data(image: str, graph: str) -> str:
