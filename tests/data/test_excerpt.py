@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
+from tests.data.excerpt_packs import excerpt_packs
 
 from everyformer.data.packs.excerpt import (
     excerpt,
-    excerpt_packs,
     sentences,
     towns,
     vocabulary,

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from everyformer.errors import FileFormatError
+from everyformer.experiments.arrays import save_arrays
 from everyformer.experiments.claims import judge, read_claims
-from everyformer.experiments.scores import Runs, load_scores, save_scores
+from everyformer.experiments.scores import Runs, load_scores
 
 EXAMPLES = 400
 
@@ -245,7 +246,7 @@ def test_runs_that_were_trained_differently_choose_and_flip_nothing() -> None:
 def test_scores_of_another_run_are_refused(tmp_path: Path) -> None:
     stand = Stand().add("a", 1.0).add("b", 0.5)
     path = tmp_path / "r.scores.npz"
-    save_scores(path, stand.scores)
+    save_arrays(path, stand.scores)
     stand.scores = load_scores(path)
     assert stand.verdicts(claim(("a", "b"))) == ["holds"], "float32 is enough"
     stand.scores["t/b/2"]["x"] = stand.scores["t/b/2"]["x"] + np.float32(0.01)
@@ -257,7 +258,7 @@ def test_scores_of_another_run_are_refused(tmp_path: Path) -> None:
 def test_damaged_scores_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "r.scores.npz"
     assert load_scores(path) == {}
-    save_scores(path, Stand().add("a", 1.0).scores)
+    save_arrays(path, Stand().add("a", 1.0).scores)
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(FileFormatError, match="Delete it"):
         load_scores(path)

@@ -9,9 +9,10 @@ import pytest
 from tests.experiments.test_reproduce import Counting
 
 from everyformer.errors import FileFormatError, TrainingError
+from everyformer.experiments.arrays import save_arrays
 from everyformer.experiments.report import load_report, results_path, shown_path
 from everyformer.experiments.reproduce import reproduce, show
-from everyformer.experiments.scores import load_scores, save_scores, scores_path
+from everyformer.experiments.scores import load_scores, scores_path
 
 
 def _run(counting: Counting, out: Path, only: str, others: Sequence[Path] = ()) -> Path:
@@ -23,7 +24,7 @@ def _run(counting: Counting, out: Path, only: str, others: Sequence[Path] = ()) 
 def test_what_two_processes_ran_is_one_report_in_order(tmp_path: Path) -> None:
     counting = Counting()
     last, first = _run(counting, tmp_path / "1", "ccc"), _run(counting, tmp_path / "2", "a")
-    save_scores(scores_path(last), {"ccc": {"x": np.arange(3.0)}})
+    save_arrays(scores_path(last), {"ccc": {"x": np.arange(3.0)}})
     both = results_path(tmp_path / "both", counting.experiment, "smoke")
     both.parent.mkdir()
     show(counting.experiment, both, [last, first])

@@ -12,25 +12,27 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from tests.data.excerpt_packs import excerpt_packs
 from tests.experiments.kills import KILLED, smoke_run
 from tests.programs import run_program
 
-from everyformer.data.packs.excerpt import excerpt, excerpt_packs
+from everyformer.data.packs.excerpt import excerpt
 from everyformer.data.packs.pack import write_pack
 from everyformer.errors import FileFormatError, TrainingError
 from everyformer.experiments import needed_packs
+from everyformer.experiments.arrays import save_arrays
 from everyformer.experiments.cell import Cell
 from everyformer.experiments.claims import judge, load_claims
 from everyformer.experiments.document import claims_text
 from everyformer.experiments.mixers_bert import MIXERS_BERT
 from everyformer.experiments.mixers_bert.cells import cells, forward_operations
 from everyformer.experiments.mixers_bert.plan import mixers_of, order
-from everyformer.experiments.mixers_bert.settings import settings
+from everyformer.experiments.mixers_bert.settings import with_changes
 from everyformer.experiments.mixers_bert.sizes import SCALES
 from everyformer.experiments.refusals import refuse_slow
 from everyformer.experiments.report import load_report, new_report, results_path
 from everyformer.experiments.reproduce import reproduce, show
-from everyformer.experiments.scores import load_scores, save_scores, scores_path
+from everyformer.experiments.scores import load_scores, scores_path
 from everyformer.layers.encoder import Encoder
 from everyformer.layers.encoder_config import BERT_BASE
 from everyformer.train.throughput import forward_flops
@@ -129,16 +131,16 @@ def test_operations_are_those_that_the_library_counts() -> None:
 
 
 def test_settings_go_where_they_belong() -> None:
-    found = settings(
+    scale, of = with_changes(
         SCALES["small"],
         {"lr": 2e-3, "mnli.lr": 5e-5, "layers": 3, "squad.epochs": 7, "ambiguous": "keep"},
     )
-    assert [found.of[kind]["lr"] for kind in ("mlm", "mnli", "squad")] == [2e-3, 5e-5, 2e-3]
-    assert found.scale.encoder.layers == 3
-    assert (found.scale.squad.epochs, found.scale.mnli.epochs) == (7, 2)
-    assert found.ambiguous == "keep"
+    assert [of[kind]["lr"] for kind in ("mlm", "mnli", "squad")] == [2e-3, 5e-5, 2e-3]
+    assert scale.encoder.layers == 3
+    assert (scale.squad.epochs, scale.mnli.epochs) == (7, 2)
+    assert scale.ambiguous == "keep"
     with pytest.raises(TrainingError, match=r"no setting nli\.lr"):
-        settings(SCALES["small"], {"nli.lr": 1.0})
+        with_changes(SCALES["small"], {"nli.lr": 1.0})
 
 
 def test_a_fine_tuning_is_named_by_all_that_its_parent_is() -> None:
@@ -268,7 +270,7 @@ def test_a_report_of_the_reduced_size(reduced: list[Cell], tmp_path: Path) -> No
     path = tmp_path / "mixers-bert_reduced_cpu.json"
     report = new_report(MIXERS_BERT, "reduced") | {"results": results}
     path.write_text(json.dumps(report))
-    save_scores(scores_path(path), scores)
+    save_arrays(scores_path(path), scores)
     show(MIXERS_BERT, path)
     told = path.with_suffix(".md").read_text()
     assert "a statement about early training" in told.splitlines()[0]

@@ -14,17 +14,19 @@ from everyformer.data.packs.excerpt import excerpt, words_excerpt
 from everyformer.data.packs.pack import Pack, pack_path, write_pack
 from everyformer.errors import FileFormatError, TrainingError
 from everyformer.experiments import needed_packs
+from everyformer.experiments.arrays import save_arrays
 from everyformer.experiments.cell import Cell
 from everyformer.experiments.claims import judge, load_claims
+from everyformer.experiments.rates import at_other_rates
 from everyformer.experiments.report import load_report, new_report, results_path
 from everyformer.experiments.reproduce import reproduce, show
-from everyformer.experiments.scores import load_scores, save_scores, scores_path
+from everyformer.experiments.scores import load_scores, scores_path
 from everyformer.experiments.sparse_arms import Arm
 from everyformer.experiments.sparse_lm import SPARSE_LM
 from everyformer.experiments.sparse_lm import packs as packs_module
 from everyformer.experiments.sparse_lm.cells import cells
 from everyformer.experiments.sparse_lm.conditions import CAUSAL_STAR
-from everyformer.experiments.sparse_lm.plan import RATES, order
+from everyformer.experiments.sparse_lm.plan import order
 from everyformer.experiments.sparse_lm.sizes import SCALES
 from everyformer.layers.encoder_config import EncoderConfig
 from everyformer.patterns import random, strided
@@ -116,7 +118,7 @@ def test_the_core_of_every_seed_comes_first(reduced: list[Cell]) -> None:
     assert len(set(found)) == len(found) == 30 + 8 + 18
     assert {arm for _, arm, _ in found[:10]} == {*DENSITIES["13"], "dense"}
     assert {seed for *_, seed in found[:10]} == {0}
-    assert {density for density, *_ in found[-18:]} == {*RATES}
+    assert {density for density, *_ in found[-18:]} == {*at_other_rates("13")}
     for claim in load_claims(PACKAGE).claims:
         named = {arm for pair in claim["comparisons"] for arm in pair}
         assert named <= {*DENSITIES[claim["cell"]["density"]]}
@@ -209,7 +211,7 @@ def test_the_report_says_what_causal_star_is(reduced: list[Cell], tmp_path: Path
     path = tmp_path / "sparse-lm_reduced_cpu.json"
     report = new_report(SPARSE_LM, "reduced") | {"results": results}
     path.write_text(json.dumps(report))
-    save_scores(scores_path(path), scores)
+    save_arrays(scores_path(path), scores)
     show(SPARSE_LM, path)
     told = path.with_suffix(".md").read_text()
     assert CAUSAL_STAR in told

@@ -15,6 +15,7 @@ from everyformer.data.translation import Translations
 from everyformer.errors import FileFormatError, TrainingError
 from everyformer.experiments.cell import Surroundings
 from everyformer.experiments.claims import Judgement, judge, load_claims
+from everyformer.experiments.rates import at_other_rates
 from everyformer.experiments.reproduce import reproduce, show
 from everyformer.experiments.scores import CLUSTERS, load_scores, scores_path
 from everyformer.experiments.sparse_translation import SPARSE_TRANSLATION
@@ -26,7 +27,7 @@ from everyformer.experiments.sparse_translation.arms import (
 )
 from everyformer.experiments.sparse_translation.cells import cells
 from everyformer.experiments.sparse_translation.packs import pairs_of
-from everyformer.experiments.sparse_translation.plan import RATES, order
+from everyformer.experiments.sparse_translation.plan import order
 from everyformer.experiments.sparse_translation.scoring import completed, scored
 from everyformer.experiments.sparse_translation.sizes import SCALES
 from everyformer.experiments.sparse_translation.texts import as_array, chosen, from_array
@@ -120,7 +121,7 @@ def test_the_plan_has_the_core_first_and_arms_share_weights_and_pairs() -> None:
     labels = order("reduced", (0, 1, 2))
     assert [one["arm"] for one in labels[:9]] == ["dense", *SCALES["reduced"].widths]
     assert len(labels) == 3 * 9 + 2 * 8
-    assert {one["density"] for one in labels} == {"100", "13", *RATES}
+    assert {one["density"] for one in labels} == {"100", "13", *at_other_rates("13")}
     made = cells("smoke", (0, 1), {})
     tasks = [cell.settings["task"] for cell in made]
     assert tasks[0] == tasks[4] != tasks[5]

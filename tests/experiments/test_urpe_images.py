@@ -14,7 +14,7 @@ from everyformer.experiments.cell import conditions_hash
 from everyformer.experiments.positions_picture import load_positions, positions_path
 from everyformer.experiments.reproduce import reproduce
 from everyformer.experiments.urpe_images import URPE_IMAGES
-from everyformer.experiments.urpe_images.cells import ARMS, cell, cells, labels_of
+from everyformer.experiments.urpe_images.cells import ARMS, SCALES, cell, cells, labels_of
 from everyformer.experiments.urpe_images.data import Images, bars, digits, images_of
 from everyformer.experiments.urpe_images.task import MovedImages
 
@@ -105,7 +105,9 @@ def test_the_digits_of_scikit_learn() -> None:
 
 def test_arms_share_their_conditions() -> None:
     images = bars()
-    found = [cell("small", arm, seed, {}, images) for arm in ARMS for seed in (0, 1)]
+    found = [
+        cell(SCALES["small"], arm, seed, {}, images) for arm in ARMS for seed in (0, 1)
+    ]
     assert len({conditions_hash(one.settings) for one in found}) == 1
     assert len({one.identity for one in found}) == len(found)
     assert [dict(c.labels) for c in cells("smoke", [0, 1], {})] == labels_of(
@@ -159,7 +161,7 @@ def test_what_cannot_work_is_refused(
     with pytest.raises(TrainingError, match="is not there"):
         images_of(tmp_path / "none.npz")
     with pytest.raises(TrainingError, match="canvas of 13, which 8 patches in a row"):
-        cell("small", "swin", 0, {}, bars(side=5))
+        cell(SCALES["small"], "swin", 0, {}, bars(side=5))
     found: dict[str, None] = {"sklearn": None}
     monkeypatch.setattr("everyformer.experiments.urpe_images.data.find_spec", found.get)
     with pytest.raises(TrainingError, match=r"everyformer\[images\]"):

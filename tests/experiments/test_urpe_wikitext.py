@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.data.excerpt_packs import excerpt_packs
 
-from everyformer.data.packs.excerpt import excerpt_packs, words_excerpt
+from everyformer.data.packs.excerpt import words_excerpt
 from everyformer.data.packs.pack import write_pack
 from everyformer.errors import FileFormatError, TrainingError
 from everyformer.experiments.cell import Surroundings

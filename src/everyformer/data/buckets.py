@@ -11,10 +11,13 @@ from itertools import pairwise
 
 import numpy as np
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from everyformer.data.batch import FILLING, Draw
 from everyformer.data.draws import part_size
 from everyformer.data.order import Order
+from everyformer.data.pack_task import PackTask
 from everyformer.data.randomness import Split, mixed_key
 from everyformer.errors import InputError
 
@@ -56,47 +59,74 @@ class Buckets:
         self._seed = seed
         self._kept: dict[tuple[int, int, torch.device], tuple[torch.Tensor, Batches]] = {}
 
+    def examples_of(self, length: int, batch: int) -> int:
+        """Examples of a batch of that length."""
+        return batch
+
+    def check(self, batch: int, part: int, parts: int) -> None:
+        """Refuse a batch that cannot be made, or not be shared out.
+
+        Raises:
+            InputError: If so.
+        """
+        part_size(batch, part, parts)
+
     def batches(self, batch: int) -> int:
         """Batches of an epoch."""
-        return sum(-(-len(own) // batch) for own in self._members.values())
+        return sum(
+            -(-len(own) // self.examples_of(n, batch)) for n, own in self._members.items()
+        )
 
     def plan(self, epoch: int | None, batch: int) -> Batches:
-        """The batches of an epoch; None is for evaluation, without any shuffling."""
+        """The batches of an epoch; None is for evaluation, without any shuffling.
+
+        Rows of batches with fewer examples than others end with filling.
+        """
+        self.check(batch, 0, 1)
+        widest = max((self.examples_of(n, batch) for n in self._members), default=batch)
         rows: list[np.ndarray] = []
         lengths: list[int] = []
         for length, own in self._members.items():
-            count = -(-len(own) // batch)
-            filled = np.full(count * batch, FILLING, np.int64)
+            size = self.examples_of(length, batch)
+            count = -(-len(own) // size)
+            filled = np.full(count * size, FILLING, np.int64)
             filled[: len(own)] = own[self._order(epoch, length, len(own))]
-            rows.append(filled.reshape(count, batch))
+            wide = np.full((count, widest), FILLING, np.int64)
+            wide[:, :size] = filled.reshape(count, size)
+            rows.append(wide)
             lengths += [length] * count
         order = self._order(epoch, BATCHES, len(lengths))
-        numbers = np.concatenate([*rows, np.empty((0, batch), np.int64)])
+        numbers = np.concatenate([*rows, np.empty((0, widest), np.int64)])
         return Batches(numbers[order], np.array(lengths, np.int64)[order])
 
     def draw(
         self, step: int, batch: int, part: int, parts: int, device: torch.device
     ) -> Draw:
         """One part of the batch of an update; the plan of an epoch is copied once."""
-        size = part_size(batch, part, parts)
+        self.check(batch, part, parts)
         epoch, row = divmod(step, self.batches(batch))
         key = (epoch, batch, device)
         if key not in self._kept:
             plan = self.plan(epoch, batch)
             self._kept = {key: (torch.from_numpy(plan.numbers).to(device), plan)}
         numbers, plan = self._kept[key]
-        own = numbers[row, part * size : (part + 1) * size]
-        return Draw(own, int(plan.lengths[row]))
+        return self._part(numbers[row], int(plan.lengths[row]), batch, part, parts)
 
     def evaluation(
         self, batch: int, part: int, parts: int, device: torch.device
     ) -> Iterator[Draw]:
         """One part of every batch, each example once."""
-        size = part_size(batch, part, parts)
+        self.check(batch, part, parts)
         plan = self.plan(None, batch)
         numbers = torch.from_numpy(plan.numbers).to(device)
         for row, length in enumerate(plan.lengths.tolist()):
-            yield Draw(numbers[row, part * size : (part + 1) * size], length)
+            yield self._part(numbers[row], length, batch, part, parts)
+
+    def _part(
+        self, row: Int[Tensor, " widest"], length: int, batch: int, part: int, parts: int
+    ) -> Draw:
+        size = part_size(self.examples_of(length, batch), part, parts)
+        return Draw(row[part * size : (part + 1) * size], length)
 
     def _order(self, epoch: int | None, use: int, count: int) -> np.ndarray:
         if epoch is None or count == 0:
@@ -105,7 +135,7 @@ class Buckets:
         return order.at(torch.full((count,), epoch), torch.arange(count)).numpy()
 
 
-class Bucketed:
+class Bucketed(PackTask):
     """What tasks share whose examples lie in buckets.
 
     Attributes:

@@ -13,19 +13,20 @@ blocks is the mean over tokens.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from everyformer.data.batch import Batch, Draw
-from everyformer.data.draws import consecutive, every
+from everyformer.data.draws import every
 from everyformer.data.order import Order
-from everyformer.data.packs.pack import Pack, needs
+from everyformer.data.pack_task import PackTask
+from everyformer.data.packs.pack import Pack, article_lengths, needs
 from everyformer.data.randomness import SPLITS, Split, mixed, mixed_key, scaled
 from everyformer.data.resident import Resident, starts_of
-from everyformer.data.task import IGNORED
+from everyformer.data.task import IGNORED, Scores
 from everyformer.errors import FileFormatError, InputError, TrainingError
 
 BLOCK = 64
@@ -71,7 +72,25 @@ def windows_of(lengths: Int[np.ndarray, " documents"], n: int, context: int) -> 
     return Windows(document, offset, first, np.minimum(n, lengths[document] - offset))
 
 
-class Documents:
+def in_blocks(
+    losses: Float[np.ndarray, " tokens"], lengths: Int[np.ndarray, " documents"]
+) -> Float[np.ndarray, " blocks"]:
+    """Sums over blocks of each document, times blocks / tokens: their mean is the losses'.
+
+    Example:
+        >>> losses = np.arange(100.0)
+        >>> found = in_blocks(losses, np.array([100]))
+        >>> float(found.mean()), len(found)
+        (49.5, 2)
+    """
+    blocks = -(-lengths // BLOCK)
+    turn = np.arange(blocks.sum()) - np.repeat(starts_of(blocks), blocks)
+    starts = np.repeat(starts_of(lengths), blocks) + turn * BLOCK
+    sums = np.add.reduceat(losses.astype(np.float64), starts)
+    return sums * (len(starts) / len(losses))
+
+
+class Documents(PackTask):
     """The documents of a pack.
 
     Args:
@@ -82,6 +101,9 @@ class Documents:
             validation text is read as the first.
         most: Documents of an evaluation; None for all.
     """
+
+    task = "documents"
+    settings = ("seq_len", "seed", "contexts", "most")
 
     def __init__(
         self,
@@ -100,7 +122,7 @@ class Documents:
             raise FileFormatError(msg)
         self.pack, self.seq_len, self.seed = pack, seq_len, seed
         self.contexts, self.most = dict(contexts), most
-        self.lengths = {split: _lengths(pack, split) for split in SPLITS}
+        self.lengths = {split: article_lengths(pack, split) for split in SPLITS}
         self._check()
         for split in ("validation", "test"):
             self.lengths[split] = self.lengths[split][:most]
@@ -123,12 +145,6 @@ class Documents:
     def tokens(self, split: Split) -> int:
         """How many tokens of a split are scored."""
         return int(self.lengths[split].sum())
-
-    def draw(
-        self, step: int, batch: int, part: int, parts: int, device: torch.device
-    ) -> Draw:
-        """The windows of one part of update `step`."""
-        return consecutive(step * batch, batch, part, parts, self.seq_len, device)
 
     def evaluation(
         self, split: Split, batch: int, part: int, parts: int, device: torch.device
@@ -159,9 +175,7 @@ class Documents:
         labels = found[:, 1:].masked_fill(~scored, IGNORED)
         return Batch(found[:, :-1].contiguous(), labels, scored.float())
 
-    def judged(
-        self, split: Split, scores: dict[str, np.ndarray], numbers: np.ndarray
-    ) -> dict[str, np.ndarray]:
+    def judged(self, split: Split, scores: Scores, numbers: np.ndarray) -> Scores:
         """Nats of every block, by the name of each reading."""
         windows, losses = self.windows[split], scores["losses"]
         place = np.arange(self.seq_len)
@@ -175,34 +189,14 @@ class Documents:
             raise TrainingError(msg)
         in_order = losses[chosen].reshape(len(names), count)
         return {
-            name: self.in_blocks(split, row)
+            name: in_blocks(row, self.lengths[split])
             for name, row in zip(names, in_order, strict=True)
         }
-
-    def in_blocks(self, split: Split, losses: np.ndarray) -> np.ndarray:
-        """Sums over blocks of each document, times blocks / tokens."""
-        blocks = -(-self.lengths[split] // BLOCK)
-        turn = np.arange(blocks.sum()) - np.repeat(starts_of(blocks), blocks)
-        starts = np.repeat(starts_of(self.lengths[split]), blocks) + turn * BLOCK
-        sums = np.add.reduceat(losses.astype(np.float64), starts)
-        return sums * (len(starts) / len(losses))
 
     def clusters(self, split: Split) -> np.ndarray:
         """For each block its document."""
         blocks = -(-self.lengths[split] // BLOCK)
         return np.repeat(np.arange(len(blocks)), blocks)
-
-    def describe(self) -> dict[str, Any]:
-        """Pack and settings."""
-        return {
-            "task": "documents",
-            "pack": self.pack.name,
-            "pack_sha256": self.pack.sha256,
-            "seq_len": self.seq_len,
-            "seed": self.seed,
-            "contexts": self.contexts,
-            "most": self.most,
-        }
 
     def _readings(self, split: Split) -> list[str]:
         names = list(self.contexts)
@@ -243,24 +237,6 @@ class Documents:
         if wrong:
             msg = f"Documents of {self.pack.name!r}: {'; '.join(wrong)}."
             raise InputError(f"{msg} Change these settings, or use a larger pack.")
-
-
-def _lengths(pack: Pack, split: Split) -> np.ndarray:
-    """Tokens of each document.
-
-    Raises:
-        FileFormatError: If documents do not begin one after the other within the text.
-    """
-    starts = pack.arrays[f"{split}_articles"].astype(np.int64)
-    lengths = np.diff(starts, append=len(pack.arrays[split]))
-    if not len(starts) or starts[0] != 0 or (lengths <= 0).any():
-        msg = (
-            f"The {len(starts)} articles of the {split} text of the pack {pack.name!r} do "
-            f"not begin one after the other within its {len(pack.arrays[split]):,} tokens. "
-            "Make it anew."
-        )
-        raise FileFormatError(msg)
-    return lengths
 
 
 def _separated(pack: Pack, split: Split) -> np.ndarray:

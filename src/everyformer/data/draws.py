@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-import numpy as np
 import torch
 
 from everyformer.data.batch import FILLING, Draw
@@ -42,9 +41,3 @@ def every(
         start = first + part * size
         numbers = torch.arange(start, start + size, device=device)
         yield Draw(numbers.masked_fill(numbers >= count, FILLING), length)
-
-
-def by_number(scores: dict[str, np.ndarray], numbers: np.ndarray) -> dict[str, np.ndarray]:
-    """Scores in the order of the examples' numbers, however they were read."""
-    order = np.argsort(numbers, kind="stable")
-    return {name: values[order] for name, values in scores.items()}

@@ -7,12 +7,12 @@ import torch
 
 from everyformer.data.batch import Batch, Draw
 from everyformer.data.buckets import Bucketed, Buckets
-from everyformer.data.draws import by_number
 from everyformer.data.nli import SPECIAL_TOKENS, shortened
 from everyformer.data.packs.glue import MOST_SCORE, TABLES
 from everyformer.data.packs.pack import Pack, needs
 from everyformer.data.randomness import SPLITS, Split
 from everyformer.data.resident import Resident, starts_of
+from everyformer.data.task import Scores
 from everyformer.data.two_texts import Spans, two_texts
 from everyformer.errors import FileFormatError, InputError
 
@@ -33,6 +33,8 @@ class Glue(Bucketed):
         InputError: If there is no such task.
         FileFormatError: If the pack is of another kind, or its arrays do not fit together.
     """
+
+    settings = ("seed", "lengths")
 
     def __init__(
         self, pack: Pack, task: str, seed: int, *, lengths: tuple[int, ...] = (32, 64, 128)
@@ -83,11 +85,9 @@ class Glue(Bucketed):
             tokens, labels, (draw.numbers >= 0).float(), segments=segments, padding=padding
         )
 
-    def judged(
-        self, split: Split, scores: dict[str, np.ndarray], numbers: np.ndarray
-    ) -> dict[str, np.ndarray]:
+    def judged(self, split: Split, scores: Scores, numbers: np.ndarray) -> Scores:
         """The scores of each example in their order, its prediction and its label."""
-        found = by_number(scores, numbers)
+        found = super().judged(split, scores, numbers)
         labels = self.labels[split]
         if self.classes is None:
             return found | {"label": scaled_score(labels)}
@@ -97,16 +97,6 @@ class Glue(Bucketed):
     def clusters(self, split: Split) -> np.ndarray:
         """Each example is its own."""
         return np.arange(len(self.labels[split]))
-
-    def describe(self) -> dict[str, Any]:
-        """Pack and settings."""
-        return {
-            "task": self.task,
-            "pack": self.pack.name,
-            "pack_sha256": self.pack.sha256,
-            "seed": self.seed,
-            "lengths": list(self.lengths),
-        }
 
     def _check(
         self, a: np.ndarray, b: np.ndarray, labels: np.ndarray, splits: np.ndarray

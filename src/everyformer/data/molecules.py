@@ -1,20 +1,20 @@
 """A number for each molecule: graphs of a pack, dense and resident on the device."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from everyformer.data.batch import FILLING, Batch, Draw
-from everyformer.data.draws import by_number, consecutive, every
+from everyformer.data.draws import every
 from everyformer.data.order import Order
+from everyformer.data.pack_task import PackTask
 from everyformer.data.packs.molecules import BOND_KINDS, MILLION
 from everyformer.data.packs.pack import Pack, needs
 from everyformer.data.randomness import SPLITS, Split, mixed_key
-from everyformer.data.resident import starts_of
+from everyformer.data.resident import Resident, starts_of
 from everyformer.errors import FileFormatError
 from everyformer.layers.graph_batch import GraphBatch, graph_batch, refuse_large
 
@@ -86,7 +86,7 @@ class MoleculeGraphs:
         return float(own.mean()), float(own.std())
 
 
-class Molecules:
+class Molecules(PackTask):
     """A task: the molecules of a pack and their targets.
 
     Args:
@@ -94,8 +94,13 @@ class Molecules:
         seed: Of the order of training.
     """
 
+    task = "molecules"
+    settings = ("seed", "max_nodes", "max_steps")
+
     def __init__(self, graphs: MoleculeGraphs, seed: int) -> None:
-        self.graphs, self.seed = graphs, seed
+        self.graphs, self.seed, self.pack = graphs, seed, graphs.pack
+        self.max_nodes, self.max_steps = graphs.max_nodes, graphs.max_steps
+        self.seq_len = self.max_nodes + 1
         self._members = {split: graphs.members(split) for split in SPLITS}
         for split, own in self._members.items():
             if len(own) < 2:
@@ -104,20 +109,14 @@ class Molecules:
                     "each split 2 or more."
                 )
                 raise FileFormatError(msg)
-        self._places: dict[torch.device, dict[Split, Int[Tensor, " m"]]] = {}
-
-    def draw(
-        self, step: int, batch: int, part: int, parts: int, device: torch.device
-    ) -> Draw:
-        """See `Task.draw`."""
-        return consecutive(step * batch, batch, part, parts, self._length, device)
+        self._places = Resident(self._members)
 
     def evaluation(
         self, split: Split, batch: int, part: int, parts: int, device: torch.device
     ) -> Iterator[Draw]:
         """See `Task.evaluation`."""
         count, size = len(self._members[split]), batch * parts
-        return every(count, size, part, parts, self._length, device)
+        return every(count, size, part, parts, self.seq_len, device)
 
     def batch(self, split: Split, draw: Draw) -> Batch:
         """Graphs and targets; the weights of filling are 0."""
@@ -127,43 +126,14 @@ class Molecules:
         if split == "train":
             order = Order(len(self._members["train"]), mixed_key(self.seed, ORDER))
             numbers = order.at(numbers // order.count, numbers % order.count)
-        chosen = self._on(device)[split][numbers]
+        chosen = self._places.on(device)[split][numbers]
         some = graphs.take(chosen)
         weights = (draw.numbers != FILLING).float()
         return Batch(some.nodes, targets[chosen], weights, graph=some)
 
-    def judged(
-        self, split: Split, scores: dict[str, np.ndarray], numbers: np.ndarray
-    ) -> dict[str, np.ndarray]:
-        """The scores of each molecule, in the order of the pack."""
-        return by_number(scores, numbers)
-
     def clusters(self, split: Split) -> np.ndarray:
         """Each molecule is its own."""
         return np.arange(len(self._members[split]))
-
-    def describe(self) -> dict[str, Any]:
-        """Pack and settings."""
-        return {
-            "task": "molecules",
-            "pack": self.graphs.pack.name,
-            "pack_sha256": self.graphs.pack.sha256,
-            "seed": self.seed,
-            "max_nodes": self.graphs.max_nodes,
-            "max_steps": self.graphs.max_steps,
-        }
-
-    @property
-    def _length(self) -> int:
-        return self.graphs.max_nodes + 1
-
-    def _on(self, device: torch.device) -> dict[Split, Int[Tensor, " m"]]:
-        if device not in self._places:
-            places: dict[Split, Tensor] = {}
-            for split in SPLITS:
-                places[split] = torch.from_numpy(self._members[split]).to(device)
-            self._places[device] = places
-        return self._places[device]
 
 
 def _check(name: str, arrays: dict[str, np.ndarray]) -> None:

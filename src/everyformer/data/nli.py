@@ -1,12 +1,9 @@
 """Natural language inference: does the hypothesis follow from the premise?"""
 
-from typing import Any
-
 import numpy as np
 
 from everyformer.data.batch import Batch, Draw
 from everyformer.data.buckets import Bucketed, Buckets
-from everyformer.data.draws import by_number
 from everyformer.data.packs.nli import CLASSES
 from everyformer.data.packs.pack import Pack, needs
 from everyformer.data.randomness import SPLITS, Split
@@ -34,6 +31,8 @@ class Pairs(Bucketed):
             alone, a floor that understanding must beat.
     """
 
+    task = "pairs"
+    settings = ("seed", "lengths", "held_out", "premise_masked")
     classes = len(CLASSES)
 
     def __init__(
@@ -80,27 +79,9 @@ class Pairs(Bucketed):
             segments=found.segments, padding=found.padding,
         )  # fmt: skip
 
-    def judged(
-        self, split: Split, scores: dict[str, np.ndarray], numbers: np.ndarray
-    ) -> dict[str, np.ndarray]:
-        """The scores of each pair, in the order of their numbers."""
-        return by_number(scores, numbers)
-
     def clusters(self, split: Split) -> np.ndarray:
         """Each pair is its own."""
         return np.arange(len(self._members(split, self.pack.arrays["splits"])))
-
-    def describe(self) -> dict[str, Any]:
-        """Pack and settings."""
-        return {
-            "task": "pairs",
-            "pack": self.pack.name,
-            "pack_sha256": self.pack.sha256,
-            "seed": self.seed,
-            "lengths": list(self.lengths),
-            "held_out": self.held_out,
-            "premise_masked": self.premise_masked,
-        }
 
     def _members(self, split: Split, splits: np.ndarray) -> np.ndarray:
         """Pairs of the pack that belong to a split; those left out belong to none."""

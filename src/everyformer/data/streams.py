@@ -16,19 +16,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
 
 from everyformer.data.batch import FILLING, Batch, Draw
+from everyformer.data.documents import BLOCK, in_blocks
 from everyformer.data.draws import consecutive
-from everyformer.data.packs.pack import Pack, needs
+from everyformer.data.packs.pack import Pack, article_lengths, needs
 from everyformer.data.packs.reading import EOS
 from everyformer.data.randomness import SPLITS, Split, mixed, mixed_key, scaled
 from everyformer.data.resident import Resident
 from everyformer.data.task import IGNORED
 from everyformer.errors import FileFormatError, InputError, TrainingError
-
-BLOCK = 64
-"""Tokens of a score."""
 
 PASSES = 7
 """What the key of a seed is for."""
@@ -83,7 +80,7 @@ class Streams:
             )
             raise FileFormatError(msg)
         for split in SPLITS:
-            _check_articles(pack, split)
+            article_lengths(pack, split, "words")
         self.pack, self.batch_size, self.length, self.seed = pack, batch, length, seed
         self.readings, self.most = readings, most
         self._check()
@@ -158,7 +155,7 @@ class Streams:
             if len(losses) != count:
                 msg = f"{len(losses):,} of {count:,} tokens of {split} were scored."
                 raise TrainingError(f"{msg} Perplexity counts all: read every segment.")
-            found[reading.name] = in_blocks(losses)
+            found[reading.name] = in_blocks(losses, np.array([count]))
         return found
 
     def clusters(self, split: Split) -> np.ndarray:
@@ -228,35 +225,3 @@ class Streams:
         if wrong:
             msg = f"Streams of {self.pack.name!r}: {'; '.join(wrong)}."
             raise InputError(f"{msg} Change these settings, or use a larger pack.")
-
-
-def _check_articles(pack: Pack, split: Split) -> None:
-    """Articles begin at 0, and one after the other within the text.
-
-    Raises:
-        FileFormatError: If not.
-    """
-    starts, count = (
-        pack.arrays[f"{split}_articles"].astype(np.int64),
-        len(pack.arrays[split]),
-    )
-    first = int(starts[0]) if len(starts) else -1
-    if first != 0 or (np.diff(starts) <= 0).any() or starts[-1] >= count:
-        msg = (
-            f"The {len(starts)} articles of the {split} text of the pack {pack.name!r} do "
-            f"not begin one after the other within its {count:,} words. Make it anew."
-        )
-        raise FileFormatError(msg)
-
-
-def in_blocks(losses: Float[np.ndarray, " tokens"]) -> Float[np.ndarray, " blocks"]:
-    """Sums over blocks, times blocks / tokens: their mean is that of the losses.
-
-    Example:
-        >>> losses = np.arange(100.0)
-        >>> float(in_blocks(losses).mean()), len(in_blocks(losses))
-        (49.5, 2)
-    """
-    starts = np.arange(0, len(losses), BLOCK)
-    sums = np.add.reduceat(losses.astype(np.float64), starts)
-    return sums * (len(starts) / len(losses))

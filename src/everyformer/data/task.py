@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from everyformer.data.batch import FILLING, Batch, Draw
+from everyformer.data.draws import consecutive
 from everyformer.data.randomness import Split
 from everyformer.errors import TrainingError
 
@@ -100,9 +101,7 @@ class FreshTask(ABC):
         self, step: int, batch: int, part: int, parts: int, device: torch.device
     ) -> Draw:
         """See `Task.draw`."""
-        size = batch // parts
-        first = step * batch + part * size
-        return Draw(torch.arange(first, first + size, device=device), self.length)
+        return consecutive(step * batch, batch, part, parts, self.length, device)
 
     def evaluation(
         self, split: Split, batch: int, part: int, parts: int, device: torch.device
@@ -113,6 +112,12 @@ class FreshTask(ABC):
     def judged(self, split: Split, scores: Scores, numbers: np.ndarray) -> Scores:
         """The scores themselves."""
         return scores
+
+
+def told(own: object, *names: str) -> dict[str, Any]:
+    """Attributes of a task by their names, as JSON holds them."""
+    found = ((name, getattr(own, name)) for name in names)
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in found}
 
 
 def label_weights(

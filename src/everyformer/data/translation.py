@@ -6,24 +6,20 @@ in tokens, source and target and filling together: a bucket of length n has batc
 batch / 2n pairs, so that every update costs about the same.
 """
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from everyformer.data.batch import FILLING, Batch, Draw
-from everyformer.data.buckets import Batches, Buckets
-from everyformer.data.draws import part_size
+from everyformer.data.buckets import Bucketed, Buckets
 from everyformer.data.packs.bpe import BytePairs
 from everyformer.data.packs.pack import Pack, needs
 from everyformer.data.packs.reading import BEGIN, END, PAD
 from everyformer.data.packs.translation import ARRAYS, NEWS
 from everyformer.data.randomness import SPLITS, Split
 from everyformer.data.resident import Resident, starts_of
-from everyformer.data.task import IGNORED
+from everyformer.data.task import IGNORED, Scores
 from everyformer.errors import FileFormatError, InputError
 
 LEFT_OUT = -1
@@ -33,64 +29,11 @@ LEFT_OUT = -1
 class TokenBuckets(Buckets):
     """Buckets whose batches have about as many tokens each, whatever their length."""
 
-    def pairs_of(self, length: int, batch: int) -> int:
+    def examples_of(self, length: int, batch: int) -> int:
         """Pairs of a batch of that length."""
         return batch // (2 * length)
 
-    def batches(self, batch: int) -> int:
-        """Batches of an epoch."""
-        return sum(
-            -(-len(own) // self.pairs_of(n, batch)) for n, own in self._members.items()
-        )
-
-    def plan(self, epoch: int | None, batch: int) -> Batches:
-        """The batches of an epoch; rows of shorter batches end with filling."""
-        self._check(batch)
-        widest = max(self.pairs_of(n, batch) for n in self._members)
-        rows: list[np.ndarray] = []
-        lengths: list[int] = []
-        for length, own in self._members.items():
-            size = self.pairs_of(length, batch)
-            count = -(-len(own) // size)
-            filled = np.full(count * size, FILLING, np.int64)
-            filled[: len(own)] = own[self._order(epoch, length, len(own))]
-            wide = np.full((count, widest), FILLING, np.int64)
-            wide[:, :size] = filled.reshape(count, size)
-            rows.append(wide)
-            lengths += [length] * count
-        order = self._order(epoch, -1, len(lengths))
-        numbers = np.concatenate([*rows, np.empty((0, widest), np.int64)])
-        return Batches(numbers[order], np.array(lengths, np.int64)[order])
-
-    def draw(
-        self, step: int, batch: int, part: int, parts: int, device: torch.device
-    ) -> Draw:
-        """One part of the batch of an update."""
-        self._check(batch)
-        epoch, row = divmod(step, self.batches(batch))
-        key = (epoch, batch, device)
-        if key not in self._kept:
-            plan = self.plan(epoch, batch)
-            self._kept = {key: (torch.from_numpy(plan.numbers).to(device), plan)}
-        numbers, plan = self._kept[key]
-        return self._part(numbers[row], int(plan.lengths[row]), batch, part, parts)
-
-    def evaluation(
-        self, batch: int, part: int, parts: int, device: torch.device
-    ) -> Iterator[Draw]:
-        """One part of every batch, each example once."""
-        plan = self.plan(None, batch)
-        numbers = torch.from_numpy(plan.numbers).to(device)
-        for row, length in enumerate(plan.lengths.tolist()):
-            yield self._part(numbers[row], length, batch, part, parts)
-
-    def _part(
-        self, row: Int[Tensor, " widest"], length: int, batch: int, part: int, parts: int
-    ) -> Draw:
-        size = part_size(self.pairs_of(length, batch), part, parts)
-        return Draw(row[part * size : (part + 1) * size], length)
-
-    def _check(self, batch: int) -> None:
+    def check(self, batch: int, part: int, parts: int) -> None:
         """Refuse a batch that does not hold one pair of the longest bucket.
 
         Raises:
@@ -105,8 +48,8 @@ class TokenBuckets(Buckets):
             raise InputError(msg)
 
 
-class Translations:
-    """The pairs of a pack of translations.
+class Translations(Bucketed):
+    """The pairs of a pack of translations; a batch counts tokens.
 
     Args:
         pack: Of translations.
@@ -118,6 +61,9 @@ class Translations:
         FileFormatError: If the pack is of another kind, its vocabulary is not the one of
             its header, its arrays do not fit together, or a pair is empty.
     """
+
+    task = "translations"
+    settings = ("seed", "lengths", "evaluated")
 
     def __init__(
         self,
@@ -154,24 +100,12 @@ class Translations:
         self._splits = np.where(longest <= lengths[-1], arrays["splits"], LEFT_OUT)
         self._members = {name: self._members_of(k) for k, name in enumerate(SPLITS)}
         self.news = self._members_of(NEWS)
-        self.buckets: dict[Split, TokenBuckets] = {
+        self.buckets = {
             split: TokenBuckets(longest[self._members[split]], lengths, seed)
             for split in SPLITS
         }
         held = {split: self._columns[:, self._members[split]] for split in SPLITS}
         self._held = Resident({"text": pack.arrays["tokens"], **held})
-
-    def draw(
-        self, step: int, batch: int, part: int, parts: int, device: torch.device
-    ) -> Draw:
-        """The pairs of one part of update `step`; `batch` counts tokens."""
-        return self.buckets["train"].draw(step, batch, part, parts, device)
-
-    def evaluation(
-        self, split: Split, batch: int, part: int, parts: int, device: torch.device
-    ) -> Iterator[Draw]:
-        """Every pair of a split, once."""
-        return self.buckets[split].evaluation(batch, part, parts, device)
 
     def batch(self, split: Split, draw: Draw) -> Batch:
         """Sources, what the decoder is given, labels (b, n) and their weights."""
@@ -205,9 +139,7 @@ class Translations:
         """Tokens of the longer side of pairs of the pack, its end token included."""
         return np.maximum(*self._columns[1::2, numbers]) + 1
 
-    def judged(
-        self, split: Split, scores: dict[str, np.ndarray], numbers: np.ndarray
-    ) -> dict[str, np.ndarray]:
+    def judged(self, split: Split, scores: Scores, numbers: np.ndarray) -> Scores:
         """Sums over the tokens of a pair, scaled: their mean is the mean over all tokens.
 
         Objectives give sums; `tokens` is what they are sums over.
@@ -222,17 +154,6 @@ class Translations:
     def clusters(self, split: Split) -> np.ndarray:
         """Of each pair the document that it is from."""
         return self.pack.arrays["documents"][self._members[split]]
-
-    def describe(self) -> dict[str, Any]:
-        """Pack and settings."""
-        return {
-            "task": "translations",
-            "pack": self.pack.name,
-            "pack_sha256": self.pack.sha256,
-            "seed": self.seed,
-            "lengths": list(self.lengths),
-            "evaluated": self.evaluated,
-        }
 
     def _members_of(self, split: int) -> np.ndarray:
         own = np.flatnonzero(self._splits == split)

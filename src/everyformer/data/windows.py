@@ -11,7 +11,6 @@ masks depend on nothing but their number, so that all models are asked the same.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,9 +18,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from everyformer.data.batch import Batch, Draw
-from everyformer.data.draws import by_number, consecutive, every
+from everyformer.data.draws import consecutive, every
 from everyformer.data.masking import LONGEST, masked
 from everyformer.data.order import Order
+from everyformer.data.pack_task import PackTask
 from everyformer.data.packs.pack import Pack, needs
 from everyformer.data.randomness import SPLITS, Split, mixed, mixed_key, scaled
 from everyformer.data.resident import Resident
@@ -34,7 +34,7 @@ USES = CUT, FOLLOWS, ELSEWHERE, MASKS = 0, 1, 2, 3
 """What the key of a window is for."""
 
 
-class MaskedWindows:
+class MaskedWindows(PackTask):
     """Windows of the texts of a pack.
 
     Args:
@@ -47,6 +47,9 @@ class MaskedWindows:
         longer: (from_step, length, batch): from this update on windows are longer, and
             an update has so many of them.
     """
+
+    task = "masked windows"
+    settings = ("seq_len", "seed", "masked_share", "evaluated", "next_sentence", "longer")
 
     def __init__(
         self,
@@ -85,7 +88,7 @@ class MaskedWindows:
             first, length, size = self.longer
             since = step - first
             return consecutive(since * size, size, part, parts, length, device)
-        return consecutive(step * batch, batch, part, parts, self.seq_len, device)
+        return super().draw(step, batch, part, parts, device)
 
     def evaluation(
         self, split: Split, batch: int, part: int, parts: int, device: torch.device
@@ -126,12 +129,6 @@ class MaskedWindows:
         """Hidden tokens of a window, m."""
         return round(self.masked_share * length)
 
-    def judged(
-        self, split: Split, scores: dict[str, np.ndarray], numbers: np.ndarray
-    ) -> dict[str, np.ndarray]:
-        """The scores of each window, in the order of their numbers."""
-        return by_number(scores, numbers)
-
     def clusters(self, split: Split) -> np.ndarray:
         """For each window that is scored the article in which it begins."""
         needs(self.pack, f"{split}_articles")
@@ -139,20 +136,6 @@ class MaskedWindows:
         starts = np.arange(self.evaluated) * (text - self.seq_len + 3)
         starts //= max(1, self.evaluated - 1)
         return np.searchsorted(self.pack.arrays[f"{split}_articles"], starts, "right") - 1
-
-    def describe(self) -> dict[str, Any]:
-        """Pack and settings."""
-        return {
-            "task": "masked windows",
-            "pack": self.pack.name,
-            "pack_sha256": self.pack.sha256,
-            "seq_len": self.seq_len,
-            "seed": self.seed,
-            "masked_share": self.masked_share,
-            "evaluated": self.evaluated,
-            "next_sentence": self.next_sentence,
-            "longer": None if self.longer is None else list(self.longer),
-        }
 
     def _windows(
         self, split: Split, n: int, numbers: Int[Tensor, " b"], text: int

@@ -1,6 +1,5 @@
 """Arrays of cells in a file beside the results: `<cell>:<name>` in a `.npz`."""
 
-import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,9 +7,15 @@ from pathlib import Path
 import numpy as np
 
 from everyformer.errors import FileFormatError
+from everyformer.train.run_folder import replace_whole
 
 Arrays = Mapping[str, Mapping[str, np.ndarray]]
 """By name of a cell, then by a name of its own."""
+
+
+def name_of(labels: Mapping[str, str | int]) -> str:
+    """The name of a cell: its labels, joined."""
+    return "/".join(map(str, labels.values()))
 
 
 def load_arrays(path: Path, what: str) -> dict[str, dict[str, np.ndarray]]:
@@ -47,12 +52,7 @@ def save_arrays(path: Path, arrays: Arrays) -> None:
         for cell, own in arrays.items()
         for name, values in own.items()
     }
-    temporary = path.with_name(f".{path.name}")
-    with temporary.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **named)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    replace_whole(path, lambda file: np.savez_compressed(file, allow_pickle=False, **named))
 
 
 def _narrow(values: np.ndarray) -> np.ndarray:

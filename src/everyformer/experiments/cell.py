@@ -3,17 +3,19 @@
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from everyformer.data.task import Task
+from everyformer.errors import TrainingError
+from everyformer.experiments.arrays import name_of
 from everyformer.experiments.scores import CLUSTERS
 from everyformer.train.config import TrainConfig
-from everyformer.train.evaluation import Score
 from everyformer.train.loop import Outcome, Watch, nobody, train
 from everyformer.train.objective import Objective
 
@@ -21,6 +23,11 @@ Size = Literal["smoke", "small", "reduced", "paper"]
 """Seconds in CI, minutes on a laptop, an hour on one GPU, and the sizes of the paper."""
 
 SIZES: tuple[Size, ...] = ("smoke", "small", "reduced", "paper")
+
+Labels = Mapping[str, str | int]
+Scale = TypeVar("Scale")
+Plan = Callable[[Size, Sequence[int]], Iterable[tuple[str | int, ...]]]
+Order = Callable[[Size, Sequence[int]], list[Labels]]
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,7 @@ class Cell:
         operations: Floating-point operations of the run, about; 0 if not counted.
     """
 
-    labels: Mapping[str, str | int]
+    labels: Labels
     settings: Mapping[str, Any]
     run: Callable[[Surroundings], Result]
     parent: "Cell | None" = None
@@ -75,13 +82,43 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """The labels, joined: what `--only` is compared with."""
-        return "/".join(str(label) for label in self.labels.values())
+        """What `--only` is compared with."""
+        return name_of(self.labels)
 
     @property
     def identity(self) -> str:
         """A hash of the settings, and so of those of all parents."""
         return _hash(self.settings)
+
+
+def of_size(scales: Mapping[Size, Scale], size: Size, experiment: str, why: str) -> Scale:
+    """What a size decides.
+
+    Raises:
+        TrainingError: If the experiment has no such size, and why.
+    """
+    if size not in scales:
+        *others, last = scales
+        msg = (
+            f"{experiment} has no {size} size: {why}. Choose {', '.join(others)} or {last}."
+        )
+        raise TrainingError(msg)
+    return scales[size]
+
+
+def labelled(
+    *names: str,
+) -> Callable[[Plan], Order]:
+    """Let a plan, which gives the labels of each cell as a tuple, give them by name."""
+
+    def of_plan(plan: Plan) -> Order:
+        @wraps(plan)
+        def order(size: Size, seeds: Sequence[int]) -> list[Labels]:
+            return [dict(zip(names, one, strict=True)) for one in plan(size, seeds)]
+
+        return order
+
+    return of_plan
 
 
 def conditions_hash(settings: Mapping[str, Any]) -> str:
@@ -106,7 +143,7 @@ def _hash(settings: Mapping[str, Any]) -> str:
 
 
 def training_cell(
-    labels: Mapping[str, str | int],
+    labels: Labels,
     build: Callable[[], Objective],
     model: Mapping[str, Any],
     task: Task,
@@ -118,8 +155,7 @@ def training_cell(
     clusters: Callable[[], np.ndarray] | None = None,
     operations: float = 0.0,
     derived: Callable[[Outcome], Mapping[str, Any]] | None = None,
-    value: Callable[[Score], tuple[float, float]] | None = None,
-    whole: Callable[[Outcome], tuple[float, float]] | None = None,
+    shown: Callable[[Outcome], tuple[float, float]] | None = None,
     at_end: Callable[[Objective], dict[str, np.ndarray]] | None = None,
 ) -> Cell:
     """A cell whose result is a number of a trained model on the test set.
@@ -136,8 +172,7 @@ def training_cell(
         clusters: Which test examples belong together; without it no scores are kept.
         operations: Floating-point operations of the run, about.
         derived: Further numbers to keep, from what the run gave.
-        value: The result and its standard error, from the score; the score by default.
-        whole: The same from the whole outcome, where it is not the mean of a score.
+        shown: The result and its standard error; by default those of the metric.
         at_end: Makes arrays of the trained objective, kept with the scores of examples.
     """
     made = {"model": dict(model), "task": task.describe(), "train": config.to_json()}
@@ -161,10 +196,9 @@ def training_cell(
         del kept["scores"], kept["positions"], kept["made"]
         kept |= {} if derived is None else derived(outcome)
         score = outcome.test[metric]
-        shown = (score.mean_sampled, score.standard_error_sampled)
-        shown = shown if value is None else value(score)
+        told = (score.mean_sampled, score.standard_error_sampled)
         return Result(
-            *(shown if whole is None else whole(outcome)),
+            *(told if shown is None else shown(outcome)),
             outcome.ended != "deadline",
             kept,
             {}
@@ -186,15 +220,15 @@ def _named(parent: Cell) -> dict[str, str]:
 
 
 def measuring_cell(
-    labels: Mapping[str, str | int],
+    labels: Labels,
     settings: Mapping[str, Any],
-    measure: Callable[[], tuple[float, dict[str, Any]]],
+    measure: Callable[[], Result],
 ) -> Cell:
     """A cell whose result is measured at once, without training."""
 
     def run(around: Surroundings) -> Result:
         started = time.monotonic()
-        value, more = measure()
-        return Result(value, None, True, more | {"wall_s": time.monotonic() - started})
+        found = measure()
+        return replace(found, more=found.more | {"wall_s": time.monotonic() - started})
 
     return Cell(labels, settings, run)

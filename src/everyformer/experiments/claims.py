@@ -36,6 +36,7 @@ from typing import Any
 import numpy as np
 
 from everyformer.errors import FileFormatError
+from everyformer.experiments.arrays import name_of
 from everyformer.experiments.cell import conditions_hash
 from everyformer.experiments.scores import Runs, Scores
 from everyformer.experiments.statistics import LEVEL, Difference, difference, holm
@@ -160,15 +161,13 @@ def judge(
     family = [claim for claim in claims.claims if size in claim["sizes"]]
     found = [_compared(claim, runs, arms) for claim in family]
     judged = [k for k, claim in enumerate(family) if not claim.get("drawn", False)]
-    all_as_claimed = dict(
-        zip(judged, holm([_p_all(found[k]) for k in judged]), strict=True)
-    )
-    one_reversed = dict(
-        zip(judged, holm([_p_one_reversed(found[k]) for k in judged]), strict=True)
+    as_claimed, one_reversed = (
+        dict(zip(judged, holm([p_of(found[k]) for k in judged]), strict=True))
+        for p_of in (_p_all, _p_one_reversed)
     )
     return [
         _judgement(
-            claim, compared, all_as_claimed.get(k, 1.0), one_reversed.get(k, 1.0), claims,
+            claim, compared, as_claimed.get(k, 1.0), one_reversed.get(k, 1.0), claims,
             runs, len(judged),
         )
         for k, (claim, compared) in enumerate(zip(family, found, strict=True))
@@ -261,7 +260,7 @@ def _pair(claim: Mapping[str, Any], better: str, worse: str, runs: Runs) -> Comp
     """The comparison of two arms over the seeds that both have."""
     found = [runs.of(claim["cell"], arm) for arm in (better, worse)]
     seeds = sorted(found[0].keys() & found[1].keys())
-    name = "/".join(map(str, claim["cell"].values()))
+    name = name_of(claim["cell"])
     if not seeds:
         arm = better if not found[0] else worse
         return Compared(better, worse, None, f"{name}/{arm}")
@@ -371,7 +370,7 @@ def _flips(
             one, other = (runs.mean(cell, arm, metric, "test", seeds) for arm in arms)
             beyond = sign * (one - other) - margin
             if beyond * c.found.effect_sampled < 0:
-                name = "/".join(map(str, cell.values()))
+                name = name_of(cell)
                 told.append(
                     f"in {name} {c.better} is {'' if beyond > 0 else 'not '}better than "
                     f"{c.worse} by {margin:g}: {one:.4f} against {other:.4f}"

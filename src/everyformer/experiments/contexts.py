@@ -14,7 +14,7 @@ from everyformer import figures
 from everyformer.data.packs.excerpt import excerpt, vocabulary
 from everyformer.data.packs.pack import Pack, read_pack
 from everyformer.errors import TrainingError
-from everyformer.experiments.mixers_bert.packs import TEXT
+from everyformer.experiments.mixers_bert.cells import TEXT
 from everyformer.experiments.needed_packs import first_pack
 from everyformer.train.weights_from import trained_encoder
 from everyformer.train.word_contexts import LayerContexts, word_contexts
@@ -78,16 +78,12 @@ def contexts_of(
     found, counts = np.unique(text, return_counts=True)
     known = vocabulary().vocabulary if data is None else ()
     by_count = found[np.argsort(-counts, kind="stable")].tolist()
-    spoken = [w for w in by_count if _is_word(w, known)]
+    # Neither parts of words nor signs; every token where the vocabulary is not known.
+    spoken = [w for w in by_count if not known or known[w].isalpha()]
     chosen = [w for w in spoken if w not in pack.specials.values()][:words]
     layers = word_contexts(encoder, torch.from_numpy(windows), chosen)
     told = tuple(known[w] if known else str(w) for w in chosen)
     return RunContexts(folder.name, tuple(layers), told, contexts, n)
-
-
-def _is_word(token: int, known: Sequence[str]) -> bool:
-    """Not a part of a word, nor a sign; every token where texts are not known."""
-    return not known or known[token].isalpha()
 
 
 def _text(folder: Path, run: dict[str, Any], data: Path | None) -> Pack:

@@ -25,9 +25,9 @@ def by_step(results: Results, metric: str) -> dict[int, list[float]]:
     return found
 
 
-def of_arm(results: Results, arm: str) -> list[Mapping[str, Any]]:
-    """The results of an arm."""
-    return [result for result in results if result["labels"]["arm"] == arm]
+def having(results: Results, **labels: str | int) -> list[Mapping[str, Any]]:
+    """The results with these labels."""
+    return [one for one in results if labels.items() <= one["labels"].items()]
 
 
 def draw_band(

@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from everyformer.experiments.arrays import name_of
 from everyformer.experiments.cell import conditions_hash
 from everyformer.experiments.claims import Judgement, judge
 from everyformer.experiments.experiment import (
@@ -113,20 +114,14 @@ def claims_text(judged: Sequence[Judgement], size: str) -> str:
             found = compared.found
             margin = f" by {claim['margin']:g}" if claim.get("margin") else ""
             what = f"{claim['id']} {compared.better} better than {compared.worse}{margin}"
-            first = place == 0
-            rows.append(
-                [
-                    what,
-                    claim["source"] if first else "",
-                    f"{'/'.join(map(str, claim['cell'].values()))} {claim['metric']}",
-                    "" if found is None else f"{found.effect_sampled:+.4f}",
-                    ""
-                    if found is None
-                    else f"{found.low_sampled:+.4f} to {found.high_sampled:+.4f}",
-                    number(judgement.p) if first else "",
-                    judgement.verdict if first else "",
-                ]
-            )
+            effect = interval = ""
+            if found is not None:
+                effect = f"{found.effect_sampled:+.4f}"
+                interval = f"{found.low_sampled:+.4f} to {found.high_sampled:+.4f}"
+            once = (claim["source"], number(judgement.p), judgement.verdict)
+            source, p, verdict = once if place == 0 else ("", "", "")
+            metric = f"{name_of(claim['cell'])} {claim['metric']}"
+            rows.append([what, source, metric, effect, interval, p, verdict])
     margins = any(judgement.claim.get("margin") for judgement in judged)
     headings = ["claim", "source", "metric", "effect", "95 % interval", "p", "verdict"]
     text = [

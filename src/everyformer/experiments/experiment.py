@@ -4,16 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Protocol, TypedDict, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from everyformer.errors import TrainingError
-from everyformer.experiments.cell import Cell, Size
+from everyformer.experiments.cell import Cell, Labels, Size
 from everyformer.experiments.claims import Claims, load_claims
 from everyformer.experiments.expected import Expected, load_expected, verdict
 
-Labels = Mapping[str, str | int]
 Completed = Callable[
     [Sequence[dict[str, Any]], Mapping[str, Mapping[str, np.ndarray]], Size, Path | None],
     bool,
@@ -31,7 +30,6 @@ class Cells(Protocol):
         seeds: Sequence[int],
         changes: Mapping[str, Any],
         data: Path | None = None,
-        /,
     ) -> list[Cell]:
         """All cells of a size, the most important first.
 
@@ -114,15 +112,7 @@ class Experiment:
         return list(dict.fromkeys(e["note"] for e in found if e and e.get("note")))
 
 
-class Stored(TypedDict):
-    """What the folder of an experiment says of it."""
-
-    name: str
-    expected: Expected
-    claims: Claims | None
-
-
-def stored(package: str) -> Stored:
+def stored(package: str) -> dict[str, Any]:
     """Name, `expected.json` and, if there is one, `claims.json` of an experiment.
 
     Raises:
@@ -133,24 +123,27 @@ def stored(package: str) -> Stored:
         'sparse-lm'
     """
     judged = (files(package) / "claims.json").is_file()
-    return Stored(
-        name=package.rpartition(".")[2].replace("_", "-"),
-        expected=load_expected(package),
-        claims=load_claims(package) if judged else None,
-    )
+    return {
+        "name": package.rpartition(".")[2].replace("_", "-"),
+        "expected": load_expected(package),
+        "claims": load_claims(package) if judged else None,
+    }
 
 
-def synthetic(name: str, cells: Synthetic, *, reduced: bool = False) -> Cells:
+def synthetic(
+    name: str, cells: Synthetic, *, reduced: bool = False, trained: bool = True
+) -> Cells:
     """Cells of an experiment that draws its own examples.
 
     Args:
         name: Of the experiment.
         cells: Makes them.
         reduced: Whether there is a reduced size.
+        trained: Whether anything is trained, so that settings can be changed.
 
     Raises:
-        TrainingError: From what is returned, if it is given a folder of data or a size
-            that does not exist.
+        TrainingError: From what is returned, if it is given a folder of data, a size
+            that does not exist, or changes without a training.
     """
 
     def made(
@@ -158,13 +151,16 @@ def synthetic(name: str, cells: Synthetic, *, reduced: bool = False) -> Cells:
         seeds: Sequence[int],
         changes: Mapping[str, Any],
         data: Path | None = None,
-        /,
     ) -> list[Cell]:
         if data is not None:
             msg = f"{name} draws its own examples and reads no {data}. Leave out --data."
             raise TrainingError(msg)
         if size == "reduced" and not reduced:
             msg = f"{name} has no reduced size. Choose smoke, small or paper."
+            raise TrainingError(msg)
+        if changes and not trained:
+            names = ", ".join(changes)
+            msg = f"{name} trains nothing, so {names} cannot be set. Leave it out."
             raise TrainingError(msg)
         return cells(size, seeds, changes)
 

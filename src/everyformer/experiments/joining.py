@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from everyformer.errors import TrainingError
+from everyformer.experiments.arrays import name_of
 from everyformer.experiments.experiment import Experiment
 from everyformer.experiments.stored import Stored
 
@@ -41,7 +42,7 @@ def join(
             if not _is_new(result, kept, other):
                 continue
             kept[_key(result)] = made | result
-            name = _name(result)
+            name = name_of(result["labels"])
             for mine, theirs in (
                 (joined.scores, stored.scores),
                 (joined.positions, stored.positions),
@@ -49,7 +50,9 @@ def join(
                 mine.update({name: theirs[name]} if name in theirs else {})
             report["wall_s"] = report.get("wall_s", 0.0) + result["more"]["wall_s"]
     report["results"] = experiment.in_order(list(kept.values()), report["size"])
-    ended = {_name(result) for result in report["results"] if result["complete"]}
+    ended = {
+        name_of(result["labels"]) for result in report["results"] if result["complete"]
+    }
     skipped |= report.get("skipped", {})
     report["skipped"] = {n: reason for n, reason in skipped.items() if n not in ended}
     return replace(joined, report=report)
@@ -81,7 +84,7 @@ def _is_new(
     same = ("settings", "value_sampled", "standard_error_sampled")
     if result["complete"] and any(result[name] != here[name] for name in same):
         msg = (
-            f"--join {other}: {_name(result)} has finished with "
+            f"--join {other}: {name_of(result['labels'])} has finished with "
             f"{here['value_sampled']!r} here and with {result['value_sampled']!r} there "
             "(or with other settings). Keep one: delete the cell from one of the files."
         )
@@ -91,7 +94,3 @@ def _is_new(
 
 def _key(result: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(sorted(result["labels"].items()))
-
-
-def _name(result: Mapping[str, Any]) -> str:
-    return "/".join(str(label) for label in result["labels"].values())

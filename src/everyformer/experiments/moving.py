@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from everyformer.errors import TrainingError
+from everyformer.experiments.arrays import name_of
 from everyformer.experiments.experiment import Experiment
 from everyformer.train.state import LARGEST, export_state, import_state
 
@@ -45,9 +46,7 @@ def export_runs(
         The runs that stay here, and why.
     """
     begun = [result for result in report["results"] if not result["complete"]]
-    names = [
-        "/".join(str(label) for label in result["labels"].values()) for result in begun
-    ]
+    names = [name_of(result["labels"]) for result in begun]
     names += [r["settings"]["parent"]["name"] for r in begun if "parent" in r["settings"]]
     left: dict[str, str] = {}
     to.mkdir(parents=True, exist_ok=True)

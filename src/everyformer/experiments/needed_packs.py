@@ -26,6 +26,28 @@ def first_pack(data: Path | None, names: Sequence[str]) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
+def needed_pack(
+    experiment: str, size: Size, data: Path | None, names: Sequence[str]
+) -> Path:
+    """The file of the first of these packs that is there.
+
+    Raises:
+        TrainingError: If none is: how it is made.
+    """
+    there = first_pack(data, names)
+    if there is None:
+        lacks = "holds none of them" if len(names) > 1 else "does not hold it"
+        where = "no folder was given" if data is None else f"{data} {lacks}"
+        msg = (
+            f"--size {size} of {experiment} reads the pack {' or '.join(names)}, and "
+            f"{where}. Make it: everyformer data pack {names[0]} --from DIR --to PACKS "
+            "(`everyformer data list` says what DIR holds), and give its folder: --data "
+            "PACKS."
+        )
+        raise TrainingError(msg)
+    return there
+
+
 def refuse_unknown(pack: Pack, package: str) -> None:
     """Refuse a pack that results of the reduced size are not of.
 

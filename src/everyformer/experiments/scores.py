@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from everyformer.errors import FileFormatError
-from everyformer.experiments.arrays import load_arrays, save_arrays
+from everyformer.experiments.arrays import Arrays, load_arrays, name_of
 
 CLUSTERS = "clusters"
 """The name of the numbers that say which examples belong together."""
@@ -21,7 +21,7 @@ CLUSTERS = "clusters"
 ROUNDING = 1e-4
 """Relative: how far the mean of stored scores may be from the result's own."""
 
-Scores = Mapping[str, Mapping[str, np.ndarray]]
+Scores = Arrays
 """By name of a cell, then of a metric: a number for each example."""
 
 
@@ -31,17 +31,12 @@ def scores_path(results: Path) -> Path:
 
 
 def load_scores(path: Path) -> dict[str, dict[str, np.ndarray]]:
-    """The file that `save_scores` wrote; nothing without such a file.
+    """The file that `save_arrays` wrote; nothing without such a file.
 
     Raises:
         FileFormatError: If it is damaged, or no such file. Nothing in it is executed.
     """
     return load_arrays(path, "scores of single examples")
-
-
-def save_scores(path: Path, scores: Scores) -> None:
-    """Replace the file whole; 32 bits for a score."""
-    save_arrays(path, scores)
 
 
 @dataclass(frozen=True)
@@ -79,7 +74,7 @@ class Runs:
             FileFormatError: If their mean is not that of the result: the two files are not
                 of one run.
         """
-        name = "/".join(str(label) for label in result["labels"].values())
+        name = name_of(result["labels"])
         found = self.scores.get(name, {}).get(metric)
         if found is None:
             return None
@@ -96,5 +91,5 @@ class Runs:
 
     def clusters(self, result: Mapping[str, Any]) -> np.ndarray | None:
         """The numbers of the clusters of a result's examples."""
-        name = "/".join(str(label) for label in result["labels"].values())
+        name = name_of(result["labels"])
         return self.scores.get(name, {}).get(CLUSTERS)

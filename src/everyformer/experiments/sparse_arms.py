@@ -6,12 +6,10 @@ nobody before it may hear it: what is left is a sliding window. `star-first` has
 at the first token, which everybody may hear.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
-
-from torch import nn
 
 from everyformer.data.randomness import mixed_key
 from everyformer.layers.encoder import Encoder
@@ -28,22 +26,35 @@ from everyformer.patterns import (
     star,
     strided,
 )
+from everyformer.train.config import TrainConfig
+from everyformer.train.throughput import BACKWARD
 
 LARGEST_DRAW = 2**31
 
-CONFIGURATIONS: Mapping[str, tuple[str, Configuration]] = {
-    "dense": ("dense", "union"),
-    "strided-union": ("strided", "union"),
-    "strided-multihead": ("strided", "multihead"),
-    "strided-sequential": ("strided", "sequential"),
-    "fixed-union": ("fixed", "union"),
-    "fixed-multihead": ("fixed", "multihead"),
-    "fixed-sequential": ("fixed", "sequential"),
-    "star": ("star", "union"),
-    "star-first": ("star-first", "union"),
-    "random": ("random", "union"),
+
+def relay_first(n: int, width: int) -> Pattern:
+    """STAR with its relay at token 1 (0-based: 0), before the ring.
+
+    Example:
+        >>> [row.tolist() for row in map(relay_first(5, 1).parts[0].heard, range(5))]
+        [[0, 1, 2, 3, 4], [0, 1, 2, 4], [0, 1, 2, 3], [0, 2, 3, 4], [0, 1, 3, 4]]
+    """
+    return relabelled(star(n, width), [*range(1, n), 0])
+
+
+CONFIGURATIONS: Mapping[str, tuple[Callable[[int, int], Pattern], Configuration]] = {
+    "dense": (lambda n, w: dense(n), "union"),
+    "strided-union": (strided, "union"),
+    "strided-multihead": (strided, "multihead"),
+    "strided-sequential": (strided, "sequential"),
+    "fixed-union": (fixed, "union"),
+    "fixed-multihead": (fixed, "multihead"),
+    "fixed-sequential": (fixed, "sequential"),
+    "star": (star, "union"),
+    "star-first": (relay_first, "union"),
+    "random": (random, "union"),
 }
-"""By the name of an arm: its pattern, and how a network uses it."""
+"""By the name of an arm: its pattern of n and w, and how a network uses it."""
 
 
 @dataclass(frozen=True)
@@ -78,19 +89,9 @@ class Arm:
 
     def _named(self, layer: int) -> Pattern:
         n, w = self.seq_len, self.width
-        match CONFIGURATIONS[self.name][0]:
-            case "dense":
-                return dense(n)
-            case "strided":
-                return strided(n, w)
-            case "fixed":
-                return fixed(n, w)
-            case "star":
-                return star(n, w)
-            case "star-first":
-                return relay_first(n, w)
-            case _:
-                return random(n, w, seed=mixed_key(self.draw, layer) % LARGEST_DRAW)
+        if self.name == "random":
+            return random(n, w, seed=mixed_key(self.draw, layer) % LARGEST_DRAW)
+        return CONFIGURATIONS[self.name][0](n, w)
 
     def parts(self, layer: int) -> tuple[Part, ...]:
         """What the groups of heads of a layer use."""
@@ -105,19 +106,19 @@ class Arm:
         """Connections / pairs that the mask allows, the mean over layers and heads."""
         return _density(self, layers) if self.given is None else _counted(self, layers)
 
-    def mixers(self, model: EncoderConfig) -> list[nn.Module]:
-        """Attention for every layer of an encoder."""
+    def mixers(self, dim: int, heads: int, layers: int) -> list[MaskedAttention]:
+        """Attention of this width for every layer of a network."""
         return [
             MaskedAttention(
-                model.dim, model.heads, self.pattern(layer),
-                configuration=self.configuration, layer_index=layer,
+                dim, heads, self.pattern(layer), configuration=self.configuration,
+                layer_index=layer,
             )
-            for layer in range(model.layers)
+            for layer in range(layers)
         ]  # fmt: skip
 
     def encoder(self, model: EncoderConfig) -> Encoder:
         """An encoder with this arm in all layers."""
-        return Encoder(model, mixers=self.mixers(model))
+        return Encoder(model, mixers=self.mixers(model.dim, model.heads, model.layers))
 
     def to_json(self) -> dict[str, Any]:
         """What a comparison of arms may differ in."""
@@ -127,16 +128,6 @@ class Arm:
         if self.given is not None:
             told["pattern"] = self.given.to_json()
         return told | {"configuration": self.configuration, "causal": self.causal}
-
-
-def relay_first(n: int, width: int) -> Pattern:
-    """STAR with its relay at token 1 (0-based: 0), before the ring.
-
-    Example:
-        >>> [row.tolist() for row in map(relay_first(5, 1).parts[0].heard, range(5))]
-        [[0, 1, 2, 3, 4], [0, 1, 2, 4], [0, 1, 2, 3], [0, 2, 3, 4], [0, 1, 3, 4]]
-    """
-    return relabelled(star(n, width), [*range(1, n), 0])
 
 
 def _counted(arm: Arm, layers: int) -> float:
@@ -151,3 +142,14 @@ def _counted(arm: Arm, layers: int) -> float:
 
 _density = cache(_counted)
 """Of arms by name: the cells of a comparison ask again and again."""
+
+
+def operations(model: EncoderConfig, config: TrainConfig, n: int, predicted: int) -> float:
+    """Of all updates, forward and backward; attention computes all pairs.
+
+    2 L (4 d^2 + 2 d f + 2 n d) a token, and 2 (d^2 + d V) for each that is predicted.
+    """
+    d = model.dim
+    blocks = n * model.layers * (4 * d * d + 2 * d * model.ffn + 2 * n * d)
+    head = predicted * (d * d + d * model.vocab_size)
+    return (1 + BACKWARD) * 2.0 * config.steps * config.batch * (blocks + head)

@@ -10,7 +10,7 @@ import numpy as np
 from everyformer.experiments.arrays import save_arrays
 from everyformer.experiments.positions_picture import load_positions, positions_path
 from everyformer.experiments.report import load_report
-from everyformer.experiments.scores import load_scores, save_scores, scores_path
+from everyformer.experiments.scores import load_scores, scores_path
 from everyformer.train.run_folder import write_whole
 
 Named = dict[str, dict[str, np.ndarray]]
@@ -47,7 +47,7 @@ class Stored:
         """Each file is replaced whole, the results last."""
         path.parent.mkdir(parents=True, exist_ok=True)
         if self.scores:
-            save_scores(scores_path(path), self.scores)
+            save_arrays(scores_path(path), self.scores)
         if self.positions:
             save_arrays(positions_path(path), self.positions)
         write_whole(path, json.dumps(self.report) + "\n")

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
 import torch
@@ -106,16 +106,6 @@ def changed(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig:
         TrainingError: If a name is unknown.
     """
     return TrainConfig.from_json({**config.to_json(), **changes})
-
-
-def at_other_rate(config: TrainConfig, factor: float) -> TrainConfig:
-    """A quarter of the updates at a multiple of the rate."""
-    return replace(
-        config,
-        steps=max(2, config.steps // 4),
-        warmup=config.warmup // 4,
-        lr=factor * config.lr,
-    )
 
 
 def check(config: TrainConfig, processes: int, device: torch.device) -> None:

@@ -13,6 +13,7 @@ each part then contributes sum_k S_k(part) / W_k, and gradients add up without a
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -23,6 +24,9 @@ from everyformer.data.batch import Batch
 from everyformer.data.task import IGNORED
 from everyformer.errors import TrainingError
 from everyformer.layers.encoder import Encoder
+from everyformer.layers.encodings.encoding import TABLE_STD
+
+Part = TypeVar("Part")
 
 
 class Objective(nn.Module, ABC):
@@ -116,6 +120,37 @@ def states_of(encoder: Encoder, batch: Batch) -> Float[Tensor, "b n d"]:
     return encoder.states(
         batch.tokens, key_padding_mask=batch.padding, segments=batch.segments
     )
+
+
+def token_scores(
+    logits: Float[Tensor, "b m V"], batch: Batch
+) -> dict[str, Float[Tensor, " b"]]:
+    """The share of right labels of each row, and their mean loss."""
+    right = (logits.argmax(-1) == batch.labels).float()
+    losses = token_losses(nn.Identity(), logits, batch.labels)
+    return {
+        "accuracy": weighted_mean(right, batch.weights),
+        "nats": weighted_mean(losses, batch.weights),
+    }
+
+
+def last_layer(inputs: int, outputs: int) -> nn.Linear:
+    """The layer that an objective has on top of an encoder, as BERT's begin."""
+    layer = nn.Linear(inputs, outputs)
+    nn.init.normal_(layer.weight, std=TABLE_STD)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def given(part: Part | None, lacking: str) -> Part:
+    """A part of a batch that an objective cannot do without.
+
+    Raises:
+        TrainingError: If the task gives none; `lacking` says what to do.
+    """
+    if part is None:
+        raise TrainingError(lacking)
+    return part
 
 
 def weighted_mean(

@@ -49,8 +49,9 @@ def forward_flops(model: nn.Module, n: int, head_tokens: int | None = None) -> i
         TrainingError: If the model has a part whose products are not known.
     """
     total = 0
-    means = [f"{name}." for name, p in model.named_modules() if _is_mean(p)]
-    for name, part in model.named_modules():
+    parts = dict(model.named_modules())
+    means = [f"{n}." for n, part in parts.items() if isinstance(part, AverageAttention)]
+    for name, part in parts.items():
         tokens = n if head_tokens is None or "head." not in f"{name}." else head_tokens
         tokens = (
             1 if name.endswith(OF_ONE_TOKEN) or name.startswith(tuple(means)) else tokens
@@ -97,10 +98,6 @@ def matrix_rate(
         if turn >= 3:
             times.append(time.perf_counter() - started)
     return 2 * size**3 / statistics.median(times)
-
-
-def _is_mean(part: nn.Module) -> bool:
-    return isinstance(part, AverageAttention)
 
 
 def _heard(part: Mixer, n: int) -> int:

@@ -154,7 +154,10 @@ class Trainer:
         self.objective.eval()
         rounded = rounded_products(self.config.precision == "tf32")
         recorded = self._recorded_scores(split)
-        with rounded, self._not_compiled(), self._kernels_unless(recorded is not None):
+        # A graph chooses its own kernels: autocast keeps rounded weights until it is left,
+        # and a graph that was recorded within it would read them when they are gone.
+        kernels = self.kernels() if recorded is None else nullcontext()
+        with rounded, self._not_compiled(), kernels:
             found = scores_of(
                 self.task,
                 split,
@@ -174,14 +177,6 @@ class Trainer:
             found = function(self.objective)
         self.objective.train()
         return found
-
-    def _kernels_unless(self, recorded: bool) -> AbstractContextManager[Any]:
-        """A graph chooses its own.
-
-        Autocast keeps rounded weights until it is left: a graph that was recorded within it
-        would read them when they are gone.
-        """
-        return nullcontext() if recorded else self.kernels()
 
     def _recorded_scores(self, split: Split) -> Callable[[Draw], dict[str, Tensor]] | None:
         """Thousands of short segments, one after the other, are replayed as graphs."""

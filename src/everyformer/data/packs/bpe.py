@@ -8,17 +8,16 @@ character by character: nothing is normalised, and there is no unknown token.
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
-from everyformer.data.packs.reading import BEGIN, END, PAD
-from everyformer.errors import FileFormatError, TrainingError
+from everyformer.data.packs.reading import BEGIN, END, PAD, tokeniser_of
+from everyformer.data.packs.wordpiece import tokenizers_for
+from everyformer.errors import FileFormatError
 
 SPECIAL = (PAD, BEGIN, END)
 """Their ids are 0, 1 and 2."""
@@ -71,11 +70,7 @@ class BytePairs:
 
     def describe(self) -> dict[str, Any]:
         """As the header of a pack has it."""
-        return {
-            "sha256": self.sha256,
-            "vocabulary": len(self.pieces),
-            "specials": {name: place for place, name in enumerate(SPECIAL)},
-        }
+        return tokeniser_of(self.sha256, self.pieces, SPECIAL)
 
     def to_array(self) -> np.ndarray:
         """As a pack holds it: the bytes of a JSON text."""
@@ -130,7 +125,7 @@ class BytePairs:
 
     @cached_property
     def _tokenizer(self) -> Any:
-        from_hub = _tokenizers()
+        from_hub = tokenizers_for("byte pairs")
         numbers = {piece: number for number, piece in enumerate(self.pieces)}
         model = from_hub.models.BPE(vocab=numbers, merges=list(self.merges))
         tokenizer: Any = from_hub.Tokenizer(model)
@@ -140,7 +135,7 @@ class BytePairs:
 
 def learnt(texts: Iterable[str], size: int) -> BytePairs:
     """The vocabulary of `size` pieces that training texts give; the same each time."""
-    from_hub = _tokenizers()
+    from_hub = tokenizers_for("byte pairs")
     tokenizer: Any = from_hub.Tokenizer(from_hub.models.BPE())
     tokenizer.pre_tokenizer = from_hub.pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = from_hub.trainers.BpeTrainer(
@@ -175,21 +170,3 @@ def letters_of_bytes() -> str:
 @lru_cache
 def _bytes_of_letters() -> dict[str, int]:
     return {letter: byte for byte, letter in enumerate(letters_of_bytes())}
-
-
-def _tokenizers() -> Any:
-    """Hugging Face's library; one thread, as others share the machine.
-
-    Raises:
-        TrainingError: If it is not installed.
-    """
-    if find_spec("tokenizers") is None:
-        msg = (
-            "Texts are cut into byte pairs by Hugging Face tokenizers, which is not "
-            "installed. Install it: pip install 'everyformer[train]'."
-        )
-        raise TrainingError(msg)
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    import tokenizers
-
-    return tokenizers

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from everyformer.data.packs.enwiki import enwiki_arrays, split_of
 from everyformer.data.packs.glue import TABLES, glue_arrays
 from everyformer.data.packs.nli import CLASSES, nli_arrays
-from everyformer.data.packs.pack import Pack, new_pack, pack_path, write_pack
+from everyformer.data.packs.pack import Pack, pack_of_files
 from everyformer.data.packs.reading import SPECIALS, UNK
 from everyformer.data.packs.sources import recipe
 from everyformer.data.packs.squad import squad_arrays
@@ -74,19 +74,6 @@ class Town(NamedTuple):
     year: int
 
 
-def excerpt_packs(folder: Path) -> list[Path]:
-    """Write the three packs of made texts to a folder, as --data has them; their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    found: list[Path] = []
-    for name in ("enwiki-wp", "nli", "squad"):
-        pack = excerpt(name)
-        path = pack_path(folder, pack.name)
-        keys = ("name", "licence", "tokeniser", "sources", "counts")
-        write_pack(path, {key: pack.header[key] for key in keys}, pack.arrays)
-        found.append(path)
-    return found
-
-
 @lru_cache
 def excerpt(name: str) -> Pack:
     """A small pack of the kind that `name` is of, made here and now.
@@ -120,15 +107,8 @@ def excerpt(name: str) -> Pack:
                 _questions(folder / f"{part}.json", part) for part in ("train", "test")
             ]
             arrays, counts = squad_arrays(*paths, wordpiece=vocabulary(), one_of=8)
-        sources = {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in paths}
-    header = {
-        "name": f"excerpt-{kind}",
-        "licence": LICENCE,
-        "tokeniser": vocabulary().describe(),
-        "sources": sources,
-        "counts": counts,
-    }
-    return new_pack(header, arrays)
+        tokeniser = vocabulary().describe()
+        return pack_of_files(f"excerpt-{kind}", LICENCE, tokeniser, paths, arrays, counts)
 
 
 @lru_cache
@@ -146,16 +126,8 @@ def words_excerpt() -> Pack:
             paths.append(Path(place) / f"{split}.tokens")
             paths[-1].write_text("".join(f" {line} \n" for line in known))
         words = vocabulary_of(read_lines(paths[0]))
-        arrays, counts = wikitext_arrays(paths, words)
-        sources = {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in paths}
-    header = {
-        "name": "excerpt-words",
-        "licence": LICENCE,
-        "tokeniser": words.describe(),
-        "sources": sources,
-        "counts": counts,
-    }
-    return new_pack(header, arrays)
+        made = wikitext_arrays(paths, words)
+        return pack_of_files("excerpt-words", LICENCE, words.describe(), paths, *made)
 
 
 def _in_words(split: str) -> Iterator[str]:

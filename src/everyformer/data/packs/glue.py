@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from everyformer.data.packs.nli import AT_ONCE, LEFT_OUT, held_out
+from everyformer.data.packs.nli import LEFT_OUT, held_out, tokenised
 from everyformer.data.packs.wordpiece import WordPiece
 from everyformer.data.randomness import SPLITS
 from everyformer.errors import FileFormatError
@@ -126,14 +126,11 @@ def glue_arrays(
         kept = held_out([one[0] for one in train], round(len(train) / 10))
         splits = np.append(kept, np.full(len(test), SPLITS.index("test"), np.uint8))
         examples = [*train, *test]
-        ids: list[list[int]] = []
-        for start in range(0, len(examples), AT_ONCE):
-            some = examples[start : start + AT_ONCE]
-            ids += wordpiece.ids([text for one in some for text in one[:2]])
+        tokens, first, second = tokenised(examples, wordpiece)
         arrays |= {
-            f"{task}_tokens": np.array([one for text in ids for one in text], np.uint16),
-            f"{task}_first": np.array([len(text) for text in ids[::2]], np.uint16),
-            f"{task}_second": np.array([len(text) for text in ids[1::2]], np.uint16),
+            f"{task}_tokens": tokens,
+            f"{task}_first": first,
+            f"{task}_second": second,
             f"{task}_labels": np.array([one[2] for one in examples], np.uint16),
             f"{task}_splits": splits.astype(np.uint8),
         }

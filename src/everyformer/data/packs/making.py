@@ -108,8 +108,9 @@ def _arrays(
 ) -> tuple[dict[str, np.ndarray], dict[str, int], dict[str, Any]]:
     """The arrays of a recipe, its counts, and what its token ids mean."""
     key = "".join(sources.values())
+    files = [source / one for one in recipe.files if one != VOCABULARY]
     if recipe.kind in ("words", "wikitext"):
-        train, valid, test, *articles = (source / one for one in recipe.files)
+        train, valid, test, *articles = files
         texts = (train, valid, test)
         vocabulary = vocabulary_of(read_lines(train))
         arrays, counts = wikitext_arrays(texts, vocabulary)
@@ -122,14 +123,12 @@ def _arrays(
         return arrays, counts, vocabulary.describe()
     if recipe.kind == "molecules":
         return molecule_arrays(
-            _molecules(recipe.name, [source / one for one in recipe.files]),
+            _molecules(recipe.name, files),
             workers=workers, work=work, key=key, progress=progress,
         )  # fmt: skip
     if recipe.kind == "novels":
-        (archive,) = recipe.files
-        return *novel_arrays(source / archive, tokens), bytes_tokeniser()
+        return *novel_arrays(files[0], tokens), bytes_tokeniser()
     if recipe.kind == "translation":
-        files = [source / one for one in recipe.files]
         parliament = recipe.name.startswith("europarl")
         pairs = europarl_pairs(files) if parliament else aligned_pairs(files)
         name = next(one for one in VOCABULARY_SIZES if recipe.name.startswith(one))
@@ -138,7 +137,6 @@ def _arrays(
         )
         return arrays, counts, bytes_.describe()
     wordpiece = read_vocabulary(source / VOCABULARY, sha256=sources[VOCABULARY])
-    files = [source / one for one in recipe.files if one != VOCABULARY]
     if recipe.kind == "enwiki":
         found = enwiki_arrays(
             files, wordpiece, tokens=tokens, workers=workers, work=work, key=key,

@@ -23,7 +23,7 @@ import numpy as np
 from everyformer.certify.shards import map_shards
 from everyformer.data.packs.pack import Pack, new_pack
 from everyformer.data.packs.penalised_logp import penalised_logp
-from everyformer.data.packs.reading import SPECIALS
+from everyformer.data.packs.reading import SPECIALS, tokeniser_of
 from everyformer.data.randomness import SPLITS, Split
 from everyformer.errors import FileFormatError, InputError, TrainingError
 from everyformer.progress import Progress, no_progress
@@ -216,16 +216,7 @@ def stored_molecules(
     }
     counts |= {"atoms": len(arrays["atoms"]), "bonds": len(bonds), "types": len(seen)}
     counts |= {"largest": int(arrays["nodes"].max())}
-    return arrays, counts, vocabulary_of(names)
-
-
-def vocabulary_of(names: Sequence[str]) -> dict[str, Any]:
-    """What the header of a pack says of its atom ids."""
-    return {
-        "sha256": hashlib.sha256("\n".join(names).encode()).hexdigest(),
-        "vocabulary": len(names),
-        "specials": {name: names.index(name) for name in SPECIALS},
-    }
+    return arrays, counts, tokeniser_of(hashlib.sha256(text).hexdigest(), names, SPECIALS)
 
 
 def _shard(rows: list[Row], index: int) -> dict[str, Any]:

@@ -66,6 +66,22 @@ def held_out(premises: Sequence[str], count: int = HELD_OUT) -> np.ndarray:
     return splits
 
 
+def tokenised(
+    pairs: Sequence[tuple[str, str, int]],
+    wordpiece: WordPiece,
+    progress: Progress = no_progress,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ids of the first and second text of all pairs, and the lengths of both (uint16)."""
+    ids: list[list[int]] = []
+    for start in range(0, len(pairs), AT_ONCE):
+        progress("tokenise", start, len(pairs))
+        some = pairs[start : start + AT_ONCE]
+        ids += wordpiece.ids([text for pair in some for text in pair[:2]])
+    tokens = np.array([one for text in ids for one in text], np.uint16)
+    lengths = np.array([len(text) for text in ids], np.uint16)
+    return tokens, lengths[::2], lengths[1::2]
+
+
 def nli_arrays(
     mnli: Path,
     snli: Path,
@@ -88,15 +104,11 @@ def nli_arrays(
         np.full(len(tables[1]), SPLITS.index("train"), np.uint8),
         np.full(len(tables[2]), SPLITS.index("test"), np.uint8),
     ])  # fmt: skip
-    ids: list[list[int]] = []
-    for start in range(0, len(pairs), AT_ONCE):
-        progress("tokenise", start, len(pairs))
-        some = pairs[start : start + AT_ONCE]
-        ids += wordpiece.ids([text for pair in some for text in pair[:2]])
+    tokens, premises, hypotheses = tokenised(pairs, wordpiece, progress)
     arrays = {
-        "tokens": np.array([one for text in ids for one in text], np.uint16),
-        "premises": np.array([len(text) for text in ids[::2]], np.uint16),
-        "hypotheses": np.array([len(text) for text in ids[1::2]], np.uint16),
+        "tokens": tokens,
+        "premises": premises,
+        "hypotheses": hypotheses,
         "labels": np.array([pair[2] for pair in pairs], np.uint8),
         "splits": splits,
     }

@@ -19,7 +19,7 @@ import hashlib
 import json
 import lzma
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -100,6 +100,20 @@ def new_pack(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Pac
         kept[name] = little
     whole = {"format": FORMAT, "version": VERSION, **header, "arrays": table}
     return Pack(whole, kept)
+
+
+def pack_of_files(
+    name: str,
+    licence: str,
+    tokeniser: Mapping[str, Any],
+    files: Iterable[Path],
+    arrays: Mapping[str, np.ndarray],
+    counts: Mapping[str, int],
+) -> Pack:
+    """A pack in memory, of arrays that were made from these files."""
+    sources = {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in files}
+    header = {"name": name, "licence": licence, "tokeniser": tokeniser}
+    return new_pack({**header, "sources": sources, "counts": counts}, arrays)
 
 
 def write_pack(
@@ -277,3 +291,20 @@ def needs(pack: Pack, *names: str, tokens: tuple[str, ...] = ()) -> None:
                 f"vocabulary has {pack.vocabulary} pieces. Make the pack anew."
             )
             raise FileFormatError(msg)
+
+
+def article_lengths(pack: Pack, split: str, unit: str = "tokens") -> np.ndarray:
+    """How long each article of a text is, counted in the unit of the pack.
+
+    Raises:
+        FileFormatError: If articles do not begin one after the other within the text.
+    """
+    starts, count = pack.arrays[f"{split}_articles"], len(pack.arrays[split])
+    lengths = np.diff(starts.astype(np.int64), append=count)
+    if not len(starts) or starts[0] != 0 or (lengths <= 0).any():
+        msg = (
+            f"The {len(starts)} articles of the {split} text of the pack {pack.name!r} do "
+            f"not begin one after the other within its {count:,} {unit}. Make it anew."
+        )
+        raise FileFormatError(msg)
+    return lengths

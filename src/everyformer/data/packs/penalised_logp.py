@@ -18,6 +18,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
+
 MEANS = (2.4570953396190123, -3.0525811293166134, -0.0485696876403053)
 DEVIATIONS = (1.434324401111988, 0.8335207024513095, 0.2860212110245455)
 LONG_RING = 6
@@ -50,7 +52,8 @@ def cycle_basis(near: Mapping[int, Sequence[int]]) -> list[list[int]]:
     """Rings from which all cycles of a graph can be put together (Paton 1969).
 
     A spanning tree grows from the lowest node; each edge to a node that was seen closes a
-    ring with the paths of both ends in the tree.
+    ring with the paths of both ends in the tree. Nodes are given to the search from high to
+    low, as it begins each further component with the last one left.
 
     Args:
         near: The neighbours of each node.
@@ -59,28 +62,10 @@ def cycle_basis(near: Mapping[int, Sequence[int]]) -> list[list[int]]:
         >>> cycle_basis({0: [1, 2], 1: [0, 2], 2: [1, 0, 3], 3: [2]})
         [[1, 2, 0]]
     """
-    left, rings = sorted(near), list[list[int]]()
-    while left:
-        root = left[0]
-        stack, parent, used = [root], {root: root}, {root: set[int]()}
-        while stack:
-            node = stack.pop()
-            for other in near[node]:
-                if other not in used:
-                    parent[other] = node
-                    stack.append(other)
-                    used[other] = {node}
-                elif other == node:
-                    rings.append([node])
-                elif other not in used[node]:
-                    ring, place = [other, node], parent[node]
-                    while place not in used[other]:
-                        ring.append(place)
-                        place = parent[place]
-                    rings.append([*ring, place])
-                    used[other].add(node)
-        left = [node for node in left if node not in parent]
-    return rings
+    graph: Any = nx.Graph()
+    graph.add_nodes_from(sorted(near, reverse=True))
+    graph.add_edges_from(sorted((i, j) for i, own in near.items() for j in own if i <= j))
+    return nx.cycle_basis(graph, min(near, default=None))
 
 
 @cache

@@ -8,6 +8,7 @@ and the memory of the decoder is limited.
 import hashlib
 import lzma
 import re
+from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -38,6 +39,14 @@ UNK, EOS = "<unk>", "<eos>"
 
 PAD, BEGIN, END = "<pad>", "<s>", "</s>"
 """Of a vocabulary of byte pairs."""
+
+
+def tokeniser_of(
+    sha256: str, pieces: Sequence[str], specials: Sequence[str]
+) -> dict[str, Any]:
+    """What the header of a pack says of its token ids: a piece's id is its place."""
+    ids = {one: pieces.index(one) for one in specials}
+    return {"sha256": sha256, "vocabulary": len(pieces), "specials": ids}
 
 
 class Streams:

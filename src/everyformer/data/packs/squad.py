@@ -8,7 +8,7 @@ articles that are held out for choosing settings (5 %, by sha1 of their titles).
 import hashlib
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -134,14 +134,10 @@ def squad_arrays(
     listed += [(one, TEST) for one in articles(dev)]
     for number, (article, split) in enumerate(listed):
         progress("tokenise", number, len(listed))
-        for paragraphs in _some(article["paragraphs"]):
-            _add(columns, paragraphs, split, wordpiece)
+        paragraphs = article["paragraphs"]
+        for start in range(0, len(paragraphs), AT_ONCE):
+            _add(columns, paragraphs[start : start + AT_ONCE], split, wordpiece)
     return _arrays(columns), _counts(columns)
-
-
-def _some(paragraphs: list[Any]) -> Iterator[list[Any]]:
-    for start in range(0, len(paragraphs), AT_ONCE):
-        yield paragraphs[start : start + AT_ONCE]
 
 
 def _add(columns: _Columns, given: list[Any], split: int, wordpiece: WordPiece) -> None:

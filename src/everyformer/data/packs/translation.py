@@ -7,7 +7,7 @@ longer than `LONGEST` pieces, are left out and counted.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -121,7 +121,7 @@ def translation_arrays(
         InputError: If a split has no pair.
     """
     progress("learn byte pairs", 0, 1)
-    pairs = learnt(_both(texts.get(0, ())), size)
+    pairs = learnt(chain.from_iterable(pair[:2] for pair in texts.get(0, ())), size)
     ids: list[np.ndarray] = []
     lengths: list[tuple[int, int]] = []
     splits: list[int] = []
@@ -164,10 +164,6 @@ def translation_arrays(
         "vocabulary": pairs.to_array(),
     }
     return arrays, counts, pairs
-
-
-def _both(pairs: Iterable[Sentence]) -> Iterable[str]:
-    return chain.from_iterable(pair[:2] for pair in pairs)
 
 
 def _part(

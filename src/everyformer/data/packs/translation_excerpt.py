@@ -4,13 +4,12 @@ The second language is made from the first: every word has another one, by its l
 the last word of a sentence comes first. The reader of the real files makes the pack.
 """
 
-import hashlib
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from everyformer.data.packs.excerpt import LICENCE, sentences, towns
-from everyformer.data.packs.pack import Pack, new_pack
+from everyformer.data.packs.pack import Pack, pack_of_files
 from everyformer.data.packs.translation import aligned_pairs, translation_arrays
 from everyformer.data.randomness import SPLITS
 
@@ -33,16 +32,9 @@ def translation_excerpt() -> Pack:
             for language, lines in (("a", said), ("b", [translated(t) for t in said])):
                 paths.append(Path(place) / f"{split}.{language}")
                 paths[-1].write_text("".join(f"{line}\n" for line in lines))
-        arrays, counts, pairs = translation_arrays(aligned_pairs(paths), PIECES)
-        sources = {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in paths}
-    header = {
-        "name": "excerpt-translation",
-        "licence": LICENCE,
-        "tokeniser": pairs.describe(),
-        "sources": sources,
-        "counts": counts,
-    }
-    return new_pack(header, arrays)
+        arrays, counts, pieces = translation_arrays(aligned_pairs(paths), PIECES)
+        name, tokeniser = "excerpt-translation", pieces.describe()
+        return pack_of_files(name, LICENCE, tokeniser, paths, arrays, counts)
 
 
 def translated(sentence: str) -> str:

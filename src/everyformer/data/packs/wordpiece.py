@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from everyformer.data.packs.reading import SPECIALS
+from everyformer.data.packs.reading import SPECIALS, tokeniser_of
 from everyformer.errors import FileFormatError, TrainingError
 
 BERT_UNCASED = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
@@ -42,23 +42,13 @@ class WordPiece:
     sha256: str
 
     def __post_init__(self) -> None:
-        """Build the tokeniser; one thread, as the workers share the machine."""
-        if find_spec("tokenizers") is None:
-            msg = (
-                "Texts are cut into WordPieces by Hugging Face tokenizers, which is not "
-                "installed. Install it: pip install 'everyformer[train]'."
-            )
-            raise TrainingError(msg)
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        from tokenizers import Tokenizer
-        from tokenizers.models import WordPiece as Model
-        from tokenizers.normalizers import BertNormalizer
-        from tokenizers.pre_tokenizers import BertPreTokenizer
-
+        """Build the tokeniser."""
+        from_hub = tokenizers_for("WordPieces")
         ids = {piece: number for number, piece in enumerate(self.vocabulary)}
-        tokenizer: Any = Tokenizer(Model(ids, unk_token="[UNK]"))
-        tokenizer.normalizer = BertNormalizer(lowercase=True)
-        tokenizer.pre_tokenizer = BertPreTokenizer()
+        model = from_hub.models.WordPiece(ids, unk_token="[UNK]")
+        tokenizer: Any = from_hub.Tokenizer(model)
+        tokenizer.normalizer = from_hub.normalizers.BertNormalizer(lowercase=True)
+        tokenizer.pre_tokenizer = from_hub.pre_tokenizers.BertPreTokenizer()
         object.__setattr__(self, "_tokenizer", tokenizer)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -72,16 +62,29 @@ class WordPiece:
 
     def describe(self) -> dict[str, Any]:
         """As the header of a pack has it."""
-        specials = {one: self.vocabulary.index(one) for one in SPECIALS}
-        return {
-            "sha256": self.sha256,
-            "vocabulary": len(self.vocabulary),
-            "specials": specials,
-        }
+        return tokeniser_of(self.sha256, self.vocabulary, SPECIALS)
 
     def _encoded(self, texts: Sequence[str]) -> list[Any]:
         tokenizer: Any = vars(self)["_tokenizer"]
         return tokenizer.encode_batch(list(texts), add_special_tokens=False)
+
+
+def tokenizers_for(pieces: str) -> Any:
+    """Hugging Face's library; one thread, as others share the machine.
+
+    Raises:
+        TrainingError: If it is not installed.
+    """
+    if find_spec("tokenizers") is None:
+        msg = (
+            f"Texts are cut into {pieces} by Hugging Face tokenizers, which is not "
+            "installed. Install it: pip install 'everyformer[train]'."
+        )
+        raise TrainingError(msg)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    import tokenizers
+
+    return tokenizers
 
 
 def read_vocabulary(path: Path, *, sha256: str | None = BERT_UNCASED) -> WordPiece:

@@ -22,10 +22,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from everyformer.data.packs.reading import EOS, UNK
+from everyformer.data.packs.reading import EOS, UNK, tokeniser_of
 from everyformer.errors import FileFormatError
 
 Follows = Literal["lower", "digit", "other"]
@@ -166,7 +167,10 @@ class Vocabulary:
                 f"{UNK} and {EOS}: take it from the training file of WikiText."
             )
             raise FileFormatError(msg)
-        object.__setattr__(self, "_ids", {w: n for n, w in enumerate(self.words)})
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {word: number for number, word in enumerate(self.words)}
 
     @property
     def sha256(self) -> str:
@@ -175,19 +179,12 @@ class Vocabulary:
 
     def describe(self) -> dict[str, Any]:
         """As the header of a pack has it."""
-        ids: dict[str, int] = vars(self)["_ids"]
-        specials = {word: ids[word] for word in (UNK, EOS)}
-        return {
-            "sha256": self.sha256,
-            "vocabulary": len(self.words),
-            "specials": specials,
-        }
+        return tokeniser_of(self.sha256, self.words, (UNK, EOS))
 
     def numbers(self, found: Iterable[str]) -> list[int]:
         """The numbers of words; that of `<unk>` for any other."""
-        ids: dict[str, int] = vars(self)["_ids"]
-        unknown = ids[UNK]
-        return [ids.get(word, unknown) for word in found]
+        unknown = self._ids[UNK]
+        return [self._ids.get(word, unknown) for word in found]
 
     def encoded(self, line: str) -> list[int]:
         """The numbers of `words(line)` and of the `<eos>` at its end.
@@ -208,7 +205,7 @@ class Vocabulary:
             if ids is None:
                 ids = known[key] = self.numbers(cut(piece, before))
             found += ids
-        found.append(vars(self)["_ids"][EOS])
+        found.append(self._ids[EOS])
         return found
 
 

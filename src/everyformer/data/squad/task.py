@@ -1,7 +1,6 @@
 """Answers as spans of a context: SQuAD 1.1 through windows."""
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +18,7 @@ from everyformer.data.squad.windows import (
     Windows,
     windows,
 )
+from everyformer.data.task import Scores
 from everyformer.data.two_texts import Spans, two_texts
 from everyformer.errors import InputError
 
@@ -42,6 +42,9 @@ class Questions(Bucketed):
         ambiguous: "drop" or "keep" training questions whose answer's text occurs more than
             once in its context, so that nobody knows which occurrence was meant.
     """
+
+    task = "questions"
+    settings = ("seed", "length", "stride", "lengths", "ambiguous")
 
     def __init__(
         self,
@@ -98,9 +101,7 @@ class Questions(Bucketed):
             segments=found.segments, padding=found.padding, places=may_begin.long(),
         )  # fmt: skip
 
-    def judged(
-        self, split: Split, scores: dict[str, np.ndarray], numbers: np.ndarray
-    ) -> dict[str, np.ndarray]:
+    def judged(self, split: Split, scores: Scores, numbers: np.ndarray) -> Scores:
         """F1 and exact match of each question of a split, from the best of its windows.
 
         Args:
@@ -133,19 +134,6 @@ class Questions(Bucketed):
     def clusters(self, split: Split) -> np.ndarray:
         """For each question its paragraph."""
         return self.pack.arrays["question_contexts"][self.questions(split)]
-
-    def describe(self) -> dict[str, Any]:
-        """Pack and settings."""
-        return {
-            "task": "questions",
-            "pack": self.pack.name,
-            "pack_sha256": self.pack.sha256,
-            "seed": self.seed,
-            "length": self.length,
-            "stride": self.stride,
-            "lengths": list(self.lengths),
-            "ambiguous": self.ambiguous,
-        }
 
     @cached_property
     def _texts(self) -> Texts:

@@ -7,7 +7,7 @@ from everyformer.experiments.experiment import Experiment, stored, synthetic
 CONTEXTUAL_GAP = Experiment(
     **stored(__name__),
     about="gaps of attention, bi-linear projection, convolution and averaging by depth",
-    cells=synthetic("contextual-gap", cells),
+    cells=synthetic("contextual-gap", cells, trained=False),
     picture=picture,
     columns={"sequences": "sequences"},
 )

@@ -17,8 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from everyformer.checks.contextual_gap import contextual_gap, with_skips
-from everyformer.errors import TrainingError
-from everyformer.experiments.cell import Cell, Size, measuring_cell
+from everyformer.experiments.cell import Cell, Result, Size, measuring_cell
 from everyformer.layers.encoder_block import EncoderBlock, mixer_by_name
 from everyformer.layers.encoder_config import EncoderConfig
 
@@ -51,17 +50,7 @@ SCALES: dict[Size, Scale] = {
 
 
 def cells(size: Size, seeds: Sequence[int], changes: Mapping[str, Any]) -> list[Cell]:
-    """Every mixer, alone and with feed-forward layers, at every depth.
-
-    Raises:
-        TrainingError: If settings of training are given: nothing is trained here.
-    """
-    if changes:
-        msg = (
-            f"contextual-gap trains nothing, so {', '.join(changes)} cannot be set. Leave "
-            "it out."
-        )
-        raise TrainingError(msg)
+    """Every mixer, alone and with feed-forward layers, at every depth."""
     return [
         _cell(SCALES[size], mixer, stack, depth, seed)
         for seed in seeds
@@ -81,9 +70,7 @@ def _cell(scale: Scale, mixer: str, stack: str, depth: int, seed: int) -> Cell:
     )
 
 
-def measured(
-    scale: Scale, mixer: str, stack: str, depth: int, seed: int
-) -> tuple[float, dict[str, Any]]:
+def measured(scale: Scale, mixer: str, stack: str, depth: int, seed: int) -> Result:
     """The least gap, as a share of the largest output; 0 for a collision."""
     generator = torch.Generator().manual_seed(seed)
     config = EncoderConfig(
@@ -110,7 +97,8 @@ def measured(
     with torch.no_grad():
         largest = float(run(sequences).abs().max())
     gap = found.gap_sampled / largest if found.separating else 0.0
-    return gap, {"witness": str(found), "sequences": found.sequences}
+    more = {"witness": str(found), "sequences": found.sequences}
+    return Result(gap, None, True, more)
 
 
 def multisets(

@@ -7,7 +7,7 @@ j layers (Figure 1). Pre-training on masked words and next sentences, then MNLI 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,35 +15,39 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from everyformer.data.nli import Pairs
+from everyformer.data.packs.pack import Pack
 from everyformer.data.squad.task import Questions
 from everyformer.data.windows import MaskedWindows
-from everyformer.experiments.cell import Cell, Size, training_cell
-from everyformer.experiments.mixers_bert.packs import Packs, packs
-from everyformer.experiments.mixers_bert.plan import PARENTS, RATES, mixers_of, order
-from everyformer.experiments.mixers_bert.settings import Settings, settings
-from everyformer.experiments.mixers_bert.sizes import SCALES, Tuning
+from everyformer.experiments.cell import Cell, Labels, Size, training_cell
+from everyformer.experiments.mixers_bert.plan import PARENTS, mixers_of, order
+from everyformer.experiments.mixers_bert.settings import with_changes
+from everyformer.experiments.mixers_bert.sizes import SCALES, Scale, Tuning
+from everyformer.experiments.needed_packs import packs_of_kinds
+from everyformer.experiments.rates import at_rate, split_rate
 from everyformer.layers.encoder import Encoder
 from everyformer.layers.encoder_config import EncoderConfig
-from everyformer.train.config import TrainConfig, at_other_rate
+from everyformer.train.config import TrainConfig, changed
 from everyformer.train.loop import Outcome
 from everyformer.train.objectives.classify import Classify
 from everyformer.train.objectives.masked import MaskedLanguage
 from everyformer.train.objectives.span import Span
 from everyformer.train.throughput import BACKWARD
 
+TEXT = ("enwiki-wp", "enwiki-wp-48m")
+"""Packs of running text: either will do; the first that is there is read."""
+
 PLATEAU = 5.5
 """Nats: above, a model of this vocabulary knows little more than how frequent words are."""
 
 
 def cells(
-    size: Size,
-    seeds: Sequence[int],
-    changes: Mapping[str, Any],
-    data: Path | None = None,
-    /,
+    size: Size, seeds: Sequence[int], changes: Mapping[str, Any], data: Path | None = None
 ) -> list[Cell]:
     """All cells in the order of `plan.order`; each fine-tuning has its parent."""
-    maker = Maker(settings(SCALES[size], changes), packs(size, data))
+    scale, of = with_changes(SCALES[size], changes)
+    kinds = (TEXT, ("nli",), ("squad",))
+    packs = packs_of_kinds(__package__ or "", "mixers-bert", size, data, kinds)
+    maker = Maker(scale, of, packs)
     made: dict[tuple[str, str, int], Cell] = {}
     for labels in order(size, seeds):
         task, arm, seed = str(labels["task"]), str(labels["arm"]), int(labels["seed"])
@@ -55,13 +59,23 @@ def cells(
 class Maker:
     """Makes cells; those that read the same examples share them."""
 
-    def __init__(self, settings: Settings, packs: Packs) -> None:
-        """Of a scale with its changes, and packs."""
-        self.settings, self.packs = settings, packs
-        self.scale = settings.scale
-        self._windows: dict[tuple[Any, ...], MaskedWindows] = {}
-        self._pairs: dict[tuple[Any, ...], Pairs] = {}
-        self._questions: dict[int, Questions] = {}
+    def __init__(
+        self, scale: Scale, of: Mapping[str, Mapping[str, Any]], packs: Sequence[Pack]
+    ) -> None:
+        """Of a scale, changes of training by kind of task, and packs in one vocabulary."""
+        text, pairs, questions = packs
+        self.scale, self.of, self.vocabulary = scale, of, text.vocabulary
+        n, squad = scale.encoder.max_len, scale.squad
+        self._windows = cache(partial(MaskedWindows, text, n, evaluated=scale.evaluated))
+        self._pairs = cache(
+            partial(Pairs, pairs, lengths=scale.mnli.lengths, held_out=True)
+        )
+        self._questions = cache(
+            partial(
+                Questions, questions, length=squad.lengths[-1], stride=scale.stride,
+                lengths=squad.lengths, ambiguous=scale.ambiguous,
+            )
+        )  # fmt: skip
 
     def cell(self, task: str, arm: str, seed: int, parent: Cell | None) -> Cell:
         """The complete config of one run."""
@@ -72,7 +86,7 @@ class Maker:
 
     def encoder(self, arm: str, length: int, **more: Any) -> EncoderConfig:
         """The encoder of an arm; its vocabulary is filled up with idle tokens."""
-        words = self.packs.text.vocabulary
+        words = self.vocabulary
         return replace(
             self.scale.encoder,
             vocab_size=words + -words % self.scale.multiple,
@@ -82,14 +96,13 @@ class Maker:
             **more,
         )
 
-    def _masked(self, labels: Mapping[str, str | int]) -> Cell:
+    def _masked(self, labels: Labels) -> Cell:
         """Pre-training: of Table 1, of Figure 1 and SQuAD, or short at another rate."""
         scale, task = self.scale, labels["task"]
         long = task == "mlm-long"
-        config = self.settings.train("mlm", scale.long if long else scale.masked)
+        config = changed(scale.long if long else scale.masked, self.of["mlm"])
         config = replace(config, seed=int(labels["seed"]))
-        if task in RATES:
-            config = at_other_rate(config, RATES[str(task)])
+        config = at_rate(config, split_rate(str(task))[1])
         n = scale.encoder.max_len
         longer = None
         if long and scale.long_share:
@@ -98,12 +111,7 @@ class Maker:
         model = self.encoder(
             str(labels["arm"]), scale.long_length if long else n, pooler=True
         )
-        key = (config.seed, longer)
-        if key not in self._windows:
-            self._windows[key] = MaskedWindows(
-                self.packs.text, n, config.seed, evaluated=scale.evaluated, longer=longer
-            )
-        windows = self._windows[key]
+        windows = self._windows(config.seed, longer=longer)
         operations = _pretraining_operations(model, config, windows)
         return training_cell(
             labels,
@@ -117,22 +125,17 @@ class Maker:
             derived=left_plateau,
         )
 
-    def _classified(self, labels: Mapping[str, str | int], parent: Cell | None) -> Cell:
+    def _classified(self, labels: Labels, parent: Cell | None) -> Cell:
         """Fine-tuning on pairs of sentences."""
         scale, hidden = self.scale, labels["task"] == "hypothesis"
         long, tuning = labels["task"] == "mnli-long", scale.mnli
         seed = int(labels["seed"])
-        if (seed, hidden) not in self._pairs:
-            self._pairs[seed, hidden] = Pairs(
-                self.packs.pairs, seed, lengths=tuning.lengths, held_out=True,
-                premise_masked=hidden,
-            )  # fmt: skip
-        pairs = self._pairs[seed, hidden]
+        pairs = self._pairs(seed, premise_masked=hidden)
         length = scale.long_length if long else scale.encoder.max_len
         model = self.encoder(
             str(labels["arm"]), length, pooler=True, head="none", dropout=tuning.dropout
         )
-        config = tuning.config(pairs, {"seed": seed, **self.settings.of["mnli"]})
+        config = tuning.config(pairs, {"seed": seed, **self.of["mnli"]})
         return training_cell(
             labels,
             lambda: Classify(Encoder(model), pairs.classes, tuning.dropout),
@@ -145,19 +148,14 @@ class Maker:
             operations=_tuning_operations(model, config, tuning),
         )
 
-    def _asked(self, labels: Mapping[str, str | int], parent: Cell | None) -> Cell:
+    def _asked(self, labels: Labels, parent: Cell | None) -> Cell:
         """Fine-tuning on questions."""
         scale, tuning, seed = self.scale, self.scale.squad, int(labels["seed"])
-        if seed not in self._questions:
-            self._questions[seed] = Questions(
-                self.packs.questions, seed, length=tuning.lengths[-1], stride=scale.stride,
-                lengths=tuning.lengths, ambiguous=self.settings.ambiguous,
-            )  # fmt: skip
-        questions = self._questions[seed]
+        questions = self._questions(seed)
         model = self.encoder(
             str(labels["arm"]), scale.long_length, head="none", dropout=tuning.dropout
         )
-        config = tuning.config(questions, {"seed": seed, **self.settings.of["squad"]})
+        config = tuning.config(questions, {"seed": seed, **self.of["squad"]})
         return training_cell(
             labels,
             lambda: Span(Encoder(model)),

@@ -9,7 +9,7 @@ def conditions(result: Mapping[str, Any]) -> str:
     settings = result["settings"]
     task, train = settings["task"], settings["train"]
     if task["task"] == "masked windows":
-        return f"{_model(settings['model'])}; {_windows(task, train)}"
+        return f"{_model(settings['model'])}; {windows_told(task, train)}"
     rate = f"batch {train['batch']}, {train['steps']:,} updates, rate {train['lr']:g}"
     if task["task"] == "pairs":
         hidden = ", premises hidden" if task["premise_masked"] else ""
@@ -27,10 +27,11 @@ def _model(model: Mapping[str, Any]) -> str:
     return told
 
 
-def _windows(task: Mapping[str, Any], train: Mapping[str, Any]) -> str:
+def windows_told(task: Mapping[str, Any], train: Mapping[str, Any]) -> str:
+    """Text, windows and updates of a pre-training or a language model."""
     n, batch, steps = task["seq_len"], train["batch"], train["steps"]
     tokens, ending = n * batch * steps, ""
-    if task["longer"] is not None:
+    if task.get("longer") is not None:
         first, length, count = task["longer"]
         tokens = n * batch * first + length * count * max(0, steps - first)
         ending = f", from update {first:,} on {length} x {count}"

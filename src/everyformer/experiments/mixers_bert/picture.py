@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from everyformer import figures
-from everyformer.experiments.curves import Results, by_step, draw_band, of_arm
+from everyformer.experiments.curves import Results, by_step, draw_band, having
 from everyformer.experiments.mixers_bert.cells import PLATEAU
 
 PANELS = (
@@ -23,9 +23,9 @@ def picture(results: Results, path: Path) -> None:
     """The curves of all arms, then a number against the layers that are replaced."""
     figure = Figure(figsize=(11, 6.6))
     panels = figure.subplots(2, 2).ravel()
-    _curves(panels[0], [r for r in results if r["labels"]["task"] == "mlm"])
+    _curves(panels[0], having(results, task="mlm"))
     for axes, (task, metric, title) in zip(panels[1:], PANELS, strict=True):
-        own = [r for r in results if r["labels"]["task"] == task and r["complete"]]
+        own = [r for r in having(results, task=task) if r["complete"]]
         _replaced(axes, own, metric, title)
     figures.write(figure, path)
 
@@ -34,7 +34,7 @@ def _curves(axes: Axes, results: Results) -> None:
     """Nats on validation text against updates; the band holds all seeds."""
     arms = list(dict.fromkeys(r["labels"]["arm"] for r in results))
     for place, arm in enumerate(arms):
-        if evaluated := by_step(of_arm(results, arm), "nats"):
+        if evaluated := by_step(having(results, arm=arm), "nats"):
             look = figures.curve(place, len(arms), marked=False)
             draw_band(axes, evaluated, look, arm)
     axes.axhline(PLATEAU, color="0.3", ls=":", lw=1, label=f"{PLATEAU}, the plateau")

@@ -10,13 +10,13 @@ a quarter of the updates at other rates: does an order flip?
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from everyformer.experiments.cell import Size
+from everyformer.experiments.cell import Size, labelled
 from everyformer.experiments.mixers_bert.sizes import SCALES
+from everyformer.experiments.rates import at_other_rates
 
 MAIN = ("attention", "light", "average", "bilinear")
 """The rows of Table 1."""
 
-RATES: Mapping[str, float] = {"mlm-half-rate": 0.5, "mlm-twice-rate": 2.0}
 PARENTS: Mapping[str, str] = {
     "mnli": "mlm",
     "hypothesis": "mlm",
@@ -26,13 +26,8 @@ PARENTS: Mapping[str, str] = {
 """The task that a fine-tuning begins with the weights of."""
 
 
-def hybrid(j: int) -> str:
-    """The arm whose first j layers are light convolutions."""
-    return f"light-{j}"
-
-
 def mixers_of(arm: str, layers: int) -> tuple[str, ...]:
-    """The mixer of each layer of an arm.
+    """The mixer of each layer of an arm; "light-j" has j light convolutions at first.
 
     Example:
         >>> mixers_of("light-1", 3), mixers_of("average", 2)
@@ -44,15 +39,10 @@ def mixers_of(arm: str, layers: int) -> tuple[str, ...]:
     return (mixer,) * int(count) + ("attention",) * (layers - int(count))
 
 
-def order(size: Size, seeds: Sequence[int]) -> list[Mapping[str, str | int]]:
+@labelled("task", "arm", "seed")
+def order(size: Size, seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
     """Labels of all cells: the core of every seed, then what is beyond it."""
-    return [
-        {"task": task, "arm": arm, "seed": seed} for task, arm, seed in _order(size, seeds)
-    ]
-
-
-def _order(size: Size, seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
-    hybrids = [hybrid(j) for j in SCALES[size].hybrids]
+    hybrids = [f"light-{j}" for j in SCALES[size].hybrids]
     if size == "paper":
         yield from _paper(hybrids, seeds)
         return
@@ -73,7 +63,7 @@ def _order(size: Size, seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
     if size != "reduced":
         yield from _tuned("mlm", ("mnli",), "dynamic", seeds[0])
     else:
-        for task in RATES:
+        for task in at_other_rates("mlm"):
             for arm in (*MAIN, *hybrids):
                 yield task, arm, seeds[0]
 

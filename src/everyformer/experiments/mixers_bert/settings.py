@@ -6,12 +6,11 @@ cells of that task alone: mlm.lr=5e-4, mnli.lr=2e-4, squad.epochs=3. Names are t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from everyformer.experiments.changes import Settable
 from everyformer.experiments.mixers_bert.sizes import Scale, Tuning
-from everyformer.train.config import TrainConfig, changed
 
 TUNING = ("epochs", "dropout")
 SETTABLE = Settable(
@@ -27,27 +26,10 @@ SETTABLE = Settable(
 )
 
 
-@dataclass(frozen=True)
-class Settings:
-    """A scale with all changes.
-
-    Attributes:
-        scale: With models and data as they are to be.
-        of: Changes of `TrainConfig` by kind of task.
-        ambiguous: What becomes of questions whose answer occurs more than once.
-    """
-
-    scale: Scale
-    of: Mapping[str, Mapping[str, Any]]
-    ambiguous: str
-
-    def train(self, kind: str, config: TrainConfig) -> TrainConfig:
-        """A config with the changes of a kind of task."""
-        return changed(config, self.of[kind])
-
-
-def settings(scale: Scale, changes: Mapping[str, Any]) -> Settings:
-    """Sort changes to where they belong.
+def with_changes(
+    scale: Scale, changes: Mapping[str, Any]
+) -> tuple[Scale, dict[str, dict[str, Any]]]:
+    """A scale with what `--set` changes, and the changes of training by kind of task.
 
     Raises:
         TrainingError: If a name is unknown.
@@ -59,8 +41,9 @@ def settings(scale: Scale, changes: Mapping[str, Any]) -> Settings:
         evaluated=own.get("mlm.evaluated", scale.evaluated),
         mnli=_tuned(scale.mnli, "mnli", own),
         squad=_tuned(scale.squad, "squad", own),
+        ambiguous=own.get("ambiguous", scale.ambiguous),
     )
-    return Settings(scale, of, own.get("ambiguous", "drop"))
+    return scale, of
 
 
 def _tuned(tuning: Tuning, kind: str, own: Mapping[str, Any]) -> Tuning:

@@ -6,20 +6,12 @@ attention stays for thousands of updates where it knows word frequencies alone.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
+from everyformer.data.buckets import Bucketed
 from everyformer.experiments.cell import Size
 from everyformer.layers.encoder_config import EncoderConfig
 from everyformer.train.config import TrainConfig, changed
-
-
-@runtime_checkable
-class Counted(Protocol):
-    """Examples that know how many updates an epoch has."""
-
-    def updates(self, batch: int, epochs: int) -> int:
-        """Updates of this many examples in so many epochs."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -42,7 +34,7 @@ class Tuning:
     warmup: float = 0.1
     steps: int | None = None
 
-    def config(self, task: Counted, changes: Mapping[str, Any]) -> TrainConfig:
+    def config(self, task: Bucketed, changes: Mapping[str, Any]) -> TrainConfig:
         """How a task is learnt; updates and warm-up follow from its examples."""
         batch = changes.get("batch", self.train.batch)
         steps = changes.get("steps", self.steps or task.updates(batch, self.epochs))
@@ -68,6 +60,7 @@ class Scale:
         squad: Fine-tuning on questions.
         stride: Tokens from one window of a context to the next.
         hybrids: Numbers j of light layers at the bottom; the first two are of the core.
+        ambiguous: What becomes of questions whose answer occurs more than once.
     """
 
     encoder: EncoderConfig
@@ -82,17 +75,18 @@ class Scale:
     squad: Tuning
     stride: int
     hybrids: tuple[int, ...]
+    ambiguous: str = "drop"
 
 
-_SMOKE = TrainConfig(
+SMOKE = TrainConfig(
     steps=10, batch=8, lr=1e-3, warmup=2, clip=1.0, weight_decay=0.01, decay_biases=False,
     betas=(0.9, 0.98), log_every=5, evaluate_every=5, checkpoint_every=5,
 )  # fmt: skip
-_SMALL = replace(
-    _SMOKE, steps=1000, batch=32, warmup=100, log_every=50, evaluate_every=100,
+SMALL = replace(
+    SMOKE, steps=1000, batch=32, warmup=100, log_every=50, evaluate_every=100,
     checkpoint_every=250,
 )  # fmt: skip
-_REDUCED = TrainConfig(
+REDUCED = TrainConfig(
     steps=4000, batch=256, lr=1e-3, warmup=500, clip=1.0, weight_decay=0.01,
     decay_biases=False, betas=(0.9, 0.98), precision="bf16", compile=True, record=True,
     log_every=50, evaluate_every=250, checkpoint_every=4000,
@@ -103,7 +97,7 @@ _TABLE_1 = TrainConfig(
     evaluate_every=1000, checkpoint_every=1000,
 )  # fmt: skip
 _FIGURE_1 = replace(_TABLE_1, steps=250_000, batch=1024, accumulation=8, lr=2e-4)
-_TUNED = replace(_REDUCED, batch=64, lr=1e-4, compile=False, evaluate_every=500)
+TUNED = replace(REDUCED, batch=64, lr=1e-4, compile=False, evaluate_every=500)
 _DEVLIN = replace(_TABLE_1, batch=32, accumulation=1, lr=3e-5, compile=False)
 
 SCALES: dict[Size, Scale] = {
@@ -112,10 +106,10 @@ SCALES: dict[Size, Scale] = {
             2, 32, dim=32, layers=2, heads=2, ffn=64, segments=2, filters=2,
             filter_length=8,
         ),
-        multiple=1, masked=_SMOKE, evaluated=32,
-        long=_SMOKE, long_length=64, long_batch=4, long_share=0.2,
-        mnli=Tuning(replace(_SMOKE, lr=1e-4), 1, (16, 32), 0.1, steps=10),
-        squad=Tuning(replace(_SMOKE, lr=1e-4), 1, (64,), 0.1, steps=10),
+        multiple=1, masked=SMOKE, evaluated=32,
+        long=SMOKE, long_length=64, long_batch=4, long_share=0.2,
+        mnli=Tuning(replace(SMOKE, lr=1e-4), 1, (16, 32), 0.1, steps=10),
+        squad=Tuning(replace(SMOKE, lr=1e-4), 1, (64,), 0.1, steps=10),
         stride=16, hybrids=(1,),
     ),
     "small": Scale(
@@ -123,10 +117,10 @@ SCALES: dict[Size, Scale] = {
             2, 64, dim=64, layers=4, heads=2, ffn=256, segments=2, filters=4,
             filter_length=16,
         ),
-        multiple=1, masked=_SMALL, evaluated=256,
-        long=_SMALL, long_length=128, long_batch=16, long_share=0.1,
-        mnli=Tuning(replace(_SMALL, lr=3e-4), 2, (32, 64), 0.1, steps=300),
-        squad=Tuning(replace(_SMALL, lr=3e-4), 2, (128,), 0.1, steps=300),
+        multiple=1, masked=SMALL, evaluated=256,
+        long=SMALL, long_length=128, long_batch=16, long_share=0.1,
+        mnli=Tuning(replace(SMALL, lr=3e-4), 2, (32, 64), 0.1, steps=300),
+        squad=Tuning(replace(SMALL, lr=3e-4), 2, (128,), 0.1, steps=300),
         stride=64, hybrids=(1, 2),
     ),
     "reduced": Scale(
@@ -134,10 +128,10 @@ SCALES: dict[Size, Scale] = {
             2, 128, dim=384, layers=6, heads=6, ffn=1536, norm="pre", segments=2,
             filters=8, filter_length=32,
         ),
-        multiple=64, masked=_REDUCED, evaluated=4096,
-        long=_REDUCED, long_length=256, long_batch=128, long_share=0.1,
-        mnli=Tuning(_TUNED, 3, (32, 64, 128), 0.1),
-        squad=Tuning(replace(_TUNED, batch=48), 2, (192, 256), 0.1),
+        multiple=64, masked=REDUCED, evaluated=4096,
+        long=REDUCED, long_length=256, long_batch=128, long_share=0.1,
+        mnli=Tuning(TUNED, 3, (32, 64, 128), 0.1),
+        squad=Tuning(replace(TUNED, batch=48), 2, (192, 256), 0.1),
         stride=128, hybrids=(1, 2, 4),
     ),
     "paper": Scale(

@@ -18,15 +18,13 @@ q-quantile of the gap is at least that g.
 """
 
 import math
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from everyformer.errors import TrainingError
-from everyformer.experiments.cell import Cell, Result, Size, Surroundings
+from everyformer.experiments.cell import Cell, Result, Size, measuring_cell
 from everyformer.papers import YUN2020, implements
 
 QUANTILE = 0.05
@@ -56,17 +54,7 @@ SCALES: dict[Size, Scale] = {
 
 
 def cells(size: Size, seeds: Sequence[int], changes: Mapping[str, Any]) -> list[Cell]:
-    """Every length and size of the set.
-
-    Raises:
-        TrainingError: If settings of training are given: nothing is trained here.
-    """
-    if changes:
-        msg = (
-            f"random-projections trains nothing, so {', '.join(changes)} cannot be set. "
-            "Leave it out."
-        )
-        raise TrainingError(msg)
+    """Every length and size of the set."""
     scale = SCALES[size]
     return [
         _cell(n, count, scale.draws, seed)
@@ -78,13 +66,8 @@ def cells(size: Size, seeds: Sequence[int], changes: Mapping[str, Any]) -> list[
 
 def _cell(n: int, count: int, draws: int, seed: int) -> Cell:
     labels: dict[str, str | int] = {"n": n, "contexts": count, "seed": seed}
-
-    def run(_: Surroundings) -> Result:
-        started = time.monotonic()
-        found = measured(n, count, draws, seed)
-        return replace(found, more=found.more | {"wall_s": time.monotonic() - started})
-
-    return Cell(labels, {**labels, "draws": draws, "kinds": KINDS}, run)
+    settings = {**labels, "draws": draws, "kinds": KINDS}
+    return measuring_cell(labels, settings, lambda: measured(n, count, draws, seed))
 
 
 def measured(n: int, count: int, draws: int, seed: int) -> Result:

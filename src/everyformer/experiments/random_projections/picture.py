@@ -1,13 +1,12 @@
 """The gap against the size of the set: sampled quantiles, and the union bound."""
 
 import statistics
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 
 from everyformer import figures
+from everyformer.experiments.curves import Results, having
 
 LINES = {
     "gap_median_sampled": "median, sampled",
@@ -17,19 +16,17 @@ LINES = {
 
 
 @figures.styled
-def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
+def picture(results: Results, path: Path) -> None:
     """The median over seeds, a panel for each length."""
     lengths = sorted({r["labels"]["n"] for r in results}) or [0]
     figure = Figure(figsize=(2.4 + 3.6 * len(lengths), 3.6))
     panels = figure.subplots(1, len(lengths), squeeze=False, sharey=True)[0]
     for n, axes in zip(lengths, panels, strict=True):
-        own = [r for r in results if r["labels"]["n"] == n]
+        own = having(results, n=n)
         sizes = sorted({r["labels"]["contexts"] for r in own})
         for place, (name, label) in enumerate(LINES.items()):
             values = [
-                statistics.median(
-                    r["more"][name] for r in own if r["labels"]["contexts"] == size
-                )
+                statistics.median(r["more"][name] for r in having(own, contexts=size))
                 for size in sizes
             ]
             axes.plot(sizes, values, label=label, **figures.curve(place, len(LINES)))

@@ -1,27 +1,26 @@
 """Accuracy and ceiling against the number of layers, a panel for each pattern."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from everyformer import figures
+from everyformer.experiments.curves import Results, having
 
 APART = 0.16
 """Between the ways of one number of layers: their dots would cover each other."""
 
 
 @figures.styled
-def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
+def picture(results: Results, path: Path) -> None:
     """Measured accuracy as dots; the ceiling as a short line above or through each."""
     patterns = list(dict.fromkeys(r["labels"]["pattern"] for r in results)) or ["strided"]
     ways = list(dict.fromkeys(r["labels"]["configuration"] for r in results))
     figure = Figure(figsize=(1.6 + 2.3 * len(patterns), 3.2))
     panels = figure.subplots(1, len(patterns), squeeze=False, sharey=True)[0]
     for pattern, axes in zip(patterns, panels, strict=True):
-        own = [r for r in results if r["labels"]["pattern"] == pattern]
+        own = having(results, pattern=pattern)
         figures.title(axes, pattern)
         axes.set_xlabel("layers")
         axes.set_ylim(-0.03, 1.05)
@@ -29,7 +28,7 @@ def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
         axes.set_xlim(min(depths) - 0.5, max(depths) + 0.5)
         figures.whole_numbers(axes.xaxis)
         for place, way in enumerate(ways):
-            rows = [r for r in own if r["labels"]["configuration"] == way]
+            rows = having(own, configuration=way)
             aside = APART * (place - (len(ways) - 1) / 2)
             layers = [r["labels"]["layers"] + aside for r in rows]
             look = {"color": figures.colour(place), "linestyle": ""}

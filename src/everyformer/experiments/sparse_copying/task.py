@@ -7,7 +7,7 @@ import torch
 
 from everyformer.data.batch import Batch, Draw
 from everyformer.data.randomness import Split, random_integers
-from everyformer.data.task import IGNORED, FreshTask, label_weights
+from everyformer.data.task import IGNORED, FreshTask, label_weights, told
 from everyformer.errors import TrainingError
 
 
@@ -68,10 +68,4 @@ class Copying(FreshTask):
 
     def describe(self) -> dict[str, Any]:
         """Name and sizes."""
-        return {
-            "name": "copying",
-            "seq_len": self.seq_len,
-            "symbols": self.symbols,
-            "seed": self.seed,
-            "evaluated": self.evaluated,
-        }
+        return {"name": "copying", **told(self, "seq_len", "symbols", "seed", "evaluated")}

@@ -9,6 +9,7 @@ to the full length.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +18,23 @@ import numpy as np
 from everyformer.data import glue_metrics
 from everyformer.data.glue import Glue
 from everyformer.data.nli import Pairs
+from everyformer.data.packs.pack import Pack
 from everyformer.data.windows import MaskedWindows
-from everyformer.experiments.cell import Cell, Size, training_cell
+from everyformer.experiments.cell import Cell, Labels, Size, training_cell
 from everyformer.experiments.changes import Settable
 from everyformer.experiments.mixers_bert.cells import left_plateau
-from everyformer.experiments.sparse_arms import Arm
-from everyformer.experiments.sparse_glue.packs import Packs, packs
+from everyformer.experiments.needed_packs import packs_of_kinds
+from everyformer.experiments.sparse_arms import Arm, operations
 from everyformer.experiments.sparse_glue.plan import OTHER_SEEDS, PRETRAINED, order
 from everyformer.experiments.sparse_glue.sizes import SCALES, Scale
 from everyformer.layers.encoder_config import EncoderConfig
-from everyformer.train.config import TrainConfig, changed
+from everyformer.train.config import changed
 from everyformer.train.loop import Outcome
-from everyformer.train.objectives.classify import Classify
+from everyformer.train.objectives.classify import Classify, TextScore
 from everyformer.train.objectives.masked import MaskedLanguage
-from everyformer.train.objectives.text_score import TextScore
-from everyformer.train.throughput import BACKWARD
+
+KINDS = (("enwiki-wp-48m", "enwiki-wp", "enwiki-wp-36m"), ("nli",), ("glue",))
+"""Names of the packs of each kind; the first that is there is read."""
 
 SETTABLE = Settable(
     "sparse-glue",
@@ -43,15 +46,12 @@ SETTABLE = Settable(
 
 
 def cells(
-    size: Size,
-    seeds: Sequence[int],
-    changes: Mapping[str, Any],
-    data: Path | None = None,
-    /,
+    size: Size, seeds: Sequence[int], changes: Mapping[str, Any], data: Path | None = None
 ) -> list[Cell]:
     """All cells in the order of `plan.order`; each fine-tuning has its parent."""
     scale, of = with_changes(SCALES[size], changes)
-    maker = Maker(scale, of, packs(size, data))
+    packs = packs_of_kinds(__package__ or "", "sparse-glue", size, data, KINDS)
+    maker = Maker(scale, of, packs)
     made: dict[tuple[str, int], Cell] = {}
     found: list[Cell] = []
     for labels in order(size, seeds):
@@ -81,20 +81,25 @@ class Maker:
     """Makes cells; those that read the same examples share them."""
 
     def __init__(
-        self, scale: Scale, of: Mapping[str, Mapping[str, Any]], packs: Packs
+        self, scale: Scale, of: Mapping[str, Mapping[str, Any]], packs: Sequence[Pack]
     ) -> None:
-        """Of a scale, changes of training by kind of task, and packs."""
-        self.scale, self.of, self.packs = scale, of, packs
-        self._windows: dict[int, MaskedWindows] = {}
-        self._tasks: dict[tuple[str, int], Pairs | Glue] = {}
+        """Of a scale, changes of training by kind of task, and packs in one vocabulary."""
+        text, pairs, glue = packs
+        self.scale, self.of, self.vocabulary = scale, of, text.vocabulary
+        n = scale.encoder.max_len
+        self._windows = cache(partial(MaskedWindows, text, n, evaluated=scale.evaluated))
+        self._pairs = cache(
+            partial(Pairs, pairs, lengths=scale.mnli.lengths, held_out=True)
+        )
+        self._glue = cache(partial(Glue, glue, lengths=scale.glue.lengths))
 
-    def cell(self, labels: Mapping[str, str | int], parent: Cell | None) -> Cell:
+    def cell(self, labels: Labels, parent: Cell | None) -> Cell:
         """The complete config of one run."""
         if labels["task"] == PRETRAINED:
             return self._masked(labels)
         return self._tuned(labels, parent)
 
-    def arm(self, labels: Mapping[str, str | int]) -> Arm:
+    def arm(self, labels: Labels) -> Arm:
         """The arm of a cell; the relay of a star is [CLS]."""
         name = str(labels["arm"])
         found = Arm(
@@ -105,19 +110,15 @@ class Maker:
 
     def model(self, **more: Any) -> EncoderConfig:
         """The encoder; its vocabulary is filled up with idle tokens."""
-        words = self.packs.text.vocabulary
+        words = self.vocabulary
         padded = words + -words % self.scale.multiple
         return replace(self.scale.encoder, vocab_size=padded, pooler=True, **more)
 
-    def _masked(self, labels: Mapping[str, str | int]) -> Cell:
+    def _masked(self, labels: Labels) -> Cell:
         """The cell of pre-training, on masked words."""
         seed, arm, model = int(labels["seed"]), self.arm(labels), self.model()
         config = replace(changed(self.scale.masked, self.of["mlm"]), seed=seed)
-        if seed not in self._windows:
-            self._windows[seed] = MaskedWindows(
-                self.packs.text, model.max_len, seed, evaluated=self.scale.evaluated
-            )
-        windows = self._windows[seed]
+        windows = self._windows(seed)
         objective = "masked words, next sentence"
         described = {**model.to_json(), "mixers": arm.to_json(), "objective": objective}
         work = operations(model, config, model.max_len, windows.masked(model.max_len))
@@ -133,15 +134,13 @@ class Maker:
             derived=left_plateau,
         )
 
-    def _tuned(self, labels: Mapping[str, str | int], parent: Cell | None) -> Cell:
+    def _tuned(self, labels: Labels, parent: Cell | None) -> Cell:
         """Fine-tuning on MNLI or a task of GLUE."""
         name, arm = str(labels["task"]), self.arm(labels)
         seed = int(labels["seed"]) + OTHER_SEEDS * int(labels["tuning"])
         kind = "mnli" if name == "mnli" else "glue"
         tuning = self.scale.mnli if kind == "mnli" else self.scale.glue
-        if (name, seed) not in self._tasks:
-            self._tasks[name, seed] = self._examples(name, seed, tuning.lengths)
-        task = self._tasks[name, seed]
+        task = self._pairs(seed) if name == "mnli" else self._glue(name, seed)
         model = self.model(head="none", dropout=tuning.dropout)
         config = replace(tuning.config(task, self.of[kind]), seed=seed)
         classes = task.classes
@@ -168,13 +167,8 @@ class Maker:
             parent=parent,
             clusters=lambda: task.clusters("test"),
             operations=operations(model, config, tuning.lengths[-1], 0),
-            whole=metric if isinstance(task, Glue) else None,
+            shown=metric if isinstance(task, Glue) else None,
         )
-
-    def _examples(self, name: str, seed: int, lengths: tuple[int, ...]) -> Pairs | Glue:
-        if name == "mnli":
-            return Pairs(self.packs.pairs, seed, lengths=lengths, held_out=True)
-        return Glue(self.packs.glue, name, seed, lengths=lengths)
 
     def _density(self, arm: Arm) -> dict[str, Any]:
         density = 100 * arm.density(self.scale.encoder.layers)
@@ -190,11 +184,3 @@ def _seen(arm: Arm, sizes: np.ndarray) -> float:
     masks = np.stack([part.mask() for part in arm.parts(0)]).mean(0)
     within = np.cumsum(np.cumsum(masks, 0), 1).diagonal()
     return float((within[sizes - 1] / sizes**2).mean())
-
-
-def operations(model: EncoderConfig, config: TrainConfig, n: int, predicted: int) -> float:
-    """Of all updates, forward and backward; attention computes all pairs."""
-    d = model.dim
-    blocks = n * model.layers * (4 * d * d + 2 * d * model.ffn + 2 * n * d)
-    head = predicted * (d * d + d * model.vocab_size)
-    return (1 + BACKWARD) * 2.0 * config.steps * config.batch * (blocks + head)

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from everyformer.data.glue_metrics import METRICS
+from everyformer.experiments.curves import having
 from everyformer.experiments.experiment import markdown, number
+from everyformer.experiments.mixers_bert.conditions import windows_told
 
 
 def conditions(result: Mapping[str, Any]) -> str:
@@ -15,12 +17,8 @@ def conditions(result: Mapping[str, Any]) -> str:
     model, task, train = settings["model"], settings["task"], settings["train"]
     rate = f"rate {train['lr']:g}"
     if task["task"] == "masked windows":
-        n, batch, steps = task["seq_len"], train["batch"], train["steps"]
-        return (
-            f"{model['layers']} x {model['dim']}, {model['norm']}-norm; {task['pack']}, "
-            f"n = {n} x {batch}, {steps:,} updates ({n * batch * steps / 1e6:,.1f}M "
-            f"tokens), {rate}, {train['precision']}"
-        )
+        sizes = f"{model['layers']} x {model['dim']}, {model['norm']}-norm"
+        return f"{sizes}; {windows_told(task, train)}"
     metric = METRICS[task["task"]][0] if task["task"] in METRICS else "accuracy"
     return (
         f"{metric}; {task['pack']}, at most {task['lengths'][-1]} tokens; batch "
@@ -38,10 +36,8 @@ def summary(results: Sequence[Mapping[str, Any]], size: str) -> str:
         return ""
     rows: list[list[str]] = []
     for arm in arms:
-        own = [r for r in done if r["labels"]["arm"] == arm]
         each = [
-            [r["value_sampled"] for r in own if r["labels"]["task"] == task]
-            for task in tasks
+            [r["value_sampled"] for r in having(done, task=task, arm=arm)] for task in tasks
         ]
         rows.append([arm, *map(_mean, each)])
     names = [f"{task}, {METRICS[task][0] if task in METRICS else 'accuracy'}" for task in

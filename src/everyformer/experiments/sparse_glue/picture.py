@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from everyformer import figures
 from everyformer.data.glue_metrics import METRICS
-from everyformer.experiments.curves import Results, by_step, of_arm
+from everyformer.experiments.curves import Results, by_step, having
 
 
 @figures.styled
@@ -18,7 +18,7 @@ def picture(results: Results, path: Path) -> None:
     arms = list(dict.fromkeys(r["labels"]["arm"] for r in results))
     figure = Figure(figsize=(11, 4.2))
     left, right = figure.subplots(1, 2)
-    _curves(left, [r for r in results if r["labels"]["task"] == "mlm"], arms)
+    _curves(left, having(results, task="mlm"), arms)
     done = [r for r in results if r["labels"]["task"] != "mlm" and r["complete"]]
     _tasks(right, done, arms)
     figures.write(figure, path)
@@ -26,7 +26,7 @@ def picture(results: Results, path: Path) -> None:
 
 def _curves(axes: Axes, results: Results, arms: Sequence[str]) -> None:
     for place, arm in enumerate(arms):
-        if evaluated := by_step(of_arm(results, arm), "nats"):
+        if evaluated := by_step(having(results, arm=arm), "nats"):
             steps = sorted(evaluated)
             means = [statistics.fmean(evaluated[step]) for step in steps]
             axes.plot(steps, means, **figures.curve(place, len(arms), marked=False))
@@ -43,11 +43,7 @@ def _tasks(axes: Axes, results: Results, arms: Sequence[str]) -> None:
         look["linestyle"] = ""
         shown: list[tuple[float, float]] = []
         for column, task in enumerate(tasks):
-            own = [
-                r["value_sampled"]
-                for r in results
-                if r["labels"]["task"] == task and r["labels"]["arm"] == arm
-            ]
+            own = [r["value_sampled"] for r in having(results, task=task, arm=arm)]
             if not own:
                 continue
             x = column + 0.11 * (place - (len(arms) - 1) / 2)

@@ -5,9 +5,9 @@ mnli                             fine-tuning of the same model, right after it
 cola, mrpc, rte, sts-b, sst-2    fine-tuning of the same model, several times
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from everyformer.experiments.cell import Size
+from everyformer.experiments.cell import Size, labelled
 from everyformer.experiments.sparse_glue.sizes import SCALES
 
 PRETRAINED = "mlm"
@@ -15,15 +15,9 @@ OTHER_SEEDS = 100
 """Between the seeds of the fine-tunings of one model."""
 
 
-def order(size: Size, seeds: Sequence[int]) -> list[Mapping[str, str | int]]:
+@labelled("task", "arm", "tuning", "seed")
+def order(size: Size, seeds: Sequence[int]) -> Iterator[tuple[str, str, int, int]]:
     """Labels of all cells: pre-training and MNLI of every arm, then the other tasks."""
-    return [
-        {"task": task, "arm": arm, "tuning": tuning, "seed": seed}
-        for task, arm, tuning, seed in _order(size, seeds)
-    ]
-
-
-def _order(size: Size, seeds: Sequence[int]) -> Iterator[tuple[str, str, int, int]]:
     scale = SCALES[size]
     for seed in seeds:
         for arm in scale.widths:

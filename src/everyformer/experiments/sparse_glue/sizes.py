@@ -1,14 +1,14 @@
 """How large the models of `sparse-glue` are, how they are trained, how wide patterns are.
 
-Sizes and rates of the reduced pre-training are those of `mixers-bert`, with windows of 256:
-at 128 tokens UNION has no form of 13 %.
+Sizes and rates are those of `mixers-bert`. Windows of the reduced pre-training have 256
+tokens: at 128 UNION has no form of 13 %.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from everyformer.experiments.cell import Size
-from everyformer.experiments.mixers_bert.sizes import Tuning
+from everyformer.experiments.mixers_bert.sizes import REDUCED, SMALL, SMOKE, TUNED, Tuning
 from everyformer.layers.encoder_config import EncoderConfig
 from everyformer.train.config import TrainConfig
 
@@ -40,22 +40,10 @@ class Scale:
     widths: Mapping[str, int]
 
 
-_SMOKE = TrainConfig(
-    steps=6, batch=8, lr=1e-3, warmup=2, clip=1.0, weight_decay=0.01, decay_biases=False,
-    betas=(0.9, 0.98), log_every=3, evaluate_every=6, checkpoint_every=6,
-)  # fmt: skip
-_SMALL = replace(
-    _SMOKE, steps=1000, batch=32, warmup=100, log_every=50, evaluate_every=250,
-    checkpoint_every=500,
-)  # fmt: skip
-_REDUCED = TrainConfig(
-    steps=4000, batch=128, lr=1e-3, warmup=500, clip=1.0, weight_decay=0.01,
-    decay_biases=False, betas=(0.9, 0.98), precision="bf16", compile=True, record=True,
-    log_every=50, evaluate_every=500, checkpoint_every=4000,
-)  # fmt: skip
-_TUNED = replace(
-    _REDUCED, batch=64, lr=1e-4, compile=False, evaluate_every=2000, checkpoint_every=0
-)
+_SMOKE = replace(SMOKE, steps=6, log_every=3, evaluate_every=6, checkpoint_every=6)
+_SMALL = replace(SMALL, evaluate_every=250, checkpoint_every=500)
+_REDUCED = replace(REDUCED, batch=128, evaluate_every=500)
+_TUNED = replace(TUNED, evaluate_every=2000, checkpoint_every=0)
 _PAPER = replace(
     _REDUCED, steps=250_000, batch=1024, accumulation=8, lr=2e-4, warmup=10_000, eps=1e-6,
     evaluate_every=5000, checkpoint_every=5000, record=False,

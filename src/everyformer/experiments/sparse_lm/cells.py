@@ -7,24 +7,23 @@ same windows in the same order, from the same weights; arms differ in the mask a
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from everyformer.data.documents import Documents
-from everyformer.experiments.cell import Cell, Size, training_cell
+from everyformer.experiments.cell import Cell, Labels, Size, training_cell
 from everyformer.experiments.changes import Settable
 from everyformer.experiments.own_pattern import read_own_pattern
 from everyformer.experiments.perplexity import perplexity
-from everyformer.experiments.sparse_arms import Arm
+from everyformer.experiments.rates import at_rate, split_rate
+from everyformer.experiments.sparse_arms import Arm, operations
 from everyformer.experiments.sparse_lm.packs import Text, text_of
-from everyformer.experiments.sparse_lm.plan import OWN, RATES, order
+from everyformer.experiments.sparse_lm.plan import OWN, order
 from everyformer.experiments.sparse_lm.sizes import SCALES, Scale
-from everyformer.layers.encoder_config import EncoderConfig
-from everyformer.train.config import TrainConfig, at_other_rate
 from everyformer.train.evaluation import Score
 from everyformer.train.loop import Outcome
 from everyformer.train.objectives.next_token import TokenLosses
-from everyformer.train.throughput import BACKWARD
 
 SETTABLE = Settable(
     "sparse-lm",
@@ -38,11 +37,7 @@ ALONE = "without_context"
 
 
 def cells(
-    size: Size,
-    seeds: Sequence[int],
-    changes: Mapping[str, Any],
-    data: Path | None = None,
-    /,
+    size: Size, seeds: Sequence[int], changes: Mapping[str, Any], data: Path | None = None
 ) -> list[Cell]:
     """All cells in the order of `plan.order`; before them those of a pattern given."""
     changes = dict(changes)
@@ -51,33 +46,27 @@ def cells(
     n = scale.model.max_len
     pattern = None if given is None else read_own_pattern(Path(str(given)), n)
     text = text_of(size, data)
-    shared: dict[int, Documents] = {}
+    contexts = {"nats": n // 2, ALONE: 0}
+    task = cache(partial(Documents, text.pack, n, contexts=contexts, most=scale.most))
     labels = list(order(size, seeds))
     if pattern is not None:
         own = [{"density": OWN, "arm": pattern.name, "seed": seed} for seed in seeds]
         labels = [*own, *labels]
     made: list[Cell] = []
     for one in labels:
-        density, name, seed = str(one["density"]), str(one["arm"]), int(one["seed"])
-        own_scale = scale
-        if density in RATES:
-            own_scale = replace(scale, train=at_other_rate(scale.train, RATES[density]))
-            density = density.split("-")[0]
+        name, seed = str(one["arm"]), int(one["seed"])
+        density, rate = split_rate(str(one["density"]))
+        own_scale = replace(scale, train=at_rate(scale.train, rate))
         width = 0 if density == OWN else scale.sets[density][name]
         arm = Arm(
             name, width, n, causal=True, draw=seed,
             given=pattern if density == OWN else None,
         )  # fmt: skip
-        if seed not in shared:
-            contexts = {"nats": n // 2, ALONE: 0}
-            shared[seed] = Documents(text.pack, n, seed, contexts, scale.most)
-        made.append(_cell(one, arm, own_scale, text, shared[seed]))
+        made.append(_cell(one, arm, own_scale, text, task(seed)))
     return made
 
 
-def _cell(
-    labels: Mapping[str, str | int], arm: Arm, scale: Scale, text: Text, task: Documents
-) -> Cell:
+def _cell(labels: Labels, arm: Arm, scale: Scale, text: Text, task: Documents) -> Cell:
     """The complete config of one run."""
     config = replace(scale.train, seed=int(labels["seed"]))
     words = text.pack.vocabulary
@@ -85,7 +74,7 @@ def _cell(
     described = {**model.to_json(), "mixers": arm.to_json(), "objective": "next token"}
     described["words_of_a_token"] = dict(text.words_of_a_token)
     described["words_counted"] = text.counted
-    work = operations(model, config)
+    work = operations(model, config, model.max_len, model.max_len)
 
     def of_words(score: Score, split: str = "test") -> tuple[float, float]:
         return perplexity(score, 1 / text.words_of_a_token[split])
@@ -112,16 +101,5 @@ def _cell(
         clusters=lambda: task.clusters("test"),
         operations=work,
         derived=derived,
-        value=of_words,
+        shown=lambda outcome: of_words(outcome.test["nats"]),
     )
-
-
-def operations(model: EncoderConfig, config: TrainConfig) -> float:
-    """Of all updates, forward and backward; attention computes all pairs.
-
-    2 L (4 d^2 + 2 d f + 2 n d) + 2 (d^2 + d V) a token, forward.
-    """
-    d, n = model.dim, model.max_len
-    blocks = model.layers * (4 * d * d + 2 * d * model.ffn + 2 * n * d)
-    token = 2 * (blocks + d * d + d * model.vocab_size)
-    return (1 + BACKWARD) * float(config.steps) * config.batch * n * token

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from everyformer.experiments.mixers_bert.conditions import windows_told
+
 CAUSAL_STAR = (
     "Under a causal mask nobody hears the relay of STAR, its last token: causal `star` is "
     "a sliding window (and the row of token n). Its rank says that local attention is "
@@ -16,13 +18,11 @@ def conditions(result: Mapping[str, Any]) -> str:
     """Sizes, text and training of a result, in one line."""
     settings = result["settings"]
     model, task, train = settings["model"], settings["task"], settings["train"]
-    n, batch, steps = task["seq_len"], train["batch"], train["steps"]
     words = "" if model["words_counted"] else "; words estimated from the whole source"
     return (
         f"{model['layers']} x {model['dim']}, {model['heads']} heads, "
-        f"{model['norm']}-norm; {task['pack']}, n = {n} x {batch}, {steps:,} updates "
-        f"({n * batch * steps / 1e6:,.1f}M tokens), rate {train['lr']:g}, "
-        f"{train['precision']}; a context of {task['contexts']['nats']} tokens{words}"
+        f"{model['norm']}-norm; {windows_told(task, train)}; a context of "
+        f"{task['contexts']['nats']} tokens{words}"
     )
 
 

@@ -1,11 +1,10 @@
 """The One Billion Word benchmark, from the user's own files: what the paper read."""
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
 
-from everyformer.data.packs.pack import Pack, new_pack
+from everyformer.data.packs.pack import Pack, pack_of_files
 from everyformer.data.packs.wordpiece import WordPiece, read_vocabulary
 from everyformer.errors import TrainingError
 
@@ -45,19 +44,10 @@ def lm1b(data: Path | None) -> tuple[Pack, dict[str, int]]:
         ids, starts, words = _tokenised(paths, wordpiece)
         arrays |= {split: ids, f"{split}_articles": starts}
         counts |= {f"{split}_tokens": len(ids), f"{split}_words": words}
-    sources = {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in (data / VOCABULARY, *found.values())
-    }
-    header = {
-        "name": "lm1b",
-        "licence": "as the benchmark's (Chelba et al. 2013)",
-        "tokeniser": wordpiece.describe(),
-        "sources": sources,
-        "counts": counts,
-    }
-    words = {split: counts[f"{split}_words"] for split in found}
-    return new_pack(header, arrays), words
+    licence = "as the benchmark's (Chelba et al. 2013)"
+    used = (data / VOCABULARY, *found.values())
+    pack = pack_of_files("lm1b", licence, wordpiece.describe(), used, arrays, counts)
+    return pack, {split: counts[f"{split}_words"] for split in found}
 
 
 def _tokenised(

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from everyformer.data.packs.excerpt import excerpt
 from everyformer.data.packs.pack import Pack, read_pack
-from everyformer.errors import FileFormatError, TrainingError
+from everyformer.errors import FileFormatError
 from everyformer.experiments.cell import Size
-from everyformer.experiments.needed_packs import first_pack, refuse_unknown
+from everyformer.experiments.needed_packs import needed_pack, refuse_unknown
 from everyformer.experiments.sparse_lm.lm1b import lm1b
 
 NAMES = ("enwiki-wp-48m", "enwiki-wp", "enwiki-wp-36m")
@@ -45,17 +45,7 @@ def text_of(size: Size, data: Path | None) -> Text:
         return Text(pack, _shares(pack, words), counted=True)
     if data is None and size in ("smoke", "small"):
         return _with_words(excerpt("enwiki-wp"))
-    there = first_pack(data, NAMES)
-    if there is None:
-        where = "no folder was given" if data is None else f"{data} holds none of them"
-        msg = (
-            f"--size {size} of sparse-lm reads the pack {' or '.join(NAMES)}, and {where}. "
-            f"Make it: everyformer data pack {NAMES[0]} --from DIR --to PACKS "
-            "(`everyformer data list` says what DIR holds), and give its folder: --data "
-            "PACKS."
-        )
-        raise TrainingError(msg)
-    pack = read_pack(there)
+    pack = read_pack(needed_pack("sparse-lm", size, data, NAMES))
     if size == "reduced":
         refuse_unknown(pack, __package__ or "")
     return _with_words(pack)

@@ -10,8 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from everyformer import figures
-from everyformer.experiments.curves import Results, draw_band, of_arm
-from everyformer.experiments.sparse_lm.plan import RATES
+from everyformer.experiments.curves import Results, draw_band, having
 
 SMOOTHED = 5
 """Lines of the log, at most, whose mean is drawn."""
@@ -20,14 +19,14 @@ SMOOTHED = 5
 @figures.styled
 def picture(results: Results, path: Path) -> None:
     """On the left training, on the right what every arm reaches, by its density."""
-    own = [r for r in results if r["labels"]["density"] not in RATES]
+    own = [r for r in results if not r["labels"]["density"].endswith("-rate")]
     arms = list(dict.fromkeys(r["labels"]["arm"] for r in own))
     figure = Figure(figsize=(11, 4.2))
     left, right = figure.subplots(1, 2)
     sets = [r["labels"]["density"] for r in own if r["labels"]["arm"] != "dense"]
     first = sets[0] if sets else ""
-    main = [r for r in own if r["labels"]["density"] == first]
-    _curves(left, [*(r for r in own if r["labels"]["arm"] == "dense"), *main], arms)
+    main = having(own, density=first)
+    _curves(left, [*having(own, arm="dense"), *main], arms)
     figures.title(left, f"training, {first} % of pairs" if sets else "training")
     _by_density(right, [r for r in own if r["complete"]], arms)
     figures.write(figure, path)
@@ -38,7 +37,7 @@ def _curves(axes: Axes, results: Results, arms: Sequence[str]) -> None:
     lowest: list[float] = []
     for place, arm in enumerate(arms):
         smooth: dict[int, list[float]] = {}
-        for result in of_arm(results, arm):
+        for result in having(results, arm=arm):
             lines = [line for line in result["more"]["curve"] if "loss" in line]
             width = min(SMOOTHED, 1 + len(lines) // 8)
             for end in range(width, len(lines) + 1):
@@ -68,11 +67,10 @@ def _by_density(axes: Axes, results: Results, arms: Sequence[str]) -> None:
     """A point for every run, a line through the means; dense is a level line."""
     for place, arm in enumerate(arms):
         points: dict[str, list[tuple[float, float]]] = {}
-        for result in results:
-            if result["labels"]["arm"] == arm:
-                more = result["more"]
-                point = (more["density"], more["test"]["nats"]["mean_sampled"])
-                points.setdefault(result["labels"]["density"], []).append(point)
+        for result in having(results, arm=arm):
+            more = result["more"]
+            point = (more["density"], more["test"]["nats"]["mean_sampled"])
+            points.setdefault(result["labels"]["density"], []).append(point)
         if not points:
             continue
         means = sorted(

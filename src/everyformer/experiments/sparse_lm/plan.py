@@ -6,26 +6,20 @@
 own                          a pattern of the user's, `--set 'pattern="masks.npy"'`
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from everyformer.experiments.cell import Size
+from everyformer.experiments.cell import Size, labelled
+from everyformer.experiments.rates import at_other_rates
 from everyformer.experiments.sparse_lm.sizes import DENSE, SCALES
 
-RATES: Mapping[str, float] = {"13-half-rate": 0.5, "13-twice-rate": 2.0}
 OWN = "own"
 FEWER_SEEDS = 2
 """Of sets that are drawn and not judged."""
 
 
-def order(size: Size, seeds: Sequence[int]) -> list[Mapping[str, str | int]]:
+@labelled("density", "arm", "seed")
+def order(size: Size, seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
     """Labels of all cells: dense and the first density of every seed, then the rest."""
-    return [
-        {"density": density, "arm": arm, "seed": seed}
-        for density, arm, seed in _order(size, seeds)
-    ]
-
-
-def _order(size: Size, seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
     sets = SCALES[size].sets
     main, *more = [name for name in sets if name != DENSE]
     for seed in seeds:
@@ -35,5 +29,5 @@ def _order(size: Size, seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
         for seed in seeds[:FEWER_SEEDS]:
             yield from ((density, arm, seed) for arm in sets[density])
     if size == "reduced":
-        for name in RATES:
+        for name in at_other_rates(main):
             yield from ((name, arm, seeds[0]) for arm in sets[main])

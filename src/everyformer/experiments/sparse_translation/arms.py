@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from torch import nn
 
 from everyformer.data.randomness import mixed_key
 from everyformer.experiments.sparse_arms import LARGEST_DRAW, Arm
@@ -60,14 +59,8 @@ class TranslationArm:
 
     def mixers(self, side: str) -> list[MaskedAttention]:
         """Self-attention of every block of a side."""
-        arm = self.side(side)
-        return [
-            MaskedAttention(
-                self.model.dim, self.model.heads, arm.pattern(layer),
-                configuration=arm.configuration, layer_index=layer,
-            )
-            for layer in range(self.layers(side))
-        ]  # fmt: skip
+        own = self.model
+        return self.side(side).mixers(own.dim, own.heads, self.layers(side))
 
     def density(self) -> float:
         """Connections of n tokens in per cent of allowed pairs, the mean of both sides."""
@@ -124,8 +117,3 @@ def matched(like: Part, seed: int) -> Pattern:
         heard += [own, np.full(len(others), k)]
     rows = Rows.of_pairs(like.n, np.concatenate(listeners), np.concatenate(heard))
     return Pattern("random", (Gathered(like.n, rows),))
-
-
-def modules(arm: TranslationArm) -> dict[str, list[nn.Module]]:
-    """The mixers of a network, as `EncoderDecoderModel` takes them."""
-    return {f"{side}_mixers": list(arm.mixers(side)) for side in SIDES}

@@ -7,23 +7,24 @@ paragraphs in the same order, from the same weights; attention to the source is 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 
-from everyformer.data.packs.pack import Pack
 from everyformer.data.translation import Translations
-from everyformer.experiments.cell import Cell, Size, training_cell
+from everyformer.experiments.cell import Cell, Labels, Size, training_cell
 from everyformer.experiments.changes import Settable
-from everyformer.experiments.sparse_translation.arms import TranslationArm, modules
+from everyformer.experiments.rates import at_rate, split_rate
+from everyformer.experiments.sparse_translation.arms import SIDES, TranslationArm
 from everyformer.experiments.sparse_translation.packs import pairs_of
-from everyformer.experiments.sparse_translation.plan import RATES, order
+from everyformer.experiments.sparse_translation.plan import order
 from everyformer.experiments.sparse_translation.sizes import SCALES, Scale
 from everyformer.experiments.sparse_translation.texts import translated
 from everyformer.layers.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel
-from everyformer.train.config import TrainConfig, at_other_rate
+from everyformer.train.config import TrainConfig
 from everyformer.train.loop import Outcome
 from everyformer.train.objective import Objective
 from everyformer.train.objectives.translate import Translate
@@ -38,11 +39,7 @@ SETTABLE = Settable(
 
 
 def cells(
-    size: Size,
-    seeds: Sequence[int],
-    changes: Mapping[str, Any],
-    data: Path | None = None,
-    /,
+    size: Size, seeds: Sequence[int], changes: Mapping[str, Any], data: Path | None = None
 ) -> list[Cell]:
     """All cells in the order of `plan.order`; those of a seed share their pairs."""
     scale = SETTABLE.change(SCALES[size], changes)
@@ -53,30 +50,21 @@ def cells(
         vocab_size=words + -words % scale.multiple,
         max_len=scale.lengths[-1],
     )
-    shared: dict[int, Translations] = {}
+    task = cache(
+        partial(Translations, pack, lengths=scale.lengths, evaluated=scale.evaluated)
+    )
     made: list[Cell] = []
     for labels in order(size, seeds):
         density, name = str(labels["density"]), str(labels["arm"])
         seed = int(labels["seed"])
-        own = scale
-        if density in RATES:
-            own = replace(scale, train=at_other_rate(scale.train, RATES[density]))
-        if seed not in shared:
-            shared[seed] = task_of(pack, seed, scale)
+        own = replace(scale, train=at_rate(scale.train, split_rate(density)[1]))
         draw = seed if name == "random" else 0
         arm = TranslationArm(name, scale.widths.get(name, 0), model, draw)
-        made.append(_cell(labels, arm, own, shared[seed]))
+        made.append(_cell(labels, arm, own, task(seed)))
     return made
 
 
-def task_of(pack: Pack, seed: int, scale: Scale) -> Translations:
-    """The pairs of a pack as a scale reads them."""
-    return Translations(pack, seed, lengths=scale.lengths, evaluated=scale.evaluated)
-
-
-def _cell(
-    labels: Mapping[str, str | int], arm: TranslationArm, scale: Scale, task: Translations
-) -> Cell:
+def _cell(labels: Labels, arm: TranslationArm, scale: Scale, task: Translations) -> Cell:
     """The complete config of one run."""
     config = replace(scale.train, seed=int(labels["seed"]))
     model = arm.model
@@ -87,7 +75,8 @@ def _cell(
 
     def build() -> Translate:
         seed = torch.initial_seed()
-        made = EncoderDecoderModel(model, **cast("dict[str, Any]", modules(arm)))
+        encoder, decoder = (arm.mixers(side) for side in SIDES)
+        made = EncoderDecoderModel(model, encoder_mixers=encoder, decoder_mixers=decoder)
         # The mixers are made first: begin anew, so that arms have the same weights.
         torch.manual_seed(seed)
         made.reset_parameters()

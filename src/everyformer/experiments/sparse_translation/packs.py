@@ -1,9 +1,8 @@
 """The pairs that `sparse-translation` reads: a pack, raw files, or made ones."""
 
-import hashlib
 from pathlib import Path
 
-from everyformer.data.packs.pack import Pack, new_pack, read_pack
+from everyformer.data.packs.pack import Pack, pack_of_files, read_pack
 from everyformer.data.packs.translation import aligned_pairs, translation_arrays
 from everyformer.data.packs.translation_excerpt import translation_excerpt
 from everyformer.errors import TrainingError
@@ -56,11 +55,5 @@ def _raw(data: Path | None, pieces: int) -> Pack:
     note = "; test is newstest2015"
     paths = raw_files("sparse-translation", "WMT18 en-cs", RAW, data, note)
     arrays, counts, vocabulary = translation_arrays(aligned_pairs(paths), pieces)
-    header = {
-        "name": "wmt18-en-cs",
-        "licence": "WMT: free for research",
-        "tokeniser": vocabulary.describe(),
-        "sources": {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in paths},
-        "counts": counts,
-    }
-    return new_pack(header, arrays)
+    licence, tokeniser = "WMT: free for research", vocabulary.describe()
+    return pack_of_files("wmt18-en-cs", licence, tokeniser, paths, arrays, counts)

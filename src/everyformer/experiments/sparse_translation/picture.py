@@ -8,15 +8,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from everyformer import figures
-from everyformer.experiments.curves import Results, by_step, draw_band, of_arm
+from everyformer.experiments.curves import Results, by_step, draw_band, having
 from everyformer.experiments.experiment import entry_of
-from everyformer.experiments.sparse_translation.plan import RATES
 
 
 @figures.styled
 def picture(results: Results, path: Path) -> None:
     """Validation nats while training; what every arm reaches, by the pairs it has."""
-    own = [r for r in results if r["labels"]["density"] not in RATES]
+    own = [r for r in results if not r["labels"]["density"].endswith("-rate")]
     arms = list(dict.fromkeys(r["labels"]["arm"] for r in own))
     figure = Figure(figsize=(13, 4.2))
     left, middle, right = figure.subplots(1, 3)
@@ -32,7 +31,7 @@ def picture(results: Results, path: Path) -> None:
 def _curves(axes: Axes, results: Results, arms: Sequence[str]) -> None:
     """Nats on validation pairs; the band holds all seeds."""
     for place, arm in enumerate(arms):
-        if evaluated := by_step(of_arm(results, arm), "nats"):
+        if evaluated := by_step(having(results, arm=arm), "nats"):
             draw_band(axes, evaluated, figures.curve(place, len(arms), marked=False))
     figures.title(axes, "validation, nats per token")
     axes.set_xlabel("updates")
@@ -46,9 +45,8 @@ def _by_density(
     for place, arm in enumerate(arms):
         points = [
             (r["more"]["density_of_texts"], float(value))
-            for r in results
-            if r["labels"]["arm"] == arm
-            and (value := entry_of(r["more"], metric)) is not None
+            for r in having(results, arm=arm)
+            if (value := entry_of(r["more"], metric)) is not None
         ]
         if not points:
             continue

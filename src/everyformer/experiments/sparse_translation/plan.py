@@ -5,27 +5,20 @@
 13-half-rate, 13-twice-rate  a quarter of the updates at other rates: does an order flip?
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from everyformer.experiments.cell import Size
+from everyformer.experiments.cell import Size, labelled
+from everyformer.experiments.rates import at_other_rates
 from everyformer.experiments.sparse_translation.sizes import DENSE, SCALES
 
-RATES: Mapping[str, float] = {"13-half-rate": 0.5, "13-twice-rate": 2.0}
 
-
-def order(size: Size, seeds: Sequence[int]) -> list[Mapping[str, str | int]]:
+@labelled("density", "arm", "seed")
+def order(size: Size, seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
     """Labels of all cells: all arms of every seed, then other rates."""
-    return [
-        {"density": density, "arm": arm, "seed": seed}
-        for density, arm, seed in _order(size, seeds)
-    ]
-
-
-def _order(size: Size, seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
     scale = SCALES[size]
     for seed in seeds:
         yield DENSE, "dense", seed
         yield from ((scale.density, arm, seed) for arm in scale.widths)
     if size == "reduced":
-        for name in RATES:
+        for name in at_other_rates(scale.density):
             yield from ((name, arm, seeds[0]) for arm in scale.widths)

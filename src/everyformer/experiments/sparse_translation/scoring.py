@@ -13,6 +13,7 @@ import numpy as np
 from everyformer.data.packs.pack import Pack
 from everyformer.data.translation import Translations
 from everyformer.errors import FileFormatError, TrainingError
+from everyformer.experiments.arrays import name_of
 from everyformer.experiments.cell import Size
 from everyformer.experiments.sparse_translation.packs import pairs_of
 from everyformer.experiments.sparse_translation.sizes import SCALES
@@ -33,7 +34,7 @@ def completed(
         FileFormatError: If the pack is another one than that of the results.
     """
     missing = [r for r in results if r["complete"] and "translated" not in r["more"]]
-    missing = [r for r in missing if "texts_test" in scores.get(_name(r), {})]
+    missing = [r for r in missing if "texts_test" in scores.get(name_of(r["labels"]), {})]
     if not missing or find_spec("sacrebleu") is None:
         return False
     try:
@@ -41,16 +42,16 @@ def completed(
     except TrainingError:
         return False
     for result in missing:
-        settings = result["settings"]
+        settings, cell = result["settings"], name_of(result["labels"])
         if settings["task"]["pack_sha256"] != pack.sha256:
             msg = (
-                f"{_name(result)} was trained on the pack "
+                f"{cell} was trained on the pack "
                 f"{settings['task']['pack_sha256'][:12]}, and {pack.name} is "
                 f"{pack.sha256[:12]}: its references are others. Give that pack (--data)."
             )
             raise FileFormatError(msg)
         task, count = _task(pack, settings["task"]), settings["model"]["translated"]
-        kept = scores[_name(result)]
+        kept = scores[cell]
         found: dict[str, Any] = {}
         for name in SETS:
             if f"texts_{name}" in kept:
@@ -92,7 +93,3 @@ def _task(pack: Pack, described: Mapping[str, Any]) -> Translations:
     """The pairs as the run read them: which of them were translated follows from that."""
     lengths, evaluated = tuple(described["lengths"]), described["evaluated"]
     return Translations(pack, described["seed"], lengths=lengths, evaluated=evaluated)
-
-
-def _name(result: Mapping[str, Any]) -> str:
-    return "/".join(str(label) for label in result["labels"].values())

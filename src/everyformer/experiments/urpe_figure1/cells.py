@@ -7,13 +7,13 @@ size `paper` has the paper's schedule: 40,000 updates of 128 sequences at 7e-5.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
 from everyformer.experiments.cell import Cell, Size, training_cell
-from everyformer.experiments.urpe_synthetic.cells import MAIN, TASKS, model_of
+from everyformer.experiments.urpe_synthetic.cells import MAIN, TASKS, Scale, model_of
 from everyformer.experiments.urpe_synthetic.tasks import Synthetic
 from everyformer.layers.encoder import Encoder
 from everyformer.layers.encoder_config import EncoderConfig
@@ -22,27 +22,6 @@ from everyformer.train.objectives.labels import Labels
 
 RATES = {"1x": 1.0, "20x": 20.0}
 """Of the tables, as a multiple of the rate of the other weights."""
-
-
-@dataclass(frozen=True)
-class Scale:
-    """The sizes of all cells, and how they are trained.
-
-    Attributes:
-        encoder: Sizes; vocabulary, length, encoding and head are set by the cell.
-        seq_len: n.
-        tokens: |V|.
-        train: How a cell is trained, whatever its arm.
-        evaluated: Sequences of an evaluation.
-        multiple: A tied head gets idle tokens up to a multiple of this.
-    """
-
-    encoder: EncoderConfig
-    seq_len: int
-    tokens: tuple[int, ...]
-    train: TrainConfig
-    evaluated: int
-    multiple: int = 1
 
 
 SCALES: dict[Size, Scale] = {

@@ -1,17 +1,17 @@
 """The bars of Figure 1: a group for each arm and rate, a dot for each seed."""
 
 import statistics
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from everyformer import figures
+from everyformer.experiments.curves import Results, having
 
 
 @figures.styled
-def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
+def picture(results: Results, path: Path) -> None:
     """A panel for each task and |V|; a dotted line at chance."""
     labels = [r["labels"] for r in results]
     tasks = list(dict.fromkeys(x["task"] for x in labels)) or ["etp"]
@@ -22,7 +22,7 @@ def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
         for size, axes in zip(sizes, row, strict=True):
             figures.title(axes, f"{task.upper()}, |V| = {size:,}")
             axes.set_ylim(0, 1.02)
-            _bars(axes, [r for r in results if _is(r, task, size)])
+            _bars(axes, having(results, task=task, tokens=size))
     for row in panels:
         row[0].set_ylabel("accuracy")
     for axes in panels[-1]:
@@ -31,11 +31,7 @@ def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     figures.write(figure, path)
 
 
-def _is(result: Mapping[str, Any], task: str, size: int) -> bool:
-    return (result["labels"]["task"], result["labels"]["tokens"]) == (task, size)
-
-
-def _bars(axes: Any, results: Sequence[Mapping[str, Any]]) -> None:
+def _bars(axes: Any, results: Results) -> None:
     arms: dict[str, list[float]] = {}
     colours: dict[str, str] = {}
     for result in results:

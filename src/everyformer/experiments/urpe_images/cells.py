@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from everyformer.errors import TrainingError
-from everyformer.experiments.cell import Cell, Size, training_cell
+from everyformer.experiments.cell import Cell, Size, labelled, of_size, training_cell
 from everyformer.experiments.urpe_images.data import Images, bars, images_of
 from everyformer.experiments.urpe_images.task import MovedImages
 from everyformer.layers.image_encoder import ImageConfig, ImageEncoder
 from everyformer.train.config import TrainConfig, changed
-from everyformer.train.objectives.images import ClassifyImages
+from everyformer.train.objectives.classify import ClassifyImages
 
 ARMS = ("ape", "swin", "swin+urpe", "swin+c1")
 
@@ -74,37 +74,29 @@ SCALES: dict[Size, Scale] = {
 
 
 def cells(
-    size: Size,
-    seeds: Sequence[int],
-    changes: Mapping[str, Any],
-    data: Path | None = None,
-    /,
+    size: Size, seeds: Sequence[int], changes: Mapping[str, Any], data: Path | None = None
 ) -> list[Cell]:
     """Every arm, seed by seed.
 
     Raises:
         TrainingError: If the size does not exist, or the images cannot be read.
     """
-    if size not in SCALES:
-        msg = (
-            f"urpe-images has no {size} size: the slides print no number for images. "
-            "Choose smoke, small or reduced."
-        )
-        raise TrainingError(msg)
+    why = "the slides print no number for images"
+    scale = of_size(SCALES, size, "urpe-images", why)
     images = bars() if size == "smoke" and data is None else images_of(data)
-    return [cell(size, arm, seed, changes, images) for seed in seeds for arm in ARMS]
+    return [cell(scale, arm, seed, changes, images) for seed in seeds for arm in ARMS]
 
 
-def labels_of(size: Size, seeds: Sequence[int]) -> list[dict[str, str | int]]:
+@labelled("method", "seed")
+def labels_of(size: Size, seeds: Sequence[int]) -> list[tuple[str, int]]:
     """The labels of all cells, without any images."""
-    return [{"method": arm, "seed": seed} for seed in seeds for arm in ARMS]
+    return [(arm, seed) for seed in seeds for arm in ARMS]
 
 
 def cell(
-    size: Size, arm: str, seed: int, changes: Mapping[str, Any], images: Images
+    scale: Scale, arm: str, seed: int, changes: Mapping[str, Any], images: Images
 ) -> Cell:
     """The complete config of one run."""
-    scale = SCALES[size]
     task = MovedImages(
         images=images, margin=scale.margin, seed=seed, evaluated=scale.evaluated
     )

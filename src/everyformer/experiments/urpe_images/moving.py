@@ -52,7 +52,8 @@ def moved_change(encoding: str, *, patches: int | None = None, seed: int = 0) ->
         )
     edge, end = config.window // 2, config.grid[0] - config.window // 2
     rows = slice(edge, end)
-    return _largest(before[rows, edge : end - apart] - after[rows, edge + apart : end])
+    change = before[rows, edge : end - apart] - after[rows, edge + apart : end]
+    return float(change.abs().max())
 
 
 def renumbered_change(encoding: str, *, seed: int = 0) -> float:
@@ -81,7 +82,7 @@ def renumbered_change(encoding: str, *, seed: int = 0) -> float:
     with torch.no_grad():
         plain = _outputs(model, x, distance, relative)
         renumbered = _outputs(model, x[:, order], distance[order][:, order], relative)
-    return _largest(plain[:, order] - renumbered)
+    return float((plain[:, order] - renumbered).abs().max())
 
 
 def _outputs(model: nn.Module, x: Tensor, distance: Tensor, relative: bool) -> Tensor:
@@ -95,7 +96,3 @@ def _draw_anew(model: nn.Module, seed: int) -> None:
         for parameter in model.double().parameters():
             drawn = torch.randn(parameter.shape, generator=draw, dtype=torch.float64)
             parameter.copy_(0.5 * drawn)
-
-
-def _largest(x: Tensor) -> float:
-    return float(x.abs().max())

@@ -1,28 +1,24 @@
 """Accuracy of each arm on images in the middle and on moved ones."""
 
 import statistics
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 
 from everyformer import figures
+from everyformer.experiments.curves import Results, having
 
 
 @figures.styled
-def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
+def picture(results: Results, path: Path) -> None:
     """Two bars for each arm, a dot for each seed; a dotted line at chance."""
     figure = Figure(figsize=(6.8, 3.2))
     axes = figure.subplots()
     arms = list(dict.fromkeys(r["labels"]["method"] for r in results))
     for shift, metric in ((-0.2, "accuracy"), (0.2, "moved")):
         for place, arm in enumerate(arms):
-            values = [
-                r["more"]["test"][metric]["mean_sampled"]
-                for r in results
-                if r["labels"]["method"] == arm
-            ]
+            own = having(results, method=arm)
+            values = [r["more"]["test"][metric]["mean_sampled"] for r in own]
             colour = figures.colour(0 if metric == "accuracy" else 1)
             told = {"accuracy": "in the middle", "moved": "moved"}[metric]
             axes.bar(

@@ -12,7 +12,7 @@ from everyformer.data.batch import FILLING, Batch, Draw
 from everyformer.data.order import Order
 from everyformer.data.randomness import Split, mixed, mixed_key, scaled, scaled_low
 from everyformer.data.resident import Resident
-from everyformer.data.task import FreshTask, Scores, evaluation_draws
+from everyformer.data.task import FreshTask, Scores, evaluation_draws, told
 from everyformer.experiments.urpe_images.data import Images
 
 ORDER, MOVES = 0, 1
@@ -115,10 +115,5 @@ class MovedImages(FreshTask):
 
     def describe(self) -> dict[str, Any]:
         """Images and sizes."""
-        return {
-            "name": "images",
-            "images": self.images.name,
-            "margin": self.margin,
-            "seed": self.seed,
-            "evaluated": self.evaluated,
-        }
+        sizes = told(self, "margin", "seed", "evaluated")
+        return {"name": "images", "images": self.images.name, **sizes}

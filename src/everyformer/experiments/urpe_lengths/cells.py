@@ -8,13 +8,20 @@ copies tokens over a fixed offset, and predicts the next byte of a text.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from everyformer.errors import TrainingError
-from everyformer.experiments.cell import Cell, Size, training_cell
+from everyformer.experiments.cell import (
+    Cell,
+    Labels,
+    Size,
+    labelled,
+    of_size,
+    training_cell,
+)
 from everyformer.experiments.urpe_lengths.models import ARMS, described, encoder_of
 from everyformer.experiments.urpe_lengths.tasks import NextByte, OffsetCopy
 from everyformer.experiments.urpe_lengths.texts import excerpt_texts, texts_of
@@ -87,57 +94,38 @@ SCALES: dict[Size, Scale] = {
 
 
 def cells(
-    size: Size,
-    seeds: Sequence[int],
-    changes: Mapping[str, Any],
-    data: Path | None = None,
-    /,
+    size: Size, seeds: Sequence[int], changes: Mapping[str, Any], data: Path | None = None
 ) -> list[Cell]:
     """Both tasks, every arm, seed by seed.
 
     Raises:
         TrainingError: If the size does not exist, or `data` is not a text.
     """
-    if size not in SCALES:
-        msg = (
-            f"urpe-lengths has no {size} size: the slides name no experiment, only what it "
-            "would say. Choose smoke, small or reduced."
-        )
-        raise TrainingError(msg)
+    why = "the slides name no experiment, only what it would say"
+    scale = of_size(SCALES, size, "urpe-lengths", why)
     text = excerpt_texts() if data is None else texts_of(data)
-    return [cell(size, labels, changes, text) for labels in labels_of(size, seeds)]
+    return [cell(scale, labels, changes, text) for labels in labels_of(size, seeds)]
 
 
-def labels_of(size: Size, seeds: Sequence[int]) -> list[dict[str, str | int]]:
+@labelled("task", "method", "seed")
+def labels_of(size: Size, seeds: Sequence[int]) -> list[tuple[str, str, int]]:
     """The labels of all cells, without any text."""
-    return [
-        {"task": task, "method": arm, "seed": seed}
-        for seed in seeds
-        for task in TASKS
-        for arm in ARMS
-    ]
+    return [(task, arm, seed) for seed in seeds for task in TASKS for arm in ARMS]
 
 
 def cell(
-    size: Size,
-    labels: Mapping[str, str | int],
+    scale: Scale,
+    labels: Labels,
     changes: Mapping[str, Any],
     text: tuple[str, Mapping[str, np.ndarray]],
 ) -> Cell:
     """The complete config of one run."""
     kind, arm, seed = str(labels["task"]), str(labels["method"]), int(labels["seed"])
-    scale = SCALES[size]
     n, longest = scale.lengths[0], scale.lengths[-1]
-    if kind == "copy":
-        task = OffsetCopy(
-            seq_len=n, lengths=scale.lengths, seed=seed, offset=scale.offset,
-            tokens=scale.tokens, evaluated=scale.evaluated,
-        )  # fmt: skip
-    else:
-        task = NextByte(
-            seq_len=n, lengths=scale.lengths, seed=seed, name=text[0],
-            texts=text[1], evaluated=scale.evaluated,
-        )  # fmt: skip
+    copying = partial(OffsetCopy, offset=scale.offset, tokens=scale.tokens)
+    reading = partial(NextByte, name=text[0], texts=text[1])
+    made = copying if kind == "copy" else reading
+    task = made(seq_len=n, lengths=scale.lengths, seed=seed, evaluated=scale.evaluated)
     steps = scale.train.steps if kind == "copy" else scale.steps
     train = changed(replace(scale.train, steps=steps, seed=seed), changes)
     model = replace(

@@ -1,10 +1,10 @@
 """The overview of the slides, three rows of Yes and No, with the evidence of each entry."""
 
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from everyformer.checks.report import check
+from everyformer.experiments.curves import Results, having
 from everyformer.experiments.experiment import markdown
 from everyformer.experiments.urpe_images.moving import moved_change, renumbered_change
 from everyformer.experiments.urpe_lengths.models import RELATIVE, UNIVERSAL
@@ -28,7 +28,7 @@ SIZE = 4
 """Tokens and width of the layers that are checked: one counterexample is enough."""
 
 
-def overview(results: Sequence[Mapping[str, Any]], size: str) -> str:
+def overview(results: Results, size: str) -> str:
     """The table of the slides; smoke runs have none, they show nothing."""
     if size == "smoke":
         return ""
@@ -58,21 +58,18 @@ def overview(results: Sequence[Mapping[str, Any]], size: str) -> str:
     )
 
 
-def kept_lengths(results: Sequence[Mapping[str, Any]], arms: Sequence[str]) -> str:
+def kept_lengths(results: Results, arms: Sequence[str]) -> str:
     """What each arm can do at the length of training and at the longest."""
     told: list[str] = []
     for arm in arms:
         parts: list[str] = []
         for task, metric in (("copy", "accuracy"), ("text", "nats")):
-            runs = [
-                r["more"]["test"]
-                for r in results
-                if r["complete"]
-                and (r["labels"]["task"], r["labels"]["method"]) == (task, arm)
-            ]
+            found = having(results, task=task, method=arm)
+            runs = [r["more"]["test"] for r in found if r["complete"]]
             if not runs:
                 continue
-            far = max((n for n in runs[0] if n.startswith(f"{metric}@")), key=_length)
+            lengths = (name.partition(f"{metric}@")[2] for name in runs[0])
+            far = f"{metric}@{max(int(length) for length in lengths if length)}"
             near, end = (
                 statistics.fmean(run[name]["mean_sampled"] for run in runs)
                 for name in (metric, far)
@@ -83,10 +80,6 @@ def kept_lengths(results: Sequence[Mapping[str, Any]], arms: Sequence[str]) -> s
         if parts:
             told.append(f"{arm} {', '.join(parts)}")
     return "; ".join(told) or "not run"
-
-
-def _length(metric: str) -> int:
-    return int(metric.rpartition("@")[2])
 
 
 def _other_data(image: str, graph: str) -> str:

@@ -1,20 +1,19 @@
 """What each arm can do at longer and longer sequences."""
 
 import statistics
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 
 from everyformer import figures
+from everyformer.experiments.curves import Results, having
 from everyformer.experiments.urpe_lengths.models import ARMS
 
 SHOWN = {"copy": "accuracy", "text": "nats"}
 
 
 @figures.styled
-def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
+def picture(results: Results, path: Path) -> None:
     """A panel for each task; a line for each arm through its means, a dot for each seed."""
     figure = Figure(figsize=(9, 3.4))
     for (task, metric), axes in zip(SHOWN.items(), figure.subplots(1, 2), strict=True):
@@ -23,12 +22,7 @@ def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
         axes.set_ylabel(metric if task == "copy" else "nats per byte")
         figures.logarithmic(axes.xaxis, base=2)
         for place, arm in enumerate(ARMS):
-            wanted = (task, arm)
-            runs = [
-                r["more"]["test"]
-                for r in results
-                if (r["labels"]["task"], r["labels"]["method"]) == wanted
-            ]
+            runs = [r["more"]["test"] for r in having(results, task=task, method=arm)]
             if not runs:
                 continue
             names = [name for name in runs[0] if name.startswith(f"{metric}@")]

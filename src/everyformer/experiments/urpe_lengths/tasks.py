@@ -28,6 +28,7 @@ from everyformer.data.task import (
     Scores,
     evaluation_draws,
     label_weights,
+    told,
 )
 from everyformer.errors import TrainingError
 
@@ -158,15 +159,8 @@ class OffsetCopy(AtLengths):
 
     def describe(self) -> dict[str, Any]:
         """Name and sizes."""
-        return {
-            "name": "copy",
-            "seq_len": self.seq_len,
-            "lengths": list(self.lengths),
-            "offset": self.offset,
-            "tokens": self.tokens,
-            "seed": self.seed,
-            "evaluated": self.evaluated,
-        }
+        sizes = told(self, "seq_len", "lengths", "offset", "tokens", "seed", "evaluated")
+        return {"name": "copy", **sizes}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,11 +219,5 @@ class NextByte(AtLengths):
 
     def describe(self) -> dict[str, Any]:
         """Text and sizes."""
-        return {
-            "name": "text",
-            "text": self.name,
-            "seq_len": self.seq_len,
-            "lengths": list(self.lengths),
-            "seed": self.seed,
-            "evaluated": self.evaluated,
-        }
+        sizes = told(self, "seq_len", "lengths", "seed", "evaluated")
+        return {"name": "text", "text": self.name, **sizes}

@@ -12,7 +12,7 @@ zinc12k-half-rate, zinc12k-twice-rate
     a quarter of the updates at other rates: does an order flip?
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -22,8 +22,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from everyformer.data.molecules import MoleculeGraphs, Molecules
-from everyformer.experiments.cell import Cell, Size, training_cell
+from everyformer.experiments.cell import Cell, Labels, Order, Size, labelled, training_cell
 from everyformer.experiments.experiment import Cells
+from everyformer.experiments.rates import at_other_rates, at_rate, split_rate
 from everyformer.experiments.urpe_molecules.packs import graphs_of
 from everyformer.experiments.urpe_molecules.sizes import Scale, scale_of
 from everyformer.layers.graph_batch import GraphBatch
@@ -33,7 +34,6 @@ from everyformer.layers.message_passing import (
     MessagePassingConfig,
     MessagePassingModel,
 )
-from everyformer.train.config import at_other_rate
 from everyformer.train.loop import Outcome
 from everyformer.train.objectives.regress import Regress
 from everyformer.train.processes import process_state
@@ -49,17 +49,15 @@ ARMS: Mapping[str, str] = {
 FLOOR = KINDS
 """Graph networks of the same size."""
 
-RATES: Mapping[str, float] = {"half-rate": 0.5, "twice-rate": 2.0}
 MAIN: Mapping[str, str] = {"urpe-zinc": "zinc12k", "urpe-qm9": "qm9-gap"}
 """The task that is run first."""
 
-Labels = Mapping[str, str | int]
 
-
-def order_of(experiment: str) -> Callable[[Size, Sequence[int]], list[Labels]]:
+def order_of(experiment: str) -> Order:
     """The labels of all cells of an experiment, seed by seed, the core first."""
 
-    def order(size: Size, seeds: Sequence[int]) -> list[Labels]:
+    @labelled("task", "arm", "seed")
+    def order(size: Size, seeds: Sequence[int]) -> list[tuple[str, str, int]]:
         main = MAIN[experiment]
         told = [(main, arm, seed) for seed in seeds for arm in ARMS]
         told += [(main, arm, seed) for seed in seeds for arm in FLOOR]
@@ -67,8 +65,9 @@ def order_of(experiment: str) -> Callable[[Size, Sequence[int]], list[Labels]]:
             both = list(ARMS)[:2]
             told += [("zinc250k", arm, seed) for seed in seeds for arm in both]
             if size == "reduced":
-                told += [(f"{main}-{r}", arm, seeds[0]) for r in RATES for arm in both]
-        return [{"task": task, "arm": arm, "seed": seed} for task, arm, seed in told]
+                short = at_other_rates(main)
+                told += [(task, arm, seeds[0]) for task in short for arm in both]
+        return told
 
     return order
 
@@ -81,13 +80,12 @@ def cells_of(experiment: str) -> Cells:
         seeds: Sequence[int],
         changes: Mapping[str, Any],
         data: Path | None = None,
-        /,
     ) -> list[Cell]:
         scale = scale_of(experiment, size, changes)
         found = graphs_of(experiment, size, data, scale.model.max_steps)
         made: list[Cell] = []
         for labels in order_of(experiment)(size, seeds):
-            graphs = found.get(_data(str(labels["task"])))
+            graphs = found.get(split_rate(str(labels["task"]))[0])
             if graphs is not None:
                 made.append(cell(labels, scale, graphs))
         return made
@@ -99,9 +97,7 @@ def cell(labels: Labels, scale: Scale, graphs: MoleculeGraphs) -> Cell:
     """The complete config of one run."""
     task, arm, seed = str(labels["task"]), str(labels["arm"]), int(labels["seed"])
     config = replace(scale.train, seed=seed)
-    rate = task.removeprefix(_data(task)).removeprefix("-")
-    if rate:
-        config = at_other_rate(config, RATES[rate])
+    config = at_rate(config, split_rate(task)[1])
     model = replace(scale.model, gain=ARMS.get(arm, "none"))
     floor = floor_of(arm, scale.model) if arm in FLOOR else None
     mean, deviation = graphs.moments() if scale.standardised else (0.0, 1.0)
@@ -144,18 +140,6 @@ def derived(outcome: Outcome) -> dict[str, Any]:
         {} if best is None else {"best_validation": best["mae"], "best_at": best["step"]}
     )
     return {**tables, **found, "without_structure": hurt}
-
-
-def _data(task: str) -> str:
-    """The pack of a task.
-
-    Example:
-        >>> _data("zinc12k-half-rate"), _data("qm9-gap")
-        ('zinc12k', 'qm9-gap')
-    """
-    for rate in RATES:
-        task = task.removesuffix(f"-{rate}")
-    return task
 
 
 @cache

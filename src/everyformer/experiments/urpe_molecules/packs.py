@@ -4,10 +4,10 @@ from pathlib import Path
 
 from everyformer.data.molecules import MoleculeGraphs
 from everyformer.data.packs.molecule_excerpt import molecule_excerpt
-from everyformer.data.packs.pack import Pack, pack_path, read_pack
-from everyformer.errors import FileFormatError, TrainingError
+from everyformer.data.packs.pack import Pack, read_pack
+from everyformer.errors import FileFormatError
 from everyformer.experiments.cell import Size
-from everyformer.experiments.needed_packs import known_packs
+from everyformer.experiments.needed_packs import first_pack, known_packs, needed_pack
 
 PACKS = {"urpe-zinc": ("zinc12k", "zinc250k"), "urpe-qm9": ("qm9-gap",)}
 """The first is needed; others are read where they are there."""
@@ -25,18 +25,11 @@ def graphs_of(
     needed, *others = PACKS[experiment]
     if data is None and size in ("smoke", "small"):
         return {needed: MoleculeGraphs(molecule_excerpt(), max_steps=max_steps)}
-    if data is None or not pack_path(data, needed).is_file():
-        folder = "no folder was given" if data is None else f"{data} does not hold it"
-        msg = (
-            f"--size {size} of {experiment} reads the pack {needed}, and {folder}. Make "
-            f"it: everyformer data pack {needed} --from DIR --to PACKS (`everyformer data "
-            "list` says what DIR holds), and give its folder: --data PACKS."
-        )
-        raise TrainingError(msg)
-    names = [needed, *(name for name in others if pack_path(data, name).is_file())]
-    if size == "smoke":
-        names = names[:1]
-    found = {name: read_pack(pack_path(data, name)) for name in names}
+    paths = {needed: needed_pack(experiment, size, data, [needed])}
+    for name in others if size != "smoke" else ():
+        if (path := first_pack(data, [name])) is not None:
+            paths[name] = path
+    found = {name: read_pack(path) for name, path in paths.items()}
     if size in ("reduced", "paper"):
         for pack in found.values():
             _check_known(pack)

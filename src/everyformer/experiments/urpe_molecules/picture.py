@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from everyformer import figures
-from everyformer.experiments.curves import Results, by_step, draw_band, of_arm
+from everyformer.experiments.curves import Results, by_step, draw_band, having
 from everyformer.layers.graph import RESERVED
 
 FURTHEST = 20
@@ -38,8 +38,7 @@ def _curves(axes: Axes, results: Results, metric: str, title: str) -> None:
     tasks = {r["labels"]["task"] for r in results}
     names = list(dict.fromkeys((r["labels"]["task"], r["labels"]["arm"]) for r in results))
     for place, (task, arm) in enumerate(names):
-        own = [r for r in of_arm(results, arm) if r["labels"]["task"] == task]
-        if evaluated := by_step(own, metric):
+        if evaluated := by_step(having(results, task=task, arm=arm), metric):
             look = figures.curve(place, len(names), marked=False)
             label = arm if len(tasks) == 1 else f"{task} {arm}"
             draw_band(axes, evaluated, look, label)

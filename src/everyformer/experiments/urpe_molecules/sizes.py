@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from everyformer.errors import TrainingError
-from everyformer.experiments.cell import Size
+from everyformer.experiments.cell import Size, of_size
 from everyformer.layers.graphormer_model import SMALL, GraphormerConfig
 from everyformer.train.config import TrainConfig, changed
 
@@ -79,13 +78,8 @@ def scale_of(experiment: str, size: Size, changes: Mapping[str, Any]) -> Scale:
     Raises:
         TrainingError: If there is no such size, or a name is unknown.
     """
-    if size not in SCALES[experiment]:
-        msg = (
-            f"{experiment} has no {size} size: it stands in for PCQM4M, which cannot be "
-            "run here. Choose smoke, small or reduced."
-        )
-        raise TrainingError(msg)
-    scale = SCALES[experiment][size]
+    why = "it stands in for PCQM4M, which cannot be run here"
+    scale = of_size(SCALES[experiment], size, experiment, why)
     own = {name: value for name, value in changes.items() if name in MODEL}
     rest = {name: value for name, value in changes.items() if name not in MODEL}
     steps = rest.get("steps", scale.train.steps)

@@ -7,7 +7,7 @@ the loophole of Theorem 2.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from everyformer.experiments.cell import Cell, Size, training_cell
@@ -38,11 +38,11 @@ class Scale:
         encoder: Sizes; vocabulary, length, encoding and head are set by the cell.
         seq_len: n.
         tokens: |V| of the main rows.
+        train: How a cell is trained.
+        evaluated: Sequences of an evaluation.
         extra_tokens: |V| of the further rows.
         extra: The further rows.
-        train: How a cell is trained.
         steps: Updates by row, where they differ from `train`.
-        evaluated: Sequences of an evaluation.
         multiple: A tied head gets idle tokens up to a multiple of this: tensor cores
             multiply 10,008 columns faster than 10,001.
     """
@@ -50,11 +50,11 @@ class Scale:
     encoder: EncoderConfig
     seq_len: int
     tokens: tuple[int, ...]
-    extra_tokens: tuple[int, ...]
-    extra: tuple[str, ...]
     train: TrainConfig
-    steps: dict[str, int]
     evaluated: int
+    extra_tokens: tuple[int, ...] = ()
+    extra: tuple[str, ...] = ()
+    steps: Mapping[str, int] = field(default_factory=dict[str, int])
     multiple: int = 1
 
 
@@ -69,7 +69,6 @@ SCALES: dict[Size, Scale] = {
             steps=20, batch=16, lr=3e-3, warmup=5, log_every=10, evaluate_every=10,
             checkpoint_every=10,
         ),
-        steps={},
         evaluated=64,
     ),
     "small": Scale(
@@ -151,8 +150,6 @@ def cell(
     train = changed(replace(scale.train, steps=steps, seed=seed), changes)
     labels = {"task": kind, "method": method, "tokens": tokens, "seed": seed}
     more = {"chance": task.chance}
-
-    def build() -> Labels:
-        return Labels(Encoder(model))
-
-    return training_cell(labels, build, model.to_json(), task, train, more)
+    return training_cell(
+        labels, lambda: Labels(Encoder(model)), model.to_json(), task, train, more
+    )

@@ -1,21 +1,20 @@
 """Accuracy against updates, a panel for each task and |V|."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 
 from everyformer import figures
+from everyformer.experiments.curves import Results, having
 from everyformer.experiments.urpe_synthetic.cells import ENCODINGS
 
 
 @figures.styled
-def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
+def picture(results: Results, path: Path) -> None:
     """Validation accuracy of every run, with a marker at its end; dots at chance."""
     tasks = list(dict.fromkeys(r["labels"]["task"] for r in results)) or ["pi"]
     sizes = sorted({r["labels"]["tokens"] for r in results}) or [10]
-    methods = [name for name in ENCODINGS if any(_is_of(r, name) for r in results)]
+    methods = [name for name in ENCODINGS if having(results, method=name)]
     figure = Figure(figsize=(1.8 + 3.2 * len(sizes), 2.8 * len(tasks)))
     panels = figure.subplots(len(tasks), len(sizes), squeeze=False, sharey=True)
     for task, row in zip(tasks, panels, strict=True):
@@ -24,18 +23,16 @@ def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
             axes.set_ylim(-0.02, 1.04)
             axes.set_xlabel("updates")
             figures.whole_numbers(axes.xaxis, most=5)
-            for result in results:
-                labels = result["labels"]
-                if (labels["task"], labels["tokens"]) != (task, size):
-                    continue
+            for result in having(results, task=task, tokens=size):
+                method = result["labels"]["method"]
                 points = [x for x in result["more"]["curve"] if "accuracy" in x]
-                place = methods.index(labels["method"])
+                place = methods.index(method)
                 axes.plot(
                     [x["step"] for x in points],
                     [x["accuracy"] for x in points],
                     **figures.curve(place, len(methods)),
                     markevery=[-1] if points else None,
-                    label=labels["method"],
+                    label=method,
                 )
                 chance = result["more"]["chance"]
                 axes.axhline(chance, color="0.3", ls=":", lw=1, zorder=4)
@@ -44,7 +41,3 @@ def picture(results: Sequence[Mapping[str, Any]], path: Path) -> None:
         row[0].set_ylabel("accuracy")
     figures.one_legend(figure)
     figures.write(figure, path)
-
-
-def _is_of(result: Mapping[str, Any], method: str) -> bool:
-    return result["labels"]["method"] == method

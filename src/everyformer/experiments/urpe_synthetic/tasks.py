@@ -16,7 +16,7 @@ import torch
 
 from everyformer.data.batch import Batch, Draw
 from everyformer.data.randomness import Split, random_integers
-from everyformer.data.task import IGNORED, FreshTask, label_weights
+from everyformer.data.task import IGNORED, FreshTask, label_weights, told
 from everyformer.errors import TrainingError
 
 
@@ -91,11 +91,5 @@ class Synthetic(FreshTask):
 
     def describe(self) -> dict[str, Any]:
         """Name and sizes."""
-        return {
-            "name": self.kind,
-            "seq_len": self.seq_len,
-            "tokens": self.tokens,
-            "seed": self.seed,
-            "special": self.special,
-            "evaluated": self.evaluated,
-        }
+        sizes = told(self, "seq_len", "tokens", "seed", "special", "evaluated")
+        return {"name": self.kind, **sizes}

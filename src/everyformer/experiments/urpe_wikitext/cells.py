@@ -6,21 +6,23 @@ same text in the same order from the same weights, and read twice: with the memo
 training, and with a longer one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from everyformer.data.packs.pack import Pack
 from everyformer.data.streams import Reading, Streams
-from everyformer.experiments.cell import Cell, Size, training_cell
+from everyformer.experiments.cell import Cell, Labels, Size, training_cell
 from everyformer.experiments.changes import Settable
 from everyformer.experiments.perplexity import perplexity
+from everyformer.experiments.rates import at_rate, split_rate
 from everyformer.experiments.urpe_wikitext.packs import texts
-from everyformer.experiments.urpe_wikitext.plan import ARMS, RATES, order
+from everyformer.experiments.urpe_wikitext.plan import ARMS, order
 from everyformer.experiments.urpe_wikitext.sizes import SCALES, Scale
 from everyformer.layers.transformer_xl import TransformerXLConfig, TransformerXLModel
-from everyformer.train.config import TrainConfig, at_other_rate
+from everyformer.train.config import TrainConfig
 from everyformer.train.loop import Outcome
 from everyformer.train.objectives.next_word import NextWord
 from everyformer.train.throughput import BACKWARD
@@ -34,25 +36,19 @@ SETTABLE = Settable(
 
 
 def cells(
-    size: Size,
-    seeds: Sequence[int],
-    changes: Mapping[str, Any],
-    data: Path | None = None,
-    /,
+    size: Size, seeds: Sequence[int], changes: Mapping[str, Any], data: Path | None = None
 ) -> list[Cell]:
     """The cells of all texts that are there, in the order of `plan.order`."""
     found = texts(size, data)
     made: list[Cell] = []
-    shared: dict[tuple[str, int], Streams] = {}
+    streams = cache(Streams)
     for labels in order(size, seeds):
-        kind = str(labels["text"])
-        text = "enwiki-words" if kind in RATES else kind
+        text, rate = split_rate(str(labels["text"]))
         if text not in found:
             continue
         scale = with_changes(SCALES[size][text], changes)
-        if kind in RATES:
-            scale = replace(scale, train=at_other_rate(scale.train, RATES[kind]))
-        made.append(_cell(labels, scale, found[text], shared))
+        scale = replace(scale, train=at_rate(scale.train, rate))
+        made.append(_cell(labels, scale, found[text], streams))
     return made
 
 
@@ -75,10 +71,7 @@ def _fitting(reading: Reading, scale: Scale) -> Reading:
 
 
 def _cell(
-    labels: Mapping[str, str | int],
-    scale: Scale,
-    pack: Pack,
-    shared: dict[tuple[str, int], Streams],
+    labels: Labels, scale: Scale, pack: Pack, streams_of: Callable[..., Streams]
 ) -> Cell:
     """The complete config of one run; runs of one seed read the same streams."""
     arm, seed = str(labels["arm"]), int(labels["seed"])
@@ -90,12 +83,7 @@ def _cell(
         max_len=scale.length + scale.places,
         gain=ARMS[arm],
     )
-    key = (str(labels["text"]), seed)
-    if key not in shared:
-        shared[key] = Streams(
-            pack, config.batch, scale.length, seed, scale.readings, scale.most
-        )
-    streams = shared[key]
+    streams = streams_of(pack, config.batch, scale.length, seed, scale.readings, scale.most)
     described = {**model.to_json(), "gain": "by arm", "mixers": arm}
     described |= {"places": scale.places, "objective": "next word"}
 
@@ -117,7 +105,7 @@ def _cell(
         clusters=lambda: streams.clusters("test"),
         operations=work,
         derived=perplexities,
-        value=perplexity,
+        shown=lambda outcome: perplexity(outcome.test["nats"]),
     )
 
 

@@ -1,10 +1,9 @@
 """The texts that `urpe-wikitext` reads: packs of a folder, raw files, or the excerpt."""
 
-import hashlib
 from pathlib import Path
 
 from everyformer.data.packs.excerpt import words_excerpt
-from everyformer.data.packs.pack import Pack, new_pack, read_pack
+from everyformer.data.packs.pack import Pack, pack_of_files, read_pack
 from everyformer.data.packs.reading import EOS
 from everyformer.data.packs.wikitext import wikitext_arrays
 from everyformer.data.packs.words import read_lines, vocabulary_of
@@ -96,13 +95,6 @@ def _raw(data: Path | None) -> Pack:
             "training file of WikiText-103."
         )
         raise FileFormatError(msg)
-    arrays, counts = wikitext_arrays(paths, words)
-    sources = {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in paths}
-    header = {
-        "name": "wikitext-103",
-        "licence": "CC BY-SA 3.0 (Wikipedia contributors, Merity et al. 2016)",
-        "tokeniser": words.describe(),
-        "sources": sources,
-        "counts": counts,
-    }
-    return new_pack(header, arrays)
+    licence = "CC BY-SA 3.0 (Wikipedia contributors, Merity et al. 2016)"
+    made = wikitext_arrays(paths, words)
+    return pack_of_files("wikitext-103", licence, words.describe(), paths, *made)

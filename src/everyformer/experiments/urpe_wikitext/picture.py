@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from everyformer import figures
-from everyformer.experiments.curves import Results, by_step, draw_band, of_arm
+from everyformer.experiments.curves import Results, by_step, draw_band, having
 from everyformer.experiments.positions_picture import load_positions, positions_path
-from everyformer.experiments.urpe_wikitext.plan import ARMS, RATES
+from everyformer.experiments.urpe_wikitext.plan import ARMS
 
 MEMORIES = {"nats": "memory of training", "long": "longer memory"}
 """What the scores of a test are called in the picture."""
@@ -22,9 +22,9 @@ PANELS = 12
 @figures.styled
 def picture(results: Results, path: Path) -> None:
     """Above, curves and results; below, C against distance, a panel for each gain."""
-    texts = [r["labels"]["text"] for r in results if r["labels"]["text"] not in RATES]
-    text = texts[0] if texts else ""
-    own = [r for r in results if r["labels"]["text"] == text]
+    texts: list[str] = [r["labels"]["text"] for r in results]
+    text = next((name for name in texts if not name.endswith("-rate")), "")
+    own = having(results, text=text)
     gains = _gains(text, path)
     rows = -(-len(gains) // 4)
     figure = Figure(figsize=(11, 3.4 + 2.2 * rows))
@@ -50,7 +50,7 @@ def picture(results: Results, path: Path) -> None:
 def _curves(axes: Axes, results: Results) -> None:
     """Nats on validation text against updates; the band holds all seeds."""
     for place, arm in enumerate(ARMS):
-        if evaluated := by_step(of_arm(results, arm), "nats"):
+        if evaluated := by_step(having(results, arm=arm), "nats"):
             look = figures.curve(place, len(ARMS), marked=False)
             draw_band(axes, evaluated, look, arm)
     figures.title(axes, "validation text")
@@ -63,7 +63,7 @@ def _reached(axes: Axes, results: Results) -> None:
     names: list[str] = list(dict.fromkeys(n for r in done for n in r["more"]["test"]))
     memories: list[str] = [MEMORIES.get(name, name) for name in names]
     for place, arm in enumerate(ARMS):
-        own = [r["more"]["perplexity"] for r in done if r["labels"]["arm"] == arm]
+        own = [r["more"]["perplexity"] for r in having(done, arm=arm)]
         if not own:
             continue
         values = [[found[name] for found in own] for name in names]

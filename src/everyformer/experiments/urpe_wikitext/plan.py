@@ -9,34 +9,26 @@ excerpt                     a text made by a grammar, for tests and laptops
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from everyformer.experiments.cell import Size
+from everyformer.experiments.cell import Size, labelled
+from everyformer.experiments.rates import at_other_rates
 
 ARMS: Mapping[str, str] = {"xl": "none", "xl+urpe": "shared", "xl+urpe-layer": "layer"}
 """With the gain of each: none, one for all layers, or one for each."""
 
 MAIN = ("xl", "xl+urpe")
-RATES: Mapping[str, float] = {
-    "enwiki-words-half-rate": 0.5,
-    "enwiki-words-twice-rate": 2.0,
-}
 SHORT = ("excerpt", "wikitext-2")
 """Texts of the sizes smoke and small."""
 
 
-def order(size: Size, seeds: Sequence[int]) -> list[Mapping[str, str | int]]:
+@labelled("text", "arm", "seed")
+def order(size: Size, seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
     """Labels of all cells: the core of every seed, then what is beyond it."""
-    return [
-        {"text": text, "arm": arm, "seed": seed} for text, arm, seed in _order(size, seeds)
-    ]
-
-
-def _order(size: Size, seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
     if size == "paper":
         yield from _each("wikitext-103", MAIN, seeds)
     elif size == "reduced":
         yield from _each("enwiki-words", MAIN, seeds)
         yield from _each("enwiki-words", ("xl+urpe-layer",), seeds)
-        for text in RATES:
+        for text in at_other_rates("enwiki-words"):
             yield from _each(text, MAIN, seeds[:1])
         yield from _each("wikitext-2", MAIN, seeds)
     else:

@@ -2,20 +2,19 @@
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from everyformer.data.batch import Batch
-from everyformer.errors import TrainingError
 from everyformer.layers.encoder import Encoder
-from everyformer.layers.encodings.encoding import TABLE_STD
 from everyformer.train.objective import (
     Objective,
     check_parts,
+    given,
     head_of,
+    last_layer,
     states_of,
-    token_losses,
-    weighted_mean,
+    token_scores,
     wide,
 )
 
@@ -37,10 +36,7 @@ class MaskedLanguage(Objective):
         check_parts("MaskedLanguage", encoder, head=True, pooler=next_sentence)
         super().__init__(encoder)
         self.terms = ("masked", "next") if next_sentence else ("masked",)
-        self.next = nn.Linear(encoder.config.dim, 2) if next_sentence else None
-        if self.next is not None:
-            nn.init.normal_(self.next.weight, std=TABLE_STD)
-            nn.init.zeros_(self.next.bias)
+        self.next = last_layer(encoder.config.dim, 2) if next_sentence else None
 
     def weights(self, batch: Batch) -> Float[Tensor, " terms"]:
         """Of masked tokens, and the number of windows."""
@@ -64,13 +60,7 @@ class MaskedLanguage(Objective):
         """Means over the masked tokens of each window."""
         head = head_of(self.encoder)
         states = states_of(self.encoder, batch)
-        logits = head(_chosen(states, batch))
-        right = (logits.argmax(-1) == batch.labels).float()
-        losses = token_losses(nn.Identity(), logits, batch.labels)
-        found = {
-            "accuracy": weighted_mean(right, batch.weights),
-            "nats": weighted_mean(losses, batch.weights),
-        }
+        found = token_scores(head(_chosen(states, batch)), batch)
         if self.next is not None:
             told = self.next(self.encoder.pooled(states)).argmax(-1)
             found["next"] = (told == _next_labels(batch)).float()
@@ -79,23 +69,20 @@ class MaskedLanguage(Objective):
 
 def _chosen(states: Float[Tensor, "b n d"], batch: Batch) -> Float[Tensor, "b m d"]:
     """The states at the places of the batch."""
-    if batch.places is None:
-        msg = (
-            "MaskedLanguage needs the places of the masked tokens, and this task gives "
-            "none. Train Labels, which has a label for every token."
-        )
-        raise TrainingError(msg)
-    return states.gather(1, batch.places[..., None].expand(-1, -1, states.shape[-1]))
+    places = given(
+        batch.places,
+        "MaskedLanguage needs the places of the masked tokens, and this task gives "
+        "none. Train Labels, which has a label for every token.",
+    )
+    return states.gather(1, places[..., None].expand(-1, -1, states.shape[-1]))
 
 
 def _next_labels(batch: Batch) -> Tensor:
-    if batch.next_labels is None:
-        msg = (
-            "MaskedLanguage(next_sentence=True) needs next_labels, and this task gives "
-            "none. Use next_sentence=False for both."
-        )
-        raise TrainingError(msg)
-    return batch.next_labels
+    return given(
+        batch.next_labels,
+        "MaskedLanguage(next_sentence=True) needs next_labels, and this task gives "
+        "none. Use next_sentence=False for both.",
+    )
 
 
 def _windows(batch: Batch) -> Float[Tensor, " b"]:

@@ -1,9 +1,9 @@
 """A label for every token, scored in nats too: the next one, or one before."""
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from everyformer.data.batch import Batch
-from everyformer.train.objective import head_of, states_of, token_losses, weighted_mean
+from everyformer.train.objective import head_of, states_of, token_losses, token_scores
 from everyformer.train.objectives.labels import Labels
 
 
@@ -16,12 +16,7 @@ class NextToken(Labels):
     def scores(self, batch: Batch) -> dict[str, Tensor]:
         """The share of right labels, and their mean loss."""
         logits = head_of(self.encoder)(states_of(self.encoder, batch))
-        right = (logits.argmax(-1) == batch.labels).float()
-        losses = token_losses(nn.Identity(), logits, batch.labels)
-        return {
-            "accuracy": weighted_mean(right, batch.weights),
-            "nats": weighted_mean(losses, batch.weights),
-        }
+        return token_scores(logits, batch)
 
 
 class TokenLosses(Labels):

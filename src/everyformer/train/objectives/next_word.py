@@ -11,7 +11,7 @@ from everyformer.data.batch import Batch
 from everyformer.data.streams import Reading
 from everyformer.errors import TrainingError
 from everyformer.layers.transformer_xl import Remembered, TransformerXLModel, View
-from everyformer.train.objective import Objective
+from everyformer.train.objective import Objective, given
 from everyformer.train.recurrence import Recurrence
 
 
@@ -98,10 +98,8 @@ class NextWord(Objective):
 
 
 def _going_on(batch: Batch) -> tuple[Tensor, Tensor]:
-    if batch.streams is None or batch.fresh is None:
-        msg = (
-            "NextWord remembers streams, and this task names none. Train NextToken, which "
-            "reads every sequence alone, or a task of Streams."
-        )
-        raise TrainingError(msg)
-    return batch.streams, batch.fresh
+    lacking = (
+        "NextWord remembers streams, and this task names none. Train NextToken, which "
+        "reads every sequence alone, or a task of Streams."
+    )
+    return given(batch.streams, lacking), given(batch.fresh, lacking)

@@ -8,7 +8,7 @@ from everyformer.errors import TrainingError
 from everyformer.layers.graph_batch import GraphBatch
 from everyformer.layers.graphormer_model import GraphormerModel
 from everyformer.layers.message_passing import MessagePassingModel
-from everyformer.train.objective import Objective, wide
+from everyformer.train.objective import Objective, given, wide
 
 
 class Regress(Objective):
@@ -58,12 +58,6 @@ class Regress(Objective):
 
 
 def graph_of(batch: Batch) -> GraphBatch:
-    """The graphs of a batch.
-
-    Raises:
-        TrainingError: If the task gives none.
-    """
-    if batch.graph is None:
-        msg = "Regress reads graphs, and this task gives none. Use a task of molecules."
-        raise TrainingError(msg)
-    return batch.graph
+    """The graphs of a batch."""
+    lacking = "Regress reads graphs, and this task gives none. Use a task of molecules."
+    return given(batch.graph, lacking)

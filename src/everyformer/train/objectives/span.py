@@ -4,14 +4,19 @@ import math
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from everyformer.data.batch import Batch
-from everyformer.errors import TrainingError
 from everyformer.layers.encoder import Encoder
-from everyformer.layers.encodings.encoding import TABLE_STD
-from everyformer.train.objective import Objective, check_parts, states_of, wide
+from everyformer.train.objective import (
+    Objective,
+    check_parts,
+    given,
+    last_layer,
+    states_of,
+    wide,
+)
 
 
 class Span(Objective):
@@ -36,9 +41,7 @@ class Span(Objective):
         check_parts("Span", encoder, head=False, pooler=False)
         super().__init__(encoder)
         self.longest = longest
-        self.ends = nn.Linear(encoder.config.dim, 2)
-        nn.init.normal_(self.ends.weight, std=TABLE_STD)
-        nn.init.zeros_(self.ends.bias)
+        self.ends = last_layer(encoder.config.dim, 2)
 
     def weights(self, batch: Batch) -> Float[Tensor, " terms"]:
         """Of both labels."""
@@ -82,13 +85,12 @@ def _label_weights(batch: Batch) -> Float[Tensor, "b 2"]:
 
 def _context(batch: Batch) -> Bool[Tensor, "b n"]:
     """Segment 1, without padding and without its last token, [SEP]."""
-    if batch.segments is None:
-        msg = (
-            "Span looks for answers in segment 1, and this task gives no segments. Give "
-            "segments: 0 for the question, 1 for its context."
-        )
-        raise TrainingError(msg)
-    context = batch.segments == 1
+    segments = given(
+        batch.segments,
+        "Span looks for answers in segment 1, and this task gives no segments. Give "
+        "segments: 0 for the question, 1 for its context.",
+    )
+    context = segments == 1
     if batch.padding is not None:
         context = context & ~batch.padding
     places = torch.arange(context.shape[-1], device=context.device)

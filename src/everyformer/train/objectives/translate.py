@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from everyformer.data.batch import Batch
 from everyformer.errors import TrainingError
 from everyformer.layers.encoder_decoder import EncoderDecoderModel
-from everyformer.train.objective import Objective, token_losses
+from everyformer.train.objective import Objective, given, token_losses
 
 
 class Translate(Objective):
@@ -57,12 +57,6 @@ class Translate(Objective):
 
 
 def target_of(batch: Batch) -> Tensor:
-    """What the decoder is given.
-
-    Raises:
-        TrainingError: If the task gives none.
-    """
-    if batch.target is None:
-        msg = "Translate needs targets, and this task gives none. Use Translations."
-        raise TrainingError(msg)
-    return batch.target
+    """What the decoder is given."""
+    lacking = "Translate needs targets, and this task gives none. Use Translations."
+    return given(batch.target, lacking)
