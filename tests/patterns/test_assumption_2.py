@@ -1,6 +1,10 @@
 """Assumption 2: the scale t of each map, and scores for those that have none."""
 
+import copy
+import pickle
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +17,7 @@ from everyformer.patterns.probability_maps import (
     ProbabilityMap,
     entmax,
     hardmax,
+    is_own,
     rho_by_name,
     softmax,
     sparse_hourglass,
@@ -276,3 +281,64 @@ def test_names() -> None:
 def test_parameters_that_are_not_finite_are_refused(name: str) -> None:
     with pytest.raises(InputError, match="is needed"):
         rho_by_name(name)
+
+
+def liar(v: np.ndarray) -> np.ndarray:
+    return v / v.sum()
+
+
+class Equal:
+    """What says that it is another function."""
+
+    def __init__(self, other: object) -> None:
+        self.other = other
+
+    def __eq__(self, other: object) -> bool:
+        return other is self.other
+
+    def __hash__(self) -> int:
+        return hash(self.other)
+
+    def __call__(self, *given: Any) -> Any:
+        return liar(*given) if len(given) == 1 else 1e-9
+
+
+class Own(ProbabilityMap):
+    def __call__(self, scores: np.ndarray) -> np.ndarray:
+        return liar(scores)
+
+
+def tiny(zeta: float, eta: float, m: int) -> float:
+    return 1e-9
+
+
+def failing(m: int) -> tuple[tuple[float, ...], float]:
+    return (2.0, 1.0), 0.5
+
+
+OTHERS = {
+    "another function": replace(softmax, function=liar),
+    "another scale": replace(softmax, scale=tiny),
+    "no scale, but scores": replace(softmax, scale=None, failing=failing),
+    "exact by its word": replace(softmax, one_hot=True),
+    "made by hand": ProbabilityMap("softmax", liar, tiny, "t > 0"),
+    "a function equal to softmax": replace(softmax, function=Equal(softmax.function)),
+    "a scale equal to that of softmax": replace(softmax, scale=Equal(softmax.scale)),
+    "a class of the user's": Own("softmax", softmax.function, softmax.scale, "t > 0"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_maps_that_are_not_the_librarys_are_never_decided(name: str) -> None:
+    found = assumption_2(OTHERS[name], m=2)
+    assert found.verdict is Verdict.UNKNOWN
+    assert found.scale is None
+
+
+def test_copies_of_the_librarys_maps_are_decided() -> None:
+    for rho in (*GOOD, *BAD):
+        assert assumption_2(copy.copy(rho)).verdict is assumption_2(rho).verdict
+        assert assumption_2(copy.deepcopy(rho)).verdict is not Verdict.UNKNOWN
+        assert is_own(replace(rho))
+    assert is_own(pickle.loads(pickle.dumps(softmax)))
+    assert not is_own(replace(softmax, name="my softmax"))

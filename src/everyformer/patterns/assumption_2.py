@@ -13,7 +13,7 @@ import numpy as np
 
 from everyformer.errors import InputError
 from everyformer.papers import YUN2020B, implements
-from everyformer.patterns.probability_maps import ProbabilityMap
+from everyformer.patterns.probability_maps import ProbabilityMap, is_own
 from everyformer.verdict import Verdict
 
 TEXT = __doc__
@@ -101,7 +101,7 @@ def assumption_2(
     if not callable(rho):
         msg = f"rho={rho!r} is not a map from scores to probabilities. Give a function, or"
         raise InputError(f"{msg} one of everyformer.patterns.probability_maps.")
-    if not isinstance(rho, ProbabilityMap):
+    if not isinstance(rho, ProbabilityMap) or not is_own(rho):
         return _of_users_function(rho, zeta, eta, m, np.random.default_rng(seed))
     if rho.scale is not None:
         t = rho.scale(zeta, eta, m)
