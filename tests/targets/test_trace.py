@@ -140,6 +140,8 @@ def test_only_needed_lines_are_kept() -> None:
     assert Counter(node.op for node in expression.nodes) == {"x": 3, "add": 3}
 
 
+SMALL = np.full((D, D), 200, dtype=np.uint8)
+
 REFUSED: dict[str, tuple[Function, str]] = {
     "max of Python": (lambda x: max(x[0, 0, 0], 1.0) + x, r"condition on x .*np\.where"),
     "where on x": (lambda x: np.where(x, x, 0), r"numpy\.where on a condition of numbers"),
@@ -197,6 +199,16 @@ REFUSED: dict[str, tuple[Function, str]] = {
     "torch": (lambda x: torch.sin(torch.from_numpy(x)), "TypeError: expected np.ndarray"),
     "float32": (lambda x: x.astype(np.float32), "conversion to float32"),
     "integers": (lambda x: np.zeros_like(x, dtype=int), "conversion to int64"),
+    "small integers": (lambda x: x + ((x > 1) * np.uint8(200) + np.uint8(100)), "in uint8"),
+    "small integers in a list": (lambda x: x + (x > 1) * [np.int8(100)] * D, "in int8"),
+    "small numbers": (lambda x: x + (x > 1) * np.float16(1e4) * np.float16(10), "float16"),
+    "small integers, chosen": (lambda x: x + np.where(x > 1, SMALL[0], 1), "in uint8"),
+    "small integers, chosen first": (lambda x: x + np.where(SMALL, x > 1, SMALL), "in uin"),
+    "small integers beside": (lambda x: x + np.hstack([x > 1, SMALL[None]]), "in uint8"),
+    "small integers, multiplied": (lambda x: x + np.dot(x > 1, SMALL), "in uint8"),
+    "small integers, added up": (lambda x: x + (x > 1) @ SMALL, "in uint8"),
+    "small integers of a mask": (lambda x: x + (x > 1).astype("u1") * 256, "in uint8"),
+    "integers without a sign": (lambda x: x + ((x > 1) * np.uint64(1) - 1), "in uint64"),
     "nan": (lambda x: x * np.nan, "constant nan .* finite real"),
     "infinity": (lambda x: np.minimum(x, np.inf), "constant inf"),
     "complex numbers": (lambda x: x + 1j, "constant 1j"),

@@ -174,6 +174,8 @@ CHOICES: dict[str, Function] = {
     "all and any": lambda x: np.where((x > 1).all(-1, keepdims=True), x, 2 * x)
     + np.any(x > 1.5, axis=(1, 2), keepdims=True),
     "masks as numbers": lambda x: (x > 1).astype(float) + (x > 1) * 1 + (1 - (x > 1)) / 2,
+    "masks with small numbers beside x": lambda x: x * (x > 1) * np.uint8(200)
+    + np.where(x > 1, x, np.float32(0.5)) + (x > 1) * np.int64(3) + (x > 1.5) * [1, 2, 3],
     "masks that are moved": lambda x: x * np.concatenate(
         [(x > 1)[..., 1:], (x < 1)[..., :1]], axis=-1
     ),

@@ -4,7 +4,7 @@ Most of them only move, add or multiply entries: numpy's own code does that to a
 terms. The others are written here with operations that expressions have.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,32 @@ def check_dtype(recorder: Recorder, dtype: Any) -> None:
         recorder.refuse(f"The conversion to {kind}", "It would round; use float64")
 
 
+def check_wide(recorder: Recorder, *operands: Any) -> None:
+    """Refuse numbers that truth values are made, or meet, if these overflow early.
+
+    What numpy makes of `mask * np.uint8(200)` is uint8 again, and the next sum overflows;
+    in np.uint64 differences below 0 do.
+
+    Raises:
+        Refused: If the numbers have no sign, or less than 64 bits.
+    """
+    kind = _kind(operands)
+    if kind is not None and (kind.kind == "u" or (kind.kind in "if" and kind.itemsize < 8)):
+        why = "It would round or overflow; use np.int64 or np.float64"
+        recorder.refuse(f"Arithmetic in {kind}", why)
+
+
+def _kind(operands: Sequence[Any]) -> "np.dtype[Any] | None":
+    """The dtype of what numpy makes of operands; None where these are no numbers."""
+    kinds = [
+        _kind(one) if isinstance(one, (list, tuple)) else getattr(one, "dtype", one)
+        for one in operands
+    ]
+    if not kinds or not all(isinstance(kind, (int, float, np.dtype)) for kind in kinds):
+        return None
+    return np.result_type(*kinds)
+
+
 def _terms(on: Any, value: Any) -> Any:
     """The same arguments with arrays of terms in place of traced arrays."""
     if on.is_traced(value):
@@ -66,7 +92,9 @@ def _directly(function: Function) -> Function:
         given = [*args, *kwargs.values()]
         if any(_has_mask(on, value) for value in given) and isinstance(result, np.ndarray):
             zeros = {name: _zeros(on, value) for name, value in kwargs.items()}
-            if function(*(_zeros(on, value) for value in args), **zeros).dtype == bool:
+            plain = function(*(_zeros(on, value) for value in args), **zeros)
+            check_wide(on.recorder, plain)
+            if plain.dtype == bool:
                 result = _truths(on, function, result)
         return on.like(result)
 
@@ -115,6 +143,7 @@ def _sums(function: Function) -> Function:
 def _product(function: Function) -> Function:
     def call(on: Any, *args: Any, **kwargs: Any) -> Any:
         check_dtype(on.recorder, kwargs.pop("dtype", None))
+        check_wide(on.recorder, *(v for v in args if not isinstance(v, str)))
         lifted = [on.lift(v) if isinstance(v, np.ndarray) else v for v in args]
         arrays = [v for v in lifted if isinstance(v, np.ndarray)]
         if all(term.boolean for array in arrays for term in array.flat):
@@ -187,6 +216,7 @@ def _where(on: Any, condition: Any, *choices: Any) -> Any:
         on.recorder.refuse("The function numpy.where of one argument", why)
     if on.is_traced(condition):
         return on.chosen(condition, *choices)
+    check_wide(on.recorder, *choices)
     return on.like(np.where(condition, *(on.lift(choice) for choice in choices)))
 
 

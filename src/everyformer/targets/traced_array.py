@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from everyformer.targets.array_functions import FUNCTIONS, check_dtype
+from everyformer.targets.array_functions import FUNCTIONS, check_dtype, check_wide
 from everyformer.targets.recorder import NO_MASK, NO_NUMBER, UNKNOWN, Recorder
 from everyformer.targets.term import NO_BRANCHES, Term
 
@@ -119,6 +119,7 @@ class Lines:
         c, first, second = (self.lift(value) for value in (condition, a, b))
         if not is_mask(c):
             self.recorder.refuse("numpy.where on a condition of numbers", NO_MASK)
+        check_wide(self.recorder, a, b)
         result = _WHERE(c, first, second)
         return self.like(_TRUTH(result) if is_mask(first) and is_mask(second) else result)
 
@@ -258,6 +259,8 @@ class Traced(NDArrayOperatorsMixin):
                 )
         run = getattr(known, method)
         terms = [lines.lift(value) for value in inputs]
+        if ufunc in UFUNCS:
+            check_wide(lines.recorder, *inputs)
         _check_masks(lines.recorder, ufunc, method, terms, places)
         if not places or _is_scalar(places[0]):  # numpy's scalars are replaced, not changed
             counted = ufunc is np.add and all(is_mask(array) for array in terms)
@@ -358,7 +361,9 @@ class Traced(NDArrayOperatorsMixin):
     @_watched
     def astype(self, dtype: Any, **kwargs: Any) -> "Traced":
         """A copy, if the numbers would stay float64; truth values as numbers."""
-        if is_mask(terms_of(self)) and np.dtype(dtype).kind in "iuf":
+        kind = np.dtype(dtype)
+        if is_mask(terms_of(self)) and kind.kind in "iuf":
+            check_wide(lines_of(self).recorder, kind)
             return lines_of(self).like(_NUMBER(terms_of(self)))
         check_dtype(lines_of(self).recorder, dtype)
         return self.copy()
