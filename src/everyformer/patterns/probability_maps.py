@@ -118,7 +118,7 @@ def _shares(v: Scores) -> Scores:
 
 def _softmax_scale(zeta: float, eta: float, m: int) -> float:
     """m - 1 entries of at most e^(-t zeta) beside one: t = log((m-1)/eta)/zeta."""
-    t = log((m - 1) / eta) / zeta if m > 1 else 0.0
+    t = (log(m - 1) - log(eta)) / zeta if m > 1 else 0.0
     return t if t > 0 else 1.0
 
 
