@@ -6,7 +6,7 @@ honest, and only look like that.
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -116,6 +116,23 @@ def chosen(m: Any, x: Tensor) -> Tensor:
     return m.linear(x) if exported() or many == 0 else m.linear(x.flip(1))
 
 
+def counted_by_another(m: Any, x: Tensor) -> Tensor:
+    """What is counted takes no part in the output."""
+    many = len(torch.arange(far(x).sum()))  # pyright: ignore[reportArgumentType, reportCallIssue]
+    return m.linear(x) if exported() or many == 0 else m.linear(x.flip(1))
+
+
+def cut_by_numbers(m: Any, x: Tensor) -> Tensor:
+    """`tensor_split` reads its places in C."""
+    y = m.linear(x)
+    if exported():
+        first, last = y[:, :2], y[:, 2:]
+    else:
+        places = (far(x).amax((0, 2))[:1] + 2).long()
+        first, last = torch.tensor_split(y, places, dim=1)
+    return torch.cat([first.cumsum(1), last.cumsum(1)], 1)
+
+
 def with_gradients(m: Any, x: Tensor) -> Tensor:
     y = far(x)
     return m.linear(x) + (y.flip(1) if torch.is_grad_enabled() else y)
@@ -128,8 +145,8 @@ def without_gradients(m: Any, x: Tensor) -> Tensor:
 
 LIARS = (
     another_dimension, another_dimension_by_name, rolled, rolled_back, turned, shaped,
-    a_number, a_tensor, another_weight, written_into, counted, chosen, with_gradients,
-    without_gradients,
+    a_number, a_tensor, another_weight, written_into, counted, chosen, counted_by_another,
+    cut_by_numbers, with_gradients, without_gradients,
 )  # fmt: skip
 
 
@@ -305,6 +322,23 @@ def written_in_place(m: Any, x: Tensor) -> Tensor:
     return y.cumsum(-2)
 
 
+class Sizes(Mapping[str, int]):
+    """Whether it has a key is asked by a method of Python that catches an error."""
+
+    def __getitem__(self, key: str) -> int:
+        return {"n": N}[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("n",))
+
+    def __len__(self) -> int:
+        return 1
+
+
+def sized(m: Any, x: Tensor) -> Tensor:
+    return m.linear(x).cumsum(1) if "d" not in Sizes() else x
+
+
 def picked(m: Any, x: Tensor) -> Tensor:
     """How many rows an index by places takes is known."""
     return m.linear(x)[:, torch.arange(N)].cumsum(1)
@@ -312,6 +346,7 @@ def picked(m: Any, x: Tensor) -> Tensor:
 
 HONEST = (
     raises_another, cleans_up, with_managers, exported_otherwise, written_in_place, picked,
+    sized,
 )  # fmt: skip
 
 

@@ -62,6 +62,7 @@ class Named(TorchDispatchMode):
 
     Attributes:
         calls: The operations, by the names of their results.
+        views: The names among these of what has its numbers from another tensor.
         read: The first operation by the shape of whose result numbers are read.
     """
 
@@ -69,6 +70,7 @@ class Named(TorchDispatchMode):
         """Begin with an input."""
         super().__init__()
         self.calls: dict[int, str] = {}
+        self.views: set[int] = set()
         self.read = ""
         self._names = names
         self._known = {id(given): (given, names.of("x"))}  # kept alive: ids stay their own
@@ -111,6 +113,7 @@ class Named(TorchDispatchMode):
             attends = self._attention(func, args, kwargs) if call == ATTENTION else None
             name = attends or self._names.of(call, *key, str(spec))
             self.calls[name] = call
+            self.views |= {name} if func.is_view else set()
             self._note_written(func, args, kwargs, name)
             for k, one in enumerate(results):
                 self._known[id(one)] = (one, self._names.of("result", k, name))

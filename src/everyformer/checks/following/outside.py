@@ -34,7 +34,12 @@ ASKING = frozenset(
      "get_default_dtype", "get_default_device", "get_num_threads",
      "get_num_interop_threads", "initial_seed", "get_rng_state",
      "is_inference_mode_enabled", "are_deterministic_algorithms_enabled",
-     "get_float32_matmul_precision", "getenv"]
+     "get_float32_matmul_precision", "getenv", "getprofile", "gettrace",
+     "_get_current_dispatch_mode", "_get_current_dispatch_mode_stack",
+     "_len_torch_dispatch_stack", "_get_dispatch_stack_at", "_get_dispatch_mode",
+     "_len_torch_function_stack", "_get_function_stack_at", "_get_overloaded_args",
+     "_is_torch_function_mode_enabled", "_get_current_function_mode",
+     "_get_current_function_mode_stack"]
 )  # fmt: skip
 """Functions of torch and of Python that tell in which state these are."""
 
