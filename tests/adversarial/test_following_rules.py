@@ -59,6 +59,12 @@ def minus_minus_infinity(m: Any, x: torch.Tensor) -> torch.Tensor:
     return torch.add(m.table, far, alpha=-1).softmax(-1) @ x
 
 
+def signs(m: Any, x: torch.Tensor) -> torch.Tensor:
+    """1 / 0 and 1 / -0 are the two infinities."""
+    zeros = x.new_tensor([0.0] * (N - 1) + [-0.0])[:, None]
+    return ((1 + m.number.abs()) / zeros).sigmoid()
+
+
 FALSE: dict[str, tuple[Callable[[Followed], Answer], Forward]] = {
     "two halves of the sequence added": (MEANS, halves),
     "the first token added to all": (MEANS, lambda m, x: x + x[:, :1]),
@@ -75,6 +81,7 @@ FALSE: dict[str, tuple[Callable[[Followed], Answer], Forward]] = {
         EQUAL,
         lambda m, x: (x @ x.mT - torch.pow(0, m.table)).softmax(-1) @ x,
     ),
+    "a zero with another sign": (EQUAL, lambda m, x: x * signs(m, x)),
     "a variance with too many degrees": (
         ZERO,
         lambda m, x: x * x.var(1, correction=N, keepdim=True),
@@ -101,6 +108,13 @@ def by_dimension(m: Any, x: torch.Tensor) -> torch.Tensor:
     number = m.number.sum(0).mean(-1).amax(0).softmax(0).log_softmax(-1).cumsum(0)
     number = number.var(0, correction=0).logsumexp(0).squeeze(0).unsqueeze(0)[0].flip(())
     return mixed(m, x) * (number + x.sum().sum(-1) + x.mean().var(0, correction=0))
+
+
+def test_minus_zero_is_zero() -> None:
+    """As in the masks of BERT, (1 - 1) * -1e9; and equal along all dimensions."""
+    found = followed(lambda m, x: mixed(m, x) + (1 - x.new_ones(N, 1)) * -1e9)
+    assert EQUAL(found).holds, found.obstacle
+    assert ZERO(found).holds
 
 
 def test_a_number_has_no_dimension_to_get_lost() -> None:

@@ -3,6 +3,7 @@
 import cProfile
 import os
 import random
+import sys
 import threading
 import uuid
 from collections.abc import Callable
@@ -12,6 +13,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import (
+    _get_current_dispatch_mode,  # pyright: ignore[reportPrivateUsage]
+)
 
 from everyformer.checks.following.walk import Followed
 from everyformer.checks.subject import Subject
@@ -22,6 +26,9 @@ ASKED: dict[str, Callable[[Any], object]] = {
     "autocast": lambda _: torch.is_autocast_enabled("cpu"),
     "the type of autocast": lambda _: torch.get_autocast_dtype("cpu") == torch.float16,
     "the default dtype": lambda _: torch.get_default_dtype() == torch.float64,
+    "who profiles it": lambda _: sys.getprofile() == 5,
+    "the operations' observer": lambda _: isinstance(_get_current_dispatch_mode(), Path),
+    "how many observe": lambda _: torch._C._len_torch_dispatch_stack() > 99,  # pyright: ignore[reportPrivateUsage]
     "threads": lambda _: torch.get_num_threads() > 10**6,
     "the seed": lambda _: torch.initial_seed() == 12345,
     "inference mode": lambda _: torch.is_inference_mode_enabled(),

@@ -11,12 +11,14 @@ import pytest
 
 import everyformer as ef
 from everyformer.certify import refute as refuting
+from everyformer.certify.from_files import NETWORK_FILE
 from everyformer.certify.network_on_box import NetworkOnBoxes
 from everyformer.certify.on_cells.cells import Cells
 from everyformer.certify.refute import boxes_apart, inner_box, refute
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import RegisterWeights, StageWeights, Weights
 from everyformer.construct.certificates import as_stored
+from everyformer.errors import CertificateError
 from everyformer.model.forward import run_stages
 from everyformer.model.stacks import AttentionStack, FeedForwardStack, Stage
 from everyformer.targets.box import Grid
@@ -241,3 +243,16 @@ def test_a_declared_function_is_refuted_under_its_declaration(tmp_path: Path) ->
     assert found.verdict is Verdict.REFUTED
     assert "is at least 0." in found.reasons[0]
     assert "CONDITIONAL" in found.headline
+
+
+def test_weights_exchanged_after_the_verdict_refute_nothing(
+    shifts: ef.Built, tmp_path: Path
+) -> None:
+    """REFUTED is about the claim, so about the weights that the certificate names."""
+    shifts.save(tmp_path)
+    unknown = replace(ef.verify(tmp_path), verdict=Verdict.UNKNOWN)
+    target = ef.Target(lambda x: 1 - x, 2, 1)
+    ef.construct(target, grid=4, method="selective-shift").save(tmp_path / "other")
+    (tmp_path / "other" / NETWORK_FILE).replace(tmp_path / NETWORK_FILE)
+    with pytest.raises(CertificateError, match=r"network\.safetensors has sha256"):
+        refute(tmp_path, unknown)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.masked import masked_tensor
 from torch.nn.functional import scaled_dot_product_attention as attend
 
 from everyformer.checks.calling import call
@@ -266,3 +267,35 @@ def test_outputs_of_other_kinds() -> None:
         trial = Trial(Made(cast), None)
         out = trial.output(torch.ones(N, D).numpy())
         assert out.dtype == "float64"
+
+
+class Kinds(nn.Module):
+    """Gives tensors of another kind."""
+
+    def __init__(self, kind: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.kind(x.cumsum(1))
+
+
+KINDS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "sparse_coo": lambda x: x.to_sparse(),
+    "sparse_csr": lambda x: x[0].to_sparse_csr(),
+    "nested": lambda x: torch.nested.nested_tensor(list(x)),
+    "masked": lambda x: masked_tensor(x, x > 0),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", KINDS)
+def test_tensors_that_are_not_dense_are_refused(kind: str) -> None:
+    told = rf"Kinds returned a {kind} tensor\. Wrap it .* a dense one\. Give"
+    with pytest.raises(InputError, match=told):
+        check(Kinds(KINDS[kind]), N, D, trials=1)
+
+
+def test_dense_ones_of_classes_of_their_own_are_taken() -> None:
+    report = check(Kinds(lambda x: x.as_subclass(nn.Buffer).mT.mT), N, D, trials=1)
+    assert report["EF001"].verdict is Verdict.REFUTED

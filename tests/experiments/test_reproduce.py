@@ -9,6 +9,7 @@ import pytest
 
 from everyformer.errors import FileFormatError, TrainingError
 from everyformer.experiments.cell import Cell, Result, Size, Surroundings
+from everyformer.experiments.document import mixed_arithmetic
 from everyformer.experiments.expected import Expected
 from everyformer.experiments.experiment import Experiment, synthetic
 from everyformer.experiments.registry import experiment_by_name
@@ -240,3 +241,19 @@ def test_what_is_no_cell_is_refused(tmp_path: Path) -> None:
     counting = Counting()
     with pytest.raises(TrainingError, match="--only z matches none of the 3 cells"):
         reproduce(counting.experiment, "small", out=tmp_path, runs=tmp_path, only=["z"])
+
+
+def test_rows_that_were_computed_otherwise_are_noted() -> None:
+    """What each run keeps; one that went on elsewhere was computed in two ways."""
+    one, two = "CPU, 1 thread, torch 2", "CPU, 2 threads, torch 2"
+
+    def noted(*kept: dict[str, str] | None) -> list[str]:
+        more = ({} if way is None else {"arithmetic": way} for way in kept)
+        return mixed_arithmetic([{"more": of} for of in more])
+
+    assert noted({"0": one}, {"0": one}, None) == []
+    assert noted(None, None) == []
+    (note,) = noted({"0": one}, {"0": two})
+    assert note.startswith(f"Updates were computed in 2 ways: {one}; {two}. The order of")
+    (note,) = noted({"0": one, "7": two}, {"0": one})
+    assert "1 of 2 runs went on in another than they began in" in note

@@ -1,6 +1,12 @@
 """Assumption 2: the scale t of each map, and scores for those that have none."""
 
+import copy
+import pickle
 from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +19,7 @@ from everyformer.patterns.probability_maps import (
     ProbabilityMap,
     entmax,
     hardmax,
+    is_own,
     rho_by_name,
     softmax,
     sparse_hourglass,
@@ -276,3 +283,107 @@ def test_names() -> None:
 def test_parameters_that_are_not_finite_are_refused(name: str) -> None:
     with pytest.raises(InputError, match="is needed"):
         rho_by_name(name)
+
+
+BEYOND: tuple[tuple[ProbabilityMap, float, float, int], ...] = (
+    (softmax, 5e-324, 0.01, 3),
+    (sparsemax, 1e-320, 1.0, 2),
+    (entmax(1.0000001), 5e-324, 0.01, 3),
+    (sum_normalisation, 1e308, 0.01, 2),
+    (sum_normalisation, 1.0, 0.01, 10**12),
+    (sparse_hourglass(1e300), 1.0, 0.01, 2),
+)
+
+
+@pytest.mark.parametrize(("rho", "zeta", "eta", "m"), BEYOND)
+def test_what_float64_does_not_have_is_refused(
+    rho: ProbabilityMap, zeta: float, eta: float, m: int
+) -> None:
+    """Neither t = inf is PROVED, nor do scores refute that do not lead."""
+    with pytest.raises(InputError, match=r"beyond float64\. Take|in float64\. Take"):
+        assumption_2(rho, zeta, eta, m)
+
+
+@pytest.mark.parametrize("zeta", [0.1, 0.3, 3.0, 7.0, 49.0])
+@pytest.mark.parametrize("eta", [1e-17, 1e-30, 0.7])
+def test_scales_are_rounded_up(zeta: float, eta: float) -> None:
+    """In real arithmetic the one that leads gets enough: t zeta >= 1, log(2 / eta)."""
+    t = assumption_2(sparsemax, zeta, eta, 3).scale
+    assert t is not None
+    assert Fraction(t) * Fraction(zeta) >= 1
+    t = assumption_2(softmax, zeta, eta, 3).scale
+    assert t is not None
+    with localcontext() as context:
+        context.prec = 60
+        assert Decimal(t) * Decimal(zeta) >= (2 / Decimal(eta)).ln()
+
+
+def test_many_scores_and_small_scales() -> None:
+    many = assumption_2(softmax, eta=5e-324, m=10**18 + 1).scale
+    assert many == pytest.approx(18 * np.log(10) - np.log(5e-324))
+    with pytest.raises(InputError, match="a number of scores"):
+        assumption_2(softmax, m=10**5000)
+    least = assumption_2(entmax(1e300), zeta=1e308).scale
+    assert least is not None
+    assert least > 0
+
+
+def liar(v: np.ndarray) -> np.ndarray:
+    return v / v.sum()
+
+
+class Equal:
+    """What says that it is another function."""
+
+    def __init__(self, other: object) -> None:
+        self.other = other
+
+    def __eq__(self, other: object) -> bool:
+        return other is self.other
+
+    def __hash__(self) -> int:
+        return hash(self.other)
+
+    def __call__(self, *given: Any) -> Any:
+        return liar(*given) if len(given) == 1 else 1e-9
+
+
+class Own(ProbabilityMap):
+    def __call__(self, scores: np.ndarray) -> np.ndarray:
+        return liar(scores)
+
+
+def tiny(zeta: float, eta: float, m: int) -> float:
+    return 1e-9
+
+
+def failing(m: int) -> tuple[tuple[float, ...], float]:
+    return (2.0, 1.0), 0.5
+
+
+OTHERS = {
+    "another function": replace(softmax, function=liar),
+    "another scale": replace(softmax, scale=tiny),
+    "no scale, but scores": replace(softmax, scale=None, failing=failing),
+    "exact by its word": replace(softmax, one_hot=True),
+    "made by hand": ProbabilityMap("softmax", liar, tiny, "t > 0"),
+    "a function equal to softmax": replace(softmax, function=Equal(softmax.function)),
+    "a scale equal to that of softmax": replace(softmax, scale=Equal(softmax.scale)),
+    "a class of the user's": Own("softmax", softmax.function, softmax.scale, "t > 0"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_maps_that_are_not_the_librarys_are_never_decided(name: str) -> None:
+    found = assumption_2(OTHERS[name], m=2)
+    assert found.verdict is Verdict.UNKNOWN
+    assert found.scale is None
+
+
+def test_copies_of_the_librarys_maps_are_decided() -> None:
+    for rho in (*GOOD, *BAD):
+        assert assumption_2(copy.copy(rho)).verdict is assumption_2(rho).verdict
+        assert assumption_2(copy.deepcopy(rho)).verdict is not Verdict.UNKNOWN
+        assert is_own(replace(rho))
+    assert is_own(pickle.loads(pickle.dumps(softmax)))
+    assert not is_own(replace(softmax, name="my softmax"))

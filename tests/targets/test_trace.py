@@ -140,6 +140,27 @@ def test_only_needed_lines_are_kept() -> None:
     assert Counter(node.op for node in expression.nodes) == {"x": 3, "add": 3}
 
 
+SMALL = np.full((D, D), 200, dtype=np.uint8)
+
+LARGE = np.full((D, D), 2**40)
+
+
+def doubled(counts: Any) -> Any:
+    counts += counts
+    return counts
+
+
+def halves(counts: Any) -> Any:
+    counts[...] = 0.5
+    return counts
+
+
+def beside_itself(mask: Any) -> Any:
+    turned = mask[..., ::-1]
+    turned[mask] = False
+    return turned
+
+
 REFUSED: dict[str, tuple[Function, str]] = {
     "max of Python": (lambda x: max(x[0, 0, 0], 1.0) + x, r"condition on x .*np\.where"),
     "where on x": (lambda x: np.where(x, x, 0), r"numpy\.where on a condition of numbers"),
@@ -197,6 +218,49 @@ REFUSED: dict[str, tuple[Function, str]] = {
     "torch": (lambda x: torch.sin(torch.from_numpy(x)), "TypeError: expected np.ndarray"),
     "float32": (lambda x: x.astype(np.float32), "conversion to float32"),
     "integers": (lambda x: np.zeros_like(x, dtype=int), "conversion to int64"),
+    "small integers": (lambda x: x + ((x > 1) * np.uint8(200) + np.uint8(100)), "in uint8"),
+    "small integers in a list": (lambda x: x + (x > 1) * [np.int8(100)] * D, "in int8"),
+    "small numbers": (lambda x: x + (x > 1) * np.float16(1e4) * np.float16(10), "float16"),
+    "small integers, chosen": (lambda x: x + np.where(x > 1, SMALL[0], 1), "in uint8"),
+    "small integers, chosen first": (lambda x: x + np.where(SMALL, x > 1, SMALL), "in uin"),
+    "small integers beside": (lambda x: x + np.hstack([x > 1, SMALL[None]]), "in uint8"),
+    "small integers, multiplied": (lambda x: x + np.dot(x > 1, SMALL), "in uint8"),
+    "small integers, added up": (lambda x: x + (x > 1) @ SMALL, "in uint8"),
+    "small integers of a mask": (lambda x: x + (x > 1).astype("u1") * 256, "in uint8"),
+    "integers without a sign": (lambda x: x + ((x > 1) * np.uint64(1) - 1), "in uint64"),
+    "large integers": (lambda x: x + (x > 1) * 2**62 * 4, "Large integers made of truth"),
+    "large counts": (lambda x: x + (x > 1).sum(-1, keepdims=True) * 2**62, "Large int"),
+    "large powers of integers": (lambda x: x + ((x > 1) * 3) ** 50, "Large integers"),
+    "large squares": (lambda x: x + np.square((x > 1) * 2**40), "Large integers"),
+    "large matrices": (lambda x: x + ((x > 1) * 2**40) @ LARGE, "Large integers"),
+    "large products": (lambda x: x + np.prod((x > 1) * 2**30, (1, 2)), "Large integers"),
+    "large inner products": (lambda x: x + np.dot((x > 1) * 2**40, LARGE), "Large"),
+    "large integers in place": (lambda x: doubled((x > 1) * 2**62) + x, "Large integers"),
+    "reciprocals": (lambda x: x + np.reciprocal(1 + (x > 1)), "reciprocal on integers"),
+    "halves beside integers": (lambda x: x + halves((x > 1) * 1), "numbers to integers"),
+    "halves in integers": (lambda x: x + np.full_like((x > 1) * 1, 0.5), "like one of"),
+    "halves around integers": (
+        lambda x: x + np.pad((x > 1) * 1, 1, constant_values=0.5)[1:-1, 1:-1, 1:-1],
+        r"numpy\.pad of integers and other numbers",
+    ),
+    "halves among integers": (
+        lambda x: x + np.insert((x > 1) * 1, 0, 0.5, axis=2)[..., 1:],
+        r"numpy\.insert of integers and other numbers",
+    ),
+    "x among integers": (
+        lambda x: x + np.insert((x > 1) * 1, 0, x[..., 0], axis=2)[..., 1:],
+        r"numpy\.insert of integers and other numbers",
+    ),
+    "sums in integers": (
+        lambda x: np.add((x > 1) * 1, x, out=(x > 1) * 1, casting="unsafe"),
+        "add in an array of integers",
+    ),
+    "sums from a half": (lambda x: x + ((x > 1) * 1).sum(initial=0.5), "sum of integers"),
+    "reductions from a half": (
+        lambda x: x + np.add.reduce((x > 1) * 1, initial=0.5),
+        "add on integers",
+    ),
+    "a mask of its neighbours": (lambda x: x + beside_itself(x > 1), "lies beside what it"),
     "nan": (lambda x: x * np.nan, "constant nan .* finite real"),
     "infinity": (lambda x: np.minimum(x, np.inf), "constant inf"),
     "complex numbers": (lambda x: x + 1j, "constant 1j"),

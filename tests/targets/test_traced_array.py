@@ -146,6 +146,17 @@ def assign_to_a_mask(x: Any) -> Any:
     return y
 
 
+def assign_integers(x: Any) -> Any:
+    counts = (x > 1) * 3
+    counts[:, 0] = x[:, 1] > 1.5
+    counts[x > 1.9] = -2
+    counts += np.where(x > 1.75, 1, 2)
+    counts[counts > 3] = 7
+    mask = x > 1
+    mask[mask] = False
+    return x + counts + mask if counts.dtype == int else x
+
+
 def assign_masks(x: Any) -> Any:
     mask = x > 1
     mask[:, 0] = x[:, 1] < 1.5
@@ -155,6 +166,11 @@ def assign_masks(x: Any) -> Any:
     numbers = x.copy()
     numbers[:, 1] = mask[:, 1]
     return numbers + mask
+
+
+def halved(x: Any) -> Any:
+    x[...] = x / 2
+    return x
 
 
 CHOICES: dict[str, Function] = {
@@ -174,6 +190,8 @@ CHOICES: dict[str, Function] = {
     "all and any": lambda x: np.where((x > 1).all(-1, keepdims=True), x, 2 * x)
     + np.any(x > 1.5, axis=(1, 2), keepdims=True),
     "masks as numbers": lambda x: (x > 1).astype(float) + (x > 1) * 1 + (1 - (x > 1)) / 2,
+    "masks with small numbers beside x": lambda x: x * (x > 1) * np.uint8(200)
+    + np.where(x > 1, x, np.float32(0.5)) + (x > 1) * np.int64(3) + (x > 1.5) * [1, 2, 3],
     "masks that are moved": lambda x: x * np.concatenate(
         [(x > 1)[..., 1:], (x < 1)[..., :1]], axis=-1
     ),
@@ -187,6 +205,13 @@ CHOICES: dict[str, Function] = {
     "the branch not taken": lambda x: np.where(x > 1.25, np.log(np.maximum(x - 1, 0)), 0),
     "assignment to a mask": assign_to_a_mask,
     "assignment of masks": assign_masks,
+    "assignment of integers": assign_integers,
+    "integers": lambda x: x + np.cumsum(x > 1, -1) ** 2 - np.zeros_like((x > 1) * 1)
+    + np.stack([(x > 1)[..., 0] * 2, (x > 1)[..., 1], (x < 1)[..., 2] * 1], axis=-1) / 4
+    + np.mean((x > 1) * 2, -1, keepdims=True) + np.insert(x > 1, 0, True, 2)[..., 1:],
+    "integers as floats": lambda x: np.reciprocal(1 + (x > 1) * 1.0)
+    + halved(((x > 1) * 2).astype(float))
+    + (x > 1).sum(-1, dtype=float, keepdims=True) * 1e30,
 }  # fmt: skip
 
 

@@ -81,7 +81,7 @@ def verify_files(
     check_files(place, limits)
     certificate = read_certificate(place)
     weights = read_weights(place / NETWORK_FILE, max_memory)
-    _check_same(certificate, weights, place)
+    check_same(certificate, weights, place)
     statement, remarks = certificate.statement, list[str]()
     if restate is not None:
         statement, remarks = restate(certificate, weights, limits)
@@ -114,17 +114,7 @@ def verify_files(
         f, on_box = statement.expression, certificate.on_box
         proof = prove_everywhere(weights, box, f, p, limits, on_box=on_box)
     else:
-        cells = cells_of(
-            weights,
-            box,
-            certificate.grid,
-            statement.expression,
-            equivariant=statement.equivariant,
-            limits=limits,
-            region=certificate.region,
-            everywhere=certificate.everywhere,
-        )
-        known = known_of(statement, cells)
+        cells, known = cells_and_known(certificate, statement, weights, limits)
         if isinstance(known, Declared):
             false = _false_declaration(statement, cells, known)
             if false:
@@ -145,7 +135,12 @@ def verify_files(
     return found(verdict, reasons, proof)
 
 
-def _check_same(certificate: Certificate, weights: Weights, place: Path) -> None:
+def check_same(certificate: Certificate, weights: Weights, place: Path) -> None:
+    """Refuse weights that the certificate is not about.
+
+    Raises:
+        CertificateError: If hash, sizes or kind of numbers are others.
+    """
     if weights.sha256 != certificate.weights_sha256:
         msg = (
             f"{place / NETWORK_FILE} has sha256 {weights.sha256[:16]}…, but the "
@@ -162,6 +157,30 @@ def _check_same(certificate: Certificate, weights: Weights, place: Path) -> None
             f"the network has {sizes} and {dtype}. They do not belong together."
         )
         raise CertificateError(msg)
+
+
+def cells_and_known(
+    certificate: Certificate, statement: Statement, weights: Weights, limits: Limits
+) -> tuple[Cells, Expression | Declared]:
+    """The cells that a certificate is about, and what the statement says of f on them.
+
+    Raises:
+        CertificateError: If the values do not belong to the cells.
+        WorkLimitError: If examining the cells would take too long.
+        TargetError: If the region is not inside the box.
+    """
+    assert certificate.grid is not None, "the claim is about cells"  # noqa: S101
+    cells = cells_of(
+        weights,
+        certificate.box,
+        certificate.grid,
+        statement.expression,
+        equivariant=statement.equivariant,
+        limits=limits,
+        region=certificate.region,
+        everywhere=certificate.everywhere,
+    )
+    return cells, known_of(statement, cells)
 
 
 def known_of(statement: Statement, cells: Cells) -> Expression | Declared:

@@ -18,14 +18,18 @@ from pathlib import Path
 import numpy as np
 
 from everyformer.certify.certificate import format_decimal
-from everyformer.certify.from_files import NETWORK_FILE, known_of, root_in_words
+from everyformer.certify.from_files import (
+    NETWORK_FILE,
+    cells_and_known,
+    check_same,
+    root_in_words,
+)
 from everyformer.certify.hypotheses import EQUIVARIANCE
 from everyformer.certify.known import Declared, Known
 from everyformer.certify.network_on_box import NetworkOnBoxes
 from everyformer.certify.on_cells.cells import Cells
 from everyformer.certify.on_cells.distances import float_down, float_up
 from everyformer.certify.on_cells.moments import power_down
-from everyformer.certify.prove import cells_of
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.verification import Verification
 from everyformer.certify.weights import Weights, read_weights
@@ -104,6 +108,7 @@ def refute(folder: Path, found: Verification, limits: Limits = Limits()) -> Veri
     if not tried or eps is None or statement.kind == "nothing":
         return found
     weights = read_weights(folder / NETWORK_FILE)
+    check_same(certificate, weights, folder)  # the file may be another by now
     if certificate.grid is None:
         f, on_box = statement.expression, certificate.on_box
         if f is None or not on_box:
@@ -111,17 +116,7 @@ def refute(folder: Path, found: Verification, limits: Limits = Limits()) -> Veri
         known: Known = f
         cells = _fine(Cells.of(Grid(2, weights.seq_len, certificate.box), symmetric=False))
     else:
-        cells = cells_of(
-            weights,
-            certificate.box,
-            certificate.grid,
-            statement.expression,
-            equivariant=statement.equivariant,
-            limits=limits,
-            region=certificate.region,
-            everywhere=certificate.everywhere,
-        )
-        known = known_of(statement, cells)
+        cells, known = cells_and_known(certificate, statement, weights, limits)
         cells = cells if isinstance(known, Declared) else _fine(cells)
     allowed = eps if p is None else power_up(eps, p)
     apart = boxes_apart(weights, cells, known, p, allowed)

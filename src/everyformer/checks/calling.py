@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch.masked import MaskedTensor
 
 from everyformer.errors import InputError
 
@@ -32,7 +33,7 @@ def call(
         Its output, turned to (batch, n, d).
 
     Raises:
-        InputError: If the result holds no tensor.
+        InputError: If the result holds no dense tensor.
     """
     found = output_of(fed(module, x, layout))
     if not isinstance(found, torch.Tensor):
@@ -41,9 +42,20 @@ def call(
             f"{msg}, not a tensor, nor a tuple that begins with one, nor anything with "
             "last_hidden_state or logits. Wrap it in a module that returns one."
         )
+    kind = _unlike_an_array(found)
+    if kind:
+        msg = f"the forward of {type(module).__name__} returned a {kind} tensor"
+        raise InputError(f"{msg}. Wrap it in a module that returns a dense one.")
     if layout == "tokens_first" and found.ndim >= 2:
         found = found.transpose(0, 1)
     return found.double()
+
+
+def _unlike_an_array(x: torch.Tensor) -> str:
+    """The kind of a tensor that does not hold one number for each entry; "" if it does."""
+    if x.is_nested or isinstance(x, MaskedTensor):
+        return "nested" if x.is_nested else "masked"
+    return "" if x.layout == torch.strided else str(x.layout).removeprefix("torch.")
 
 
 def fed(module: nn.Module, x: torch.Tensor, layout: Layout) -> Any:

@@ -129,8 +129,9 @@ def _axes(layout: Layout) -> str:
 
 
 def _cannot_run(module: nn.Module, shape: tuple[int, ...], tried: _Tried) -> str:
+    why = tried.error.rstrip(".")
     return (
-        f"{type(module).__name__} cannot be run on tokens of shape {shape}: {tried.error}. "
+        f"{type(module).__name__} cannot be run on tokens of shape {shape}: {why}. "
         "Give the n and d it was made for (--n, --d), or a module whose forward takes "
         "(batch, n, d) alone; wrap one that needs masks or other arguments. For a model of "
         "token ids, name the part that embeds them: embedding='wte' (--embedding)."

@@ -36,8 +36,27 @@ def document(experiment: Experiment, report: Mapping[str, Any], scores: Scores) 
     if skipped:
         told = (f"- {name}: {reason}" for name, reason in skipped.items())
         parts.append("Not run:\n\n" + "\n".join(told))
-    parts.append("\n".join(f"- {note}" for note in experiment.notes(results)))
+    notes = [*mixed_arithmetic(results), *experiment.notes(results)]
+    parts.append("\n".join(f"- {note}" for note in notes))
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def mixed_arithmetic(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A note where rows of one table were not computed alike: their last digits may differ.
+
+    A run keeps in whose arithmetic its updates were done (`train.arithmetic`).
+    """
+    kept: list[Mapping[str, str]] = [r["more"].get("arithmetic", {}) for r in results]
+    moved = sum(len(of) > 1 for of in kept)
+    ways = list(dict.fromkeys(way for of in kept for way in of.values()))
+    if len(ways) <= 1:
+        return []
+    went_on = f"; {moved} of {len(kept)} runs went on in another than they began in"
+    return [
+        f"Updates were computed in {len(ways)} ways: {'; '.join(ways)}"
+        f"{went_on if moved else ''}. The order of sums differs, so a run again ends with "
+        "the same bits in the same arithmetic alone."
+    ]
 
 
 def _heading(experiment: Experiment, report: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from everyformer.errors import InputError
 from everyformer.papers import YUN2020B, implements
-from everyformer.patterns.probability_maps import ProbabilityMap
+from everyformer.patterns.probability_maps import ProbabilityMap, is_own
 from everyformer.verdict import Verdict
 
 TEXT = __doc__
@@ -26,6 +26,11 @@ DOUBLINGS = 40
 SETTLED = 0.99
 """What is left of a gap after the last half of the doublings, if it closes no more."""
 
+LEAST = float(np.finfo(np.float64).tiny)
+MOST_SCORES = 10**6
+"""Of a counterexample."""
+
+Scores = tuple[float, ...]
 Rho = ProbabilityMap | Callable[[np.ndarray], np.ndarray]
 
 
@@ -95,24 +100,25 @@ def assumption_2(
         v = (2, 1, 1) the largest gets at most 0.5, whatever t
     """
     whole = isinstance(m, int | np.integer)
+    if whole and m >= 2**63:
+        raise InputError("m is a number of scores: at most 2^63 - 1.")
     if not (0 < zeta < np.inf and 0 < eta <= 1 and whole and m >= 1):
         msg = f"zeta={zeta}, eta={eta}, m={m}: zeta > 0, 0 < eta <= 1 and a whole m >= 1 "
         raise InputError(f"{msg}are needed.")
     if not callable(rho):
         msg = f"rho={rho!r} is not a map from scores to probabilities. Give a function, or"
         raise InputError(f"{msg} one of everyformer.patterns.probability_maps.")
-    if not isinstance(rho, ProbabilityMap):
+    if not isinstance(rho, ProbabilityMap) or not is_own(rho):
         return _of_users_function(rho, zeta, eta, m, np.random.default_rng(seed))
     if rho.scale is not None:
-        t = rho.scale(zeta, eta, m)
+        t = _scale(rho.name, rho.scale, zeta, eta, m)
         result = "one-hot" if rho.one_hot else "one-hot up to eta"
         sizes = f"zeta = {zeta:g}, eta = {eta:g}, m = {m}"
         reason = f"{result} for {rho.formula} or more; {t:.4g} at {sizes}"
         return Assumption2(rho.name, Verdict.PROVED, zeta, eta, m, reason, scale=t)
     if rho.failing is None:
         return Assumption2(rho.name, Verdict.UNKNOWN, zeta, eta, m, rho.formula)
-    unscaled, reached = rho.failing(max(m, 2))
-    v = tuple(zeta * score for score in unscaled)
+    v, reached = _failing(rho.name, rho.failing, zeta, max(m, 2))
     reason = (
         f"{rho.formula}; on v = {_listed(v)} the largest gets at most {reached:.4g}, "
         "whatever t"
@@ -120,6 +126,41 @@ def assumption_2(
     return Assumption2(
         rho.name, Verdict.REFUTED, zeta, eta, m, reason, witness=v, reached=reached
     )
+
+
+def _scale(
+    name: str, scale: Callable[[float, float, int], float], zeta: float, eta: float, m: int
+) -> float:
+    """t, rounded up: every larger one will do, too.
+
+    Raises:
+        InputError: If it is beyond float64.
+    """
+    try:
+        t = max(scale(zeta, eta, m) * (1 + 2.0**-48), LEAST)
+    except (ZeroDivisionError, OverflowError):
+        t = np.inf
+    if not t < np.inf:
+        msg = f"zeta={zeta}, eta={eta}, m={m}: t for {name} is beyond float64"
+        raise InputError(f"{msg}. Take a larger zeta or eta.")
+    return t
+
+
+def _failing(
+    name: str, failing: Callable[[int], tuple[Scores, float]], zeta: float, m: int
+) -> tuple[Scores, float]:
+    """Scores that lead by zeta, and below what the largest stays there.
+
+    Raises:
+        InputError: If float64 does not have them, or there are too many.
+    """
+    if m <= MOST_SCORES:
+        unscaled, reached = failing(m)
+        v = tuple(zeta * score for score in unscaled)
+        if v[0] < np.inf and v[0] - max(v[1:]) >= (1 - 1e-9) * zeta and reached < 1:
+            return v, reached
+    msg = f"zeta={zeta}, m={m}: the scores on which {name} fails cannot be written down"
+    raise InputError(f"{msg} in float64. Take numbers nearer to 1.")
 
 
 def _of_users_function(

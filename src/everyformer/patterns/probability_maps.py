@@ -7,6 +7,8 @@ none, scores show it: rho[t v] stays away from one-hot for every t.
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import floor, inf, log
+from types import FunctionType
+from weakref import WeakSet
 
 import numpy as np
 from jaxtyping import Float
@@ -43,6 +45,26 @@ class ProbabilityMap:
     def __call__(self, scores: Scores) -> Scores:
         """rho of scores, along the last axis."""
         return self.function(scores)
+
+
+_OWN = WeakSet[ProbabilityMap]()
+
+
+def _own(rho: ProbabilityMap) -> ProbabilityMap:
+    _OWN.add(rho)
+    return rho
+
+
+def is_own(rho: object) -> bool:
+    """Whether a map is one of the library's: only of these are scale and failing proved.
+
+    A copy is, since its functions are the same. Only functions, not other objects that may
+    be called, are equal to themselves alone.
+    """
+    if type(rho) is not ProbabilityMap:
+        return False
+    parts = filter(None, (rho.function, rho.scale, rho.failing))
+    return all(isinstance(part, FunctionType) for part in parts) and rho in _OWN
 
 
 def _softmax(v: Scores) -> Scores:
@@ -96,38 +118,44 @@ def _shares(v: Scores) -> Scores:
 
 def _softmax_scale(zeta: float, eta: float, m: int) -> float:
     """m - 1 entries of at most e^(-t zeta) beside one: t = log((m-1)/eta)/zeta."""
-    t = log((m - 1) / eta) / zeta if m > 1 else 0.0
+    t = (log(m - 1) - log(eta)) / zeta if m > 1 else 0.0
     return t if t > 0 else 1.0
 
 
-softmax = ProbabilityMap(
+softmax = _own(ProbabilityMap(
     "softmax", _softmax, implements(YUN2020B, "Assumption 2")(_softmax_scale),
     "t = log((m-1)/eta)/zeta",
-)  # fmt: skip
+))  # fmt: skip
 
-sparsemax = ProbabilityMap(
-    "sparsemax", _sparsemax, lambda zeta, eta, m: 1 / zeta, "t = 1/zeta", one_hot=True
+sparsemax = _own(
+    ProbabilityMap(
+        "sparsemax", _sparsemax, lambda zeta, eta, m: 1 / zeta, "t = 1/zeta", one_hot=True
+    )
 )
 
-hardmax = ProbabilityMap(
-    "hardmax", _hardmax, lambda zeta, eta, m: 1.0, "t > 0", one_hot=True
+hardmax = _own(
+    ProbabilityMap("hardmax", _hardmax, lambda zeta, eta, m: 1.0, "t > 0", one_hot=True)
 )
 
-sum_normalisation = ProbabilityMap(
-    "sum-normalisation",
-    _shares,
-    None,
-    "v / sum(v) does not change with t",
-    failing=lambda m: ((2.0, *(1.0,) * (m - 1)), 2 / (m + 1)),
+sum_normalisation = _own(
+    ProbabilityMap(
+        "sum-normalisation",
+        _shares,
+        None,
+        "v / sum(v) does not change with t",
+        failing=lambda m: ((2.0, *(1.0,) * (m - 1)), 2 / (m + 1)),
+    )
 )
 """v / sum(v), for scores that are positive."""
 
-spherical_softmax = ProbabilityMap(
-    "spherical-softmax",
-    lambda v: _shares(v**2),
-    None,
-    "v^2 / sum(v^2) does not change with t",
-    failing=lambda m: ((2.0, *(1.0,) * (m - 1)), 4 / (m + 3)),
+spherical_softmax = _own(
+    ProbabilityMap(
+        "spherical-softmax",
+        lambda v: _shares(v**2),
+        None,
+        "v^2 / sum(v^2) does not change with t",
+        failing=lambda m: ((2.0, *(1.0,) * (m - 1)), 4 / (m + 3)),
+    )
 )
 
 
@@ -145,12 +173,14 @@ def top_k_softmax(k: int) -> ProbabilityMap:
 
     formula = "t > 0" if k == 1 else "t = log((k-1)/eta)/zeta"
     name = f"top-{k} softmax"
-    return ProbabilityMap(
-        name,
-        rho,
-        lambda zeta, eta, m: _softmax_scale(zeta, eta, min(k, m)),
-        formula,
-        k == 1,
+    return _own(
+        ProbabilityMap(
+            name,
+            rho,
+            lambda zeta, eta, m: _softmax_scale(zeta, eta, min(k, m)),
+            formula,
+            k == 1,
+        )
     )
 
 
@@ -162,12 +192,14 @@ def entmax(alpha: float) -> ProbabilityMap:
     """
     if not 1 < alpha < inf:
         raise InputError(f"entmax with alpha={alpha}: alpha > 1 is needed; 1 is softmax.")
-    return ProbabilityMap(
-        f"{alpha:g}-entmax",
-        lambda v: _entmax(v, alpha),
-        lambda zeta, eta, m: 1 / ((alpha - 1) * zeta),
-        "t = 1/((alpha-1) zeta)",
-        one_hot=True,
+    return _own(
+        ProbabilityMap(
+            f"{alpha:g}-entmax",
+            lambda v: _entmax(v, alpha),
+            lambda zeta, eta, m: 1 / ((alpha - 1) * zeta),
+            "t = 1/((alpha-1) zeta)",
+            one_hot=True,
+        )
     )
 
 
@@ -179,12 +211,14 @@ def sparsegen(lam: float) -> ProbabilityMap:
     """
     if not -inf < lam < 1:
         raise InputError(f"sparsegen-lin with lambda={lam}: lambda < 1 is needed.")
-    return ProbabilityMap(
-        f"sparsegen-lin, lambda = {lam:g}",
-        lambda v: _sparsemax(v / (1 - lam)),
-        lambda zeta, eta, m: (1 - lam) / zeta,
-        "t = (1-lambda)/zeta",
-        one_hot=True,
+    return _own(
+        ProbabilityMap(
+            f"sparsegen-lin, lambda = {lam:g}",
+            lambda v: _sparsemax(v / (1 - lam)),
+            lambda zeta, eta, m: (1 - lam) / zeta,
+            "t = (1-lambda)/zeta",
+            one_hot=True,
+        )
     )
 
 
@@ -213,7 +247,7 @@ def sparse_hourglass(q: float) -> ProbabilityMap:
 
     formula = "the division keeps the scores within bounds, whatever t"
     name = f"sparsehourglass, q = {q:g}"
-    return ProbabilityMap(name, rho, None, formula, failing=failing)
+    return _own(ProbabilityMap(name, rho, None, formula, failing=failing))
 
 
 NAMED: dict[str, ProbabilityMap] = {

@@ -4,7 +4,7 @@ Most of them only move, add or multiply entries: numpy's own code does that to a
 terms. The others are written here with operations that expressions have.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,36 @@ def check_dtype(recorder: Recorder, dtype: Any) -> None:
         recorder.refuse(f"The conversion to {kind}", "It would round; use float64")
 
 
+def check_wide(recorder: Recorder, *operands: Any) -> bool:
+    """Refuse numbers that truth values are made, or meet, if these overflow early.
+
+    What numpy makes of `mask * np.uint8(200)` is uint8 again, and the next sum overflows;
+    in np.uint64 differences below 0 do.
+
+    Returns:
+        Whether numpy makes int64 of the operands.
+
+    Raises:
+        Refused: If the numbers have no sign, or less than 64 bits.
+    """
+    kind = _kind(operands)
+    if kind is not None and (kind.kind == "u" or (kind.kind in "if" and kind.itemsize < 8)):
+        why = "It would round or overflow; use np.int64 or np.float64"
+        recorder.refuse(f"Arithmetic in {kind}", why)
+    return kind is not None and kind.kind == "i"
+
+
+def _kind(operands: Sequence[Any]) -> "np.dtype[Any] | None":
+    """The dtype of what numpy makes of operands; None where these are no numbers."""
+    kinds = [
+        _kind(one) if isinstance(one, (list, tuple)) else getattr(one, "dtype", one)
+        for one in operands
+    ]
+    if not kinds or not all(isinstance(kind, (int, float, np.dtype)) for kind in kinds):
+        return None
+    return np.result_type(*kinds)
+
+
 def _terms(on: Any, value: Any) -> Any:
     """The same arguments with arrays of terms in place of traced arrays."""
     if on.is_traced(value):
@@ -60,23 +90,36 @@ def _terms(on: Any, value: Any) -> Any:
 
 def _directly(function: Function) -> Function:
     def call(on: Any, *args: Any, **kwargs: Any) -> Any:
-        check_dtype(on.recorder, kwargs.pop("dtype", None))
+        dtype = kwargs.pop("dtype", None)
+        check_dtype(on.recorder, dtype)
         named = {name: _terms(on, value) for name, value in kwargs.items()}
         result = function(*(_terms(on, value) for value in args), **named)
         given = [*args, *kwargs.values()]
-        if any(_has_mask(on, value) for value in given) and isinstance(result, np.ndarray):
-            zeros = {name: _zeros(on, value) for name, value in kwargs.items()}
-            if function(*(_zeros(on, value) for value in args), **zeros).dtype == bool:
-                result = _truths(on, function, result)
-        return on.like(result)
+        if not _has(on, given, "bi"):
+            return on.like(result)
+        zeros = {name: _zeros(on, value) for name, value in kwargs.items()}
+        plain = function(*(_zeros(on, value) for value in args), **zeros)
+        if dtype is not None:
+            return on.like(result)
+        if isinstance(result, np.ndarray) and plain.dtype == bool:
+            return on.like(_truths(on, function, result))
+        first = plain[0] if isinstance(plain, (list, tuple)) else plain
+        whole = check_wide(on.recorder, first)
+        if whole and _has(on, given, "f"):
+            what = f"The function numpy.{function.__name__} of integers and other numbers"
+            on.recorder.refuse(what, "numpy would round these; make all of them float")
+        return on.like(result, whole=whole)
 
     return call
 
 
-def _has_mask(on: Any, value: Any) -> bool:
+def _has(on: Any, value: Any, kinds: str) -> bool:
+    """Whether there are numbers of these kinds, traced where they are not floats."""
     if isinstance(value, (list, tuple)):
-        return any(_has_mask(on, piece) for piece in value)
-    return on.is_traced(value) and value.dtype == bool
+        return any(_has(on, piece, kinds) for piece in value)
+    if on.is_traced(value) or (kinds == "f" and isinstance(value, np.ndarray | np.generic)):
+        return value.dtype.kind in kinds
+    return kinds == "f" and isinstance(value, float)
 
 
 def _zeros(on: Any, value: Any) -> Any:
@@ -105,21 +148,25 @@ def _sums(function: Function) -> Function:
     def call(on: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
         if function is np.diff and on.is_traced(a) and a.dtype == bool:
             on.recorder.refuse("The function numpy.diff of truth values", NO_MASK)
-        check_dtype(on.recorder, kwargs.pop("dtype", None))
-        numbers = a.astype(float) if on.is_traced(a) and a.dtype == bool else a
-        return _directly(function)(on, numbers, *args, **kwargs)
+        dtype = kwargs.pop("dtype", None)
+        check_dtype(on.recorder, dtype)
+        if on.is_traced(a) and a.dtype.kind in "bi":
+            a = a.astype(np.int64 if dtype is None else np.float64)
+        return _directly(function)(on, a, *args, **kwargs)
 
     return call
 
 
 def _product(function: Function) -> Function:
     def call(on: Any, *args: Any, **kwargs: Any) -> Any:
-        check_dtype(on.recorder, kwargs.pop("dtype", None))
+        dtype = kwargs.pop("dtype", None)
+        check_dtype(on.recorder, dtype)
+        whole = check_wide(on.recorder, *(v for v in args if not isinstance(v, str)))
         lifted = [on.lift(v) if isinstance(v, np.ndarray) else v for v in args]
         arrays = [v for v in lifted if isinstance(v, np.ndarray)]
         if all(term.boolean for array in arrays for term in array.flat):
             on.recorder.refuse(f"A product of truth values ({function.__name__})", NO_MASK)
-        return on.like(function(*lifted, **kwargs))
+        return on.like(function(*lifted, **kwargs), whole=whole and dtype is None)
 
     return call
 
@@ -187,7 +234,9 @@ def _where(on: Any, condition: Any, *choices: Any) -> Any:
         on.recorder.refuse("The function numpy.where of one argument", why)
     if on.is_traced(condition):
         return on.chosen(condition, *choices)
-    return on.like(np.where(condition, *(on.lift(choice) for choice in choices)))
+    whole = check_wide(on.recorder, *choices)
+    terms = np.where(condition, *(on.lift(choice) for choice in choices))
+    return on.like(terms, whole=whole)
 
 
 def _select(on: Any, condlist: Any, choicelist: Any, default: Any = 0) -> Any:
@@ -204,9 +253,12 @@ def _full_like(
     check_dtype(on.recorder, np.float64 if dtype is None else dtype)
     if dtype is None and on.is_traced(a) and a.dtype == bool:
         on.recorder.refuse("An array like one of truth values", "Give it a dtype: float")
+    whole = dtype is None and on.is_traced(a) and a.dtype == np.int64
+    if whole and not check_wide(on.recorder, fill_value):
+        on.recorder.refuse("An array like one of integers", "Give it a dtype: float")
     terms = np.empty(np.shape(a) if shape is None else shape, dtype=object)
     terms[...] = on.lift(fill_value)
-    return on.like(terms)
+    return on.like(terms, whole=whole)
 
 
 def _filled_with(value: int) -> Function:

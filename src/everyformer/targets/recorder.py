@@ -108,6 +108,7 @@ class Recorder:
         self._place: Place | None = None
         self.refusal: str | None = None
         self._numbers: dict[Node, int] = {}
+        self._sizes: list[float | Fraction] = []
         self._dropped: set[int] = set()
         self._batch = batch
         self._thread = threading.get_ident()
@@ -214,6 +215,13 @@ class Recorder:
             self._dropped.update(term.number for term in others)
             return terms[absent.index(True)]
         return self.refuse("The constant -inf", NO_INFINITY)
+
+    def fits(self, term: Term) -> bool:
+        """Whether a number, made of truth values and integers, is one of int64 for sure."""
+        sizes = self._sizes
+        for node in self.nodes[len(sizes) : term.number + 1]:
+            sizes.append(_largest(node, [sizes[k] for k in node.operands]))
+        return sizes[term.number] < 2**63
 
     def power(self, base: Term, exponent: Term) -> Term:
         """Base ** exponent, where it can be said with the operations of expressions.
@@ -488,6 +496,28 @@ class Recorder:
             self.nodes.append(node)
             self.places.append(self._place)
         return Term(self, number)
+
+
+def _largest(node: Node, sizes: list[float | Fraction]) -> float | Fraction:
+    """A bound of |a line|, by those of its operands; infinity where none is known."""
+    match node.op:
+        case "const":
+            return abs(node.value or 0)
+        case "neg" | "abs":
+            return sizes[0]
+        case "add" | "sub":
+            found = sizes[0] + sizes[1]
+        case "mul":
+            found = math.inf if math.inf in sizes else sizes[0] * sizes[1]
+        case "pow" if node.args[1] > 0:
+            found = sizes[0] ** node.args[1]
+        case "max" | "min":
+            return max(sizes)
+        case "where":
+            return max(sizes[1:])
+        case _:
+            return math.inf
+    return found if found < 2**64 else math.inf
 
 
 def _rational(value: Any) -> Fraction | None:

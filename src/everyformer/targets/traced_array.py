@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from everyformer.targets.array_functions import FUNCTIONS, check_dtype
+from everyformer.targets.array_functions import FUNCTIONS, check_dtype, check_wide
 from everyformer.targets.recorder import NO_MASK, NO_NUMBER, UNKNOWN, Recorder
 from everyformer.targets.term import NO_BRANCHES, Term
 
@@ -40,6 +40,15 @@ UFUNCS: dict[np.ufunc, np.ufunc] = {
     np.heaviside: np.frompyfunc(Term.heaviside, 2, 1),
 }
 """For each function of numbers, the one that does the same to arrays of terms."""
+
+FLOATING = frozenset(
+    [np.divide, np.fabs, np.sqrt, np.exp, np.exp2, np.expm1, np.log, np.log2, np.log10,
+     np.log1p, np.sin, np.cos, np.tan, np.sinh, np.cosh, np.tanh, np.hypot, np.logaddexp,
+     np.heaviside]
+)  # fmt: skip
+"""Those that make float64 of integers."""
+
+NO_ROUNDING = "numpy would round them; begin with np.zeros_like(x)"
 
 
 def _swapped(method: Callable[[Term, Term], Term]) -> Callable[[Term, Term], Term]:
@@ -88,18 +97,35 @@ class Lines:
         """True for an array of terms in its wrapping."""
         return type(value) is Traced
 
-    def like(self, result: Any) -> Any:
-        """Wrap what numpy made of the terms: an array, one term, or several arrays."""
+    def like(self, result: Any, *, whole: bool = False) -> Any:
+        """Wrap what numpy made of the terms: an array, one term, or several arrays.
+
+        Args:
+            result: That.
+            whole: Whether numpy has int64 there, made of truth values.
+        """
         if isinstance(result, (tuple, list)):
-            return type(result)(self.like(piece) for piece in result)
+            return type(result)(self.like(piece, whole=whole) for piece in result)
         if isinstance(result, np.ndarray) and all(isinstance(t, Term) for t in result.flat):
             if not is_mask(result) and any(term.boolean for term in result.flat):
                 result = _NUMBER(result)  # truth values beside numbers: a new array
-            return Traced(result, self.recorder)  # itself: it may be a view
+            self._check_size(result, whole)
+            return Traced(result, self.recorder, whole=whole)  # itself: it may be a view
         terms = self.lift(result)
         if terms.ndim == 0:
             terms.flags.writeable = False  # a scalar: see __array_ufunc__
-        return Traced(terms, self.recorder)
+        self._check_size(terms, whole)
+        return Traced(terms, self.recorder, whole=whole)
+
+    def checked(self, array: "Traced") -> "Traced":
+        """The same array; refused where integers in it may overflow."""
+        self._check_size(terms_of(array), is_whole(array))
+        return array
+
+    def _check_size(self, terms: np.ndarray, whole: bool) -> None:
+        if whole and not all(self.recorder.fits(term) for term in terms.flat):
+            why = "In int64 they may overflow; multiply by floats"
+            self.recorder.refuse("Large integers made of truth values", why)
 
     def lift(self, value: Any) -> np.ndarray:
         """An array of terms, from a traced array or from numbers."""
@@ -119,8 +145,11 @@ class Lines:
         c, first, second = (self.lift(value) for value in (condition, a, b))
         if not is_mask(c):
             self.recorder.refuse("numpy.where on a condition of numbers", NO_MASK)
+        whole = check_wide(self.recorder, a, b)
         result = _WHERE(c, first, second)
-        return self.like(_TRUTH(result) if is_mask(first) and is_mask(second) else result)
+        if is_mask(first) and is_mask(second):
+            return self.like(_TRUTH(result))
+        return self.like(result, whole=whole)
 
 
 _WHERE: np.ufunc = np.frompyfunc(Term.where, 3, 1)
@@ -153,7 +182,8 @@ def _rearranging(name: str) -> Callable[..., Any]:
     """A method that only moves entries: numpy's own, on the terms."""
 
     def method(self: "Traced", *args: Any, **kwargs: Any) -> "Traced":
-        return lines_of(self).like(getattr(terms_of(self), name)(*args, **kwargs))
+        moved = getattr(terms_of(self), name)(*args, **kwargs)
+        return lines_of(self).like(moved, whole=is_whole(self))
 
     method.__name__ = name
     return _watched(method)
@@ -181,6 +211,8 @@ def _refused(what: str, why: str) -> Callable[..., Any]:
 class Traced(NDArrayOperatorsMixin):
     """An array of terms that behaves like an array of float64, or a number of float64.
 
+    Truth values are of dtype bool, and what numpy makes of them in int64 is of that.
+
     Views share their terms, so that assignments do what they do in numpy. It says that its
     class is numpy's, for functions that check their argument. Its terms and its recorder
     are not attributes: see `terms_of` and `lines_of`.
@@ -194,12 +226,15 @@ class Traced(NDArrayOperatorsMixin):
         ['x', 'x', 'add']
     """
 
-    __slots__ = ("__weakref__", "_lines", "_terms")
+    __slots__ = ("__weakref__", "_lines", "_terms", "_whole")
     __array_priority__ = 0.0
 
-    def __init__(self, terms: np.ndarray, recorder: Recorder) -> None:
+    def __init__(
+        self, terms: np.ndarray, recorder: Recorder, *, whole: bool = False
+    ) -> None:
         """Wrap an array of terms; the array itself, not a copy."""
         object.__setattr__(self, "_terms", terms)
+        object.__setattr__(self, "_whole", whole)
         object.__setattr__(self, "_lines", Lines(recorder))
 
     @classmethod
@@ -246,7 +281,8 @@ class Traced(NDArrayOperatorsMixin):
             refuse(f"The operation {ufunc.__name__}", UNKNOWN)
         if method not in {"__call__", "reduce", "accumulate", "outer"}:
             refuse(f"The method {ufunc.__name__}.{method}", UNKNOWN)
-        check_dtype(lines.recorder, kwargs.pop("dtype", None))
+        given = kwargs.pop("dtype", None)
+        check_dtype(lines.recorder, given)
         if "initial" in kwargs:
             kwargs["initial"] = lines.recorder.term(kwargs["initial"])
         places = [place for place in kwargs.pop("out", ()) if place is not None]
@@ -258,13 +294,19 @@ class Traced(NDArrayOperatorsMixin):
                 )
         run = getattr(known, method)
         terms = [lines.lift(value) for value in inputs]
+        counted = ufunc is np.add and all(is_mask(array) for array in terms)
+        whole = ufunc in UFUNCS and (check_wide(lines.recorder, *inputs) or counted)
+        whole = whole and given is None and ufunc not in FLOATING
+        if whole and (ufunc is np.reciprocal or not _is_integer(kwargs.get("initial"))):
+            refuse(f"The operation {ufunc.__name__} on integers", "Make them float before")
         _check_masks(lines.recorder, ufunc, method, terms, places)
         if not places or _is_scalar(places[0]):  # numpy's scalars are replaced, not changed
-            counted = ufunc is np.add and all(is_mask(array) for array in terms)
             terms = [_NUMBER(array) for array in terms] if counted else terms
-            return lines.like(run(*terms, **kwargs))
+            return lines.like(run(*terms, **kwargs), whole=whole)
+        if any(is_whole(place) for place in places) and not whole:
+            refuse(f"The result of {ufunc.__name__} in an array of integers", NO_ROUNDING)
         run(*terms, out=tuple(terms_of(place) for place in places), **kwargs)
-        return places[0]
+        return lines.checked(places[0])
 
     @_watched
     def __array_function__(
@@ -281,7 +323,7 @@ class Traced(NDArrayOperatorsMixin):
     def __getitem__(self, key: Any) -> "Traced":
         """A view or a copy, as in numpy."""
         _check_key(lines_of(self).recorder, key)
-        return lines_of(self).like(terms_of(self)[key])
+        return lines_of(self).like(terms_of(self)[key], whole=is_whole(self))
 
     @_watched
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -290,10 +332,16 @@ class Traced(NDArrayOperatorsMixin):
         terms = lines.lift(value)
         if is_mask(mine) and not is_mask(terms):
             lines.recorder.refuse("An assignment of numbers to truth values", NO_MASK)
+        if is_whole(self) and not (is_mask(terms) or check_wide(lines.recorder, value)):
+            what = "An assignment of numbers to integers"
+            lines.recorder.refuse(what, NO_ROUNDING)
         if not is_mask(mine):
             terms = np.asarray(_NUMBER(terms), dtype=object)
         single = terms[()] if terms.ndim == 0 else terms
         if type(key) is Traced and terms.ndim == 0 and _fits(terms_of(key), mine):
+            if _overlaps(terms_of(key), mine):
+                why = "numpy reads it while it changes; take mask.copy()"
+                lines.recorder.refuse("A mask that lies beside what it selects", why)
             condition = terms_of(key).reshape(key.shape + (1,) * (mine.ndim - key.ndim))
             chosen = _WHERE(condition, single, mine)
             mine[...] = _TRUTH(chosen) if is_mask(mine) else chosen
@@ -342,13 +390,15 @@ class Traced(NDArrayOperatorsMixin):
 
     @property
     def dtype(self) -> "np.dtype[Any]":
-        """What the function will be given: float64, or bool."""
-        return np.dtype(bool if is_mask(terms_of(self)) else np.float64)
+        """What the function will be given: float64, bool, or int64."""
+        if is_mask(terms_of(self)):
+            return np.dtype(bool)
+        return np.dtype(np.int64 if is_whole(self) else np.float64)
 
     @property
     def T(self) -> "Traced":
         """The axes in reverse order."""
-        return lines_of(self).like(terms_of(self).T)
+        return lines_of(self).like(terms_of(self).T, whole=is_whole(self))
 
     @property
     def mT(self) -> "Traced":
@@ -357,10 +407,12 @@ class Traced(NDArrayOperatorsMixin):
 
     @_watched
     def astype(self, dtype: Any, **kwargs: Any) -> "Traced":
-        """A copy, if the numbers would stay float64; truth values as numbers."""
-        if is_mask(terms_of(self)) and np.dtype(dtype).kind in "iuf":
-            return lines_of(self).like(_NUMBER(terms_of(self)))
-        check_dtype(lines_of(self).recorder, dtype)
+        """A copy, if the numbers would stay float64; truth values and integers as those."""
+        kind, lines = np.dtype(dtype), lines_of(self)
+        if kind.kind in "iuf" and (is_mask(terms_of(self)) or is_whole(self)):
+            whole = check_wide(lines.recorder, kind)
+            return lines.like(_NUMBER(terms_of(self)), whole=whole)
+        check_dtype(lines.recorder, dtype)
         return self.copy()
 
     @_watched
@@ -398,6 +450,9 @@ class Traced(NDArrayOperatorsMixin):
 terms_of: Callable[[Traced], np.ndarray] = vars(Traced)["_terms"].__get__
 """The terms, a numpy array of objects."""
 
+is_whole: Callable[[Traced], bool] = vars(Traced)["_whole"].__get__
+"""Whether numpy has int64 there."""
+
 lines_of: Callable[[Traced], Lines] = vars(Traced)["_lines"].__get__
 """What the array belongs to."""
 
@@ -420,7 +475,7 @@ CONVERSIONS: dict[str, tuple[str, str]] = {
 """What would need a value of x, and why it is refused."""
 
 OF_NUMPY: dict[type, frozenset[str]] = {
-    kind: frozenset(dir(kind)) for kind in (np.ndarray, np.float64, np.bool_)
+    kind: frozenset(dir(kind)) for kind in (np.ndarray, np.float64, np.int64, np.bool_)
 }
 """What numpy's arrays and numbers have."""
 
@@ -475,6 +530,16 @@ def _check_key(recorder: Recorder, key: Any) -> None:
         recorder.refuse("An index or a mask made from x", why)
 
 
+def _is_integer(initial: Term | None) -> bool:
+    return initial is None or (initial.value is not None and initial.value.denominator == 1)
+
+
+def _overlaps(key: np.ndarray, terms: np.ndarray) -> bool:
+    """True where two arrays share entries, but at other places."""
+    same = key.ctypes.data == terms.ctypes.data and key.strides == terms.strides
+    return not same and np.shares_memory(key, terms)
+
+
 def _fits(key: np.ndarray, terms: np.ndarray) -> bool:
     """True for a mask of the array's first axes."""
     return is_mask(key) and key.shape == terms.shape[: key.ndim]
@@ -484,7 +549,9 @@ def _kind(array: Traced) -> type[Any]:
     """The class that it has in numpy."""
     if not _is_scalar(array):
         return np.ndarray
-    return np.bool_ if is_mask(terms_of(array)) else np.float64
+    if is_mask(terms_of(array)):
+        return np.bool_
+    return np.int64 if is_whole(array) else np.float64
 
 
 def _is_scalar(array: Traced) -> bool:

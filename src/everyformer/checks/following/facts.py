@@ -116,12 +116,20 @@ def weight(shape: Shape) -> Facts:
     return Facts(shape, False, blocked=FINITE)
 
 
+def _is_same(value: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether all numbers are equal, signs of zeros too: 1 / 0 is not 1 / -0."""
+    if value.is_complex():
+        value, other = torch.view_as_real(value), torch.view_as_real(other)
+    signs = torch.signbit(value) == torch.signbit(other)
+    return bool(((value == other) & signs).all())
+
+
 def constant(value: torch.Tensor) -> Facts:
     """A tensor that is known."""
     same = frozenset(
         k
         for k in range(value.ndim)
-        if value.numel() and bool((value == value.narrow(k, 0, 1)).all())
+        if value.numel() and _is_same(value, value.narrow(k, 0, 1))
     )
     blocked: torch.Tensor | None = FINITE
     if value.is_complex():

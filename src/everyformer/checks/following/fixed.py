@@ -40,11 +40,16 @@ DEEPEST = 8
 
 
 def trusted(scope: Mapping[str, Any]) -> bool:
-    """Whether globals are those of a package of `TRUSTED`."""
-    name = scope.get("__name__")
-    package = sys.modules.get(str(name))
-    known = str(name).partition(".")[0] in TRUSTED
-    return known and package is not None and vars(package) is scope
+    """Whether globals are those of a package of `TRUSTED`.
+
+    A module may have two names: `_collections_abc` calls itself collections.abc.
+    """
+    for name in (scope.get("__name__"), getattr(scope.get("__spec__"), "name", None)):
+        package = sys.modules.get(str(name))
+        known = str(name).partition(".")[0] in TRUSTED
+        if known and package is not None and vars(package) is scope:
+            return True
+    return False
 
 
 def is_trusted(kind: type) -> bool:

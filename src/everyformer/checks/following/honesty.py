@@ -3,13 +3,12 @@
 An export sees one run on tensors without numbers. A module can ask whether it is exported,
 or catch the error of an export that it stops, and then do something else with numbers. So
 it is run once more with numbers: it may not read any off a tensor that depends on its input
-or its weights (what it does could depend on them), and must call the operations that were
-exported.
+or its weights (what it does could depend on them), and must do what was exported: the same
+operations, on the same, in the same order (`names`), with gradients and without.
 Python's profiler sees the calls of functions in C that torch's own hooks do not see.
 """
 
 import types
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
@@ -20,10 +19,10 @@ from torch._C import (
     _is_torch_function_all_disabled,  # pyright: ignore[reportPrivateUsage]
 )
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from everyformer.checks.following.calls import Calls
+from everyformer.checks.following.names import Named, Names
 
 READING = frozenset(
     ["item", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index__",
@@ -34,17 +33,10 @@ READING = frozenset(
 """Methods and functions that make of a tensor something that Python can decide by."""
 
 UNSEEN = frozenset(
-    ["_to_dlpack", "_to_dlpack_versioned", "start_new_thread", "start_joinable_thread"]
-)
-"""Functions in C by which numbers go where hooks of torch do not see them."""
-
-SILENT = frozenset(
-    ["alias", "detach", "detach_", "clone", "lift_fresh", "lift_fresh_copy", "_to_copy",
-     "view", "_unsafe_view", "reshape", "expand", "t", "transpose", "permute", "unsqueeze",
-     "squeeze", "contiguous", "_assert_tensor_metadata", "_assert_async", "empty",
-     "empty_like", "arange", "scalar_tensor", "ones", "zeros", "full", "slice", "select"]
+    ["_to_dlpack", "_to_dlpack_versioned", "start_new_thread", "start_joinable_thread",
+     "apply_", "map_", "map2_"]
 )  # fmt: skip
-"""Operations that change no numbers, or make some of nothing."""
+"""Functions in C by which numbers go where hooks of torch do not see them."""
 
 
 class _Reading(TorchFunctionMode):
@@ -62,7 +54,8 @@ class _Reading(TorchFunctionMode):
         held = [y for y in tree_leaves((args, kwargs)) if isinstance(y, torch.Tensor)]
         made = any(id(y) in self.made for y in held)
         name = getattr(func, "__name__", "")
-        if made and name in READING:
+        by_numbers = name == "tensor_split" and len(held) > 1
+        if made and (name in READING or by_numbers):
             self.read = self.read or name
         found = func(*args, **kwargs)
         if made:
@@ -91,34 +84,6 @@ class _Hidden(Calls):
         hidden = name in READING and _is_torch_function_all_disabled()
         if name in UNSEEN or hidden:
             self.read = self.read or name
-
-
-class _Operations(TorchDispatchMode):
-    """Counts operations that change numbers.
-
-    Reading a number counts where it is made of an input or of weights: another, such as
-    that of `masked_fill` with a number in a tensor, is always the same.
-    """
-
-    def __init__(self, given: Iterable[torch.Tensor]) -> None:
-        super().__init__()
-        self.made = {id(one): one for one in given}
-        self.called = Counter[str]()
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        name, kwargs = func.__name__.split(".")[0].rstrip("_"), kwargs or {}
-        held = [y for y in tree_leaves((args, kwargs)) if isinstance(y, torch.Tensor)]
-        made = any(id(y) in self.made for y in held)
-        if name not in SILENT and (made or name != "_local_scalar_dense"):
-            self.called[name] += 1
-        found = func(*args, **kwargs)
-        if made:
-            self.made |= {
-                id(y): y for y in tree_leaves(found) if isinstance(y, torch.Tensor)
-            }
-        return found
 
 
 @contextmanager
@@ -151,13 +116,36 @@ def dishonesty(module: nn.Module, exported: Map, x: torch.Tensor) -> str:
         read = reading.read or calls.read or "sys.setprofile" * calls.taken
         if read:
             return f"it reads numbers off its input or weights ({read}), and may go by them"
-        counts: list[Counter[str]] = []
-        for run in (module, exported):
-            given = x.clone()
-            with _Operations([given, *weights]) as operations:
-                run(given)
-            counts.append(operations.called)
-    more = counts[0] - counts[1]
-    if more:
-        return f"it calls {min(more)}, which was not exported"
+    names = Names(weights)
+    with _without_fast_paths():
+        for grad in (False, True):
+            with torch.set_grad_enabled(grad):
+                why = _otherwise(module, exported, x, names)
+            if why:
+                return why
     return ""
+
+
+def _otherwise(module: nn.Module, exported: Map, x: torch.Tensor, names: Names) -> str:
+    """What a module does otherwise than its export; "" if it does the same."""
+    runs: list[Named] = []
+    outputs: list[int] = []
+    for run in (module, exported):
+        given = x.clone()
+        with Named(names, given) as named:
+            found = run(given)
+        runs.append(named)
+        outputs.append(named.name(found))
+    real, told = runs
+    if real.read:
+        return (
+            f"it reads numbers off its input or weights ({real.read}), and may go by them"
+        )
+    missing = [name for name in real.calls if name not in told.calls]
+    if outputs[0] == outputs[1] and real.views.issuperset(missing):
+        return ""  # what lies in a view may be asked for its shape, and is not exported
+    other = [real.calls[name] for name in missing]
+    new = [call for call in other if call not in told.calls.values()]
+    if new:
+        return f"it calls {new[0]}, which was not exported"
+    return f"it calls {(other or ['operations'])[0]} otherwise than it was exported"

@@ -13,6 +13,7 @@ import gc
 import sys
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from everyformer.checks.following.calls import Calls
@@ -33,9 +34,20 @@ ASKING = frozenset(
      "get_default_dtype", "get_default_device", "get_num_threads",
      "get_num_interop_threads", "initial_seed", "get_rng_state",
      "is_inference_mode_enabled", "are_deterministic_algorithms_enabled",
-     "get_float32_matmul_precision", "getenv"]
+     "get_float32_matmul_precision", "getenv", "getprofile", "gettrace",
+     "_get_current_dispatch_mode", "_get_current_dispatch_mode_stack",
+     "_len_torch_dispatch_stack", "_get_dispatch_stack_at", "_get_dispatch_mode",
+     "_len_torch_function_stack", "_get_function_stack_at", "_get_overloaded_args",
+     "_is_torch_function_mode_enabled", "_get_current_function_mode",
+     "_get_current_function_mode_stack"]
 )  # fmt: skip
 """Functions of torch and of Python that tell in which state these are."""
+
+CATCHING = frozenset(
+    ["suppress.__exit__", "ExitStack.__exit__", "AsyncExitStack.__aexit__",
+     "_AssertRaisesContext.__exit__"]
+)  # fmt: skip
+"""Functions of Python by which a `with` statement goes on after an error."""
 
 TELLING = frozenset(
     ["logging", "warnings", "traceback", "linecache", "importlib", "_frozen_importlib",
@@ -62,6 +74,10 @@ def reads_outside(run: Callable[[], object], held: Collection[object]) -> str:
     if asked:
         return f"it asks {asked}, which may not say the same in every run"
     codes = frames.codes
+    catches = frames.catches or next(filter(_goes_on, codes), None)
+    if catches:
+        name = catches.co_qualname
+        return f"{name} catches errors and goes on, and numbers may cause them"
     before = [*_globals(codes), *_of_classes(codes, held), *_closures(codes)]
     for name, value in before:
         why = "a run may bind it anew" if value is _BOUND else changeable(value)
@@ -74,6 +90,35 @@ def reads_outside(run: Callable[[], object], held: Collection[object]) -> str:
             if one is not two and not (type(one) is type(two) in PLAIN and one == two):
                 return f"it reads {name}, outside of it: a run changed it"
     return ""
+
+
+def _package(scope: Scope) -> str:
+    return str(scope.get("__name__")).partition(".")[0]
+
+
+def _is_pythons(scope: Scope) -> bool:
+    """Whether a function of these globals is of Python's own library."""
+    return _package(scope) in sys.stdlib_module_names
+
+
+@functools.lru_cache(2**12)
+def _goes_on(code: types.CodeType) -> bool:
+    """Whether a function has a handler of errors that does not raise again.
+
+    An export has no numbers, so it does not see the errors that numbers cause, such as
+    those of a Cholesky decomposition. A `with` statement ends like such a handler; what it
+    does with an error is up to an `__exit__`, which stops it unless it returns a constant.
+    """
+    steps = list(dis.get_instructions(code))
+    if code.co_name in ("__exit__", "__aexit__"):
+        given = [a.argval for a, b in pairwise(steps) if b.opname == "RETURN_VALUE"]
+        given += [one.argval for one in steps if one.opname == "RETURN_CONST"]
+        return any(value not in (None, False) for value in given)
+    ends = sum(
+        one.opname == "POP_EXCEPT" and two.opname != "RERAISE"
+        for one, two in pairwise(steps)
+    )
+    return ends > sum(step.opname == "WITH_EXCEPT_START" for step in steps)
 
 
 class _Bound:
@@ -90,12 +135,14 @@ class _Frames(Calls):
         codes: The globals of each function, by its code.
         asked: The first function called by them that is not one of its arguments; what
             Python's own functions call for them counts, too.
+        catches: What they call of `CATCHING`.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.codes: dict[types.CodeType, Scope] = {}
         self.asked = ""
+        self.catches: types.CodeType | None = None
 
     def note(self, frame: types.FrameType, event: str, function: Any) -> None:
         """Note a call."""
@@ -105,6 +152,8 @@ class _Frames(Calls):
                 self.codes[code] = frame.f_globals
             elif code.co_name in ASKING and self._is_behind(frame.f_back):
                 self.asked = self.asked or f"{frame.f_globals['__name__']}.{code.co_name}"
+            elif code.co_qualname in CATCHING and self._is_behind(frame.f_back):
+                self.catches = code
         elif event == "c_call" and not self.asked:
             self._note_in_c(frame, function)
 
@@ -120,8 +169,7 @@ class _Frames(Calls):
     def _is_behind(self, frame: types.FrameType | None) -> bool:
         """Whether a function of the module calls, itself or by functions of Python."""
         while frame is not None and frame.f_code not in self.codes:
-            package = str(frame.f_globals.get("__name__")).partition(".")[0]
-            if package in TELLING or package not in sys.stdlib_module_names:
+            if _package(frame.f_globals) in TELLING or not _is_pythons(frame.f_globals):
                 return False
             frame = frame.f_back
         return frame is not None
