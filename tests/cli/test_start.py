@@ -90,6 +90,7 @@ run nowhere --input x.npy --output y.npy
 run full --input x.npy --output no/y.npy
 run full --input x.npy --output y.npy
 verify nowhere
+verify full
 verify full --target srot
 verify full --target nofile.py:f
 inspect nowhere
@@ -141,6 +142,7 @@ bench execution --resume
 bench execution --only x
 reproduce urpe-syntetic
 reproduce urpe-synthetic --size large
+reproduce mixers-bert --size reduced
 reproduce urpe-synthetic --seeds a
 reproduce urpe-synthetic --set steps
 reproduce urpe-synthetic --import-state x
@@ -149,6 +151,8 @@ contexts full --picture x.gif
 data pakc
 data pack
 data pack nosuch --from full
+data pack enwiki-wp --from nowhere
+data overlap enwiki-words --from full
 demo -o full
 demo -o no/out
 targets x

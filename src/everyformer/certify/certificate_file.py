@@ -28,6 +28,7 @@ from everyformer.certify.certificate import (
 from everyformer.certify.hypotheses import Hypothesis
 from everyformer.certify.undecided import Obstacle
 from everyformer.errors import CertificateError, ExpressionError, TargetError, printable
+from everyformer.files.names import check_there
 from everyformer.files.strict_json import read_json
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.rationals import parse_rational
@@ -52,9 +53,7 @@ def read_certificate(folder: Path) -> Certificate:
             it names.
     """
     path = folder / CERTIFICATE_FILE
-    if not path.is_file():
-        msg = f"There is no file {path}. Give a folder that `everyformer construct` wrote."
-        raise FileNotFoundError(msg)
+    check_there(path)
     try:
         values = read_json(path.read_bytes())
         if values["format"] != FORMAT or _count(values["version"]) != VERSION:

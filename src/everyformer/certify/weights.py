@@ -15,6 +15,7 @@ import numpy as np
 from everyformer.certify.padding import without_padding
 from everyformer.errors import CertificateError, FileFormatError
 from everyformer.files.description import StageKind, kind_of
+from everyformer.files.names import check_there
 from everyformer.files.network_file import read_network_file
 from everyformer.files.shapes import AROUND, PHI, PREFIX, stages_of
 
@@ -122,9 +123,7 @@ def read_weights(path: Path, max_memory: int | float | None = None) -> Weights:
         WorkLimitError: If it is larger than allowed.
         CertificateError: If it does not hold a network, or not one that is followed.
     """
-    if not path.is_file():
-        msg = f"There is no file {path}. Give a folder that `everyformer construct` wrote."
-        raise FileNotFoundError(msg)
+    check_there(path)
     try:
         found = read_network_file(path, max_memory)
     except FileFormatError as error:

@@ -197,6 +197,24 @@ def check_experiment(name: str) -> None:
         raise TrainingError(msg)
 
 
+def check_packs(experiment: str, size: str, data: Path | None) -> None:
+    """Refuse a reduced size, which reads packs, without a folder of them.
+
+    Raises:
+        TrainingError: With the packs.
+    """
+    from everyformer.data.packs.sources import RECIPES
+
+    packs = [one.name for one in RECIPES.values() if experiment in one.experiments]
+    if packs and size == "reduced" and data is None:
+        msg = (
+            f"--size reduced of {experiment} reads packs of {', '.join(packs)}, and no "
+            "folder was given. Give it with --data DIR; `everyformer data list` says what "
+            "they are and how they are made."
+        )
+        raise TrainingError(msg)
+
+
 def python_file(name: str) -> Path | None:
     """The file of file.py:attribute; None for what is not of that form.
 

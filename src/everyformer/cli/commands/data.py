@@ -83,6 +83,7 @@ def _pack(
     workers: int,
     as_json: bool,
 ) -> None:
+    wanted.check_files(source)
     from everyformer.cli.progress import progress_bar
     from everyformer.data.packs.making import make_pack
     from everyformer.data.packs.pack import read_pack
@@ -104,13 +105,14 @@ def _pack(
 
 def _overlap(wanted: Any, source: Path, workers: int, as_json: bool) -> None:
     """The share of each held-out text, and the articles that have most of it."""
+    if wanted.kind != "words":
+        msg = f"{wanted.name} is not made of words of WikiText and Wikipedia. Name one that"
+        raise typer.BadParameter(f"{msg} is, such as enwiki-words.")
+    wanted.check_files(source)
     from everyformer.cli.progress import progress_bar
     from everyformer.data.packs.making import checked_sources
     from everyformer.data.packs.overlap import overlap
 
-    if wanted.kind != "words":
-        msg = f"{wanted.name} is not made of words of WikiText and Wikipedia. Name one that"
-        raise typer.BadParameter(f"{msg} is, such as enwiki-words.")
     with progress_bar() as progress:
         checked_sources(wanted, source, progress)
         _, valid, test, *training = (source / one for one in wanted.files)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from everyformer.cli.names import check_experiment
+from everyformer.cli.names import check_experiment, check_packs
 from everyformer.cli.options import JsonOption, out_folder
 from everyformer.errors import TrainingError
 
@@ -137,6 +137,8 @@ def reproduce(
     if import_state is not None and not resume:
         msg = "--import-state goes on with runs: give --resume too."
         raise typer.BadParameter(msg)
+    if name is not None and not show:
+        check_packs(name, size, data)
     from everyformer.cli import tables
     from everyformer.experiments import moving, registry, report
     from everyformer.experiments import reproduce as runner

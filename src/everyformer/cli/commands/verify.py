@@ -9,6 +9,7 @@ import typer
 from everyformer.cli import options
 from everyformer.cli.defaults import MAX_MEMORY, MAX_WORK
 from everyformer.cli.names import check_target
+from everyformer.files.names import CERTIFICATE_FILE, check_there
 
 EXAMPLE = "everyformer verify out/"
 
@@ -65,6 +66,7 @@ def verify(
     memory = options.bytes_of(max_memory)
     if target is not None:
         check_target(target, seq_len, d_model)
+    check_there(folder / CERTIFICATE_FILE)
     from everyformer.certify.proof import Computing
     from everyformer.certify.verify import verify as check
     from everyformer.cli import tables

@@ -167,14 +167,7 @@ def checked_sources(recipe: Recipe, source: Path, progress: Progress) -> dict[st
         FileNotFoundError: If files are missing; all of them are named.
         FileFormatError: If one has other content.
     """
-    missing = [name for name in recipe.files if not (source / name).is_file()]
-    if missing:
-        there = "is not a folder" if not source.is_dir() else f"lacks {', '.join(missing)}"
-        msg = (
-            f"{source} {there}. The pack {recipe.name!r} is made from "
-            f"{', '.join(recipe.files)}: unpack them there, or give their folder (--from)."
-        )
-        raise FileNotFoundError(msg)
+    recipe.check_files(source)
     found: dict[str, str] = {}
     for number, (name, wanted) in enumerate(recipe.files.items()):
         progress("check sources", number, len(recipe.files))

@@ -1,6 +1,7 @@
 """Which packs there are: what for, made from which files, and under which licence."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from everyformer.data.packs.wordpiece import BERT_UNCASED
 from everyformer.errors import InputError
@@ -128,6 +129,22 @@ class Recipe:
     minutes: int
     experiments: tuple[str, ...]
     tokens: int | None = None
+
+    def check_files(self, source: Path) -> None:
+        """Refuse a folder that does not hold all that the pack is made from.
+
+        Raises:
+            FileNotFoundError: If files are missing; all of them are named.
+        """
+        missing = [name for name in self.files if not (source / name).is_file()]
+        if missing:
+            lacks = f"lacks {', '.join(missing)}" if source.is_dir() else "is not a folder"
+            msg = (
+                f"{source} {lacks}. The pack {self.name!r} is made from "
+                f"{', '.join(self.files)}: unpack them there, or give their folder "
+                "(--from)."
+            )
+            raise FileNotFoundError(msg)
 
 
 RECIPES = {
