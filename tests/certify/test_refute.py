@@ -14,7 +14,7 @@ from everyformer.certify import refute as refuting
 from everyformer.certify.from_files import NETWORK_FILE
 from everyformer.certify.network_on_box import NetworkOnBoxes
 from everyformer.certify.on_cells.cells import Cells
-from everyformer.certify.refute import boxes_apart, inner_box, refute
+from everyformer.certify.refute import Apart, boxes_apart, inner_box, refute
 from everyformer.certify.undecided import Undecided
 from everyformer.certify.weights import RegisterWeights, StageWeights, Weights
 from everyformer.construct.certificates import as_stored
@@ -228,6 +228,12 @@ def test_the_lower_bound_is_the_integral_over_the_boxes(shifts: ef.Built) -> Non
     assert float(found.lower) == pytest.approx(float(expected), rel=0.05)
     assert found.lower <= expected
     assert (found.boxes, found.looked_at) == (16, 16)
+
+
+def test_a_box_is_told_without_signs_of_zeros() -> None:
+    zero, one = np.zeros((1, 1)), np.ones((1, 1))
+    told = Apart(Fraction(1), 1, 2, -zero, one, (zero, -zero), (one, one)).describe()
+    assert told.endswith("for x in [0, 1], where it is in [0, 0] and f in [1, 1]")
 
 
 def test_a_declared_function_is_refuted_under_its_declaration(tmp_path: Path) -> None:

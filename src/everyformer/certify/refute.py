@@ -242,5 +242,5 @@ def _function_on(known: Known, number: int, low: np.ndarray, high: np.ndarray) -
 
 
 def _intervals(low: np.ndarray, high: np.ndarray) -> str:
-    pairs = zip(low.flat, high.flat, strict=True)
+    pairs = zip((low + 0.0).flat, (high + 0.0).flat, strict=True)  # -0 + 0 is 0
     return " x ".join(f"[{a:.4g}, {b:.4g}]" for a, b in pairs)

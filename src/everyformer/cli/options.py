@@ -1,5 +1,6 @@
 """Arguments and options that several commands share."""
 
+import math
 import re
 from pathlib import Path
 from typing import Annotated, Any
@@ -324,6 +325,17 @@ def bytes_of(max_memory: float) -> int:
         msg = f"--max-memory {max_memory:g} is not a positive number of GiB up to 2^60."
         raise typer.BadParameter(msg)
     return int(max_memory * 2**30)
+
+
+def check_work(max_work: float) -> None:
+    """Refuse --max-work that is no limit; nan would be one that nothing exceeds.
+
+    Raises:
+        typer.BadParameter: If it is not positive and finite.
+    """
+    if not 0 < max_work < math.inf:
+        msg = f"--max-work {max_work:g} is not a positive, finite number of seconds."
+        raise typer.BadParameter(msg)
 
 
 BuiltArgument = Annotated[

@@ -262,6 +262,18 @@ def test_where_to_compute_reaches_the_library(
     ]
 
 
+@pytest.mark.parametrize("seconds", ["0", "nan", "inf"])
+@pytest.mark.parametrize("command", [("verify",), ("ablate", "--stage", "x")])
+def test_a_limit_of_work_that_is_none_is_a_usage_error(
+    everyformer: Command, command: tuple[str, ...], seconds: str
+) -> None:
+    Path("out").mkdir()
+    Path("out/certificate.json").touch()
+    name, *more = command
+    told = everyformer(name, "out", *more, "--max-work", seconds, code=2).stderr
+    assert f"--max-work {seconds} is not a positive, finite number of seconds." in told
+
+
 def test_finished_shards_are_kept_and_used_again(
     everyformer: Command, swap_mean_4: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

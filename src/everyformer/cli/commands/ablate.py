@@ -55,7 +55,6 @@ def ablate(
         typer.Option(
             "--max-work",
             metavar="SECONDS",
-            min=0.0,
             help="Refuse what would take more seconds on one core, by an estimate.",
         ),
     ] = MAX_WORK,
@@ -77,6 +76,7 @@ def ablate(
     if by not in REPLACEMENTS:
         msg = f"--by {by} does not exist. Choose one of {', '.join(REPLACEMENTS)}."
         raise typer.BadParameter(msg)
+    options.check_work(max_work)
     check_report_folder(out)
     from everyformer.cli import tables
     from everyformer.construct.ablation import ablate as leave_out

@@ -31,7 +31,8 @@ def run(
         typer.Option(
             metavar="NAME",
             help="How to run it: literal (every block), folded (millions of sequences), "
-            "reference, exact; auto chooses.",
+            "prefix (prefix tokens once for all sequences), reference, exact; auto "
+            "chooses.",
         ),
     ] = "auto",
 ) -> None:

@@ -42,7 +42,6 @@ def verify(
         float,
         typer.Option(
             metavar="SECONDS",
-            min=0.0,
             help="Refuse what would take more seconds on one core, by an estimate from the "
             "sizes in the files.",
         ),
@@ -63,6 +62,7 @@ def verify(
     if target is None and (seq_len is not None or d_model is not None):
         msg = "--seq-len and --d-model choose the size of --target. Give it, or leave them"
         raise typer.BadParameter(f"{msg} out.")
+    options.check_work(max_work)
     memory = options.bytes_of(max_memory)
     if target is not None:
         check_target(target, seq_len, d_model)
