@@ -50,6 +50,7 @@ def test_list_says_what_is_here(everyformer: Command, texts: Path) -> None:
     shown = everyformer("data", "list", "--data", "packs").stdout
     assert "everyformer data pack squad --from DIR --to packs/" in shown
     assert "CC BY-SA 4.0" in shown
+    assert "…" not in shown  # names of packs were cut off, two to the same letters
 
 
 def test_a_pack_is_made_once(everyformer: Command, texts: Path) -> None:

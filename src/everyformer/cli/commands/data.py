@@ -167,6 +167,8 @@ def _table(lines: list[dict[str, Any]]) -> "Table":
 
     headings = ("name", "needed by", "what", "licence", "size", "here")
     shown = tables.titled("Packs", *headings)
+    for column in shown.columns:
+        column.overflow = "fold"  # names are whole, on two lines if need be
     for line in lines:
         here = "no" if line["here"] is None else f"{line['bytes'] / 2**20:.1f} MiB"
         shown.add_row(
