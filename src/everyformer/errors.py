@@ -80,8 +80,8 @@ class TrainingError(EveryformerError):
     """A run cannot be trained or resumed with these settings."""
 
 
-def refuse(what: str, wrong: Sequence[str]) -> None:
-    """Raise an `InputError` with all reasons at once; nothing happens without reasons.
+def refuse(what: str, wrong: Sequence[str], error: type[Exception] = InputError) -> None:
+    """Raise an error with all reasons at once; nothing happens without reasons.
 
     Example:
         >>> refuse("The layer cannot run", ["d=0 is empty", "n=0 is empty"])
@@ -89,7 +89,7 @@ def refuse(what: str, wrong: Sequence[str]) -> None:
         everyformer.errors.InputError: The layer cannot run: d=0 is empty; n=0 is empty.
     """
     if wrong:
-        raise InputError(f"{what}: {'; '.join(wrong)}.")
+        raise error(f"{what}: {'; '.join(wrong)}.")
 
 
 def printable(words: str) -> str:

@@ -26,7 +26,7 @@ import numpy as np
 
 from everyformer.construct.averaging.layers import averaging_sum
 from everyformer.construct.staircase import Layout, Units, lookup, staircase
-from everyformer.errors import TargetError
+from everyformer.errors import TargetError, refuse
 from everyformer.model.architecture import ArchitectureSpec
 from everyformer.model.construction import Construction, Ids
 from everyformer.model.cost import Cost, count
@@ -166,9 +166,7 @@ def _checked(inputs: Any, outputs: Any) -> tuple[np.ndarray, np.ndarray]:
         exact = array.astype(np.float64)
         if not np.isfinite(exact).all() or (exact.astype(array.dtype) != array).any():
             wrong.append(f"{name} hold numbers that are not finite float64 numbers")
-    if wrong:
-        msg = f"These sequences cannot be memorised: {'; '.join(wrong)}."
-        raise TargetError(msg)
+    refuse("These sequences cannot be memorised", wrong, TargetError)
     shape = x.shape if x.ndim == 3 else (*x.shape, 1)
     return x.astype(np.float64).reshape(shape), y.astype(np.float64).reshape(shape)
 

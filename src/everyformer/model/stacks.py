@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from everyformer.errors import refuse
 from everyformer.files.description import StageKind
 from everyformer.model.activation import PiecewiseLinear
 
@@ -154,9 +155,7 @@ def check_shapes(held: object, expected: dict[str, tuple[int, ...]]) -> None:
         for name, shape in expected.items()
         if getattr(held, name).shape != shape
     ]
-    if wrong:
-        msg = f"{type(held).__name__}: {'; '.join(wrong)}."
-        raise ValueError(msg)
+    refuse(f"{type(held).__name__}", wrong, ValueError)
 
 
 def below(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

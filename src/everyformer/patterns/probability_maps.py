@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import floor, inf, log
 from types import FunctionType
+from typing import ParamSpec
 from weakref import WeakSet
 
 import numpy as np
@@ -47,12 +48,20 @@ class ProbabilityMap:
         return self.function(scores)
 
 
+P = ParamSpec("P")
 _OWN = WeakSet[ProbabilityMap]()
 
 
-def _own(rho: ProbabilityMap) -> ProbabilityMap:
-    _OWN.add(rho)
-    return rho
+def _noted(make: Callable[P, ProbabilityMap]) -> Callable[P, ProbabilityMap]:
+    def made(*args: P.args, **kwargs: P.kwargs) -> ProbabilityMap:
+        _OWN.add(rho := make(*args, **kwargs))
+        return rho
+
+    return made
+
+
+_own = _noted(ProbabilityMap)
+"""Makes a map of the library."""
 
 
 def is_own(rho: object) -> bool:
@@ -122,40 +131,32 @@ def _softmax_scale(zeta: float, eta: float, m: int) -> float:
     return t if t > 0 else 1.0
 
 
-softmax = _own(ProbabilityMap(
+softmax = _own(
     "softmax", _softmax, implements(YUN2020B, "Assumption 2")(_softmax_scale),
     "t = log((m-1)/eta)/zeta",
-))  # fmt: skip
+)  # fmt: skip
 
 sparsemax = _own(
-    ProbabilityMap(
-        "sparsemax", _sparsemax, lambda zeta, eta, m: 1 / zeta, "t = 1/zeta", one_hot=True
-    )
+    "sparsemax", _sparsemax, lambda zeta, eta, m: 1 / zeta, "t = 1/zeta", one_hot=True
 )
 
-hardmax = _own(
-    ProbabilityMap("hardmax", _hardmax, lambda zeta, eta, m: 1.0, "t > 0", one_hot=True)
-)
+hardmax = _own("hardmax", _hardmax, lambda zeta, eta, m: 1.0, "t > 0", one_hot=True)
 
 sum_normalisation = _own(
-    ProbabilityMap(
-        "sum-normalisation",
-        _shares,
-        None,
-        "v / sum(v) does not change with t",
-        failing=lambda m: ((2.0, *(1.0,) * (m - 1)), 2 / (m + 1)),
-    )
+    "sum-normalisation",
+    _shares,
+    None,
+    "v / sum(v) does not change with t",
+    failing=lambda m: ((2.0, *(1.0,) * (m - 1)), 2 / (m + 1)),
 )
 """v / sum(v), for scores that are positive."""
 
 spherical_softmax = _own(
-    ProbabilityMap(
-        "spherical-softmax",
-        lambda v: _shares(v**2),
-        None,
-        "v^2 / sum(v^2) does not change with t",
-        failing=lambda m: ((2.0, *(1.0,) * (m - 1)), 4 / (m + 3)),
-    )
+    "spherical-softmax",
+    lambda v: _shares(v**2),
+    None,
+    "v^2 / sum(v^2) does not change with t",
+    failing=lambda m: ((2.0, *(1.0,) * (m - 1)), 4 / (m + 3)),
 )
 
 
@@ -174,13 +175,11 @@ def top_k_softmax(k: int) -> ProbabilityMap:
     formula = "t > 0" if k == 1 else "t = log((k-1)/eta)/zeta"
     name = f"top-{k} softmax"
     return _own(
-        ProbabilityMap(
-            name,
-            rho,
-            lambda zeta, eta, m: _softmax_scale(zeta, eta, min(k, m)),
-            formula,
-            k == 1,
-        )
+        name,
+        rho,
+        lambda zeta, eta, m: _softmax_scale(zeta, eta, min(k, m)),
+        formula,
+        k == 1,
     )
 
 
@@ -193,13 +192,11 @@ def entmax(alpha: float) -> ProbabilityMap:
     if not 1 < alpha < inf:
         raise InputError(f"entmax with alpha={alpha}: alpha > 1 is needed; 1 is softmax.")
     return _own(
-        ProbabilityMap(
-            f"{alpha:g}-entmax",
-            lambda v: _entmax(v, alpha),
-            lambda zeta, eta, m: 1 / ((alpha - 1) * zeta),
-            "t = 1/((alpha-1) zeta)",
-            one_hot=True,
-        )
+        f"{alpha:g}-entmax",
+        lambda v: _entmax(v, alpha),
+        lambda zeta, eta, m: 1 / ((alpha - 1) * zeta),
+        "t = 1/((alpha-1) zeta)",
+        one_hot=True,
     )
 
 
@@ -212,13 +209,11 @@ def sparsegen(lam: float) -> ProbabilityMap:
     if not -inf < lam < 1:
         raise InputError(f"sparsegen-lin with lambda={lam}: lambda < 1 is needed.")
     return _own(
-        ProbabilityMap(
-            f"sparsegen-lin, lambda = {lam:g}",
-            lambda v: _sparsemax(v / (1 - lam)),
-            lambda zeta, eta, m: (1 - lam) / zeta,
-            "t = (1-lambda)/zeta",
-            one_hot=True,
-        )
+        f"sparsegen-lin, lambda = {lam:g}",
+        lambda v: _sparsemax(v / (1 - lam)),
+        lambda zeta, eta, m: (1 - lam) / zeta,
+        "t = (1-lambda)/zeta",
+        one_hot=True,
     )
 
 
@@ -247,7 +242,7 @@ def sparse_hourglass(q: float) -> ProbabilityMap:
 
     formula = "the division keeps the scores within bounds, whatever t"
     name = f"sparsehourglass, q = {q:g}"
-    return _own(ProbabilityMap(name, rho, None, formula, failing=failing))
+    return _own(name, rho, None, formula, failing=failing)
 
 
 NAMED: dict[str, ProbabilityMap] = {

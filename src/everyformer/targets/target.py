@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from everyformer.errors import TargetError
+from everyformer.errors import TargetError, refuse
 from everyformer.numerics.expression import Expression
 from everyformer.numerics.limits import shown
 from everyformer.targets.box import Box, Grid
@@ -121,9 +121,7 @@ class Target:
         given = domain if isinstance(domain, tuple | list) else ()
         if len(given) == 2 and all(isinstance(end, Real) for end in given):
             wrong.append(f"domain={shown(domain)} is one interval: write [{shown(domain)}]")
-        if wrong:
-            msg = f"Target cannot be made: {'; '.join(wrong)}."
-            raise TargetError(msg)
+        refuse("Target cannot be made", wrong, TargetError)
         box, parts = _read_domain(domain, region, seq_len, d_model)
         if everywhere and parts is not None:
             msg = (

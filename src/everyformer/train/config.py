@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
-from everyformer.errors import TrainingError
+from everyformer.errors import TrainingError, refuse
 from everyformer.layers.encoder_config import wrong_types
 
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -123,9 +123,7 @@ def check(config: TrainConfig, processes: int, device: torch.device) -> None:
         cannot be shared evenly by 4 processes x 1 accumulated parts; use 8.
     """
     wrong = wrong_types(config, _KINDS)
-    if wrong:
-        msg = f"This run cannot be trained: {'; '.join(wrong)}."
-        raise TrainingError(msg)
+    refuse("This run cannot be trained", wrong, TrainingError)
     wrong = [*_out_of_range(config), *_uneven(config, processes)]
     if config.precision not in get_args(Precision):
         wrong.append(
@@ -134,9 +132,7 @@ def check(config: TrainConfig, processes: int, device: torch.device) -> None:
         )
     elif config.precision == "bf16" and not _has_bf16(device):
         wrong.append(f"precision='bf16' is not known to {device}; use 'fp32'")
-    if wrong:
-        msg = f"This run cannot be trained: {'; '.join(wrong)}."
-        raise TrainingError(msg)
+    refuse("This run cannot be trained", wrong, TrainingError)
 
 
 _KINDS: dict[tuple[type, ...], tuple[str, ...]] = {

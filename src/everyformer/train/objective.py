@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from everyformer.data.batch import Batch
 from everyformer.data.task import IGNORED
-from everyformer.errors import TrainingError
+from everyformer.errors import TrainingError, refuse
 from everyformer.layers.encoder import Encoder
 from everyformer.layers.encodings.encoding import TABLE_STD
 
@@ -178,6 +178,4 @@ def check_parts(objective: str, encoder: Encoder, *, head: bool, pooler: bool) -
                 f"the encoder has a {name} that nothing trains; set {name}={off} in its "
                 "config"
             )
-    if wrong:
-        msg = f"{objective} cannot be trained: {'; '.join(wrong)}."
-        raise TrainingError(msg)
+    refuse(f"{objective} cannot be trained", wrong, TrainingError)

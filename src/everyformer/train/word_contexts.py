@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from everyformer.checks.contextual_gap import contextual_gap
-from everyformer.errors import InputError
+from everyformer.errors import refuse
 from everyformer.layers.encoder import Encoder
 
 
@@ -139,6 +139,4 @@ def _check(
     largest = max([*words, int(contexts.max()) if contexts.numel() else 0])
     if largest >= vocabulary:
         wrong.append(f"token {largest} is not one of the encoder's {vocabulary} tokens")
-    if wrong:
-        msg = f"Words cannot be followed through their contexts: {'; '.join(wrong)}."
-        raise InputError(msg)
+    refuse("Words cannot be followed through their contexts", wrong)

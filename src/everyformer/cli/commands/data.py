@@ -83,6 +83,7 @@ def _pack(
     workers: int,
     as_json: bool,
 ) -> None:
+    wanted.name_of(tokens)
     wanted.check_files(source)
     from everyformer.cli.progress import progress_bar
     from everyformer.data.packs.making import make_pack

@@ -34,12 +34,8 @@ from everyformer.data.packs.translation import (
 from everyformer.data.packs.wikitext import enwiki_words_arrays, wikitext_arrays
 from everyformer.data.packs.wordpiece import read_vocabulary
 from everyformer.data.packs.words import read_lines, vocabulary_of
-from everyformer.errors import FileFormatError, InputError
+from everyformer.errors import FileFormatError
 from everyformer.progress import Progress, no_progress
-
-MOST_TOKENS = 1 << 30
-CUT = ("enwiki", "words", "novels", "translation")
-"""Kinds of packs that may hold a part of their text."""
 
 
 def make_pack(
@@ -70,13 +66,7 @@ def make_pack(
         FileFormatError: If a file is not the one that the recipe names.
         InputError: If the recipe has no tokens to choose.
     """
-    if tokens is not None and (recipe.kind not in CUT or not 1 <= tokens <= MOST_TOKENS):
-        msg = (
-            f"{tokens} tokens of {recipe.name}: only packs of Wikipedia, novels or "
-            f"translations are cut, to 1 .. {MOST_TOKENS} tokens. Leave out --tokens."
-        )
-        raise InputError(msg)
-    name = recipe.name if tokens is None else f"{recipe.name}-{tokens}"
+    name = recipe.name_of(tokens)
     path = pack_path(target, name)
     refuse_existing(path)
     sources = checked_sources(recipe, source, progress)

@@ -7,6 +7,10 @@ from everyformer.data.packs.wordpiece import BERT_UNCASED
 from everyformer.errors import InputError
 
 VOCABULARY = "bert-vocab/vocab.txt"
+MOST_TOKENS = 1 << 30
+CUT = ("enwiki", "words", "novels", "translation")
+"""Kinds of packs that may hold a part of their text."""
+
 MIXERS, LANGUAGE = "mixers-bert", "urpe-wikitext"
 SPARSE, GLUE = "sparse-lm", "sparse-glue"
 TRANSLATION = "sparse-translation"
@@ -129,6 +133,22 @@ class Recipe:
     minutes: int
     experiments: tuple[str, ...]
     tokens: int | None = None
+
+    def name_of(self, tokens: int | None) -> str:
+        """What the pack is called when it holds so many tokens; None for its own number.
+
+        Raises:
+            InputError: If it has no tokens to choose.
+        """
+        if tokens is None:
+            return self.name
+        if self.kind not in CUT or not 1 <= tokens <= MOST_TOKENS:
+            msg = (
+                f"{tokens} tokens of {self.name}: only packs of Wikipedia, novels or "
+                f"translations are cut, to 1 .. {MOST_TOKENS} tokens. Leave out --tokens."
+            )
+            raise InputError(msg)
+        return f"{self.name}-{tokens}"
 
     def check_files(self, source: Path) -> None:
         """Refuse a folder that does not hold all that the pack is made from.
