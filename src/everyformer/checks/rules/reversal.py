@@ -13,8 +13,8 @@ Why it matters:
 
 Satisfied by:
     Attention whose biases and gains depend on |i - j| alone: ALiBi without a causal mask,
-    gains with one bucket for both directions; and everything that commutes with all
-    permutations (EF001).
+    Graphormer on a path, gains with one bucket for both directions; and everything that
+    commutes with all permutations (EF001).
 
 Violated by:
     Entries for i - j and j - i that can differ: URPE, T5, rotary encodings; absolute
