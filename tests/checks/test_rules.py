@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rules_page import rules_page
 from torch import nn
 
 import everyformer as ef
@@ -17,7 +18,6 @@ from everyformer.checks.redrawing import redrawn
 from everyformer.checks.report import Report, check
 from everyformer.checks.rule import judge
 from everyformer.checks.rules import RULES, attentive
-from everyformer.checks.rules_page import rules_page
 from everyformer.checks.subject import Subject
 from everyformer.errors import InputError
 from everyformer.layers.by_name import LAYER_NAMES, attention_by_name

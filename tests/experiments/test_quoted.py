@@ -4,9 +4,26 @@ from pathlib import Path
 
 import pytest
 
-from everyformer.experiments.quoted import TABLES, quoted, quoted_table
+from everyformer.experiments.experiment import markdown, number
+from everyformer.experiments.quoted import TABLES, quoted
 
 PAGE = Path(__file__).parents[2] / "docs" / "experiments.md"
+
+
+def quoted_table(table: int) -> str:
+    """A table for a document: a model in each row, a column for each quantity."""
+    rows = quoted(table)
+    quantities = list(dict.fromkeys(row["cell"]["quantity"] for row in rows))
+    models: dict[str, list[str]] = {}
+    for row in rows:
+        cells = models.setdefault(
+            row["cell"]["model"], [row.get("parameters", ""), *[""] * len(quantities)]
+        )
+        deviation = row.get("standard_deviation")
+        told = number(row["paper"]) + ("" if deviation is None else f" ± {deviation}")
+        cells[1 + quantities.index(row["cell"]["quantity"])] = told
+    headings = ["model", "parameters", *quantities]
+    return markdown(headings, [[model, *cells] for model, cells in models.items()])
 
 
 def test_rows_are_those_of_the_slides() -> None:

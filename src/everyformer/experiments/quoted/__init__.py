@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from everyformer.experiments.expected import load_expected
-from everyformer.experiments.experiment import markdown, number
 from everyformer.papers import LUO2022, implements
 
 TABLES = {1: "WikiText-103", 2: "ZINC", 3: "PCQM4M"}
@@ -26,19 +25,3 @@ def quoted(table: int) -> list[Mapping[str, Any]]:
         raise KeyError(msg)
     entries = load_expected(__name__).entries
     return [entry for entry in entries if entry["cell"]["table"] == table]
-
-
-def quoted_table(table: int) -> str:
-    """A table for a document: a model in each row, a column for each quantity."""
-    rows = quoted(table)
-    quantities = list(dict.fromkeys(row["cell"]["quantity"] for row in rows))
-    models: dict[str, list[str]] = {}
-    for row in rows:
-        cells = models.setdefault(
-            row["cell"]["model"], [row.get("parameters", ""), *[""] * len(quantities)]
-        )
-        deviation = row.get("standard_deviation")
-        told = number(row["paper"]) + ("" if deviation is None else f" ± {deviation}")
-        cells[1 + quantities.index(row["cell"]["quantity"])] = told
-    headings = ["model", "parameters", *quantities]
-    return markdown(headings, [[model, *cells] for model, cells in models.items()])
