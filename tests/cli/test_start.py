@@ -115,6 +115,8 @@ ablate full --stage x --half none
 ablate full --stage x -o full
 check nothing
 check --heads 9 none
+check --heads 3 none
+check-all --heads 3
 check none -o full
 check none --replay none.npy
 check-all --replay x.npy

@@ -305,14 +305,18 @@ InputOption = Annotated[
 
 
 def check_heads(heads: int, d_model: int) -> None:
-    """Refuse heads without a number each.
+    """Refuse heads that do not share the numbers of a token evenly.
 
     Raises:
-        typer.BadParameter: If there are more heads than numbers.
+        typer.BadParameter: If the numbers are not a multiple of the heads.
     """
     if heads > d_model:
         msg = f"--heads {heads} is more than --d-model {d_model}: a head has at least one"
         raise typer.BadParameter(f"{msg} number.")
+    if d_model % heads:
+        msg = f"--d-model {d_model} is not a multiple of --heads {heads}, so heads would"
+        wider = d_model + -d_model % heads
+        raise typer.BadParameter(f"{msg} have unequal sizes; take --d-model {wider}.")
 
 
 def bytes_of(max_memory: float) -> int:

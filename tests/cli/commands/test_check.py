@@ -131,6 +131,17 @@ def test_explain(everyformer: Command) -> None:
     assert "permutation" in everyformer("explain", "EF9", code=2).stderr
 
 
+def test_a_module_without_heads_may_be_one_number_wide(
+    everyformer: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "m.py").write_text(
+        "import torch\nclass Sum(torch.nn.Module):\n"
+        "    def forward(self, x): return x.cumsum(-2)\n"
+    )
+    told = everyformer("check-module", "m.py:Sum", "-n", 4, "-d", 1, code=1).stdout
+    assert "token 1 never hears token 4" in told
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -139,7 +150,7 @@ def test_explain(everyformer: Command) -> None:
         (("check", "m.py:make"), "`everyformer check-module` one of your own"),
         (("check", "t5+nope"), "is not a layer of the library"),
         (("check", "t5", "-n", 1), "n >= 2"),
-        (("check", "t5", "-d", 7), "not a multiple of num_heads"),
+        (("check", "t5", "-d", 7), "--d-model 7 is not a multiple of --heads 2"),
         (("check", "swin", "-n", 5), "no square window"),
         (("check", "none+"), "is not a layer of the library"),
         (("check", "t5", "-o", "full"), "not empty"),

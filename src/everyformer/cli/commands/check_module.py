@@ -69,7 +69,6 @@ def check_module(
     bounded below, UNKNOWN with what was tried. Exit code 0: PROVED. 1: REFUTED. 3:
     UNKNOWN. 2: wrong input. The file is run.
     """
-    options.check_heads(heads, d_model)
     check_module_name(module)
     check_report_folder(out)
     from everyformer.checks.calling import InPlaceOfEmbedding
