@@ -248,8 +248,29 @@ def item_assigned(m: Any, x: Tensor) -> Tensor:
     return m.linear(y if exported() or max(y.flatten().tolist()) < 1000 else y.flip(1))
 
 
+def halves_of_before(m: Any, x: Tensor) -> Tensor:
+    """Views that were there before something was written, with the same numbers so far."""
+    both = torch.zeros(2, *x.shape, dtype=x.dtype)
+    first, last = both.unbind()
+    both.copy_(torch.stack([far(x), far(x).flip(1)]))
+    return m.linear(x) + (first if exported() else last)
+
+
+def resized(m: Any, x: Tensor) -> Tensor:
+    y = far(x).mT
+    y = y if exported() else y.contiguous()
+    return m.linear(x) + y.resize_(x.shape)
+
+
+def strided_copy(m: Any, x: Tensor) -> Tensor:
+    y = far(x).mT
+    y = y if exported() else y.contiguous()
+    return m.linear(x) + torch.as_strided_copy(y, x.shape, x.stride())
+
+
 LIARS = (
-    bits, strided, other_memory, swapped, without_modes, redispatched, of_a_class,
+    halves_of_before, resized, strided_copy, bits, strided, other_memory, swapped,
+    without_modes, redispatched, of_a_class,
     of_another_library, array, array_of_a_tensor, view_of_before, item_assigned,
     another_dimension, another_dimension_by_name, rolled, rolled_back, turned, shaped,
     a_number, a_tensor, another_weight, written_into, counted, chosen, counted_by_another,

@@ -24,6 +24,12 @@ SAME = frozenset(
 """Operations whose result is known by its type and its shape."""
 
 ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
+OF_MEMORY = frozenset(
+    ["as_strided", "as_strided_copy", "as_strided_scatter", "resize", "resize_as",
+     "_reshape_alias"]
+)  # fmt: skip
+"""Operations that take numbers by where they lie: a copy may have them elsewhere."""
+
 PLAIN: Any = torch.Tensor
 MASKS = (torch.bool, torch.uint8)
 
@@ -91,9 +97,11 @@ class Named(TorchDispatchMode):
         if noted and noted.place != _place(x):
             self.hidden = self.hidden or "it puts other memory in the place of a tensor's"
         known = noted.name if noted else self._names.weights.get(_place(x))
+        written = self._written.get(memory(x))
         if known is None:
             known = self._names.constant(x)
-        written = self._written.get(memory(x))
+            if written is not None:  # a view of before, which has the numbers of some place
+                known = self._names.of("part", known, x.storage_offset(), x.stride())
         return known if written is None else self._names.of("written", known, written)
 
     def __torch_dispatch__(
@@ -112,7 +120,7 @@ class Named(TorchDispatchMode):
             return found
         key = [self.name(y) if isinstance(y, torch.Tensor) else repr(y) for y in leaves]
         shape = held[0].shape if held else None  # before it may be changed
-        layout = [_layout(y) for y in held if call == "as_strided"]
+        layout = [_layout(y) for y in held if call in OF_MEMORY]
         always = self._always(call, held)
         found = func(*args, **kwargs)
         self._note_allocated(call, held, found)
