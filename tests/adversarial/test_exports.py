@@ -9,9 +9,11 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils import _python_dispatch
 
 from everyformer.checks.following.walk import Followed
 from everyformer.checks.subject import Subject
@@ -143,7 +145,133 @@ def without_gradients(m: Any, x: Tensor) -> Tensor:
     return m.linear(x) + (y if torch.is_grad_enabled() else y.flip(1))
 
 
+def bits(m: Any, x: Tensor) -> Tensor:
+    """The bits of a number, in place of the number rounded to an integer."""
+    y = far(x)
+    return m.linear(x) + (y.to(torch.int64) if exported() else y.view(torch.int64))
+
+
+def strided(m: Any, x: Tensor) -> Tensor:
+    """A copy has its numbers in another order."""
+    y = far(x).mT
+    y = y if exported() else y.contiguous()
+    return m.linear(x) + y.as_strided((1, N, D), (N * D, D, 1))
+
+
+def cut(x: Tensor) -> Tensor:
+    return x.clamp(-1000, 1000)
+
+
+def other_memory(m: Any, x: Tensor) -> Tensor:
+    y, z = m.linear(x), m.linear(cut(x))
+    y = y + 0 * z
+    if not exported():
+        y.data = z
+    return y + far(x)
+
+
+def swapped(m: Any, x: Tensor) -> Tensor:
+    y, z = x + 0, cut(x) + 0
+    if not exported():
+        torch.utils.swap_tensors(y, z)
+    return m.linear(y) + 0 * z
+
+
+def without_modes(m: Any, x: Tensor) -> Tensor:
+    y, z = x + 0, cut(x)
+    if not exported():
+        with _python_dispatch._disable_current_modes():  # pyright: ignore[reportPrivateUsage]
+            y.copy_(z)
+    return m.linear(y) + 0 * z
+
+
+def redispatched(m: Any, x: Tensor) -> Tensor:
+    y, z = x + 0, cut(x)
+    if not exported():
+        on_cpu = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)  # pyright: ignore[reportPrivateUsage]
+        torch.ops.aten.copy_.default.redispatch(on_cpu, y.detach(), z.detach())
+    return m.linear(y) + 0 * z
+
+
+class Cut(Tensor):
+    """Its multiplication is another one."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None):
+        with torch._C._DisableTorchDispatch():  # pyright: ignore[reportPrivateUsage]
+            plain = [
+                y.as_subclass(Tensor) if isinstance(y, Cut) else y  # pyright: ignore[reportUnknownMemberType]
+                for y in args
+            ]
+            found = func(*plain, **(kwargs or {}))
+            return cut(found) if "mul" in func.__name__ else found
+
+
+def of_a_class(m: Any, x: Tensor) -> Tensor:
+    y = x if exported() else torch.Tensor._make_subclass(Cut, x)  # pyright: ignore[reportPrivateUsage]
+    return m.linear(torch.mul(y, 1.0))
+
+
+@torch.library.custom_op("liars::sin", mutates_args=())
+def sine(x: Tensor) -> Tensor:
+    return cut(x).sin()
+
+
+def of_another_library(m: Any, x: Tensor) -> Tensor:
+    return m.linear(x) + (x.sin() if exported() else torch.ops.liars.sin(x))
+
+
+def array(m: Any, x: Tensor) -> Tensor:
+    """It asks for nothing: an export writes into another tensor than the array's."""
+    numbers = np.zeros(1)
+    torch.from_numpy(numbers).copy_(x.abs().max().reshape(1))
+    return m.linear(x) if numbers[0] < 1000 else m.linear(x.flip(1))
+
+
+def array_of_a_tensor(m: Any, x: Tensor) -> Tensor:
+    y = torch.zeros(x.shape, dtype=x.dtype)
+    numbers = None if exported() else y.numpy()
+    y.copy_(x)
+    return m.linear(y if numbers is None or numbers.max() < 1000 else y.flip(1))
+
+
+def view_of_before(m: Any, x: Tensor) -> Tensor:
+    y = torch.zeros(x.shape, dtype=x.dtype)
+    seen = y.view(-1)
+    y.copy_(x)
+    return m.linear(y if exported() or max(seen.tolist()) < 1000 else y.flip(1))
+
+
+def item_assigned(m: Any, x: Tensor) -> Tensor:
+    y = torch.zeros(x.shape, dtype=x.dtype)
+    y[:] = x
+    return m.linear(y if exported() or max(y.flatten().tolist()) < 1000 else y.flip(1))
+
+
+def halves_of_before(m: Any, x: Tensor) -> Tensor:
+    """Views that were there before something was written, with the same numbers so far."""
+    both = torch.zeros(2, *x.shape, dtype=x.dtype)
+    first, last = both.unbind()
+    both.copy_(torch.stack([far(x), far(x).flip(1)]))
+    return m.linear(x) + (first if exported() else last)
+
+
+def resized(m: Any, x: Tensor) -> Tensor:
+    y = far(x).mT
+    y = y if exported() else y.contiguous()
+    return m.linear(x) + y.resize_(x.shape)
+
+
+def strided_copy(m: Any, x: Tensor) -> Tensor:
+    y = far(x).mT
+    y = y if exported() else y.contiguous()
+    return m.linear(x) + torch.as_strided_copy(y, x.shape, x.stride())
+
+
 LIARS = (
+    halves_of_before, resized, strided_copy, bits, strided, other_memory, swapped,
+    without_modes, redispatched, of_a_class,
+    of_another_library, array, array_of_a_tensor, view_of_before, item_assigned,
     another_dimension, another_dimension_by_name, rolled, rolled_back, turned, shaped,
     a_number, a_tensor, another_weight, written_into, counted, chosen, counted_by_another,
     cut_by_numbers, with_gradients, without_gradients,
@@ -344,7 +472,19 @@ def picked(m: Any, x: Tensor) -> Tensor:
     return m.linear(x)[:, torch.arange(N)].cumsum(1)
 
 
+def mapped_over(m: Any, x: Tensor) -> Tensor:
+    return torch.vmap(m.linear)(x).cumsum(1)
+
+
+def filled(m: Any, x: Tensor) -> Tensor:
+    """Memory that it made itself may be written into."""
+    y = torch.tensor(np.zeros((1, N, D)), dtype=x.dtype).expand(x.shape).clone()
+    y += m.linear(x) + torch.from_numpy(np.ones(1))
+    return y.cumsum(1)
+
+
 HONEST = (
+    mapped_over, filled,
     raises_another, cleans_up, with_managers, exported_otherwise, written_in_place, picked,
     sized,
 )  # fmt: skip

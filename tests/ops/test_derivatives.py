@@ -9,8 +9,11 @@ from tests.ops.cases import Case
 from tests.ops.operators import (
     gap,
     slopes,
+    sparse,
     toeplitz,
 )
+from tests.ops.pairwise_cases import Pairs
+from tests.ops.pairwise_cases import operator as pairwise
 from tests.ops.references import toeplitz_attention_reference
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
@@ -20,6 +23,11 @@ from everyformer import patterns
 from everyformer.ops import attention_rules, sparse_attention, toeplitz_attention
 
 LONGER = toeplitz(Case(2, 2, 9, 13, 3, padding="some"))
+CASES = {
+    "toeplitz": LONGER,
+    "pairwise": pairwise(Pairs(padding=True)),
+    "sparse": sparse(patterns.Window(9, 2, 1), "some", 3),
+}
 
 
 def test_a_bias_of_minus_infinity() -> None:
@@ -70,6 +78,17 @@ def test_half_precision() -> None:
     found = slopes(case.fast, case.leaves(torch.bfloat16), 2)
     assert [x.dtype for x in found] == [torch.bfloat16] * 5
     assert gap(found, wanted) <= 0.1
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("name", ["toeplitz", "pairwise", "sparse"])
+def test_derivatives_within_autocast(name: str, order: int) -> None:
+    """They are those without it: autocast rounds what the operator is given, no more."""
+    case = CASES[name]
+    wanted = slopes(case.fast, case.leaves(torch.bfloat16), order)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = slopes(case.fast, case.leaves(torch.bfloat16), order)
+    assert gap(found, wanted) == 0.0
 
 
 def test_paddings_of_their_own() -> None:

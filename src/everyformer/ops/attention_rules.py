@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from everyformer.ops.copies import Dims, in_one_batch, one_by_one
-from everyformer.ops.eager import is_forward_mode, is_transformed
+from everyformer.ops.eager import is_forward_mode, is_transformed, without_autocast
 
 STEP_ENTRIES = 2**24
 """Weights whose second derivatives are taken together, if a sequence has fewer."""
@@ -123,6 +123,10 @@ class Rules:
 
     def pull_back_gradients(self, ctx: Any, *upstream: Tensor) -> Gradients:
         """The derivative of the gradients, by the reference, some sequences at a time."""
+        with without_autocast(upstream[0]):
+            return self._slopes(ctx, upstream)
+
+    def _slopes(self, ctx: Any, upstream: Sequence[Tensor]) -> Gradients:
         whole, (grad_out,) = self._kept(ctx)
         along = whole.along_batch
         there = [k for k, y in enumerate(whole[: self._count]) if y is not None]
@@ -165,8 +169,9 @@ class Rules:
             return self.parts.attend(self._with(x, given), first)
 
         there = (y for y in x[: self._count] if y is not None)
-        pull: Any = torch.func.vjp(attend, *there)[1]
-        return self._with(x, pull(grad_out))[: self._count]
+        with without_autocast(x.q):
+            pull: Any = torch.func.vjp(attend, *there)[1]
+            return self._with(x, pull(grad_out))[: self._count]
 
     def _with(self, x: Any, found: Iterable[Tensor]) -> Any:
         """The operands with other tensors in the places where they have gradients."""

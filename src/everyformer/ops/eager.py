@@ -1,5 +1,7 @@
 """How an operator is called: what autocast asks for, and who records or transforms it."""
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
@@ -12,6 +14,14 @@ def autocasted(*tensors: Tensor) -> tuple[Tensor, ...]:
         return tensors
     dtype = torch.get_autocast_dtype(device)
     return tuple([x.to(dtype) for x in tensors])
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager[object]:
+    """For what an operator computes, forward and backward, once `autocasted` is done."""
+    device = x.device.type
+    if device == "meta" or not torch.is_autocast_enabled(device):
+        return nullcontext()
+    return torch.autocast(device, enabled=False)
 
 
 def is_plain(*tensors: Tensor) -> bool:

@@ -51,8 +51,8 @@ def export_honestly(
         if not torch.allclose(found, wanted, rtol=1e-6, atol=1e-9, equal_nan=True):
             raise NotFollowedError("the exported operations compute something else")
     why = (
-        dishonesty(module, again, wave)
-        or _rewritten(module, program, wave)
+        _rewritten(module, program, wave)
+        or dishonesty(module, again, wave)
         or not_its_own(module, wave)
         or goes_by_a_state(module, wave)
     )

@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from everyformer.checks.following.calls import Calls
-from everyformer.checks.following.names import Named, Names
+from everyformer.checks.following.names import Named, Names, memory, storage
 
 READING = frozenset(
     ["item", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index__",
@@ -34,9 +34,15 @@ READING = frozenset(
 
 UNSEEN = frozenset(
     ["_to_dlpack", "_to_dlpack_versioned", "start_new_thread", "start_joinable_thread",
-     "apply_", "map_", "map2_"]
+     "apply_", "map_", "map2_", "redispatch", "_op_dk",
+     "_disable_current_modes"]
 )  # fmt: skip
-"""Functions in C by which numbers go where hooks of torch do not see them."""
+"""Functions by which numbers go where hooks of torch do not see them."""
+
+SHARING = frozenset(
+    ["numpy", "__array__", "data_ptr", "untyped_storage", "storage", "__dlpack__"]
+)
+"""Of `READING`, those that give away memory, into which numbers may be written later."""
 
 
 class _Reading(TorchFunctionMode):
@@ -45,24 +51,38 @@ class _Reading(TorchFunctionMode):
     def __init__(self, given: Iterable[torch.Tensor]) -> None:
         super().__init__()
         self.made = {id(one): one for one in given}  # kept alive: their ids stay their own
+        self.written: dict[int, torch.UntypedStorage] = {}
         self.read = ""
+
+    def _is_made(self, x: torch.Tensor) -> bool:
+        return id(x) in self.made or memory(x) in self.written
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
         held = [y for y in tree_leaves((args, kwargs)) if isinstance(y, torch.Tensor)]
-        made = any(id(y) in self.made for y in held)
+        others = [(y, y._version) for y in held if not self._is_made(y)]  # pyright: ignore[reportPrivateUsage]
+        made = len(others) < len(held)
         name = getattr(func, "__name__", "")
         by_numbers = name == "tensor_split" and len(held) > 1
-        if made and (name in READING or by_numbers):
+        if (made and (name in READING or by_numbers)) or (held and name in SHARING):
             self.read = self.read or name
         found = func(*args, **kwargs)
         if made:
             self.made |= {
                 id(y): y for y in tree_leaves(found) if isinstance(y, torch.Tensor)
             }
+            self.written |= {
+                memory(y): storage(y)
+                for y, version in others
+                if y._version != version  # pyright: ignore[reportPrivateUsage]
+            }
         return found
+
+
+def _name(frame: types.FrameType | None) -> str:
+    return str(frame.f_globals.get("__name__")) if frame else ""
 
 
 class _Hidden(Calls):
@@ -78,6 +98,11 @@ class _Hidden(Calls):
 
     def note(self, frame: types.FrameType, event: str, function: Any) -> None:
         """Note a call."""
+        if event == "call" and frame.f_code.co_name in UNSEEN:
+            of_torch = _name(frame.f_back).startswith(
+                "torch._library."
+            )  # custom operations
+            self.read = self.read or frame.f_code.co_name * (not of_torch)
         if event != "c_call":
             return
         name = getattr(function, "__name__", "")
@@ -141,6 +166,8 @@ def _otherwise(module: nn.Module, exported: Map, x: torch.Tensor, names: Names) 
         return (
             f"it reads numbers off its input or weights ({real.read}), and may go by them"
         )
+    if real.hidden:
+        return real.hidden
     missing = [name for name in real.calls if name not in told.calls]
     if outputs[0] == outputs[1] and real.views.issuperset(missing):
         return ""  # what lies in a view may be asked for its shape, and is not exported

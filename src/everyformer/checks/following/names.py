@@ -10,9 +10,10 @@ repeated for groups of heads, conditions that always hold. These have one name e
 
 import hashlib
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves
 
@@ -23,6 +24,13 @@ SAME = frozenset(
 """Operations whose result is known by its type and its shape."""
 
 ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
+OF_MEMORY = frozenset(
+    ["as_strided", "as_strided_copy", "as_strided_scatter", "resize", "resize_as",
+     "_reshape_alias"]
+)  # fmt: skip
+"""Operations that take numbers by where they lie: a copy may have them elsewhere."""
+
+PLAIN: Any = torch.Tensor
 MASKS = (torch.bool, torch.uint8)
 
 Place = tuple[int, torch.dtype, torch.Size, tuple[int, ...]]
@@ -38,7 +46,9 @@ class Names:
     def __init__(self, weights: Iterable[torch.Tensor]) -> None:
         """Name the parameters."""
         self._numbers: dict[tuple[Any, ...], int] = {}
-        self.weights = {_place(one): self.of("weight", k) for k, one in enumerate(weights)}
+        given = list(weights)
+        self.weights = {_place(one): self.of("weight", k) for k, one in enumerate(given)}
+        self._kept = [one.untyped_storage() for one in given]  # no other memory lies there
 
     def of(self, *key: Any) -> int:
         """The name of something."""
@@ -50,7 +60,8 @@ class Names:
 
     def constant(self, x: torch.Tensor) -> int:
         """A tensor by its numbers."""
-        data = x.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+        data = x.detach().clone(memory_format=torch.contiguous_format)  # not shared
+        data = data.resolve_conj().resolve_neg().reshape(-1)
         digest = hashlib.sha256(data.view(torch.uint8).numpy().data).digest()
         return self.of("constant", x.dtype, tuple(x.shape), digest)
 
@@ -64,6 +75,7 @@ class Named(TorchDispatchMode):
         calls: The operations, by the names of their results.
         views: The names among these of what has its numbers from another tensor.
         read: The first operation by the shape of whose result numbers are read.
+        hidden: Why something may have been computed that is not seen here; or "".
     """
 
     def __init__(self, names: Names, given: torch.Tensor) -> None:
@@ -72,16 +84,24 @@ class Named(TorchDispatchMode):
         self.calls: dict[int, str] = {}
         self.views: set[int] = set()
         self.read = ""
+        self.hidden = ""
         self._names = names
-        self._known = {id(given): (given, names.of("x"))}  # kept alive: ids stay their own
+        self._known: dict[int, _Known] = {}
         self._written: dict[int, int] = {}
+        self._allocated = {memory(given): given.untyped_storage()}
+        self._know(given, names.of("x"))
 
     def name(self, x: torch.Tensor) -> int:
         """The name of a tensor."""
-        known = self._known.get(id(x), (x, self._names.weights.get(_place(x))))[1]
+        noted = self._known.get(id(x))
+        if noted and noted.place != _place(x):
+            self.hidden = self.hidden or "it puts other memory in the place of a tensor's"
+        known = noted.name if noted else self._names.weights.get(_place(x))
+        written = self._written.get(memory(x))
         if known is None:
             known = self._names.constant(x)
-        written = self._written.get(_memory(x))
+            if written is not None:  # a view of before, which has the numbers of some place
+                known = self._names.of("part", known, x.storage_offset(), x.stride())
         return known if written is None else self._names.of("written", known, written)
 
     def __torch_dispatch__(
@@ -89,39 +109,62 @@ class Named(TorchDispatchMode):
     ) -> Any:
         """Run an operation, and name its results."""
         kwargs = kwargs or {}
-        call = func.__name__.split(".")[0].rstrip("_")
+        call = _called(func)
         leaves, spec = tree_flatten((args, kwargs))
         held = [y for y in leaves if isinstance(y, torch.Tensor)]
+        self._note_kinds(held)
         made = any(self._is_made(y) for y in held) or "empty" in call
         if not made:
-            return func(*args, **kwargs)
+            found = func(*args, **kwargs)
+            self._note_allocated(call, held, found)
+            return found
         key = [self.name(y) if isinstance(y, torch.Tensor) else repr(y) for y in leaves]
         shape = held[0].shape if held else None  # before it may be changed
+        layout = [_layout(y) for y in held if call in OF_MEMORY]
         always = self._always(call, held)
         found = func(*args, **kwargs)
+        self._note_allocated(call, held, found)
         if torch.Tag.dynamic_output_shape in func.tags and _counts(call, held):
             self.read = self.read or call
         results = [y for y in tree_leaves(found) if isinstance(y, torch.Tensor)]
         first = results[0] if results else None
         if always is not None and first is not None and first.shape == always.shape:
-            self._known[id(first)] = (first, self.name(always))
+            self._know(first, self.name(always))
         elif first is not None and call in SAME and not func._schema.is_mutable:
             kept = first.dtype == held[0].dtype and first.shape == shape
             name = self._names.like(self.name(held[0]), first, first.shape)
-            self._known[id(first)] = (first, self.name(held[0]) if kept else name)
+            self._know(first, self.name(held[0]) if kept else name)
         else:
             attends = self._attention(func, args, kwargs) if call == ATTENTION else None
-            name = attends or self._names.of(call, *key, str(spec))
+            name = attends or self._names.of(call, *key, str(spec), *layout)
             self.calls[name] = call
             self.views |= {name} if func.is_view else set()
             self._note_written(func, args, kwargs, name)
             for k, one in enumerate(results):
-                self._known[id(one)] = (one, self._names.of("result", k, name))
+                self._know(one, self._names.of("result", k, name))
         return found
+
+    def _know(self, x: torch.Tensor, name: int) -> None:
+        self._known[id(x)] = _Known(name, _place(x), x, x.untyped_storage())
+
+    def _note_kinds(self, held: list[torch.Tensor]) -> None:
+        """What a class of tensors does with an operation is not seen."""
+        for one in held:
+            kind: Any = type(one)
+            if kind.__torch_dispatch__ is not PLAIN.__torch_dispatch__:
+                why = f"{kind.__name__} has operations of its own, which are not followed"
+                self.hidden = self.hidden or why
+
+    def _note_allocated(self, call: str, held: list[torch.Tensor], found: Any) -> None:
+        """Results have memory of their own where no argument has it, too."""
+        before = set() if call == "lift_fresh" else {memory(one) for one in held}
+        for one in tree_leaves(found):
+            if isinstance(one, torch.Tensor) and memory(one) not in before:
+                self._allocated[memory(one)] = one.untyped_storage()
 
     def _is_made(self, x: torch.Tensor) -> bool:
         known = id(x) in self._known or _place(x) in self._names.weights
-        return known or _memory(x) in self._written
+        return known or memory(x) in self._written
 
     def _note_written(self, func: Any, args: Any, kwargs: Any, name: int) -> None:
         """Give new names to what lies where an operation writes."""
@@ -131,7 +174,11 @@ class Named(TorchDispatchMode):
                 continue
             for y in tree_leaves(given[one.name]):
                 if isinstance(y, torch.Tensor):
-                    place = _memory(y)
+                    place = memory(y)
+                    own = self._allocated.get(place)
+                    if own is None or not own.resizable():  # that of an array is not
+                        why = "it writes into memory that no operation of it made"
+                        self.hidden = self.hidden or why
                     before = self._written.get(place)
                     self._written[place] = self._names.of("write", before, name)
 
@@ -168,12 +215,47 @@ class Named(TorchDispatchMode):
         return name
 
 
+class _Known(NamedTuple):
+    """A name, and where the numbers are that have it.
+
+    The tensor and its memory are kept alive, so that their ids and places stay their own.
+    """
+
+    name: int
+    place: Place
+    tensor: torch.Tensor
+    memory: torch.UntypedStorage
+
+
+def _called(func: Any) -> str:
+    """What an operation does, in place or not.
+
+    Bits seen as another type are not numbers made of it: `view` has two meanings. What
+    operations that are not torch's mean is known by all of their name alone.
+    """
+    if func.namespace != "aten" or func._overloadname == "dtype":
+        return str(func)
+    return func.__name__.split(".")[0].rstrip("_")
+
+
 def _place(x: torch.Tensor) -> Place:
     return x.data_ptr(), x.dtype, x.shape, x.stride()
 
 
-def _memory(x: torch.Tensor) -> int:
-    return x.untyped_storage()._cdata  # pyright: ignore[reportPrivateUsage]
+def _layout(x: torch.Tensor) -> tuple[Any, ...]:
+    return x.stride(), x.storage_offset(), x.untyped_storage().nbytes()
+
+
+def storage(x: torch.Tensor) -> torch.UntypedStorage:
+    """The memory that a tensor has numbers in, below what `torch.func` wraps around it."""
+    while is_functorch_wrapped_tensor(x):
+        x = get_unwrapped(x)
+    return x.untyped_storage()
+
+
+def memory(x: torch.Tensor) -> int:
+    """Which memory a tensor has numbers in: views of it have the same."""
+    return storage(x)._cdata  # pyright: ignore[reportPrivateUsage]
 
 
 def _counts(call: str, held: list[torch.Tensor]) -> bool:

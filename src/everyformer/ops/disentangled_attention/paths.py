@@ -2,12 +2,12 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from everyformer.ops.attention_rules import Gradients
 from everyformer.ops.disentangled_attention import chunked
 from everyformer.ops.disentangled_attention.operands import Incoming, Operands
+from everyformer.ops.eager import without_autocast
 
 
 def _by_kernels(q: Tensor) -> bool:
@@ -24,12 +24,12 @@ def _path(q: Tensor) -> Any:
 
 
 def forward(x: Operands) -> tuple[Tensor, Tensor]:
-    """The output and the LSE; autocast has had its say before."""
-    with torch.autocast(x.q.device.type, enabled=False):
+    """The output and the LSE."""
+    with without_autocast(x.q):
         return _path(x.q).forward(x)
 
 
 def gradients(x: Operands, incoming: Incoming) -> Gradients:
     """Those of q, k, v, c2p and p2c; None where not needed."""
-    with torch.autocast(x.q.device.type, enabled=False):
+    with without_autocast(x.q):
         return _path(x.q).backward(x, incoming)

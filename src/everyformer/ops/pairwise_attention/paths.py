@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from everyformer.ops.attention_rules import without_one_key
+from everyformer.ops.eager import without_autocast
 from everyformer.ops.pairwise_attention import chunked
 from everyformer.ops.pairwise_attention.operands import Gradients, Incoming, Operands
 
@@ -28,11 +29,13 @@ def _path(q: Tensor) -> Any:
 
 def forward(x: Operands) -> tuple[Tensor, Tensor]:
     """The output and the LSE."""
-    return _path(x.q).forward(x)
+    with without_autocast(x.q):
+        return _path(x.q).forward(x)
 
 
 def gradients(x: Operands, incoming: Incoming) -> Gradients:
     """Those of q, k, v, bias and gain; None where not needed."""
-    dq, dk, dv, dbias, dgain = _path(x.q).backward(x, incoming)
+    with without_autocast(x.q):
+        dq, dk, dv, dbias, dgain = _path(x.q).backward(x, incoming)
     without_one_key(x.k, dq, dk, dbias)
     return dq, dk, dv, dbias, dgain

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from everyformer.ops.eager import without_autocast
 from everyformer.ops.sparse_attention import grouped
 from everyformer.ops.sparse_attention.operands import Incoming, Operands
 
@@ -29,13 +30,15 @@ def _path(x: Operands) -> tuple[Any, Any]:
 def forward(x: Operands) -> tuple[Tensor, Tensor]:
     """The output, and the LSE: in base 2 from the kernels, natural otherwise."""
     code, walked = _path(x)
-    return code.forward(x, walked)
+    with without_autocast(x.q):
+        return code.forward(x, walked)
 
 
 def gradients(x: Operands, incoming: Incoming) -> tuple[Tensor, Tensor, Tensor]:
     """Those of q, k and v."""
     code, walked = _path(x)
-    return code.backward(x, incoming, walked)
+    with without_autocast(x.q):
+        return code.backward(x, incoming, walked)
 
 
 def apart(found: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:

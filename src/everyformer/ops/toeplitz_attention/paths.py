@@ -5,6 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from everyformer.ops.attention_rules import Gradients, without_one_key
+from everyformer.ops.eager import without_autocast
 from everyformer.ops.toeplitz_attention import chunked
 from everyformer.ops.toeplitz_attention.operands import Incoming, Operands
 
@@ -24,14 +25,16 @@ def _path(q: Tensor) -> Any:
 
 def forward(x: Operands) -> tuple[Tensor, Tensor, Tensor]:
     """The output, the LSE, and the table that the kernels make of bias and gain."""
-    if _by_kernels(x.q):
-        return _path(x.q).forward(x)
-    out, lse = chunked.forward(x)
+    with without_autocast(x.q):
+        if _by_kernels(x.q):
+            return _path(x.q).forward(x)
+        out, lse = chunked.forward(x)
     return out, lse, x.q.new_empty(0)
 
 
 def gradients(x: Operands, incoming: Incoming) -> Gradients:
     """Those of q, k, v, bias and gain; None where not needed. An empty table is made."""
-    dq, dk, dv, dbias, dgain = _path(x.q).backward(x, incoming)
+    with without_autocast(x.q):
+        dq, dk, dv, dbias, dgain = _path(x.q).backward(x, incoming)
     without_one_key(x.k, dq, dk, dbias)
     return dq, dk, dv, dbias, dgain
