@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from everyformer.errors import refuse
-
 
 @dataclass(frozen=True)
 class PiecewiseLinear:
@@ -49,7 +47,9 @@ class PiecewiseLinear:
             wrong.append("c_1 < c_2 does not hold everywhere")
         if not wrong and not (self.slopes == 0).any(axis=-1).all():
             wrong.append("a function has no constant piece")
-        refuse("Not a stack of functions in Phi", wrong, ValueError)
+        if wrong:
+            msg = f"Not a stack of functions in Phi: {'; '.join(wrong)}."
+            raise ValueError(msg)
 
     @classmethod
     def repeat(

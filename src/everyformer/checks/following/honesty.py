@@ -143,7 +143,7 @@ def dishonesty(module: nn.Module, exported: Map, x: torch.Tensor) -> str:
             return f"it reads numbers off its input or weights ({read}), and may go by them"
     names = Names(weights)
     with _without_fast_paths():
-        for grad in (False, True):
+        for grad in (True, False):  # a tensor that a run keeps is then of no graph
             with torch.set_grad_enabled(grad):
                 why = _otherwise(module, exported, x, names)
             if why:
