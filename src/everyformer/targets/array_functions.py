@@ -95,12 +95,10 @@ def _directly(function: Function) -> Function:
         named = {name: _terms(on, value) for name, value in kwargs.items()}
         result = function(*(_terms(on, value) for value in args), **named)
         given = [*args, *kwargs.values()]
-        if not _has(on, given, "bi"):
+        if dtype is not None or not _has(on, given, "bi"):
             return on.like(result)
         zeros = {name: _zeros(on, value) for name, value in kwargs.items()}
         plain = function(*(_zeros(on, value) for value in args), **zeros)
-        if dtype is not None:
-            return on.like(result)
         if isinstance(result, np.ndarray) and plain.dtype == bool:
             return on.like(_truths(on, function, result))
         first = plain[0] if isinstance(plain, (list, tuple)) else plain

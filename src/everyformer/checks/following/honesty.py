@@ -34,8 +34,7 @@ READING = frozenset(
 
 UNSEEN = frozenset(
     ["_to_dlpack", "_to_dlpack_versioned", "start_new_thread", "start_joinable_thread",
-     "apply_", "map_", "map2_", "redispatch", "_op_dk",
-     "_disable_current_modes"]
+     "apply_", "map_", "map2_", "redispatch", "_op_dk", "_disable_current_modes"]
 )  # fmt: skip
 """Functions by which numbers go where hooks of torch do not see them."""
 
@@ -86,7 +85,7 @@ def _name(frame: types.FrameType | None) -> str:
 
 
 class _Hidden(Calls):
-    """Notes calls of functions in C that hide what is read.
+    """Notes calls of functions, most of them in C, that hide what is read.
 
     Attributes:
         read: The first of them.
@@ -99,10 +98,8 @@ class _Hidden(Calls):
     def note(self, frame: types.FrameType, event: str, function: Any) -> None:
         """Note a call."""
         if event == "call" and frame.f_code.co_name in UNSEEN:
-            of_torch = _name(frame.f_back).startswith(
-                "torch._library."
-            )  # custom operations
-            self.read = self.read or frame.f_code.co_name * (not of_torch)
+            custom = _name(frame.f_back).startswith("torch._library.")  # an operation's own
+            self.read = self.read or frame.f_code.co_name * (not custom)
         if event != "c_call":
             return
         name = getattr(function, "__name__", "")

@@ -198,7 +198,7 @@ def fold(network: "Network", progress: Progress = no_progress) -> Folded:
         coefficient=coefficient,
         ids=ids,
         values=values,
-        # where the ramp above the box begins; there is none in a network with positions
+        # where the ramp above the box begins; a network with positions has no such ramp
         high=float("inf") if outside is None else float(-outside.b_1[:, 2].max()),
         # by the layer that looks at a coordinate
         lift=0.0 if outside is None else float(outside.b_2.max()),
