@@ -42,6 +42,7 @@ def picture(results: Results, path: Path) -> None:
         panels = part.subplots(1, 4)
         for axes, (name, table) in zip(panels, gains[4 * row : 4 * row + 4], strict=False):
             _by_distance(axes, name, table)
+        panels[0].set_ylabel("a line for each head")
         for axes in panels[len(gains[4 * row : 4 * row + 4]) :]:
             axes.set_axis_off()
     figures.write(figure, path)
@@ -99,5 +100,5 @@ def _by_distance(axes: Axes, name: str, table: np.ndarray) -> None:
         axes.plot(np.arange(1, len(row) + 1), row, **look)
     axes.axhline(1.0, color="0.3", ls=":", lw=1)
     figures.logarithmic(axes.xaxis)
-    figures.title(axes, f"{name}, one line per head")
+    figures.title(axes, name)
     axes.set_xlabel("distance + 1")
