@@ -24,11 +24,14 @@ def test_a_quick_run() -> None:
     assert models.table(report).row_count == 3
 
 
-def test_what_is_wrong_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("factor", [1.001, float("nan")])
+def test_what_is_wrong_is_not_timed(
+    factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = attend.toeplitz_attention
 
     def wrong(*args: Any, **settings: Any) -> torch.Tensor:
-        return 1.001 * real(*args, **settings)
+        return factor * real(*args, **settings)
 
     monkeypatch.setattr(attend, "toeplitz_attention", wrong)
     report = models.run(only=["GPT-2"])

@@ -26,16 +26,20 @@ def test_all_contenders_do_the_same_work() -> None:
     assert f"{ratio:.2f}" in told.getvalue()
 
 
+@pytest.mark.parametrize("wrong", ["forgets", "nan"])
 def test_a_peer_that_computes_something_else_is_not_timed(
-    monkeypatch: pytest.MonkeyPatch,
+    wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The memory counts: a peer that forgets it has other losses in the second segment."""
     kept = PeerModel.forward
 
-    def forgets(self: PeerModel, data: Any, target: Any, mems: Any) -> Any:
-        return kept(self, data, target, None)
+    def changed(self: PeerModel, data: Any, target: Any, mems: Any) -> Any:
+        if wrong == "forgets":
+            return kept(self, data, target, None)
+        losses, mems = kept(self, data, target, mems)
+        return losses * float("nan"), mems
 
-    monkeypatch.setattr(PeerModel, "forward", forgets)
+    monkeypatch.setattr(PeerModel, "forward", changed)
     with pytest.raises(EveryformerError, match="fails its gate"):
         xl.gate(xl.ON_CPU[0], torch.device("cpu"))
 

@@ -205,7 +205,7 @@ def _gpu(network: Network, repeats: int) -> dict[str, Any]:
     reference = network(x)
     once = cuda.run(packed[: len(network.stages)], on_gpu).cpu().numpy()
     difference = float(np.abs(once - reference).max())
-    if difference > 1e-12:
+    if not difference <= 1e-12:
         msg = f"The GPU differs from the CPU by {difference:g}; it is not timed."
         raise EveryformerError(msg)
     eighth = GPU_BATCH // 8

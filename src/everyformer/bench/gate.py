@@ -40,7 +40,8 @@ def gate_row(
     errors, limits = (list(map(_error, found, wanted)) for found in (mine, theirs))
     row = about | {"bit_identical": same}
     row |= {"error_sampled": errors, f"{name}_error_sampled": limits}
-    if not same or any(e > 2 * m + 1e-6 for e, m in zip(errors, limits, strict=True)):
+    near = all(e <= 2 * m + 1e-6 for e, m in zip(errors, limits, strict=True))
+    if not same or not near:
         msg = f"{what} fails its gate and is not timed: {row}."
         raise EveryformerError(msg)
     return row

@@ -237,7 +237,8 @@ def gate(name: str, model: Any) -> Row:
     for place, what in enumerate(("logits", "gradients")):
         row[f"{what}_error"] = _off(mine[place], exact[place])
         row[f"{what}_error_of_transformers"] = _off(theirs[place], exact[place])
-        if row[f"{what}_error"] > GATE_ROOM * row[f"{what}_error_of_transformers"] + 1e-5:
+        limit = GATE_ROOM * row[f"{what}_error_of_transformers"] + 1e-5
+        if not row[f"{what}_error"] <= limit:
             msg = (
                 f"{name} on everyformer's operator fails its gate and is not timed: {row}."
             )
