@@ -25,9 +25,7 @@ def test_a_quick_run() -> None:
 
 
 @pytest.mark.parametrize("factor", [1.001, float("nan")])
-def test_what_is_wrong_is_not_timed(
-    factor: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_wrong_is_not_timed(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
     real = attend.toeplitz_attention
 
     def wrong(*args: Any, **settings: Any) -> torch.Tensor:

@@ -180,15 +180,32 @@ def test_molecules(arm: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arm", "slides"), [("graphormer", ".122"), ("graphormer+urpe", ".086")]
+    ("arm", "slides", "told"),
+    [
+        ("graphormer", ".122", "graphormer"),
+        ("graphormer+urpe", ".086", "graphormer+urpe"),
+        ("graphormer+c1", "", "graphormer+c1, the control"),
+    ],
 )
-def test_molecules_on_a_gpu(arm: str, slides: str) -> None:
+def test_molecules_on_a_gpu(arm: str, slides: str, told: str) -> None:
     found = runs("urpe-zinc_reduced_nvidia-h200", arm=arm)
     values = list(map(value, found))
     error = statistics.stdev(values) / len(values) ** 0.5
     hurt = statistics.fmean(run["more"]["without_structure"] for run in found)
-    told = f"{statistics.fmean(values):.3f} ± {error:.3f}".replace("0.", ".")
-    says(arm, slides, told, f"{hurt:.0f} times as much")
+    ours = f"{statistics.fmean(values):.3f} ± {error:.3f}".replace("0.", ".")
+    says(told, slides, ours, f"{hurt:.0f} times as much")
+
+
+@pytest.mark.parametrize("arm", ["xl", "xl+urpe", "xl+urpe-layer"])
+def test_words(arm: str) -> None:
+    found = runs("urpe-wikitext_reduced_nvidia-h200", text="enwiki-words", arm=arm)
+    cells: list[str] = []
+    for reading in ("nats", "long"):
+        nats = scored(reading)
+        cells.append(", ".join(f"{nats(run):.4f}" for run in found))
+        own = [run["more"]["perplexity"][reading] for run in found]
+        cells.append(f"{statistics.fmean(own):.1f}")
+    says(arm, *cells)
 
 
 @pytest.mark.parametrize("size", ["small_cpu", "paper_nvidia-h200"])

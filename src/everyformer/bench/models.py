@@ -71,7 +71,7 @@ CONTENDERS = (
     Contender("eager, compiled", "eager", True),
     Contender("SDPA, compiled", "sdpa", True),
 )
-"""In this order: what a time limit cuts off is the peers whose compilation takes longest."""
+"""In this order: a time limit cuts off the peers whose compilation takes longest."""
 
 
 def run(
