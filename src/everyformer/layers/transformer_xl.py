@@ -295,7 +295,8 @@ class TransformerXLModel(nn.Module):
         return found
 
     def _check(self, tokens: Tensor, memory: Remembered, view: View) -> None:
-        config, wrong = self.config, list[str]()
+        config = self.config
+        wrong: list[str] = []  # torch.compile does not know list[str]()
         layers, batch, places, dim = memory.states.shape
         if (layers, batch, dim) != (config.layers, len(tokens), config.dim):
             wrong.append(
