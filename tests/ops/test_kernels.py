@@ -1,9 +1,10 @@
 """The Triton kernels against the float64 specification; interpreted without a GPU."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -33,6 +34,39 @@ TRITON = pytest.importorskip("triton")
 def launch() -> Any:
     """The launcher; it imports Triton."""
     return import_module("everyformer.ops.toeplitz_attention.launch")
+
+
+class Noted:
+    """A prepared launch that notes what it is and launches nothing."""
+
+    seen: ClassVar[list[Any]] = []
+
+    def __init__(
+        self, kernel: Any, grid: tuple[int, ...], *numbers: float, **options: Any
+    ) -> None:
+        self.name, self.fixed = kernel.__name__, (grid, numbers, options)
+        self.kinds: list[torch.dtype] = []
+
+    def __call__(self, *tensors: Tensor) -> None:
+        kinds = [x.dtype for x in tensors]
+        assert self.kinds in ([], kinds), "its binary is that of other dtypes"
+        self.kinds = kinds
+        self.seen.append((self.name, *self.fixed, kinds))
+
+
+def forget(launch: Any) -> None:
+    for passes in (launch._table, launch._attend, launch._gradients):
+        passes.cache_clear()
+
+
+@pytest.fixture
+def noted(launch: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """What is launched instead of being run."""
+    forget(launch)
+    Noted.seen.clear()
+    monkeypatch.setattr(launch, "Prepared", Noted)
+    yield Noted.seen
+    forget(launch)
 
 
 CASES = {
@@ -111,14 +145,8 @@ def test_two_runs_are_bit_identical(launch: Any) -> None:
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_numbers_of_launches(launch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_of_launches(launch: Any, noted: list[Any]) -> None:
     """A table for the vectors, three passes, one sum; nothing of torch but memory."""
-    launched: list[str] = []
-
-    def counted(kernel: Any, *given: Any, **options: Any) -> None:
-        launched.append(kernel.__name__)
-
-    monkeypatch.setattr(launch, "launch", counted)
     with_vectors = ["table", "forward", "dq", "dkv", "diagonal", "fold"]
     for name, kernels in (
         ("padding", with_vectors),
@@ -127,13 +155,43 @@ def test_numbers_of_launches(launch: Any, monkeypatch: pytest.MonkeyPatch) -> No
         ("group", with_vectors),
     ):
         x = drawn(name)
-        launched.clear()
+        noted.clear()
         with Operations() as seen:
             results(launch, x)
-        assert launched == [f"{kernel}_kernel" for kernel in kernels]
+        assert [kernel for kernel, *_ in noted] == [
+            f"{kernel}_kernel" for kernel in kernels
+        ]
         harmless = {"empty", "empty_like", "new_empty", "view", "detach", "alias"}
         of_this_test = {"_to_copy", "mul"}  # the LSE
         assert seen.names <= {f"aten.{op}" for op in harmless | of_this_test}, name
+
+
+def layouts(x: Inputs) -> Iterator[Inputs]:
+    """The same operands, laid out in other ways or of other kinds."""
+    yield x
+    yield replace(x, q=x.q.transpose(1, 2).contiguous().transpose(1, 2))
+    yield replace(x, grad_out=x.grad_out.transpose(1, 2).contiguous().transpose(1, 2))
+    if x.bias is not None:
+        yield replace(x, bias=x.bias.mT.contiguous().mT)
+        yield replace(x, bias=x.bias.double())
+    if x.gain is not None:
+        yield replace(x, gain=x.gain[:1])
+
+
+def test_what_is_prepared_depends_on_nothing_but_its_key(
+    launch: Any, noted: list[Any]
+) -> None:
+    """Launches of one problem after all others, and alone, have the same arguments."""
+    every = [y for name in list(CASES)[::3] for y in layouts(drawn(name))]
+    for x in every:
+        results(launch, x)
+    after_others = list(noted)
+    noted.clear()
+    for x in every:
+        forget(launch)
+        results(launch, x)
+    assert noted == after_others
+    assert len({repr(found) for found in noted}) > 2 * len(every)
 
 
 class Operations(TorchDispatchMode):
@@ -191,6 +249,7 @@ def test_a_sequence_does_not_read_the_others(launch: Any) -> None:
 def test_frozen_vectors_do_not_launch_the_third_kernel(
     launch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    forget(launch)
     x = drawn("square")
     given = Operands._make(y.to(DEVICE) if isinstance(y, Tensor) else y for y in x.operands)
     monkeypatch.setattr(launch.kernels, "diagonal_kernel", None)
@@ -207,9 +266,12 @@ def test_frozen_vectors_do_not_launch_the_third_kernel(
 def test_strides_are_respected(launch: Any) -> None:
     """Heads and tokens exchanged, as in (b, n, h, d) tensors: no copy is needed."""
     x = drawn("square")
-    q, k, v = (y.transpose(1, 2).contiguous().transpose(1, 2) for y in (x.q, x.k, x.v))
-    assert not q.is_contiguous()
-    found = results(launch, replace(x, q=q, k=k, v=v))
+    some = {"q": x.q, "v": x.v, "grad_out": x.grad_out}
+    changed: dict[str, Any] = {
+        name: y.transpose(1, 2).contiguous().transpose(1, 2) for name, y in some.items()
+    }
+    assert not any(y.is_contiguous() for y in changed.values())
+    found = results(launch, replace(x, **changed))
     assert_agrees(found, expected(x), torch.float32)
 
 

@@ -49,7 +49,7 @@ class Prepared:
         options: The constants, and options of Triton.
     """
 
-    __slots__ = ("_binary", "_constants", "_grid", "_kernel", "_numbers", "_options")
+    __slots__ = ("_constants", "_grid", "_kernel", "_numbers", "_options", "_run")
 
     def __init__(
         self, kernel: Any, grid: tuple[int, ...], *numbers: float, **options: Any
@@ -58,17 +58,21 @@ class Prepared:
         self._grid = (*grid, 1, 1)[:3]
         names = [name for name in kernel.arg_names if name in options]
         self._constants = tuple(options[name] for name in names)
-        self._binary: Any = None
+        self._run: Any = None
 
     def __call__(self, *tensors: Tensor) -> None:
-        """Launch on the current device."""
-        aligned = not any([x.data_ptr() % ALIGNMENT for x in tensors])  # noqa: C419 (speed)
-        if self._binary is not None and aligned:
-            self._binary[self._grid](*tensors, *self._numbers, *self._constants)
+        """Launch on the current device.
+
+        The binary takes addresses: of a tensor Triton would ask the driver for its own.
+        """
+        addresses = [x.data_ptr() for x in tensors]
+        aligned = not any([address % ALIGNMENT for address in addresses])  # noqa: C419 (speed)
+        if self._run is not None and aligned:
+            self._run(*addresses, *self._numbers, *self._constants)
             return
         binary = self._kernel[self._grid](*tensors, *self._numbers, **self._options)
-        if aligned:
-            self._binary = binary  # None in the interpreter
+        if aligned and binary is not None:  # it is None in the interpreter
+            self._run = binary[self._grid]
 
 
 _PREPARED: dict[tuple[Any, ...], Prepared] = {}
@@ -103,7 +107,7 @@ def side_by_side(x: Tensor) -> Tensor:
 
 def empty_like(x: Tensor) -> Tensor:
     """Contiguous memory for as many numbers."""
-    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 def ceil_div(count: int, tile: int) -> int:

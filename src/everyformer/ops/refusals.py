@@ -23,8 +23,9 @@ def of_kinds(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
 
 def of_devices(*given: Tensor | None) -> list[str]:
     """Tensors on several devices."""
-    devices = {str(x.device) for x in given if x is not None}
-    return [f"tensors lie on {sorted(devices)}; use one"] if len(devices) > 1 else []
+    devices = {x.device for x in given if x is not None}
+    told = sorted(str(device) for device in devices)
+    return [f"tensors lie on {told}; use one"] if len(devices) > 1 else []
 
 
 def of_dropout(dropout: float) -> list[str]:

@@ -1,29 +1,28 @@
-"""Launch the Triton kernels: shapes, strides, buffers."""
+"""Launch the Triton kernels: each pass of a problem, prepared when it is first seen."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from everyformer.ops.dropping import growth, threshold
-from everyformer.ops.kernel_tiles import LOG2_E
+from everyformer.ops.attention_rules import Gradients
 from everyformer.ops.launching import (
-    LARGEST_TILE,
+    MOST_PREPARED,
+    Prepared,
     ceil_div,
     empty_like,
-    launch,
-    power_of_two,
+    on,
     side_by_side,
 )
 from everyformer.ops.toeplitz_attention import kernels as jitted
 from everyformer.ops.toeplitz_attention.kernels.tiles import PAD
 from everyformer.ops.toeplitz_attention.operands import Incoming, Operands
 from everyformer.ops.toeplitz_attention.packing import bounds
-from everyformer.ops.toeplitz_attention.tuning import Tuning, tuning_for
+from everyformer.ops.toeplitz_attention.problem import Problem
 
 kernels: Any = jitted  # their calls have a grid and options that no signature shows
-
 
 ENOUGH_PROGRAMS = 1024
 """Programs of the diagonal kernel below which the batch is split."""
@@ -31,122 +30,10 @@ ENOUGH_PROGRAMS = 1024
 ENTRIES = 256
 """Of a vector, for each program that copies or adds up."""
 
+Inputs = tuple[Tensor, ...]
+"""What kernels over pairs read; see `_inputs`."""
 
-@dataclass(frozen=True)
-class Problem:
-    """The inputs as kernels want them, and the sizes that follow.
-
-    Attributes:
-        inputs: q, k, v with contiguous last axes; the table of pairs (bias in base 2,
-            gain), float32, (heads, pairs, 2); 1 where a key is padded, int8; the mask, by
-            its strides; begin and end of sequences; the seed. q stands for what is missing.
-        table: That table; empty without vectors.
-        strides: Those that belong to them, without those of q, k and v.
-        numbers: What follows all strides in every kernel.
-        offset: The place of the first query.
-        options: What all kernels are specialised on.
-    """
-
-    inputs: tuple[Tensor, ...]
-    table: Tensor
-    strides: tuple[int, ...]
-    numbers: tuple[float, ...]
-    offset: int
-    options: dict[str, Any]
-
-    @classmethod
-    def of(cls, x: Operands, table: Tensor | None = None) -> "Problem":
-        """Make last axes contiguous, pad the vectors, and collect the options."""
-        q, k, v = map(side_by_side, x[:3])
-        D, n_q, n_k = q.shape[-1], q.shape[2], k.shape[2]
-        offset = max(-n_q, min(x.offset, n_k))  # beyond these it changes nothing
-        table = _pairs(x) if table is None else table
-        of_table = table.stride(0) if table.dim() == 3 and table.shape[0] > 1 else 0
-        padded, mask, begin, end, seed = q, q, q, q, q if x.seed is None else x.seed
-        of_padded, of_mask = 0, (0, 0, 0, 0)
-        if x.key_padding is not None:
-            padded = x.key_padding.contiguous().view(torch.int8)
-            of_padded = padded.stride(0)
-        if x.attn_mask is not None:
-            mask, of_mask = _strided(x.attn_mask)
-        if x.sequences is not None:
-            begin, end = bounds(x.sequences, n_q)
-        return cls(
-            inputs=(q, k, v, table if table.numel() else q, padded, mask, begin, end, seed),
-            table=table,
-            strides=(of_table, of_padded, *of_mask),
-            numbers=(
-                *(q.shape[1], n_q, n_k, x.scale * LOG2_E),
-                *(offset, threshold(x.dropout), growth(x.dropout)),
-            ),
-            offset=offset,
-            options={
-                "D": D,
-                "BLOCK_D": max(16, power_of_two(D)),
-                "CAUSAL": x.causal,
-                "SHIFTED": x.causal and offset != 0,
-                "HAS_BIAS": x.bias is not None,
-                "HAS_GAIN": x.gain is not None,
-                "HAS_PAD": x.key_padding is not None,
-                "HAS_MASK": x.attn_mask is not None,
-                "ADDS": x.attn_mask is not None and x.attn_mask.dtype != torch.bool,
-                "PACKED": x.sequences is not None,
-                "DROPS": x.seed is not None and x.dropout > 0.0,
-                "GROUP": x.group,
-                "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32",
-                "LEAD": PAD,
-                "ASSEMBLY": q.is_cuda,
-                "EVEN": n_q % LARGEST_TILE == 0 and n_k % LARGEST_TILE == 0,
-            },
-        )
-
-    @property
-    def q(self) -> Tensor:
-        """The queries."""
-        return self.inputs[0]
-
-    @property
-    def sizes(self) -> tuple[int, int, int, int]:
-        """B, H, n_q, n_k."""
-        B, H, n_q, _ = self.q.shape
-        return B, H, n_q, self.inputs[1].shape[2]
-
-    def strides_with(self, rows: Tensor) -> list[int]:
-        """Strides of batch, head and token of q, k, v and these rows, then all others."""
-        tensors = (*self.inputs[:3], rows)
-        return [*(stride for x in tensors for stride in x.stride()[:3]), *self.strides]
-
-
-def _strided(mask: Tensor) -> tuple[Tensor, tuple[int, ...]]:
-    """A mask as numbers, and its four strides, 0 along axes on which it is broadcast."""
-    mask = mask[(None,) * (4 - mask.dim())]
-    if mask.dtype == torch.bool:
-        mask = mask.view(torch.int8)
-    elif mask.dtype == torch.float64:
-        mask = mask.float()
-    sizes = zip(mask.stride(), mask.shape, strict=True)
-    return mask, tuple(stride if size > 1 else 0 for stride, size in sizes)
-
-
-def _pairs(x: Operands) -> Tensor:
-    """bias times log2(e) beside gain, float32, between PAD zeros on both sides.
-
-    Empty without vectors.
-    """
-    given = [y for y in (x.bias, x.gain) if y is not None]
-    if not given:
-        return x.q.new_empty(0)
-    heads, length = max(y.shape[0] for y in given), given[0].shape[1]
-    width = length + 2 * PAD
-    table = torch.empty(heads, width, 2, dtype=torch.float32, device=x.q.device)
-    bias, gain = (table if y is None else y for y in (x.bias, x.gain))
-    strides = [(y.stride(0) if y.shape[0] > 1 else 0, y.stride(1)) for y in (bias, gain)]
-    launch(
-        kernels.table_kernel, (ceil_div(width, ENTRIES), heads),
-        bias, gain, table, *strides[0], *strides[1], length,
-        HAS_BIAS=x.bias is not None, HAS_GAIN=x.gain is not None, LEAD=PAD, BLOCK=ENTRIES,
-    )  # fmt: skip
-    return table
+Diagonals = Callable[[Inputs, Operands], tuple[Tensor | None, Tensor | None]]
 
 
 def forward(x: Operands) -> tuple[Tensor, Tensor, Tensor]:
@@ -155,115 +42,162 @@ def forward(x: Operands) -> tuple[Tensor, Tensor, Tensor]:
     In base 2, as the kernels have it: turned into another base and back, a large logarithm
     would no longer cancel the logits.
     """
+    x = tidied(x)
     p = Problem.of(x)
-    B, H, n_q, _ = p.sizes
-    out = empty_like(p.q)
-    lse = torch.empty(B, H, n_q, dtype=torch.float32, device=x.q.device)
-    tiles = tuning_for(x.q, x.attn_mask is not None).forward
-    launch(
-        kernels.forward_kernel, (ceil_div(n_q, tiles.queries), B * H),
-        *p.inputs, out, lse, *p.strides_with(out), *p.numbers,
-        **tiles.options, **p.options,
-    )  # fmt: skip
-    return out, lse, p.table
+    with on(p.device):
+        table = _table(p)(x)
+        return *_attend(p)(_inputs(x, table)), table
 
 
-def backward(
-    x: Operands, incoming: Incoming
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+def backward(x: Operands, incoming: Incoming) -> Gradients:
     """Gradients of q, k, v, and of bias and gain where they are needed."""
-    table, needs_bias, needs_gain = incoming[3:]
-    problem = Problem.of(x, table if table.numel() else None)
-    step = Backward.of(problem, x.scale, incoming)
-    dq = step.dq()
-    dk, dv = step.dkv()
-    bias, gain = x.bias if needs_bias else None, x.gain if needs_gain else None
-    dbias, dgain = step.diagonals(bias, gain)
-    return dq, dk, dv, dbias, dgain
+    x, table = tidied(x), incoming.table
+    incoming = incoming._replace(
+        grad_out=side_by_side(incoming.grad_out), out=incoming.out.contiguous()
+    )
+    p = Problem.of(x, incoming)
+    with on(p.device):
+        table = table if table.numel() else _table(p)(x)
+        return _gradients(p)(_inputs(x, table), x, incoming)
 
 
-@dataclass(frozen=True)
-class Backward:
-    """The backward pass: its inputs, and one method for each kernel."""
+def tidied(x: Operands) -> Operands:
+    """With contiguous last axes of q, k and v, and with numbers as padding and mask."""
+    q, k, v = map(side_by_side, x[:3])
+    padding, mask = x.key_padding, x.attn_mask
+    if padding is not None:
+        padding = padding.contiguous().view(torch.int8)
+    if mask is not None:
+        mask = mask[(None,) * (4 - mask.dim())]
+        if mask.dtype == torch.bool:
+            mask = mask.view(torch.int8)
+        elif mask.dtype == torch.float64:
+            mask = mask.float()
+    return x._replace(q=q, k=k, v=v, key_padding=padding, attn_mask=mask)
 
-    problem: Problem
-    scale: float
-    inputs: tuple[Tensor, ...]
-    strides: tuple[int, ...]
-    lse: Tensor
-    out: Tensor
-    tuning: Tuning
 
-    @classmethod
-    def of(cls, p: Problem, scale: float, incoming: Incoming) -> "Backward":
-        """Collect the inputs; LSE and Delta are filled in by `dq`, which comes first."""
+def _inputs(x: Operands, table: Tensor) -> Inputs:
+    """q, k, v; the table; 1 where a key is padded; the mask; sequences; the seed.
+
+    Of sequences begin and end for each token. q stands for what is missing.
+    """
+    q = x.q
+    given = (table if table.numel() else None, x.key_padding, x.attn_mask)
+    begin, end = (q, q) if x.sequences is None else bounds(x.sequences, q.shape[2])
+    some = (q if y is None else y for y in given)
+    return *x[:3], *some, begin, end, q if x.seed is None else x.seed
+
+
+@lru_cache(MOST_PREPARED)
+def _table(p: Problem) -> Callable[[Operands], Tensor]:
+    """bias times log2(e) beside gain, float32; empty without vectors."""
+    heads, width = p.table
+    if not heads:
+        return lambda x: x.q.new_empty(0)
+    strides = [(0, 0) if y is None else y.broadcast for y in (p.bias, p.gain)]
+    kernel = Prepared(
+        kernels.table_kernel, (ceil_div(width, ENTRIES), heads),
+        *strides[0], *strides[1], width - 2 * PAD,
+        HAS_BIAS=p.bias is not None, HAS_GAIN=p.gain is not None, LEAD=PAD, BLOCK=ENTRIES,
+    )  # fmt: skip
+
+    def run(x: Operands) -> Tensor:
+        table = torch.empty(heads, width, 2, dtype=torch.float32, device=p.device)
+        bias, gain = (table if y is None else y for y in (x.bias, x.gain))
+        kernel(bias, gain, table)
+        return table
+
+    return run
+
+
+@lru_cache(MOST_PREPARED)
+def _attend(p: Problem) -> Callable[[Inputs], tuple[Tensor, Tensor]]:
+    """Output and LSE."""
+    B, H, n_q, _ = p.sizes
+    tiles, D = p.tuning.forward, p.q.shape[3]
+    kernel = Prepared(
+        kernels.forward_kernel, (ceil_div(n_q, tiles.queries), B * H),
+        *p.strides((H * n_q * D, n_q * D, D)), *p.numbers, **tiles.options, **p.options,
+    )  # fmt: skip
+
+    def run(inputs: Inputs) -> tuple[Tensor, Tensor]:
+        out = empty_like(inputs[0])
+        lse = torch.empty(B, H, n_q, dtype=torch.float32, device=p.device)
+        kernel(*inputs, out, lse)
+        return out, lse
+
+    return run
+
+
+@lru_cache(MOST_PREPARED)
+def _gradients(p: Problem) -> Callable[[Inputs, Operands, Incoming], Gradients]:
+    """dQ by tiles of queries, dK and dV by tiles of keys, then sums along diagonals."""
+    B, H, n_q, n_k = p.sizes
+    tuning, heads = p.tuning, p.k.shape[1]
+    numbers = *p.strides(p.of_incoming), *p.numbers, p.scale
+    by_query = Prepared(
+        kernels.dq_kernel, (ceil_div(n_q, tuning.dq.queries), B * H),
+        *numbers, **tuning.dq.options, **p.options,
+    )  # fmt: skip
+    by_key = Prepared(
+        kernels.dkv_kernel, (ceil_div(n_k, tuning.dkv.keys), B * heads),
+        *numbers, **tuning.dkv.options, **p.options,
+    )  # fmt: skip
+    along = _diagonals(p)
+
+    def run(inputs: Inputs, x: Operands, incoming: Incoming) -> Gradients:
+        dq, dk, dv = map(empty_like, inputs[:3])
         do, out, lse = incoming[:3]
-        do = side_by_side(do)
-        ready, delta = (torch.empty_like(lse) for _ in range(2))
-        inputs = (*p.inputs, do, ready, delta)
-        strides = tuple(p.strides_with(do))
-        tuning = tuning_for(p.q, p.options["HAS_MASK"])
-        return cls(p, scale, inputs, strides, lse, out.contiguous(), tuning)
+        ready, delta = torch.empty_like(lse), torch.empty_like(lse)
+        inputs = (*inputs, do, ready, delta)
+        by_query(*inputs, lse, out, dq)  # it fills in what is ready, and Delta
+        by_key(*inputs, dk, dv)
+        return dq, dk, dv, *along(inputs, x)
 
-    def dq(self) -> Tensor:
-        """dQ, by tiles of queries; LSE and Delta for the other kernels."""
-        p, tiles = self.problem, self.tuning.dq
-        B, H, n_q, _ = p.sizes
-        dq = empty_like(p.q)
-        launch(
-            kernels.dq_kernel, (ceil_div(n_q, tiles.queries), B * H),
-            *self.inputs, self.lse, self.out, dq, *self.strides, *p.numbers, self.scale,
-            **tiles.options, **p.options,
-        )  # fmt: skip
-        return dq
+    return run
 
-    def dkv(self) -> tuple[Tensor, Tensor]:
-        """dK and dV, by tiles of keys."""
-        p, tiles = self.problem, self.tuning.dkv
-        B, heads, n_k, _ = p.inputs[1].shape
-        dk, dv = map(empty_like, p.inputs[1:3])
-        launch(
-            kernels.dkv_kernel, (ceil_div(n_k, tiles.keys), B * heads),
-            *self.inputs, dk, dv, *self.strides, *p.numbers, self.scale,
-            **tiles.options, **p.options,
-        )  # fmt: skip
-        return dk, dv
 
-    def diagonals(
-        self, bias: Tensor | None, gain: Tensor | None
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """Sums of dS and of P G along diagonals, like the vectors, in a fixed order."""
-        if bias is None and gain is None:
-            return None, None
-        p, tiles = self.problem, self.tuning.diagonal
-        B, H, n_q, n_k = p.sizes
-        T = tiles.queries
-        tiles_q, tiles_k = ceil_div(n_q, T), ceil_div(n_k, T)
-        programs, lowest = 2 * max(tiles_q, tiles_k) - 1, 1 - tiles_k
-        if p.options["CAUSAL"]:  # its last offset, (lowest + 1) T - 1, is seen
-            lowest = max(lowest, -((p.offset + T - 1) // T))
-            programs = max(1, tiles_q - lowest)
-        splits = min(B, max(1, ENOUGH_PROGRAMS // (programs * H)))
-        share = ceil_div(B, splits)
-        splits = ceil_div(B, share)
-        width = tiles_q + tiles_k - 1
-        needs = {"NEEDS_BIAS": bias is not None, "NEEDS_GAIN": gain is not None}
-        strips, found = list[Tensor](), list[Tensor]()
-        for vector in (bias, gain):
-            shape = (1,) if vector is None else (splits, H, width, 2, T)
-            strips.append(torch.empty(shape, dtype=torch.float32, device=p.q.device))
-            found.append(strips[-1] if vector is None else empty_like(vector))
-        launch(
-            kernels.diagonal_kernel, (programs, splits * H),
-            *self.inputs, *strips, *self.strides, *p.numbers, B, share, lowest,
-            T=T, num_warps=tiles.warps, num_stages=tiles.stages, **needs, **p.options,
-        )  # fmt: skip
-        length = n_q + n_k - 1
-        rows = [0 if vector is None else vector.shape[0] for vector in (bias, gain)]
-        launch(
-            kernels.fold_kernel, (ceil_div(length, ENTRIES), max(rows)),
-            *strips, *found, *rows, length, tiles_k * T - (n_k - 1), splits, H, width,
-            lowest + tiles_k - 1, T=T, BLOCK=ENTRIES, **needs,
-        )  # fmt: skip
-        dbias, dgain = found
-        return None if bias is None else dbias, None if gain is None else dgain
+def _diagonals(p: Problem) -> Diagonals:
+    """Sums of dS and of P G along diagonals, like the vectors, in a fixed order."""
+    if not any(p.needs):
+        return lambda inputs, x: (None, None)
+    tiles = p.tuning.diagonal
+    B, H, n_q, n_k = p.sizes
+    T = tiles.queries
+    tiles_q, tiles_k = ceil_div(n_q, T), ceil_div(n_k, T)
+    programs, lowest = 2 * max(tiles_q, tiles_k) - 1, 1 - tiles_k
+    if p.causal:  # its last offset, (lowest + 1) T - 1, is seen
+        lowest = max(lowest, -((p.shift + T - 1) // T))
+        programs = max(1, tiles_q - lowest)
+    splits = min(B, max(1, ENOUGH_PROGRAMS // (programs * H)))
+    share = ceil_div(B, splits)
+    splits = ceil_div(B, share)
+    width = tiles_q + tiles_k - 1
+    needs = dict(zip(("NEEDS_BIAS", "NEEDS_GAIN"), p.needs, strict=True))
+    add = Prepared(
+        kernels.diagonal_kernel, (programs, splits * H),
+        *p.strides(p.of_incoming), *p.numbers, B, share, lowest,
+        T=T, num_warps=tiles.warps, num_stages=tiles.stages, **needs, **p.options,
+    )  # fmt: skip
+    length, vectors = n_q + n_k - 1, (p.bias, p.gain)
+    wanted = [y if needed else None for y, needed in zip(vectors, p.needs, strict=True)]
+    rows = [0 if y is None else y.shape[0] for y in wanted]
+    fold = Prepared(
+        kernels.fold_kernel, (ceil_div(length, ENTRIES), max(rows)),
+        *rows, length, tiles_k * T - (n_k - 1), splits, H, width, lowest + tiles_k - 1,
+        T=T, BLOCK=ENTRIES, **needs,
+    )  # fmt: skip
+    shapes = [(1,) if y is None else (splits, H, width, 2, T) for y in wanted]
+
+    def run(inputs: Inputs, x: Operands) -> tuple[Tensor | None, Tensor | None]:
+        strips = [torch.empty(y, dtype=torch.float32, device=p.device) for y in shapes]
+        found = [
+            empty_like(vector) if vector is not None and needed else None
+            for vector, needed in zip(x[3:5], p.needs, strict=True)
+        ]
+        add(*inputs, *strips)
+        put = (strip if y is None else y for strip, y in zip(strips, found, strict=True))
+        fold(*strips, *put)
+        return found[0], found[1]
+
+    return run

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from everyformer.ops.launching import Tiles
 
@@ -74,7 +73,7 @@ FULL = {
 """For float32, whose tiles are twice as large and whose products use no tensor cores."""
 
 
-def tuning_for(q: Tensor, masked: bool) -> Tuning:
+def tuning_for(dtype: torch.dtype, head_size: int, *, masked: bool) -> Tuning:
     """The tile sizes for a dtype, a head size, and with a mask or not."""
-    by_size = FULL if q.dtype == torch.float32 else WITH_MASK if masked else HALF
-    return next(tuning for size, tuning in by_size.items() if q.shape[-1] <= size)
+    by_size = FULL if dtype == torch.float32 else WITH_MASK if masked else HALF
+    return next(tuning for size, tuning in by_size.items() if head_size <= size)

@@ -1,0 +1,92 @@
+"""Prepared launches, by a kernel and a binary that note what they are given."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from everyformer.ops import launching
+
+pytest.importorskip("triton")
+
+
+class Binary:
+    """What Triton gives back: a function of the grid that takes all arguments in order."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[Any, ...]] = []
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        def run(*given: Any) -> None:
+            self.given.append((grid, *given))
+
+        return run
+
+
+class Kernel:
+    """One that Triton would compile."""
+
+    arg_names = ("X", "Y", "n", "BLOCK", "EVEN")
+
+    def __init__(self, binary: Binary | None) -> None:
+        self.binary, self.calls = binary, 0
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        def call(*given: Any, **options: Any) -> Binary | None:
+            assert all(isinstance(x, torch.Tensor) for x in given[:2])
+            assert options == {"EVEN": True, "num_warps": 4, "BLOCK": 16}
+            self.calls += 1
+            return self.binary
+
+        return call
+
+
+def prepared(kernel: Kernel) -> launching.Prepared:
+    return launching.Prepared(kernel, (3,), 7, EVEN=True, num_warps=4, BLOCK=16)
+
+
+def test_triton_is_asked_once_and_then_given_addresses() -> None:
+    """Constants in the order of the kernel's arguments; options of Triton left out."""
+    binary = Binary()
+    kernel = Kernel(binary)
+    launch, (x, y, z) = prepared(kernel), torch.zeros(3, 64).unbind()
+    launch(x, y)
+    assert (kernel.calls, binary.given) == (1, [])
+    launch(y, z)
+    launch(z, x)
+    assert kernel.calls == 1
+    addresses = [y.data_ptr(), z.data_ptr()], [z.data_ptr(), x.data_ptr()]
+    assert binary.given == [((3, 1, 1), *two, 7, 16, True) for two in addresses]
+
+
+def test_what_is_not_aligned_has_another_binary() -> None:
+    binary = Binary()
+    kernel = Kernel(binary)
+    launch, x = prepared(kernel), torch.zeros(65)
+    launch(x[1:], x[:64])
+    launch(x[:64], x[:64])
+    launch(x[:64], x[1:])
+    assert (kernel.calls, len(binary.given)) == (3, 0)
+    launch(x[:64], x[:64])
+    assert (kernel.calls, len(binary.given)) == (3, 1)
+
+
+def test_an_interpreted_kernel_is_called_each_time() -> None:
+    kernel = Kernel(None)
+    launch, x = prepared(kernel), torch.zeros(64)
+    for _ in range(3):
+        launch(x, x)
+    assert kernel.calls == 3
+
+
+def test_launches_that_are_alike_are_prepared_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And others apart: another number, option, dtype or grid."""
+    monkeypatch.setattr(launching, "_PREPARED", {})
+    kernel, x = Kernel(Binary()), torch.zeros(64)
+    options = {"EVEN": True, "num_warps": 4, "BLOCK": 16}
+    for given in ((x, x, 7), (x + 1, x, 7), (x, x, 8), (x, x.half(), 7)):
+        launching.launch(kernel, (3,), *given, **options)
+    launching.launch(kernel, (4,), x, x, 7, **options)
+    assert kernel.calls == 4
