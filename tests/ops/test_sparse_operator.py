@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from typing import Any
 
 import pytest
 import torch
@@ -61,6 +62,16 @@ def test_an_unknown_kind_is_refused() -> None:
             pieces_of(Strange(3))
     finally:
         del Part.kinds["Odd"], Part.kinds["Strange"]
+
+
+@pytest.mark.unhooked
+@pytest.mark.parametrize("given", [patterns.strided(8, 2), None, 8])
+def test_what_is_no_part_is_refused(given: Any) -> None:
+    q = torch.zeros(1, 1, 8, 4)
+    with pytest.raises(
+        InputError, match=rf"part is a {type(given).__name__}; give the sets"
+    ):
+        sparse_attention(q, q, q, given)
 
 
 def test_refusals_name_all_reasons() -> None:

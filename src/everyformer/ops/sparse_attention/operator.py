@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from everyformer.errors import refuse
+from everyformer.errors import InputError, refuse
 from everyformer.ops import refusals
 from everyformer.ops.dropping import drawn
 from everyformer.ops.eager import (
@@ -99,7 +99,7 @@ def sparse_attention(
         >>> sparse_attention(q, k, v, Window(3, 1, 0)).flatten()
         tensor([1., 2., 6.])
     """
-    _check(q, k, v, part.n, key_padding, dropout, seed)
+    _check(q, k, v, part, key_padding, dropout, seed)
     given = _complete(q, k, v, key_padding, seed, _handle_of(part), scale, dropout)
     return _with_lse(*given) if need_lse else _output(*given)
 
@@ -160,11 +160,18 @@ def _check(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    n: int,
+    part: Part,
     key_padding: Tensor | None,
     dropout: float,
     seed: Tensor | None,
 ) -> None:
+    if not isinstance(part, Part):
+        msg = (
+            f"part is a {type(part).__name__}; give the sets A_k of one layer, a Part: one "
+            "of pattern.parts, or pattern.union().parts[0]"
+        )
+        raise InputError(msg)
+    n = part.n
     same = q.shape == k.shape == v.shape and q.dtype == k.dtype == v.dtype
     fits = same and q.dim() == 4 and q.shape[2] == n and q.is_floating_point()
     alone = key_padding is None and seed is None and dropout == 0.0
