@@ -131,6 +131,13 @@ def test_output_and_gradients(launch: Any, name: str) -> None:
     assert_agrees(results(launch, x), expected(x), torch.float32)
 
 
+@pytest.mark.parametrize("name", ["square", "causal, more queries", "group", "gain zero"])
+def test_half_precision(launch: Any, name: str) -> None:
+    """Where dS is added up as C sum P G - sum P Delta."""
+    x = inputs(replace(CASES[name], scale=0.3), torch.float16)
+    assert_agrees(results(launch, x), expected(x), torch.float16)
+
+
 def test_a_shifted_table_is_noticed(launch: Any) -> None:
     x = drawn("square")
     assert x.gain is not None

@@ -13,30 +13,25 @@ from everyformer.ops.toeplitz_attention.kernels.tiles import (
 
 @triton.jit
 def _add_tile(
-    acc_b, acc_c, bias, gain, Q, K, V, PADDED, MASK, BEGIN, END, SEED, DOUT, LSE, DELTA,
-    start_m, start_n, offs_m, offs_n, offs_d, z, h, stride_qb, stride_qh,
-    stride_qm, stride_kb, stride_kh, stride_kn, stride_vb, stride_vh, stride_vn,
-    stride_db, stride_dh, stride_dm, stride_pb, stride_mb, stride_mh, stride_mm,
-    stride_mn, H, n_q, n_k, scale, threshold, growth,
+    acc_b, acc_c, bias, gain, q_at, k_at, v_at, do_at, row_at, PADDED, MASK, BEGIN, END,
+    SEED, LSE, DELTA, start_m, start_n, offs_m, offs_n, offs_d, z, h, stride_qm, stride_kn,
+    stride_vn, stride_dm, stride_pb, stride_mb, stride_mh, stride_mm, stride_mn, n_q, n_k,
+    scale, threshold, growth,
     D: tl.constexpr, BLOCK_D: tl.constexpr, T: tl.constexpr, CAUSAL: tl.constexpr,
     HAS_BIAS: tl.constexpr, HAS_GAIN: tl.constexpr,
     HAS_PAD: tl.constexpr, HAS_MASK: tl.constexpr, ADDS: tl.constexpr,
-    PACKED: tl.constexpr, DROPS: tl.constexpr, GROUP: tl.constexpr,
-    NEEDS_BIAS: tl.constexpr, NEEDS_GAIN: tl.constexpr, PRECISION: tl.constexpr,
-    EVEN: tl.constexpr,
+    PACKED: tl.constexpr, DROPS: tl.constexpr, NEEDS_BIAS: tl.constexpr,
+    NEEDS_GAIN: tl.constexpr, FACTORED: tl.constexpr,
+    PRECISION: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """Add dS and P G of one tile."""
-    h_k = h // GROUP if GROUP > 1 else h
-    q_base, k_base = Q + z * stride_qb + h * stride_qh, K + z * stride_kb + h_k * stride_kh
-    v_base, do_base = (
-        V + z * stride_vb + h_k * stride_vh,
-        DOUT + z * stride_db + h * stride_dh,
-    )
-    q = load_tile(q_base, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN)
-    k = load_tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
-    v = load_tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
-    do = load_tile(do_base, offs_m, offs_d, stride_dm, n_q, D, BLOCK_D, EVEN)
-    lse, delta = load_ready(LSE, DELTA, (z * H + h) * n_q, offs_m, n_q, EVEN)
+    """Add dS, or what it is made of, and P G of the tile that begins at these pointers."""
+    rows, columns = tl.arange(0, T), tl.arange(0, T)
+    left_q, left_k = n_q - start_m, n_k - start_n
+    q = load_tile(q_at, rows, offs_d, stride_qm, left_q, D, BLOCK_D, EVEN)
+    k = load_tile(k_at, columns, offs_d, stride_kn, left_k, D, BLOCK_D, EVEN)
+    v = load_tile(v_at, columns, offs_d, stride_vn, left_k, D, BLOCK_D, EVEN)
+    do = load_tile(do_at, rows, offs_d, stride_dm, left_q, D, BLOCK_D, EVEN)
+    lse, delta = load_ready(LSE, DELTA, row_at, rows, left_q, EVEN)
     s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
     if HAS_BIAS or CAUSAL:
         s += bias
@@ -59,11 +54,14 @@ def _add_tile(
         p = tl.where(counts, p, 0.0)
     g = tl.dot(do, tl.trans(v), input_precision=PRECISION)
     if DROPS:
-        rows, columns = tl.arange(0, T)[:, None], tl.arange(0, T)[None, :]
-        g *= dropped(SEED, z, h, start_m, start_n, rows, columns, threshold, growth)
-    if NEEDS_GAIN:
+        g *= dropped(
+            SEED, z, h, start_m, start_n, rows[:, None], columns[None, :], threshold, growth
+        )
+    if NEEDS_GAIN or FACTORED:
         acc_c += p * g
-    if NEEDS_BIAS:
+    if FACTORED:
+        acc_b += p * delta[:, None]
+    elif NEEDS_BIAS:
         if HAS_GAIN:
             g *= gain
         acc_b += p * (g - delta[:, None])
@@ -73,8 +71,10 @@ def _add_tile(
 @triton.jit(do_not_specialize=("shift", "lowest"))
 def diagonal_kernel(
     Q, K, V, TABLE, PADDED, MASK, BEGIN, END, SEED, DOUT, LSE, DELTA, STRIPS_B, STRIPS_C,
-    stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn,
-    stride_vb, stride_vh, stride_vn, stride_db, stride_dh, stride_dm,
+    stride_qb, stride_qh, stride_qm: tl.constexpr,
+    stride_kb, stride_kh, stride_kn: tl.constexpr,
+    stride_vb, stride_vh, stride_vn: tl.constexpr,
+    stride_db, stride_dh, stride_dm: tl.constexpr,
     stride_th, stride_pb, stride_mb, stride_mh, stride_mm, stride_mn,
     H, n_q, n_k, scale, shift, threshold, growth, B, share, lowest,
     D: tl.constexpr, BLOCK_D: tl.constexpr, T: tl.constexpr,
@@ -91,7 +91,13 @@ def diagonal_kernel(
     atomics, and rolled and reduced once:
 
         R[a, c] = sum[a, (a - c) mod T];   c <= a: offset delta T + c;   c > a: that less T
+
+    C is the same in all of them, too: sum P (C G - Delta) = C sum P G - sum P Delta. In
+    float32, where the rounding of these two sums would be seen, dS itself is added; and
+    with a mask, where it takes fewer registers.
     """
+    HALF: tl.constexpr = PRECISION != "ieee"
+    FACTORED: tl.constexpr = NEEDS_BIAS and HAS_GAIN and HALF and not HAS_MASK
     tiles_q, tiles_k = tl.cdiv(n_q, T), tl.cdiv(n_k, T)
     # Longest diagonals first: 0, 1, -1, 2, -2, ...
     number = tl.program_id(0)
@@ -115,7 +121,7 @@ def diagonal_kernel(
     bias, gain = 0.0, 0.0
     if HAS_BIAS:
         bias = tl.load(table + 2 * offset, mask=exists, other=0.0)
-    if HAS_GAIN:
+    if HAS_GAIN and not FACTORED:
         gain = tl.load(table + 2 * offset + 1, mask=exists, other=0.0)
     if CAUSAL:  # -inf once, instead of a mask for every tile
         seen = offset + shift >= 0 if SHIFTED else offset >= 0
@@ -123,6 +129,15 @@ def diagonal_kernel(
     acc_b = tl.zeros([T, T], dtype=tl.float32)
     acc_c = tl.zeros([T, T], dtype=tl.float32)
     z, j = first_b.to(tl.int64), first_j
+    # Pointers go from tile to tile, and from the last one of a sequence to the next.
+    h_k = h // GROUP if GROUP > 1 else h
+    first_m, first_n = (j + diagonal).to(tl.int64) * T, j.to(tl.int64) * T
+    back = (count - 1).to(tl.int64) * T
+    q_at = Q + z * stride_qb + h * stride_qh + first_m * stride_qm
+    k_at = K + z * stride_kb + h_k * stride_kh + first_n * stride_kn
+    v_at = V + z * stride_vb + h_k * stride_vh + first_n * stride_vn
+    do_at = DOUT + z * stride_db + h * stride_dh + first_m * stride_dm
+    row_at = (z * H + h) * n_q + first_m
     for _ in range(count * batches):
         start_m, start_n = (j + diagonal) * T, j * T
         offs_m, offs_n = start_m + a, start_n + c
@@ -132,18 +147,24 @@ def diagonal_kernel(
             overlaps = (tl.min(begin, 0) < (j + 1) * T) & (tl.max(end, 0) > j * T)
         if overlaps:
             acc_b, acc_c = _add_tile(
-                acc_b, acc_c, bias, gain, Q, K, V, PADDED, MASK, BEGIN, END, SEED, DOUT,
-                LSE, DELTA, start_m, start_n, offs_m, offs_n, offs_d, z, h,
-                stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn,
-                stride_vb, stride_vh, stride_vn, stride_db, stride_dh, stride_dm,
-                stride_pb, stride_mb, stride_mh, stride_mm, stride_mn, H, n_q, n_k, scale,
-                threshold, growth,
+                acc_b, acc_c, bias, gain, q_at, k_at, v_at, do_at, row_at, PADDED, MASK,
+                BEGIN, END, SEED, LSE, DELTA, start_m, start_n, offs_m, offs_n, offs_d, z,
+                h, stride_qm, stride_kn, stride_vn, stride_dm, stride_pb, stride_mb,
+                stride_mh, stride_mm, stride_mn, n_q, n_k, scale, threshold, growth,
                 D, BLOCK_D, T, CAUSAL, HAS_BIAS, HAS_GAIN, HAS_PAD, HAS_MASK, ADDS,
-                PACKED, DROPS, GROUP, NEEDS_BIAS, NEEDS_GAIN, PRECISION, EVEN,
+                PACKED, DROPS, NEEDS_BIAS, NEEDS_GAIN, FACTORED, PRECISION, EVEN,
             )  # fmt: skip
         j += 1
-        z += (j == last_j).to(tl.int64)
-        j = tl.where(j == last_j, first_j, j)
+        ends = j == last_j
+        q_at += tl.where(ends, stride_qb - back * stride_qm, T * stride_qm)
+        k_at += tl.where(ends, stride_kb - back * stride_kn, T * stride_kn)
+        v_at += tl.where(ends, stride_vb - back * stride_vn, T * stride_vn)
+        do_at += tl.where(ends, stride_db - back * stride_dm, T * stride_dm)
+        row_at += tl.where(ends, H * n_q - back, T)
+        z += ends.to(tl.int64)
+        j = tl.where(ends, first_j, j)
+    if FACTORED:
+        acc_b = tl.load(table + 2 * offset + 1, mask=exists, other=0.0) * acc_c - acc_b
     turn = (a[:, None] - c[None, :] + T) % T
     wrapped = c[None, :] > a[:, None]
     width = tiles_q + tiles_k - 1
