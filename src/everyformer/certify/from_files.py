@@ -207,19 +207,25 @@ def known_of(statement: Statement, cells: Cells) -> Expression | Declared:
 
 
 def _false_declaration(statement: Statement, cells: Cells, known: Declared) -> str | None:
-    """Two cells that contradict the declared modulus, in words."""
-    allowed = dict(statement.steps)
+    """Two cells that contradict the declared modulus, in words.
+
+    Raises:
+        CertificateError: If there are none, and omega is not that of the constant.
+    """
+    allowed, slip = dict(statement.steps), ""
     if statement.lipschitz is not None:
         L, grid = statement.lipschitz, cells.grid
         allowed = {k: L * step_length(grid, k) for k in step_sizes(grid)}
         half = half_cell(grid)
         if statement.omega != L * half:
-            return f"omega is stated as {statement.omega}, but {L} times {half} is not that"
+            slip = f"omega is stated as {statement.omega}, but {L} times {half} is not that"
     # Neighbouring cells meet in a point half a cell from either centre.
     twice = 2 * known.omega
     allowed[1] = min(allowed.get(1, twice), twice)
     found = contradiction(cells, known.values, allowed)
-    return None if found is None else found.describe(cells.grid)
+    if found is None and slip:
+        raise CertificateError(f"target: {slip}. Construct again.")
+    return None if found is None else slip or found.describe(cells.grid)
 
 
 def _judge(certificate: Certificate, proof: Proof, name: str) -> tuple[Verdict, list[str]]:

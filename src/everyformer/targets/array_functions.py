@@ -70,13 +70,17 @@ def check_wide(recorder: Recorder, *operands: Any) -> bool:
 
 def _kind(operands: Sequence[Any]) -> "np.dtype[Any] | None":
     """The dtype of what numpy makes of operands; None where these are no numbers."""
-    kinds = [
-        _kind(one) if isinstance(one, (list, tuple)) else getattr(one, "dtype", one)
-        for one in operands
-    ]
-    if not kinds or not all(isinstance(kind, (int, float, np.dtype)) for kind in kinds):
-        return None
-    return np.result_type(*kinds)
+    kinds = [_own(one) for one in operands]
+    known = kinds and all(kind is not None for kind in kinds)
+    return np.result_type(*kinds) if known else None
+
+
+def _own(one: Any) -> Any:
+    """A number of Python; of anything else the dtype that it has as an array."""
+    if isinstance(one, (list, tuple)):
+        return _kind(one)
+    kind = getattr(one, "dtype", one)
+    return kind if isinstance(kind, (int, float, np.dtype)) else np.asarray(one).dtype
 
 
 def _terms(on: Any, value: Any) -> Any:
@@ -92,21 +96,23 @@ def _directly(function: Function) -> Function:
     def call(on: Any, *args: Any, **kwargs: Any) -> Any:
         dtype = kwargs.pop("dtype", None)
         check_dtype(on.recorder, dtype)
+        given = [*args, *kwargs.values()]
+        plain = None
+        if _has(on, given, "bi"):  # asked before out= is written to
+            zeros = {name: _zeros(on, value) for name, value in kwargs.items()}
+            zeros |= {} if dtype is None else {"dtype": dtype}
+            plain = function(*(_zeros(on, value) for value in args), **zeros)
         named = {name: _terms(on, value) for name, value in kwargs.items()}
         result = function(*(_terms(on, value) for value in args), **named)
-        given = [*args, *kwargs.values()]
-        if dtype is not None or not _has(on, given, "bi"):
+        if plain is None:
             return on.like(result)
-        zeros = {name: _zeros(on, value) for name, value in kwargs.items()}
-        plain = function(*(_zeros(on, value) for value in args), **zeros)
-        if isinstance(result, np.ndarray) and plain.dtype == bool:
-            return on.like(_truths(on, function, result))
-        first = plain[0] if isinstance(plain, (list, tuple)) else plain
-        whole = check_wide(on.recorder, first)
-        if whole and _has(on, given, "f"):
+        if isinstance(result, (list, tuple)):
+            pairs = zip(result, plain, strict=True)
+            return type(result)(_of_dtype(on, function, *pair) for pair in pairs)
+        if plain.dtype.kind == "i" and _has(on, given, "f"):
             what = f"The function numpy.{function.__name__} of integers and other numbers"
             on.recorder.refuse(what, "numpy would round these; make all of them float")
-        return on.like(result, whole=whole)
+        return _of_dtype(on, function, result, plain)
 
     return call
 
@@ -118,6 +124,17 @@ def _has(on: Any, value: Any, kinds: str) -> bool:
     if on.is_traced(value) or (kinds == "f" and isinstance(value, np.ndarray | np.generic)):
         return value.dtype.kind in kinds
     return kinds == "f" and isinstance(value, float)
+
+
+def _of_dtype(on: Any, function: Function, result: Any, plain: Any) -> Any:
+    """What numpy made of terms, where it makes `plain` of numbers."""
+    if isinstance(result, np.ndarray):
+        if plain.dtype == bool:
+            return on.like(_truths(on, function, result))
+        for place, entry in np.ndenumerate(result):
+            if getattr(entry, "boolean", False):
+                result[place] = entry.as_number()
+    return on.like(result, whole=check_wide(on.recorder, plain))
 
 
 def _zeros(on: Any, value: Any) -> Any:
@@ -191,12 +208,13 @@ def _sort(on: Any, a: Any, axis: int | None = -1, **kwargs: Any) -> Any:
     """Odd-even transposition: n rounds that order neighbours, n(n-1)/2 pairs in all."""
     if axis is None:
         a, axis = a.ravel(), 0
-    rows = list(np.moveaxis(a, axis, 0))
+    result = np.copy(a)
+    rows = np.moveaxis(result, axis, 0)
     for start in range(len(rows)):
         for k in range(start % 2, len(rows) - 1, 2):
             pair = rows[k], rows[k + 1]
             rows[k], rows[k + 1] = np.minimum(*pair), np.maximum(*pair)
-    return np.stack(rows, axis=axis)
+    return result
 
 
 def _var(
@@ -211,7 +229,7 @@ def _var(
     check_dtype(on.recorder, dtype)
     mean = a.mean(axis, keepdims=True)
     total = ((a - mean) ** 2).sum(axis, keepdims=keepdims)
-    return np.divide(total, a.size // mean.size - ddof, out=out)
+    return np.divide(total, max(a.size // mean.size - ddof, 0), out=out)
 
 
 def _std(
@@ -242,7 +260,7 @@ def _select(on: Any, condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     result = default
     for condition, choice in reversed(list(zip(condlist, choicelist, strict=True))):
         result = on.chosen(condition, choice, result)
-    return result
+    return result.copy()  # in the order of C, as numpy's
 
 
 def _full_like(
@@ -254,7 +272,7 @@ def _full_like(
     whole = dtype is None and on.is_traced(a) and a.dtype == np.int64
     if whole and not check_wide(on.recorder, fill_value):
         on.recorder.refuse("An array like one of integers", "Give it a dtype: float")
-    terms = np.empty(np.shape(a) if shape is None else shape, dtype=object)
+    terms = np.empty_like(on.lift(a), shape=shape, **kwargs)
     terms[...] = on.lift(fill_value)
     return on.like(terms, whole=whole)
 

@@ -45,6 +45,8 @@ def median(
     if axis is not None and not isinstance(axis, (int, np.integer)):
         why = "Give one axis, after a reshape"
         return on.recorder.refuse("The function numpy.median over several axes", why)
+    if overwrite_input:
+        on.recorder.refuse("numpy.median with overwrite_input", "It leaves x half sorted")
     place = 0 if axis is None else int(axis)
     numbers = a.ravel() if axis is None else a
     rows = np.moveaxis(np.sort(numbers, axis=place), place, 0)
@@ -126,7 +128,7 @@ def interp(
             refuse("left= and right= would be jumps")
     corners, heights = (on.like(on.lift(row)) for row in (at, value))
     slopes = np.diff(heights) / np.diff(corners)
-    result, slope = np.zeros_like(x) + heights[0], 0
+    result, slope = np.zeros_like(x, order="C") + heights[0], 0
     for k in range(at.size if at.size > 1 else 0):
         after = slopes[k] if k + 1 < at.size else 0
         result = result + (after - slope) * np.maximum(x - corners[k], 0)

@@ -217,7 +217,7 @@ class Recorder:
         return self.refuse("The constant -inf", NO_INFINITY)
 
     def fits(self, term: Term) -> bool:
-        """Whether a number, made of truth values and integers, is one of int64 for sure."""
+        """Whether a number is one of int64 for sure: made of truth values and integers."""
         sizes = self._sizes
         for node in self.nodes[len(sizes) : term.number + 1]:
             sizes.append(_largest(node, [sizes[k] for k in node.operands]))
@@ -499,10 +499,11 @@ class Recorder:
 
 
 def _largest(node: Node, sizes: list[float | Fraction]) -> float | Fraction:
-    """A bound of |a line|, by those of its operands; infinity where none is known."""
+    """A bound of |an integer|, by those of its operands; infinity where none is known."""
     match node.op:
         case "const":
-            return abs(node.value or 0)
+            value = abs(node.value or Fraction(0))
+            return value if value.denominator == 1 else math.inf
         case "neg" | "abs":
             return sizes[0]
         case "add" | "sub":

@@ -117,15 +117,15 @@ class Lines:
         self._check_size(terms, whole)
         return Traced(terms, self.recorder, whole=whole)
 
-    def checked(self, array: "Traced") -> "Traced":
-        """The same array; refused where integers in it may overflow."""
-        self._check_size(terms_of(array), is_whole(array))
+    def checked(self, array: "Traced", *, whole: bool) -> "Traced":
+        """The same array; refused where what numpy made of integers may overflow."""
+        self._check_size(terms_of(array), whole)
         return array
 
     def _check_size(self, terms: np.ndarray, whole: bool) -> None:
         if whole and not all(self.recorder.fits(term) for term in terms.flat):
-            why = "In int64 they may overflow; multiply by floats"
-            self.recorder.refuse("Large integers made of truth values", why)
+            why = "In int64 they overflow or are rounded; make them float before"
+            self.recorder.refuse("Large integers made of truth values, or fractions", why)
 
     def lift(self, value: Any) -> np.ndarray:
         """An array of terms, from a traced array or from numbers."""
@@ -134,7 +134,7 @@ class Lines:
             self.recorder.term(next(terms.flat, 0))
             return terms
         given = _single(value) if isinstance(value, Term) else np.asarray(value)
-        terms = np.empty(given.shape, dtype=object)
+        terms = np.empty_like(given, dtype=object, subok=False)
         for place, entry in np.ndenumerate(given):
             term = self.recorder.term(entry)
             terms[place] = term.truth() if given.dtype == bool else term
@@ -284,7 +284,8 @@ class Traced(NDArrayOperatorsMixin):
         given = kwargs.pop("dtype", None)
         check_dtype(lines.recorder, given)
         if "initial" in kwargs:
-            kwargs["initial"] = lines.recorder.term(kwargs["initial"])
+            first = bool(kwargs["initial"]) if ufunc in LOGIC else kwargs["initial"]
+            kwargs["initial"] = lines.recorder.term(first)
         places = [place for place in kwargs.pop("out", ()) if place is not None]
         for place in places:
             if type(place) is not Traced:
@@ -297,7 +298,9 @@ class Traced(NDArrayOperatorsMixin):
         counted = ufunc is np.add and all(is_mask(array) for array in terms)
         whole = ufunc in UFUNCS and (check_wide(lines.recorder, *inputs) or counted)
         whole = whole and given is None and ufunc not in FLOATING
-        if whole and (ufunc is np.reciprocal or not _is_integer(kwargs.get("initial"))):
+        small = ufunc is np.power and is_mask(terms[0])  # mask ** 2 is of int8
+        rounds = ufunc is np.reciprocal or not _is_integer(kwargs.get("initial"))
+        if whole and (small or rounds):
             refuse(f"The operation {ufunc.__name__} on integers", "Make them float before")
         _check_masks(lines.recorder, ufunc, method, terms, places)
         if not places or _is_scalar(places[0]):  # numpy's scalars are replaced, not changed
@@ -306,7 +309,7 @@ class Traced(NDArrayOperatorsMixin):
         if any(is_whole(place) for place in places) and not whole:
             refuse(f"The result of {ufunc.__name__} in an array of integers", NO_ROUNDING)
         run(*terms, out=tuple(terms_of(place) for place in places), **kwargs)
-        return lines.checked(places[0])
+        return lines.checked(places[0], whole=whole)
 
     @_watched
     def __array_function__(
@@ -407,13 +410,19 @@ class Traced(NDArrayOperatorsMixin):
 
     @_watched
     def astype(self, dtype: Any, **kwargs: Any) -> "Traced":
-        """A copy, if the numbers would stay float64; truth values and integers as those."""
+        """The same numbers, if they would stay float64; truth values and integers as those.
+
+        With copy=False it may be the array itself.
+        """
         kind, lines = np.dtype(dtype), lines_of(self)
-        if kind.kind in "iuf" and (is_mask(terms_of(self)) or is_whole(self)):
+        if kind != self.dtype:
+            kwargs["copy"] = True
+        terms = terms_of(self).astype(object, **kwargs)
+        if kind.kind in "iuf" and (is_mask(terms) or is_whole(self)):
             whole = check_wide(lines.recorder, kind)
-            return lines.like(_NUMBER(terms_of(self)), whole=whole)
+            return lines.like(_NUMBER(terms) if is_mask(terms) else terms, whole=whole)
         check_dtype(lines.recorder, dtype)
-        return self.copy()
+        return lines.like(terms)
 
     @_watched
     def sort(self, axis: int = -1) -> None:

@@ -3,6 +3,9 @@
 Centres k cells apart, in every coordinate at most, are within k max(w)/K of each other. If
 their values differ by more than omega(k max(w)/K), the declaration is false. For a
 Lipschitz constant k = 1 finds every contradiction: a long step is made of short ones.
+
+Centres are rounded, by 2^-53 of the farthest end each. What a step is longer by, as a share
+of it, is granted to omega: enough for a constant, and for all that is concave.
 """
 
 import math
@@ -57,6 +60,12 @@ def step_length(grid: Grid, step: int) -> Fraction:
     return step * max(grid.box.widths) / grid.cells
 
 
+def _longer(grid: Grid, step: int) -> float:
+    """By which share of it a step between rounded centres may be longer, at most 1."""
+    farthest = max(map(abs, (*grid.box.lows, *grid.box.highs)))
+    return float(min(Fraction(farthest) / 2**51 / step_length(grid, step), 1))
+
+
 def half_cell(grid: Grid) -> Fraction:
     """The distance of a point of a cell from its centre, at most."""
     return max(grid.box.widths) / (2 * grid.cells)
@@ -85,10 +94,11 @@ def contradiction(
     shape = (grid.cells,) * (grid.seq_len * grid.d_model)
     for step, exact in sorted(allowed.items()):
         omega = float(exact) if exact < LARGEST else math.inf
+        granted = omega * (1 + _longer(grid, step))
         for j, i in np.ndindex(grid.seq_len, grid.d_model):
             field = everywhere[:, j, i].reshape(shape)
             gap = _highest_nearby(field, step) - field
-            limit = omega + (np.abs(field).max() + omega) * ROUNDING
+            limit = granted + (np.abs(field).max() + omega) * ROUNDING
             if (gap > limit).any():
                 low = np.unravel_index(int(np.argmax(gap)), shape)
                 return _found(grid, field, low, step, (j, i), omega)
