@@ -50,6 +50,10 @@ def test_list_says_what_is_here(everyformer: Command, texts: Path) -> None:
     shown = everyformer("data", "list", "--data", "packs").stdout
     assert "everyformer data pack squad --from DIR --to packs/" in shown
     assert "CC BY-SA 4.0" in shown
+    for name in sources.RECIPES:
+        assert f"│ {name} " in shown, "a name is on one line, to be copied"
+    widths = {len(line) for line in shown.splitlines() if line.startswith("│")}
+    assert widths == {80}, "the table is as wide as the terminal, and no wider"
     assert "…" not in shown  # names of packs were cut off, two to the same letters
 
 
@@ -120,6 +124,9 @@ def test_what_is_wrong_is_said(everyformer: Command, texts: Path) -> None:
     found = told("pack", "enwiki-wp", "--from", texts)
     assert "vocab.txt is another vocabulary: its sha256 begins with" in found
     Path("file").write_text("")
+    packed = ("pack", "enwiki-wp", "--from", texts, "--to", "file")
+    assert "file is a file, and packs are written into a folder (--to)" in told(*packed)
+    assert "'file' is a file, not a folder" in told("list", "--data", "file")
     assert not Path("packs").exists(), (
         "a folder is made when there is something to put there"
     )

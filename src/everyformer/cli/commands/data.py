@@ -23,7 +23,10 @@ def data(
     folder: Annotated[
         Path | None,
         typer.Option(
-            "--data", metavar="DIR", help="list: a folder of packs, to say which are there."
+            "--data",
+            metavar="DIR",
+            help="list: a folder of packs, to say which are there.",
+            file_okay=False,
         ),
     ] = None,
     source: Annotated[
@@ -166,15 +169,17 @@ def _line(recipe: Any, folder: Path | None) -> dict[str, Any]:
 def _table(lines: list[dict[str, Any]]) -> "Table":
     from everyformer.cli import tables
 
-    headings = ("name", "needed by", "what", "licence", "size", "here")
+    headings = ("name", "needed by", "what", "licence", "MiB", "here")
     shown = tables.titled("Packs", *headings)
     for column in shown.columns:
-        column.overflow = "fold"  # names are whole, on two lines if need be
+        column.overflow = "fold"  # words are whole, on two lines if need be
+    shown.columns[0].no_wrap = True  # to be copied
+    shown.columns[3].min_width = len("CC BY-SA 4.0")
     for line in lines:
-        here = "no" if line["here"] is None else f"{line['bytes'] / 2**20:.1f} MiB"
+        here = "no" if line["here"] is None else f"{line['bytes'] / 2**20:.1f}"
         shown.add_row(
-            line["name"], ", ".join(line["experiments"]), line["about"], line["licence"],
-            f"{line['mebibytes']} MiB", here,
+            line["name"], "\n".join(line["experiments"]), line["about"], line["licence"],
+            str(line["mebibytes"]), here,
         )  # fmt: skip
     return shown
 

@@ -62,13 +62,16 @@ def make_pack(
 
     Raises:
         FileNotFoundError: If files are missing.
-        FileExistsError: If the pack is there already.
+        FileExistsError: If the pack is there already, or its folder is a file.
         FileFormatError: If a file is not the one that the recipe names.
         InputError: If the recipe has no tokens to choose.
     """
     name = recipe.name_of(tokens)
     path = pack_path(target, name)
     refuse_existing(path)
+    if target.exists() and not target.is_dir():
+        msg = f"{target} is a file, and packs are written into a folder (--to). Name one."
+        raise FileExistsError(msg)
     sources = checked_sources(recipe, source, progress)
     target.mkdir(parents=True, exist_ok=True)
     work = target / f".{name}.work"
