@@ -11,6 +11,7 @@ import typer
 
 from everyformer.cli.names import check_experiment, check_packs
 from everyformer.cli.options import JsonOption, out_folder
+from everyformer.cli.saving import is_full
 from everyformer.errors import TrainingError
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def reproduce(
         path = report.shown_path(out, experiment, size, join or ())
         runner.show(experiment, path, join or (), data)
     else:
-        with _screen() as watch:
+        with _screen() as watch, _kept():
             runner.reproduce(
                 experiment, size, out=out, runs=runs, data=data, seeds=numbers,
                 only=only or (), changes=changed, resume=resume,
@@ -213,6 +214,22 @@ def _experiments(found: Mapping[str, Any]) -> "Table":
     for name, experiment in found.items():
         shown.add_row(name, experiment.about)
     return shown
+
+
+@contextmanager
+def _kept() -> Generator[None, None, None]:
+    """A disk that fills up on the way, in words: what is whole stays for --resume."""
+    try:
+        yield
+    except OSError as error:
+        if not is_full(error):
+            raise
+        msg = (
+            f"{error.strerror}: the running cell could not be written to its end. Finished "
+            "cells and whole checkpoints are kept. Make room and go on with --resume, or "
+            "choose other folders (--out, --runs)."
+        )
+        raise TrainingError(msg) from error
 
 
 @contextmanager
