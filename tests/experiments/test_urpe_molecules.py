@@ -4,6 +4,7 @@ import json
 import math
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -147,7 +148,8 @@ def test_molecules_of_a_known_pack_are_not_renamed(
     del header["arrays"]
     place = tmp_path / "zinc12k.pack.xz"
     made = write_pack(place, header | {"name": "qm9-gap"}, pack.arrays)
-    monkeypatch.setattr(packs, "known_packs", lambda _: {made.sha256: "qm9-gap"})
+    known = Mock(return_value={made.sha256: "qm9-gap"})
+    monkeypatch.setattr(packs, "known_packs", known)
     told = r"zinc12k.pack.xz holds the pack 'qm9-gap'.*qm9-gap.pack.xz"
     with pytest.raises(FileFormatError, match=told):
         cells_of("urpe-zinc")("reduced", [0], {}, tmp_path)

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -127,7 +128,8 @@ def test_packs_that_are_missing_or_others_are_refused(
         place.unlink()
     header = {"name": "wikitext-2", **{key: pack.header[key] for key in keys}}
     made = write_pack(tmp_path / "enwiki-words.pack.xz", header, pack.arrays | filled)
-    monkeypatch.setattr(needed_packs, "known_packs", lambda _: {made.sha256: "wikitext-2"})
+    known = Mock(return_value={made.sha256: "wikitext-2"})
+    monkeypatch.setattr(needed_packs, "known_packs", known)
     with pytest.raises(FileFormatError, match=r"words.pack.xz holds the pack 'wikitext-2'"):
         texts("reduced", tmp_path)
     monkeypatch.undo()
