@@ -88,6 +88,20 @@ def test_work_that_was_interrupted_goes_on(
     assert [path.name for path in Path("packs").iterdir()] == ["enwiki-wp.pack.xz"]
 
 
+def test_too_little_memory_is_said(
+    everyformer: Command, texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The advice was to choose a coarser grid."""
+    monkeypatch.setattr("everyformer.data.packs.making.write_pack", _too_large)
+    told = everyformer("data", "pack", "enwiki-wp", "--from", texts, code=2).stderr
+    assert told.startswith("Error: There is too little memory to make the pack enwiki-wp")
+    assert "grid" not in told
+
+
+def _too_large(*_: object, **__: object) -> None:
+    raise MemoryError
+
+
 def _interrupted(*_: object) -> None:
     raise KeyboardInterrupt
 

@@ -1,11 +1,14 @@
 """`everyformer data`: the packs of real texts and molecules that experiments read."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from everyformer.cli.options import JsonOption
+from everyformer.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -92,7 +95,7 @@ def _pack(
     from everyformer.data.packs.making import make_pack
     from everyformer.data.packs.pack import read_pack
 
-    with progress_bar() as progress:
+    with progress_bar() as progress, _enough_memory(wanted.name):
         path = make_pack(
             wanted, source, target, tokens=tokens, workers=workers, progress=progress
         )
@@ -105,6 +108,18 @@ def _pack(
     typer.echo(f"Wrote {path}, {size / 2**20:.1f} MiB.")
     typer.echo(f"sha256 of its header: {pack.sha256}")
     typer.echo(f"Counts: {counts}.")
+
+
+@contextmanager
+def _enough_memory(name: str) -> Generator[None, None, None]:
+    try:
+        yield
+    except MemoryError as error:
+        msg = (
+            f"There is too little memory to make the pack {name}. Free what other programs "
+            "hold, or give fewer --workers, and call this again: what is finished is kept."
+        )
+        raise InputError(msg) from error
 
 
 def _overlap(wanted: Any, source: Path, workers: int, as_json: bool) -> None:
