@@ -248,6 +248,10 @@ def test_without_a_gpu_the_reduced_size_says_how_long_it_would_take(
     quick = [replace(cell, operations=cell.operations / 1e5) for cell in reduced]
     refuse_slow(quick, "reduced", cpu)
     refuse_slow(reduced, "reduced", torch.device("cuda"))
+    with pytest.raises(TrainingError, match="These settings of --size small") as refused:
+        refuse_slow(reduced[:1], "small", cpu)
+    assert "1 cell is" in str(refused.value)
+    assert "Use --size small" not in str(refused.value)
 
 
 def made_up(found: list[Cell], seed_of: Mapping[str, float]) -> tuple[Any, Any]:
