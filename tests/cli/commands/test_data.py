@@ -75,6 +75,15 @@ def test_a_pack_is_made_once(everyformer: Command, texts: Path) -> None:
     assert json.loads(cut.stdout)["sha256"] == pack.sha256
 
 
+def test_a_cut_pack_has_training_text(everyformer: Command, texts: Path) -> None:
+    """All 10 tokens would have been validation and test text, and many more."""
+    cut = ("pack", "enwiki-wp", "--from", texts, "--tokens", 10)
+    told = everyformer("data", *cut, code=2).stderr
+    assert "10 tokens of enwiki-wp are too few to hold any training text" in told
+    assert "Give more --tokens" in told
+    assert not list(Path("packs").glob("*.xz"))
+
+
 def test_work_that_was_interrupted_goes_on(
     everyformer: Command, texts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
