@@ -206,7 +206,7 @@ def check_packs(experiment: str, size: str, data: Path | None) -> None:
     from everyformer.data.packs.sources import RECIPES
 
     packs = [one.name for one in RECIPES.values() if experiment in one.experiments]
-    if packs and data is not None and not data.is_dir():
+    if packs and size != "paper" and data is not None and not data.is_dir():
         msg = (
             f"--data {data} is not a folder. Give the folder of packs that `everyformer "
             f"data pack` wrote; {experiment} reads {', '.join(packs)}."

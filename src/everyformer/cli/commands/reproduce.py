@@ -174,6 +174,8 @@ def reproduce(
         left = moving.export_runs(report.load_report(path), place, export_state)
         for name, why in left.items():
             typer.echo(f"{name} stays here: {why}", err=True)
+        if not left and not any(export_state.iterdir()):
+            typer.echo(f"No run is unfinished: {export_state} stays empty.", err=True)
     text = path.with_suffix(".md").read_text()
     wrote = f"Wrote {path}, and beside it this table (.md) and a picture (.png)."
     tables.answer(report.load_report(path), text, wrote, as_json=as_json)
