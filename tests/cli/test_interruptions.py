@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -89,6 +90,35 @@ def test_a_full_disk_leaves_what_was_there(everyformer: Command, swap_mean_4: Pa
     assert {path.name for path in Path().iterdir()} == {"out", "x.npy"}
     with no_file_larger_than(100), pytest.raises(OSError, match="File too large"):
         ef.load(swap_mean_4 / "network.safetensors").save("again.safetensors")
+
+
+def test_a_full_disk_keeps_the_checkpoints_of_an_experiment(everyformer: Command) -> None:
+    run = ("reproduce", "urpe-zinc", "--size", "smoke", "--only", "*/gin/*", "-o", "r")
+    with no_file_larger_than(20_000):
+        told = everyformer(*run, "--runs", "runs", code=2).stderr
+    assert "Nothing was left behind" not in told
+    assert "are kept. Make room and go on with --resume" in told
+    assert Path("runs/urpe-zinc_smoke/zinc12k_gin_0/log.jsonl").exists()
+    assert "not judged" in everyformer(*run, "--runs", "runs", "--resume").stdout
+
+
+@pytest.mark.parametrize("folder", ["results", "runs"])
+def test_folders_of_an_experiment_that_cannot_be_written(
+    everyformer: Command, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    """Said before anything is trained, and of the folder that was given."""
+
+    def refused(dir: Path) -> Any:
+        if dir.name == folder:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(dir / "tmp1234"))
+        return Mock()
+
+    monkeypatch.setattr("everyformer.experiments.reproduce.TemporaryFile", refused)
+    run = ("reproduce", "urpe-zinc", "--size", "smoke", "--only", "*/gin/*")
+    told = everyformer(*run, "--out", "results", "--runs", "runs", code=2).stderr
+    option = "--out" if folder == "results" else "--runs"
+    wanted = f"Error: {folder}: Read-only file system. Give a folder that can be written"
+    assert told == f"{wanted} ({option}).\n"
 
 
 def test_a_mount_point_is_refused_before_anything_is_built(

@@ -18,16 +18,17 @@ from tests.programs import run_program
 
 from everyformer.data.packs.excerpt import excerpt
 from everyformer.data.packs.pack import write_pack
+from everyformer.data.squad.windows import LONGEST_QUESTION, windows
 from everyformer.errors import FileFormatError, TrainingError
 from everyformer.experiments import needed_packs
 from everyformer.experiments.arrays import save_arrays
-from everyformer.experiments.cell import Cell
+from everyformer.experiments.cell import Cell, Size
 from everyformer.experiments.claims import judge, load_claims
 from everyformer.experiments.document import claims_text
 from everyformer.experiments.mixers_bert import MIXERS_BERT
 from everyformer.experiments.mixers_bert.cells import cells, forward_operations
 from everyformer.experiments.mixers_bert.plan import mixers_of, order
-from everyformer.experiments.mixers_bert.settings import with_changes
+from everyformer.experiments.mixers_bert.settings import SETTABLE, with_changes
 from everyformer.experiments.mixers_bert.sizes import SCALES
 from everyformer.experiments.refusals import refuse_slow
 from everyformer.experiments.report import load_report, new_report, results_path
@@ -143,6 +144,21 @@ def test_settings_go_where_they_belong() -> None:
         with_changes(SCALES["small"], {"nli.lr": 1.0})
 
 
+def test_a_refusal_names_every_setting() -> None:
+    with pytest.raises(TrainingError) as refused:
+        with_changes(SCALES["smoke"], {"depth": 3})
+    for name in SETTABLE.own:
+        assert name in str(refused.value)
+
+
+@pytest.mark.parametrize("size", ["smoke", "small", "reduced", "paper"])
+def test_windows_have_room_beside_the_longest_question(size: Size) -> None:
+    scale = SCALES[size]
+    longest = scale.squad.lengths[-1]
+    assert longest <= scale.long_length
+    windows(np.array([300]), np.array([LONGEST_QUESTION]), longest, scale.stride)
+
+
 def test_a_fine_tuning_is_named_by_all_that_its_parent_is() -> None:
     plain, other = (by_name(cells("smoke", [0], c)) for c in ({}, {"mlm.lr": 2e-3}))
     name = "mnli/light/0"
@@ -218,7 +234,8 @@ def test_packs_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None
     header = {name: other.header[name] for name in ("name", "licence", "sources", "counts")}
     tokeniser = {**other.header["tokeniser"], "sha256": "0" * 64}
     write_pack(squad, {**header, "tokeniser": tokeniser}, other.arrays)
-    with pytest.raises(FileFormatError, match="token ids mean other words"):
+    told = r"'excerpt-enwiki' and 'excerpt-squad' .*token ids mean other words"
+    with pytest.raises(FileFormatError, match=told):
         cells("smoke", [0], {}, part)
 
 
@@ -231,6 +248,10 @@ def test_without_a_gpu_the_reduced_size_says_how_long_it_would_take(
     quick = [replace(cell, operations=cell.operations / 1e5) for cell in reduced]
     refuse_slow(quick, "reduced", cpu)
     refuse_slow(reduced, "reduced", torch.device("cuda"))
+    with pytest.raises(TrainingError, match="These settings of --size small") as refused:
+        refuse_slow(reduced[:1], "small", cpu)
+    assert "1 cell is" in str(refused.value)
+    assert "Use --size small" not in str(refused.value)
 
 
 def made_up(found: list[Cell], seed_of: Mapping[str, float]) -> tuple[Any, Any]:

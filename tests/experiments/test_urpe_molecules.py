@@ -4,6 +4,7 @@ import json
 import math
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from everyformer.experiments.moving import export_runs, import_runs, runs_of
 from everyformer.experiments.positions_picture import load_positions, positions_path
 from everyformer.experiments.reproduce import reproduce
 from everyformer.experiments.scores import load_scores, scores_path
-from everyformer.experiments.urpe_molecules import URPE_QM9, URPE_ZINC
+from everyformer.experiments.urpe_molecules import URPE_QM9, URPE_ZINC, packs
 from everyformer.experiments.urpe_molecules.cells import (
     ARMS,
     FLOOR,
@@ -134,6 +135,23 @@ def test_packs_that_are_missing_or_others_are_refused(tmp_path: Path) -> None:
     del header["arrays"]
     write_pack(tmp_path / "zinc12k.pack.xz", header | {"name": "zinc12k"}, pack.arrays)
     with pytest.raises(FileFormatError, match="not be of the molecules that they name"):
+        cells_of("urpe-zinc")("reduced", [0], {}, tmp_path)
+    assert len(cells_of("urpe-zinc")("smoke", [0], {}, tmp_path)) == 6
+
+
+def test_molecules_of_a_known_pack_are_not_renamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results of QM9 would stand in the table of ZINC, and be judged."""
+    pack = molecule_excerpt()
+    header = {k: v for k, v in pack.header.items() if k not in ("format", "version")}
+    del header["arrays"]
+    place = tmp_path / "zinc12k.pack.xz"
+    made = write_pack(place, header | {"name": "qm9-gap"}, pack.arrays)
+    known = Mock(return_value={made.sha256: "qm9-gap"})
+    monkeypatch.setattr(packs, "known_packs", known)
+    told = r"zinc12k.pack.xz holds the pack 'qm9-gap'.*qm9-gap.pack.xz"
+    with pytest.raises(FileFormatError, match=told):
         cells_of("urpe-zinc")("reduced", [0], {}, tmp_path)
     assert len(cells_of("urpe-zinc")("smoke", [0], {}, tmp_path)) == 6
 

@@ -3,14 +3,17 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from tests.data.excerpt_packs import excerpt_packs
 
 from everyformer.data.packs.excerpt import words_excerpt
+from everyformer.data.packs.molecule_excerpt import molecule_excerpt
 from everyformer.data.packs.pack import write_pack
 from everyformer.errors import FileFormatError, TrainingError
+from everyformer.experiments import needed_packs
 from everyformer.experiments.cell import Surroundings
 from everyformer.experiments.claims import gate_failure, load_claims
 from everyformer.experiments.needed_packs import known_packs
@@ -82,7 +85,9 @@ def test_the_reduced_size_is_the_specification() -> None:
     assert (paper.train.lr, paper.train.batch, paper.length) == (2.5e-4, 60, 150)
 
 
-def test_packs_that_are_missing_or_others_are_refused(tmp_path: Path) -> None:
+def test_packs_that_are_missing_or_others_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(TrainingError, match=r"no folder was given.*data pack enwiki-words"):
         texts("reduced", None)
     with pytest.raises(TrainingError, match=r"holds neither"):
@@ -107,12 +112,27 @@ def test_packs_that_are_missing_or_others_are_refused(tmp_path: Path) -> None:
     place.unlink()
     (pieces,) = [p for p in excerpt_packs(tmp_path / "wp") if "enwiki" in p.name]
     pieces.rename(tmp_path / "enwiki-words.pack.xz")
-    with pytest.raises(FileFormatError, match="holds WordPieces"):
+    with pytest.raises(FileFormatError, match=r"holds WordPieces.*data pack enwiki-words`"):
+        texts("reduced", tmp_path)
+    (tmp_path / "enwiki-words.pack.xz").unlink()
+    molecules = molecule_excerpt()
+    header = {"name": "zinc12k", **{key: molecules.header[key] for key in keys}}
+    write_pack(tmp_path / "enwiki-words.pack.xz", header, molecules.arrays)
+    with pytest.raises(FileFormatError, match="'zinc12k' has no arrays train"):
         texts("reduced", tmp_path)
     for name in ("train", "valid", "test"):
         (tmp_path / f"wiki.{name}.tokens").write_text(" \n = A = \n \n <unk> b \n")
     with pytest.raises(FileFormatError, match=r"5 different words.*267,735"):
         texts("paper", tmp_path)
+    for place in tmp_path.glob("*.pack.xz"):
+        place.unlink()
+    header = {"name": "wikitext-2", **{key: pack.header[key] for key in keys}}
+    made = write_pack(tmp_path / "enwiki-words.pack.xz", header, pack.arrays | filled)
+    known = Mock(return_value={made.sha256: "wikitext-2"})
+    monkeypatch.setattr(needed_packs, "known_packs", known)
+    with pytest.raises(FileFormatError, match=r"words.pack.xz holds the pack 'wikitext-2'"):
+        texts("reduced", tmp_path)
+    monkeypatch.undo()
     assert set(known_packs("everyformer.experiments.urpe_wikitext").values()) <= {
         "enwiki-words",
         "enwiki-words-12m",

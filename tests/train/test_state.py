@@ -1,5 +1,7 @@
 """A run goes on elsewhere."""
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ import torch
 from tests.train.runs import losses, tiny_run
 
 from everyformer.errors import TrainingError
+from everyformer.experiments.moving import import_runs
 from everyformer.train.arithmetic import continued
 from everyformer.train.run_folder import CHECKPOINT
 from everyformer.train.state import export_state, import_state
@@ -40,6 +43,38 @@ def test_a_run_says_with_which_arithmetic_it_went_on(tmp_path: Path) -> None:
     assert stored["arithmetic"] == ran
     del stored["arithmetic"]
     assert continued(stored, "now") == {"0": "not recorded", "30": "now"}
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_kill_in_an_export_leaves_no_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kill -9 with half of the checkpoint copied: no run is there; again, it is whole."""
+    run, to = tmp_path / "run", tmp_path / "to"
+    tiny_run(run, steps=6)
+    pid = os.fork()
+    if not pid:
+        monkeypatch.setattr("shutil.copyfile", _killed_in_the_checkpoint)
+        try:
+            export_state(run, to)
+        finally:  # a fork must not go on in the parent's code
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+    assert [path.name for path in to.iterdir()] == [".run"]
+    with pytest.raises(TrainingError, match="holds no run"):
+        import_runs(to, tmp_path / "there")
+    moved = export_state(run, to)
+    assert [path.name for path in to.iterdir()] == ["run"]
+    for path in moved.iterdir():
+        assert path.read_bytes() == (run / path.name).read_bytes()
+
+
+def _killed_in_the_checkpoint(source: Path, target: Path) -> None:
+    whole = source.read_bytes()
+    if source.name == CHECKPOINT:
+        target.write_bytes(whole[: len(whole) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+    target.write_bytes(whole)
 
 
 def test_what_cannot_be_moved_is_refused(tmp_path: Path) -> None:

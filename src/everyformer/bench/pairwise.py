@@ -30,7 +30,7 @@ from everyformer.progress import Progress, no_progress
 Call = Callable[[], Any]
 
 ROUNDS = 4
-COMPILE_UNTIL = 40.0
+COMPILE_UNTIL = 150.0
 """Seconds after which no further peer is compiled."""
 
 

@@ -1,6 +1,5 @@
 """The program `everyformer`: its commands, and how they fail."""
 
-import errno
 import functools
 import io
 import re
@@ -15,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from everyformer import __version__
 from everyformer.cli.commands import COMMANDS, load
 from everyformer.cli.names import methods_and_default
+from everyformer.cli.saving import is_full
 from everyformer.cli.signals import TerminatedError, signals_raise
 from everyformer.cli.start import INTERRUPTED, quit_on_interrupt
 from everyformer.errors import EveryformerError
@@ -124,7 +124,7 @@ def _reporting(command: Callable[..., None]) -> Callable[..., None]:
         except (EveryformerError, OSError, MemoryError) as error:
             printed = _writable()
             sys.stdout = sys.stdout if printed else io.StringIO()
-            advice = FULL if printed and _is_full(error) else ""
+            advice = FULL if printed and is_full(error) else ""
             typer.echo(f"Error: {_in_words(error)}{advice}", err=True)
             raise typer.Exit(2) from error
         except KeyboardInterrupt as error:
@@ -162,12 +162,6 @@ def _writable() -> bool:
     except OSError:
         return False
     return True
-
-
-def _is_full(error: BaseException) -> bool:
-    """Whether there was no room for a file."""
-    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    return isinstance(error, OSError) and error.errno in full
 
 
 def _in_words(error: BaseException) -> str:

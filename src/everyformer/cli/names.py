@@ -198,7 +198,7 @@ def check_experiment(name: str) -> None:
 
 
 def check_packs(experiment: str, size: str, data: Path | None) -> None:
-    """Refuse a reduced size, which reads packs, without a folder of them.
+    """Refuse what is not a folder of packs, and a reduced size, which reads them, without.
 
     Raises:
         TrainingError: With the packs.
@@ -206,6 +206,12 @@ def check_packs(experiment: str, size: str, data: Path | None) -> None:
     from everyformer.data.packs.sources import RECIPES
 
     packs = [one.name for one in RECIPES.values() if experiment in one.experiments]
+    if packs and size != "paper" and data is not None and not data.is_dir():
+        msg = (
+            f"--data {data} is not a folder. Give the folder of packs that `everyformer "
+            f"data pack` wrote; {experiment} reads {', '.join(packs)}."
+        )
+        raise TrainingError(msg)
     if packs and size == "reduced" and data is None:
         msg = (
             f"--size reduced of {experiment} reads packs of {', '.join(packs)}, and no "

@@ -1,5 +1,6 @@
 """Files and folders that appear complete or not at all."""
 
+import errno
 import os
 import shutil
 import tempfile
@@ -16,6 +17,12 @@ IDS_FILE = "ids.png"
 CERTIFICATE_FILES = frozenset({CERTIFICATE_FILE, VALUES_FILE})
 OWN_FILES = CERTIFICATE_FILES | {NETWORK_FILE, COST_FILE, PLOT_FILE, IDS_FILE}
 """What --overwrite may delete: our files, and the picture that `inspect` adds."""
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether there was no room for a file."""
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return isinstance(error, OSError) and error.errno in full
 
 
 def check_new_folder(folder: Path, own: frozenset[str], *, overwrite: bool) -> None:

@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from everyformer.data.packs.excerpt import excerpt
-from everyformer.data.packs.pack import Pack, check_tokeniser, pack_path, read_pack
+from everyformer.data.packs.pack import Pack, pack_path, read_pack
 from everyformer.errors import FileFormatError, TrainingError
 from everyformer.experiments.cell import Size
 
@@ -65,6 +65,20 @@ def refuse_unknown(pack: Pack, package: str) -> None:
         raise FileFormatError(msg)
 
 
+def refuse_renamed(pack: Pack, path: Path) -> None:
+    """Refuse a pack under another's name: a table would name what it does not hold.
+
+    Raises:
+        FileFormatError: If the file is not named after its pack.
+    """
+    if pack_path(path.parent, pack.name) != path:
+        msg = (
+            f"{path} holds the pack {pack.name!r}, and results would be said to be of "
+            f"another. Rename it to {pack_path(path.parent, pack.name).name}."
+        )
+        raise FileFormatError(msg)
+
+
 def raw_files(
     experiment: str, what: str, names: Sequence[str], data: Path | None, note: str = ""
 ) -> list[Path]:
@@ -110,11 +124,24 @@ def packs_of_kinds(
         found = [excerpt(names[0]) for names in kinds]
     else:
         found = [read_pack(path) for path in _paths(experiment, size, data, kinds)]
-    for pack in found[1:]:
-        check_tokeniser(pack, found[0].header["tokeniser"]["sha256"])
+    _refuse_two_vocabularies(found)
     for pack in found if size == "reduced" else ():
         refuse_unknown(pack, package)
     return found
+
+
+def _refuse_two_vocabularies(packs: Sequence[Pack]) -> None:
+    first, own = packs[0].name, packs[0].header["tokeniser"]["sha256"]
+    for pack in packs[1:]:
+        other = pack.header["tokeniser"]["sha256"]
+        if other != own:
+            msg = (
+                f"The packs {first!r} and {pack.name!r} were made with two vocabularies, "
+                f"{own[:12]} and {other[:12]}: in one of them the token ids mean other "
+                "words. Make all packs of an experiment with one vocabulary; `everyformer "
+                "data list` names its packs."
+            )
+            raise FileFormatError(msg)
 
 
 def _paths(

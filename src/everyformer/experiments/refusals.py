@@ -73,11 +73,15 @@ def refuse_slow(cells: Sequence[Cell], size: Size, device: torch.device) -> None
     rate = matrix_rate(device, torch.float32, size=512)
     seconds = operations / rate
     if seconds > PATIENCE:
+        count = "1 cell is" if len(cells) == 1 else f"{len(cells)} cells are"
+        fits_here = size in ("smoke", "small")
+        given = f"These settings of --size {size} are" if fits_here else f"--size {size} is"
+        advice = "Choose" if fits_here else "Use --size small, choose"
         msg = (
-            f"--size {size} is for a GPU, and there is none here: {len(cells)} cells are "
-            f"{operations:.1e} floating-point operations, {told_time(seconds)} or more at "
-            f"the {rate / 1e9:,.0f} billion a second of this CPU. Use --size small, choose "
-            "fewer cells with --only, or shorten them with --set steps=100."
+            f"{given} for a GPU, and there is none here: {count} {operations:.1e} "
+            f"floating-point operations, {told_time(seconds)} or more at the "
+            f"{rate / 1e9:,.0f} billion a second of this CPU. {advice} fewer cells with "
+            "--only, or shorten them with --set steps=100."
         )
         raise TrainingError(msg)
 

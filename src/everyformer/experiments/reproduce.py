@@ -76,7 +76,8 @@ def reproduce(
     Raises:
         TrainingError: If results lie there already and `resume` is False, the settings of
             some cell cannot work, or the time is too short for any.
-        OSError: If nothing can be written to `out`. All this before anything is run.
+        OSError: If nothing can be written to `out` or `runs`. All this before anything is
+            run.
     """
     started = time.monotonic()
     deadline = None if seconds is None else started + seconds
@@ -103,8 +104,9 @@ def reproduce(
     refuse_early(cells, seconds, experiment.least_seconds, state.num_processes, device)
     refuse_slow([cell for cell in cells if not is_there(report, cell)], size, device)
     if state.is_main_process:
-        out.mkdir(parents=True, exist_ok=True)
-        TemporaryFile(dir=out).close()
+        _refuse_unwritable(out, "--out")
+        if any("train" in cell.settings for cell in cells):
+            _refuse_unwritable(runs, "--runs")
     made = {name: environment()[name] for name in ("date", "commit")}
     state.wait_for_everyone()
     for done, cell in enumerate(cells):
@@ -184,6 +186,15 @@ def _run(cell: Cell, around: Surroundings, device: torch.device) -> Result:
         if device.type == "cuda":
             gc.collect()  # a trainer and its graphs refer to each other
             torch.cuda.empty_cache()
+
+
+def _refuse_unwritable(folder: Path, option: str) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=folder).close()  # permissions alone do not tell
+    except OSError as error:
+        reason = f"{error.strerror}. Give a folder that can be written ({option})"
+        raise OSError(error.errno, reason, str(folder)) from error
 
 
 def _folder(place: Path, cell: Cell) -> Path:

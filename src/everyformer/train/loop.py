@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -129,36 +130,36 @@ def train(
 
     validation: dict[str, Score] | None = None
     clock, since, step_times = time.monotonic(), trainer.step, list[float]()
-    while trainer.step < config.steps and ended == "steps":
-        shares, validation = trainer.update(), None
-        step = trainer.step
-        if step % config.log_every == 0 or step == config.steps:
-            means = trainer.global_means(shares)
-            step_times.append((time.monotonic() - clock) / (step - since))
-            clock, since = time.monotonic(), step
-            tell({"step": step, **means, "lr": learning_rate(config, step - 1)})
-        if config.evaluate_every and step % config.evaluate_every == 0:
-            validation = summaries(trainer.scores("validation"))
-            told = {name: score.mean_sampled for name, score in validation.items()}
-            tell({"step": step, **told})
-            if config.stop_at is not None and _reached(told, config.stop_at):
-                ended = "accuracy"
-            elif _is_over(deadline, accelerator):
-                ended = "deadline"
-            clock, since = time.monotonic(), step
-        if config.checkpoint_every and (step % config.checkpoint_every == 0):
+    with closing(place):  # a log that breaks off is closed, too
+        while trainer.step < config.steps and ended == "steps":
+            shares, validation = trainer.update(), None
+            step = trainer.step
+            if step % config.log_every == 0 or step == config.steps:
+                means = trainer.global_means(shares)
+                step_times.append((time.monotonic() - clock) / (step - since))
+                clock, since = time.monotonic(), step
+                tell({"step": step, **means, "lr": learning_rate(config, step - 1)})
+            if config.evaluate_every and step % config.evaluate_every == 0:
+                validation = summaries(trainer.scores("validation"))
+                told = {name: score.mean_sampled for name, score in validation.items()}
+                tell({"step": step, **told})
+                if config.stop_at is not None and _reached(told, config.stop_at):
+                    ended = "accuracy"
+                elif _is_over(deadline, accelerator):
+                    ended = "deadline"
+                clock, since = time.monotonic(), step
+            if config.checkpoint_every and (step % config.checkpoint_every == 0):
+                place.save(trainer.state() | {"ended": ended, "arithmetic": ran})
+                clock, since = time.monotonic(), step
+        if config.checkpoint_every:
             place.save(trainer.state() | {"ended": ended, "arithmetic": ran})
-            clock, since = time.monotonic(), step
-    if config.checkpoint_every:
-        place.save(trainer.state() | {"ended": ended, "arithmetic": ran})
-    if folder is not None and accelerator.is_main_process and ended != "deadline":
-        write_encoder(folder, trainer.objective, who)
-    accelerator.wait_for_everyone()
-    scores = trainer.scores("test")
-    made: Scores = {}
-    if at_end is not None and ended != "deadline":
-        made = trainer.applied(at_end)
-    place.close()
+        if folder is not None and accelerator.is_main_process and ended != "deadline":
+            write_encoder(folder, trainer.objective, who)
+        accelerator.wait_for_everyone()
+        scores = trainer.scores("test")
+        made: Scores = {}
+        if at_end is not None and ended != "deadline":
+            made = trainer.applied(at_end)
     return Outcome(
         steps=trainer.step,
         ended=ended,

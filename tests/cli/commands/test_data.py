@@ -50,6 +50,10 @@ def test_list_says_what_is_here(everyformer: Command, texts: Path) -> None:
     shown = everyformer("data", "list", "--data", "packs").stdout
     assert "everyformer data pack squad --from DIR --to packs/" in shown
     assert "CC BY-SA 4.0" in shown
+    for name in sources.RECIPES:
+        assert f"│ {name} " in shown, "a name is on one line, to be copied"
+    widths = {len(line) for line in shown.splitlines() if line.startswith("│")}
+    assert widths == {80}, "the table is as wide as the terminal, and no wider"
     assert "…" not in shown  # names of packs were cut off, two to the same letters
 
 
@@ -71,6 +75,15 @@ def test_a_pack_is_made_once(everyformer: Command, texts: Path) -> None:
     assert json.loads(cut.stdout)["sha256"] == pack.sha256
 
 
+def test_a_cut_pack_has_training_text(everyformer: Command, texts: Path) -> None:
+    """All 10 tokens would have been validation and test text, and many more."""
+    cut = ("pack", "enwiki-wp", "--from", texts, "--tokens", 10)
+    told = everyformer("data", *cut, code=2).stderr
+    assert "10 tokens of enwiki-wp are too few to hold any training text" in told
+    assert "Give more --tokens" in told
+    assert not list(Path("packs").glob("*.xz"))
+
+
 def test_work_that_was_interrupted_goes_on(
     everyformer: Command, texts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +95,20 @@ def test_work_that_was_interrupted_goes_on(
     assert len(list(Path("packs/.enwiki-wp.work").iterdir())) > 1
     everyformer("data", "pack", "enwiki-wp", "--from", texts)
     assert [path.name for path in Path("packs").iterdir()] == ["enwiki-wp.pack.xz"]
+
+
+def test_too_little_memory_is_said(
+    everyformer: Command, texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The advice was to choose a coarser grid."""
+    monkeypatch.setattr("everyformer.data.packs.making.write_pack", _too_large)
+    told = everyformer("data", "pack", "enwiki-wp", "--from", texts, code=2).stderr
+    assert told.startswith("Error: There is too little memory to make the pack enwiki-wp")
+    assert "grid" not in told
+
+
+def _too_large(*_: object, **__: object) -> None:
+    raise MemoryError
 
 
 def _interrupted(*_: object) -> None:
@@ -120,6 +147,9 @@ def test_what_is_wrong_is_said(everyformer: Command, texts: Path) -> None:
     found = told("pack", "enwiki-wp", "--from", texts)
     assert "vocab.txt is another vocabulary: its sha256 begins with" in found
     Path("file").write_text("")
+    packed = ("pack", "enwiki-wp", "--from", texts, "--to", "file")
+    assert "file is a file, and packs are written into a folder (--to)" in told(*packed)
+    assert "'file' is a file, not a folder" in told("list", "--data", "file")
     assert not Path("packs").exists(), (
         "a folder is made when there is something to put there"
     )

@@ -68,6 +68,12 @@ def test_the_other_experiments_run(everyformer: Command) -> None:
     assert "| average" in shown
 
 
+def test_an_export_of_finished_runs_is_said_to_be_empty(everyformer: Command) -> None:
+    run = ("reproduce", "urpe-zinc", "--size", "smoke", "--only", "*/gin/*", "-o", "r")
+    told = everyformer(*run, "--runs", "runs", "--export-state", "state").stderr
+    assert "No run is unfinished: state stays empty." in told
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -92,6 +98,10 @@ def test_the_other_experiments_run(everyformer: Command) -> None:
         (("sparse-copying", "--data", "packs"), "Leave out --data"),
         (("mixers-bert", "--size", "reduced"), "Give it with --data DIR"),
         (("mixers-bert", "--size", "paper", "--data", "."), "everyformer data pack squad"),
+        (("mixers-bert", "--data", "a.pack.xz"), "--data a.pack.xz is not a folder"),
+        (("urpe-wikitext", "--data", "a.pack.xz"), "--data a.pack.xz is not a folder"),
+        (("urpe-zinc", "--data", "a.pack.xz"), "Give the folder of packs"),
+        (("urpe-wikitext", "--size", "paper", "--data", "a"), "a lacks ['wiki.train.tok"),
         (("mixers-bert", "--set", "mnli.rate=1"), "has no setting mnli.rate"),
         (("mixers-bert", "--only", "mlm/atention/*"), "none of the 25 cells, such as mlm/"),
     ],

@@ -1,11 +1,14 @@
 """`everyformer data`: the packs of real texts and molecules that experiments read."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from everyformer.cli.options import JsonOption
+from everyformer.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,7 +26,10 @@ def data(
     folder: Annotated[
         Path | None,
         typer.Option(
-            "--data", metavar="DIR", help="list: a folder of packs, to say which are there."
+            "--data",
+            metavar="DIR",
+            help="list: a folder of packs, to say which are there.",
+            file_okay=False,
         ),
     ] = None,
     source: Annotated[
@@ -89,7 +95,7 @@ def _pack(
     from everyformer.data.packs.making import make_pack
     from everyformer.data.packs.pack import read_pack
 
-    with progress_bar() as progress:
+    with progress_bar() as progress, _enough_memory(wanted.name):
         path = make_pack(
             wanted, source, target, tokens=tokens, workers=workers, progress=progress
         )
@@ -102,6 +108,18 @@ def _pack(
     typer.echo(f"Wrote {path}, {size / 2**20:.1f} MiB.")
     typer.echo(f"sha256 of its header: {pack.sha256}")
     typer.echo(f"Counts: {counts}.")
+
+
+@contextmanager
+def _enough_memory(name: str) -> Generator[None, None, None]:
+    try:
+        yield
+    except MemoryError as error:
+        msg = (
+            f"There is too little memory to make the pack {name}. Free what other programs "
+            "hold, or give fewer --workers, and call this again: what is finished is kept."
+        )
+        raise InputError(msg) from error
 
 
 def _overlap(wanted: Any, source: Path, workers: int, as_json: bool) -> None:
@@ -166,15 +184,17 @@ def _line(recipe: Any, folder: Path | None) -> dict[str, Any]:
 def _table(lines: list[dict[str, Any]]) -> "Table":
     from everyformer.cli import tables
 
-    headings = ("name", "needed by", "what", "licence", "size", "here")
+    headings = ("name", "needed by", "what", "licence", "MiB", "here")
     shown = tables.titled("Packs", *headings)
     for column in shown.columns:
-        column.overflow = "fold"  # names are whole, on two lines if need be
+        column.overflow = "fold"  # words are whole, on two lines if need be
+    shown.columns[0].no_wrap = True  # to be copied
+    shown.columns[3].min_width = len("CC BY-SA 4.0")
     for line in lines:
-        here = "no" if line["here"] is None else f"{line['bytes'] / 2**20:.1f} MiB"
+        here = "no" if line["here"] is None else f"{line['bytes'] / 2**20:.1f}"
         shown.add_row(
-            line["name"], ", ".join(line["experiments"]), line["about"], line["licence"],
-            f"{line['mebibytes']} MiB", here,
+            line["name"], "\n".join(line["experiments"]), line["about"], line["licence"],
+            str(line["mebibytes"]), here,
         )  # fmt: skip
     return shown
 

@@ -11,6 +11,7 @@ import typer
 
 from everyformer.cli.names import check_experiment, check_packs
 from everyformer.cli.options import JsonOption, out_folder
+from everyformer.cli.saving import is_full
 from everyformer.errors import TrainingError
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def reproduce(
         path = report.shown_path(out, experiment, size, join or ())
         runner.show(experiment, path, join or (), data)
     else:
-        with _screen() as watch:
+        with _screen() as watch, _kept():
             runner.reproduce(
                 experiment, size, out=out, runs=runs, data=data, seeds=numbers,
                 only=only or (), changes=changed, resume=resume,
@@ -173,6 +174,8 @@ def reproduce(
         left = moving.export_runs(report.load_report(path), place, export_state)
         for name, why in left.items():
             typer.echo(f"{name} stays here: {why}", err=True)
+        if not left and not any(export_state.iterdir()):
+            typer.echo(f"No run is unfinished: {export_state} stays empty.", err=True)
     text = path.with_suffix(".md").read_text()
     wrote = f"Wrote {path}, and beside it this table (.md) and a picture (.png)."
     tables.answer(report.load_report(path), text, wrote, as_json=as_json)
@@ -213,6 +216,22 @@ def _experiments(found: Mapping[str, Any]) -> "Table":
     for name, experiment in found.items():
         shown.add_row(name, experiment.about)
     return shown
+
+
+@contextmanager
+def _kept() -> Generator[None, None, None]:
+    """A disk that fills up on the way, in words: what is whole stays for --resume."""
+    try:
+        yield
+    except OSError as error:
+        if not is_full(error):
+            raise
+        msg = (
+            f"{error.strerror}: the running cell could not be written to its end. Finished "
+            "cells and whole checkpoints are kept. Make room and go on with --resume, or "
+            "choose other folders (--out, --runs)."
+        )
+        raise TrainingError(msg) from error
 
 
 @contextmanager

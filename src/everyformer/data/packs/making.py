@@ -34,7 +34,7 @@ from everyformer.data.packs.translation import (
 from everyformer.data.packs.wikitext import enwiki_words_arrays, wikitext_arrays
 from everyformer.data.packs.wordpiece import read_vocabulary
 from everyformer.data.packs.words import read_lines, vocabulary_of
-from everyformer.errors import FileFormatError
+from everyformer.errors import FileFormatError, InputError
 from everyformer.progress import Progress, no_progress
 
 
@@ -62,19 +62,24 @@ def make_pack(
 
     Raises:
         FileNotFoundError: If files are missing.
-        FileExistsError: If the pack is there already.
+        FileExistsError: If the pack is there already, or its folder is a file.
         FileFormatError: If a file is not the one that the recipe names.
-        InputError: If the recipe has no tokens to choose.
+        InputError: If the recipe has no tokens to choose, or so few leave no training text.
     """
     name = recipe.name_of(tokens)
     path = pack_path(target, name)
     refuse_existing(path)
+    if target.exists() and not target.is_dir():
+        msg = f"{target} is a file, and packs are written into a folder (--to). Name one."
+        raise FileExistsError(msg)
     sources = checked_sources(recipe, source, progress)
     target.mkdir(parents=True, exist_ok=True)
     work = target / f".{name}.work"
     arrays, counts, tokeniser = _arrays(
         recipe, source, sources, tokens or recipe.tokens, workers, work, progress
     )
+    if tokens is not None:
+        _refuse_no_training(recipe.name, arrays, tokens)
     header: dict[str, Any] = {
         "name": name,
         "licence": recipe.licence,
@@ -141,6 +146,16 @@ def _arrays(
         train, dev = files
         found = squad_arrays(train, dev, wordpiece, progress=progress)
     return *found, wordpiece.describe()
+
+
+def _refuse_no_training(name: str, arrays: dict[str, np.ndarray], tokens: int) -> None:
+    if "train" in arrays and not len(arrays["train"]):
+        held = len(arrays["validation"]) + len(arrays["test"])
+        msg = (
+            f"{tokens:,} tokens of {name} are too few to hold any training text beside the "
+            f"{held:,} that are held out. Give more --tokens."
+        )
+        raise InputError(msg)
 
 
 def _molecules(name: str, files: list[Path]) -> list[Row]:

@@ -21,7 +21,7 @@ SETTABLE = Settable(
         "mlm.evaluated",
         "ambiguous",
     ),
-    told="mnli.epochs, squad.epochs, mlm.evaluated, ambiguous",
+    told="mnli.epochs, mnli.dropout, squad.epochs, squad.dropout, mlm.evaluated, ambiguous",
     kinds=("mlm", "mnli", "squad"),
 )
 

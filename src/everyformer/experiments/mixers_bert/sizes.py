@@ -107,9 +107,9 @@ SCALES: dict[Size, Scale] = {
             filter_length=8,
         ),
         multiple=1, masked=SMOKE, evaluated=32,
-        long=SMOKE, long_length=64, long_batch=4, long_share=0.2,
+        long=SMOKE, long_length=96, long_batch=4, long_share=0.2,
         mnli=Tuning(replace(SMOKE, lr=1e-4), 1, (16, 32), 0.1, steps=10),
-        squad=Tuning(replace(SMOKE, lr=1e-4), 1, (64,), 0.1, steps=10),
+        squad=Tuning(replace(SMOKE, lr=1e-4), 1, (96,), 0.1, steps=10),
         stride=16, hybrids=(1,),
     ),
     "small": Scale(

@@ -7,7 +7,12 @@ from everyformer.data.packs.molecule_excerpt import molecule_excerpt
 from everyformer.data.packs.pack import Pack, read_pack
 from everyformer.errors import FileFormatError
 from everyformer.experiments.cell import Size
-from everyformer.experiments.needed_packs import first_pack, known_packs, needed_pack
+from everyformer.experiments.needed_packs import (
+    first_pack,
+    known_packs,
+    needed_pack,
+    refuse_renamed,
+)
 
 PACKS = {"urpe-zinc": ("zinc12k", "zinc250k"), "urpe-qm9": ("qm9-gap",)}
 """The first is needed; others are read where they are there."""
@@ -31,7 +36,8 @@ def graphs_of(
             paths[name] = path
     found = {name: read_pack(path) for name, path in paths.items()}
     if size in ("reduced", "paper"):
-        for pack in found.values():
+        for name, pack in found.items():
+            refuse_renamed(pack, paths[name])
             _check_known(pack)
     return {name: MoleculeGraphs(pack, max_steps=max_steps) for name, pack in found.items()}
 

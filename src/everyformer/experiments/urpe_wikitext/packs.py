@@ -3,13 +3,19 @@
 from pathlib import Path
 
 from everyformer.data.packs.excerpt import words_excerpt
-from everyformer.data.packs.pack import Pack, pack_of_files, read_pack
+from everyformer.data.packs.pack import Pack, needs, pack_of_files, read_pack
 from everyformer.data.packs.reading import EOS
 from everyformer.data.packs.wikitext import wikitext_arrays
 from everyformer.data.packs.words import read_lines, vocabulary_of
+from everyformer.data.randomness import SPLITS
 from everyformer.errors import FileFormatError, TrainingError
 from everyformer.experiments.cell import Size
-from everyformer.experiments.needed_packs import first_pack, raw_files, refuse_unknown
+from everyformer.experiments.needed_packs import (
+    first_pack,
+    raw_files,
+    refuse_renamed,
+    refuse_unknown,
+)
 
 NAMES = {
     "enwiki-words": ("enwiki-words", "enwiki-words-12m"),
@@ -41,7 +47,10 @@ def texts(size: Size, data: Path | None) -> dict[str, Pack]:
     for text in wanted:
         there = first_pack(data, NAMES[text])
         if there is not None:
-            found[text] = _checked(read_pack(there), size)
+            found[text] = _checked(text, read_pack(there))
+            if size == "reduced":
+                refuse_renamed(found[text], there)
+                refuse_unknown(found[text], __package__ or "")
     if not found:
         where = "no folder was given" if data is None else f"{data} holds neither"
         makes = " or ".join(
@@ -57,12 +66,14 @@ def texts(size: Size, data: Path | None) -> dict[str, Pack]:
     return found
 
 
-def _checked(pack: Pack, size: Size) -> Pack:
+def _checked(text: str, pack: Pack) -> Pack:
     """A pack of the words of WikiText-2, whole."""
+    needs(pack, *SPLITS)
     if EOS not in pack.specials:
         msg = (
             f"The pack {pack.name!r} holds WordPieces, not the words of WikiText-2: its "
-            f"ids mean something else. Make it by `everyformer data pack {pack.name}`."
+            "ids mean something else. Make the pack by `everyformer data pack "
+            f"{NAMES[text][0]}`."
         )
         raise FileFormatError(msg)
     for split, count in COUNTS.items():
@@ -74,8 +85,6 @@ def _checked(pack: Pack, size: Size) -> Pack:
                 "the pack from the official files."
             )
             raise FileFormatError(msg)
-    if size == "reduced":
-        refuse_unknown(pack, __package__ or "")
     return pack
 
 
