@@ -24,7 +24,8 @@ def _run(counting: Counting, out: Path, only: str, others: Sequence[Path] = ()) 
 def test_what_two_processes_ran_is_one_report_in_order(tmp_path: Path) -> None:
     counting = Counting()
     last, first = _run(counting, tmp_path / "1", "ccc"), _run(counting, tmp_path / "2", "a")
-    save_arrays(scores_path(last), {"ccc": {"x": np.arange(3.0)}})
+    kept = {"x": np.arange(3.0), "texts": np.frombuffer(b"ein Text\n", np.uint8)}
+    save_arrays(scores_path(last), {"ccc": kept})
     both = results_path(tmp_path / "both", counting.experiment, "smoke")
     both.parent.mkdir()
     show(counting.experiment, both, [last, first])
@@ -32,7 +33,9 @@ def test_what_two_processes_ran_is_one_report_in_order(tmp_path: Path) -> None:
     assert [r["labels"]["row"] for r in report["results"]] == ["a", "ccc"]
     assert report["wall_s"] == 2.0
     assert "2 s of training, summed over processes" in both.with_suffix(".md").read_text()
-    assert load_scores(scores_path(both))["ccc"]["x"].tolist() == [0, 1, 2]
+    found = load_scores(scores_path(both))["ccc"]
+    assert found["x"].tolist() == [0, 1, 2]
+    assert found["texts"].dtype == np.uint8, "a byte of a text stays a byte in the file"
     show(counting.experiment, both, [first])
     assert load_report(both) == report
 

@@ -42,7 +42,7 @@ class Scale:
 
 _SMOKE = replace(SMOKE, steps=6, log_every=3, evaluate_every=6, checkpoint_every=6)
 _SMALL = replace(SMALL, evaluate_every=250, checkpoint_every=500)
-_REDUCED = replace(REDUCED, batch=128, evaluate_every=500)
+_REDUCED = replace(REDUCED, batch=128, evaluate_every=500, checkpoint_every=1000)
 _TUNED = replace(TUNED, evaluate_every=2000, checkpoint_every=0)
 _PAPER = replace(
     _REDUCED, steps=250_000, batch=1024, accumulation=8, lr=2e-4, warmup=10_000, eps=1e-6,
