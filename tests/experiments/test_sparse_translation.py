@@ -15,6 +15,7 @@ from everyformer.data.translation import Translations
 from everyformer.errors import FileFormatError, TrainingError
 from everyformer.experiments.cell import Surroundings
 from everyformer.experiments.claims import Judgement, judge, load_claims
+from everyformer.experiments.matched import matched
 from everyformer.experiments.rates import at_other_rates
 from everyformer.experiments.reproduce import reproduce, show
 from everyformer.experiments.scores import CLUSTERS, load_scores, scores_path
@@ -23,7 +24,6 @@ from everyformer.experiments.sparse_translation.arms import (
     SIDES,
     TranslationArm,
     connections,
-    matched,
 )
 from everyformer.experiments.sparse_translation.cells import cells
 from everyformer.experiments.sparse_translation.packs import pairs_of
