@@ -1,6 +1,8 @@
 """Results of several processes become one file."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -62,6 +64,25 @@ def test_joined_cells_are_not_run_again(tmp_path: Path) -> None:
     here = _run(counting, tmp_path / "2", "*", others=[there])
     assert counting.ran == ["a", "ccc"]
     assert [r["labels"]["row"] for r in load_report(here)["results"]] == ["a", "bb", "ccc"]
+
+
+def test_two_processes_do_not_write_one_file(tmp_path: Path) -> None:
+    """Each would replace what the other has finished; a dead one stands in nobody's way."""
+    counting = Counting()
+    path = results_path(tmp_path, counting.experiment, "smoke")
+    asks = f"from everyformer.experiments.writer import only_writer as w; from pathlib \
+import Path\nwith w(Path({str(path)!r})): print('held', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", asks], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(TrainingError, match=r"Another process writes .*--show --join"):
+            _run(counting, tmp_path, "a")
+        assert not counting.ran
+        other.kill()
+    assert load_report(_run(counting, tmp_path, "a"))["results"]
+    assert not list(tmp_path.glob(".*")), "nothing is left behind"
 
 
 def test_of_two_runs_of_a_cell_the_finished_one_counts(tmp_path: Path) -> None:
