@@ -69,6 +69,7 @@ def test_a_smoke_run_from_excerpts_to_the_report(tmp_path: Path) -> None:
     assert results["sts-b"]["settings"]["parent"]["name"] == "mlm/star/0/0"
     told = path.with_suffix(".md").read_text()
     assert "Means over fine-tunings" in told
+    assert "`random` has as many connections among the first m tokens" in told
     assert "Pearson; excerpt-glue" in told
 
 
