@@ -137,6 +137,8 @@ def test_fewer_than_three_seeds_are_drawn() -> None:
     assert told.compared[0].found.low_sampled > 0.4
     assert stand.verdicts(claim(("a", "z"))) == ["not run"]
     assert stand.found[0].notes == ("missing: t/z",)
+    assert stand.verdicts(claim(("a", "z"), ("b", "z"), ("a", "y"))) == ["not run"]
+    assert stand.found[0].notes == ("missing: t/z", "missing: t/y"), "each is told once"
 
 
 def test_holm_counts_all_claims_of_the_size() -> None:

@@ -1,6 +1,8 @@
 """Results of several processes become one file."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from everyformer.experiments.arrays import save_arrays
 from everyformer.experiments.report import load_report, results_path, shown_path
 from everyformer.experiments.reproduce import reproduce, show
 from everyformer.experiments.scores import load_scores, scores_path
+from everyformer.experiments.writer import only_writer
 
 
 def _run(counting: Counting, out: Path, only: str, others: Sequence[Path] = ()) -> Path:
@@ -24,7 +27,8 @@ def _run(counting: Counting, out: Path, only: str, others: Sequence[Path] = ()) 
 def test_what_two_processes_ran_is_one_report_in_order(tmp_path: Path) -> None:
     counting = Counting()
     last, first = _run(counting, tmp_path / "1", "ccc"), _run(counting, tmp_path / "2", "a")
-    save_arrays(scores_path(last), {"ccc": {"x": np.arange(3.0)}})
+    kept = {"x": np.arange(3.0), "texts": np.frombuffer(b"ein Text\n", np.uint8)}
+    save_arrays(scores_path(last), {"ccc": kept})
     both = results_path(tmp_path / "both", counting.experiment, "smoke")
     both.parent.mkdir()
     show(counting.experiment, both, [last, first])
@@ -32,7 +36,9 @@ def test_what_two_processes_ran_is_one_report_in_order(tmp_path: Path) -> None:
     assert [r["labels"]["row"] for r in report["results"]] == ["a", "ccc"]
     assert report["wall_s"] == 2.0
     assert "2 s of training, summed over processes" in both.with_suffix(".md").read_text()
-    assert load_scores(scores_path(both))["ccc"]["x"].tolist() == [0, 1, 2]
+    found = load_scores(scores_path(both))["ccc"]
+    assert found["x"].tolist() == [0, 1, 2]
+    assert found["texts"].dtype == np.uint8, "a byte of a text stays a byte in the file"
     show(counting.experiment, both, [first])
     assert load_report(both) == report
 
@@ -59,6 +65,30 @@ def test_joined_cells_are_not_run_again(tmp_path: Path) -> None:
     here = _run(counting, tmp_path / "2", "*", others=[there])
     assert counting.ran == ["a", "ccc"]
     assert [r["labels"]["row"] for r in load_report(here)["results"]] == ["a", "bb", "ccc"]
+
+
+def test_two_processes_do_not_write_one_file(tmp_path: Path) -> None:
+    """Each would replace what the other has finished; a dead one stands in nobody's way."""
+    counting = Counting()
+    path = results_path(tmp_path, counting.experiment, "smoke")
+    asks = f"from everyformer.experiments.writer import only_writer as w; from pathlib \
+import Path\nwith w(Path({str(path)!r}), None): print('held', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", asks], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(TrainingError, match=r"Another process writes .*--show --join"):
+            _run(counting, tmp_path, "a")
+        assert not counting.ran
+        other.kill()
+    assert load_report(_run(counting, tmp_path, "a"))["results"]
+    with (
+        pytest.raises(TrainingError, match="Another process writes"),
+        only_writer(path, None),  # read before the results were there
+    ):
+        pass
+    assert not list(tmp_path.glob(".*")), "nothing is left behind"
 
 
 def test_of_two_runs_of_a_cell_the_finished_one_counts(tmp_path: Path) -> None:

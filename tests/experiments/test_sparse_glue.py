@@ -18,18 +18,32 @@ from everyformer.experiments.reproduce import reproduce
 from everyformer.experiments.scores import load_scores, scores_path
 from everyformer.experiments.sparse_arms import Arm
 from everyformer.experiments.sparse_glue import SPARSE_GLUE
-from everyformer.experiments.sparse_glue.cells import cells
+from everyformer.experiments.sparse_glue.cells import PATTERNS, cells, share_seen
 from everyformer.experiments.sparse_glue.plan import order
 from everyformer.experiments.sparse_glue.sizes import SCALES, WIDTHS
 
 PACKAGE = "everyformer.experiments.sparse_glue"
 
 
+ARMS = {
+    name: Arm(PATTERNS.get(name, name), width, 256, causal=False)
+    for name, width in WIDTHS.items()
+}
+
+
+def test_random_leaves_short_sequences_what_strided_does() -> None:
+    """Else it would be worse for a reason that is not its randomness."""
+    sizes = np.array([20, 39, 80])
+    seen = {name: 100 * share_seen(arm, sizes) for name, arm in ARMS.items()}
+    assert seen["random"] == pytest.approx(seen["strided-union"])
+    assert min(seen.values()) > 40
+    one, two = (ARMS["random"].parts(layer)[0].mask() for layer in (0, 1))
+    assert not np.array_equal(one, two), "a draw for each layer"
+    assert ARMS["random"].to_json()["draw"] == 0
+
+
 def test_arms_have_one_density_and_the_core_comes_first() -> None:
-    densities = {
-        name: 100 * Arm(name, width, 256, causal=False).density(6)
-        for name, width in WIDTHS.items()
-    }
+    densities = {name: 100 * arm.density(6) for name, arm in ARMS.items()}
     assert densities.pop("dense") == 100.0
     assert 12.0 < min(densities.values()) < max(densities.values()) < 13.0
     found = [tuple(labels.values()) for labels in order("reduced", [0])]
@@ -55,6 +69,7 @@ def test_a_smoke_run_from_excerpts_to_the_report(tmp_path: Path) -> None:
     assert results["sts-b"]["settings"]["parent"]["name"] == "mlm/star/0/0"
     told = path.with_suffix(".md").read_text()
     assert "Means over fine-tunings" in told
+    assert "`random` has as many connections among the first m tokens" in told
     assert "Pearson; excerpt-glue" in told
 
 

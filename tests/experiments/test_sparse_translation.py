@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
+from everyformer.data.batch import Draw
 from everyformer.data.packs.pack import write_pack
 from everyformer.data.packs.translation_excerpt import translation_excerpt
 from everyformer.data.translation import Translations
 from everyformer.errors import FileFormatError, TrainingError
 from everyformer.experiments.cell import Surroundings
 from everyformer.experiments.claims import Judgement, judge, load_claims
+from everyformer.experiments.matched import matched
 from everyformer.experiments.rates import at_other_rates
 from everyformer.experiments.reproduce import reproduce, show
 from everyformer.experiments.scores import CLUSTERS, load_scores, scores_path
@@ -23,7 +26,6 @@ from everyformer.experiments.sparse_translation.arms import (
     SIDES,
     TranslationArm,
     connections,
-    matched,
 )
 from everyformer.experiments.sparse_translation.cells import cells
 from everyformer.experiments.sparse_translation.packs import pairs_of
@@ -31,7 +33,10 @@ from everyformer.experiments.sparse_translation.plan import order
 from everyformer.experiments.sparse_translation.scoring import completed, scored
 from everyformer.experiments.sparse_translation.sizes import SCALES
 from everyformer.experiments.sparse_translation.texts import as_array, chosen, from_array
+from everyformer.layers.encoder_decoder import EncoderDecoderModel
 from everyformer.patterns import strided
+from everyformer.train.compiled import compile_parts, many_variants
+from everyformer.train.objectives.translate import Translate
 
 KEYS = ("name", "licence", "tokeniser", "sources", "counts")
 ONLY = ["100/dense/0", "*/random/0"]
@@ -223,6 +228,28 @@ def test_references_are_those_of_the_pairs_that_were_translated() -> None:
     kept = {"100/dense/0": {"texts_test": as_array(said)}}
     assert completed([result], kept, "smoke", None)
     assert result["more"]["translated"]["test"]["bleu"] == pytest.approx(100)
+
+
+@pytest.mark.compile
+def test_arms_share_compiled_code() -> None:
+    """Of each length a block of either side and the losses, once for all arms."""
+    torch.compiler.reset()
+    task = Translations(translation_excerpt(), 0, lengths=(16, 32))
+    model = replace(SCALES["smoke"].model, vocab_size=task.pack.vocabulary)
+    made: list[int] = []
+    for name, width in (("strided-multihead", 8), ("random", 6)):
+        arm = TranslationArm(name, width, model)
+        encoder, decoder = (arm.mixers(side) for side in SIDES)
+        objective = Translate(
+            EncoderDecoderModel(model, encoder_mixers=encoder, decoder_mixers=decoder)
+        )
+        compile_parts(objective, backend="aot_eager")
+        for n in task.lengths:
+            before = counters["stats"]["unique_graphs"]
+            with many_variants():
+                objective(task.batch("train", Draw(torch.arange(3), n))).sum().backward()
+            made.append(counters["stats"]["unique_graphs"] - before)
+    assert made == [3, 3, 0, 0]
 
 
 @pytest.mark.gpu

@@ -19,6 +19,7 @@ from everyformer.layers import (
     RelativeAttention,
     Rotary,
     Shaw,
+    SparseAttention,
     Swin,
     T5Buckets,
     ToeplitzGain,
@@ -26,6 +27,8 @@ from everyformer.layers import (
     load_official_gain,
     shortest_paths,
 )
+from everyformer.layers.masked_attention import MaskedAttention
+from everyformer.patterns import strided
 
 Make = Callable[[], Any]
 
@@ -114,6 +117,18 @@ def test_inputs(x: torch.Tensor, mask: torch.Tensor | None, message: str) -> Non
         layer = RelativeAttention(8, 2, encoding=encoding, gain=gain, max_len=16)
         with pytest.raises(InputError, match=message):
             layer(x, key_padding_mask=mask)
+
+
+def test_padding_on_another_device() -> None:
+    """Where a mask of all pairs is made, numbers would come out that mean nothing."""
+    hidden = torch.zeros(1, 5, dtype=torch.bool, device="meta")
+    for layer in (
+        RelativeAttention(8, 2),
+        SparseAttention(8, 2, strided(5, 2)),
+        MaskedAttention(8, 2, strided(5, 2)),
+    ):
+        with pytest.raises(InputError, match="key_padding_mask lies on meta, x on cpu"):
+            layer(torch.ones(1, 5, 8), key_padding_mask=hidden)
 
 
 @pytest.mark.unhooked

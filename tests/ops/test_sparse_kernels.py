@@ -22,8 +22,10 @@ from tests.ops.sparse_cases import (
 from everyformer import patterns
 from everyformer.errors import InputError
 from everyformer.ops.launching import Tiles
-from everyformer.ops.sparse_attention.operands import Incoming
+from everyformer.ops.sparse_attention import library
+from everyformer.ops.sparse_attention.operands import Incoming, Operands
 from everyformer.ops.sparse_attention.pieces import Listed
+from everyformer.ops.sparse_attention.plans import plan_of
 from everyformer.ops.sparse_attention.routes import pieces_of
 from everyformer.patterns import Part
 
@@ -162,6 +164,33 @@ def test_more_heads_than_a_grid_has_room_for(launch: Any) -> None:
     with pytest.raises(InputError, match="22000 pairs, but one call takes 21845"):
         launch.forward(x, launch.Walks((), 1, q.device))
     assert launch.Problem.of(x._replace(q=q[:10])).pairs == 20
+
+
+def test_a_custom_op_copies_no_gradient(
+    launch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernels write all three into one tensor, and that is its output."""
+    written: list[torch.Tensor] = []
+
+    def spied(*given: Any, backward: Any = launch.joined_backward) -> torch.Tensor:
+        written.append(backward(*given))
+        return written[-1]
+
+    paths = import_module("everyformer.ops.sparse_attention.paths")
+    monkeypatch.setattr(paths, "_by_kernels", torch.is_tensor)
+    monkeypatch.setattr(launch, "joined_backward", spied)
+    part = patterns.Window(35, 3, 18)
+    x = given_tensors(35, 16).to(torch.float32, DEVICE)
+    plan, numbers = plan_of(part), (0.3, 0.0)
+    given = (x.q, x.k, x.v, None, None, plan.handle, *numbers)
+    out, lse = library.forward_op(*given)
+    found = library.gradients_op(x.grad_out, *given[:5], out, lse, *given[5:])
+    assert found.data_ptr() == written[0].data_ptr()
+    wanted = paths.gradients(
+        Operands(*given[:5], plan, *numbers), Incoming(x.grad_out, out, lse)
+    )
+    for one, two in zip(found, wanted, strict=True):
+        assert torch.equal(one, two)
 
 
 def test_nothing_of_other_paths_is_used(

@@ -46,7 +46,7 @@ def load_arrays(path: Path, what: str) -> dict[str, dict[str, np.ndarray]]:
 
 
 def save_arrays(path: Path, arrays: Arrays) -> None:
-    """Replace the file whole; 32 bits for a number."""
+    """Replace the file whole; 32 bits for a number, and bytes as they are."""
     named = {
         f"{cell}:{name}": _narrow(values)
         for cell, own in arrays.items()
@@ -56,4 +56,6 @@ def save_arrays(path: Path, arrays: Arrays) -> None:
 
 
 def _narrow(values: np.ndarray) -> np.ndarray:
+    if values.dtype == np.uint8:  # texts
+        return values
     return values.astype(np.float32 if values.dtype.kind == "f" else np.int32)

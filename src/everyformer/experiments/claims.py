@@ -309,7 +309,8 @@ def _judgement(
     runs: Runs,
     family: int,
 ) -> Judgement:
-    missing = tuple(f"missing: {c.missing}" for c in compared if c.found is None)
+    lacking = (f"missing: {c.missing}" for c in compared if c.found is None)
+    missing = tuple(dict.fromkeys(lacking))
     if missing:
         return Judgement(claim, compared, None, "not run", missing, None)
     named = [gate for gate in claims.gates if gate["id"] in claim["gates"]]

@@ -3,6 +3,7 @@
 import gc
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -31,6 +32,7 @@ from everyformer.experiments.report import (
     spent_before,
 )
 from everyformer.experiments.stored import Stored
+from everyformer.experiments.writer import only_writer, stamp
 from everyformer.train.loop import Watch, nobody
 from everyformer.train.processes import agreed, process_state
 from everyformer.train.run_folder import write_whole
@@ -75,7 +77,8 @@ def reproduce(
 
     Raises:
         TrainingError: If results lie there already and `resume` is False, the settings of
-            some cell cannot work, or the time is too short for any.
+            some cell cannot work, the time is too short for any, or another process
+            writes the same file.
         OSError: If nothing can be written to `out` or `runs`. All this before anything is
             run.
     """
@@ -97,6 +100,7 @@ def reproduce(
             "--resume, or choose another folder."
         )
         raise TrainingError(msg)
+    read = stamp(path)
     stored = Stored.load(path) if path.exists() else Stored(new_report(experiment, size))
     if others:
         stored = join(experiment, path, stored, others)
@@ -107,15 +111,37 @@ def reproduce(
         _refuse_unwritable(out, "--out")
         if any("train" in cell.settings for cell in cells):
             _refuse_unwritable(runs, "--runs")
-    made = {name: environment()[name] for name in ("date", "commit")}
     state.wait_for_everyone()
+    place = runs_of(runs, experiment, size)
+    with only_writer(path, read) if state.is_main_process else nullcontext():
+        _run_cells(experiment, cells, stored, path, place, resume, deadline, watch)
+        if state.is_main_process:
+            stored.write(path)
+            show(experiment, path, data=data)
+    state.wait_for_everyone()
+    return path
+
+
+def _run_cells(
+    experiment: Experiment,
+    cells: Sequence[Cell],
+    stored: Stored,
+    path: Path,
+    place: Path,
+    resume: bool,
+    deadline: float | None,
+    watch: Watch,
+) -> None:
+    """Run what is missing, one cell after the other, and write what each gave."""
+    state, report = process_state(), stored.report
+    device = state.device or torch.device("cpu")
+    made = {name: environment()[name] for name in ("date", "commit")}
     for done, cell in enumerate(cells):
         if is_there(report, cell):
             continue
         last = None if deadline is None else deadline - experiment.least_seconds
         if agreed(last is not None and time.monotonic() > last):
             break
-        place = runs_of(runs, experiment, size)
         missing = _missing_parent(cell, report, place)
         skipped = {**report.get("skipped", {}), cell.name: missing}
         report["skipped"] = {name: reason for name, reason in skipped.items() if reason}
@@ -139,16 +165,11 @@ def reproduce(
         kept = {"labels": dict(cell.labels), "settings": cell.settings, **asdict(result)}
         del kept["scores"], kept["positions"]
         rest = [r for r in report["results"] if r["labels"] != kept["labels"]]
-        report["results"] = experiment.in_order([*rest, kept | made], size)
+        report["results"] = experiment.in_order([*rest, kept | made], report["size"])
         if state.is_main_process:
             stored.scores.update({cell.name: single} if single else {})
             stored.positions.update({cell.name: tables} if tables else {})
             stored.write(path)
-    if state.is_main_process:
-        stored.write(path)
-        show(experiment, path, data=data)
-    state.wait_for_everyone()
-    return path
 
 
 def show(

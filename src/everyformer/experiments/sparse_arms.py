@@ -3,7 +3,8 @@
 Yun et al. 2020 (sparse) compare STRIDED, FIXED, STAR and RANDOM, used as UNION, MULTIHEAD
 or SEQUENTIAL, at equal sparsity. The relay of STAR is its last token. Under a causal mask
 nobody before it may hear it: what is left is a sliding window. `star-first` has the relay
-at the first token, which everybody may hear.
+at the first token, which everybody may hear. `random-matched` is RANDOM with as many
+connections among the first m tokens as the union of STRIDED, for every m.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from everyformer.data.randomness import mixed_key
+from everyformer.experiments.matched import matched
 from everyformer.layers.encoder import Encoder
 from everyformer.layers.encoder_config import EncoderConfig
 from everyformer.layers.masked_attention import MaskedAttention
@@ -53,8 +55,12 @@ CONFIGURATIONS: Mapping[str, tuple[Callable[[int, int], Pattern], Configuration]
     "star": (star, "union"),
     "star-first": (relay_first, "union"),
     "random": (random, "union"),
+    "random-matched": (strided, "union"),
 }
-"""By the name of an arm: its pattern of n and w, and how a network uses it."""
+"""By the name of an arm: its pattern of n and w (of the last arm, that which its draws are
+like), and how a network uses it."""
+
+RANDOM = ("random", "random-matched")
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,8 @@ class Arm:
 
     Attributes:
         name: One of `CONFIGURATIONS`, or of a pattern given.
-        width: w of strided, fixed and star; keys of a token, of random; 0 for dense.
+        width: w of strided, fixed and star; keys of a token, of random; 0 for dense; w of
+            the strided pattern that random-matched is like.
         seq_len: n.
         causal: Whether no token hears a later one.
         draw: Of random: layer l of draw s has its own sets, another for every (s, l).
@@ -89,9 +96,12 @@ class Arm:
 
     def _named(self, layer: int) -> Pattern:
         n, w = self.seq_len, self.width
+        made, seed = CONFIGURATIONS[self.name][0], mixed_key(self.draw, layer)
         if self.name == "random":
-            return random(n, w, seed=mixed_key(self.draw, layer) % LARGEST_DRAW)
-        return CONFIGURATIONS[self.name][0](n, w)
+            return random(n, w, seed=seed % LARGEST_DRAW)
+        if self.name == "random-matched":
+            return matched(made(n, w).union().parts[0], seed % LARGEST_DRAW)
+        return made(n, w)
 
     def parts(self, layer: int) -> tuple[Part, ...]:
         """What the groups of heads of a layer use."""
@@ -123,7 +133,7 @@ class Arm:
     def to_json(self) -> dict[str, Any]:
         """What a comparison of arms may differ in."""
         told: dict[str, Any] = {"arm": self.name, "width": self.width}
-        if self.name == "random":
+        if self.name in RANDOM:
             told["draw"] = self.draw
         if self.given is not None:
             told["pattern"] = self.given.to_json()

@@ -25,7 +25,7 @@ def check_tokens(
         name: What x is called.
 
     Raises:
-        InputError: If shape or dtype of x or of the mask do not fit.
+        InputError: If shape, dtype or device of x or of the mask do not fit.
     """
     wrong: list[str] = []
     short = x.dim() >= 2 and x.shape[-2] < least
@@ -41,5 +41,9 @@ def check_tokens(
         wrong.append(
             f"key_padding_mask has shape {tuple(mask.shape)} and dtype {mask.dtype}; give "
             f"one bool per token, {tuple(x.shape[:-1])}"
+        )
+    elif mask is not None and mask.device != x.device:
+        wrong.append(
+            f"key_padding_mask lies on {mask.device}, {name} on {x.device}; use one device"
         )
     refuse(f"{type(layer).__name__} cannot run", wrong)

@@ -4,7 +4,8 @@ Yun et al. 2020 (sparse): BERT with sparse patterns on MNLI and XNLI, against th
 Here every arm is pre-trained with its pattern in all layers, then fine-tuned with it. The
 relay of STAR is the first token, [CLS]: the last one would be padding. A sequence shorter
 than the windows of pre-training has the leading part of the pattern, as if it were padded
-to the full length.
+to the full length: RANDOM is matched with the union of STRIDED, so that both leave a short
+sequence equally many connections.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,9 @@ from everyformer.train.objectives.masked import MaskedLanguage
 
 KINDS = (("enwiki-wp-48m", "enwiki-wp", "enwiki-wp-36m"), ("nli",), ("glue",))
 """Names of the packs of each kind; the first that is there is read."""
+
+PATTERNS = {"star": "star-first", "random": "random-matched"}
+"""What an arm is where it is not the one of its name."""
 
 SETTABLE = Settable(
     "sparse-glue",
@@ -100,13 +104,10 @@ class Maker:
         return self._tuned(labels, parent)
 
     def arm(self, labels: Labels) -> Arm:
-        """The arm of a cell; the relay of a star is [CLS]."""
-        name = str(labels["arm"])
-        found = Arm(
-            name, self.scale.widths[name], self.scale.encoder.max_len, causal=False,
-            draw=int(labels["seed"]),
-        )  # fmt: skip
-        return replace(found, name="star-first") if name == "star" else found
+        """The arm of a cell."""
+        name, n = str(labels["arm"]), self.scale.encoder.max_len
+        pattern, width = PATTERNS.get(name, name), self.scale.widths[name]
+        return Arm(pattern, width, n, causal=False, draw=int(labels["seed"]))
 
     def model(self, **more: Any) -> EncoderConfig:
         """The encoder; its vocabulary is filled up with idle tokens."""
@@ -162,7 +163,7 @@ class Maker:
             described,
             task,
             config,
-            {**self._density(arm), "seen": 100 * _seen(arm, task.sizes["test"])},
+            {**self._density(arm), "seen": 100 * share_seen(arm, task.sizes["test"])},
             metric="squared_error" if classes is None else "accuracy",
             parent=parent,
             clusters=lambda: task.clusters("test"),
@@ -175,7 +176,7 @@ class Maker:
         return {"density": density, "width": arm.width}
 
 
-def _seen(arm: Arm, sizes: np.ndarray) -> float:
+def share_seen(arm: Arm, sizes: np.ndarray) -> float:
     """Connections / pairs among the tokens of an example, the mean over examples.
 
     Padding hides keys, such as the summary columns of FIXED: of the first m tokens of a

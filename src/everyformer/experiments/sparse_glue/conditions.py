@@ -10,6 +10,12 @@ from everyformer.experiments.curves import having
 from everyformer.experiments.experiment import markdown, number
 from everyformer.experiments.mixers_bert.conditions import windows_told
 
+ARMS = (
+    "The relay of `star` is the first token, [CLS]. `random` has as many connections among "
+    "the first m tokens as the union of strided, for every m: both leave short sequences "
+    "equally many."
+)
+
 
 def conditions(result: Mapping[str, Any]) -> str:
     """Sizes, data and training of a result, in one line."""
@@ -27,7 +33,7 @@ def conditions(result: Mapping[str, Any]) -> str:
 
 
 def summary(results: Sequence[Mapping[str, Any]], size: str) -> str:
-    """The mean of all fine-tunings of an arm on each task, and its standard error."""
+    """Means of all fine-tunings of an arm on each task, and what star and random are."""
     done = [r for r in results if r["complete"] and r["labels"]["task"] != "mlm"]
     tasks, arms = (
         list(dict.fromkeys(r["labels"][name] for r in done)) for name in ("task", "arm")
@@ -43,7 +49,7 @@ def summary(results: Sequence[Mapping[str, Any]], size: str) -> str:
     names = [f"{task}, {METRICS[task][0] if task in METRICS else 'accuracy'}" for task in
              tasks]  # fmt: skip
     told = "Means over fine-tunings, with their standard error and number:"
-    return f"{told}\n\n{markdown(['arm', *names], rows)}"
+    return "\n\n".join([told, markdown(["arm", *names], rows), ARMS])
 
 
 def _mean(values: Sequence[float]) -> str:

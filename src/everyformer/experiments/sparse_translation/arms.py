@@ -2,10 +2,8 @@
 
 Patterns are those of n tokens, the longest paragraph; a shorter one is given their first
 tokens. Under a causal mask STAR is a sliding window. In the encoder its relay, the last
-token, would be padding: there it is the first. RANDOM with 13 % of the pairs of n tokens
-has fewer in short texts than the others, which are denser near the diagonal: here token k
-hears as many earlier tokens, and is heard by as many, as in the union of STRIDED, so that
-both have equally many connections among the first m tokens, for every m.
+token, would be padding: there it is the first. RANDOM is matched with the union of STRIDED
+(`matched`).
 """
 
 from dataclasses import dataclass
@@ -14,10 +12,11 @@ from functools import lru_cache
 import numpy as np
 
 from everyformer.data.randomness import mixed_key
+from everyformer.experiments.matched import matched
 from everyformer.experiments.sparse_arms import LARGEST_DRAW, Arm
 from everyformer.layers.encoder_decoder import EncoderDecoderConfig
 from everyformer.layers.masked_attention import MaskedAttention
-from everyformer.patterns import Gathered, Part, Pattern, Rows, cycle, strided
+from everyformer.patterns import Part, cycle, strided
 
 SIDES = ("encoder", "decoder")
 
@@ -99,21 +98,3 @@ def connections(arm: TranslationArm, side: str) -> np.ndarray:
 
 def _leading(part: Part) -> np.ndarray:
     return part.mask().cumsum(0).cumsum(1).diagonal()
-
-
-@lru_cache(maxsize=256)
-def matched(like: Part, seed: int) -> Pattern:
-    """Random sets with as many connections among the first m tokens as `like`, for all m.
-
-    Token k hears itself, as many earlier tokens as in `like`, and as many earlier tokens
-    hear it.
-    """
-    rng, mask = np.random.default_rng(seed), like.mask()
-    listeners, heard = [np.arange(like.n)], [np.arange(like.n)]
-    for k in range(1, like.n):
-        own = rng.choice(k, int(mask[k, :k].sum()), replace=False)
-        others = rng.choice(k, int(mask[:k, k].sum()), replace=False)
-        listeners += [np.full(len(own), k), others]
-        heard += [own, np.full(len(others), k)]
-    rows = Rows.of_pairs(like.n, np.concatenate(listeners), np.concatenate(heard))
-    return Pattern("random", (Gathered(like.n, rows),))

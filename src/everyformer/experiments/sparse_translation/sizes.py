@@ -84,7 +84,7 @@ SCALES: dict[Size, Scale] = {
         train=TrainConfig(
             steps=6000, batch=24_576, lr=1e-3, warmup=1000, decay="inverse-sqrt",
             betas=(0.9, 0.98), clip=1.0, precision="bf16", compile=True, record=True,
-            log_every=50, evaluate_every=1000, checkpoint_every=6000,
+            log_every=50, evaluate_every=500, checkpoint_every=1000,
             evaluation_batch=49_152,
         ),
         density="13",

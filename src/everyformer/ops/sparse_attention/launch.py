@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from everyformer.ops.launching import Tiles, on
@@ -147,7 +148,15 @@ def forward(x: Operands, walks: Walks) -> tuple[Tensor, Tensor]:
 def backward(
     x: Operands, incoming: Incoming, walks: Walks
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of q, k and v."""
+    """Gradients of q, k and v, which share memory."""
+    dq, dk, dv = joined_backward(x, incoming, walks).unbind()
+    return dq, dk, dv
+
+
+def joined_backward(
+    x: Operands, incoming: Incoming, walks: Walks
+) -> Float[Tensor, "3 b h n d"]:
+    """Gradients of q, k and v, one after the other."""
     x, (grad_out, out, lse) = _addressable(x), incoming
     grad_out = addressable(grad_out)
     q, p = x.q, Problem.of(x, grad_out)
@@ -162,8 +171,7 @@ def backward(
     with on(q.device):
         for run in walks.backward(p):
             run(inputs, up)
-    dq, dk, dv = gradients.to(q.dtype).unbind() if several else up.gradients
-    return dq, dk, dv
+    return gradients.to(q.dtype) if several else gradients
 
 
 def _addressable(x: Operands) -> Operands:

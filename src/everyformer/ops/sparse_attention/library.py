@@ -61,17 +61,19 @@ def gradients_op(
     handle: int,
     scale: float,
     dropout: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of q, k and v."""
+) -> Tensor:
+    """The gradients of q, k and v in one tensor [3, b, h, n, d].
+
+    As outputs of an operator, three would have to share no memory: two of what the kernels
+    write one after the other would be copied.
+    """
     x = planned(q, k, v, key_padding, seed, handle, scale, dropout)
-    return paths.apart(paths.gradients(x, Incoming(grad_out, out, lse)))
+    return paths.joined_gradients(x, Incoming(grad_out, out, lse))
 
 
 @gradients_op.register_fake
-def _gradients_fake(
-    grad_out: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: object
-) -> tuple[Tensor, Tensor, Tensor]:
-    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+def _gradients_fake(grad_out: Tensor, q: Tensor, *_: object) -> Tensor:
+    return q.new_empty(3, *q.shape)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -81,7 +83,8 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 def _gradients(*given: Any) -> Any:
     """The backward pass, its arguments as the rules order them."""
     *tensors, plan, scale, dropout, grad_out, out, lse = given
-    return gradients_op(grad_out, *tensors, out, lse, plan.handle, scale, dropout)
+    found = gradients_op(grad_out, *tensors, out, lse, plan.handle, scale, dropout)
+    return found.unbind()
 
 
 def _pull_back(ctx: Any, grad_out: Tensor, *_: Tensor | None) -> Gradients:
@@ -94,8 +97,8 @@ def _keep_gradients(ctx: Any, inputs: tuple[Any, ...], output: object) -> None:
     RULES.keep_gradients(ctx, (*x, grad_out, out, lse), output)
 
 
-def _pull_back_gradients(ctx: Any, *upstream: Tensor) -> Gradients:
-    *found, dgrad, _, _ = RULES.pull_back_gradients(ctx, *upstream)
+def _pull_back_gradients(ctx: Any, upstream: Tensor) -> Gradients:
+    *found, dgrad, _, _ = RULES.pull_back_gradients(ctx, *upstream.unbind())
     return dgrad, *found[:5], None, None, *found[5:]
 
 

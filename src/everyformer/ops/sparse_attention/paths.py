@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from everyformer.ops.eager import without_autocast
@@ -39,6 +40,15 @@ def gradients(x: Operands, incoming: Incoming) -> tuple[Tensor, Tensor, Tensor]:
     code, walked = _path(x)
     with without_autocast(x.q):
         return code.backward(x, incoming, walked)
+
+
+def joined_gradients(x: Operands, incoming: Incoming) -> Float[Tensor, "3 b h n d"]:
+    """The same in one tensor, which is where the kernels write them."""
+    if not _by_kernels(x.q):
+        return torch.stack(gradients(x, incoming))
+    code, walked = _path(x)
+    with without_autocast(x.q):
+        return code.joined_backward(x, incoming, walked)
 
 
 def apart(found: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
