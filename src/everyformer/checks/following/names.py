@@ -131,7 +131,11 @@ class Named(TorchDispatchMode):
             self.hidden = self.hidden or f"it calls {call}, and what that does is not seen"
         key = [self._name_of(y) if isinstance(y, torch.Tensor) else repr(y) for y in leaves]
         shape = held[0].shape if held else None  # before it may be changed
+        targets = _targets(func, args, kwargs)
         layout = [_layout(y) for y in held if call in OF_MEMORY]
+        layout += [
+            (y.storage_offset(), y.stride()) for y in targets if id(y) not in self._known
+        ]  # views of one constant may have the same numbers
         always = self._always(call, held)
         found = func(*args, **kwargs)
         self._note_allocated(call, held, found)
@@ -150,7 +154,7 @@ class Named(TorchDispatchMode):
             name = attends or self._names.of(call, *key, str(spec), *layout)
             self.calls[name] = call
             self.views |= {name} if func.is_view else set()
-            self._note_written(func, args, kwargs, name)
+            self._note_written(targets, name)
             for k, one in enumerate(results):
                 self._know(one, self._names.of("result", k, name))
         return found
@@ -191,21 +195,16 @@ class Named(TorchDispatchMode):
         known = id(x) in self._known or _place(x) in self._names.weights
         return known or memory(x) in self._written
 
-    def _note_written(self, func: Any, args: Any, kwargs: Any, name: int) -> None:
+    def _note_written(self, targets: list[torch.Tensor], name: int) -> None:
         """Give new names to what lies where an operation writes."""
-        given = _by_name(func, args, kwargs)
-        for one in func._schema.arguments:
-            if one.alias_info is None or not one.alias_info.is_write:
-                continue
-            for y in tree_leaves(given[one.name]):
-                if isinstance(y, torch.Tensor):
-                    place = memory(y)
-                    own = self._allocated.get(place)
-                    if own is None or not own.resizable():  # that of an array is not
-                        why = "it writes into memory that no operation of it made"
-                        self.hidden = self.hidden or why
-                    before = self._written.get(place)
-                    self._written[place] = self._names.of("write", before, name)
+        for y in targets:
+            place = memory(y)
+            own = self._allocated.get(place)
+            if own is None or not own.resizable():  # that of an array is not
+                why = "it writes into memory that no operation of it made"
+                self.hidden = self.hidden or why
+            before = self._written.get(place)
+            self._written[place] = self._names.of("write", before, name)
 
     def _always(self, call: str, held: list[torch.Tensor]) -> torch.Tensor | None:
         """What `where` takes everywhere, on a condition that is known."""
@@ -286,6 +285,17 @@ def memory(x: torch.Tensor) -> int:
 def _counts(call: str, held: list[torch.Tensor]) -> bool:
     """Whether numbers decide how large a result is; an index by places has as many."""
     return call != "index" or any(y.dtype in MASKS for y in held[1:])
+
+
+def _targets(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    """What an operation writes into."""
+    given = _by_name(func, args, kwargs)
+    written = [
+        given[one.name]
+        for one in func._schema.arguments
+        if one.alias_info is not None and one.alias_info.is_write
+    ]
+    return [y for y in tree_leaves(written) if isinstance(y, torch.Tensor)]
 
 
 def _by_name(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
