@@ -4,8 +4,9 @@ Such errors come where numbers are large, which those of no probe are; an export
 """
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -142,8 +143,108 @@ def by_future(asked: Asked) -> bool:
     return bool(asked.done)
 
 
+def stops(*_: object) -> bool:
+    return True
+
+
+class Stops:
+    def __call__(self, *_: object) -> bool:
+        return True
+
+
+class Manager:
+    """A function of another name ends what stands in a `with` statement."""
+
+    def __enter__(self) -> None:
+        pass
+
+    __exit__ = stops
+
+
+class OtherManager(Manager):
+    __exit__ = Stops()  # type: ignore[assignment]
+
+
+class Denies(Manager):
+    """What it returns is no constant."""
+
+    def __init__(self, asked: Asked) -> None:
+        self.asked = asked
+
+    def __exit__(self, *_: object) -> bool:
+        return not self.asked.done
+
+
+class Calls(Manager):
+    def stops(self) -> bool:
+        return True
+
+    def __exit__(self, *_: object) -> bool:
+        return self.stops()
+
+
+class Looks(Manager):
+    """It returns nothing, and has caught an error."""
+
+    def __init__(self, asked: Asked) -> None:
+        self.asked = asked
+
+    def __exit__(self, *_: object) -> None:  # type: ignore[override]
+        try:
+            note_end(self.asked)
+        except RuntimeError:
+            self.asked.done.clear()
+
+
+def by_manager(asked: Asked) -> bool:
+    with Manager():
+        note_end(asked)
+    return bool(asked.done)
+
+
+def by_other_manager(asked: Asked) -> bool:
+    with OtherManager():
+        note_end(asked)
+    return bool(asked.done)
+
+
+def by_what_is_not(asked: Asked) -> bool:
+    with Denies(asked):
+        note_end(asked)
+    return bool(asked.done)
+
+
+def by_a_call(asked: Asked) -> bool:
+    with Calls():
+        note_end(asked)
+    return bool(asked.done)
+
+
+def by_an_exit_that_looks(asked: Asked) -> bool:
+    with Looks(asked):
+        pass
+    return bool(asked.done)
+
+
+def by_generator(asked: Asked) -> bool:
+    """What it does in the end, when nobody has it any more, may fail."""
+
+    def once() -> Iterator[int]:
+        try:
+            yield 0
+        finally:
+            note_end(asked)
+
+    numbers = once()
+    next(numbers)
+    del numbers
+    return bool(asked.done)
+
+
 DROPPING = (
-    by_attribute, by_iterator, by_item, by_end, by_weak_reference, by_finalizer, by_future,
+    by_what_is_not, by_a_call, by_manager, by_other_manager, by_an_exit_that_looks,
+    by_generator, by_attribute, by_iterator, by_item, by_end, by_weak_reference,
+    by_finalizer, by_future,
 )  # fmt: skip
 
 
@@ -167,6 +268,23 @@ def honest_error(m: Any, x: Tensor) -> Tensor:
         return m.linear(x)
     except (KeyError, RuntimeError) as error:
         raise ValueError("not for these") from error
+
+
+@contextmanager
+def tidily() -> Generator[None]:
+    try:
+        yield
+    finally:
+        torch.zeros(1)
+
+
+def honest_manager(m: Any, x: Tensor) -> Tensor:
+    with tidily():
+        return m.linear(x) + sum(k for k in range(3))
+
+
+def test_a_generator_that_is_a_manager_is_followed() -> None:
+    assert followed(honest_manager).obstacle == ""
 
 
 def test_an_error_that_is_raised_on_is_followed() -> None:

@@ -11,6 +11,7 @@ import builtins
 import dis
 import functools
 import gc
+import inspect
 import sys
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -52,6 +53,9 @@ CATCHING = frozenset(
 )  # fmt: skip
 """Functions of Python by which a `with` statement goes on after an error."""
 
+EXITS = frozenset(["__exit__", "__aexit__"])
+"""Methods that say of an error in a `with` statement whether it stops there."""
+
 ANSWERS = (AttributeError, LookupError, StopIteration, StopAsyncIteration, TypeError)
 """Errors that Python itself takes for an answer, as `getattr(.., None)` and `for` do."""
 
@@ -86,7 +90,7 @@ def reads_outside(run: Callable[[], object], held: Collection[object]) -> str:
         return f"it asks {asked}, which may not say the same in every run"
     codes = frames.codes
     dropping = (code for code, scope in codes.items() if _drops_errors(code, scope))
-    catches = frames.catches or next(dropping, None)
+    catches = frames.catches or next(dropping, None) or _stop_by_another_name(codes)
     if catches:
         name = catches.co_qualname
         return f"{name} catches errors and goes on, and numbers may cause them"
@@ -126,15 +130,45 @@ def _goes_on(code: types.CodeType) -> bool:
     does with an error is up to an `__exit__`, which stops it unless it returns a constant.
     """
     steps = list(dis.get_instructions(code))
-    if code.co_name in ("__exit__", "__aexit__"):
-        given = [a.argval for a, b in pairwise(steps) if b.opname == "RETURN_VALUE"]
-        given += [one.argval for one in steps if one.opname == "RETURN_CONST"]
-        return any(value not in (None, False) for value in given)
     ends = sum(
         one.opname == "POP_EXCEPT" and two.opname != "RERAISE"
         for one, two in pairwise(steps)
     )
-    return ends > sum(step.opname == "WITH_EXCEPT_START" for step in steps)
+    managed = sum(step.opname == "WITH_EXCEPT_START" for step in steps)
+    return ends > managed or (code.co_name in EXITS and _may_stop(code))
+
+
+@functools.lru_cache(2**12)
+def _may_stop(code: types.CodeType) -> bool:
+    """Whether a function returns more than None or False: so an `__exit__` stops errors."""
+    steps = list(dis.get_instructions(code))
+    given = [one for one, two in pairwise(steps) if two.opname == "RETURN_VALUE"]
+    given += [one for one in steps if one.opname == "RETURN_CONST"]
+    constant = ("LOAD_CONST", "RETURN_CONST")
+    return any(one.opname not in constant or one.argval for one in given)
+
+
+def _stop_by_another_name(codes: Codes) -> types.CodeType | None:
+    """A function that ran, and may stop errors as what a class has as its `__exit__`."""
+    waiting: list[type] = [object]
+    seen = set[type]()
+    while waiting:
+        kinds = type.__subclasses__(waiting.pop())
+        waiting += [kind for kind in kinds if kind not in seen]
+        seen.update(kinds)
+    for kind in seen:
+        for name in EXITS & vars(kind).keys():
+            code = _code_of(vars(kind)[name])
+            if code in codes and code.co_name != name and _may_stop(code):
+                return code
+    return None
+
+
+def _code_of(value: object) -> Any:
+    """The code of a function, or of what is called like one; None if it has none."""
+    inner: Any = getattr(value, "__func__", getattr(value, "func", value))
+    called = vars(type(inner)).get("__call__")
+    return getattr(inner, "__code__", getattr(called, "__code__", None))
 
 
 def _drops_errors(code: types.CodeType, scope: Scope) -> bool:
@@ -224,7 +258,7 @@ class _Frames(Calls):
             elif code.co_qualname in CATCHING and self._is_behind(frame.f_back):
                 self.catches = code
         if event == "call" and code in self.codes:
-            self.catches = self.catches or _catching(frame.f_back)
+            self.catches = self.catches or _catching(frame.f_back) or _ends_late(frame)
         elif event == "c_call" and not self.asked:
             self._note_in_c(frame, function)
 
@@ -253,6 +287,24 @@ def _catching(frame: types.FrameType | None) -> types.CodeType | None:
             return frame.f_code
         frame = frame.f_back
     return None
+
+
+def _ends_late(frame: types.FrameType) -> types.CodeType | None:
+    """A generator that may still do something when nobody has it, or None.
+
+    Errors are dropped then. A generator that is a context manager is ended by `with`.
+    """
+    before = frame.f_back
+    managed = before is not None and _package(before.f_globals) == "contextlib"
+    generates = frame.f_code.co_flags & inspect.CO_GENERATOR
+    if managed or not generates or not _has_handler(frame.f_code):
+        return None
+    return frame.f_code
+
+
+@functools.lru_cache(2**12)
+def _has_handler(code: types.CodeType) -> bool:
+    return any(step.opname == "PUSH_EXC_INFO" for step in dis.get_instructions(code))
 
 
 class _Names(NamedTuple):
