@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pytest
 import torch
@@ -285,6 +285,24 @@ def honest_manager(m: Any, x: Tensor) -> Tensor:
 
 def test_a_generator_that_is_a_manager_is_followed() -> None:
     assert followed(honest_manager).obstacle == ""
+
+
+T = TypeVar("T")
+
+
+class Pair(Generic[T]):
+    """Python's library makes it, and catches an error of what it does afterwards."""
+
+    def __init__(self, first: T) -> None:
+        self.first = first
+
+
+def honest_pair(m: Any, x: Tensor) -> Tensor:
+    return Pair[Tensor](m.linear(x)).first
+
+
+def test_errors_that_python_catches_elsewhere_are_others() -> None:
+    assert followed(honest_pair).obstacle == ""
 
 
 def test_an_error_that_is_raised_on_is_followed() -> None:

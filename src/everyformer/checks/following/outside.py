@@ -283,10 +283,17 @@ class _Frames(Calls):
 def _catching(frame: types.FrameType | None) -> types.CodeType | None:
     """What of Python's functions in a row, the last of this frame, catches errors."""
     while frame is not None and trusted(frame.f_globals) and _is_pythons(frame.f_globals):
-        if _package(frame.f_globals) not in PASSING and _goes_on(frame.f_code):
+        passing = _package(frame.f_globals) in PASSING
+        if not passing and _goes_on(frame.f_code) and _is_guarded(frame):
             return frame.f_code
         frame = frame.f_back
     return None
+
+
+def _is_guarded(frame: types.FrameType) -> bool:
+    """Whether a function is where it has a handler of errors."""
+    entries: Any = getattr(dis.Bytecode(frame.f_code), "exception_entries", None)
+    return entries is None or any(e.start <= frame.f_lasti < e.end for e in entries)
 
 
 def _ends_late(frame: types.FrameType) -> types.CodeType | None:
