@@ -268,7 +268,21 @@ def strided_copy(m: Any, x: Tensor) -> Tensor:
     return m.linear(x) + torch.as_strided_copy(y, x.shape, x.stride())
 
 
+def written_into_a_view(m: Any, x: Tensor) -> Tensor:
+    """Two views of zeros have the same numbers, and other places."""
+    y = torch.zeros(x.shape, dtype=x.dtype)
+    (y.mT.mT if exported() else y.mT).add_(far(x))
+    return m.linear(x) + y
+
+
+def written_into_a_view_by_dims(m: Any, x: Tensor) -> Tensor:
+    y = torch.zeros(x.shape, dtype=x.dtype)
+    y.permute(*((0, 1, 2) if exported() else (0, 2, 1))).add_(far(x))
+    return m.linear(x) + y
+
+
 LIARS = (
+    written_into_a_view, written_into_a_view_by_dims,
     halves_of_before, resized, strided_copy, bits, strided, other_memory, swapped,
     without_modes, redispatched, of_a_class,
     of_another_library, array, array_of_a_tensor, view_of_before, item_assigned,

@@ -12,6 +12,7 @@ from functools import cache, cached_property, partial
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from everyformer.checks.aliases import refuse_aliases
 from everyformer.checks.calling import Layout, call
@@ -182,9 +183,10 @@ class Subject:
         check_sizes(seq_len, d_model)
         if not isinstance(module, nn.Module):
             raise InputError(_not_a_module(module, seq_len, d_model))
-        if hasattr(module, "_orig_mod"):  # what torch.compile returns
+        if "_orig_mod" in dict(module.named_children()):  # what torch.compile returns
             msg = "a compiled module was given, which cannot be followed. Check the module "
             raise InputError(f"{msg}that was compiled: module._orig_mod.")
+        _refuse_unmade(module)
         refuse_aliases(module, partial(_run_somehow, n=seq_len, d=d_model))
         try:
             own = copy.deepcopy(module).double().train().eval()  # drops what eval() keeps
@@ -361,6 +363,18 @@ def _described(module: nn.Module, own: nn.Module, seq_len: int) -> Description:
         fixed = dict.fromkeys((*spec.fixed, *given.spec.fixed))
         spec = replace(spec, fixed=tuple(fixed))
     return Description(spec, given.doubt or copied.doubt)
+
+
+def _refuse_unmade(module: nn.Module) -> None:
+    """Refuse a module with weights that its first run is to make.
+
+    Raises:
+        InputError: If there is one.
+    """
+    for name, held in (*module.named_parameters(), *module.named_buffers()):
+        if is_lazy(held):
+            msg = f"{type(module).__name__}: {name} has no numbers yet"
+            raise InputError(f"{msg}, since no run has made it. Run it once.")
 
 
 def _refuse_randomness(module: nn.Module, n: int, d: int) -> float:

@@ -80,14 +80,15 @@ def _rewritten(module: nn.Module, program: ExportedProgram, x: torch.Tensor) -> 
     what the next run reads, by the numbers of its input.
     """
 
-    def held() -> dict[str, tuple[int, int]]:
-        found: dict[str, tuple[int, int]] = {}
+    def held() -> dict[str, tuple[int, int, int]]:
+        found: dict[str, tuple[int, int, int]] = {}
         for spec in program.graph_signature.input_specs:
             if spec.kind in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
                 value = _attribute(module, spec.target or "")
                 if isinstance(value, torch.Tensor):
                     version = value._version  # pyright: ignore[reportPrivateUsage]
-                    found[spec.target or ""] = (id(value), version)
+                    where = value.data_ptr() if value.layout == torch.strided else 0
+                    found[spec.target or ""] = (id(value), version, where)
         return found
 
     before = held()

@@ -4,7 +4,7 @@ An export sees one run on tensors without numbers. A module can ask whether it i
 or catch the error of an export that it stops, and then do something else with numbers. So
 it is run once more with numbers: it may not read any off a tensor that depends on its input
 or its weights (what it does could depend on them), and must do what was exported: the same
-operations, on the same, in the same order (`names`), with gradients and without.
+operations, on the same, in the same order (`names`). All of it with gradients and without.
 Python's profiler sees the calls of functions in C that torch's own hooks do not see.
 """
 
@@ -34,7 +34,8 @@ READING = frozenset(
 
 UNSEEN = frozenset(
     ["_to_dlpack", "_to_dlpack_versioned", "start_new_thread", "start_joinable_thread",
-     "apply_", "map_", "map2_", "redispatch", "_op_dk", "_disable_current_modes"]
+     "apply_", "map_", "map2_", "redispatch", "_op_dk", "_disable_current_modes",
+     "no_dispatch", "_unset_dispatch_mode", "_pop_torch_dispatch_stack"]
 )  # fmt: skip
 """Functions by which numbers go where hooks of torch do not see them."""
 
@@ -43,18 +44,38 @@ SHARING = frozenset(
 )
 """Of `READING`, those that give away memory, into which numbers may be written later."""
 
+OF_LISTS = frozenset(["tensor", "as_tensor", "asarray", "new_tensor", "new"])
+"""Functions that make a tensor of a list: of tensors in it they read the numbers."""
+
 
 class _Reading(TorchFunctionMode):
     """Notes what is read off tensors that are made of an input or of weights."""
 
     def __init__(self, given: Iterable[torch.Tensor]) -> None:
         super().__init__()
-        self.made = {id(one): one for one in given}  # kept alive: their ids stay their own
-        self.written: dict[int, torch.UntypedStorage] = {}
+        self.made: dict[int, torch.Tensor] = {}  # kept alive: their ids stay their own
+        self.memory: dict[int, torch.UntypedStorage] = {}  # where they have their numbers
         self.read = ""
+        self._note(given)
+
+    def _note(self, made: Iterable[torch.Tensor]) -> None:
+        for one in made:
+            self.made[id(one)] = one
+            if one.layout == torch.strided:
+                self.memory[memory(one)] = storage(one)
 
     def _is_made(self, x: torch.Tensor) -> bool:
-        return id(x) in self.made or memory(x) in self.written
+        return id(x) in self.made or memory(x) in self.memory
+
+    def _of_list(self, name: str, args: Any) -> bool:
+        """Whether a function reads numbers of what is made and lies in a list."""
+        if name in ("__getitem__", "__setitem__"):
+            index: Any = args[1]
+            parts: Any = index if isinstance(index, tuple) else (index,)
+        else:
+            parts = args if name in OF_LISTS else ()
+        held = tree_leaves([one for one in parts if isinstance(one, list | tuple)])
+        return any(isinstance(one, torch.Tensor) and self._is_made(one) for one in held)
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -65,18 +86,13 @@ class _Reading(TorchFunctionMode):
         made = len(others) < len(held)
         name = getattr(func, "__name__", "")
         by_numbers = name == "tensor_split" and len(held) > 1
+        by_numbers = by_numbers or self._of_list(name, (*args, *kwargs.values()))
         if (made and (name in READING or by_numbers)) or (held and name in SHARING):
             self.read = self.read or name
         found = func(*args, **kwargs)
         if made:
-            self.made |= {
-                id(y): y for y in tree_leaves(found) if isinstance(y, torch.Tensor)
-            }
-            self.written |= {
-                memory(y): storage(y)
-                for y, version in others
-                if y._version != version  # pyright: ignore[reportPrivateUsage]
-            }
+            self._note(y for y in tree_leaves(found) if isinstance(y, torch.Tensor))
+            self._note(y for y, before in others if y._version != before)  # pyright: ignore[reportPrivateUsage]
         return found
 
 
@@ -120,6 +136,7 @@ def _without_fast_paths() -> Generator[None]:
 
 
 Map = Callable[[torch.Tensor], torch.Tensor]
+READS = "it reads numbers off its input or weights"
 
 
 def dishonesty(module: nn.Module, exported: Map, x: torch.Tensor) -> str:
@@ -130,16 +147,14 @@ def dishonesty(module: nn.Module, exported: Map, x: torch.Tensor) -> str:
         exported: What came of it.
         x: An input.
     """
-    with _without_fast_paths(), torch.no_grad():
-        given, weights = x.clone(), list(module.parameters())
-        calls = _Hidden()
-        with calls, _Reading([given, *weights]) as reading:
-            module(given)
-        read = reading.read or calls.read or "sys.setprofile" * calls.taken
-        if read:
-            return f"it reads numbers off its input or weights ({read}), and may go by them"
+    weights = list(module.parameters())
     names = Names(weights)
     with _without_fast_paths():
+        for grad in (False, True):
+            with torch.set_grad_enabled(grad):
+                read = _read(module, x, weights)
+            if read:
+                return f"{READS} ({read}), and may go by them"
         for grad in (True, False):  # a tensor that a run keeps is then of no graph
             with torch.set_grad_enabled(grad):
                 why = _otherwise(module, exported, x, names)
@@ -148,21 +163,32 @@ def dishonesty(module: nn.Module, exported: Map, x: torch.Tensor) -> str:
     return ""
 
 
+def _given(x: torch.Tensor) -> torch.Tensor:
+    """An input, which requires gradients where they are recorded."""
+    return x.clone().requires_grad_() * 1 if torch.is_grad_enabled() else x.clone()
+
+
+def _read(module: nn.Module, x: torch.Tensor, weights: list[nn.Parameter]) -> str:
+    """By what a run reads numbers; "" if it reads none."""
+    given, calls = _given(x), _Hidden()
+    with calls, _Reading([given, *weights]) as reading:
+        module(given)
+    return reading.read or calls.read or "sys.setprofile" * calls.taken
+
+
 def _otherwise(module: nn.Module, exported: Map, x: torch.Tensor, names: Names) -> str:
     """What a module does otherwise than its export; "" if it does the same."""
     runs: list[Named] = []
     outputs: list[int] = []
     for run in (module, exported):
-        given = x.clone()
+        given = _given(x)
         with Named(names, given) as named:
             found = run(given)
         runs.append(named)
         outputs.append(named.name(found))
     real, told = runs
     if real.read:
-        return (
-            f"it reads numbers off its input or weights ({real.read}), and may go by them"
-        )
+        return f"{READS} ({real.read}), and may go by them"
     if real.hidden:
         return real.hidden
     missing = [name for name in real.calls if name not in told.calls]

@@ -30,6 +30,9 @@ OF_MEMORY = frozenset(
 )  # fmt: skip
 """Operations that take numbers by where they lie: a copy may have them elsewhere."""
 
+OF_TORCH = frozenset(["aten", "prim", "prims"])
+"""Where operations of torch are; others may write anywhere."""
+
 PLAIN: Any = torch.Tensor
 MASKS = (torch.bool, torch.uint8)
 
@@ -87,15 +90,19 @@ class Named(TorchDispatchMode):
         self.hidden = ""
         self._names = names
         self._known: dict[int, _Known] = {}
+        self._found: dict[int, tuple[torch.Tensor, Place]] = {}
         self._written: dict[int, int] = {}
         self._allocated = {memory(given): given.untyped_storage()}
+        self._note_found([given])
         self._know(given, names.of("x"))
 
     def name(self, x: torch.Tensor) -> int:
-        """The name of a tensor."""
+        """The name of a tensor that a run gave."""
+        self._note_place(x)
+        return self._name_of(x)
+
+    def _name_of(self, x: torch.Tensor) -> int:
         noted = self._known.get(id(x))
-        if noted and noted.place != _place(x):
-            self.hidden = self.hidden or "it puts other memory in the place of a tensor's"
         known = noted.name if noted else self._names.weights.get(_place(x))
         written = self._written.get(memory(x))
         if known is None:
@@ -113,14 +120,22 @@ class Named(TorchDispatchMode):
         leaves, spec = tree_flatten((args, kwargs))
         held = [y for y in leaves if isinstance(y, torch.Tensor)]
         self._note_kinds(held)
+        for one in held:
+            self._note_place(one)
         made = any(self._is_made(y) for y in held) or "empty" in call
         if not made:
             found = func(*args, **kwargs)
             self._note_allocated(call, held, found)
             return found
-        key = [self.name(y) if isinstance(y, torch.Tensor) else repr(y) for y in leaves]
+        if func.namespace not in OF_TORCH:
+            self.hidden = self.hidden or f"it calls {call}, and what that does is not seen"
+        key = [self._name_of(y) if isinstance(y, torch.Tensor) else repr(y) for y in leaves]
         shape = held[0].shape if held else None  # before it may be changed
+        targets = _targets(func, args, kwargs)
         layout = [_layout(y) for y in held if call in OF_MEMORY]
+        layout += [
+            (y.storage_offset(), y.stride()) for y in targets if id(y) not in self._known
+        ]  # views of one constant may have the same numbers
         always = self._always(call, held)
         found = func(*args, **kwargs)
         self._note_allocated(call, held, found)
@@ -129,23 +144,35 @@ class Named(TorchDispatchMode):
         results = [y for y in tree_leaves(found) if isinstance(y, torch.Tensor)]
         first = results[0] if results else None
         if always is not None and first is not None and first.shape == always.shape:
-            self._know(first, self.name(always))
+            self._know(first, self._name_of(always))
         elif first is not None and call in SAME and not func._schema.is_mutable:
             kept = first.dtype == held[0].dtype and first.shape == shape
-            name = self._names.like(self.name(held[0]), first, first.shape)
-            self._know(first, self.name(held[0]) if kept else name)
+            name = self._names.like(self._name_of(held[0]), first, first.shape)
+            self._know(first, self._name_of(held[0]) if kept else name)
         else:
             attends = self._attention(func, args, kwargs) if call == ATTENTION else None
             name = attends or self._names.of(call, *key, str(spec), *layout)
             self.calls[name] = call
             self.views |= {name} if func.is_view else set()
-            self._note_written(func, args, kwargs, name)
+            self._note_written(targets, name)
             for k, one in enumerate(results):
                 self._know(one, self._names.of("result", k, name))
         return found
 
     def _know(self, x: torch.Tensor, name: int) -> None:
         self._known[id(x)] = _Known(name, _place(x), x, x.untyped_storage())
+
+    def _note_place(self, x: torch.Tensor) -> None:
+        """A tensor stays where an operation put it, and another is not put there."""
+        if id(x) in self._found:
+            moved = self._found[id(x)][1] != _place(x)
+        else:
+            moved = x.layout == torch.strided and memory(x) in self._allocated
+        if moved:
+            self.hidden = self.hidden or "it puts other memory in the place of a tensor's"
+
+    def _note_found(self, found: Iterable[torch.Tensor]) -> None:
+        self._found |= {id(one): (one, _place(one)) for one in found}
 
     def _note_kinds(self, held: list[torch.Tensor]) -> None:
         """What a class of tensors does with an operation is not seen."""
@@ -158,29 +185,26 @@ class Named(TorchDispatchMode):
     def _note_allocated(self, call: str, held: list[torch.Tensor], found: Any) -> None:
         """Results have memory of their own where no argument has it, too."""
         before = set() if call == "lift_fresh" else {memory(one) for one in held}
-        for one in tree_leaves(found):
-            if isinstance(one, torch.Tensor) and memory(one) not in before:
+        results = [one for one in tree_leaves(found) if isinstance(one, torch.Tensor)]
+        self._note_found(results)
+        for one in results:
+            if memory(one) not in before:
                 self._allocated[memory(one)] = one.untyped_storage()
 
     def _is_made(self, x: torch.Tensor) -> bool:
         known = id(x) in self._known or _place(x) in self._names.weights
         return known or memory(x) in self._written
 
-    def _note_written(self, func: Any, args: Any, kwargs: Any, name: int) -> None:
+    def _note_written(self, targets: list[torch.Tensor], name: int) -> None:
         """Give new names to what lies where an operation writes."""
-        given = _by_name(func, args, kwargs)
-        for one in func._schema.arguments:
-            if one.alias_info is None or not one.alias_info.is_write:
-                continue
-            for y in tree_leaves(given[one.name]):
-                if isinstance(y, torch.Tensor):
-                    place = memory(y)
-                    own = self._allocated.get(place)
-                    if own is None or not own.resizable():  # that of an array is not
-                        why = "it writes into memory that no operation of it made"
-                        self.hidden = self.hidden or why
-                    before = self._written.get(place)
-                    self._written[place] = self._names.of("write", before, name)
+        for y in targets:
+            place = memory(y)
+            own = self._allocated.get(place)
+            if own is None or not own.resizable():  # that of an array is not
+                why = "it writes into memory that no operation of it made"
+                self.hidden = self.hidden or why
+            before = self._written.get(place)
+            self._written[place] = self._names.of("write", before, name)
 
     def _always(self, call: str, held: list[torch.Tensor]) -> torch.Tensor | None:
         """What `where` takes everywhere, on a condition that is known."""
@@ -200,13 +224,13 @@ class Named(TorchDispatchMode):
             causal = False
         if not self._is_made(mask) and mask[..., :1, :1].numel() == 1:
             mask = mask.reshape(mask.shape[-2:])
-        names = (self.name(q), self._for_heads(k, q), self._for_heads(v, q))
+        names = (self._name_of(q), self._for_heads(k, q), self._for_heads(v, q))
         rest = sorted((one, repr(value)) for one, value in given.items())
-        return self._names.of(ATTENTION, *names, self.name(mask), causal, *rest)
+        return self._names.of(ATTENTION, *names, self._name_of(mask), causal, *rest)
 
     def _for_heads(self, k: torch.Tensor, q: torch.Tensor) -> int:
         """Keys or values, repeated as the heads of q share them."""
-        name, (batch, heads, *rest) = self.name(k), k.shape
+        name, (batch, heads, *rest) = self._name_of(k), k.shape
         if q.ndim != 4 or heads == q.shape[1]:
             return name
         groups = q.shape[1] // heads
@@ -261,6 +285,17 @@ def memory(x: torch.Tensor) -> int:
 def _counts(call: str, held: list[torch.Tensor]) -> bool:
     """Whether numbers decide how large a result is; an index by places has as many."""
     return call != "index" or any(y.dtype in MASKS for y in held[1:])
+
+
+def _targets(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    """What an operation writes into."""
+    given = _by_name(func, args, kwargs)
+    written = [
+        given[one.name]
+        for one in func._schema.arguments
+        if one.alias_info is not None and one.alias_info.is_write
+    ]
+    return [y for y in tree_leaves(written) if isinstance(y, torch.Tensor)]
 
 
 def _by_name(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:

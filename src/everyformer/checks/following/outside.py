@@ -7,14 +7,18 @@ count of runs: numbers that are not the same for all weights and at all times. S
 read there must be fixed (`fixed`), and no function that ran may bind it anew.
 """
 
+import builtins
 import dis
 import functools
 import gc
+import inspect
 import sys
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
+
+import torch
 
 from everyformer.checks.following.calls import Calls
 from everyformer.checks.following.fixed import PLAIN, changeable, is_trusted, trusted
@@ -49,11 +53,22 @@ CATCHING = frozenset(
 )  # fmt: skip
 """Functions of Python by which a `with` statement goes on after an error."""
 
+EXITS = frozenset(["__exit__", "__aexit__"])
+"""Methods that say of an error in a `with` statement whether it stops there."""
+
+ANSWERS = (AttributeError, LookupError, StopIteration, StopAsyncIteration, TypeError)
+"""Errors that Python itself takes for an answer, as `getattr(.., None)` and `for` do."""
+
 TELLING = frozenset(
-    ["logging", "warnings", "traceback", "linecache", "importlib", "_frozen_importlib",
-     "_frozen_importlib_external"]
-)  # fmt: skip
+    ["logging", "warnings", "importlib", "_frozen_importlib", "_frozen_importlib_external"]
+)
 """Parts of Python that look at clocks and files of their own accord."""
+
+OF_SCRIPTS = ("prim::tolist", "aten::format", "aten::str")
+"""What TorchScript reads numbers by, without an operation that shows it."""
+
+PASSING = TELLING | {"contextlib", "collections", "_collections_abc"}
+"""Parts of Python that catch errors of what they call, of kinds that are seen elsewhere."""
 
 Scope = Mapping[str, Any]
 Codes = Mapping[types.CodeType, Scope]
@@ -74,13 +89,18 @@ def reads_outside(run: Callable[[], object], held: Collection[object]) -> str:
     if asked:
         return f"it asks {asked}, which may not say the same in every run"
     codes = frames.codes
-    catches = frames.catches or next(filter(_goes_on, codes), None)
+    dropping = (code for code, scope in codes.items() if _drops_errors(code, scope))
+    catches = frames.catches or next(dropping, None) or _stop_by_another_name(codes)
     if catches:
         name = catches.co_qualname
         return f"{name} catches errors and goes on, and numbers may cause them"
+    scripts = next(filter(_reads_in_a_script, held), None)
+    if scripts is not None:
+        return f"{type(scripts).__name__} is a script that reads numbers off tensors"
     before = [*_globals(codes), *_of_classes(codes, held), *_closures(codes)]
     for name, value in before:
-        why = "a run may bind it anew" if value is _BOUND else changeable(value)
+        why = "a run may bind it anew" if value is _BOUND else _unseen(value)
+        why = why or changeable(value)
         if why:
             return f"it reads {name}, outside of it: {why}"
     if before:
@@ -110,15 +130,98 @@ def _goes_on(code: types.CodeType) -> bool:
     does with an error is up to an `__exit__`, which stops it unless it returns a constant.
     """
     steps = list(dis.get_instructions(code))
-    if code.co_name in ("__exit__", "__aexit__"):
-        given = [a.argval for a, b in pairwise(steps) if b.opname == "RETURN_VALUE"]
-        given += [one.argval for one in steps if one.opname == "RETURN_CONST"]
-        return any(value not in (None, False) for value in given)
     ends = sum(
         one.opname == "POP_EXCEPT" and two.opname != "RERAISE"
         for one, two in pairwise(steps)
     )
-    return ends > sum(step.opname == "WITH_EXCEPT_START" for step in steps)
+    managed = sum(step.opname == "WITH_EXCEPT_START" for step in steps)
+    return ends > managed or (code.co_name in EXITS and _may_stop(code))
+
+
+@functools.lru_cache(2**12)
+def _may_stop(code: types.CodeType) -> bool:
+    """Whether a function returns more than None or False: so an `__exit__` stops errors."""
+    steps = list(dis.get_instructions(code))
+    given = [one for one, two in pairwise(steps) if two.opname == "RETURN_VALUE"]
+    given += [one for one in steps if one.opname == "RETURN_CONST"]
+    constant = ("LOAD_CONST", "RETURN_CONST")
+    return any(one.opname not in constant or one.argval for one in given)
+
+
+def _stop_by_another_name(codes: Codes) -> types.CodeType | None:
+    """A function that ran, and may stop errors as what a class has as its `__exit__`."""
+    waiting: list[type] = [object]
+    seen = set[type]()
+    while waiting:
+        kinds = type.__subclasses__(waiting.pop())
+        waiting += [kind for kind in kinds if kind not in seen]
+        seen.update(kinds)
+    for kind in seen:
+        for name in EXITS & vars(kind).keys():
+            code = _code_of(vars(kind)[name])
+            if code in codes and code.co_name != name and _may_stop(code):
+                return code
+    return None
+
+
+def _code_of(value: object) -> Any:
+    """The code of a function, or of what is called like one; None if it has none."""
+    inner: Any = getattr(value, "__func__", getattr(value, "func", value))
+    called = vars(type(inner)).get("__call__")
+    return getattr(inner, "__code__", getattr(called, "__code__", None))
+
+
+def _drops_errors(code: types.CodeType, scope: Scope) -> bool:
+    """Whether errors of what a function calls may be nobody's."""
+    if code.co_name == "__del__" or _goes_on(code):
+        return True
+    for names in _raised(code):
+        kinds = [scope.get(name, getattr(builtins, name, None)) for name in names]
+        errors = [
+            one for one in kinds if isinstance(one, type) and issubclass(one, BaseException)
+        ]
+        if not errors or any(issubclass(one, ANSWERS) for one in errors):
+            return True
+    return False
+
+
+@functools.lru_cache(2**12)
+def _raised(code: types.CodeType) -> tuple[frozenset[str], ...]:
+    """For each error that is raised in place of another: globals it is made of."""
+    found: list[frozenset[str]] = []
+    loaded: set[str] | None = None  # outside of handlers
+    for step in dis.get_instructions(code):
+        if step.opname in ("PUSH_EXC_INFO", "CHECK_EXC_MATCH"):
+            loaded = set()
+        elif step.opname in ("POP_EXCEPT", "RERAISE", "WITH_EXCEPT_START"):
+            loaded = None
+        elif loaded is not None and step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            loaded.add(step.argval)
+        elif loaded is not None and step.opname == "RAISE_VARARGS" and step.arg:
+            found.append(frozenset(loaded))
+    return tuple(found)
+
+
+def _unseen(value: object) -> str:
+    """Why what is done with a value is not seen; "" if it is."""
+    is_module = isinstance(value, types.ModuleType)
+    name = getattr(value, "__name__", "")
+    place = name if is_module else getattr(value, "__module__", "")
+    if _reads_in_a_script(value):
+        return "a script that reads numbers off tensors"
+    if place in ("weakref", "_weakref"):
+        return "errors of what it calls are dropped"
+    within = isinstance(place, str) and place.startswith("torch._C")
+    if within and (is_module or str(name).startswith("_")):
+        return "it may go past those that watch"
+    return ""
+
+
+def _reads_in_a_script(value: object) -> bool:
+    if not isinstance(value, torch.jit.ScriptFunction | torch.jit.ScriptModule):
+        return False
+    graph = str(getattr(value, "inlined_graph", ""))  # a part need not have a forward
+    return any(word in graph for word in OF_SCRIPTS)
 
 
 class _Bound:
@@ -154,6 +257,8 @@ class _Frames(Calls):
                 self.asked = self.asked or f"{frame.f_globals['__name__']}.{code.co_name}"
             elif code.co_qualname in CATCHING and self._is_behind(frame.f_back):
                 self.catches = code
+        if event == "call" and code in self.codes:
+            self.catches = self.catches or _catching(frame.f_back) or _ends_late(frame)
         elif event == "c_call" and not self.asked:
             self._note_in_c(frame, function)
 
@@ -173,6 +278,40 @@ class _Frames(Calls):
                 return False
             frame = frame.f_back
         return frame is not None
+
+
+def _catching(frame: types.FrameType | None) -> types.CodeType | None:
+    """What of Python's functions in a row, the last of this frame, catches errors."""
+    while frame is not None and trusted(frame.f_globals) and _is_pythons(frame.f_globals):
+        passing = _package(frame.f_globals) in PASSING
+        if not passing and _goes_on(frame.f_code) and _is_guarded(frame):
+            return frame.f_code
+        frame = frame.f_back
+    return None
+
+
+def _is_guarded(frame: types.FrameType) -> bool:
+    """Whether a function is where it has a handler of errors."""
+    entries: Any = getattr(dis.Bytecode(frame.f_code), "exception_entries", None)
+    return entries is None or any(e.start <= frame.f_lasti < e.end for e in entries)
+
+
+def _ends_late(frame: types.FrameType) -> types.CodeType | None:
+    """A generator that may still do something when nobody has it, or None.
+
+    Errors are dropped then. A generator that is a context manager is ended by `with`.
+    """
+    before = frame.f_back
+    managed = before is not None and _package(before.f_globals) == "contextlib"
+    generates = frame.f_code.co_flags & inspect.CO_GENERATOR
+    if managed or not generates or not _has_handler(frame.f_code):
+        return None
+    return frame.f_code
+
+
+@functools.lru_cache(2**12)
+def _has_handler(code: types.CodeType) -> bool:
+    return any(step.opname == "PUSH_EXC_INFO" for step in dis.get_instructions(code))
 
 
 class _Names(NamedTuple):

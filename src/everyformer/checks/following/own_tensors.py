@@ -93,8 +93,12 @@ def _shared(module: nn.Module, x: torch.Tensor, held: Collection[object]) -> str
         with _Reads([given, *tensors], arrays) as reads:
             module(given)
         runs.append(reads)
-    before = {one.data_ptr(): one for one in runs[0].new}
-    again = [one for one in runs[1].new if one.numel() and one.data_ptr() in before]
+    before = {one.data_ptr() for one in runs[0].new}
+    again = [
+        one
+        for one in runs[1].new
+        if id(one) in runs[0].known or (one.numel() and one.data_ptr() in before)
+    ]
     for one in (*runs[0].strange, *again):
         sizes = tuple(one.shape)
         return f"it reads a tensor of shape {sizes} that is not its own, and not made by it"
