@@ -28,7 +28,7 @@ MODULES_WITHOUT_HOOK = {
     "everyformer.model.execute",
     "everyformer.patterns.bitsets",
     # their own refusals of wrong types and shapes are tested
-    "everyformer.layers.encoder_config",
+    "everyformer.layers.models.encoder_config",
     "everyformer.layers.sparse_attention",
     "everyformer.ops.disentangled_attention.operator",
     "everyformer.ops.dynamic_convolution.operator",

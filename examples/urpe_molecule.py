@@ -14,7 +14,7 @@ from everyformer.data.molecules import MoleculeGraphs, Molecules
 from everyformer.data.packs.molecules import Row, molecule, molecule_pack
 from everyformer.data.packs.penalised_logp import penalised_logp
 from everyformer.data.randomness import Split, mixed_key
-from everyformer.layers.graphormer_model import GraphormerConfig, GraphormerModel
+from everyformer.layers.graphs.graphormer import GraphormerConfig, GraphormerModel
 from everyformer.train.config import TrainConfig
 from everyformer.train.loop import train
 from everyformer.train.objectives.regress import Regress

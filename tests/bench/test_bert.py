@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from everyformer.bench import bert
 from everyformer.layers.attention import RelativeAttention
-from everyformer.layers.encoder import Encoder
+from everyformer.layers.models.encoder import Encoder
 from everyformer.train.objectives.masked import MaskedLanguage
 from everyformer.train.throughput import training_flops
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from everyformer.bench import graphs
 from everyformer.bench.graph_peers import as_lists
 from everyformer.errors import EveryformerError
-from everyformer.layers.graph_batch import GraphBatch, joined_graphs
-from everyformer.layers.graphormer_model import GraphormerModel
+from everyformer.layers.graphs.batch import GraphBatch, joined_graphs
+from everyformer.layers.graphs.graphormer import GraphormerModel
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

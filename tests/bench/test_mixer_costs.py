@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from everyformer.bench import mixer_costs
 from everyformer.errors import EveryformerError
-from everyformer.layers.encoder_config import MIXERS
+from everyformer.layers.models.encoder_config import MIXERS
 from everyformer.train.throughput import forward_flops
 
 

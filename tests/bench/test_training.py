@@ -9,7 +9,7 @@ from rich.console import Console
 
 from everyformer.bench import training
 from everyformer.errors import EveryformerError
-from everyformer.layers.encoder import Encoder
+from everyformer.layers.models.encoder import Encoder
 from everyformer.train.throughput import training_flops
 
 

@@ -34,8 +34,8 @@ from everyformer.experiments.refusals import refuse_slow
 from everyformer.experiments.report import load_report, new_report, results_path
 from everyformer.experiments.reproduce import reproduce, show
 from everyformer.experiments.scores import load_scores, scores_path
-from everyformer.layers.encoder import Encoder
-from everyformer.layers.encoder_config import BERT_BASE
+from everyformer.layers.models.encoder import Encoder
+from everyformer.layers.models.encoder_config import BERT_BASE
 from everyformer.train.throughput import forward_flops
 
 PACKAGE = "everyformer.experiments.mixers_bert"

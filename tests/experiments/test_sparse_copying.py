@@ -21,7 +21,7 @@ from everyformer.experiments.sparse_copying.ceiling import (
 )
 from everyformer.experiments.sparse_copying.cells import cell, sinusoids, sparse_encoder
 from everyformer.experiments.sparse_copying.task import Copying
-from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.layers.models.encoder_config import EncoderConfig
 from everyformer.layers.sparse_attention import Configuration
 from everyformer.patterns import dense, fixed, star, strided
 from everyformer.patterns.pattern import Pattern

@@ -28,7 +28,7 @@ from everyformer.experiments.sparse_lm.cells import cells
 from everyformer.experiments.sparse_lm.conditions import CAUSAL_STAR
 from everyformer.experiments.sparse_lm.plan import order
 from everyformer.experiments.sparse_lm.sizes import SCALES
-from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.layers.models.encoder_config import EncoderConfig
 from everyformer.patterns import random, strided
 
 PACKAGE = "everyformer.experiments.sparse_lm"

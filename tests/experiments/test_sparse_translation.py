@@ -33,7 +33,7 @@ from everyformer.experiments.sparse_translation.plan import order
 from everyformer.experiments.sparse_translation.scoring import completed, scored
 from everyformer.experiments.sparse_translation.sizes import SCALES
 from everyformer.experiments.sparse_translation.texts import as_array, chosen, from_array
-from everyformer.layers.encoder_decoder import EncoderDecoderModel
+from everyformer.layers.models.encoder_decoder import EncoderDecoderModel
 from everyformer.patterns import strided
 from everyformer.train.compiled import compile_parts, many_variants
 from everyformer.train.objectives.translate import Translate

@@ -19,7 +19,7 @@ from everyformer.experiments.urpe_lengths.models import ARMS, encoder_of
 from everyformer.experiments.urpe_lengths.overview import SAID, kept_lengths
 from everyformer.experiments.urpe_lengths.tasks import NextByte, OffsetCopy
 from everyformer.experiments.urpe_lengths.texts import excerpt_texts, texts_of
-from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.layers.models.encoder_config import EncoderConfig
 
 CPU = torch.device("cpu")
 

@@ -28,7 +28,7 @@ from everyformer.experiments.urpe_molecules.cells import (
     order_of,
 )
 from everyformer.experiments.urpe_molecules.sizes import SCALES, scale_of
-from everyformer.layers.graphormer_model import GraphormerConfig, GraphormerModel
+from everyformer.layers.graphs.graphormer import GraphormerConfig, GraphormerModel
 from everyformer.train import loop
 from everyformer.train.config import TrainConfig
 from everyformer.train.objectives.regress import Regress

@@ -10,8 +10,8 @@ from everyformer.data.task import IGNORED
 from everyformer.errors import TrainingError
 from everyformer.experiments.urpe_synthetic.cells import SCALES, cells
 from everyformer.experiments.urpe_synthetic.tasks import Synthetic
-from everyformer.layers.encoder import Encoder
-from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.layers.models.encoder import Encoder
+from everyformer.layers.models.encoder_config import EncoderConfig
 
 
 def _rows(task: Synthetic, split: Split, count: int) -> tuple[Tensor, Tensor]:

@@ -13,9 +13,9 @@ from everyformer.layers import (
     WindowGain,
     learnt_positions,
 )
-from everyformer.layers.encoder import Encoder
-from everyformer.layers.encoder_config import EncoderConfig
 from everyformer.layers.learnt_positions import toeplitz
+from everyformer.layers.models.encoder import Encoder
+from everyformer.layers.models.encoder_config import EncoderConfig
 
 
 def test_the_arrays_are_the_matrices_of_the_layer() -> None:

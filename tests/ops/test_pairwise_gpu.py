@@ -11,7 +11,7 @@ from torch import Tensor
 from everyformer.bench.pairwise import gate
 from everyformer.layers import Graphormer, RelativeAttention
 from everyformer.layers.gains import GraphGain
-from everyformer.layers.graph import Graph
+from everyformer.layers.graphs.graph import Graph
 from everyformer.ops import pairwise_attention
 from everyformer.ops.dropping import kept_pairs
 from everyformer.ops.pairwise_attention.operands import Operands

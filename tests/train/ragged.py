@@ -10,8 +10,8 @@ import torch
 from everyformer.data.batch import FILLING, Batch, Draw
 from everyformer.data.randomness import Split, random_integers
 from everyformer.data.task import Scores, evaluation_draws
-from everyformer.layers.encoder import Encoder
-from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.layers.models.encoder import Encoder
+from everyformer.layers.models.encoder_config import EncoderConfig
 from everyformer.train.objectives.masked import MaskedLanguage
 
 CONFIG = EncoderConfig(

@@ -8,8 +8,8 @@ import torch
 from tests.train.ragged import Ragged, masked_language
 
 from everyformer.experiments.urpe_synthetic.tasks import Synthetic
-from everyformer.layers.encoder import Encoder
-from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.layers.models.encoder import Encoder
+from everyformer.layers.models.encoder_config import EncoderConfig
 from everyformer.train.config import TrainConfig
 from everyformer.train.loop import Outcome, Watch, nobody, train
 from everyformer.train.objectives.labels import Labels

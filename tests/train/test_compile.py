@@ -12,8 +12,8 @@ from torch._dynamo.utils import counters
 from everyformer.data.batch import Draw
 from everyformer.data.packs.excerpt import words_excerpt
 from everyformer.data.streams import Reading, Streams
-from everyformer.layers.encoder import Encoder
-from everyformer.layers.transformer_xl import TransformerXLConfig, TransformerXLModel
+from everyformer.layers.models.encoder import Encoder
+from everyformer.layers.models.transformer_xl import TransformerXLConfig, TransformerXLModel
 from everyformer.train.compiled import compile_parts, many_variants
 from everyformer.train.objectives.masked import MaskedLanguage
 from everyformer.train.objectives.next_word import NextWord

@@ -16,8 +16,8 @@ from everyformer.data.task import Task
 from everyformer.errors import TrainingError
 from everyformer.experiments.expected import near_chance
 from everyformer.experiments.urpe_synthetic.tasks import Synthetic
-from everyformer.layers.encoder import Encoder
-from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.layers.models.encoder import Encoder
+from everyformer.layers.models.encoder_config import EncoderConfig
 from everyformer.train.config import TrainConfig
 from everyformer.train.loop import Outcome, train
 from everyformer.train.objective import Objective

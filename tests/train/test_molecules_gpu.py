@@ -7,7 +7,7 @@ import torch
 
 from everyformer.data.molecules import MoleculeGraphs, Molecules
 from everyformer.data.packs.molecule_excerpt import molecule_excerpt
-from everyformer.layers.graphormer_model import GraphormerConfig, GraphormerModel
+from everyformer.layers.graphs.graphormer import GraphormerConfig, GraphormerModel
 from everyformer.train.config import TrainConfig
 from everyformer.train.loop import Outcome, train
 from everyformer.train.objectives.regress import Regress

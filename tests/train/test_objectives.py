@@ -16,8 +16,11 @@ from everyformer.data.randomness import Split
 from everyformer.data.translation import Translations
 from everyformer.errors import TrainingError
 from everyformer.layers.decay import biases_and_norms, parameter_groups
-from everyformer.layers.encoder import Encoder
-from everyformer.layers.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel
+from everyformer.layers.models.encoder import Encoder
+from everyformer.layers.models.encoder_decoder import (
+    EncoderDecoderConfig,
+    EncoderDecoderModel,
+)
 from everyformer.train.config import TrainConfig
 from everyformer.train.evaluation import scores_of, summaries
 from everyformer.train.loop import train

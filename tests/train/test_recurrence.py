@@ -15,7 +15,7 @@ from everyformer.data.packs.excerpt import excerpt, words_excerpt
 from everyformer.data.packs.pack import Pack, new_pack
 from everyformer.data.streams import BLOCK, Reading, Streams
 from everyformer.errors import FileFormatError, InputError, TrainingError
-from everyformer.layers.transformer_xl import TransformerXLConfig, TransformerXLModel
+from everyformer.layers.models.transformer_xl import TransformerXLConfig, TransformerXLModel
 from everyformer.train.config import TrainConfig
 from everyformer.train.evaluation import scores_of
 from everyformer.train.loop import train

@@ -7,8 +7,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from everyformer.errors import TrainingError
 from everyformer.layers.attention import RelativeAttention
-from everyformer.layers.encoder import Encoder
-from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.layers.models.encoder import Encoder
+from everyformer.layers.models.encoder_config import EncoderConfig
 from everyformer.train.throughput import forward_flops, matrix_rate, training_flops
 
 

@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 from tests.train.ragged import CONFIG, Ragged, masked_language
 
 from everyformer.errors import TrainingError
-from everyformer.layers.encoder import Encoder
-from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.layers.models.encoder import Encoder
+from everyformer.layers.models.encoder_config import EncoderConfig
 from everyformer.train.config import TrainConfig
 from everyformer.train.loop import Outcome, train
 from everyformer.train.objective import Objective

@@ -15,8 +15,8 @@ from everyformer.data.packs.excerpt import excerpt
 from everyformer.data.windows import MaskedWindows
 from everyformer.errors import InputError, TrainingError
 from everyformer.experiments.contexts import contexts_of
-from everyformer.layers.encoder import Encoder
-from everyformer.layers.encoder_config import MIXERS, EncoderConfig
+from everyformer.layers.models.encoder import Encoder
+from everyformer.layers.models.encoder_config import MIXERS, EncoderConfig
 from everyformer.train.objectives.masked import MaskedLanguage
 from everyformer.train.weights_from import write_encoder
 from everyformer.train.word_contexts import LayerContexts, word_contexts

@@ -30,8 +30,8 @@ from everyformer.data.batch import Batch, Draw
 from everyformer.data.randomness import Split, random_integers
 from everyformer.data.task import FreshTask
 from everyformer.errors import EveryformerError
-from everyformer.layers.encoder import Encoder
-from everyformer.layers.encoder_config import BERT_BASE, EncoderConfig
+from everyformer.layers.models.encoder import Encoder
+from everyformer.layers.models.encoder_config import BERT_BASE, EncoderConfig
 from everyformer.progress import Progress, no_progress
 from everyformer.train.config import TrainConfig
 from everyformer.train.objectives.masked import MaskedLanguage

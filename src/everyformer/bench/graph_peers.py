@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from everyformer.errors import EveryformerError
-from everyformer.layers.graph import RESERVED
-from everyformer.layers.graph_batch import GraphBatch
-from everyformer.layers.graphormer_model import GraphormerConfig, GraphormerModel
+from everyformer.layers.graphs.batch import GraphBatch
+from everyformer.layers.graphs.graph import RESERVED
+from everyformer.layers.graphs.graphormer import GraphormerConfig, GraphormerModel
 
 
 class PublicGraphormer(nn.Module):

@@ -28,8 +28,8 @@ from everyformer.data.packs.molecules import ZINC_TYPES, Molecule, stored_molecu
 from everyformer.data.packs.pack import new_pack
 from everyformer.data.randomness import SPLITS, Split, mixed_key
 from everyformer.errors import EveryformerError
-from everyformer.layers.graph_batch import GraphBatch
-from everyformer.layers.graphormer_model import GraphormerConfig, GraphormerModel
+from everyformer.layers.graphs.batch import GraphBatch
+from everyformer.layers.graphs.graphormer import GraphormerConfig, GraphormerModel
 from everyformer.progress import Progress, no_progress
 from everyformer.train.config import TrainConfig
 from everyformer.train.objectives.regress import Regress

@@ -22,8 +22,8 @@ from everyformer.bench.results import environment
 from everyformer.bench.tables import table_of
 from everyformer.bench.timing import cpu_milliseconds, gpu_bytes, gpu_milliseconds
 from everyformer.errors import EveryformerError
-from everyformer.layers.encoder_block import EncoderBlock, mixer_by_name
-from everyformer.layers.encoder_config import BERT_BASE, MIXERS, EncoderConfig
+from everyformer.layers.models.encoder_block import EncoderBlock, mixer_by_name
+from everyformer.layers.models.encoder_config import BERT_BASE, MIXERS, EncoderConfig
 from everyformer.layers.torch_options import TorchOptions
 from everyformer.progress import Progress, no_progress
 from everyformer.train.throughput import forward_flops

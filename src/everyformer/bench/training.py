@@ -27,8 +27,8 @@ from everyformer.bench.results import environment
 from everyformer.bench.tables import table_of
 from everyformer.bench.timing import forget_memory
 from everyformer.errors import EveryformerError
-from everyformer.layers.encoder import Encoder
-from everyformer.layers.encoder_config import BERT_BASE, EncoderConfig
+from everyformer.layers.models.encoder import Encoder
+from everyformer.layers.models.encoder_config import BERT_BASE, EncoderConfig
 from everyformer.progress import Progress, no_progress
 from everyformer.train.throughput import matrix_rate, training_flops, wait_for
 

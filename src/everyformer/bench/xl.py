@@ -27,7 +27,7 @@ from everyformer.data.packs.pack import Pack, new_pack
 from everyformer.data.packs.reading import EOS, UNK
 from everyformer.data.streams import Reading, Streams
 from everyformer.errors import EveryformerError
-from everyformer.layers.transformer_xl import TransformerXLConfig, TransformerXLModel
+from everyformer.layers.models.transformer_xl import TransformerXLConfig, TransformerXLModel
 from everyformer.progress import Progress, no_progress
 from everyformer.train.config import TrainConfig
 from everyformer.train.objectives.next_word import NextWord

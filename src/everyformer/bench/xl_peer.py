@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from everyformer.layers.transformer_xl import TransformerXLConfig, TransformerXLModel
+from everyformer.layers.models.transformer_xl import TransformerXLConfig, TransformerXLModel
 
 
 class PeerAttention(nn.Module):

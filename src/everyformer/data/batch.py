@@ -5,7 +5,7 @@ from typing import NamedTuple
 from jaxtyping import Bool, Float, Int, Integer, Num
 from torch import Tensor
 
-from everyformer.layers.graph_batch import GraphBatch
+from everyformer.layers.graphs.batch import GraphBatch
 
 FILLING = -1
 """The number of an example that only fills a batch: its weights are 0."""

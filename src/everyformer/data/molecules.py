@@ -16,7 +16,7 @@ from everyformer.data.packs.pack import Pack, needs
 from everyformer.data.randomness import SPLITS, Split, mixed_key
 from everyformer.data.resident import Resident, starts_of
 from everyformer.errors import FileFormatError
-from everyformer.layers.graph_batch import GraphBatch, graph_batch, refuse_large
+from everyformer.layers.graphs.batch import GraphBatch, graph_batch, refuse_large
 
 ARRAYS = ("nodes", "bonds", "splits", "targets", "atoms", "forward", "back", "kinds")
 ORDER = 0

@@ -14,9 +14,9 @@ from typing import Any
 
 from everyformer.data.randomness import mixed_key
 from everyformer.experiments.matched import matched
-from everyformer.layers.encoder import Encoder
-from everyformer.layers.encoder_config import EncoderConfig
 from everyformer.layers.masked_attention import MaskedAttention
+from everyformer.layers.models.encoder import Encoder
+from everyformer.layers.models.encoder_config import EncoderConfig
 from everyformer.layers.sparse_attention import Configuration
 from everyformer.patterns import (
     Part,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from everyformer.errors import InputError, refuse
 from everyformer.layers.encodings import Encoding, encoding_by_name
 from everyformer.layers.gains import Gain, HeadGain, ToeplitzGain
-from everyformer.layers.graph import Graph
+from everyformer.layers.graphs.graph import Graph
 from everyformer.layers.key_cache import KeyCache, check_cache
 from everyformer.layers.offsets import check_positive, collect_offsets, spread_offsets
 from everyformer.layers.pair_masks import chosen_rows, masked_logits, runs

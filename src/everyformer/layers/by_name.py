@@ -11,7 +11,7 @@ from everyformer.layers.attention import RelativeAttention
 from everyformer.layers.encodings import Encoding, Graphormer, Swin
 from everyformer.layers.encodings.named import NAMES
 from everyformer.layers.gains import Gain, GraphGain, ToeplitzGain, WindowGain
-from everyformer.layers.graph import Graph, shortest_paths
+from everyformer.layers.graphs.graph import Graph, shortest_paths
 from everyformer.layers.positions import AbsolutePositions
 from everyformer.model.attention_spec import AttentionSpec
 from everyformer.model.own_classes import describes_itself

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from everyformer.errors import InputError
-from everyformer.layers.graph import RESERVED, Graph, distance_entries
+from everyformer.layers.graphs.graph import RESERVED, Graph, distance_entries
 from everyformer.layers.offsets import (
     Exact,
     LogBuckets,

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from everyformer.layers.encodings import T5, Graphormer, Swin
 from everyformer.layers.gains import GraphGain, ToeplitzGain, WindowGain
-from everyformer.layers.graph_pairs import PathBias
+from everyformer.layers.graphs.pairs import PathBias
 from everyformer.layers.offsets import (
     Exact,
     LogBuckets,

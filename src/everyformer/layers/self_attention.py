@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from everyformer.errors import InputError, refuse
 from everyformer.layers.key_cache import KeyCache
+from everyformer.layers.models.token_input import check_tokens
 from everyformer.layers.offsets import check_positive
 from everyformer.layers.pair_masks import pair_mask
-from everyformer.layers.token_input import check_tokens
 
 Implementation = Literal["auto", "reference"]
 

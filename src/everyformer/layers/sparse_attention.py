@@ -13,6 +13,7 @@ from torch import Tensor
 
 from everyformer.errors import InputError, refuse
 from everyformer.layers.key_cache import KeyCache, check_cache
+from everyformer.layers.models.token_input import check_tokens
 from everyformer.layers.pair_masks import chosen_rows, runs
 from everyformer.layers.self_attention import (
     Heads,
@@ -25,7 +26,6 @@ from everyformer.layers.some_queries import (
     pair_weights,
     seed_of_group,
 )
-from everyformer.layers.token_input import check_tokens
 from everyformer.layers.weights import for_all_heads
 from everyformer.ops.sparse_attention.operator import attend
 from everyformer.ops.sparse_attention.plans import plan_of

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from everyformer.errors import TrainingError, refuse
-from everyformer.layers.encoder_config import wrong_types
+from everyformer.layers.models.encoder_config import wrong_types
 
 Precision = Literal["fp32", "tf32", "bf16"]
 Decay = Literal["linear", "constant", "cosine", "polynomial", "inverse-sqrt"]

@@ -23,8 +23,8 @@ from torch.nn import functional
 from everyformer.data.batch import Batch
 from everyformer.data.task import IGNORED
 from everyformer.errors import TrainingError, refuse
-from everyformer.layers.encoder import Encoder
 from everyformer.layers.encodings.encoding import TABLE_STD
+from everyformer.layers.models.encoder import Encoder
 
 Part = TypeVar("Part")
 

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from everyformer.layers.transformer_xl import Remembered, TransformerXLModel
+from everyformer.layers.models.transformer_xl import Remembered, TransformerXLModel
 
 
 class Recurrence:

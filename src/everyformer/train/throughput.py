@@ -8,7 +8,6 @@ from torch import nn
 
 from everyformer.errors import TrainingError
 from everyformer.layers.attention import RelativeAttention
-from everyformer.layers.encoder import Encoder
 from everyformer.layers.encodings import Encoding
 from everyformer.layers.gains import Gain
 from everyformer.layers.mixers import (
@@ -19,6 +18,7 @@ from everyformer.layers.mixers import (
     SeparableConvolution,
 )
 from everyformer.layers.mixers.mixer import Mixer
+from everyformer.layers.models.encoder import Encoder
 
 BACKWARD = 2
 """A product has two gradients, each a product of the same size."""

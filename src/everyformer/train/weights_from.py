@@ -17,8 +17,8 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from everyformer.errors import InputError, TrainingError
-from everyformer.layers.encoder import Encoder
-from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.layers.models.encoder import Encoder
+from everyformer.layers.models.encoder_config import EncoderConfig
 from everyformer.train.objective import Objective
 from everyformer.train.run_folder import differences, replace_whole
 

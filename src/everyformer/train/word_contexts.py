@@ -23,7 +23,7 @@ from torch import Tensor
 
 from everyformer.checks.contextual_gap import contextual_gap
 from everyformer.errors import refuse
-from everyformer.layers.encoder import Encoder
+from everyformer.layers.models.encoder import Encoder
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import torch
 from everyformer.data.packs.molecules import Molecule, stored_molecules
 from everyformer.data.packs.pack import Pack, new_pack
 from everyformer.data.randomness import SPLITS, Split, mixed_key
-from everyformer.layers.graph import shortest_paths
+from everyformer.layers.graphs.graph import shortest_paths
 
 COUNTS: dict[Split, int] = {"train": 96, "validation": 24, "test": 32}
 ATOMS = ("C", "C", "C", "N", "O")

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from everyformer.checks.contextual_gap import contextual_gap, with_skips
 from everyformer.experiments.cell import Cell, Result, Size, measuring_cell
-from everyformer.layers.encoder_block import EncoderBlock, mixer_by_name
-from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.layers.models.encoder_block import EncoderBlock, mixer_by_name
+from everyformer.layers.models.encoder_config import EncoderConfig
 
 MIXERS = {
     "attention": "attention",

@@ -24,8 +24,8 @@ from everyformer.experiments.mixers_bert.settings import with_changes
 from everyformer.experiments.mixers_bert.sizes import SCALES, Scale, Tuning
 from everyformer.experiments.needed_packs import packs_of_kinds
 from everyformer.experiments.rates import at_rate, split_rate
-from everyformer.layers.encoder import Encoder
-from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.layers.models.encoder import Encoder
+from everyformer.layers.models.encoder_config import EncoderConfig
 from everyformer.train.config import TrainConfig, changed
 from everyformer.train.loop import Outcome
 from everyformer.train.objectives.classify import Classify

@@ -10,7 +10,7 @@ from typing import Any
 
 from everyformer.data.buckets import Bucketed
 from everyformer.experiments.cell import Size
-from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.layers.models.encoder_config import EncoderConfig
 from everyformer.train.config import TrainConfig, changed
 
 

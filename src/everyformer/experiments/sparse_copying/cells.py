@@ -16,9 +16,9 @@ from torch import Tensor
 from everyformer.experiments.cell import Cell, Size, training_cell
 from everyformer.experiments.sparse_copying.ceiling import ceiling, sparsity
 from everyformer.experiments.sparse_copying.task import Copying
-from everyformer.layers.encoder import Encoder
-from everyformer.layers.encoder_config import EncoderConfig
 from everyformer.layers.encodings.encoding import TABLE_STD
+from everyformer.layers.models.encoder import Encoder
+from everyformer.layers.models.encoder_config import EncoderConfig
 from everyformer.layers.sparse_attention import Configuration, SparseAttention
 from everyformer.patterns import Pattern, cycle, fixed, random, star, strided
 from everyformer.train.config import TrainConfig, changed

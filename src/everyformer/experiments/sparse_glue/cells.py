@@ -28,7 +28,7 @@ from everyformer.experiments.needed_packs import packs_of_kinds
 from everyformer.experiments.sparse_arms import Arm, operations
 from everyformer.experiments.sparse_glue.plan import OTHER_SEEDS, PRETRAINED, order
 from everyformer.experiments.sparse_glue.sizes import SCALES, Scale
-from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.layers.models.encoder_config import EncoderConfig
 from everyformer.train.config import changed
 from everyformer.train.loop import Outcome
 from everyformer.train.objectives.classify import Classify, TextScore

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from everyformer.experiments.cell import Size
 from everyformer.experiments.mixers_bert.sizes import REDUCED, SMALL, SMOKE, TUNED, Tuning
-from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.layers.models.encoder_config import EncoderConfig
 from everyformer.train.config import TrainConfig
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from everyformer.experiments.cell import Size
-from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.layers.models.encoder_config import EncoderConfig
 from everyformer.train.config import TrainConfig
 
 DENSE = "100"

@@ -14,8 +14,8 @@ import numpy as np
 from everyformer.data.randomness import mixed_key
 from everyformer.experiments.matched import matched
 from everyformer.experiments.sparse_arms import LARGEST_DRAW, Arm
-from everyformer.layers.encoder_decoder import EncoderDecoderConfig
 from everyformer.layers.masked_attention import MaskedAttention
+from everyformer.layers.models.encoder_decoder import EncoderDecoderConfig
 from everyformer.patterns import Part, cycle, strided
 
 SIDES = ("encoder", "decoder")

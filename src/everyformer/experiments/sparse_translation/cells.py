@@ -23,7 +23,10 @@ from everyformer.experiments.sparse_translation.packs import pairs_of
 from everyformer.experiments.sparse_translation.plan import order
 from everyformer.experiments.sparse_translation.sizes import SCALES, Scale
 from everyformer.experiments.sparse_translation.texts import translated
-from everyformer.layers.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel
+from everyformer.layers.models.encoder_decoder import (
+    EncoderDecoderConfig,
+    EncoderDecoderModel,
+)
 from everyformer.train.config import TrainConfig
 from everyformer.train.loop import Outcome
 from everyformer.train.objective import Objective

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from everyformer.experiments.cell import Size
-from everyformer.layers.encoder_decoder import EncoderDecoderConfig
+from everyformer.layers.models.encoder_decoder import EncoderDecoderConfig
 from everyformer.train.config import TrainConfig
 
 DENSE = "100"

@@ -8,7 +8,7 @@ import torch
 from everyformer.data.packs.reading import BEGIN, END
 from everyformer.data.translation import Translations
 from everyformer.errors import FileFormatError
-from everyformer.layers.decoding import greedy
+from everyformer.layers.models.decoding import greedy
 from everyformer.train.objectives.translate import Translate
 
 AT_ONCE = 250

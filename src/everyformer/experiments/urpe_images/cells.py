@@ -17,7 +17,7 @@ from everyformer.errors import TrainingError
 from everyformer.experiments.cell import Cell, Size, labelled, of_size, training_cell
 from everyformer.experiments.urpe_images.data import Images, bars, images_of
 from everyformer.experiments.urpe_images.task import MovedImages
-from everyformer.layers.image_encoder import ImageConfig, ImageEncoder
+from everyformer.layers.models.image_encoder import ImageConfig, ImageEncoder
 from everyformer.train.config import TrainConfig, changed
 from everyformer.train.objectives.classify import ClassifyImages
 

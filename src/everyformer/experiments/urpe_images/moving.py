@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from everyformer.layers.attention import RelativeAttention
 from everyformer.layers.encodings import Graphormer
 from everyformer.layers.gains import GraphGain
-from everyformer.layers.graph import Graph, shortest_paths
-from everyformer.layers.image_encoder import ImageConfig, ImageEncoder
+from everyformer.layers.graphs.graph import Graph, shortest_paths
+from everyformer.layers.models.image_encoder import ImageConfig, ImageEncoder
 from everyformer.layers.positions import AbsolutePositions
 
 SCENE = ImageConfig(

@@ -25,7 +25,7 @@ from everyformer.experiments.cell import (
 from everyformer.experiments.urpe_lengths.models import ARMS, described, encoder_of
 from everyformer.experiments.urpe_lengths.tasks import NextByte, OffsetCopy
 from everyformer.experiments.urpe_lengths.texts import excerpt_texts, texts_of
-from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.layers.models.encoder_config import EncoderConfig
 from everyformer.train.config import TrainConfig, changed
 from everyformer.train.objectives.next_token import NextToken
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from everyformer.layers.attention import RelativeAttention
-from everyformer.layers.encoder import Encoder
-from everyformer.layers.encoder_config import EncoderConfig
 from everyformer.layers.encodings import T5, Alibi, Encoding, Rotary
 from everyformer.layers.gains import Gain, ToeplitzGain
+from everyformer.layers.models.encoder import Encoder
+from everyformer.layers.models.encoder_config import EncoderConfig
 from everyformer.layers.offsets import T5Buckets
 
 BUCKETS = 32

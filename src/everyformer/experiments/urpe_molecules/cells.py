@@ -27,9 +27,9 @@ from everyformer.experiments.experiment import Cells
 from everyformer.experiments.rates import at_other_rates, at_rate, split_rate
 from everyformer.experiments.urpe_molecules.packs import graphs_of
 from everyformer.experiments.urpe_molecules.sizes import Scale, scale_of
-from everyformer.layers.graph_batch import GraphBatch
-from everyformer.layers.graphormer_model import GraphormerConfig, GraphormerModel
-from everyformer.layers.message_passing import (
+from everyformer.layers.graphs.batch import GraphBatch
+from everyformer.layers.graphs.graphormer import GraphormerConfig, GraphormerModel
+from everyformer.layers.graphs.message_passing import (
     KINDS,
     MessagePassingConfig,
     MessagePassingModel,

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from everyformer import figures
 from everyformer.experiments.curves import Results, by_step, draw_band, having
-from everyformer.layers.graph import RESERVED
+from everyformer.layers.graphs.graph import RESERVED
 
 FURTHEST = 20
 """The largest distance that is drawn: few pairs are further apart."""

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from everyformer.experiments.cell import Size, of_size
-from everyformer.layers.graphormer_model import SMALL, GraphormerConfig
+from everyformer.layers.graphs.graphormer import SMALL, GraphormerConfig
 from everyformer.train.config import TrainConfig, changed
 
 WARM_UP = 0.1

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from everyformer.experiments.cell import Cell, Size, training_cell
 from everyformer.experiments.urpe_synthetic.tasks import Synthetic
-from everyformer.layers.encoder import Encoder
-from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.layers.models.encoder import Encoder
+from everyformer.layers.models.encoder_config import EncoderConfig
 from everyformer.train.config import TrainConfig, changed
 from everyformer.train.objectives.labels import Labels
 

@@ -21,7 +21,7 @@ from everyformer.experiments.rates import at_rate, split_rate
 from everyformer.experiments.urpe_wikitext.packs import texts
 from everyformer.experiments.urpe_wikitext.plan import ARMS, order
 from everyformer.experiments.urpe_wikitext.sizes import SCALES, Scale
-from everyformer.layers.transformer_xl import TransformerXLConfig, TransformerXLModel
+from everyformer.layers.models.transformer_xl import TransformerXLConfig, TransformerXLModel
 from everyformer.train.config import TrainConfig
 from everyformer.train.loop import Outcome
 from everyformer.train.objectives.next_word import NextWord

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from everyformer.data.streams import Reading
 from everyformer.experiments.cell import Size
-from everyformer.layers.transformer_xl import TransformerXLConfig
+from everyformer.layers.models.transformer_xl import TransformerXLConfig
 from everyformer.train.config import TrainConfig
 
 

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from everyformer.layers.encodings.encoding import Encoding, table
-from everyformer.layers.graph import Graph
+from everyformer.layers.graphs.graph import Graph
 from everyformer.layers.kept_indexes import kept_index
 from everyformer.layers.offsets import (
     Exact,

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from everyformer.errors import InputError
-from everyformer.layers.graph import Graph
+from everyformer.layers.graphs.graph import Graph
 
 TABLE_STD = 0.02
 """Standard deviation of the tables of an encoding at the start."""

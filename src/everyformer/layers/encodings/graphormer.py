@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from everyformer.errors import InputError
 from everyformer.layers.encodings.encoding import Encoding, table
-from everyformer.layers.graph import RESERVED, Graph, distance_entries
+from everyformer.layers.graphs.graph import RESERVED, Graph, distance_entries
 from everyformer.layers.offsets import check_positive
 from everyformer.model.own_classes import describes_itself
 

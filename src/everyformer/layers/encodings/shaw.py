@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from everyformer.layers.encodings.encoding import Encoding, table
-from everyformer.layers.graph import Graph
+from everyformer.layers.graphs.graph import Graph
 from everyformer.layers.offsets import Exact, by_offset, check_positive, spread_offsets
 from everyformer.model.own_classes import describes_itself
 

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from everyformer.layers.encodings.encoding import Encoding, table
-from everyformer.layers.graph import Graph
+from everyformer.layers.graphs.graph import Graph
 from everyformer.layers.offsets import check_positive
 from everyformer.layers.window import window_entries
 from everyformer.model.own_classes import describes_itself

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from everyformer.errors import InputError
 from everyformer.layers.encodings.encoding import Encoding, table
-from everyformer.layers.graph import Graph
+from everyformer.layers.graphs.graph import Graph
 from everyformer.layers.offsets import check_positive, first_and_last, spread_offsets
 from everyformer.model.own_classes import describes_itself
 

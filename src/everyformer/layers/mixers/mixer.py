@@ -7,8 +7,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from everyformer.errors import InputError
+from everyformer.layers.models.token_input import check_tokens
 from everyformer.layers.offsets import check_positive
-from everyformer.layers.token_input import check_tokens
 from everyformer.model.attention_spec import AttentionSpec
 
 

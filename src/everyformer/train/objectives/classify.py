@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from everyformer.data.batch import Batch
-from everyformer.layers.encoder import Encoder
-from everyformer.layers.image_encoder import ImageEncoder
+from everyformer.layers.models.encoder import Encoder
+from everyformer.layers.models.image_encoder import ImageEncoder
 from everyformer.train.objective import Objective, check_parts, last_layer, states_of, wide
 
 

@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from everyformer.data.batch import Batch
-from everyformer.layers.encoder import Encoder
+from everyformer.layers.models.encoder import Encoder
 from everyformer.train.objective import (
     Objective,
     check_parts,

@@ -10,7 +10,7 @@ from torch.nn import functional
 from everyformer.data.batch import Batch
 from everyformer.data.streams import Reading
 from everyformer.errors import TrainingError
-from everyformer.layers.transformer_xl import Remembered, TransformerXLModel, View
+from everyformer.layers.models.transformer_xl import Remembered, TransformerXLModel, View
 from everyformer.train.objective import Objective, given
 from everyformer.train.recurrence import Recurrence
 

@@ -5,9 +5,9 @@ from torch import Tensor
 
 from everyformer.data.batch import Batch
 from everyformer.errors import TrainingError
-from everyformer.layers.graph_batch import GraphBatch
-from everyformer.layers.graphormer_model import GraphormerModel
-from everyformer.layers.message_passing import MessagePassingModel
+from everyformer.layers.graphs.batch import GraphBatch
+from everyformer.layers.graphs.graphormer import GraphormerModel
+from everyformer.layers.graphs.message_passing import MessagePassingModel
 from everyformer.train.objective import Objective, given, wide
 
 

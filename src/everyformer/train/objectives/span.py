@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from everyformer.data.batch import Batch
-from everyformer.layers.encoder import Encoder
+from everyformer.layers.models.encoder import Encoder
 from everyformer.train.objective import (
     Objective,
     check_parts,

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from everyformer.data.batch import Batch
 from everyformer.errors import TrainingError
-from everyformer.layers.encoder_decoder import EncoderDecoderModel
+from everyformer.layers.models.encoder_decoder import EncoderDecoderModel
 from everyformer.train.objective import Objective, given, token_losses
 
 

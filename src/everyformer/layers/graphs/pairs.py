@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from everyformer.errors import InputError
 from everyformer.layers.encodings.encoding import Encoding, table
 from everyformer.layers.gains import Gain, GraphGain
-from everyformer.layers.graph import RESERVED, Graph
-from everyformer.layers.graph_batch import GraphBatch
+from everyformer.layers.graphs.batch import GraphBatch
+from everyformer.layers.graphs.graph import RESERVED, Graph
 from everyformer.layers.offsets import check_positive
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from everyformer.errors import InputError
 from everyformer.layers import BERT_BASE, Encoder, EncoderConfig, RelativeAttention
-from everyformer.layers.encoder_config import MIXERS
+from everyformer.layers.models.encoder_config import MIXERS
 
 SMALL = EncoderConfig(30, 8, dim=16, layers=2, heads=2, ffn=32, filter_length=5, filters=2)
 SYNTHETIC = EncoderConfig(1011, 128, layers=3, encoding="none")

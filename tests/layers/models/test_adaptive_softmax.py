@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from everyformer.errors import InputError
-from everyformer.layers.adaptive_softmax import AdaptiveSoftmax
+from everyformer.layers.models.adaptive_softmax import AdaptiveSoftmax
 
 WORDS, DIM, CUTOFFS = 30, 8, (6, 14)
 

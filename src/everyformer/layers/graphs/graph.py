@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from everyformer.errors import InputError
-from everyformer.layers.graph_search import (
+from everyformer.layers.graphs.search import (
     NO_PATH,
     along_paths,
     distances,

@@ -7,16 +7,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from everyformer.errors import InputError
-from everyformer.layers.encoder_block import (
+from everyformer.layers.encodings import Encoding, encoding_by_name
+from everyformer.layers.encodings.encoding import table
+from everyformer.layers.gains import Gain, ToeplitzGain
+from everyformer.layers.models.encoder_block import (
     EncoderBlock,
     activation,
     begin_anew,
     mixer_by_name,
 )
-from everyformer.layers.encoder_config import EncoderConfig
-from everyformer.layers.encodings import Encoding, encoding_by_name
-from everyformer.layers.encodings.encoding import table
-from everyformer.layers.gains import Gain, ToeplitzGain
+from everyformer.layers.models.encoder_config import EncoderConfig
 from everyformer.layers.torch_options import TorchOptions
 
 

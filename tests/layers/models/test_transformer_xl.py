@@ -11,14 +11,14 @@ from everyformer.errors import InputError
 from everyformer.layers.encodings import TransformerXL as Sinusoidal
 from everyformer.layers.gains import ToeplitzGain
 from everyformer.layers.learnt_positions import learnt_positions
-from everyformer.layers.past import Past
-from everyformer.layers.segment_attention import by_distance
-from everyformer.layers.transformer_xl import (
+from everyformer.layers.models.segment_attention import by_distance
+from everyformer.layers.models.transformer_xl import (
     Remembered,
     TransformerXLConfig,
     TransformerXLModel,
     View,
 )
+from everyformer.layers.past import Past
 
 SMALL = TransformerXLConfig(
     vocab_size=30, max_len=48, dim=16, layers=3, heads=2, head_dim=8, ffn=32, dropout=0.0

@@ -12,15 +12,15 @@ from everyformer.errors import InputError
 from everyformer.layers import no_decay_parameters
 from everyformer.layers.encodings import Graphormer
 from everyformer.layers.gains import GraphGain
-from everyformer.layers.graph import Graph
-from everyformer.layers.graph_batch import GraphBatch, graph_batch, joined_graphs
-from everyformer.layers.graph_pairs import GraphPairs, PathBias
-from everyformer.layers.graphormer_model import (
+from everyformer.layers.graphs.batch import GraphBatch, graph_batch, joined_graphs
+from everyformer.layers.graphs.graph import Graph
+from everyformer.layers.graphs.graphormer import (
     SMALL,
     GraphAttention,
     GraphormerConfig,
     GraphormerModel,
 )
+from everyformer.layers.graphs.pairs import GraphPairs, PathBias
 
 TINY = GraphormerConfig(
     "urpe", layers=2, dim=8, heads=2, ffn=8, max_distance=9, distance_rows=4, max_steps=3

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from everyformer.errors import InputError
 from everyformer.layers.attention import RelativeAttention
-from everyformer.layers.encoder_block import activation, begin_anew
 from everyformer.layers.encodings.encoding import table
 from everyformer.layers.key_cache import KeyCache
 from everyformer.layers.masked_attention import MaskedAttention
+from everyformer.layers.models.encoder_block import activation, begin_anew
 from everyformer.layers.sparse_attention import SparseAttention
 from everyformer.layers.torch_options import TorchOptions
 

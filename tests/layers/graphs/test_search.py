@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from everyformer.layers.graph import UNREACHABLE, shortest_paths
-from everyformer.layers.graph_search import along_paths, distances, nodes_before
+from everyformer.layers.graphs.graph import UNREACHABLE, shortest_paths
+from everyformer.layers.graphs.search import along_paths, distances, nodes_before
 
 DATA = os.environ.get("EVERYFORMER_DATA")
 
@@ -93,7 +93,7 @@ def test_a_thousand_molecules_of_zinc_as_rdkit_has_them() -> None:
     from rdkit import Chem
 
     from everyformer.data.packs.molecules import molecule, zinc12k_rows
-    from everyformer.layers.graph_batch import joined_graphs
+    from everyformer.layers.graphs.batch import joined_graphs
 
     rows = zinc12k_rows(Path(DATA or "") / "zinc" / "zinc12k.csv")
     smiles = [row.smiles for row in rows if row.split == "test"]

@@ -24,9 +24,9 @@ from torch import Tensor, nn
 
 from everyformer.errors import InputError, refuse
 from everyformer.layers.encodings.encoding import table
-from everyformer.layers.graph import RESERVED
-from everyformer.layers.graph_batch import PADDING, GraphBatch
-from everyformer.layers.graphormer_model import looked_up
+from everyformer.layers.graphs.batch import PADDING, GraphBatch
+from everyformer.layers.graphs.graph import RESERVED
+from everyformer.layers.graphs.graphormer import looked_up
 from everyformer.layers.offsets import check_positive
 
 KINDS = ("gin", "gcn", "gat")
@@ -98,7 +98,7 @@ def neighbours(
     """A: 1 for pairs of nodes at distance 1, which the virtual node is not among.
 
     Example:
-        >>> from everyformer.layers.graph_batch import joined_graphs
+        >>> from everyformer.layers.graphs.batch import joined_graphs
         >>> neighbours(joined_graphs([([6, 7, 6], [(0, 1, 1), (1, 2, 1)])]))[0].tolist()
         [[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
     """

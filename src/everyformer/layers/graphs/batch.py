@@ -13,8 +13,8 @@ from jaxtyping import Bool, Integer
 from torch import Tensor
 
 from everyformer.errors import InputError, refuse
-from everyformer.layers.graph import RESERVED, UNREACHABLE, VIRTUAL
-from everyformer.layers.graph_search import (
+from everyformer.layers.graphs.graph import RESERVED, UNREACHABLE, VIRTUAL
+from everyformer.layers.graphs.search import (
     along_paths,
     distances,
     nodes_before,

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from everyformer.errors import InputError
-from everyformer.layers.graph_batch import GraphBatch, joined_graphs
-from everyformer.layers.message_passing import (
+from everyformer.layers.graphs.batch import GraphBatch, joined_graphs
+from everyformer.layers.graphs.message_passing import (
     GAT,
     GCN,
     GIN,

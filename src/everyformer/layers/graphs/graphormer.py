@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from everyformer.errors import refuse
 from everyformer.layers.encodings.encoding import TABLE_STD, table
 from everyformer.layers.gains import Gain, GraphGain, HeadGain
-from everyformer.layers.graph import RESERVED
-from everyformer.layers.graph_batch import GraphBatch
-from everyformer.layers.graph_pairs import GraphPairs, PathBias, one_hot
+from everyformer.layers.graphs.batch import GraphBatch
+from everyformer.layers.graphs.graph import RESERVED
+from everyformer.layers.graphs.pairs import GraphPairs, PathBias, one_hot
 from everyformer.layers.offsets import check_positive
 from everyformer.ops import pairwise_attention
 

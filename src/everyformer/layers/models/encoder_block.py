@@ -4,7 +4,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from everyformer.layers.attention import RelativeAttention
-from everyformer.layers.encoder_config import EncoderConfig
 from everyformer.layers.encodings import Encoding
 from everyformer.layers.encodings.encoding import TABLE_STD
 from everyformer.layers.gains import Gain
@@ -15,6 +14,7 @@ from everyformer.layers.mixers import (
     LightConvolution,
     SeparableConvolution,
 )
+from everyformer.layers.models.encoder_config import EncoderConfig
 from everyformer.layers.torch_options import TorchOptions
 
 

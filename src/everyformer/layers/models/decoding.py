@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from everyformer.errors import InputError, refuse
-from everyformer.layers.decoder import BlockCache
-from everyformer.layers.encoder_decoder import EncoderDecoderModel
+from everyformer.layers.models.decoder import BlockCache
+from everyformer.layers.models.encoder_decoder import EncoderDecoderModel
 
 LOOK_EVERY = 8
 """Tokens between two questions to the device whether all texts have ended."""

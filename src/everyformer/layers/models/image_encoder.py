@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from everyformer.errors import InputError, refuse
 from everyformer.layers.attention import RelativeAttention
-from everyformer.layers.encoder_block import EncoderBlock
-from everyformer.layers.encoder_config import EncoderConfig
 from everyformer.layers.encodings import Swin
 from everyformer.layers.encodings.encoding import TABLE_STD, table
 from everyformer.layers.gains import Gain, HeadGain, WindowGain
+from everyformer.layers.models.encoder_block import EncoderBlock
+from everyformer.layers.models.encoder_config import EncoderConfig
 from everyformer.layers.offsets import check_positive
 from everyformer.layers.shifted_windows import ShiftedWindows
 

@@ -15,14 +15,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from everyformer.errors import refuse
-from everyformer.layers.adaptive_softmax import AdaptiveSoftmax
 from everyformer.layers.encodings import Encoding, encoding_by_name
 from everyformer.layers.encodings.encoding import TABLE_STD, table
 from everyformer.layers.encodings.transformer_xl import sinusoids
 from everyformer.layers.gains import Gain, ToeplitzGain
-from everyformer.layers.offsets import by_offset, check_positive
-from everyformer.layers.past import Past
-from everyformer.layers.segment_attention import (
+from everyformer.layers.models.adaptive_softmax import AdaptiveSoftmax
+from everyformer.layers.models.segment_attention import (
     Distances,
     EncodedAttention,
     SegmentAttention,
@@ -30,6 +28,8 @@ from everyformer.layers.segment_attention import (
     Sinusoids,
     by_distance,
 )
+from everyformer.layers.offsets import by_offset, check_positive
+from everyformer.layers.past import Past
 from everyformer.layers.torch_options import TorchOptions
 
 GainKind = Literal["none", "shared", "layer"]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from everyformer.errors import InputError
 from everyformer.layers.attention import RelativeAttention
-from everyformer.layers.decoder import (
+from everyformer.layers.models.decoder import (
     AddedAttention,
     AddedFeedForward,
     Attention,
@@ -18,8 +18,8 @@ from everyformer.layers.decoder import (
     Decoder,
     DecoderBlock,
 )
-from everyformer.layers.encoder import Encoder
-from everyformer.layers.encoder_config import EncoderConfig
+from everyformer.layers.models.encoder import Encoder
+from everyformer.layers.models.encoder_config import EncoderConfig
 from everyformer.layers.offsets import check_positive
 from everyformer.layers.sparse_attention import Configuration, SparseAttention
 from everyformer.layers.torch_options import TorchOptions

@@ -11,13 +11,13 @@ from torch import Tensor
 from everyformer import patterns
 from everyformer.errors import InputError
 from everyformer.layers import RelativeAttention
-from everyformer.layers.decoding import beam_search, greedy, penalty
-from everyformer.layers.encoder_decoder import (
+from everyformer.layers.masked_attention import MaskedAttention
+from everyformer.layers.models.decoding import beam_search, greedy, penalty
+from everyformer.layers.models.encoder_decoder import (
     EncoderDecoderConfig,
     EncoderDecoderModel,
     sparse_mixers,
 )
-from everyformer.layers.masked_attention import MaskedAttention
 from everyformer.layers.torch_options import TorchOptions
 
 N = 12

@@ -1,0 +1,1 @@
+"""Graphs for attention: distances, batches, Graphormer, and layers that pass messages."""
