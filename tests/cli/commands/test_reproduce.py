@@ -83,6 +83,7 @@ def test_an_export_of_finished_runs_is_said_to_be_empty(everyformer: Command) ->
             "Choose one of smoke, small, reduced, paper",
         ),
         (("urpe-synthetic", "--seeds", "a"), "not a list of whole numbers"),
+        (("contextual-gap", "--seeds", "1,0,1"), "names a seed twice"),
         (("contextual-gap", "--seeds", "0,-1"), "not a list of whole numbers from 0"),
         (("contextual-gap", "--seeds", str(2**63)), "not a list of whole numbers from 0"),
         (("urpe-synthetic", "--set", "lr"), "is not a setting"),

@@ -189,6 +189,9 @@ def _numbers(seeds: str) -> list[int]:
     if not numbers or not all(0 <= number < 2**63 for number in numbers):
         msg = f"--seeds {seeds} is not a list of whole numbers from 0 to 2^63 - 1"
         raise typer.BadParameter(f"{msg}: give 0,1,2.")
+    if len(set(numbers)) < len(numbers):
+        msg = f"--seeds {seeds} names a seed twice, and two runs of it would be the same"
+        raise typer.BadParameter(f"{msg}: give each once.")
     return numbers
 
 
