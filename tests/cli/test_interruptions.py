@@ -51,13 +51,18 @@ def test_json_stays_json_when_the_target_prints(everyformer: Command, name: str)
 
 @contextmanager
 def no_file_larger_than(size: int) -> Generator[None, None, None]:
-    """The system refuses to write more, as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    """The system refuses to write more, as on a full disk.
+
+    Python keeps what it compiles of a module cut off there, and takes it for whole.
+    """
+    before, compiled = resource.getrlimit(resource.RLIMIT_FSIZE), sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        sys.dont_write_bytecode = compiled
 
 
 @pytest.mark.parametrize("size", [0, 2_000, 12_000])
