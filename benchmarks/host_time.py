@@ -123,7 +123,7 @@ def main() -> None:
     console = Console()
     console.print(table_of("Python's share of a call", rows, form, left=[""]))
     if out is not None:
-        report = {"environment": environment(), "rows": rows}
+        report = {"theme": "host-time", "environment": environment(), "rows": rows}
         console.print(str(write(out, "host-time", report)), markup=False)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from website.links import Link, anchors, faults, links, loaded_from_elsewhere, relinked
+from website.results import benchmarks_page
 
 import everyformer
 
@@ -80,6 +81,12 @@ def test_the_site_has_every_page() -> None:
     tutorials = {f"tutorials/{path.stem}.md" for path in (ROOT / "examples").glob("*.py")}
     made = {"benchmarks.md", "results.md", "changelog.md", "contributing.md"}
     assert {*shown} - there - made == tutorials
+
+
+def test_the_page_of_benchmarks_has_every_stored_result() -> None:
+    stored = ROOT / "benchmarks" / "results"
+    page = benchmarks_page(stored)
+    assert [one.name for one in stored.glob("*.json") if one.name not in page] == []
 
 
 def test_the_reference_has_every_public_name() -> None:
