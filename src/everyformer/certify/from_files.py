@@ -210,7 +210,7 @@ def _false_declaration(statement: Statement, cells: Cells, known: Declared) -> s
     """Two cells that contradict the declared modulus, in words.
 
     Raises:
-        CertificateError: If there are none, and omega is not that of the constant.
+        CertificateError: If no cells do, and omega is not that of the constant.
     """
     allowed, slip = dict(statement.steps), ""
     if statement.lipschitz is not None:

@@ -15,7 +15,7 @@ NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def stamp(path: Path) -> tuple[int, ...] | None:
-    """What changes when a file is replaced; None where there is none."""
+    """What changes when a file is replaced; None if it does not exist."""
     try:
         found = path.stat()
     except FileNotFoundError:
