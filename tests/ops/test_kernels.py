@@ -138,6 +138,29 @@ def test_half_precision(launch: Any, name: str) -> None:
     assert_agrees(results(launch, x), expected(x), torch.float16)
 
 
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(3, 2, 70, 40, 16),
+        Case(3, 2, 40, 70, 16, causal=True, offset=30, group=2, padding="some"),
+        Case(2, 1, 64, 64, 16, gain="none", mask="rows", dropout=0.3),
+    ],
+    ids=["tiles", "causal, group, padding", "mask, dropout"],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_diagonal_goes_through_all_sequences(
+    launch: Any, monkeypatch: pytest.MonkeyPatch, case: Case, dtype: torch.dtype
+) -> None:
+    """One program for all of them, as where there are many: others have one each here."""
+    monkeypatch.setattr(launch, "ENOUGH_PROGRAMS", 1)
+    forget(launch)
+    x = inputs(replace(case, scale=0.3), dtype)
+    swapped = x.grad_out.transpose(0, 1).contiguous().transpose(0, 1)
+    found = results(launch, replace(x, grad_out=swapped))
+    forget(launch)
+    assert_agrees(found, expected(x), dtype)
+
+
 def test_a_shifted_table_is_noticed(launch: Any) -> None:
     x = drawn("square")
     assert x.gain is not None

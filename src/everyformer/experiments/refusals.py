@@ -78,7 +78,7 @@ def refuse_slow(cells: Sequence[Cell], size: Size, device: torch.device) -> None
         given = f"These settings of --size {size} are" if fits_here else f"--size {size} is"
         advice = "Choose" if fits_here else "Use --size small, choose"
         msg = (
-            f"{given} for a GPU, and there is none here: {count} {operations:.1e} "
+            f"{given} for a GPU, which this machine lacks: {count} {operations:.1e} "
             f"floating-point operations, {told_time(seconds)} or more at the "
             f"{rate / 1e9:,.0f} billion a second of this CPU. {advice} fewer cells with "
             "--only, or shorten them with --set steps=100."
