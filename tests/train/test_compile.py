@@ -96,3 +96,24 @@ def test_compiled_streams_give_the_same_losses() -> None:
         made.append(counters["stats"]["unique_graphs"] - before)
     assert found[1] == found[2] == pytest.approx(found[0], rel=1e-6)
     assert made == [0, 2, 0]
+
+
+def test_a_whole_stack_with_memory_is_one_graph() -> None:
+    """Its refusals, too: torch.compile knows no `list[str]()`."""
+    torch.manual_seed(0)
+    config = TransformerXLConfig(
+        vocab_size=20, max_len=16, dim=16, layers=2, heads=2, head_dim=8, ffn=16,
+        gain="shared", dropout=0.0,
+    )  # fmt: skip
+    model, tokens = TransformerXLModel(config), torch.randint(20, (2, 6))
+    found: list[list[torch.Tensor]] = []
+    for run in (model.states, torch.compile(model.states, fullgraph=True)):
+        states, _ = run(tokens, model.no_memory(batch=2, places=4))
+        weights = [weight for weight in model.parameters() if weight.requires_grad]
+        slopes = torch.autograd.grad(
+            states.square().sum(), weights, allow_unused=True, materialize_grads=True
+        )
+        found.append([states.detach(), *slopes])
+    for plain, compiled in zip(*found, strict=True):
+        assert (compiled - plain).abs().max() <= 1e-4 * max(1.0, float(plain.abs().max()))
+    assert any(slope.any() for slope in found[0][1:])
