@@ -1,11 +1,13 @@
 """`bench models`: right first, then timed; what is not known is refused or reported."""
 
+import time
 from typing import Any
 
 import pytest
 import torch
 
 from everyformer.bench import models
+from everyformer.bench.timing import kernel_milliseconds
 from everyformer.errors import InputError
 from everyformer.layers.hugging_face import attend
 
@@ -21,6 +23,8 @@ def test_a_quick_run() -> None:
     names = [row["contender"] for row in report["rows"]]
     assert names == ["eager", "SDPA", "everyformer"]
     assert all(row["step_ms"] > 0 for row in report["rows"])
+    if not torch.cuda.is_available():
+        assert {row["kernels_ms"] for row in report["rows"]} == {None}
     assert models.table(report).row_count == 3
 
 
@@ -37,6 +41,24 @@ def test_what_is_wrong_is_not_timed(factor: float, monkeypatch: pytest.MonkeyPat
     (row,) = report["rows"]
     assert "fails its gate and is not timed" in row["failed"]
     assert models.table(report).row_count == 1
+
+
+@pytest.mark.gpu
+def test_kernels_count_and_waiting_does_not() -> None:
+    side = torch.ones(2048, 2048, device="cuda")
+
+    def calls(count: int, pause: float = 0.0) -> float:
+        def call() -> None:
+            for _ in range(count):
+                torch.mm(side, side)
+                time.sleep(pause)
+
+        call()
+        return kernel_milliseconds(call)
+
+    one = calls(4)
+    assert 1.5 * one < calls(8) < 3 * one
+    assert calls(4, pause=0.02) < 3 * one
 
 
 def test_no_time_left() -> None:

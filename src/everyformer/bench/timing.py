@@ -63,6 +63,18 @@ def update_seconds(
     return statistics.median(found)
 
 
+def kernel_milliseconds(call: Callable[[], Any]) -> float:
+    """What the kernels of one call take in all: below its wall clock, the GPU waits."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as found:
+        call()
+        torch.cuda.synchronize()
+    on_gpu = torch.autograd.DeviceType.CUDA
+    kernels = [row for row in found.key_averages() if row.device_type == on_gpu]
+    return sum(row.self_device_time_total for row in kernels) / 1e3
+
+
 def cpu_milliseconds(call: Callable[[], Any], rounds: int) -> float:
     """Median time that one thread of this process works on a call; others do not count."""
     before = torch.get_num_threads()
