@@ -82,3 +82,21 @@ def test_no_loss_knows_later_bytes(arm: Any) -> None:
         a, b = states(one), states(two)
     assert torch.equal(a[:, :200], b[:, :200]) or (a - b)[:, :200].abs().max() < 1e-6
     assert (a - b)[:, 200:].abs().max() > 1e-3
+
+
+def test_states_between_blocks_have_the_dtype_that_is_asked_for() -> None:
+    """And the loss is that of float32 up to the rounding of bfloat16."""
+    sizes, arm = Sizes(32, 2, 16), long_context.ARMS[1]
+    tokens = torch.randint(256, (2, 201), generator=torch.Generator().manual_seed(0))
+    seen: list[torch.dtype] = []
+
+    def loss(states: torch.dtype) -> Tensor:
+        model = LongModel(sizes, arm, 200, states)
+        for block in (*model.blocks, model.head):
+            block.register_forward_pre_hook(lambda _, given: seen.append(given[0].dtype))
+        with torch.autocast("cpu", torch.bfloat16, enabled=states != torch.float32):
+            return model(tokens)
+
+    exact, rounded = loss(torch.float32), loss(torch.bfloat16)
+    assert seen == 3 * [torch.float32] + 3 * [torch.bfloat16]
+    assert 0 < (exact - rounded).abs() < 0.02

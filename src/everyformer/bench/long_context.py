@@ -3,9 +3,9 @@
 Arms differ in their attention alone (`long_model`): dense is PyTorch's flash attention,
 the others are causal parts of sparse patterns. In this order: every pattern against dense
 attention with a mask at n = 1,024; attention alone, forward and backward; a whole step of
-training (bf16, compiled, fused AdamW) with memory; then every arm trains for the same time
-by the clock, and nats per byte of held-out novels are drawn against it. On a CPU: tiny
-sizes, nothing compiled, to see that all of it runs.
+training (bf16, compiled, fused AdamW), by the clock and by its kernels, with memory; then
+every arm trains for the same time by the clock, and nats per byte of held-out novels are
+drawn against it. On a CPU: tiny sizes, nothing compiled, to see that all of it runs.
 """
 
 import math
@@ -33,6 +33,7 @@ from everyformer.bench.timing import (
     forget_memory,
     gpu_bytes,
     gpu_milliseconds,
+    kernel_milliseconds,
     update_seconds,
 )
 from everyformer.data.packs.pack import pack_path, read_pack
@@ -161,7 +162,7 @@ def run(
             "layers": plan.sizes.layers,
             "heads": plan.sizes.dim // plan.sizes.head,
             "tokens_of_a_step": plan.tokens,
-            "dtype": "bfloat16" if device.type == "cuda" else "float32",
+            "dtype": str(_dtype(device)).removeprefix("torch."),
             "compiled": device.type == "cuda",
             "optimiser": "AdamW, fused",
         },
@@ -192,6 +193,11 @@ def _text(data: Path | None, plan: RunSizes, device: torch.device) -> Text:
     return Text(made.to(device), made.flip(0).to(device), "made")
 
 
+def _dtype(device: torch.device) -> torch.dtype:
+    """Of products and of the states between blocks; weights are float32."""
+    return torch.bfloat16 if device.type == "cuda" else torch.float32
+
+
 def _gate(arm: Arm, n: int, plan: RunSizes, device: torch.device) -> Row:
     """Every part against dense attention with its mask: outputs and gradients.
 
@@ -201,7 +207,7 @@ def _gate(arm: Arm, n: int, plan: RunSizes, device: torch.device) -> Row:
     pattern = arm.causal(n)
     if pattern is None:
         return {}
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    dtype = _dtype(device)
     heads, d = plan.sizes.dim // plan.sizes.head, plan.sizes.head
     found: list[Row] = []
     for number, part in enumerate(pattern.parts):
@@ -219,7 +225,7 @@ def _gate(arm: Arm, n: int, plan: RunSizes, device: torch.device) -> Row:
 
 def _attention(arm: Arm, n: int, plan: RunSizes, device: torch.device) -> Row:
     """Forward and backward of one layer, the mean over the parts that take turns."""
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    dtype = _dtype(device)
     heads, d = plan.sizes.dim // plan.sizes.head, plan.sizes.head
     shape = (1, heads, n, d)
     q, k, v, grad = (torch.randn(shape, device=device, dtype=dtype) for _ in range(4))
@@ -258,7 +264,7 @@ class _Training:
     def __init__(self, arm: Arm, n: int, plan: RunSizes, device: torch.device) -> None:
         self.device, self.plan, self.n = device, plan, n
         self.on_gpu = device.type == "cuda"
-        self.model = LongModel(plan.sizes, arm, n).to(device)
+        self.model = LongModel(plan.sizes, arm, n, _dtype(device)).to(device)
         if self.on_gpu:
             torch.compiler.reset()
             self.model.compile_parts()
@@ -310,13 +316,18 @@ def _step(arm: Arm, n: int, plan: RunSizes, device: torch.device) -> Row:
     wait_for(device)
     first = time.monotonic() - began
     seconds = update_seconds(lambda: trained.step(windows), device, 2, 3, plan.rounds)
+    peak = torch.cuda.max_memory_allocated() if trained.on_gpu else None
+    kernels = (
+        kernel_milliseconds(partial(trained.step, windows)) if trained.on_gpu else None
+    )
     return {
         "batch": trained.batch,
         "parameters": sum(p.numel() for p in trained.model.parameters()),
         "first_step_s_sampled": first,
         "step_ms_sampled": 1e3 * seconds,
+        "kernels_ms_sampled": kernels,
         "tokens_per_s_sampled": trained.batch * n / seconds,
-        "peak_bytes": torch.cuda.max_memory_allocated() if trained.on_gpu else None,
+        "peak_bytes": peak,
     }
 
 
@@ -400,6 +411,7 @@ def table(report: dict[str, Any]) -> Table:
         "arm": "{arm}",
         "n": "{n:,}",
         "ms": "{ms_sampled:.2f}",
+        "kernels ms": "{kernels_ms_sampled:.2f}",
         "times dense": "{times_dense_sampled:.2f}",
         "tokens/s": "{tokens_per_s_sampled:,.0f}",
         "GiB": "{peak_bytes:GiB.2f}",

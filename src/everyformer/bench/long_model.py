@@ -1,9 +1,10 @@
 """A language model of bytes for long contexts: dense or sparse attention, all else equal.
 
 Pre-norm blocks of attention and a feed-forward network with GELU, rotary positions (Su et
-al. 2021), no dropout, the head tied to the embedding. The dense arm calls
-`scaled_dot_product_attention` with `is_causal`, the sparse ones `sparse_attention` over the
-causal part of a pattern.
+al. 2021), no biases, no dropout, the head tied to the embedding. States between blocks have
+a dtype of their own: what is not attention is mostly reading and writing them. The dense
+arm calls `scaled_dot_product_attention` with `is_causal`, the sparse ones
+`sparse_attention` over the causal part of a pattern.
 """
 
 from dataclasses import dataclass
@@ -101,8 +102,8 @@ class Block(nn.Module):
         super().__init__()
         self.attention = Attention(sizes, part)
         self.first, self.second = nn.LayerNorm(sizes.dim), nn.LayerNorm(sizes.dim)
-        self.up = nn.Linear(sizes.dim, 4 * sizes.dim)
-        self.down = nn.Linear(4 * sizes.dim, sizes.dim)
+        self.up = nn.Linear(sizes.dim, 4 * sizes.dim, bias=False)
+        self.down = nn.Linear(4 * sizes.dim, sizes.dim, bias=False)
 
     def forward(self, x: Tensor, turns: Tensor) -> Tensor:
         """From (b, n, d) to (b, n, d)."""
@@ -129,9 +130,12 @@ class LongModel(nn.Module):
 
     turns: Tensor
 
-    def __init__(self, sizes: Sizes, arm: Arm, n: int) -> None:
-        """For sequences of n bytes."""
+    def __init__(
+        self, sizes: Sizes, arm: Arm, n: int, states: torch.dtype = torch.float32
+    ) -> None:
+        """For sequences of n bytes; states between blocks are kept in a dtype."""
         super().__init__()
+        self.states = states
         self.embedding = nn.Embedding(sizes.vocabulary, sizes.dim)
         self.blocks = nn.ModuleList(
             [Block(sizes, arm.part(n, layer)) for layer in range(sizes.layers)]
@@ -166,7 +170,7 @@ class LongModel(nn.Module):
     def forward(self, tokens: Integer[Tensor, "b n_plus_1"]) -> Tensor:
         """The mean loss of bytes 2, .., n + 1 of each row."""
         tokens = tokens.long()
-        x = self.embedding(tokens[:, :-1])
+        x = self.embedding(tokens[:, :-1]).to(self.states)
         for block in self.blocks:
             x = block(x, self.turns)
         return self.head(x, self.embedding.weight, tokens[:, 1:])
