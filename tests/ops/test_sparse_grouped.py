@@ -24,15 +24,16 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from everyformer import patterns
-from everyformer.ops.sparse_attention import grouped, plans
+from everyformer.ops.sparse_attention import grouped, plans, rectangles
 from everyformer.ops.sparse_attention.operands import Incoming
 from everyformer.ops.sparse_attention.operator import sparse_attention
 from everyformer.ops.sparse_attention.pieces import Masked, RingAndRelay
 from everyformer.ops.sparse_attention.reference import sparse_attention_reference
 from everyformer.ops.sparse_attention.routes import pieces_of
-from everyformer.patterns import Part
+from everyformer.patterns import Part, Pattern
 
 NAMES = list(all_parts(7))
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -86,9 +87,9 @@ def test_pieces_have_every_pair_once(name: str) -> None:
     """Of the pattern, and no other; with lists that are cut, and that are not."""
     for n, room in ((1, 9), (2, 9), (7, 10**6), (33, 40), (36, 10**6)):
         part = all_parts(n)[name]
-        with mock.patch.object(grouped, "ROWS", 8):
+        with mock.patch.object(rectangles, "CHOICES", (8,)):
             met = torch.zeros(n + 1, n + 1, dtype=torch.int64)
-            for found in grouped.rectangles(pieces_of(part), n, room, torch.device("cpu")):
+            for found in rectangles.rectangles(pieces_of(part), n, room, CPU):
                 g, r = found.queries.shape
                 rows = found.queries[:, :, None].expand(g, r, found.keys.shape[1])
                 columns = found.keys[:, None, :].expand_as(rows)
@@ -100,12 +101,26 @@ def test_pieces_have_every_pair_once(name: str) -> None:
             assert not met[:, n].any()
 
 
+@pytest.mark.parametrize("made", [patterns.window(1024, 64), patterns.dense(1024)])
+def test_the_past_alone_costs_no_more_for_each_connection(made: Pattern) -> None:
+    """Pairs that are computed, hidden ones included, follow the connections."""
+    computed = [
+        sum(
+            found.queries.numel() * found.keys.shape[1]
+            for found in rectangles.rectangles(pieces_of(part), 1024, 2**16, CPU)
+        )
+        / part.connections
+        for part in (made.parts[0], made.causal_part().parts[0])
+    ]
+    assert computed[1] < 1.2 * computed[0] < 2
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_outputs_and_gradients(name: str) -> None:
     for n, padding in ((1, "none"), (2, "all"), (19, "some"), (36, "none")):
         part = all_parts(n)[name]
         x = given_tensors(n, padding=padding)
-        with mock.patch.object(grouped, "ROWS", 16):
+        with mock.patch.object(rectangles, "CHOICES", (16,)):
             assert_agrees(results(x, part), wanted_results(x, part), torch.float64)
 
 

@@ -8,174 +8,21 @@ the CPU, float64 and large heads.
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from everyformer.ops.dropping import kept
 from everyformer.ops.sparse_attention.operands import Incoming, Operands
 from everyformer.ops.sparse_attention.pieces import (
-    Band,
-    BlockLists,
-    Edges,
-    Listed,
     Masked,
-    Outside,
     Piece,
-    RingAndRelay,
 )
-from everyformer.patterns import Rows
-
-ROWS = 128
-"""Queries of a rectangle, at most."""
+from everyformer.ops.sparse_attention.rectangles import Rectangles, rectangles
 
 STEP_NUMBERS = 2**22
 """Numbers that one step works on: 16 MB in float32."""
-
-
-class Rectangles(NamedTuple):
-    """Several rectangles of one shape; index n stands for nobody.
-
-    Attributes:
-        queries: Tokens of the rows; a token is in one rectangle of a piece at most.
-        keys: Tokens of the columns.
-        hidden: True where a pair does not count; None where all do.
-    """
-
-    queries: Int[Tensor, "g r"]
-    keys: Int[Tensor, "g c"]
-    hidden: Bool[Tensor, "g r c"] | None
-
-
-def rectangles(
-    pieces: Sequence[Piece | Masked], n: int, room: int, device: torch.device
-) -> Iterator[Rectangles]:
-    """All pairs of the pieces, each once, at most `room` pairs at a time where possible."""
-    for piece in pieces:
-        match piece:
-            case Band():
-                yield from _of_band(piece, n, room, device)
-            case Listed():
-                yield from _of_lists(piece, n, room, device)
-            case BlockLists():
-                yield from _of_blocks(piece, n, room, device)
-            case Edges() | RingAndRelay():
-                yield from _of_edges(piece.rows, room, device)
-            case Masked():
-                yield _of_mask(piece.rows, device)
-
-
-def _of_band(band: Band, n: int, room: int, device: torch.device) -> Iterator[Rectangles]:
-    count = band.count(n)
-    left, right = min(band.left, count - 1), min(band.right, count - 1)
-    r = min(ROWS, count)
-    c = min(r + left + right, count) if r == count else r + left + right
-    firsts = torch.arange(0, count, r, device=device)
-    together = max(1, room // (r * c))
-    number = torch.arange(band.classes * len(firsts), device=device)
-    for chosen in number.split(together):
-        origin = chosen // len(firsts) * band.shift
-        first = firsts[chosen % len(firsts)]
-        size = (n - origin + band.step - 1).div(band.step, rounding_mode="floor")
-        size = size.clamp(max=band.limit)[:, None]
-        i = first[:, None] + torch.arange(r, device=device)  # [g, r], places in a class
-        start = torch.zeros_like(first) if c == count else first - left
-        j = start[:, None] + torch.arange(c, device=device)
-        here, there = i < size, (j >= 0) & (j < size)
-        gap = j[:, None, :] - i[:, :, None]
-        hidden = ~there[:, None, :] | (gap < -left) | (gap > right)
-        queries = torch.where(here, origin[:, None] + band.step * i, n)
-        keys = torch.where(there, origin[:, None] + band.step * j, n)
-        yield Rectangles(queries, keys, hidden | _left_out(band.outside, queries, keys))
-
-
-def _of_lists(
-    piece: Listed, n: int, room: int, device: torch.device
-) -> Iterator[Rectangles]:
-    everybody = torch.arange(n, device=device)
-
-    def tokens(listed: np.ndarray | None) -> Tensor:
-        return everybody if listed is None else torch.tensor(listed, device=device).long()
-
-    queries, keys = tokens(piece.queries), tokens(piece.keys)
-    for some in queries.split(max(1, room // max(len(keys), 1))):
-        if len(keys):
-            hidden = _left_out(piece.outside, some[None], keys[None])
-            yield Rectangles(some[None], keys[None], hidden)
-    if piece.own:
-        for some in queries.split(room):
-            yield Rectangles(some[:, None], some[:, None], None)
-
-
-def _of_blocks(
-    piece: BlockLists, n: int, room: int, device: torch.device
-) -> Iterator[Rectangles]:
-    block = piece.block
-    inside = torch.arange(block, device=device)
-    for rows, heard in _by_count(piece.lists, device, exact=True):
-        together = max(1, room // (block * block * heard.shape[1]))
-        for some, lists in zip(rows.split(together), heard.split(together), strict=True):
-            queries = some[:, None] * block + inside
-            keys = (lists[:, :, None] * block + inside).flatten(1)
-            hidden = (keys >= n)[:, None, :].expand(-1, block, -1)
-            yield Rectangles(queries.clamp(max=n), keys.clamp(max=n), hidden)
-
-
-def _of_edges(rows: Rows, room: int, device: torch.device) -> Iterator[Rectangles]:
-    n = rows.n
-    for some, heard in _by_count(rows, device, exact=False):
-        together = max(1, room // heard.shape[1])
-        for queries, keys in zip(some.split(together), heard.split(together), strict=True):
-            yield Rectangles(queries[:, None], keys, (keys == n)[:, None, :])
-
-
-def _of_mask(rows: Rows, device: torch.device) -> Rectangles:
-    everybody = torch.arange(rows.n, device=device)[None]
-    hidden = torch.ones(1, rows.n, rows.n, dtype=torch.bool)
-    hidden[
-        0, torch.as_tensor(rows.listeners()), torch.as_tensor(rows.indices.copy()).long()
-    ] = False
-    return Rectangles(everybody, everybody, hidden.to(device))
-
-
-def _by_count(
-    rows: Rows, device: torch.device, *, exact: bool
-) -> Iterator[tuple[Int[Tensor, " g"], Int[Tensor, "g c"]]]:
-    """Rows of about the same length together, filled up with n; not the empty ones.
-
-    Lengths differ by less than a half, so that less than half of the room is wasted.
-    """
-    counts = rows.counts
-    sizes = counts if exact else _rounded_up(counts)
-    for size in np.unique(sizes[counts > 0]):
-        chosen = np.flatnonzero((sizes == size) & (counts > 0))
-        place = np.arange(size)
-        at = rows.indptr[chosen][:, None] + np.minimum(place, counts[chosen][:, None] - 1)
-        heard = np.where(place < counts[chosen][:, None], rows.indices[at], rows.n)
-        yield (
-            torch.tensor(chosen, device=device),
-            torch.tensor(heard, device=device).long(),
-        )
-
-
-def _rounded_up(counts: np.ndarray) -> np.ndarray:
-    """To 1, 2, 3, 4, 6, 8, 12, 16, 24, ..: powers of two and the middle between two."""
-    power = 2 ** np.ceil(np.log2(np.maximum(counts, 1))).astype(np.int64)
-    middle = power * 3 // 4
-    return np.where(counts <= middle, np.maximum(middle, 1), power)
-
-
-def _left_out(outside: Outside, queries: Tensor, keys: Tensor) -> Tensor:
-    query, key = queries[:, :, None], keys[:, None, :]
-    found = torch.zeros_like(query + key, dtype=torch.bool)
-    if outside.gap is not None:
-        found |= (key - query >= -outside.gap[0]) & (key - query <= outside.gap[1])
-    if outside.segment is not None:
-        found |= query // outside.segment == key // outside.segment
-    return found
 
 
 class _Problem:

@@ -13,8 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from everyformer.ops.dropping import kept
-from everyformer.ops.sparse_attention.grouped import STEP_NUMBERS, rectangles
+from everyformer.ops.sparse_attention.grouped import STEP_NUMBERS
 from everyformer.ops.sparse_attention.operands import Operands
+from everyformer.ops.sparse_attention.rectangles import rectangles
 
 
 def attend(x: Operands, first: int = 0) -> Float[Tensor, "b h n d"]:
