@@ -1,9 +1,13 @@
 """The pattern as a mask: what `SparseAttention` computes, at every length."""
 
+from typing import Any
+
 import pytest
 import torch
+from torch.nn import functional
 
 from everyformer.errors import InputError
+from everyformer.layers import masked_attention
 from everyformer.layers.masked_attention import MaskedAttention
 from everyformer.layers.sparse_attention import Configuration, SparseAttention
 from everyformer.patterns import Pattern, fixed, from_masks, random, star, strided
@@ -47,6 +51,45 @@ def test_a_shorter_sequence_is_a_padded_one() -> None:
     hidden = torch.arange(12).expand(2, 12) >= 7
     found = layer(padded, key_padding_mask=hidden)[:, :7]
     torch.testing.assert_close(layer(x), found)
+
+
+def test_no_kernel_of_cudnn_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed: list[bool] = []
+
+    def watched(*args: Any, **kwargs: Any) -> torch.Tensor:
+        allowed.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return functional.scaled_dot_product_attention(*args, **kwargs)
+
+    monkeypatch.setattr(masked_attention, "scaled_dot_product_attention", watched)
+    MaskedAttention(8, 2, star(12, 2))(torch.zeros(12, 8))
+    assert allowed == [False]
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("n", [64, 192, 256])
+def test_gradients_are_numbers_where_all_scores_are_far_below_0(
+    n: int, compiled: bool
+) -> None:
+    """The only score of a token that hears itself alone may drift to any value."""
+    layer = MaskedAttention(
+        128, 4, fixed(256, 64).causal_part(), configuration="multihead", device="cuda"
+    )
+    assert layer.in_proj_bias is not None
+    with torch.no_grad():
+        query, key, _ = layer.in_proj_bias.chunk(3)
+        query.view(4, 32)[:, 0], key.view(4, 32)[:, 0] = 1.0, -120 * 32**0.5
+    if compiled:
+        layer.compile(dynamic=False, fullgraph=True)
+    x = torch.randn(2, n, 128, device="cuda", requires_grad=True)
+    with torch.autocast("cuda", torch.bfloat16):
+        out = layer(x)
+    out.float().square().sum().backward()
+    assert x.grad is not None
+    found = [x.grad, *(p.grad for p in layer.parameters() if p.grad is not None)]
+    assert all(bool(y.isfinite().all()) for y in found)
+    assert any(bool(y.any()) for y in found)
 
 
 def test_what_cannot_work_is_refused() -> None:

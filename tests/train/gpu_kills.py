@@ -25,5 +25,7 @@ def recorded(folder: Path, **more: Any) -> None:
 
 if __name__ == "__main__":
     place = Path(sys.argv[1])
-    found = kills(place, recorded, partial(recorded, compile=True), times=4)
+    other = partial(recorded, compile=True)
+    most = SETTINGS["steps"] // SETTINGS["log_every"]
+    found = kills(place, recorded, other, times=4, lines=most - 5)
     (place / "kills.json").write_text(json.dumps(found))

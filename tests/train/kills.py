@@ -129,8 +129,13 @@ def kills(
     other: Callable[[Path], None],
     writes: tuple[str, ...] = (),
     times: int = 5,
+    lines: int = 0,
 ) -> list[dict[str, Any]]:
-    """Kills at random moments, of two kinds of runs in turn, and some in a write."""
+    """Kills at random moments, of two kinds of runs in turn, and some in a write.
+
+    Moments of the whole time of a run; or, of one that trains in a small part of it, of the
+    time in which it has logged so many lines at most.
+    """
     works = {"other": other, "whole": whole}
     seconds: dict[str, float] = {}
     for name in ("whole", "other"):  # the other may begin with the weights of the first
@@ -143,7 +148,10 @@ def kills(
         name, work = list(works.items())[turn % 2]
         place = folder / f"random-{turn}"
         pid = child(work, place)
-        time.sleep(draws.uniform(0.1, 1.0) * seconds[name])
+        if lines:
+            _wait_for_lines(place, pid, draws.randint(1, lines))
+        else:
+            time.sleep(draws.uniform(0.1, 1.0) * seconds[name])
         os.kill(pid, signal.SIGKILL)
         found.append(resumed(work, place, folder / name, killed(pid)))
     for name in writes:
@@ -151,6 +159,16 @@ def kills(
         was_killed = killed(child(whole, place, dies_at=name))
         found.append(resumed(whole, place, folder / "whole", was_killed))
     return found
+
+
+def _wait_for_lines(folder: Path, pid: int, count: int) -> None:
+    """Until a child has logged them, or has ended."""
+    counted = folder.with_suffix(".lines")
+    ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    while os.waitid(os.P_PID, pid, ended) is None:
+        if counted.exists() and len(counted.read_text()) >= count:
+            return
+        time.sleep(0.001)
 
 
 def together(folder: Path) -> None:

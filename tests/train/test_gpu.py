@@ -96,5 +96,6 @@ def test_killed_runs_resume_with_the_same_bits(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "tests.train.gpu_kills", tmp_path], check=True)
     found = json.loads((tmp_path / "kills.json").read_text())
     assert len(found) == 4
-    assert any(kill["killed"] and 0 < kill["reached"] < 1500 for kill in found)
+    early = [kill for kill in found if kill["killed"] and 0 < kill["reached"] < 1500]
+    assert len(early) >= 2
     assert [kill for kill in found if kill["same"] != [True, True]] == []

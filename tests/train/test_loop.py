@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.train.runs import losses, plain_losses, tiny_run
+from tests.train.runs import TASK, losses, plain_losses, tiny_run
 from torch import Tensor
 
 from everyformer.data.batch import Batch, Draw
@@ -99,6 +99,39 @@ def test_damaged_files_of_a_run_are_refused(tmp_path: Path) -> None:
 def test_a_loss_that_is_no_number_is_refused() -> None:
     with pytest.raises(TrainingError, match="rate below lr=1e"):
         tiny_run(lr=1e30, warmup=0, clip=None)
+
+
+class BreaksAt(Labels):
+    """The gradient of one update is not finite, and maybe its loss."""
+
+    update, last, lost = 0, 7, False
+
+    def forward(self, batch: Batch) -> Tensor:
+        self.update += 1
+        total = super().forward(batch)
+        if self.update == self.last:
+            zero = 0 * next(self.parameters()).sum()
+            total = total + (zero / 0 if self.lost else 0 * zero.sqrt())
+        return total
+
+
+@pytest.mark.parametrize(
+    ("lost", "told"), [(False, "finite, though its loss was"), (True, "finite. Use a rate")]
+)
+def test_the_first_broken_update_is_named(lost: bool, told: str) -> None:
+    model = EncoderConfig(TASK.vocab_size, 8, dim=16, layers=1, heads=2, ffn=32)
+
+    def build() -> Labels:
+        made = BreaksAt(Encoder(model))
+        made.lost = lost
+        return made
+
+    config = TrainConfig(
+        steps=12, batch=8, lr=1e-3, clip=1.0, log_every=4, evaluate_every=0, checkpoint_every=0
+    )
+    wanted = f"nan after 8 updates, .* Update 7 was the first whose gradient was not {told}"
+    with pytest.raises(TrainingError, match=wanted):
+        train(build, TASK, config)
 
 
 class Blockless(Objective):

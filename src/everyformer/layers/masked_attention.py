@@ -10,6 +10,7 @@ import math
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from everyformer.errors import InputError
@@ -17,6 +18,16 @@ from everyformer.layers.key_cache import KeyCache
 from everyformer.layers.self_attention import SelfAttention
 from everyformer.layers.sparse_attention import Configuration, SparseAttention
 from everyformer.patterns import Part, Pattern
+
+KERNELS = [
+    SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH,
+]  # fmt: skip
+"""All of PyTorch's but cuDNN's.
+
+On an H100 or H200 its gradient of a query is NaN if there is a mask, n mod 128 is 64, and
+the logarithm of the sum of the query's exponentials is below -88 (PyTorch 2.11 to 2.13,
+issue 196678): nothing holds the only score of a token that hears itself alone.
+"""
 
 
 class MaskedAttention(SelfAttention):
@@ -104,9 +115,10 @@ class MaskedAttention(SelfAttention):
         if heads.padding is not None:
             own = torch.eye(n, dtype=torch.bool, device=x.device)[past:]
             allowed = allowed & (~heads.padding[:, None, None, :] | own)
-        mixed = scaled_dot_product_attention(
-            heads.q, heads.k, heads.v, attn_mask=allowed, scale=self.scale
-        )
+        with sdpa_kernel(KERNELS):
+            mixed = scaled_dot_product_attention(
+                heads.q, heads.k, heads.v, attn_mask=allowed, scale=self.scale
+            )
         if cache is not None:
             cache.keep()
         out = self._output(mixed, None, x)

@@ -68,6 +68,7 @@ class Trainer:
             fused=self.device.type == "cuda", capturable=self.recorded,
         )  # fmt: skip
         self._wrapped = accelerator.prepare_model(self.objective)
+        self._broken = torch.zeros(2, dtype=torch.int64, device=self.device)
         # In float32, whatever the default: the fused optimiser reads no other.
         self._rates = [torch.zeros((), device=self.device).float() for _ in groups]
         self._updated = Recorded(self._update) if self.recorded else self._update
@@ -121,7 +122,11 @@ class Trainer:
                 accelerator.backward(shares.sum() * accelerator.num_processes)
             means += shares.detach()
         if config.clip is not None:
-            accelerator.clip_grad_norm_(self.objective.parameters(), config.clip)
+            parameters = self.objective.parameters()
+            norm = cast("Tensor", accelerator.clip_grad_norm_(parameters, config.clip))
+            # How many updates in a row have no finite loss, and no finite gradient.
+            found = torch.stack([means.sum().float(), norm.float()]).isfinite()
+            self._broken.add_(1).mul_(~found)
         self.optimiser.step()
         return means
 
@@ -141,13 +146,28 @@ class Trainer:
         loss = sum(means)
         if not math.isfinite(loss):
             msg = (
-                f"The loss is {loss} after {self.step} updates, so nothing is learnt any "
-                f"more. Use a rate below lr={self.config.lr}, a longer warm-up, or clip."
+                f"The loss is {loss} after {self.step:,} updates, so nothing is learnt any "
+                f"more.{self._broken_since()} Use a rate below lr={self.config.lr}, a "
+                "longer warm-up, or clip."
             )
             raise TrainingError(msg)
         terms = self.objective.terms
         named = dict(zip(terms, means, strict=True)) if len(terms) > 1 else {}
         return {"loss": loss, **named}
+
+    def _broken_since(self) -> str:
+        """Which update was the first without a finite gradient; "" if none is clipped."""
+        losses, gradients = self._broken.tolist()
+        if not gradients:
+            return ""
+        first = self.step - gradients + 1
+        told = f" Update {first:,} was the first whose gradient was not finite"
+        if gradients > losses and self.accelerator.num_processes == 1:
+            return (
+                f"{told}, though its loss was: torch.autograd.set_detect_anomaly(True) "
+                "names the operation."
+            )
+        return f"{told}."
 
     def scores(self, split: Split) -> Scores:
         """The scores of all examples of a split, judged by the task; in all processes."""
