@@ -14,16 +14,18 @@ import numpy as np
 from everyformer.experiments.sparse_arms import Arm
 from everyformer.experiments.sparse_glue.sizes import WIDTHS
 from everyformer.experiments.sparse_lm.sizes import SCALES
+from everyformer.experiments.sparse_translation.sizes import SCALES as TRANSLATIONS
 from everyformer.patterns.assumption_1 import assumption_1
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/choosing_patterns.md"
 BEGIN, END = "<!-- generated table -->\n", "<!-- end of the table -->\n"
+TRANSLATED = TRANSLATIONS["reduced"].widths
 LAYERS = 12
 HEADS = (
     "arm, n = 256", "w", "% of pairs, causal", "theorem, two-sided",
     "layers until all is heard, two-sided", "causal", "language model, nats per token",
-    "MNLI accuracy",
+    "MNLI accuracy", "translation, nats per token",
 )  # fmt: skip
 
 
@@ -58,12 +60,17 @@ def theorem(name: str, width: int) -> tuple[str, ...]:
     )
 
 
-def evidence(name: str) -> tuple[str, str]:
+def evidence(name: str) -> tuple[str, str, str]:
     """What runs of an arm reached; the star of `sparse-glue` has its relay first."""
     nats = _values("sparse-lm", {"density": ("13", "100")}, "nats").get(name, [])
     in_glue = {"star-first": "star", "star": ""}.get(name, name)
     right = _values("sparse-glue", {"task": ("mnli",)}, "accuracy").get(in_glue, [])
-    return _mean(nats), _mean(right) if in_glue in WIDTHS else ""
+    told = _values("sparse-translation", {"density": ("13", "100")}, "nats")
+    return (
+        _mean(nats),
+        _mean(right) if in_glue in WIDTHS else "",
+        _mean(told.get(name, [])) if name in TRANSLATED or name == "dense" else "",
+    )
 
 
 def layers_to_hear(arm: Arm) -> int | None:

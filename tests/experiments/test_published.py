@@ -126,6 +126,42 @@ def test_sparse_lm(told: str, arms: list[str]) -> None:
     says(told, ", ".join(nats), ", ".join(mean(one, value, 0) for one in found))
 
 
+@pytest.mark.parametrize(
+    "arm",
+    ["dense", "strided-union", "strided-multihead", "fixed-union", "star", "random"],
+)
+def test_sparse_glue(arm: str) -> None:
+    name = "sparse-glue_reduced_nvidia-h200"
+    first = runs(name, task="mlm", arm=arm)
+    at = first[0]["more"]["left_plateau_at"]
+    says(
+        arm,
+        "never" if at is None else f"{at:,}",
+        mean(first, scored("nats"), 2),
+        share(first),
+        *(
+            mean(runs(name, task=task, arm=arm), value, 1, 100.0)
+            for task in ("mnli", "cola", "mrpc", "rte", "sts-b", "sst-2")
+        ),
+    )
+
+
+def test_sparse_translation() -> None:
+    found = results("sparse-translation_reduced_nvidia-h200")
+    assert len(found) == 8
+    for run in found:
+        more = run["more"]
+        test, news = (more["translated"][name] for name in ("test", "news"))
+        says(
+            run["labels"]["arm"],
+            f"{more['density_of_texts']:.1f}",
+            f"{value(run):.3f}",
+            *(f"{test[name]:.1f}" for name in ("bleu", "chrf")),
+            f"{more['news']['nats']:.3f}",
+            f"{news['bleu']:.1f}",
+        )
+
+
 @pytest.mark.parametrize("method", ["urpe", "t5", "none"])
 @pytest.mark.parametrize(
     ("task", "told"),

@@ -127,7 +127,13 @@ def test_the_first_broken_update_is_named(lost: bool, told: str) -> None:
         return made
 
     config = TrainConfig(
-        steps=12, batch=8, lr=1e-3, clip=1.0, log_every=4, evaluate_every=0, checkpoint_every=0
+        steps=12,
+        batch=8,
+        lr=1e-3,
+        clip=1.0,
+        log_every=4,
+        evaluate_every=0,
+        checkpoint_every=0,
     )
     wanted = f"nan after 8 updates, .* Update 7 was the first whose gradient was not {told}"
     with pytest.raises(TrainingError, match=wanted):

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from everyformer import patterns
 from everyformer.bench.gate import gate_row, masked_attention
-from everyformer.bench.results import environment
+from everyformer.bench.kept import Kept, Row
 from everyformer.bench.sparse import SIZE, forward_and_backward, inputs
 from everyformer.bench.tables import table_of
 from everyformer.bench.timing import cpu_milliseconds, gpu_milliseconds
@@ -38,44 +38,58 @@ PATTERNS: dict[str, Callable[[int, int], Pattern]] = {
 }
 
 
-def run(*, quick: bool = False, progress: Progress = no_progress) -> dict[str, Any]:
-    """Every pattern both ways: time, connections, nanoseconds for each, and the ratio."""
+def run(
+    *,
+    quick: bool = False,
+    progress: Progress = no_progress,
+    kept: Kept | None = None,
+) -> dict[str, Any]:
+    """Every pattern both ways: time, connections, nanoseconds for each, and the ratio.
+
+    Each part is checked before it is timed, and kept as soon as both are done.
+    """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     on_gpu = device == "cuda"
+    kept = kept or Kept()
     n, heads = (LENGTH, 12) if on_gpu else (ON_CPU, 1)
     n = n // 4 if quick else n
     rounds = 1 if quick or not on_gpu else ROUNDS
     clock = gpu_milliseconds if on_gpu else cpu_milliseconds
-    gates = [
-        _gate(device, name, part)
-        for name, make in PATTERNS.items()
-        for part in make(GATE, 48).causal_part().parts
-    ]
     tensors = inputs(device, n, heads)
-    rows: list[dict[str, Any]] = []
+
+    def both(whole: Part, past: Part, gated: Part) -> Row:
+        row: Row = {"gate": _gate(device, gated)}
+        for way, part in (("two_sided", whole), ("causal", past)):
+            ms = clock(lambda part=part: forward_and_backward(tensors, part), rounds)
+            row |= {f"{way}_ms_sampled": ms, f"{way}_connections": part.connections}
+            row[f"{way}_ns_sampled"] = 1e6 * ms / (heads * part.connections)
+        row["ratio_sampled"] = row["causal_ns_sampled"] / row["two_sided_ns_sampled"]
+        return row
+
+    rows: list[Row] = []
     for done, (name, make) in enumerate(PATTERNS.items()):
         progress(f"{name}, n = {n:,}", done, len(PATTERNS))
         pattern = make(n, WIDTH if on_gpu else 64)
-        both = zip(pattern.parts, pattern.causal_part().parts, strict=True)
-        for number, (whole, past) in enumerate(both):
-            row: dict[str, Any] = {"pattern": name, "part": number + 1, "n": n}
-            for way, part in (("two_sided", whole), ("causal", past)):
-                ms = clock(lambda part=part: forward_and_backward(tensors, part), rounds)
-                pairs = heads * part.connections
-                row |= {f"{way}_ms_sampled": ms, f"{way}_connections": part.connections}
-                row[f"{way}_ns_sampled"] = 1e6 * ms / pairs
-            row["ratio_sampled"] = row["causal_ns_sampled"] / row["two_sided_ns_sampled"]
-            rows.append(row)
-    report: dict[str, Any] = {"theme": "causal", "environment": environment()}
-    return report | {"heads": heads, "head_size": SIZE, "gate": gates, "rows": rows}
+        past, small = pattern.causal_part(), make(GATE, 48).causal_part()
+        parts = zip(pattern.parts, past.parts, small.parts, strict=True)
+        for number, each in enumerate(parts):
+            about: Row = {"pattern": name, "part": number + 1, "n": n}
+            rows.append(kept.row(about, partial(both, *each)))
+    return {
+        "theme": "causal",
+        "environment": kept.starts[-1],
+        "heads": heads,
+        "head_size": SIZE,
+        "rows": rows,
+    }
 
 
-def _gate(device: str, name: str, part: Part) -> dict[str, Any]:
+def _gate(device: str, part: Part) -> Row:
     """Against dense attention with the mask of the pattern and that of the past."""
     exact = masked_attention(torch.tensor(part.mask(), device=device).tril())
     ours = partial(sparse_attention, part=part)
     tensors = inputs(device, part.n, heads=2 if device == "cuda" else 1)
-    about = {"pattern": name, "part": part.kind, "n": part.n}
+    about = {"kind": part.kind, "n": part.n}
     return gate_row("A causal part", about, tensors, ours, ("eager", exact), exact)
 
 

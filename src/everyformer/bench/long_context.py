@@ -1,11 +1,12 @@
 """Where sparse attention pays: bytes of whole novels at n = 16,384 and beyond.
 
-Arms differ in their attention alone (`long_model`): dense is PyTorch's flash attention,
-the others are causal parts of sparse patterns. In this order: every pattern against dense
-attention with a mask at n = 1,024; attention alone, forward and backward; a whole step of
-training (bf16, compiled, fused AdamW), by the clock and by its kernels, with memory; then
-every arm trains for the same time by the clock, and nats per byte of held-out novels are
-drawn against it. On a CPU: tiny sizes, nothing compiled, to see that all of it runs.
+Arms differ in their attention alone (`long_model`): dense is PyTorch's own, by the kernel
+that it chooses, the others are causal parts of sparse patterns. In this order: every
+pattern against dense attention with a mask at n = 1,024; attention alone, forward and
+backward; a whole step of training (bf16, compiled, fused AdamW), by the clock and by its
+kernels, with memory; then every arm trains for the same time by the clock, and nats per
+byte of held-out novels are drawn against it. On a CPU: tiny sizes, nothing compiled, to see
+that all of it runs.
 """
 
 import math
@@ -34,6 +35,7 @@ from everyformer.bench.timing import (
     gpu_bytes,
     gpu_milliseconds,
     kernel_milliseconds,
+    kernels_of,
     update_seconds,
 )
 from everyformer.data.packs.pack import pack_path, read_pack
@@ -44,7 +46,7 @@ from everyformer.progress import Progress, no_progress
 from everyformer.train.throughput import wait_for
 
 PACK = "novels-bytes"
-DENSE = Arm("dense", "dense, flash (SDPA)")
+DENSE = Arm("dense", "dense (SDPA)")
 ARMS = (
     DENSE,
     Arm("strided", "strided, w = 128, A1 and A2 in turn", "strided", (("width", 128),)),
@@ -234,6 +236,7 @@ def _attention(arm: Arm, n: int, plan: RunSizes, device: torch.device) -> Row:
     pattern = arm.causal(n)
     times: list[float] = []
     memory: list[int] = []
+    kernels: list[str] = []
     for part in (None,) if pattern is None else pattern.parts:
 
         def call(part: Part | None = part) -> object:
@@ -247,7 +250,9 @@ def _attention(arm: Arm, n: int, plan: RunSizes, device: torch.device) -> Row:
         on_gpu = device.type == "cuda"
         clock = gpu_milliseconds if on_gpu else cpu_milliseconds
         times.append(clock(call, plan.rounds))
-        memory += [gpu_bytes(call)] if on_gpu else []
+        if on_gpu:
+            memory.append(gpu_bytes(call))
+            kernels += [name for name in kernels_of(call) if name not in kernels]
     connections = n * (n + 1) // 2
     if pattern is not None:
         connections = round(statistics.mean(pattern.connections))
@@ -255,6 +260,7 @@ def _attention(arm: Arm, n: int, plan: RunSizes, device: torch.device) -> Row:
         "connections": connections,
         "ms_sampled": statistics.mean(times),
         "peak_bytes": max(memory, default=None),
+        "kernels": kernels,
     }
 
 

@@ -65,14 +65,19 @@ def update_seconds(
 
 def kernel_milliseconds(call: Callable[[], Any]) -> float:
     """What the kernels of one call take in all: below its wall clock, the GPU waits."""
+    return sum(kernels_of(call).values())
+
+
+def kernels_of(call: Callable[[], Any]) -> dict[str, float]:
+    """The milliseconds of all kernels of one call, by their names; the longest first."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as found:
         call()
         torch.cuda.synchronize()
-    on_gpu = torch.autograd.DeviceType.CUDA
-    kernels = [row for row in found.key_averages() if row.device_type == on_gpu]
-    return sum(row.self_device_time_total for row in kernels) / 1e3
+    rows: list[Any] = [x for x in found.key_averages() if "CUDA" in str(x.device_type)]
+    times = {row.key: row.self_device_time_total / 1e3 for row in rows}
+    return dict(sorted(times.items(), key=lambda entry: -entry[1]))
 
 
 def cpu_milliseconds(call: Callable[[], Any], rounds: int) -> float:
