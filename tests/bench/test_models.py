@@ -24,7 +24,7 @@ def test_a_quick_run() -> None:
     assert names == ["eager", "SDPA", "everyformer"]
     assert all(row["step_ms"] > 0 for row in report["rows"])
     if not torch.cuda.is_available():
-        assert {row["kernels_ms"] for row in report["rows"]} == {None}
+        assert not any("kernels_ms" in row for row in report["rows"])
     assert models.table(report).row_count == 3
 
 

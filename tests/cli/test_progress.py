@@ -40,8 +40,24 @@ def test_short_work_shows_nothing(terminal: Path) -> None:
     assert terminal.read_text() == ""
 
 
-def test_no_bar_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_log_has_lines_now_and_then(capfd: pytest.CaptureFixture[str]) -> None:
+    with progress.progress_bar(delay=0.01, every=0.05) as report:
+        report("quantise", 1, 8)
+        time.sleep(0.3)
+        report("value map", 1000, 4000)
+        time.sleep(0.3)
+    shown = capfd.readouterr()
+    lines = shown.err.splitlines()
+    assert shown.out == ""
+    assert lines[0] == "quantise: 1 of 8, after 0 s"
+    assert lines[-1].startswith("value map: 1,000 of 4,000, after")
+    assert 4 <= len(lines) <= 12
+    time.sleep(0.1)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_log_of_short_work_has_none(capfd: pytest.CaptureFixture[str]) -> None:
     with progress.progress_bar(delay=0.01) as report:
         report("quantise", 1, 8)
-        time.sleep(0.1)
+        time.sleep(0.05)
     assert capfd.readouterr() == ("", "")

@@ -1,10 +1,11 @@
 """Sparse attention on the CPU against dense masked attention, for every pattern."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -27,7 +28,13 @@ from everyformer import patterns
 from everyformer.ops.sparse_attention import grouped, plans, rectangles
 from everyformer.ops.sparse_attention.operands import Incoming
 from everyformer.ops.sparse_attention.operator import sparse_attention
-from everyformer.ops.sparse_attention.pieces import Masked, RingAndRelay
+from everyformer.ops.sparse_attention.pieces import (
+    Band,
+    Masked,
+    Outside,
+    Piece,
+    RingAndRelay,
+)
 from everyformer.ops.sparse_attention.reference import sparse_attention_reference
 from everyformer.ops.sparse_attention.routes import pieces_of
 from everyformer.patterns import Part, Pattern
@@ -88,17 +95,23 @@ def test_pieces_have_every_pair_once(name: str) -> None:
     for n, room in ((1, 9), (2, 9), (7, 10**6), (33, 40), (36, 10**6)):
         part = all_parts(n)[name]
         with mock.patch.object(rectangles, "CHOICES", (8,)):
-            met = torch.zeros(n + 1, n + 1, dtype=torch.int64)
-            for found in rectangles.rectangles(pieces_of(part), n, room, CPU):
-                g, r = found.queries.shape
-                rows = found.queries[:, :, None].expand(g, r, found.keys.shape[1])
-                columns = found.keys[:, None, :].expand_as(rows)
-                shown = torch.ones_like(rows, dtype=torch.bool)
-                if found.hidden is not None:
-                    shown = ~found.hidden.expand_as(rows)
-                met.index_put_((rows[shown], columns[shown]), torch.tensor(1), True)
-            assert torch.equal(met[:n, :n], torch.tensor(part.mask()).long()), n
-            assert not met[:, n].any()
+            met = pairs_met(pieces_of(part), n, room)
+        assert torch.equal(met[:n, :n], torch.tensor(part.mask()).long()), n
+        assert not met[:, n].any()
+
+
+def pairs_met(pieces: Sequence[Piece], n: int, room: int) -> Tensor:
+    """How often each pair is in a rectangle and not hidden; n stands for nobody."""
+    met = torch.zeros(n + 1, n + 1, dtype=torch.int64)
+    for found in rectangles.rectangles(pieces, n, room, CPU):
+        g, r = found.queries.shape
+        rows = found.queries[:, :, None].expand(g, r, found.keys.shape[1])
+        columns = found.keys[:, None, :].expand_as(rows)
+        shown = torch.ones_like(rows, dtype=torch.bool)
+        if found.hidden is not None:
+            shown = ~found.hidden.expand_as(rows)
+        met.index_put_((rows[shown], columns[shown]), torch.tensor(1), True)
+    return met
 
 
 @pytest.mark.parametrize("made", [patterns.window(1024, 64), patterns.dense(1024)])
@@ -113,6 +126,41 @@ def test_the_past_alone_costs_no_more_for_each_connection(made: Pattern) -> None
         for part in (made.parts[0], made.causal_part().parts[0])
     ]
     assert computed[1] < 1.2 * computed[0] < 2
+
+
+@st.composite
+def bands(draw: st.DrawFn) -> tuple[int, Band]:
+    """A window on all tokens, on residues or on segments, and pairs that it leaves out."""
+    n = draw(st.integers(1, 70))
+    w = draw(st.integers(1, n + 2))
+    kinds = [(1, 0, 1, n), (min(w, n), 1, w, n), (-(-n // w), w, 1, w)]
+    reach = st.sampled_from([0, 1, 5, 10**6])
+    gap = draw(st.none() | st.tuples(st.integers(0, 9), st.integers(0, 9)))
+    outside = Outside(gap, draw(st.none() | st.integers(1, 20)))
+    return n, Band(*draw(st.sampled_from(kinds)), draw(reach), draw(reach), outside)
+
+
+@given(bands(), st.sampled_from([(1,), (3, 7), (16, 32)]), st.sampled_from([1, 50, 10**6]))
+@settings(max_examples=150, deadline=None)
+def test_any_band_has_every_pair_once(
+    given: tuple[int, Band], choices: tuple[int, ...], room: int
+) -> None:
+    n, band = given
+    wanted = np.zeros((n, n), int)
+    for origin in band.shift * np.arange(band.classes):
+        tokens = np.arange(origin, n, band.step)[: band.limit]
+        place = np.arange(len(tokens))
+        gap, token_gap = place - place[:, None], tokens - tokens[:, None]
+        inside = (gap >= -band.left) & (gap <= band.right)
+        if band.outside.gap is not None:
+            before, behind = band.outside.gap
+            inside &= (token_gap < -before) | (token_gap > behind)
+        if band.outside.segment is not None:
+            segments = tokens // band.outside.segment
+            inside &= segments != segments[:, None]
+        wanted[np.ix_(tokens, tokens)] += inside
+    with mock.patch.object(rectangles, "CHOICES", choices):
+        assert np.array_equal(pairs_met([band], n, room)[:n, :n].numpy(), wanted)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -24,9 +24,14 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from everyformer import figures
 from everyformer.bench.gate import gate_row
-from everyformer.bench.results import environment
+from everyformer.bench.kept import Kept
 from everyformer.bench.tables import table_of
-from everyformer.bench.timing import gpu_bytes, gpu_milliseconds, queued_milliseconds
+from everyformer.bench.timing import (
+    gpu_bytes,
+    gpu_milliseconds,
+    kernels_of,
+    queued_milliseconds,
+)
 from everyformer.ops import toeplitz_attention
 from everyformer.ops.toeplitz_attention.reference import toeplitz
 from everyformer.progress import Progress, no_progress
@@ -62,17 +67,28 @@ CPU_SHAPES = (Shape(1, 512), Shape(1, 2048))
 Call = Callable[[], Any]
 
 
-def run(*, quick: bool = False, progress: Progress = no_progress) -> dict[str, Any]:
-    """Every contender at every length: forward, forward and backward, memory."""
+def run(
+    *, quick: bool = False, progress: Progress = no_progress, kept: Kept | None = None
+) -> dict[str, Any]:
+    """Every contender at every length: forward, forward and backward, memory.
+
+    A length is kept as soon as all contenders have taken their turns.
+    """
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    kept = kept or Kept()
     shapes = GPU_SHAPES if device == "cuda" else CPU_SHAPES
     shapes = shapes[:1] if quick else shapes
-    report: dict[str, Any] = {"theme": "attention", "environment": environment()}
-    report["gate"] = gate(device)
+    rounds = 3 if quick or device == "cpu" else ROUNDS
+    report: dict[str, Any] = {"theme": "attention", "environment": kept.starts[-1]}
+    report["gate"] = kept.row({"stage": "gate"}, lambda: {"rows": gate(device)})["rows"]
     rows: list[dict[str, Any]] = []
     for done, shape in enumerate(shapes):
         progress(f"attention, n = {shape.n:,}, {shape}", done, len(shapes))
-        rows += _measure(device, shape, rounds=3 if quick or device == "cpu" else ROUNDS)
+
+        def measure(shape: Shape = shape) -> dict[str, Any]:
+            return {"rows": _measure(device, shape, rounds)}
+
+        rows += kept.row(asdict(shape), measure)["rows"]
     return report | {"rows": rows}
 
 
@@ -189,7 +205,9 @@ def _measure(device: str, shape: Shape, rounds: int) -> list[dict[str, Any]]:
         if row["name"] in times:
             row["forward_ms"], row["both_ms"] = times[row["name"]]
             if device == "cuda":
-                row["queued_ms"] = queued_milliseconds(calls[row["name"]][1], 3)
+                both = calls[row["name"]][1]
+                row["queued_ms"] = queued_milliseconds(both, 3)
+                row["milliseconds_of_kernels"] = kernels_of(both)
     return rows
 
 

@@ -260,7 +260,7 @@ def _attention(arm: Arm, n: int, plan: RunSizes, device: torch.device) -> Row:
         "connections": connections,
         "ms_sampled": statistics.mean(times),
         "peak_bytes": max(memory, default=None),
-        "kernels": kernels,
+        "kernel_names": kernels,
     }
 
 

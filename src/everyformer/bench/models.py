@@ -30,7 +30,7 @@ from torch import Tensor
 from everyformer.bench.model_configs import MODELS, batch_of, blocks_of, build
 from everyformer.bench.results import environment, seconds_of
 from everyformer.bench.tables import table_of
-from everyformer.bench.timing import kernel_milliseconds
+from everyformer.bench.timing import kernels_of
 from everyformer.errors import EveryformerError, InputError
 from everyformer.layers.hugging_face import restore, speed_up
 from everyformer.progress import Progress, no_progress
@@ -44,6 +44,9 @@ GATE_LENGTH, GATE_ROOM = 512, 1.5
 ROUNDS, WARM_UP = 5, 3
 FIRST_LONG, LAST_LONG = 4096, 2**17
 MINUTES = 6.0
+LONGEST = 15
+"""Kernels of a step that are noted, with their times."""
+
 NEEDED = 15.0
 """Seconds without which nothing is compiled."""
 
@@ -187,14 +190,17 @@ def _timed(row: Row, model: Any, contender: Contender, optimiser: Any, end: floa
             warm = time.perf_counter() - begun
             peak = _peak(step)
             times = [seconds_of(step) for _ in range(ROUNDS)]
-            on_gpu = kernel_milliseconds(step) if torch.cuda.is_available() else None
+            kernels = kernels_of(step) if torch.cuda.is_available() else {}
     except Exception as error:
         return {"failed": _short(error)}
     finally:
         optimiser.zero_grad(set_to_none=True)
         _free()
     found: Row = {"step_ms": 1e3 * statistics.median(times), "peak_bytes": peak}
-    return found | {"kernels_ms": on_gpu, "warm_up_s": round(warm, 2)}
+    if kernels:
+        found["kernels_ms"] = sum(kernels.values())
+        found["milliseconds_of_kernels"] = dict(list(kernels.items())[:LONGEST])
+    return found | {"warm_up_s": round(warm, 2)}
 
 
 def _longest(

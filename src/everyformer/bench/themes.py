@@ -29,7 +29,7 @@ THEMES = (
     "peers",
     "models",
 )
-RESUMABLE = ("causal", "compile", "compile-scaling", "long-context")
+RESUMABLE = ("attention", "causal", "compile", "compile-scaling", "long-context")
 """Benchmarks that keep each row as soon as it is known."""
 
 CHOOSING = {"models": ("only", "minutes"), "long-context": ("only", "minutes", "data")}
