@@ -351,7 +351,7 @@ def _profiled(step: Step, device: torch.device) -> str:
 
     on_gpu = device.type == "cuda"
     kinds = [ProfilerActivity.CUDA] if on_gpu else [ProfilerActivity.CPU]
-    with profile(activities=kinds) as found:
+    with profile(activities=kinds, acc_events=True) as found:
         for _ in range(3):
             step()
         wait_for(device)

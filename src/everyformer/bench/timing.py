@@ -72,7 +72,7 @@ def kernels_of(call: Callable[[], Any]) -> dict[str, float]:
     """The milliseconds of all kernels of one call, by their names; the longest first."""
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CUDA]) as found:
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as found:
         call()
         torch.cuda.synchronize()
     rows: list[Any] = [x for x in found.key_averages() if "CUDA" in str(x.device_type)]
