@@ -1,5 +1,6 @@
 """Causal beside two-sided patterns: every row has both, and nothing wrong is timed."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,14 +8,19 @@ import torch
 from torch import Tensor
 
 from everyformer.bench import causal
+from everyformer.bench.kept import Kept
 from everyformer.errors import EveryformerError
 
 
-def test_quick_runs_and_its_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quick_runs_and_its_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     some = {name: causal.PATTERNS[name] for name in ("window", "fixed")}
     monkeypatch.setattr(causal, "PATTERNS", some)
     monkeypatch.setattr(causal, "GATE", 300)
-    report = causal.run(quick=True)
+    path = tmp_path / "rows.jsonl"
+    report = causal.run(quick=True, kept=Kept(path))
+    again = causal.run(quick=True, kept=Kept(path, resume=True))
+    assert again["rows"] == report["rows"]
+    assert again["earlier_starts"] == [report["environment"]]
     assert [(row["pattern"], row["part"]) for row in report["rows"]] == [
         ("window", 1), ("fixed", 1), ("fixed", 2)
     ]  # fmt: skip

@@ -79,8 +79,8 @@ def run(
     shapes = GPU_SHAPES if device == "cuda" else CPU_SHAPES
     shapes = shapes[:1] if quick else shapes
     rounds = 3 if quick or device == "cpu" else ROUNDS
-    report: dict[str, Any] = {"theme": "attention", "environment": kept.starts[-1]}
-    report["gate"] = kept.row({"stage": "gate"}, lambda: {"rows": gate(device)})["rows"]
+    report: dict[str, Any] = {"theme": "attention", **kept.provenance}
+    report["gate"] = gate(device)  # not kept: what is resumed may run other code
     rows: list[dict[str, Any]] = []
     for done, shape in enumerate(shapes):
         progress(f"attention, n = {shape.n:,}, {shape}", done, len(shapes))

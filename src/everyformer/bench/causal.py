@@ -77,7 +77,7 @@ def run(
             rows.append(kept.row(about, partial(both, *each)))
     return {
         "theme": "causal",
-        "environment": kept.starts[-1],
+        **kept.provenance,
         "heads": heads,
         "head_size": SIZE,
         "rows": rows,

@@ -68,6 +68,11 @@ class Kept:
         self._append({"about": about, "row": row})
         return row
 
+    @property
+    def provenance(self) -> Row:
+        """Where rows come from: this start, and the earlier ones whose rows are kept."""
+        return {"environment": self.starts[-1], "earlier_starts": self.starts[:-1]}
+
     def finish(self) -> None:
         """Remove the file: the whole result stands elsewhere."""
         if self._path is not None:

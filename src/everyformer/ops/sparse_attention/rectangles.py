@@ -31,6 +31,9 @@ COLUMN = 30
 """Pairs that take as long as gathering a key and adding to its gradients (measured)."""
 
 
+_Numbers = TypeVar("_Numbers", Tensor, np.ndarray)
+
+
 class Rectangles(NamedTuple):
     """Several rectangles of one shape; index n stands for nobody.
 
@@ -216,9 +219,6 @@ def _left_out(outside: Outside, queries: Tensor, keys: Tensor) -> Tensor:
     if outside.segment is not None:
         found |= query // outside.segment == key // outside.segment
     return found
-
-
-_Numbers = TypeVar("_Numbers", Tensor, np.ndarray)
 
 
 def _within(gap: _Numbers, bounds: tuple[int, int]) -> _Numbers:

@@ -179,8 +179,7 @@ def run(
         rows.append(kept.row(about, partial(row_of, case.target, tol, case.method)))
     return {
         "theme": "compile",
-        "environment": kept.starts[-1],
-        "earlier_starts": kept.starts[:-1],
+        **kept.provenance,
         "rows": rows,
     }
 

@@ -112,8 +112,7 @@ def run(
         rows.append(kept.row(point.about, lambda point=point: _row(point)))
     return {
         "theme": "compile-scaling",
-        "environment": kept.starts[-1],
-        "earlier_starts": kept.starts[:-1],
+        **kept.provenance,
         "rows": rows,
         "exponents": exponents(rows),
     }
