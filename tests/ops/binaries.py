@@ -20,7 +20,7 @@ from everyformer.ops.toeplitz_attention.tuning import HALF
 star: Any = import_module("everyformer.ops.sparse_attention.kernels.star")
 toeplitz: Any = import_module("everyformer.ops.toeplitz_attention.kernels")
 
-FLOATS = {"LSE", "PART", "PART_LSE", "TABLE", "DELTA", "STRIPS_B", "STRIPS_C"}
+FLOATS = {"READY", "LSE", "PART", "PART_LSE", "TABLE", "DELTA", "STRIPS_B", "STRIPS_C"}
 KINDS = {"PADDED": "*i8", "SEED": "*i64", "BEGIN": "*i32", "END": "*i32"}
 
 

@@ -22,9 +22,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from everyformer.ops.dropping import kept
+from everyformer.ops.launching import Tiles
 from everyformer.ops.toeplitz_attention import chunked
 from everyformer.ops.toeplitz_attention.operands import Incoming, Operands
 from everyformer.ops.toeplitz_attention.reference import attend
+from everyformer.ops.toeplitz_attention.tuning import FULL
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TRITON = pytest.importorskip("triton")
@@ -159,6 +161,36 @@ def test_a_diagonal_goes_through_all_sequences(
     found = results(launch, replace(x, grad_out=swapped))
     forget(launch)
     assert_agrees(found, expected(x), dtype)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(1, 1, 70, 100, 16),
+        Case(1, 1, 100, 70, 16, causal=True),
+        Case(2, 1, 40, 100, 16, causal=True, offset=50, bias="shared"),
+        Case(1, 1, 100, 40, 16, causal=True, offset=-45, gain="none"),
+        Case(1, 1, 100, 100, 16, sequences=(20, 1, 0, 60, 19)),
+        Case(1, 2, 128, 128, 16, group=2),
+    ],
+    ids=["more keys", "more queries", "cache", "offset below", "packed", "whole tiles"],
+)
+@pytest.mark.parametrize("rows", [2, 4])
+def test_diagonals_of_tall_tiles(
+    launch: Any, monkeypatch: pytest.MonkeyPatch, case: Case, rows: int
+) -> None:
+    """Tiles with more queries than keys have several strips of offsets on either side."""
+    tall = Tiles(16 * rows, 16, 4, 2)
+    monkeypatch.setitem(FULL, 128, replace(FULL[128], diagonal=tall))
+    forget(launch)
+    x = inputs(replace(case, scale=0.3), torch.float32)
+    found = results(launch, x)
+    forget(launch)
+    wanted = expected(x)
+    assert_agrees(found, wanted, torch.float32)
+    wanted["dbias"] = wanted["dbias"].roll(1, dims=-1)  # as if a strip were misplaced
+    with pytest.raises(AssertionError, match="dbias is off"):
+        assert_agrees(found, wanted, torch.float32)
 
 
 def test_a_shifted_table_is_noticed(launch: Any) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from everyformer.ops.attention_rules import Gradients
+from everyformer.ops.kernel_tiles import LOG2_E
 from everyformer.ops.launching import (
     MOST_PREPARED,
     Prepared,
@@ -90,14 +91,14 @@ def _inputs(x: Operands, table: Tensor) -> Inputs:
 
 @lru_cache(MOST_PREPARED)
 def _table(p: Problem) -> Callable[[Operands], Tensor]:
-    """bias times log2(e) beside gain, float32; empty without vectors."""
+    """bias times log2(e), or in units of the scale, beside gain; empty without vectors."""
     heads, width = p.table
     if not heads:
         return lambda x: x.q.new_empty(0)
     strides = [(0, 0) if y is None else y.broadcast for y in (p.bias, p.gain)]
     kernel = Prepared(
         kernels.table_kernel, (ceil_div(width, ENTRIES), heads),
-        *strides[0], *strides[1], width - 2 * PAD,
+        *strides[0], *strides[1], width - 2 * PAD, 1 / p.scale if p.folded else LOG2_E,
         HAS_BIAS=p.bias is not None, HAS_GAIN=p.gain is not None, LEAD=PAD, BLOCK=ENTRIES,
     )  # fmt: skip
 
@@ -148,9 +149,9 @@ def _gradients(p: Problem) -> Callable[[Inputs, Operands, Incoming], Gradients]:
     def run(inputs: Inputs, x: Operands, incoming: Incoming) -> Gradients:
         dq, dk, dv = map(empty_like, inputs[:3])
         do, out, lse = incoming[:3]
-        ready, delta = torch.empty_like(lse), torch.empty_like(lse)
-        inputs = (*inputs, do, ready, delta)
-        by_query(*inputs, lse, out, dq)  # it fills in what is ready, and Delta
+        ready = torch.empty(*lse.shape, 2, dtype=lse.dtype, device=p.device)
+        inputs = (*inputs, do, ready)
+        by_query(*inputs, lse, out, dq)  # it fills in what is ready: LSE and Delta
         by_key(*inputs, dk, dv)
         return dq, dk, dv, *along(inputs, x)
 
@@ -163,21 +164,22 @@ def _diagonals(p: Problem) -> Diagonals:
         return lambda inputs, x: (None, None)
     tiles = p.tuning.diagonal
     B, H, n_q, n_k = p.sizes
-    T = tiles.queries
-    tiles_q, tiles_k = ceil_div(n_q, T), ceil_div(n_k, T)
-    programs, lowest = 2 * max(tiles_q, tiles_k) - 1, 1 - tiles_k
-    if p.causal:  # its last offset, (lowest + 1) T - 1, is seen
-        lowest = max(lowest, -((p.shift + T - 1) // T))
-        programs = max(1, tiles_q - lowest)
+    T, R = tiles.keys, tiles.queries // tiles.keys
+    tiles_q, tiles_k = ceil_div(n_q, tiles.queries), ceil_div(n_k, T)
+    lowest, highest = 1 - tiles_k, R * (tiles_q - 1)  # diagonals of tiles
+    programs, width = 2 * max(highest, -lowest) + 1, highest - lowest + 1
+    if p.causal:  # its last offset, (lowest + R) T - 1, is seen
+        lowest = max(lowest, -((p.shift + R * T - 1) // T))
+        programs = max(1, highest - lowest + 1)
     splits = min(B, max(1, ENOUGH_PROGRAMS // (programs * H)))
     share = ceil_div(B, splits)
     splits = ceil_div(B, share)
-    width = tiles_q + tiles_k - 1
     needs = dict(zip(("NEEDS_BIAS", "NEEDS_GAIN"), p.needs, strict=True))
     add = Prepared(
         kernels.diagonal_kernel, (programs, splits * H),
-        *p.strides(p.of_incoming), *p.numbers, B, share, lowest,
-        T=T, num_warps=tiles.warps, num_stages=tiles.stages, **needs, **p.options,
+        *p.strides(p.of_incoming), *p.numbers, B, share, lowest, width,
+        BM=R * T, T=T, num_warps=tiles.warps, num_stages=tiles.stages, **needs,
+        **p.options,
     )  # fmt: skip
     length, vectors = n_q + n_k - 1, (p.bias, p.gain)
     wanted = [y if needed else None for y, needed in zip(vectors, p.needs, strict=True)]
@@ -185,9 +187,9 @@ def _diagonals(p: Problem) -> Diagonals:
     fold = Prepared(
         kernels.fold_kernel, (ceil_div(length, ENTRIES), max(rows)),
         *rows, length, tiles_k * T - (n_k - 1), splits, H, width, lowest + tiles_k - 1,
-        T=T, BLOCK=ENTRIES, **needs,
+        R=R, T=T, BLOCK=ENTRIES, **needs,
     )  # fmt: skip
-    shapes = [(1,) if y is None else (splits, H, width, 2, T) for y in wanted]
+    shapes = [(1,) if y is None else (splits, H, width, R + 1, T) for y in wanted]
 
     def run(inputs: Inputs, x: Operands) -> tuple[Tensor | None, Tensor | None]:
         strips = [torch.empty(y, dtype=torch.float32, device=p.device) for y in shapes]

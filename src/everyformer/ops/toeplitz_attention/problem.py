@@ -1,5 +1,6 @@
 """What calls of the kernels have in common if their tensors are alike."""
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -138,6 +139,16 @@ class Problem(NamedTuple):
         return H, n_q, n_k, self.scale * LOG2_E, self.shift, *drops
 
     @property
+    def folded(self) -> bool:
+        """Whether products begin with the bias, and scores are in units of the scale.
+
+        Not in float32, where what that rounds would be seen, nor with numbers of a mask.
+        """
+        fits = self.scale > 0 and math.isfinite(1 / self.scale)
+        half = self.q.dtype != torch.float32
+        return half and fits and self.bias is not None and self.mask is None
+
+    @property
     def options(self) -> dict[str, Any]:
         """What all kernels over pairs are specialised on."""
         D, (_, _, n_q, n_k) = self.q.shape[3], self.sizes
@@ -154,6 +165,7 @@ class Problem(NamedTuple):
             "PACKED": self.packed,
             "DROPS": self.dropout > 0.0,
             "GROUP": self.q.shape[1] // self.k.shape[1],
+            "FOLDED": self.folded,
             "PRECISION": "ieee" if self.q.dtype == torch.float32 else "tf32",
             "LEAD": PAD,
             "ASSEMBLY": self.device.type == "cuda",

@@ -26,7 +26,8 @@ def _dq_tiles(
     CAUSAL: tl.constexpr, SHIFTED: tl.constexpr, MASKED: tl.constexpr,
     HAS_BIAS: tl.constexpr, HAS_GAIN: tl.constexpr, HAS_PAD: tl.constexpr,
     HAS_MASK: tl.constexpr, ADDS: tl.constexpr, PACKED: tl.constexpr, DROPS: tl.constexpr,
-    PRECISION: tl.constexpr, ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
+    PRECISION: tl.constexpr, FOLDED: tl.constexpr, ASSEMBLY: tl.constexpr,
+    EVEN: tl.constexpr,
 ):  # fmt: skip
     """dQ = dS K over key tiles, dS = P (C G - Delta)."""
     for n in range(start, stop, BN):
@@ -34,13 +35,17 @@ def _dq_tiles(
         offs_n = n + tl.arange(0, BN)
         k = load_tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
         v = load_tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
-        s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale  # [M, N]
         queries, keys = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
         offset = tile_offsets(start_m - n, queries, keys)
         if HAS_BIAS or HAS_GAIN:
-            bias, gain = load_pair(table, offset, ASSEMBLY)
-        if HAS_BIAS:
-            s += bias
+            bias, gain = load_pair(table, start_m - n, queries, keys, 1, ASSEMBLY)
+        s = tl.dot(q, tl.trans(k), input_precision=PRECISION)  # [M, N]
+        if FOLDED:
+            s = (s + bias) * scale
+        else:
+            s *= scale
+            if HAS_BIAS:
+                s += bias
         if HAS_MASK:
             s = with_mask(
                 s, mask, offs_m[:, None], offs_n[None, :], stride_mm, stride_mn, n_q, n_k,
@@ -74,23 +79,26 @@ def _dq_tiles(
 
 @triton.jit(do_not_specialize=("shift",))
 def dq_kernel(
-    Q, K, V, TABLE, PADDED, MASK, BEGIN, END, SEED, DOUT, LSE, DELTA, RAW, OUT, DQ,
-    stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn,
-    stride_vb, stride_vh, stride_vn, stride_db, stride_dh, stride_dm,
+    Q, K, V, TABLE, PADDED, MASK, BEGIN, END, SEED, DOUT, READY, LSE, OUT, DQ,
+    stride_qb, stride_qh, stride_qm: tl.constexpr, stride_kb, stride_kh, stride_kn: tl.constexpr,
+    stride_vb, stride_vh, stride_vn: tl.constexpr, stride_db, stride_dh, stride_dm: tl.constexpr,
     stride_th, stride_pb, stride_mb, stride_mh, stride_mm, stride_mn,
     H, n_q, n_k, scale, shift, threshold, growth, back_scale,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, SHIFTED: tl.constexpr, HAS_BIAS: tl.constexpr,
     HAS_GAIN: tl.constexpr, HAS_PAD: tl.constexpr, HAS_MASK: tl.constexpr,
     ADDS: tl.constexpr, PACKED: tl.constexpr, DROPS: tl.constexpr, GROUP: tl.constexpr,
-    PRECISION: tl.constexpr, LEAD: tl.constexpr, ASSEMBLY: tl.constexpr,
-    EVEN: tl.constexpr,
+    PRECISION: tl.constexpr, FOLDED: tl.constexpr, LEAD: tl.constexpr,
+    ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """dQ of one tile of queries; and LSE and Delta as the other kernels read them.
 
     Delta_i = dO_i . O_i = sum_j P_ij C_ij G_ij
     """
-    start_m = tl.program_id(0) * BM
+    tile = tl.program_id(0)
+    if CAUSAL:  # those with the most keys first, so that no long one is left at the end
+        tile = tl.num_programs(0) - 1 - tile
+    start_m = tile * BM
     b, h = (tl.program_id(1) // H).to(tl.int64), (tl.program_id(1) % H).to(tl.int64)
     offs_m, offs_d = start_m + tl.arange(0, BM), tl.arange(0, BLOCK_D)
     h_k = h // GROUP if GROUP > 1 else h
@@ -110,9 +118,10 @@ def dq_kernel(
     at = tl.program_id(1).to(tl.int64) * n_q
     out = load_tile(OUT + at * D, offs_m, offs_d, D, n_q, D, BLOCK_D, EVEN)
     delta = tl.sum(out.to(tl.float32) * do.to(tl.float32), 1)
-    tl.store(DELTA + at + offs_m, delta, mask=offs_m < n_q)
-    lse = load_lse(RAW, at, offs_m, n_q)
-    tl.store(LSE + at + offs_m, lse, mask=offs_m < n_q)
+    lse = load_lse(LSE, at, offs_m, n_q)
+    ready = READY + 2 * (at + offs_m)
+    tl.store(ready, lse / scale if FOLDED else lse, mask=offs_m < n_q)
+    tl.store(ready + 1, delta, mask=offs_m < n_q)
     last_m = start_m + shift if SHIFTED else start_m
     start, stop = 0, n_k
     if CAUSAL:
@@ -133,7 +142,7 @@ def dq_kernel(
             h, start_m, offs_m, offs_d, stride_kn, stride_vn, stride_mm, stride_mn, n_q,
             n_k, scale, shift, threshold, growth, 0, whole,
             D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, False, HAS_BIAS, HAS_GAIN, HAS_PAD,
-            HAS_MASK, ADDS, PACKED, DROPS, PRECISION, ASSEMBLY, EVEN,
+            HAS_MASK, ADDS, PACKED, DROPS, PRECISION, FOLDED, ASSEMBLY, EVEN,
         )  # fmt: skip
         start = whole
     dq = _dq_tiles(
@@ -141,7 +150,7 @@ def dq_kernel(
         start_m, offs_m, offs_d, stride_kn, stride_vn, stride_mm, stride_mn, n_q, n_k,
         scale, shift, threshold, growth, start, stop,
         D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, True, HAS_BIAS, HAS_GAIN, HAS_PAD, HAS_MASK,
-        ADDS, PACKED, DROPS, PRECISION, ASSEMBLY, EVEN,
+        ADDS, PACKED, DROPS, PRECISION, FOLDED, ASSEMBLY, EVEN,
     )  # fmt: skip
     there = offs_m[:, None] < n_q
     if BLOCK_D != D:
@@ -152,14 +161,15 @@ def dq_kernel(
 
 @triton.jit
 def _dkv_tiles(
-    dk, dv, k, v, q_base, do_base, LSE, DELTA, at, table, keep, mask, begin, end, SEED, b,
+    dk, dv, k, v, q_base, do_base, READY, at, table, keep, mask, begin, end, SEED, b,
     h, start_n, offs_n, offs_d, stride_qm, stride_dm, stride_mm, stride_mn, n_q, n_k,
     scale, shift, threshold, growth, start, stop,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, SHIFTED: tl.constexpr, MASKED: tl.constexpr,
     HAS_BIAS: tl.constexpr, HAS_GAIN: tl.constexpr, HAS_MASK: tl.constexpr,
     ADDS: tl.constexpr, PACKED: tl.constexpr, DROPS: tl.constexpr,
-    PRECISION: tl.constexpr, ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
+    PRECISION: tl.constexpr, FOLDED: tl.constexpr, ASSEMBLY: tl.constexpr,
+    EVEN: tl.constexpr,
 ):  # fmt: skip
     """dV = (P C)^T dO and dK = dS^T Q over query tiles, everything transposed: [N, M]."""
     for m in range(start, stop, BM):
@@ -167,20 +177,24 @@ def _dkv_tiles(
         offs_m = m + tl.arange(0, BM)
         q = load_tile(q_base, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN)
         do = load_tile(do_base, offs_m, offs_d, stride_dm, n_q, D, BLOCK_D, EVEN)
-        lse, delta = load_ready(LSE, DELTA, at, offs_m, n_q, EVEN)
-        s = tl.dot(k, tl.trans(q), input_precision=PRECISION) * scale  # [N, M]
+        lse, delta = load_ready(READY, at + m, tl.arange(0, BM), n_q - m, False, EVEN, ASSEMBLY)
         queries, keys = tl.arange(0, BM)[None, :], tl.arange(0, BN)[:, None]
         offset = tile_offsets(m - start_n, queries, keys)
         if HAS_BIAS or HAS_GAIN:
-            bias, gain = load_pair(table, offset, ASSEMBLY)
-        if HAS_BIAS:
-            s += bias
+            bias, gain = load_pair(table, m - start_n, keys, queries, -1, ASSEMBLY)
+        if FOLDED:
+            s = tl.dot(k, tl.trans(q), bias - lse[None, :], input_precision=PRECISION)
+            s *= scale
+        else:
+            s = tl.dot(k, tl.trans(q), input_precision=PRECISION) * scale  # [N, M]
+            if HAS_BIAS:
+                s += bias
         if HAS_MASK:
             s = with_mask(
                 s, mask, offs_m[None, :], offs_n[:, None], stride_mm, stride_mn, n_q, n_k,
                 ADDS,
             )  # fmt: skip
-        p = tl.exp2(s - lse[None, :])
+        p = tl.exp2(s if FOLDED else s - lse[None, :])
         if MASKED:
             counts = keep[:, None]
             if SHIFTED:
@@ -210,7 +224,7 @@ def _dkv_tiles(
 
 @triton.jit
 def _dkv_head(
-    dk, dv, k, v, Q, DOUT, LSE, DELTA, TABLE, MASK, SEED, keep, begin, end, b, h, start_n,
+    dk, dv, k, v, Q, DOUT, READY, TABLE, MASK, SEED, keep, begin, end, b, h, start_n,
     offs_n, offs_d, stride_qb, stride_qh, stride_qm, stride_db, stride_dh, stride_dm,
     stride_th, stride_mb, stride_mh, stride_mm, stride_mn, H, n_q, n_k, scale, shift,
     threshold, growth, start, whole, stop,
@@ -218,8 +232,8 @@ def _dkv_head(
     CAUSAL: tl.constexpr, SHIFTED: tl.constexpr, HAS_BIAS: tl.constexpr,
     HAS_GAIN: tl.constexpr, HAS_MASK: tl.constexpr, ADDS: tl.constexpr,
     PACKED: tl.constexpr, DROPS: tl.constexpr, ALL_MASKED: tl.constexpr,
-    PRECISION: tl.constexpr, LEAD: tl.constexpr, ASSEMBLY: tl.constexpr,
-    EVEN: tl.constexpr,
+    PRECISION: tl.constexpr, FOLDED: tl.constexpr, LEAD: tl.constexpr,
+    ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """What one head of queries adds to dK and dV: first tiles with a mask, then others."""
     q_base, do_base = (
@@ -230,36 +244,36 @@ def _dkv_head(
     mask = MASK + b * stride_mb + h * stride_mh
     at = (b * H + h) * n_q
     dk, dv = _dkv_tiles(
-        dk, dv, k, v, q_base, do_base, LSE, DELTA, at, table, keep, mask, begin, end,
+        dk, dv, k, v, q_base, do_base, READY, at, table, keep, mask, begin, end,
         SEED, b, h, start_n, offs_n, offs_d, stride_qm, stride_dm, stride_mm, stride_mn,
         n_q, n_k, scale, shift, threshold, growth, start, stop if ALL_MASKED else whole,
         D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, True, HAS_BIAS, HAS_GAIN, HAS_MASK, ADDS,
-        PACKED, DROPS, PRECISION, ASSEMBLY, EVEN,
+        PACKED, DROPS, PRECISION, FOLDED, ASSEMBLY, EVEN,
     )  # fmt: skip
     if not ALL_MASKED:
         dk, dv = _dkv_tiles(
-            dk, dv, k, v, q_base, do_base, LSE, DELTA, at, table, keep, mask, begin, end,
+            dk, dv, k, v, q_base, do_base, READY, at, table, keep, mask, begin, end,
             SEED, b, h, start_n, offs_n, offs_d, stride_qm, stride_dm, stride_mm,
             stride_mn, n_q, n_k, scale, shift, threshold, growth, whole, n_q,
             D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, False, HAS_BIAS, HAS_GAIN, HAS_MASK, ADDS,
-            PACKED, DROPS, PRECISION, ASSEMBLY, EVEN,
+            PACKED, DROPS, PRECISION, FOLDED, ASSEMBLY, EVEN,
         )  # fmt: skip
     return dk, dv
 
 
 @triton.jit(do_not_specialize=("shift",))
 def dkv_kernel(
-    Q, K, V, TABLE, PADDED, MASK, BEGIN, END, SEED, DOUT, LSE, DELTA, DK, DV,
-    stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn,
-    stride_vb, stride_vh, stride_vn, stride_db, stride_dh, stride_dm,
+    Q, K, V, TABLE, PADDED, MASK, BEGIN, END, SEED, DOUT, READY, DK, DV,
+    stride_qb, stride_qh, stride_qm: tl.constexpr, stride_kb, stride_kh, stride_kn: tl.constexpr,
+    stride_vb, stride_vh, stride_vn: tl.constexpr, stride_db, stride_dh, stride_dm: tl.constexpr,
     stride_th, stride_pb, stride_mb, stride_mh, stride_mm, stride_mn,
     H, n_q, n_k, scale, shift, threshold, growth, back_scale,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, SHIFTED: tl.constexpr, HAS_BIAS: tl.constexpr,
     HAS_GAIN: tl.constexpr, HAS_PAD: tl.constexpr, HAS_MASK: tl.constexpr,
     ADDS: tl.constexpr, PACKED: tl.constexpr, DROPS: tl.constexpr, GROUP: tl.constexpr,
-    PRECISION: tl.constexpr, LEAD: tl.constexpr, ASSEMBLY: tl.constexpr,
-    EVEN: tl.constexpr,
+    PRECISION: tl.constexpr, FOLDED: tl.constexpr, LEAD: tl.constexpr,
+    ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """dK and dV of one tile of keys, summed over a group of heads in their order."""
     start_n = tl.program_id(0) * BN
@@ -294,24 +308,24 @@ def dkv_kernel(
         stop = tl.max(end, 0)
     if GROUP == 1:
         dk, dv = _dkv_head(
-            dk, dv, k, v, Q, DOUT, LSE, DELTA, TABLE, MASK, SEED, keep, begin, end, b, h,
+            dk, dv, k, v, Q, DOUT, READY, TABLE, MASK, SEED, keep, begin, end, b, h,
             start_n, offs_n, offs_d, stride_qb, stride_qh, stride_qm, stride_db, stride_dh,
             stride_dm, stride_th, stride_mb, stride_mh, stride_mm, stride_mn, H, n_q, n_k,
             scale, shift, threshold, growth, start, whole, stop,
             D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, HAS_BIAS, HAS_GAIN, HAS_MASK, ADDS, PACKED,
-            DROPS, (HAS_PAD or HAS_MASK) or PACKED, PRECISION, LEAD, ASSEMBLY, EVEN,
+            DROPS, (HAS_PAD or HAS_MASK) or PACKED, PRECISION, FOLDED, LEAD, ASSEMBLY, EVEN,
         )  # fmt: skip
     else:
         for member in range(GROUP):
             dk, dv = _dkv_head(
-                dk, dv, k, v, Q, DOUT, LSE, DELTA, TABLE, MASK, SEED, keep, begin, end, b,
+                dk, dv, k, v, Q, DOUT, READY, TABLE, MASK, SEED, keep, begin, end, b,
                 h * GROUP + member, start_n, offs_n, offs_d, stride_qb, stride_qh,
                 stride_qm, stride_db, stride_dh, stride_dm, stride_th, stride_mb,
                 stride_mh, stride_mm, stride_mn, H, n_q, n_k, scale, shift, threshold,
                 growth, start, whole, stop,
                 D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, HAS_BIAS, HAS_GAIN, HAS_MASK, ADDS,
-                PACKED, DROPS, (HAS_PAD or HAS_MASK) or PACKED, PRECISION, LEAD, ASSEMBLY,
-                EVEN,
+                PACKED, DROPS, (HAS_PAD or HAS_MASK) or PACKED, PRECISION, FOLDED, LEAD,
+                ASSEMBLY, EVEN,
             )  # fmt: skip
     there = offs_n[:, None] < n_k
     if BLOCK_D != D:

@@ -21,18 +21,21 @@ def _tiles(
     CAUSAL: tl.constexpr, SHIFTED: tl.constexpr, MASKED: tl.constexpr,
     HAS_BIAS: tl.constexpr, HAS_GAIN: tl.constexpr, HAS_PAD: tl.constexpr,
     HAS_MASK: tl.constexpr, ADDS: tl.constexpr, PACKED: tl.constexpr, DROPS: tl.constexpr,
-    PRECISION: tl.constexpr, ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
+    PRECISION: tl.constexpr, FOLDED: tl.constexpr, ASSEMBLY: tl.constexpr,
+    EVEN: tl.constexpr,
 ):  # fmt: skip
     """Key tiles from start to stop; masked where a tile may hold keys that do not count."""
     for n in range(start, stop, BN):
         n = tl.multiple_of(n, BN)
         offs_n = n + tl.arange(0, BN)
         k = load_tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
-        s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale  # [M, N]
         queries, keys = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
         offset = tile_offsets(start_m - n, queries, keys)
         if HAS_BIAS or HAS_GAIN:
-            bias, gain = load_pair(table, offset, ASSEMBLY)
+            bias, gain = load_pair(table, start_m - n, queries, keys, 1, ASSEMBLY)
+        s = tl.dot(q, tl.trans(k), input_precision=PRECISION)  # [M, N]
+        if not FOLDED:
+            s *= scale
         if HAS_BIAS:
             s += bias
         if HAS_MASK:
@@ -57,8 +60,12 @@ def _tiles(
             s = tl.where(counts, s, float("-inf"))
         m_new = tl.maximum(m_i, tl.max(s, 1))
         m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
-        p = tl.exp2(s - m_safe[:, None])
-        alpha = tl.exp2(m_i - m_safe)
+        if FOLDED:
+            p = tl.exp2(s * scale - (m_safe * scale)[:, None])
+            alpha = tl.exp2((m_i - m_safe) * scale)
+        else:
+            p = tl.exp2(s - m_safe[:, None])
+            alpha = tl.exp2(m_i - m_safe)
         l_i = l_i * alpha + tl.sum(p, 1)
         if HAS_GAIN:
             p *= gain
@@ -74,19 +81,22 @@ def _tiles(
 @triton.jit(do_not_specialize=("shift",))
 def forward_kernel(
     Q, K, V, TABLE, PADDED, MASK, BEGIN, END, SEED, OUT, LSE,
-    stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn,
-    stride_vb, stride_vh, stride_vn, stride_ob, stride_oh, stride_om,
+    stride_qb, stride_qh, stride_qm: tl.constexpr, stride_kb, stride_kh, stride_kn: tl.constexpr,
+    stride_vb, stride_vh, stride_vn: tl.constexpr, stride_ob, stride_oh, stride_om,
     stride_th, stride_pb, stride_mb, stride_mh, stride_mm, stride_mn,
     H, n_q, n_k, scale, shift, threshold, growth,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, SHIFTED: tl.constexpr, HAS_BIAS: tl.constexpr,
     HAS_GAIN: tl.constexpr, HAS_PAD: tl.constexpr, HAS_MASK: tl.constexpr,
     ADDS: tl.constexpr, PACKED: tl.constexpr, DROPS: tl.constexpr, GROUP: tl.constexpr,
-    PRECISION: tl.constexpr, LEAD: tl.constexpr, ASSEMBLY: tl.constexpr,
-    EVEN: tl.constexpr,
+    PRECISION: tl.constexpr, FOLDED: tl.constexpr, LEAD: tl.constexpr,
+    ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries: running maximum, sum of exp, and sum of exp * gain * v."""
-    start_m = tl.program_id(0) * BM
+    tile = tl.program_id(0)
+    if CAUSAL:  # those with the most keys first, so that no long one is left at the end
+        tile = tl.num_programs(0) - 1 - tile
+    start_m = tile * BM
     b, h = (tl.program_id(1) // H).to(tl.int64), (tl.program_id(1) % H).to(tl.int64)
     offs_m, offs_d = start_m + tl.arange(0, BM), tl.arange(0, BLOCK_D)
     q_base = Q + b * stride_qb + h * stride_qh
@@ -121,7 +131,7 @@ def forward_kernel(
             start_m, offs_m, offs_d, stride_kn, stride_vn, stride_mm, stride_mn, n_q, n_k,
             scale, shift, threshold, growth, 0, whole,
             D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, False, HAS_BIAS, HAS_GAIN, HAS_PAD,
-            HAS_MASK, ADDS, PACKED, DROPS, PRECISION, ASSEMBLY, EVEN,
+            HAS_MASK, ADDS, PACKED, DROPS, PRECISION, FOLDED, ASSEMBLY, EVEN,
         )  # fmt: skip
         start = whole
     acc, l_i, m_i = _tiles(
@@ -129,8 +139,10 @@ def forward_kernel(
         start_m, offs_m, offs_d, stride_kn, stride_vn, stride_mm, stride_mn, n_q, n_k,
         scale, shift, threshold, growth, start, stop,
         D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, True, HAS_BIAS, HAS_GAIN, HAS_PAD, HAS_MASK,
-        ADDS, PACKED, DROPS, PRECISION, ASSEMBLY, EVEN,
+        ADDS, PACKED, DROPS, PRECISION, FOLDED, ASSEMBLY, EVEN,
     )  # fmt: skip
+    if FOLDED:
+        m_i *= scale
     empty = l_i == 0
     out = acc / tl.where(empty, 1.0, l_i)[:, None]
     lse = tl.where(
