@@ -42,7 +42,8 @@ def compiled(kernel: Any, constants: dict[str, Any], **options: int) -> Any:
     even = [
         name
         for name in kinds
-        if kinds[name].startswith("*") or (name[:6] == "stride" and name not in constants)
+        if kinds[name].startswith("*")
+        or (name[:6] in ("stride", "width") and name not in constants)
     ]
     source = ASTSource(
         fn=kernel,

@@ -6,7 +6,7 @@ import triton.language as tl
 from everyformer.ops.disentangled_attention.kernels.buckets import (
     HEAD,
     counting,
-    key_ranges,
+    near_keys,
     with_terms,
 )
 from everyformer.ops.kernel_tiles import dropped, load_tile
@@ -14,23 +14,24 @@ from everyformer.ops.kernel_tiles import dropped, load_tile
 
 @triton.jit
 def _forward_tiles(
-    acc, l_i, m_i, q, k_base, v_base, c2p, p2c, table, pad, bucket, offs_m, offs_d,
-    SEED, b, h, start_m, stride_kn, stride_vn, n_q, n_k, R, threshold, growth, scale,
-    start, stop,
-    D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    FAR: tl.constexpr,
+    acc, l_i, m_i, q, k_base, v_base, c2p, p2c, table, pad, bucket, offs_d, SEED, b, h,
+    start_m, stride_kn, stride_vn, n_q, n_k, threshold, growth, scale, start, stop,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, R: tl.constexpr, BM: tl.constexpr,
+    BN: tl.constexpr, FAR: tl.constexpr,
     HAS_C2P: tl.constexpr, HAS_P2C: tl.constexpr, HAS_PAD: tl.constexpr,
     DROPS: tl.constexpr, PRECISION: tl.constexpr, ASSEMBLY: tl.constexpr,
     EVEN: tl.constexpr,
 ):  # fmt: skip
     """Key tiles from start to stop, all near or all far."""
+    rows, columns = tl.arange(0, BM), tl.arange(0, BN)
     for n in range(start, stop, BN):
-        offs_n = n + tl.arange(0, BN)
+        n = tl.multiple_of(n, BN)
+        offs_n = n + columns
         k = load_tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)  # [M, N]
         s = scale * with_terms(
-            s, c2p, p2c, table, offs_m[:, None], offs_n[None, :], bucket, n_q, n_k, R,
-            FAR, HAS_C2P, HAS_P2C, ASSEMBLY,
+            s, c2p, p2c + n.to(tl.int64) * R, table, start_m - n, rows, columns,
+            n_q - start_m, n_k - n, bucket, R, 1, FAR, HAS_C2P, HAS_P2C, ASSEMBLY, EVEN,
         )  # fmt: skip
         if HAS_PAD or not EVEN:
             keep = counting(offs_n, pad, n_k, HAS_PAD)
@@ -41,8 +42,9 @@ def _forward_tiles(
         alpha = tl.exp2(m_i - m_safe)
         l_i = l_i * alpha + tl.sum(p, 1)
         if DROPS:
-            rows, columns = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
-            p *= dropped(SEED, b, h, start_m, n, rows, columns, threshold, growth)
+            p *= dropped(
+                SEED, b, h, start_m, n, rows[:, None], columns[None, :], threshold, growth
+            )
         v = load_tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
         acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision=PRECISION)
         m_i = m_new
@@ -52,10 +54,12 @@ def _forward_tiles(
 @triton.jit
 def forward_kernel(
     Q, K, V, C2P, P2C, TABLE, SEED, PADDED, OUT, LSE,
-    stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn,
-    stride_vb, stride_vh, stride_vn, stride_pb, H, n_q, n_k, R, threshold, growth, scale,
-    D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    HAS_C2P: tl.constexpr, HAS_P2C: tl.constexpr, HAS_PAD: tl.constexpr,
+    stride_qb, stride_qh, stride_qm: tl.constexpr,
+    stride_kb, stride_kh, stride_kn: tl.constexpr,
+    stride_vb, stride_vh, stride_vn: tl.constexpr,
+    stride_pb, H, n_q, n_k, threshold, growth, scale,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, R: tl.constexpr, BM: tl.constexpr,
+    BN: tl.constexpr, HAS_C2P: tl.constexpr, HAS_P2C: tl.constexpr, HAS_PAD: tl.constexpr,
     DROPS: tl.constexpr, PRECISION: tl.constexpr, LEAD: tl.constexpr,
     ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
@@ -66,32 +70,29 @@ def forward_kernel(
     offs_m, offs_d = start_m + tl.arange(0, BM), tl.arange(0, BLOCK_D)
     q_base = Q + b * stride_qb + h * stride_qh
     k_base, v_base = K + b * stride_kb + h * stride_kh, V + b * stride_vb + h * stride_vh
-    c2p, p2c = C2P + pair * n_q * R, P2C + pair * n_k * R
+    c2p, p2c = C2P + (pair * n_q + start_m) * R, P2C + pair * n_k * R
     table, pad = TABLE + HEAD + LEAD + n_k - 1, PADDED + b * stride_pb
     q = load_tile(q_base, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN)
     acc = tl.zeros([BM, BLOCK_D], dtype=tl.float32)
     l_i = tl.zeros([BM], dtype=tl.float32)
     m_i = tl.full([BM], float("-inf"), dtype=tl.float32)
-    near, far, end = key_ranges(TABLE, start_m, n_k, BM, BN)
+    near, far, end = near_keys(TABLE, start_m, n_k, BM, BN)
     acc, l_i, m_i = _forward_tiles(
         acc, l_i, m_i, q, k_base, v_base, c2p, p2c, table, pad, tl.load(TABLE + 3),
-        offs_m, offs_d, SEED, b, h, start_m, stride_kn, stride_vn, n_q, n_k, R,
-        threshold, growth, scale, 0, near,
-        D, BLOCK_D, BM, BN, True, HAS_C2P, HAS_P2C, HAS_PAD, DROPS, PRECISION,
+        offs_d, SEED, b, h, start_m, stride_kn, stride_vn, n_q, n_k, threshold, growth, scale, 0, near,
+        D, BLOCK_D, R, BM, BN, True, HAS_C2P, HAS_P2C, HAS_PAD, DROPS, PRECISION,
         ASSEMBLY, EVEN,
     )  # fmt: skip
     acc, l_i, m_i = _forward_tiles(
         acc, l_i, m_i, q, k_base, v_base, c2p, p2c, table, pad, 0,
-        offs_m, offs_d, SEED, b, h, start_m, stride_kn, stride_vn, n_q, n_k, R,
-        threshold, growth, scale, near, far,
-        D, BLOCK_D, BM, BN, False, HAS_C2P, HAS_P2C, HAS_PAD, DROPS, PRECISION,
+        offs_d, SEED, b, h, start_m, stride_kn, stride_vn, n_q, n_k, threshold, growth, scale, near, far,
+        D, BLOCK_D, R, BM, BN, False, HAS_C2P, HAS_P2C, HAS_PAD, DROPS, PRECISION,
         ASSEMBLY, EVEN,
     )  # fmt: skip
     acc, l_i, m_i = _forward_tiles(
         acc, l_i, m_i, q, k_base, v_base, c2p, p2c, table, pad, tl.load(TABLE + 2),
-        offs_m, offs_d, SEED, b, h, start_m, stride_kn, stride_vn, n_q, n_k, R,
-        threshold, growth, scale, far, end,
-        D, BLOCK_D, BM, BN, True, HAS_C2P, HAS_P2C, HAS_PAD, DROPS, PRECISION,
+        offs_d, SEED, b, h, start_m, stride_kn, stride_vn, n_q, n_k, threshold, growth, scale, far, end,
+        D, BLOCK_D, R, BM, BN, True, HAS_C2P, HAS_P2C, HAS_PAD, DROPS, PRECISION,
         ASSEMBLY, EVEN,
     )  # fmt: skip
     total = tl.where(l_i == 0, 1.0, l_i)

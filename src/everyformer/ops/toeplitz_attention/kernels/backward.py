@@ -6,12 +6,12 @@ import triton.language as tl
 from everyformer.ops.kernel_tiles import (
     dropped,
     load_lse,
+    load_ready,
     load_tile,
 )
 from everyformer.ops.toeplitz_attention.kernels.tiles import (
     load_bounds,
     load_pair,
-    load_ready,
     tile_offsets,
     with_mask,
 )

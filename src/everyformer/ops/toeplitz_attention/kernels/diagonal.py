@@ -3,10 +3,9 @@
 import triton
 import triton.language as tl
 
-from everyformer.ops.kernel_tiles import dropped, load_tile
+from everyformer.ops.kernel_tiles import dropped, load_ready, load_tile
 from everyformer.ops.toeplitz_attention.kernels.tiles import (
     load_bounds,
-    load_ready,
     with_mask,
 )
 
