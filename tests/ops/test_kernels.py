@@ -133,9 +133,15 @@ def test_output_and_gradients(launch: Any, name: str) -> None:
     assert_agrees(results(launch, x), expected(x), torch.float32)
 
 
-@pytest.mark.parametrize("name", ["square", "causal, more queries", "group", "gain zero"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "square", "causal, more queries", "group", "gain zero", "cache", "lowest mask",
+        "padding", "nothing seen", "neither",
+    ],
+)  # fmt: skip
 def test_half_precision(launch: Any, name: str) -> None:
-    """Where dS is added up as C sum P G - sum P Delta."""
+    """Where dS is added up as C sum P G - sum P Delta, and products begin with -LSE."""
     x = inputs(replace(CASES[name], scale=0.3), torch.float16)
     assert_agrees(results(launch, x), expected(x), torch.float16)
 

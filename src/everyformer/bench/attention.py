@@ -27,6 +27,7 @@ from everyformer.bench.gate import gate_row
 from everyformer.bench.kept import Kept
 from everyformer.bench.tables import table_of
 from everyformer.bench.timing import (
+    LONG,
     gpu_bytes,
     gpu_milliseconds,
     kernels_of,
@@ -216,10 +217,13 @@ def _in_turns(
 ) -> dict[str, tuple[float, float]]:
     """Medians of forward, and of forward and backward, in milliseconds."""
     seen: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in calls}
+    long = set[str]()
     for turn in range(rounds + 1):
         for name, pair in calls.items():
             for kept, call in zip(seen[name], pair, strict=True):
-                spent = _milliseconds(device, call)
+                spent = _milliseconds(device, call, long=name in long)
+                if spent > LONG:
+                    long.add(name)
                 if turn:  # the first does not count
                     kept.append(spent)
     return {
@@ -228,10 +232,10 @@ def _in_turns(
     }
 
 
-def _milliseconds(device: str, call: Call) -> float:
+def _milliseconds(device: str, call: Call, *, long: bool) -> float:
     """One call: what the GPU works on it, or the wall clock of the CPU."""
     if device == "cuda":
-        return gpu_milliseconds(call, 1)
+        return gpu_milliseconds(call, 1, 1) if long else gpu_milliseconds(call, 1)
     started = time.perf_counter()
     call()
     return 1e3 * (time.perf_counter() - started)

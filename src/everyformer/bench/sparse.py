@@ -32,6 +32,7 @@ from everyformer.bench.timing import (
     queued_milliseconds,
     wall_milliseconds,
 )
+from everyformer.errors import InputError
 from everyformer.ops import sparse_attention
 from everyformer.ops.sparse_attention.reference import sparse_attention_reference
 from everyformer.patterns import Part, Pattern
@@ -74,15 +75,25 @@ def _root(n: int) -> int:
     return 1 << ((2 * n).bit_length() - 1) // 2
 
 
-def run(*, quick: bool = False, progress: Progress = no_progress) -> dict[str, Any]:
+def run(
+    *,
+    quick: bool = False,
+    progress: Progress = no_progress,
+    only: list[str] | None = None,
+) -> dict[str, Any]:
     """The gate; every pattern at every length; and all contenders at the longest."""
+    strange = [name for name in only or () if name not in PATTERNS]
+    if strange:
+        msg = f"{', '.join(strange)} is not a pattern here. Choose {', '.join(PATTERNS)}."
+        raise InputError(msg)
+    chosen = {name: PATTERNS[name] for name in only or PATTERNS}
     deadline = time.monotonic() + TIME_LIMIT
     device = "cuda" if torch.cuda.is_available() else "cpu"
     lengths = GPU_LENGTHS if device == "cuda" else CPU_LENGTHS
     lengths = (256, 512) if quick else lengths
     rounds = 1 if quick else ROUNDS if device == "cuda" else 3
     report: dict[str, Any] = {"theme": "sparse", "environment": environment()}
-    report |= {"gate": gate(device), "heads": _heads(device), "head_size": SIZE}
+    report |= {"gate": gate(device, chosen), "heads": _heads(device), "head_size": SIZE}
     rows: list[dict[str, Any]] = []
     for done, n in enumerate(lengths):
         progress(f"sparse attention, n = {n:,}", done, len(lengths))
@@ -91,7 +102,7 @@ def run(*, quick: bool = False, progress: Progress = no_progress) -> dict[str, A
         if longest:
             dense = _measured(device, lambda x=tensors: _dense(x), rounds)
             rows.append({"pattern": "dense", "contender": "SDPA", "n": n} | dense)
-        for name, make in PATTERNS.items():
+        for name, make in chosen.items():
             until = deadline if longest else None
             rows += _rows(device, name, make(n), tensors, rounds, peers_until=until)
     report["rows"] = rows
@@ -116,11 +127,11 @@ def inputs(device: str, n: int, heads: int | None = None, batch: int = 1) -> lis
     return [*(x.requires_grad_() for x in (q, k, v)), upstream]
 
 
-def gate(device: str) -> list[dict[str, Any]]:
+def gate(device: str, chosen: dict[str, Made] = PATTERNS) -> list[dict[str, Any]]:
     """Errors against float64, of ours and of dense masked attention; two runs alike."""
     found: list[dict[str, Any]] = []
     for n in (127, 640):
-        for name, make in PATTERNS.items():
+        for name, make in chosen.items():
             found += [_gate(device, name, part) for part in _parts(make(n))]
     return found
 

@@ -32,7 +32,11 @@ THEMES = (
 RESUMABLE = ("attention", "causal", "compile", "compile-scaling", "long-context")
 """Benchmarks that keep each row as soon as it is known."""
 
-CHOOSING = {"models": ("only", "minutes"), "long-context": ("only", "minutes", "data")}
+CHOOSING = {
+    "models": ("only", "minutes"),
+    "sparse": ("only",),
+    "long-context": ("only", "minutes", "data"),
+}
 """Options of single benchmarks."""
 
 ELSEWHERE = {

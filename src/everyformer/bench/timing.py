@@ -16,15 +16,20 @@ import torch
 from everyformer.train.throughput import wait_for
 
 IN_A_ROW, QUEUED = 5, 20
+LONG = 20.0
+"""Milliseconds from which on calls are few in a row: what Python takes is little then."""
+
 FILLER_SIZE, FILLERS = 8192, 12
 
 
-def gpu_milliseconds(call: Callable[[], Any], rounds: int) -> float:
-    """Median time that the GPU works on a call."""
+def gpu_milliseconds(
+    call: Callable[[], Any], rounds: int, in_a_row: int = IN_A_ROW
+) -> float:
+    """Median time that the GPU works on a call, of some in a row in each round."""
     side = torch.ones(FILLER_SIZE, FILLER_SIZE, dtype=torch.bfloat16, device="cuda")
     found: list[float] = []
     for _ in range(rounds):
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(IN_A_ROW + 1)]
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(in_a_row + 1)]
         for _ in range(FILLERS):
             torch.mm(side, side)
         events[0].record()
@@ -43,7 +48,9 @@ def wall_milliseconds(call: Callable[[], Any], rounds: int) -> float:
 
 def queued_milliseconds(call: Callable[[], Any], rounds: int) -> float:
     """Median time of one of many calls in a row: the longer of Python's and the GPU's."""
-    return 1e3 * update_seconds(call, torch.device("cuda"), QUEUED, QUEUED, rounds)
+    long = wall_milliseconds(call, 1) > LONG
+    count = 2 if long else QUEUED
+    return 1e3 * update_seconds(call, torch.device("cuda"), count, count, rounds)
 
 
 def update_seconds(

@@ -69,11 +69,13 @@ def two_numbers(address):
 
 @triton.jit
 def load_ready(
-    READY, at, rows, n_q, ALONG: tl.constexpr, EVEN: tl.constexpr, ASSEMBLY: tl.constexpr
+    READY, at, rows, n_q, FOLDED: tl.constexpr, ALONG: tl.constexpr, EVEN: tl.constexpr,
+    ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """LSE and Delta of queries as dQ has left them: inf already where there is no key.
+    """LSE and Delta of queries as dQ has left them: LSE is inf where there is no key.
 
-    ALONG says that queries lie along a tile's rows; see `apart`.
+    FOLDED: -LSE / scale instead of it. ALONG says that queries lie along a tile's rows;
+    see `apart`.
     """
     pair = READY + 2 * at
     if EVEN:
@@ -83,8 +85,35 @@ def load_ready(
             return two_numbers(place + constant.to(tl.int64) * 8)
         return tl.load(pair + 2 * rows), tl.load(pair + 2 * rows + 1)
     there = rows < n_q
-    lse = tl.load(pair + 2 * rows, mask=there, other=float("inf"))
+    absent = float("-inf") if FOLDED else float("inf")
+    lse = tl.load(pair + 2 * rows, mask=there, other=absent)
     return lse, tl.load(pair + 2 * rows + 1, mask=there, other=0.0)
+
+
+@triton.jit
+def keys_count(
+    pad, first, places, n_k, HAS_PAD: tl.constexpr, ALONG: tl.constexpr,
+    EVEN: tl.constexpr, ASSEMBLY: tl.constexpr,
+):  # fmt: skip
+    """Whether keys first + places exist and are not padding; ALONG as in `apart`."""
+    keep = first + places < n_k
+    if HAS_PAD:
+        if EVEN and ASSEMBLY:  # as `two_numbers`; all of them exist
+            thread, constant = apart(places, ALONG)
+            place = pad.to(tl.int64) + (first + thread).to(tl.int64) + constant.to(tl.int64)
+            padded = tl.inline_asm_elementwise(
+                "ld.global.nc.u8 $0, [$1];",
+                "=r,l",
+                [place],
+                dtype=tl.int32,
+                is_pure=True,
+                pack=1,
+            )
+            keep = padded == 0
+        else:
+            padded = tl.load(pad + first + places, mask=keep, other=1)
+            keep = keep & (padded == 0)
+    return keep
 
 
 @triton.jit

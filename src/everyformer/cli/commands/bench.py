@@ -28,8 +28,8 @@ def bench(
         typer.Option(
             "--only",
             metavar="NAME",
-            help="For models: T5-base or another of its names; for long-context: strided "
-            "or star, beside dense; may be repeated.",
+            help="For models: T5-base or another of its names; for sparse: star or another "
+            "pattern; for long-context: strided or star, beside dense; may be repeated.",
         ),
     ] = None,
     minutes: Annotated[

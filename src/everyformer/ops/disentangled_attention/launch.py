@@ -36,7 +36,7 @@ class Tuning:
 
 
 HALF = {
-    64: Tuning(Tiles(64, 64, 4, 3), Tiles(64, 32, 4, 2), Tiles(32, 64, 4, 2)),
+    64: Tuning(Tiles(64, 64, 4, 3), Tiles(64, 64, 4, 3), Tiles(64, 64, 4, 3)),
     128: Tuning(Tiles(64, 64, 4, 2), Tiles(64, 64, 8, 2), Tiles(64, 64, 8, 2)),
 }
 """For bf16 and fp16, by padded head size; smaller heads use the first."""
@@ -61,7 +61,7 @@ class Table(NamedTuple):
     """An index vector as the kernels want it.
 
     Attributes:
-        buckets: Five numbers about the buckets, and those of all offsets; see `kernels`.
+        buckets: Four numbers about the buckets, and those of all offsets; see `kernels`.
         edges: The first offset of each bucket, and the end of the last one.
         near: How many offsets are neither in the first nor in the last bucket; None where
             a CUDA graph is captured, which cannot tell.
@@ -91,9 +91,7 @@ def _table(x: Operands) -> Table:
     high = offsets - (index == index[-1]).sum() - before
     every = torch.arange(x.buckets + 1, dtype=torch.int32, device=index.device)
     edges = torch.searchsorted(index, every).to(torch.int32)
-    inner = (every[:-1] != index[0]) & (every[:-1] != index[-1])
-    longest = (edges.diff() * inner).max()
-    head = torch.stack([low, high, index[0].long(), index[-1].long(), longest.long()])
+    head = torch.stack([low, high, index[0].long(), index[-1].long()])
     ends = index[:1].expand(PAD), index[-1:].expand(PAD)
     captured = index.is_cuda and torch.cuda.is_current_stream_capturing()
     return Table(

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from everyformer.ops.attention_rules import Gradients
-from everyformer.ops.kernel_tiles import LOG2_E
 from everyformer.ops.launching import (
     MOST_PREPARED,
     Prepared,
@@ -91,14 +90,14 @@ def _inputs(x: Operands, table: Tensor) -> Inputs:
 
 @lru_cache(MOST_PREPARED)
 def _table(p: Problem) -> Callable[[Operands], Tensor]:
-    """bias times log2(e), or in units of the scale, beside gain; empty without vectors."""
+    """bias times log2(e) beside gain, float32; empty without vectors."""
     heads, width = p.table
     if not heads:
         return lambda x: x.q.new_empty(0)
     strides = [(0, 0) if y is None else y.broadcast for y in (p.bias, p.gain)]
     kernel = Prepared(
         kernels.table_kernel, (ceil_div(width, ENTRIES), heads),
-        *strides[0], *strides[1], width - 2 * PAD, 1 / p.scale if p.folded else LOG2_E,
+        *strides[0], *strides[1], width - 2 * PAD,
         HAS_BIAS=p.bias is not None, HAS_GAIN=p.gain is not None, LEAD=PAD, BLOCK=ENTRIES,
     )  # fmt: skip
 

@@ -14,6 +14,10 @@ from everyformer.ops.toeplitz_attention.operands import Incoming, Operands
 from everyformer.ops.toeplitz_attention.tuning import Tuning, tuning_for
 
 
+SMALLEST_SCALE = 2.0**-64
+"""Of scores whose kernels divide by the scale; float32 holds what comes out."""
+
+
 class Layout(NamedTuple):
     """What a launch depends on of one tensor beside its numbers."""
 
@@ -140,14 +144,11 @@ class Problem(NamedTuple):
 
     @property
     def folded(self) -> bool:
-        """Whether products begin with the bias, and scores are in units of the scale.
+        """Whether the products of dK and dV begin with -LSE / scale.
 
-        Not in float32, where what that rounds would be seen, nor with numbers of a mask.
+        Not in float32, where what that rounds would be seen.
         """
-        fits = self.scale > 0 and math.isfinite(1 / self.scale)
-        half = self.q.dtype != torch.float32
-        import os
-        return half and fits and self.bias is not None and self.mask is None and os.environ.get("EF_FOLD", "1") == "1"
+        return self.q.dtype != torch.float32 and SMALLEST_SCALE < self.scale < math.inf
 
     @property
     def options(self) -> dict[str, Any]:

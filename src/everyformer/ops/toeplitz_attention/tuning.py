@@ -19,16 +19,16 @@ class Tuning:
 
 HALF = {
     64: Tuning(
-        forward=Tiles(128, 64, 4, 4),
-        dq=Tiles(64, 64, 4, 3),
+        forward=Tiles(64, 64, 4, 3),
+        dq=Tiles(64, 128, 4, 3),
         dkv=Tiles(64, 64, 4, 3),
-        diagonal=Tiles(64, 64, 4, 3),
+        diagonal=Tiles(128, 64, 8, 3),
     ),
     128: Tuning(
-        forward=Tiles(128, 128, 8, 3),
-        dq=Tiles(128, 64, 8, 3),
+        forward=Tiles(64, 64, 4, 3),
+        dq=Tiles(64, 64, 4, 2),
         dkv=Tiles(64, 64, 4, 2),
-        diagonal=Tiles(64, 64, 8, 3),
+        diagonal=Tiles(128, 64, 8, 2),
     ),
     256: Tuning(
         forward=Tiles(64, 64, 4, 2),

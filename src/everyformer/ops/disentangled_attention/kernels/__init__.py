@@ -1,10 +1,10 @@
 """Triton kernels: forward, dQ with d c2p, dK and dV with d p2c.
 
 Shapes in comments: M queries and N keys of a tile, D the head size, R the number of
-buckets. Scores are in base 2. `TABLE` holds five numbers: the last offset of the first
-bucket, the first offset of the last bucket, these two buckets, and how many offsets any
-other has at most; then the bucket of each offset, repeated `LEAD` times at both ends, so
-that a tile may read beyond the last token. `EDGES` holds where each bucket begins.
+buckets. Scores are in base 2. `TABLE` holds four numbers, the last offset of the first
+bucket, the first offset of the last bucket and these two buckets; then the bucket of each
+offset, repeated `LEAD` times at both ends, so that a tile may read beyond the last token.
+`EDGES` holds where each bucket begins.
 
 Tiles whose offsets all lie in the first or the last bucket are far: their terms are one
 number for each query and one for each key. Near tiles gather theirs, and store dS, which

@@ -5,13 +5,13 @@ import triton.language as tl
 
 from everyformer.ops.disentangled_attention.kernels.buckets import (
     HEAD,
-    counting,
     near_keys,
     near_queries,
     with_terms,
 )
 from everyformer.ops.kernel_tiles import (
     dropped,
+    keys_count,
     load_lse,
     load_ready,
     load_tile,
@@ -43,7 +43,8 @@ def _dq_tiles(
         )  # fmt: skip
         p = tl.exp2(s - lse[:, None])
         if HAS_PAD or not EVEN:
-            p = tl.where(counting(offs_n, pad, n_k, HAS_PAD)[None, :], p, 0.0)
+            keep = keys_count(pad, n, columns, n_k, HAS_PAD, False, EVEN, ASSEMBLY)
+            p = tl.where(keep[None, :], p, 0.0)
         g = tl.dot(do, tl.trans(v), input_precision=PRECISION)
         if DROPS:
             g *= dropped(
@@ -149,7 +150,9 @@ def _dkv_tiles(
         offs_m = m + columns
         q = load_tile(q_base, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN)
         do = load_tile(do_base, offs_m, offs_d, stride_dm, n_q, D, BLOCK_D, EVEN)
-        lse, delta = load_ready(READY, at + m, columns, n_q - m, False, EVEN, ASSEMBLY)
+        lse, delta = load_ready(
+            READY, at + m, columns, n_q - m, False, False, EVEN, ASSEMBLY
+        )
         s = tl.dot(k, tl.trans(q), input_precision=PRECISION)  # [N, M]
         s = scale * with_terms(
             s, p2c, c2p + m.to(tl.int64) * R, table, m - start_n, rows, columns,
@@ -208,7 +211,8 @@ def dkv_kernel(
     band, sums = BAND + local * width, SUMS + 2 * (local + rows)
     k = load_tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
     v = load_tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
-    keep = counting(offs_n, PADDED + b * stride_pb, n_k, HAS_PAD)
+    pad = PADDED + b * stride_pb
+    keep = keys_count(pad, start_n, rows, n_k, HAS_PAD, True, EVEN, ASSEMBLY)
     at = pair * n_q
     dk = tl.zeros([BN, BLOCK_D], dtype=tl.float32)
     dv = tl.zeros([BN, BLOCK_D], dtype=tl.float32)

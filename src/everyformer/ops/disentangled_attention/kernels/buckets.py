@@ -5,7 +5,7 @@ import triton.language as tl
 
 from everyformer.ops.kernel_tiles import apart
 
-HEAD = tl.constexpr(5)
+HEAD = tl.constexpr(4)
 """Numbers before the buckets in the table."""
 
 
@@ -89,15 +89,6 @@ def with_terms(
     if HAS_COLUMNS:
         s += _term(of_columns, columns, bucket, left_columns, R, False, ASSEMBLY, EVEN)
     return s
-
-
-@triton.jit
-def counting(offs_n, pad, n_k, HAS_PAD: tl.constexpr):
-    """Whether keys exist and are not padding."""
-    keep = offs_n < n_k
-    if HAS_PAD:
-        keep = keep & (tl.load(pad + offs_n, mask=keep, other=1) == 0)
-    return keep
 
 
 @triton.jit

@@ -5,11 +5,10 @@ import triton.language as tl
 
 from everyformer.ops.disentangled_attention.kernels.buckets import (
     HEAD,
-    counting,
     near_keys,
     with_terms,
 )
-from everyformer.ops.kernel_tiles import dropped, load_tile
+from everyformer.ops.kernel_tiles import dropped, keys_count, load_tile
 
 
 @triton.jit
@@ -34,7 +33,7 @@ def _forward_tiles(
             n_q - start_m, n_k - n, bucket, R, 1, FAR, HAS_C2P, HAS_P2C, ASSEMBLY, EVEN,
         )  # fmt: skip
         if HAS_PAD or not EVEN:
-            keep = counting(offs_n, pad, n_k, HAS_PAD)
+            keep = keys_count(pad, n, columns, n_k, HAS_PAD, False, EVEN, ASSEMBLY)
             s = tl.where(keep[None, :], s, float("-inf"))
         m_new = tl.maximum(m_i, tl.max(s, 1))
         m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)

@@ -40,7 +40,7 @@ def sums_kernel(
     own = start + rows % OWN
     there = own < n_own
     low, high = tl.load(TABLE), tl.load(TABLE + 1)
-    first, last, longest = tl.load(TABLE + 2), tl.load(TABLE + 3), tl.load(TABLE + 4)
+    first, last = tl.load(TABLE + 2), tl.load(TABLE + 3)
     if BY_QUERY:
         near, far, _ = near_keys(TABLE, start, n_k, BM, BN)
         before, after = own - high + 1, own - low
@@ -50,7 +50,7 @@ def sums_kernel(
     far = tl.minimum(far, n_other)
     band = BAND + rows.to(tl.int64) * width - near
     bucket = tl.program_id(1) * BUCKETS + tl.arange(0, BUCKETS)
-    inner = (bucket != first) & (bucket != last) & (bucket < R)
+    counts = (bucket != first) & (bucket != last) & (bucket < R)
     begins = tl.load(EDGES + bucket, mask=bucket < R, other=0) - (n_k - 1)
     ends = tl.load(EDGES + bucket + 1, mask=bucket < R, other=0) - (n_k - 1)
     if BY_QUERY:
@@ -58,8 +58,10 @@ def sums_kernel(
     else:
         begin, end = own[:, None] + begins[None, :], own[:, None] + ends[None, :]
     begin, end = tl.maximum(begin, 0), tl.minimum(end, n_other)
-    inner = inner[None, :] & there[:, None]
+    inner = counts[None, :] & there[:, None]
     total = tl.zeros([ROWS, BUCKETS], dtype=tl.float32)
+    # Most buckets have one offset each, of which no other is asked for.
+    longest = tl.max(tl.where(counts, ends - begins, 0))
     for step in range(longest):
         inside = inner & (begin + step < end)
         entries = tl.load(band[:, None] + begin + step, mask=inside, other=0.0)

@@ -5,6 +5,7 @@ import triton.language as tl
 
 from everyformer.ops.kernel_tiles import (
     dropped,
+    keys_count,
     load_lse,
     load_ready,
     load_tile,
@@ -26,8 +27,7 @@ def _dq_tiles(
     CAUSAL: tl.constexpr, SHIFTED: tl.constexpr, MASKED: tl.constexpr,
     HAS_BIAS: tl.constexpr, HAS_GAIN: tl.constexpr, HAS_PAD: tl.constexpr,
     HAS_MASK: tl.constexpr, ADDS: tl.constexpr, PACKED: tl.constexpr, DROPS: tl.constexpr,
-    PRECISION: tl.constexpr, FOLDED: tl.constexpr, ASSEMBLY: tl.constexpr,
-    EVEN: tl.constexpr,
+    PRECISION: tl.constexpr, ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """dQ = dS K over key tiles, dS = P (C G - Delta)."""
     for n in range(start, stop, BN):
@@ -39,13 +39,9 @@ def _dq_tiles(
         offset = tile_offsets(start_m - n, queries, keys)
         if HAS_BIAS or HAS_GAIN:
             bias, gain = load_pair(table, start_m - n, queries, keys, 1, ASSEMBLY)
-        s = tl.dot(q, tl.trans(k), input_precision=PRECISION)  # [M, N]
-        if FOLDED:
-            s = (s + bias) * scale
-        else:
-            s *= scale
-            if HAS_BIAS:
-                s += bias
+        s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale  # [M, N]
+        if HAS_BIAS:
+            s += bias
         if HAS_MASK:
             s = with_mask(
                 s, mask, offs_m[:, None], offs_n[None, :], stride_mm, stride_mn, n_q, n_k,
@@ -53,16 +49,13 @@ def _dq_tiles(
             )  # fmt: skip
         p = tl.exp2(s - lse[:, None])
         if MASKED:
-            counts = offs_n[None, :] < n_k
+            counts = keys_count(
+                pad, n, tl.arange(0, BN), n_k, HAS_PAD, False, EVEN, ASSEMBLY
+            )[None, :]
             if SHIFTED:
                 counts = counts & (offset + shift >= 0)
             elif CAUSAL:
                 counts = counts & (offset >= 0)
-            if HAS_PAD:
-                counts = (
-                    counts
-                    & (tl.load(pad + offs_n, mask=offs_n < n_k, other=1) == 0)[None, :]
-                )
             if PACKED:
                 counts = counts & (offs_n[None, :] >= begin[:, None])
                 counts = counts & (offs_n[None, :] < end[:, None])
@@ -120,7 +113,7 @@ def dq_kernel(
     delta = tl.sum(out.to(tl.float32) * do.to(tl.float32), 1)
     lse = load_lse(LSE, at, offs_m, n_q)
     ready = READY + 2 * (at + offs_m)
-    tl.store(ready, lse / scale if FOLDED else lse, mask=offs_m < n_q)
+    tl.store(ready, -lse / scale if FOLDED else lse, mask=offs_m < n_q)
     tl.store(ready + 1, delta, mask=offs_m < n_q)
     last_m = start_m + shift if SHIFTED else start_m
     start, stop = 0, n_k
@@ -142,7 +135,7 @@ def dq_kernel(
             h, start_m, offs_m, offs_d, stride_kn, stride_vn, stride_mm, stride_mn, n_q,
             n_k, scale, shift, threshold, growth, 0, whole,
             D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, False, HAS_BIAS, HAS_GAIN, HAS_PAD,
-            HAS_MASK, ADDS, PACKED, DROPS, PRECISION, FOLDED, ASSEMBLY, EVEN,
+            HAS_MASK, ADDS, PACKED, DROPS, PRECISION, ASSEMBLY, EVEN,
         )  # fmt: skip
         start = whole
     dq = _dq_tiles(
@@ -150,7 +143,7 @@ def dq_kernel(
         start_m, offs_m, offs_d, stride_kn, stride_vn, stride_mm, stride_mn, n_q, n_k,
         scale, shift, threshold, growth, start, stop,
         D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, True, HAS_BIAS, HAS_GAIN, HAS_PAD, HAS_MASK,
-        ADDS, PACKED, DROPS, PRECISION, FOLDED, ASSEMBLY, EVEN,
+        ADDS, PACKED, DROPS, PRECISION, ASSEMBLY, EVEN,
     )  # fmt: skip
     there = offs_m[:, None] < n_q
     if BLOCK_D != D:
@@ -177,18 +170,20 @@ def _dkv_tiles(
         offs_m = m + tl.arange(0, BM)
         q = load_tile(q_base, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN)
         do = load_tile(do_base, offs_m, offs_d, stride_dm, n_q, D, BLOCK_D, EVEN)
-        lse, delta = load_ready(READY, at + m, tl.arange(0, BM), n_q - m, False, EVEN, ASSEMBLY)
+        lse, delta = load_ready(
+            READY, at + m, tl.arange(0, BM), n_q - m, FOLDED, False, EVEN, ASSEMBLY
+        )
         queries, keys = tl.arange(0, BM)[None, :], tl.arange(0, BN)[:, None]
         offset = tile_offsets(m - start_n, queries, keys)
         if HAS_BIAS or HAS_GAIN:
             bias, gain = load_pair(table, m - start_n, keys, queries, -1, ASSEMBLY)
-        if FOLDED:
-            s = tl.dot(k, tl.trans(q), bias - lse[None, :], input_precision=PRECISION)
-            s *= scale
+        if FOLDED:  # so the compiler reads LSE before the product, not just before its use
+            s = tl.broadcast_to(lse[None, :], [BN, BM])
+            s = tl.dot(k, tl.trans(q), s, input_precision=PRECISION) * scale  # [N, M]
         else:
-            s = tl.dot(k, tl.trans(q), input_precision=PRECISION) * scale  # [N, M]
-            if HAS_BIAS:
-                s += bias
+            s = tl.dot(k, tl.trans(q), input_precision=PRECISION) * scale
+        if HAS_BIAS:
+            s += bias
         if HAS_MASK:
             s = with_mask(
                 s, mask, offs_m[None, :], offs_n[:, None], stride_mm, stride_mn, n_q, n_k,
@@ -286,9 +281,8 @@ def dkv_kernel(
     k_base, v_base = K + b * stride_kb + h * stride_kh, V + b * stride_vb + h * stride_vh
     k = load_tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
     v = load_tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
-    keep = offs_n < n_k
-    if HAS_PAD:
-        keep = keep & (tl.load(PADDED + b * stride_pb + offs_n, mask=keep, other=1) == 0)
+    pad = PADDED + b * stride_pb
+    keep = keys_count(pad, start_n, tl.arange(0, BN), n_k, HAS_PAD, True, EVEN, ASSEMBLY)
     dk = tl.zeros([BN, BLOCK_D], dtype=tl.float32)
     dv = tl.zeros([BN, BLOCK_D], dtype=tl.float32)
     # Keys that do not exist or are padded get gradients that are never stored, or are zero

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from everyformer.ops.kernel_tiles import dropped, load_ready, load_tile
+from everyformer.ops.kernel_tiles import dropped, keys_count, load_ready, load_tile
 from everyformer.ops.toeplitz_attention.kernels.tiles import (
     load_bounds,
     with_mask,
@@ -21,7 +21,7 @@ def _add_tile(
     HAS_PAD: tl.constexpr, HAS_MASK: tl.constexpr, ADDS: tl.constexpr,
     PACKED: tl.constexpr, DROPS: tl.constexpr, NEEDS_BIAS: tl.constexpr,
     NEEDS_GAIN: tl.constexpr, FACTORED: tl.constexpr,
-    PRECISION: tl.constexpr, FOLDED: tl.constexpr, EVEN: tl.constexpr,
+    PRECISION: tl.constexpr, ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Add dS, or what it is made of, and P G of the tile that begins at these pointers."""
     rows, columns = tl.arange(0, BM), tl.arange(0, T)
@@ -30,13 +30,9 @@ def _add_tile(
     k = load_tile(k_at, columns, offs_d, stride_kn, left_k, D, BLOCK_D, EVEN)
     v = load_tile(v_at, columns, offs_d, stride_vn, left_k, D, BLOCK_D, EVEN)
     do = load_tile(do_at, rows, offs_d, stride_dm, left_q, D, BLOCK_D, EVEN)
-    s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
-    if FOLDED:
-        s, lse = (s + bias) * scale, lse * scale
-    else:
-        s *= scale
-        if HAS_BIAS or CAUSAL:
-            s += bias
+    s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
+    if HAS_BIAS or CAUSAL:
+        s += bias
     if HAS_MASK:
         mask = MASK + z * stride_mb + h * stride_mh
         s = with_mask(
@@ -44,10 +40,8 @@ def _add_tile(
         )
     p = tl.exp2(s - lse[:, None])
     if HAS_PAD or PACKED or not EVEN:
-        keep = offs_n < n_k
-        if HAS_PAD:
-            padded = tl.load(PADDED + z * stride_pb + offs_n, mask=keep, other=1)
-            keep = keep & (padded == 0)
+        pad = PADDED + z * stride_pb
+        keep = keys_count(pad, start_n, columns, n_k, HAS_PAD, False, EVEN, ASSEMBLY)
         counts = keep[None, :]
         if PACKED:
             begin, end = load_bounds(BEGIN, END, offs_m, n_q)
@@ -149,10 +143,13 @@ def diagonal_kernel(
     do_at = DOUT + z * stride_db + h * stride_dh + first_m * stride_dm
     row_at = (z * H + h) * n_q + first_m
     steps = count * batches
+    left = tl.where(steps > 0, n_q - i * BM, 0)
+    lse, delta = load_ready(READY, row_at, a, left, FOLDED, True, EVEN, ASSEMBLY)
+    if FOLDED:
+        lse *= -scale
     for step in range(steps):
         start_m, start_n = i * BM, (R * i - diagonal) * T
         offs_m, offs_n = start_m + a, start_n + c
-        lse, delta = load_ready(READY, row_at, a, n_q - start_m, True, EVEN, ASSEMBLY)
         overlaps = True
         if PACKED:
             begin, end = load_bounds(BEGIN, END, offs_m, n_q)
@@ -164,7 +161,7 @@ def diagonal_kernel(
                 stride_qm, stride_kn, stride_vn, stride_dm, stride_pb, stride_mb,
                 stride_mh, stride_mm, stride_mn, n_q, n_k, scale, threshold, growth,
                 D, BLOCK_D, BM, T, CAUSAL, HAS_BIAS, HAS_GAIN, HAS_PAD, HAS_MASK, ADDS,
-                PACKED, DROPS, NEEDS_BIAS, NEEDS_GAIN, FACTORED, PRECISION, FOLDED, EVEN,
+                PACKED, DROPS, NEEDS_BIAS, NEEDS_GAIN, FACTORED, PRECISION, ASSEMBLY, EVEN,
             )  # fmt: skip
         i += 1
         ends = i == last_i
@@ -172,9 +169,14 @@ def diagonal_kernel(
         k_at += tl.where(ends, stride_kb - back * stride_kn, BM * stride_kn)
         v_at += tl.where(ends, stride_vb - back * stride_vn, BM * stride_vn)
         do_at += tl.where(ends, stride_db - back * stride_dm, BM * stride_dm)
-        row_at += tl.where(ends, H * n_q - back, BM)
-        z += ends.to(tl.int64)
         i = tl.where(ends, first_i, i)
+        z += ends.to(tl.int64)
+        # LSE and Delta of the next tile, long before they are used; of the last, its own.
+        row_at += tl.where(step + 1 == steps, 0, tl.where(ends, H * n_q - back, BM))
+        left = n_q - i * BM
+        lse, delta = load_ready(READY, row_at, a, left, FOLDED, True, EVEN, ASSEMBLY)
+        if FOLDED:
+            lse *= -scale
     if FACTORED:
         acc_b = tl.load(table + 2 * offset + 1, mask=exists, other=0.0) * acc_c - acc_b
     turn = (a[:, None] - c[None, :] + BM) % T

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from everyformer.ops.kernel_tiles import dropped, load_tile
+from everyformer.ops.kernel_tiles import dropped, keys_count, load_tile
 from everyformer.ops.toeplitz_attention.kernels.tiles import (
     load_bounds,
     load_pair,
@@ -21,8 +21,7 @@ def _tiles(
     CAUSAL: tl.constexpr, SHIFTED: tl.constexpr, MASKED: tl.constexpr,
     HAS_BIAS: tl.constexpr, HAS_GAIN: tl.constexpr, HAS_PAD: tl.constexpr,
     HAS_MASK: tl.constexpr, ADDS: tl.constexpr, PACKED: tl.constexpr, DROPS: tl.constexpr,
-    PRECISION: tl.constexpr, FOLDED: tl.constexpr, ASSEMBLY: tl.constexpr,
-    EVEN: tl.constexpr,
+    PRECISION: tl.constexpr, ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Key tiles from start to stop; masked where a tile may hold keys that do not count."""
     for n in range(start, stop, BN):
@@ -33,9 +32,7 @@ def _tiles(
         offset = tile_offsets(start_m - n, queries, keys)
         if HAS_BIAS or HAS_GAIN:
             bias, gain = load_pair(table, start_m - n, queries, keys, 1, ASSEMBLY)
-        s = tl.dot(q, tl.trans(k), input_precision=PRECISION)  # [M, N]
-        if not FOLDED:
-            s *= scale
+        s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale  # [M, N]
         if HAS_BIAS:
             s += bias
         if HAS_MASK:
@@ -44,28 +41,21 @@ def _tiles(
                 ADDS,
             )  # fmt: skip
         if MASKED:
-            counts = offs_n[None, :] < n_k
+            counts = keys_count(
+                pad, n, tl.arange(0, BN), n_k, HAS_PAD, False, EVEN, ASSEMBLY
+            )[None, :]
             if SHIFTED:
                 counts = counts & (offset + shift >= 0)
             elif CAUSAL:
                 counts = counts & (offset >= 0)
-            if HAS_PAD:
-                counts = (
-                    counts
-                    & (tl.load(pad + offs_n, mask=offs_n < n_k, other=1) == 0)[None, :]
-                )
             if PACKED:
                 counts = counts & (offs_n[None, :] >= begin[:, None])
                 counts = counts & (offs_n[None, :] < end[:, None])
             s = tl.where(counts, s, float("-inf"))
         m_new = tl.maximum(m_i, tl.max(s, 1))
         m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
-        if FOLDED:
-            p = tl.exp2(s * scale - (m_safe * scale)[:, None])
-            alpha = tl.exp2((m_i - m_safe) * scale)
-        else:
-            p = tl.exp2(s - m_safe[:, None])
-            alpha = tl.exp2(m_i - m_safe)
+        p = tl.exp2(s - m_safe[:, None])
+        alpha = tl.exp2(m_i - m_safe)
         l_i = l_i * alpha + tl.sum(p, 1)
         if HAS_GAIN:
             p *= gain
@@ -131,7 +121,7 @@ def forward_kernel(
             start_m, offs_m, offs_d, stride_kn, stride_vn, stride_mm, stride_mn, n_q, n_k,
             scale, shift, threshold, growth, 0, whole,
             D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, False, HAS_BIAS, HAS_GAIN, HAS_PAD,
-            HAS_MASK, ADDS, PACKED, DROPS, PRECISION, FOLDED, ASSEMBLY, EVEN,
+            HAS_MASK, ADDS, PACKED, DROPS, PRECISION, ASSEMBLY, EVEN,
         )  # fmt: skip
         start = whole
     acc, l_i, m_i = _tiles(
@@ -139,10 +129,8 @@ def forward_kernel(
         start_m, offs_m, offs_d, stride_kn, stride_vn, stride_mm, stride_mn, n_q, n_k,
         scale, shift, threshold, growth, start, stop,
         D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, True, HAS_BIAS, HAS_GAIN, HAS_PAD, HAS_MASK,
-        ADDS, PACKED, DROPS, PRECISION, FOLDED, ASSEMBLY, EVEN,
+        ADDS, PACKED, DROPS, PRECISION, ASSEMBLY, EVEN,
     )  # fmt: skip
-    if FOLDED:
-        m_i *= scale
     empty = l_i == 0
     out = acc / tl.where(empty, 1.0, l_i)[:, None]
     lse = tl.where(

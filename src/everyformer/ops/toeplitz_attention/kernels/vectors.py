@@ -3,14 +3,16 @@
 import triton
 import triton.language as tl
 
+from everyformer.ops.toeplitz_attention.kernels.tiles import LOG2_E_
+
 
 @triton.jit
 def table_kernel(
-    BIAS, GAIN, TABLE, stride_bh, stride_bn, stride_gh, stride_gn, length, unit,
+    BIAS, GAIN, TABLE, stride_bh, stride_bn, stride_gh, stride_gn, length,
     HAS_BIAS: tl.constexpr, HAS_GAIN: tl.constexpr, LEAD: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Pairs (bias times the unit, gain) of one head between LEAD zeros on both sides."""
+    """Pairs (bias log2(e), gain) of one head between LEAD zeros on both sides."""
     head, place = tl.program_id(1), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     at = place - LEAD
     inside = (at >= 0) & (at < length)
@@ -18,7 +20,7 @@ def table_kernel(
     gain = tl.zeros([BLOCK], dtype=tl.float32)
     if HAS_BIAS:
         bias = tl.load(BIAS + head * stride_bh + at * stride_bn, mask=inside, other=0.0)
-        bias = bias.to(tl.float32) * unit
+        bias = bias.to(tl.float32) * LOG2_E_
     if HAS_GAIN:
         gain = tl.load(GAIN + head * stride_gh + at * stride_gn, mask=inside, other=0.0)
         gain = gain.to(tl.float32)
