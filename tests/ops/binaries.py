@@ -35,7 +35,7 @@ def kind(name: str, constants: dict[str, Any]) -> str:
     return "fp32" if "scale" in name or name == "growth" else "i32"
 
 
-def compiled(kernel: Any, constants: dict[str, Any], **options: int) -> Any:
+def compiled(kernel: Any, constants: dict[str, Any], **options: int | None) -> Any:
     """The binary for bf16 heads of size 64."""
     kinds = {name: kind(name, constants) for name in kernel.arg_names}
     places = {name: (place,) for place, name in enumerate(kernel.arg_names)}
@@ -55,7 +55,7 @@ def compiled(kernel: Any, constants: dict[str, Any], **options: int) -> Any:
 
 
 def binaries() -> Iterator[Any]:
-    """Of the star with padding and dropout, and of the diagonals in two ways."""
+    """Of the star with padding and dropout, of the diagonals in two ways, of Toeplitz dK."""
     ring = tuning.ring_for(torch.bfloat16, 64)
     heads = {"D": 64, "BLOCK_D": 64, "PRECISION": "tf32", "HAS_PAD": True}
     for kernel in (star._forward_kernel, star._backward_kernel):
@@ -68,12 +68,22 @@ def binaries() -> Iterator[Any]:
     rows = {f"stride_{row}": 768 for row in ("qm", "kn", "vn", "dm")}
     every = ("HAS_BIAS", "HAS_GAIN", "NEEDS_BIAS", "NEEDS_GAIN")
     for on in ({"EVEN"}, {"CAUSAL", "SHIFTED", "PACKED", "DROPS"}):
-        constants = {**heads, **rows, "T": tiles.queries, "GROUP": len(on), "LEAD": 256}
+        sizes = {"BM": tiles.queries, "T": tiles.keys, "GROUP": len(on), "LEAD": 256}
+        constants = {**heads, **rows, **sizes}
         constants |= dict.fromkeys(every, True) | {flag: flag in on for flag in flags}
         yield compiled(kernel, {**constants, "ASSEMBLY": True}, **options)
+    tiles = HALF[64].dkv
+    sizes = {"BM": tiles.queries, "BN": tiles.keys, "GROUP": 1, "LEAD": 256}
+    constants = {**heads, **rows, **sizes, "HAS_PAD": False, "ASSEMBLY": True}
+    constants |= dict.fromkeys(("HAS_BIAS", "HAS_GAIN", "EVEN"), True)
+    constants |= dict.fromkeys(flags[:-1], False)
+    options = {"num_warps": tiles.warps, "num_stages": tiles.stages}
+    yield compiled(toeplitz.dkv_kernel, constants, **options, maxnreg=tiles.registers)
 
 
 if __name__ == "__main__":
     for binary in binaries():
         products = binary.asm["ptx"].count("wgmma.mma_async")
-        sys.stdout.write(f"{products} {binary.metadata.shared}\n")
+        pairs = binary.asm["ptx"].count("ld.global.nc.v2.f32")
+        numbers = products, pairs, binary.metadata.shared, binary.metadata.num_warps
+        sys.stdout.write(" ".join(map(str, numbers)) + "\n")

@@ -58,7 +58,6 @@ GPU_SHAPES = (
     Shape(32, 512),
     Shape(8, 2048),
     Shape(2, 8192),
-    Shape(1, 16384),
     Shape(1, 65536),
     *(Shape(batch, n, 6, 128) for batch, n in ((8, 2048), (2, 8192))),
     *(Shape(batch, n, causal=True) for batch, n in ((8, 2048), (2, 8192))),

@@ -91,43 +91,56 @@ def run(
     if find_spec("transformers") is None:
         msg = "bench models needs transformers, which is not installed. Install it."
         raise EveryformerError(msg)
-    strange = [name for name in only or () if name not in MODELS]
-    if strange:
-        msg = f"{', '.join(strange)} is not among the models. Choose {', '.join(MODELS)}."
-        raise InputError(msg)
-    names = only or (["T5-base"] if quick else list(MODELS))
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    lengths = GPU_LENGTHS if device == "cuda" else CPU_LENGTHS
+    lengths = lengths[:1] if quick else lengths
+    names = [_chosen(text) for text in only or (["T5-base"] if quick else list(MODELS))]
     end = time.perf_counter() + 60 * minutes
     report: Row = {"theme": "models", "environment": environment(), "gate": []}
     report["environment"]["versions"] |= versions("transformers")
     report |= {"device": device, "tokens": TOKENS, "rows": [], "longest": []}
-    for done, name in enumerate(names):
+    for done, (name, length) in enumerate(names):
         progress(name, done, len(names))
         now = time.perf_counter()
         share = (end - now) / (len(names) - done)
         try:
-            _one(report, name, device, now + share, quick)
+            several = (length,) if length else lengths
+            _one(report, name, several, now + share, limits=not (quick or length))
         except (torch.OutOfMemoryError, EveryformerError) as error:
             report["rows"].append({"model": name, "failed": _short(error)})
         _free()
     return report
 
 
-def _one(report: Row, name: str, device: str, end: float, quick: bool) -> None:
-    library = import_module("transformers")
+def _chosen(text: str) -> tuple[str, int | None]:
+    """A model, and its only length if one is given: T5-base or T5-base:512."""
+    name, _, length = text.partition(":")
+    if name not in MODELS or not (not length or (length.isdigit() and int(length) > 0)):
+        msg = (
+            f"{text} is not among the models. Choose {', '.join(MODELS)}, each with or "
+            "without a length: T5-base:512."
+        )
+        raise InputError(msg)
+    return name, int(length) if length else None
+
+
+def _one(
+    report: Row, name: str, lengths: tuple[int, ...], end: float, *, limits: bool
+) -> None:
+    """A model at several lengths, and with limits the longest sequence that fits."""
+    device, library = report["device"], import_module("transformers")
     model = build(name, library, device)
     report["gate"].append(gate(name, model))
     if device == "cuda":
         model.to(torch.bfloat16)
-    lengths = GPU_LENGTHS if device == "cuda" else CPU_LENGTHS
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=device == "cuda")
-    for n in lengths[:1] if quick else lengths:
+    for n in lengths:
         for contender in _offered(model, device):
             row: Row = {"model": name, "n": n, "contender": contender.name}
-            row["batch"] = TOKENS // n if device == "cuda" else 2
+            row["batch"] = max(1, TOKENS // n) if device == "cuda" else 2
             report["rows"].append(row | _timed(row, model, contender, optimiser, end))
     for contender in _offered(model, device):
-        if not contender.compiled and not quick:
+        if limits and not contender.compiled:
             found = _longest(name, model, contender, optimiser, end)
             report["longest"].append({"model": name, "contender": contender.name} | found)
 

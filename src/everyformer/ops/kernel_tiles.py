@@ -69,13 +69,11 @@ def two_numbers(address):
 
 @triton.jit
 def load_ready(
-    READY, at, rows, n_q, FOLDED: tl.constexpr, ALONG: tl.constexpr, EVEN: tl.constexpr,
-    ASSEMBLY: tl.constexpr,
+    READY, at, rows, n_q, ALONG: tl.constexpr, EVEN: tl.constexpr, ASSEMBLY: tl.constexpr
 ):  # fmt: skip
     """LSE and Delta of queries as dQ has left them: LSE is inf where there is no key.
 
-    FOLDED: -LSE / scale instead of it. ALONG says that queries lie along a tile's rows;
-    see `apart`.
+    ALONG says that queries lie along a tile's rows; see `apart`.
     """
     pair = READY + 2 * at
     if EVEN:
@@ -85,8 +83,7 @@ def load_ready(
             return two_numbers(place + constant.to(tl.int64) * 8)
         return tl.load(pair + 2 * rows), tl.load(pair + 2 * rows + 1)
     there = rows < n_q
-    absent = float("-inf") if FOLDED else float("inf")
-    lse = tl.load(pair + 2 * rows, mask=there, other=absent)
+    lse = tl.load(pair + 2 * rows, mask=there, other=float("inf"))
     return lse, tl.load(pair + 2 * rows + 1, mask=there, other=0.0)
 
 

@@ -20,20 +20,28 @@ LARGEST_TILE = 128
 
 @dataclass(frozen=True)
 class Tiles:
-    """Tile sizes of one kernel of attention: queries, keys, warps and pipeline stages."""
+    """Tile sizes of one kernel of attention: queries, keys, warps and pipeline stages.
+
+    `registers` is the most that a thread may have. To name even the highest number there
+    is, 255, changes the order of a kernel: without it the assembler saves registers where
+    it can, and moves reads from before the products, which they would take no time beside,
+    to right before their use.
+    """
 
     queries: int
     keys: int
     warps: int
     stages: int
+    registers: int | None = None
 
     @property
     def options(self) -> dict[str, int]:
         """As the kernels of attention, and Triton, take them."""
-        return {
+        found = {
             "BM": self.queries, "BN": self.keys,
             "num_warps": self.warps, "num_stages": self.stages,
         }  # fmt: skip
+        return found if self.registers is None else found | {"maxnreg": self.registers}
 
 
 class Prepared:

@@ -1,6 +1,5 @@
 """What calls of the kernels have in common if their tensors are alike."""
 
-import math
 from typing import Any, NamedTuple
 
 import torch
@@ -12,10 +11,6 @@ from everyformer.ops.launching import LARGEST_TILE, power_of_two
 from everyformer.ops.toeplitz_attention.kernels.tiles import PAD
 from everyformer.ops.toeplitz_attention.operands import Incoming, Operands
 from everyformer.ops.toeplitz_attention.tuning import Tuning, tuning_for
-
-
-SMALLEST_SCALE = 2.0**-64
-"""Of scores whose kernels divide by the scale; float32 holds what comes out."""
 
 
 class Layout(NamedTuple):
@@ -143,14 +138,6 @@ class Problem(NamedTuple):
         return H, n_q, n_k, self.scale * LOG2_E, self.shift, *drops
 
     @property
-    def folded(self) -> bool:
-        """Whether the products of dK and dV begin with -LSE / scale.
-
-        Not in float32, where what that rounds would be seen.
-        """
-        return self.q.dtype != torch.float32 and SMALLEST_SCALE < self.scale < math.inf
-
-    @property
     def options(self) -> dict[str, Any]:
         """What all kernels over pairs are specialised on."""
         D, (_, _, n_q, n_k) = self.q.shape[3], self.sizes
@@ -167,7 +154,6 @@ class Problem(NamedTuple):
             "PACKED": self.packed,
             "DROPS": self.dropout > 0.0,
             "GROUP": self.q.shape[1] // self.k.shape[1],
-            "FOLDED": self.folded,
             "PRECISION": "ieee" if self.q.dtype == torch.float32 else "tf32",
             "LEAD": PAD,
             "ASSEMBLY": self.device.type == "cuda",

@@ -21,11 +21,11 @@ HALF = {
     64: Tuning(
         forward=Tiles(64, 64, 4, 3),
         dq=Tiles(64, 128, 4, 3),
-        dkv=Tiles(64, 64, 4, 3),
+        dkv=Tiles(64, 64, 4, 3, registers=255),
         diagonal=Tiles(128, 64, 8, 3),
     ),
     128: Tuning(
-        forward=Tiles(64, 64, 4, 3),
+        forward=Tiles(128, 128, 8, 3),
         dq=Tiles(64, 64, 4, 2),
         dkv=Tiles(64, 64, 4, 2),
         diagonal=Tiles(128, 64, 8, 2),

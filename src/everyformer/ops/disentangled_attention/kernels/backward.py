@@ -150,9 +150,7 @@ def _dkv_tiles(
         offs_m = m + columns
         q = load_tile(q_base, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN)
         do = load_tile(do_base, offs_m, offs_d, stride_dm, n_q, D, BLOCK_D, EVEN)
-        lse, delta = load_ready(
-            READY, at + m, columns, n_q - m, False, False, EVEN, ASSEMBLY
-        )
+        lse, delta = load_ready(READY, at + m, columns, n_q - m, False, EVEN, ASSEMBLY)
         s = tl.dot(k, tl.trans(q), input_precision=PRECISION)  # [N, M]
         s = scale * with_terms(
             s, p2c, c2p + m.to(tl.int64) * R, table, m - start_n, rows, columns,

@@ -81,7 +81,7 @@ def dq_kernel(
     CAUSAL: tl.constexpr, SHIFTED: tl.constexpr, HAS_BIAS: tl.constexpr,
     HAS_GAIN: tl.constexpr, HAS_PAD: tl.constexpr, HAS_MASK: tl.constexpr,
     ADDS: tl.constexpr, PACKED: tl.constexpr, DROPS: tl.constexpr, GROUP: tl.constexpr,
-    PRECISION: tl.constexpr, FOLDED: tl.constexpr, LEAD: tl.constexpr,
+    PRECISION: tl.constexpr, LEAD: tl.constexpr,
     ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """dQ of one tile of queries; and LSE and Delta as the other kernels read them.
@@ -113,7 +113,7 @@ def dq_kernel(
     delta = tl.sum(out.to(tl.float32) * do.to(tl.float32), 1)
     lse = load_lse(LSE, at, offs_m, n_q)
     ready = READY + 2 * (at + offs_m)
-    tl.store(ready, -lse / scale if FOLDED else lse, mask=offs_m < n_q)
+    tl.store(ready, lse, mask=offs_m < n_q)
     tl.store(ready + 1, delta, mask=offs_m < n_q)
     last_m = start_m + shift if SHIFTED else start_m
     start, stop = 0, n_k
@@ -161,7 +161,7 @@ def _dkv_tiles(
     CAUSAL: tl.constexpr, SHIFTED: tl.constexpr, MASKED: tl.constexpr,
     HAS_BIAS: tl.constexpr, HAS_GAIN: tl.constexpr, HAS_MASK: tl.constexpr,
     ADDS: tl.constexpr, PACKED: tl.constexpr, DROPS: tl.constexpr,
-    PRECISION: tl.constexpr, FOLDED: tl.constexpr, ASSEMBLY: tl.constexpr,
+    PRECISION: tl.constexpr, ASSEMBLY: tl.constexpr,
     EVEN: tl.constexpr,
 ):  # fmt: skip
     """dV = (P C)^T dO and dK = dS^T Q over query tiles, everything transposed: [N, M]."""
@@ -170,18 +170,12 @@ def _dkv_tiles(
         offs_m = m + tl.arange(0, BM)
         q = load_tile(q_base, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN)
         do = load_tile(do_base, offs_m, offs_d, stride_dm, n_q, D, BLOCK_D, EVEN)
-        lse, delta = load_ready(
-            READY, at + m, tl.arange(0, BM), n_q - m, FOLDED, False, EVEN, ASSEMBLY
-        )
+        lse, delta = load_ready(READY, at + m, tl.arange(0, BM), n_q - m, False, EVEN, ASSEMBLY)
         queries, keys = tl.arange(0, BM)[None, :], tl.arange(0, BN)[:, None]
         offset = tile_offsets(m - start_n, queries, keys)
         if HAS_BIAS or HAS_GAIN:
             bias, gain = load_pair(table, m - start_n, keys, queries, -1, ASSEMBLY)
-        if FOLDED:  # so the compiler reads LSE before the product, not just before its use
-            s = tl.broadcast_to(lse[None, :], [BN, BM])
-            s = tl.dot(k, tl.trans(q), s, input_precision=PRECISION) * scale  # [N, M]
-        else:
-            s = tl.dot(k, tl.trans(q), input_precision=PRECISION) * scale
+        s = tl.dot(k, tl.trans(q), input_precision=PRECISION) * scale  # [N, M]
         if HAS_BIAS:
             s += bias
         if HAS_MASK:
@@ -189,7 +183,7 @@ def _dkv_tiles(
                 s, mask, offs_m[None, :], offs_n[:, None], stride_mm, stride_mn, n_q, n_k,
                 ADDS,
             )  # fmt: skip
-        p = tl.exp2(s if FOLDED else s - lse[None, :])
+        p = tl.exp2(s - lse[None, :])
         if MASKED:
             counts = keep[:, None]
             if SHIFTED:
@@ -227,7 +221,7 @@ def _dkv_head(
     CAUSAL: tl.constexpr, SHIFTED: tl.constexpr, HAS_BIAS: tl.constexpr,
     HAS_GAIN: tl.constexpr, HAS_MASK: tl.constexpr, ADDS: tl.constexpr,
     PACKED: tl.constexpr, DROPS: tl.constexpr, ALL_MASKED: tl.constexpr,
-    PRECISION: tl.constexpr, FOLDED: tl.constexpr, LEAD: tl.constexpr,
+    PRECISION: tl.constexpr, LEAD: tl.constexpr,
     ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """What one head of queries adds to dK and dV: first tiles with a mask, then others."""
@@ -243,7 +237,7 @@ def _dkv_head(
         SEED, b, h, start_n, offs_n, offs_d, stride_qm, stride_dm, stride_mm, stride_mn,
         n_q, n_k, scale, shift, threshold, growth, start, stop if ALL_MASKED else whole,
         D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, True, HAS_BIAS, HAS_GAIN, HAS_MASK, ADDS,
-        PACKED, DROPS, PRECISION, FOLDED, ASSEMBLY, EVEN,
+        PACKED, DROPS, PRECISION, ASSEMBLY, EVEN,
     )  # fmt: skip
     if not ALL_MASKED:
         dk, dv = _dkv_tiles(
@@ -251,7 +245,7 @@ def _dkv_head(
             SEED, b, h, start_n, offs_n, offs_d, stride_qm, stride_dm, stride_mm,
             stride_mn, n_q, n_k, scale, shift, threshold, growth, whole, n_q,
             D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, False, HAS_BIAS, HAS_GAIN, HAS_MASK, ADDS,
-            PACKED, DROPS, PRECISION, FOLDED, ASSEMBLY, EVEN,
+            PACKED, DROPS, PRECISION, ASSEMBLY, EVEN,
         )  # fmt: skip
     return dk, dv
 
@@ -267,7 +261,7 @@ def dkv_kernel(
     CAUSAL: tl.constexpr, SHIFTED: tl.constexpr, HAS_BIAS: tl.constexpr,
     HAS_GAIN: tl.constexpr, HAS_PAD: tl.constexpr, HAS_MASK: tl.constexpr,
     ADDS: tl.constexpr, PACKED: tl.constexpr, DROPS: tl.constexpr, GROUP: tl.constexpr,
-    PRECISION: tl.constexpr, FOLDED: tl.constexpr, LEAD: tl.constexpr,
+    PRECISION: tl.constexpr, LEAD: tl.constexpr,
     ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """dK and dV of one tile of keys, summed over a group of heads in their order."""
@@ -307,7 +301,7 @@ def dkv_kernel(
             stride_dm, stride_th, stride_mb, stride_mh, stride_mm, stride_mn, H, n_q, n_k,
             scale, shift, threshold, growth, start, whole, stop,
             D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, HAS_BIAS, HAS_GAIN, HAS_MASK, ADDS, PACKED,
-            DROPS, (HAS_PAD or HAS_MASK) or PACKED, PRECISION, FOLDED, LEAD, ASSEMBLY, EVEN,
+            DROPS, (HAS_PAD or HAS_MASK) or PACKED, PRECISION, LEAD, ASSEMBLY, EVEN,
         )  # fmt: skip
     else:
         for member in range(GROUP):
@@ -318,7 +312,7 @@ def dkv_kernel(
                 stride_mh, stride_mm, stride_mn, H, n_q, n_k, scale, shift, threshold,
                 growth, start, whole, stop,
                 D, BLOCK_D, BM, BN, CAUSAL, SHIFTED, HAS_BIAS, HAS_GAIN, HAS_MASK, ADDS,
-                PACKED, DROPS, (HAS_PAD or HAS_MASK) or PACKED, PRECISION, FOLDED, LEAD,
+                PACKED, DROPS, (HAS_PAD or HAS_MASK) or PACKED, PRECISION, LEAD,
                 ASSEMBLY, EVEN,
             )  # fmt: skip
     there = offs_n[:, None] < n_k

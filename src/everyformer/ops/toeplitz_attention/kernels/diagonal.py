@@ -86,7 +86,7 @@ def diagonal_kernel(
     HAS_GAIN: tl.constexpr, HAS_PAD: tl.constexpr, HAS_MASK: tl.constexpr,
     ADDS: tl.constexpr, PACKED: tl.constexpr, DROPS: tl.constexpr, GROUP: tl.constexpr,
     NEEDS_BIAS: tl.constexpr, NEEDS_GAIN: tl.constexpr,
-    PRECISION: tl.constexpr, FOLDED: tl.constexpr, LEAD: tl.constexpr,
+    PRECISION: tl.constexpr, LEAD: tl.constexpr,
     ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Sums of dS and P G over all tiles (I, J) with R I - J = delta, then along diagonals.
@@ -144,9 +144,7 @@ def diagonal_kernel(
     row_at = (z * H + h) * n_q + first_m
     steps = count * batches
     left = tl.where(steps > 0, n_q - i * BM, 0)
-    lse, delta = load_ready(READY, row_at, a, left, FOLDED, True, EVEN, ASSEMBLY)
-    if FOLDED:
-        lse *= -scale
+    lse, delta = load_ready(READY, row_at, a, left, True, EVEN, ASSEMBLY)
     for step in range(steps):
         start_m, start_n = i * BM, (R * i - diagonal) * T
         offs_m, offs_n = start_m + a, start_n + c
@@ -174,9 +172,7 @@ def diagonal_kernel(
         # LSE and Delta of the next tile, long before they are used; of the last, its own.
         row_at += tl.where(step + 1 == steps, 0, tl.where(ends, H * n_q - back, BM))
         left = n_q - i * BM
-        lse, delta = load_ready(READY, row_at, a, left, FOLDED, True, EVEN, ASSEMBLY)
-        if FOLDED:
-            lse *= -scale
+        lse, delta = load_ready(READY, row_at, a, left, True, EVEN, ASSEMBLY)
     if FACTORED:
         acc_b = tl.load(table + 2 * offset + 1, mask=exists, other=0.0) * acc_c - acc_b
     turn = (a[:, None] - c[None, :] + BM) % T

@@ -79,7 +79,7 @@ def forward_kernel(
     CAUSAL: tl.constexpr, SHIFTED: tl.constexpr, HAS_BIAS: tl.constexpr,
     HAS_GAIN: tl.constexpr, HAS_PAD: tl.constexpr, HAS_MASK: tl.constexpr,
     ADDS: tl.constexpr, PACKED: tl.constexpr, DROPS: tl.constexpr, GROUP: tl.constexpr,
-    PRECISION: tl.constexpr, FOLDED: tl.constexpr, LEAD: tl.constexpr,
+    PRECISION: tl.constexpr, LEAD: tl.constexpr,
     ASSEMBLY: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries: running maximum, sum of exp, and sum of exp * gain * v."""
