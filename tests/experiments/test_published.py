@@ -148,7 +148,7 @@ def test_sparse_glue(arm: str) -> None:
 
 def test_sparse_translation() -> None:
     found = results("sparse-translation_reduced_nvidia-h200")
-    assert len(found) == 8
+    assert len(found) == 9
     for run in found:
         more = run["more"]
         test, news = (more["translated"][name] for name in ("test", "news"))
