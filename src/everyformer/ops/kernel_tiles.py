@@ -37,6 +37,13 @@ def load_lse(LSE, at, rows, n_q):
 
 
 @triton.jit
+def load_rows(LSE, DELTA, at, rows, n_q):
+    """LSE in base 2 and Delta of queries."""
+    delta = tl.load(DELTA + at + rows, mask=rows < n_q, other=0.0)
+    return load_lse(LSE, at, rows, n_q), delta
+
+
+@triton.jit
 def apart(places, ALONG: tl.constexpr):
     """Places in a tile as those of a thread and what differs within it, by its layout.
 
