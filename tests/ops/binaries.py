@@ -55,7 +55,7 @@ def compiled(kernel: Any, constants: dict[str, Any], **options: int | None) -> A
 
 
 def binaries() -> Iterator[Any]:
-    """Of the star with padding and dropout, of the diagonals in two ways, of Toeplitz dK."""
+    """Of the star with padding and dropout, of diagonals in two ways, of Toeplitz dK."""
     ring = tuning.ring_for(torch.bfloat16, 64)
     heads = {"D": 64, "BLOCK_D": 64, "PRECISION": "tf32", "HAS_PAD": True}
     for kernel in (star._forward_kernel, star._backward_kernel):

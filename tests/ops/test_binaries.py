@@ -16,10 +16,11 @@ def test_binaries_use_tensor_cores_and_fit() -> None:
     done = run_program(sys.executable, script, env=plain)
     found = done.stdout.splitlines()
     assert len(found) == 5
+    pairs = 0
     for line in found:
         products, pairs, shared, warps = map(int, line.split())
         assert products > 0
         assert shared * 8 <= 200 * 1024 * warps, "eight warps fit on a multiprocessor"
-    # 64 x 64 offsets of a bias and a gain, 18 of which differ in a thread; and LSE with Delta
-    # of 16 columns. Were their addresses not taken apart, 32 and 16.
+    # 64 x 64 offsets of a bias and a gain, 18 of which differ in a thread (32 if addresses
+    # were not taken apart), and LSE with Delta of 16 columns.
     assert pairs == 18 + 16

@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from everyformer.errors import InputError
 from everyformer.ops import disentangled_attention
 from everyformer.ops.disentangled_attention import chunked
+from everyformer.ops.disentangled_attention.operands import Operands
 
 SHAPES = {
     "one token": Case(2, 1, 1, 1, 3),
@@ -86,6 +87,45 @@ def test_kernels(launch: Any, name: str) -> None:
     found = results(launch, x)
     found["lse"] = found["lse"] * math.log(2)
     assert agreement(found, expected(x)) <= TOLERANCE[torch.float32]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU")
+@pytest.mark.parametrize("name", ["far and near", "wide buckets, more keys", "one bucket"])
+@pytest.mark.parametrize("known", [True, False])
+def test_the_band_is_filled_again(
+    launch: Any, monkeypatch: pytest.MonkeyPatch, name: str, known: bool
+) -> None:
+    """Two programs at once, and a band as wide as the sequence where it is not known.
+
+    Nothing is read from memory that nobody has written.
+    """
+    monkeypatch.setattr(launch, "BAND_BYTES", 1)
+    monkeypatch.setattr(launch, "FEWEST_PROGRAMS", 2)
+    monkeypatch.setattr(launch, "_TABLES", launch.Recalled())
+    table, torch_empty = launch._table, torch.empty
+
+    def unknown(x: Operands) -> Any:
+        return table(x)._replace(near=None)
+
+    if not known:
+        monkeypatch.setattr(launch, "_table", unknown)
+    bands: list[tuple[int, ...]] = []
+
+    def empty(*shape: int, **options: Any) -> Tensor:
+        if len(shape) == 2:
+            bands.append(shape)
+        return torch_empty(*shape, **options).fill_(math.nan)
+
+    monkeypatch.setattr(launch.torch, "empty", empty)
+    x = drawn(INTERPRETED[name], torch.float32)
+    found = results(launch, x)
+    found["lse"] = found["lse"] * math.log(2)
+    assert agreement(found, expected(x)) <= TOLERANCE[torch.float32]
+    n_q, n_k = x.q.shape[2], x.k.shape[2]
+    wide = [-(-n // 16) * 16 for n in (n_k, n_q)]
+    widths = [width for _, width in bands[::2]]
+    assert all(rows == 32 or rows == 16 for rows, _ in bands)
+    assert (widths == wide) if not known else all(map(int.__le__, widths, wide))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU")

@@ -4,7 +4,7 @@ Real sizes with random weights in bf16, without dropout; a step is forward, loss
 and a fused AdamW, by the wall clock. Contenders: transformers eager, with SDPA where it has
 it, each block compiled; ours, and ours compiled the same way. T5 predicts n / 4 tokens.
 "kernels ms" is what the GPU works on a step: the clock shows more if it waits for Python.
-"captured ms" is the clock again for the same step replayed from a CUDA graph, without Python.
+"captured ms" is the clock again for the same step replayed from a CUDA graph.
 Beside times and peak memory: the longest sequence with which a step fits into memory,
 found by doubling.
 

@@ -78,19 +78,22 @@ def forward_kernel(
     near, far, end = near_keys(TABLE, start_m, n_k, BM, BN)
     acc, l_i, m_i = _forward_tiles(
         acc, l_i, m_i, q, k_base, v_base, c2p, p2c, table, pad, tl.load(TABLE + 3),
-        offs_d, SEED, b, h, start_m, stride_kn, stride_vn, n_q, n_k, threshold, growth, scale, 0, near,
+        offs_d, SEED, b, h, start_m, stride_kn, stride_vn, n_q, n_k, threshold, growth,
+        scale, 0, near,
         D, BLOCK_D, R, BM, BN, True, HAS_C2P, HAS_P2C, HAS_PAD, DROPS, PRECISION,
         ASSEMBLY, EVEN,
     )  # fmt: skip
     acc, l_i, m_i = _forward_tiles(
         acc, l_i, m_i, q, k_base, v_base, c2p, p2c, table, pad, 0,
-        offs_d, SEED, b, h, start_m, stride_kn, stride_vn, n_q, n_k, threshold, growth, scale, near, far,
+        offs_d, SEED, b, h, start_m, stride_kn, stride_vn, n_q, n_k, threshold, growth,
+        scale, near, far,
         D, BLOCK_D, R, BM, BN, False, HAS_C2P, HAS_P2C, HAS_PAD, DROPS, PRECISION,
         ASSEMBLY, EVEN,
     )  # fmt: skip
     acc, l_i, m_i = _forward_tiles(
         acc, l_i, m_i, q, k_base, v_base, c2p, p2c, table, pad, tl.load(TABLE + 2),
-        offs_d, SEED, b, h, start_m, stride_kn, stride_vn, n_q, n_k, threshold, growth, scale, far, end,
+        offs_d, SEED, b, h, start_m, stride_kn, stride_vn, n_q, n_k, threshold, growth,
+        scale, far, end,
         D, BLOCK_D, R, BM, BN, True, HAS_C2P, HAS_P2C, HAS_PAD, DROPS, PRECISION,
         ASSEMBLY, EVEN,
     )  # fmt: skip

@@ -4,7 +4,6 @@ import triton
 import triton.language as tl
 
 from everyformer.ops.disentangled_attention.kernels.buckets import (
-    HEAD,
     near_keys,
     near_queries,
 )

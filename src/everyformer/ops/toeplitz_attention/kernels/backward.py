@@ -13,7 +13,6 @@ from everyformer.ops.kernel_tiles import (
 from everyformer.ops.toeplitz_attention.kernels.tiles import (
     load_bounds,
     load_pair,
-    tile_offsets,
     with_mask,
 )
 
@@ -36,7 +35,7 @@ def _dq_tiles(
         k = load_tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
         v = load_tile(v_base, offs_n, offs_d, stride_vn, n_k, D, BLOCK_D, EVEN)
         queries, keys = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
-        offset = tile_offsets(start_m - n, queries, keys)
+        offset = start_m - n + queries - keys
         if HAS_BIAS or HAS_GAIN:
             bias, gain = load_pair(table, start_m - n, queries, keys, 1, ASSEMBLY)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale  # [M, N]
@@ -73,8 +72,10 @@ def _dq_tiles(
 @triton.jit(do_not_specialize=("shift",))
 def dq_kernel(
     Q, K, V, TABLE, PADDED, MASK, BEGIN, END, SEED, DOUT, READY, LSE, OUT, DQ,
-    stride_qb, stride_qh, stride_qm: tl.constexpr, stride_kb, stride_kh, stride_kn: tl.constexpr,
-    stride_vb, stride_vh, stride_vn: tl.constexpr, stride_db, stride_dh, stride_dm: tl.constexpr,
+    stride_qb, stride_qh, stride_qm: tl.constexpr,
+    stride_kb, stride_kh, stride_kn: tl.constexpr,
+    stride_vb, stride_vh, stride_vn: tl.constexpr,
+    stride_db, stride_dh, stride_dm: tl.constexpr,
     stride_th, stride_pb, stride_mb, stride_mh, stride_mm, stride_mn,
     H, n_q, n_k, scale, shift, threshold, growth, back_scale,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
@@ -170,9 +171,11 @@ def _dkv_tiles(
         offs_m = m + tl.arange(0, BM)
         q = load_tile(q_base, offs_m, offs_d, stride_qm, n_q, D, BLOCK_D, EVEN)
         do = load_tile(do_base, offs_m, offs_d, stride_dm, n_q, D, BLOCK_D, EVEN)
-        lse, delta = load_ready(READY, at + m, tl.arange(0, BM), n_q - m, False, EVEN, ASSEMBLY)
+        lse, delta = load_ready(
+            READY, at + m, tl.arange(0, BM), n_q - m, False, EVEN, ASSEMBLY
+        )
         queries, keys = tl.arange(0, BM)[None, :], tl.arange(0, BN)[:, None]
-        offset = tile_offsets(m - start_n, queries, keys)
+        offset = m - start_n + queries - keys
         if HAS_BIAS or HAS_GAIN:
             bias, gain = load_pair(table, m - start_n, keys, queries, -1, ASSEMBLY)
         s = tl.dot(k, tl.trans(q), input_precision=PRECISION) * scale  # [N, M]
@@ -253,8 +256,10 @@ def _dkv_head(
 @triton.jit(do_not_specialize=("shift",))
 def dkv_kernel(
     Q, K, V, TABLE, PADDED, MASK, BEGIN, END, SEED, DOUT, READY, DK, DV,
-    stride_qb, stride_qh, stride_qm: tl.constexpr, stride_kb, stride_kh, stride_kn: tl.constexpr,
-    stride_vb, stride_vh, stride_vn: tl.constexpr, stride_db, stride_dh, stride_dm: tl.constexpr,
+    stride_qb, stride_qh, stride_qm: tl.constexpr,
+    stride_kb, stride_kh, stride_kn: tl.constexpr,
+    stride_vb, stride_vh, stride_vn: tl.constexpr,
+    stride_db, stride_dh, stride_dm: tl.constexpr,
     stride_th, stride_pb, stride_mb, stride_mh, stride_mm, stride_mn,
     H, n_q, n_k, scale, shift, threshold, growth, back_scale,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,

@@ -7,7 +7,6 @@ from everyformer.ops.kernel_tiles import dropped, keys_count, load_tile
 from everyformer.ops.toeplitz_attention.kernels.tiles import (
     load_bounds,
     load_pair,
-    tile_offsets,
     with_mask,
 )
 
@@ -29,7 +28,7 @@ def _tiles(
         offs_n = n + tl.arange(0, BN)
         k = load_tile(k_base, offs_n, offs_d, stride_kn, n_k, D, BLOCK_D, EVEN)
         queries, keys = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
-        offset = tile_offsets(start_m - n, queries, keys)
+        offset = start_m - n + queries - keys
         if HAS_BIAS or HAS_GAIN:
             bias, gain = load_pair(table, start_m - n, queries, keys, 1, ASSEMBLY)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale  # [M, N]
@@ -71,8 +70,10 @@ def _tiles(
 @triton.jit(do_not_specialize=("shift",))
 def forward_kernel(
     Q, K, V, TABLE, PADDED, MASK, BEGIN, END, SEED, OUT, LSE,
-    stride_qb, stride_qh, stride_qm: tl.constexpr, stride_kb, stride_kh, stride_kn: tl.constexpr,
-    stride_vb, stride_vh, stride_vn: tl.constexpr, stride_ob, stride_oh, stride_om,
+    stride_qb, stride_qh, stride_qm: tl.constexpr,
+    stride_kb, stride_kh, stride_kn: tl.constexpr,
+    stride_vb, stride_vh, stride_vn: tl.constexpr,
+    stride_ob, stride_oh, stride_om,
     stride_th, stride_pb, stride_mb, stride_mh, stride_mm, stride_mn,
     H, n_q, n_k, scale, shift, threshold, growth,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,

@@ -30,16 +30,6 @@ def load_pair(table, first, rows, columns, SIGN: tl.constexpr, ASSEMBLY: tl.cons
 
 
 @triton.jit
-def tile_offsets(first, queries, keys):
-    """i - j within a tile, whose first query and first key are `first` apart.
-
-    Written so that the compiler sees which offsets of a thread are equal: it then reads
-    the vectors 18 instead of 32 times for 64 x 64 pairs.
-    """
-    return first + (queries + keys * -1)
-
-
-@triton.jit
 def with_mask(s, mask, queries, keys, stride_mm, stride_mn, n_q, n_k, ADDS: tl.constexpr):
     """The scores with numbers of a mask added, and -inf where it hides a pair.
 
