@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.ops.bounds import watched
 from tests.ops.cases import TOLERANCE
 from tests.ops.disentangled_cases import Case, agreement, drawn, expected, results
 from torch import Tensor
@@ -102,30 +103,31 @@ def test_the_band_is_filled_again(
     monkeypatch.setattr(launch, "BAND_BYTES", 1)
     monkeypatch.setattr(launch, "FEWEST_PROGRAMS", 2)
     monkeypatch.setattr(launch, "_TABLES", launch.Recalled())
-    table, torch_empty = launch._table, torch.empty
+    table = launch._table
 
     def unknown(x: Operands) -> Any:
         return table(x)._replace(near=None)
 
     if not known:
         monkeypatch.setattr(launch, "_table", unknown)
-    bands: list[tuple[int, ...]] = []
-
-    def empty(*shape: int, **options: Any) -> Tensor:
-        if len(shape) == 2:
-            bands.append(shape)
-        return torch_empty(*shape, **options).fill_(math.nan)
-
-    monkeypatch.setattr(launch.torch, "empty", empty)
     x = drawn(INTERPRETED[name], torch.float32)
-    found = results(launch, x)
+    with watched(monkeypatch, launch) as outside:
+        found = results(launch, x)
     found["lse"] = found["lse"] * math.log(2)
     assert agreement(found, expected(x)) <= TOLERANCE[torch.float32]
-    n_q, n_k = x.q.shape[2], x.k.shape[2]
-    wide = [-(-n // 16) * 16 for n in (n_k, n_q)]
-    widths = [width for _, width in bands[::2]]
-    assert all(rows == 32 or rows == 16 for rows, _ in bands)
-    assert (widths == wide) if not known else all(map(int.__le__, widths, wide))
+    assert outside == []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU")
+def test_an_index_that_decreases_reaches_nothing_else(
+    launch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled code does not look whether it does; its gradients are wrong then."""
+    x = drawn(INTERPRETED["clipped, more queries"], torch.float32)
+    order = torch.randperm(len(x.index), generator=torch.Generator().manual_seed(5))
+    with watched(monkeypatch, launch) as outside:
+        results(launch, x._replace(index=x.index[order]))
+    assert outside == []
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU")

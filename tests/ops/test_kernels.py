@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from hypothesis import given, settings
+from tests.ops.bounds import watched
 from tests.ops.cases import (
     Case,
     Inputs,
@@ -197,6 +198,42 @@ def test_diagonals_of_tall_tiles(
     wanted["dbias"] = wanted["dbias"].roll(1, dims=-1)  # as if a strip were misplaced
     with pytest.raises(AssertionError, match="dbias is off"):
         assert_agrees(found, wanted, torch.float32)
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="the interpreter tells")
+@pytest.mark.parametrize("several", [True, False])
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(2, 1, 47, 47, 16),
+        Case(1, 1, 128, 256, 16),
+        Case(1, 1, 40, 70, 16, causal=True, offset=30, padding="some", gain="none"),
+        Case(1, 1, 33, 20, 16, causal=True, offset=-33, mask="added", bias="shared"),
+    ],
+    ids=["last tile", "diagonals without tiles", "causal", "nothing seen"],
+)
+def test_nothing_else_is_reached(
+    launch: Any, monkeypatch: pytest.MonkeyPatch, case: Case, several: bool
+) -> None:
+    """LSE and Delta are read ahead of the tile that needs them, which may be none."""
+    monkeypatch.setattr(launch, "ENOUGH_PROGRAMS", 1 if several else 1024)
+    monkeypatch.setitem(FULL, 128, replace(FULL[128], diagonal=Tiles(32, 16, 4, 2)))
+    forget(launch)
+    x = inputs(replace(case, scale=0.3), torch.float32)
+    with watched(monkeypatch, launch) as outside:
+        found = results(launch, x)
+    forget(launch)
+    assert outside == []
+    assert_agrees(found, expected(x), torch.float32)
+    with watched(monkeypatch, launch, short) as outside:  # as a control
+        results(launch, x)
+    forget(launch)
+    assert any("load of" in told for told in outside)
+
+
+def short(x: Tensor) -> Tensor:
+    """Memory that lacks LSE and Delta of the last two queries."""
+    return x.zero_()[..., :-2, :] if x.dim() == 4 and x.shape[-1] == 2 else x.zero_()
 
 
 def test_a_shifted_table_is_noticed(launch: Any) -> None:

@@ -1,5 +1,6 @@
 """Prepared launches, by a kernel and a binary that note what they are given."""
 
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -90,3 +91,27 @@ def test_launches_that_are_alike_are_prepared_once(
         launching.launch(kernel, (3,), *given, **options)
     launching.launch(kernel, (4,), x, x, 7, **options)
     assert kernel.calls == 4
+
+
+@pytest.mark.parametrize("operator", ["toeplitz", "disentangled"])
+def test_far_tokens_are_copied(operator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels count within a head in 32 bits."""
+    far = torch.empty_strided((1, 2, 10**6, 64), (0, 64, 2304, 1), device="meta")
+    assert launching.addressable(far).stride(2) == 64
+    near = far[:, :, : 9 * 10**5]
+    assert launching.addressable(near) is near
+    module = f"everyformer.ops.{operator}_attention"
+    launch, operands = (
+        import_module(f"{module}.{name}") for name in ("launch", "operands")
+    )
+    monkeypatch.setattr(launching, "FARTHEST", 2000)
+    x = torch.zeros(1, 5, 2, 16).transpose(1, 2)
+    if operator == "toeplitz":
+        made = launch.tidied(operands.Operands(x, x, x))
+    else:
+        index = torch.zeros(9, dtype=torch.int64)
+        term = torch.zeros(1, 2, 5, 3)
+        given = operands.Operands(x, x, x, None, term, index, None, None, 1.0, 0.0)
+        made = launch.Problem.of(given)
+    assert made.q.is_contiguous()
+    assert not x.is_contiguous()

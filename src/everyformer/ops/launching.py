@@ -44,6 +44,10 @@ class Tiles:
         return found if self.registers is None else found | {"maxnreg": self.registers}
 
 
+FARTHEST = 2**31
+"""Numbers between the first and the last token of a head, from which on they are copied."""
+
+
 class Prepared:
     """A launch of which all but the tensors is fixed: kernel, grid, numbers, options.
 
@@ -111,6 +115,15 @@ def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **options: Any) -> N
 def side_by_side(x: Tensor) -> Tensor:
     """The same numbers, those of the last axis side by side in memory."""
     return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def addressable(x: Tensor) -> Tensor:
+    """Heads and tokens for kernels that count within a head in 32 bits: side by side, near.
+
+    A tile may begin among the last tokens and reach beyond them.
+    """
+    far = (x.shape[2] + 2 * LARGEST_TILE) * x.stride(2) >= FARTHEST
+    return x.contiguous() if far else side_by_side(x)
 
 
 def empty_like(x: Tensor) -> Tensor:

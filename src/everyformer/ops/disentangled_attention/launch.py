@@ -14,11 +14,11 @@ from everyformer.ops.kernel_tiles import LOG2_E
 from everyformer.ops.launching import (
     LARGEST_TILE,
     Tiles,
+    addressable,
     ceil_div,
     empty_like,
     launch,
     power_of_two,
-    side_by_side,
 )
 from everyformer.ops.recalled import Recalled
 from everyformer.ops.toeplitz_attention.kernels.tiles import PAD
@@ -63,8 +63,8 @@ class Table(NamedTuple):
     Attributes:
         buckets: Four numbers about the buckets, and those of all offsets; see `kernels`.
         edges: The first offset of each bucket, and the end of the last one.
-        near: How many offsets are neither in the first nor in the last bucket; None where
-            a CUDA graph is captured, which cannot tell.
+        near: At least how many offsets are neither in the first nor in the last bucket;
+            None where a CUDA graph is captured, which cannot tell.
     """
 
     buckets: Tensor
@@ -125,7 +125,7 @@ class Problem:
     @classmethod
     def of(cls, x: Operands) -> "Problem":
         """Make what has to be so contiguous, and collect the options."""
-        q, k, v = map(side_by_side, x[:3])
+        q, k, v = map(addressable, x[:3])
         c2p, p2c = (q if y is None else y.contiguous() for y in (x.c2p, x.p2c))
         padding, seed = x.key_padding, q if x.seed is None else x.seed
         padded = q if padding is None else padding.to(torch.int8).contiguous()
@@ -178,7 +178,7 @@ def backward(
     """Gradients of q, k, v, and of c2p and p2c where they are needed."""
     p, tuning = Problem.of(x), tuning_for(x.q)
     B, H, n_q, _ = x.q.shape
-    do, out = side_by_side(incoming.grad_out), incoming.out.contiguous()
+    do, out = addressable(incoming.grad_out), incoming.out.contiguous()
     lse = incoming.lse.contiguous()
     ready = torch.empty(B, H, n_q, 2, dtype=torch.float32, device=x.q.device)
     dq, dk, dv = map(empty_like, x[:3])

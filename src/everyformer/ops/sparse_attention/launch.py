@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from everyformer.ops.launching import Tiles, on
+from everyformer.ops.launching import Tiles, addressable, on
 from everyformer.ops.sparse_attention import tuning
 from everyformer.ops.sparse_attention.operands import Incoming, Operands
 from everyformer.ops.sparse_attention.passes import (
@@ -29,7 +29,7 @@ from everyformer.ops.sparse_attention.pieces import (
     Piece,
     RingAndRelay,
 )
-from everyformer.ops.sparse_attention.problem import Problem, addressable
+from everyformer.ops.sparse_attention.problem import Problem
 from everyformer.ops.sparse_attention.walks import (
     EdgeWalk,
     StarWalk,

@@ -110,9 +110,3 @@ class Problem(NamedTuple):
             return like
         shape = (several, self.pairs, slots.rows, width)
         return torch.empty(shape, dtype=torch.float32, device=like.device)
-
-
-def addressable(x: Tensor) -> Tensor:
-    """With a contiguous last axis, and all of a head within 2^31 numbers."""
-    far = x.shape[2] * x.stride(2) >= 2**31
-    return x.contiguous() if x.stride(-1) != 1 or far else x

@@ -11,10 +11,10 @@ from everyformer.ops.attention_rules import Gradients
 from everyformer.ops.launching import (
     MOST_PREPARED,
     Prepared,
+    addressable,
     ceil_div,
     empty_like,
     on,
-    side_by_side,
 )
 from everyformer.ops.toeplitz_attention import kernels as jitted
 from everyformer.ops.toeplitz_attention.kernels.tiles import PAD
@@ -53,7 +53,7 @@ def backward(x: Operands, incoming: Incoming) -> Gradients:
     """Gradients of q, k, v, and of bias and gain where they are needed."""
     x, table = tidied(x), incoming.table
     incoming = incoming._replace(
-        grad_out=side_by_side(incoming.grad_out), out=incoming.out.contiguous()
+        grad_out=addressable(incoming.grad_out), out=incoming.out.contiguous()
     )
     p = Problem.of(x, incoming)
     with on(p.device):
@@ -63,7 +63,7 @@ def backward(x: Operands, incoming: Incoming) -> Gradients:
 
 def tidied(x: Operands) -> Operands:
     """With contiguous last axes of q, k and v, and with numbers as padding and mask."""
-    q, k, v = map(side_by_side, x[:3])
+    q, k, v = map(addressable, x[:3])
     padding, mask = x.key_padding, x.attn_mask
     if padding is not None:
         padding = padding.contiguous().view(torch.int8)

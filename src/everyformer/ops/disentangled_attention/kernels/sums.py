@@ -56,14 +56,14 @@ def sums_kernel(
         begin, end = own[:, None] - ends[None, :] + 1, own[:, None] - begins[None, :] + 1
     else:
         begin, end = own[:, None] + begins[None, :], own[:, None] + ends[None, :]
-    begin, end = tl.maximum(begin, 0), tl.minimum(end, n_other)
+    begin, end = tl.maximum(begin, near), tl.minimum(end, far)
     inner = counts[None, :] & there[:, None]
     total = tl.zeros([ROWS, BUCKETS], dtype=tl.float32)
     # Most buckets have one offset each, of which no other is asked for.
     longest = tl.max(tl.where(counts, ends - begins, 0))
     for step in range(longest):
         inside = inner & (begin + step < end)
-        entries = tl.load(band[:, None] + begin + step, mask=inside, other=0.0)
+        entries = tl.load(band[:, None] + (begin + step), mask=inside, other=0.0)
         total += entries.to(tl.float32)
     # The bucket of the tokens before the near tiles, and of those after them.
     left, right = (last, first) if BY_QUERY else (first, last)

@@ -65,6 +65,15 @@ def _add_tile(
 
 
 @triton.jit
+def _read_ahead(
+    READY, row_at, rows, left, there, EVEN: tl.constexpr, ASSEMBLY: tl.constexpr
+):  # fmt: skip
+    """LSE and Delta of a tile, long before they are used; if there is none, of row 0."""
+    row_at = tl.where(there, row_at, 0)
+    return load_ready(READY, row_at, rows, tl.where(there, left, 0), True, EVEN, ASSEMBLY)
+
+
+@triton.jit
 def _store_strips(base, rolled, strip, inside, R: tl.constexpr, T: tl.constexpr):
     """Sums over the rows of a rolled tile, of the entries of each strip of T offsets."""
     for number in tl.static_range(R + 1):
@@ -143,8 +152,7 @@ def diagonal_kernel(
     do_at = DOUT + z * stride_db + h * stride_dh + first_m * stride_dm
     row_at = (z * H + h) * n_q + first_m
     steps = count * batches
-    left = tl.where(steps > 0, n_q - i * BM, 0)
-    lse, delta = load_ready(READY, row_at, a, left, True, EVEN, ASSEMBLY)
+    lse, delta = _read_ahead(READY, row_at, a, n_q - i * BM, steps > 0, EVEN, ASSEMBLY)
     for step in range(steps):
         start_m, start_n = i * BM, (R * i - diagonal) * T
         offs_m, offs_n = start_m + a, start_n + c
@@ -169,10 +177,9 @@ def diagonal_kernel(
         do_at += tl.where(ends, stride_db - back * stride_dm, BM * stride_dm)
         i = tl.where(ends, first_i, i)
         z += ends.to(tl.int64)
-        # LSE and Delta of the next tile, long before they are used; of the last, its own.
-        row_at += tl.where(step + 1 == steps, 0, tl.where(ends, H * n_q - back, BM))
-        left = n_q - i * BM
-        lse, delta = load_ready(READY, row_at, a, left, True, EVEN, ASSEMBLY)
+        row_at += tl.where(ends, H * n_q - back, BM)
+        left, more = n_q - i * BM, step + 1 < steps
+        lse, delta = _read_ahead(READY, row_at, a, left, more, EVEN, ASSEMBLY)
     if FACTORED:
         acc_b = tl.load(table + 2 * offset + 1, mask=exists, other=0.0) * acc_c - acc_b
     turn = (a[:, None] - c[None, :] + BM) % T
