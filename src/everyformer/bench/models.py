@@ -4,7 +4,8 @@ Real sizes with random weights in bf16, without dropout; a step is forward, loss
 and a fused AdamW, by the wall clock. Contenders: transformers eager, with SDPA where it has
 it, each block compiled; ours, and ours compiled the same way. T5 predicts n / 4 tokens.
 "kernels ms" is what the GPU works on a step: the clock shows more if it waits for Python.
-"captured ms" is the clock again for the same step replayed from a CUDA graph.
+"captured ms" is the clock again for the same step replayed from a CUDA graph
+(`everyformer.train.recorded`).
 Beside times and peak memory: the longest sequence with which a step fits into memory,
 found by doubling.
 
@@ -20,6 +21,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -36,6 +38,8 @@ from everyformer.errors import EveryformerError, InputError
 from everyformer.layers.hugging_face import restore, speed_up
 from everyformer.progress import Progress, no_progress
 from everyformer.provenance import versions
+from everyformer.train.recorded import WARM_UP as RECORDED_FROM
+from everyformer.train.recorded import Recorded
 
 TOKENS = 2**14
 """In a step, in all sequences together."""
@@ -179,7 +183,7 @@ def _as(model: Any, contender: Contender) -> Generator[None, None, None]:
             restore(model)
 
 
-def _step(model: Any, given: dict[str, Tensor], optimiser: Any) -> Tensor:
+def _step(model: Any, optimiser: Any, **given: Tensor) -> Tensor:
     """The loss before the step."""
     optimiser.zero_grad(set_to_none=True)
     loss: Tensor = model(**given, **_no_cache(model)).loss
@@ -199,7 +203,7 @@ def _timed(row: Row, model: Any, contender: Contender, optimiser: Any, end: floa
     given = batch_of(row["model"], model, row["batch"], row["n"])
 
     def step() -> None:
-        _step(model, given, optimiser)
+        _step(model, optimiser, **given)
         _wait()
 
     try:
@@ -212,7 +216,7 @@ def _timed(row: Row, model: Any, contender: Contender, optimiser: Any, end: floa
             times = [seconds_of(step) for _ in range(ROUNDS)]
             cuda = torch.cuda.is_available()
             kernels = kernels_of(step) if cuda else {}
-            captured = _captured(lambda: _step(model, given, optimiser), optimiser)
+            captured = _replayed(partial(_step, model, optimiser), given, optimiser)
     except Exception as error:
         return {"failed": _short(error)}
     finally:
@@ -225,32 +229,28 @@ def _timed(row: Row, model: Any, contender: Contender, optimiser: Any, end: floa
     return found | captured | {"warm_up_s": round(warm, 2)}
 
 
-def _captured(step: Callable[[], Tensor], optimiser: Any) -> Row:
+def _replayed(step: Callable[..., Tensor], given: dict[str, Tensor], optimiser: Any) -> Row:
     """Milliseconds of a step that is replayed from a CUDA graph; or why there is none.
 
-    Compiled code may load kernels while it is captured, which the strict mode forbids; so
-    the loss of a replay is compared with that of the step before.
+    What is recorded may load kernels, which the strict mode forbids; so the loss of a
+    replay is compared with that of the step before.
     """
     if not torch.cuda.is_available():
         return {}
     for group in optimiser.param_groups:
         group["capturable"] = True
-    try:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(torch.cuda.Stream()):
-            before = float(step())
+    recorded = Recorded(step, capture_error_mode="relaxed")
+
+    def replay() -> Tensor:
+        loss = recorded(**given)
         torch.cuda.synchronize()
-        optimiser.zero_grad(set_to_none=True)
-        with torch.cuda.graph(graph, capture_error_mode="relaxed"):
-            loss = step()
+        return loss
 
-        def replay() -> None:
-            graph.replay()
-            torch.cuda.synchronize()
-
-        replay()
-        if not abs(float(loss) - before) <= LOSS_ROOM * abs(before):
-            return {"not_captured": f"its loss is {float(loss)}, before {before}"}
+    try:
+        before = [float(replay()) for _ in range(RECORDED_FROM)][-1]
+        loss = float(replay())
+        if not abs(loss - before) <= LOSS_ROOM * abs(before):
+            return {"not_captured": f"its loss is {loss}, before {before}"}
         times = [seconds_of(replay) for _ in range(ROUNDS)]
     except Exception as error:
         torch.cuda.synchronize()
@@ -275,7 +275,7 @@ def _longest(
                 break
             try:
                 given = batch_of(name, model, 1, n)
-                peak = _peak(lambda given=given: _step(model, given, optimiser))
+                peak = _peak(lambda given=given: _step(model, optimiser, **given))
                 found |= {"n": n, "peak_bytes": peak}
             except (RuntimeError, torch.OutOfMemoryError) as error:
                 found["stopped"] = f"at {n}: {_short(error)}"

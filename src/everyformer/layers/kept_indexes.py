@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from everyformer.ops.captured import is_captured, outlasting
+
 MOST_KEPT = 64
 """Vectors; then all are forgotten, and made anew."""
 
@@ -22,6 +24,7 @@ def kept_index(
     """What `make` gives on this device, the same tensor for the same key.
 
     Nothing is kept while somebody compiles, traces or captures: the tensor belongs to them.
+    What a CUDA graph reads of the others is never forgotten.
     """
     if torch.compiler.is_compiling():
         return make().to(device)
@@ -29,9 +32,8 @@ def kept_index(
     if found is None:
         with torch.inference_mode(False), torch.no_grad():
             found = make().to(device)
-        captured = found.is_cuda and torch.cuda.is_current_stream_capturing()
-        if type(found) is Tensor and not captured:
+        if type(found) is Tensor and not is_captured(found):
             if len(_KEPT) >= MOST_KEPT:
                 _KEPT.clear()
             _KEPT[(key, device)] = found
-    return found
+    return outlasting(found, found)

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Hashable
 from typing import TypeVar
 
-import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
+
+from everyformer.ops.captured import is_captured
 
 Found = TypeVar("Found")
 
@@ -22,7 +23,7 @@ class Recalled:
 
     def get(self, x: Tensor, key: Hashable, make: Callable[[], Found]) -> Found:
         """What `make` gave for this tensor and key when it was last called."""
-        if x.is_inference() or (x.is_cuda and torch.cuda.is_current_stream_capturing()):
+        if x.is_inference() or is_captured(x):
             return make()
         now = (x._version, key)
         held = self._found.get(x)

@@ -7,7 +7,7 @@
     trainer       one update, scores, state
     evaluation    scores of all examples, and their means
     compiled      what torch.compile compiles, once for all runs of a process
-    recorded      an update as one CUDA graph for each shape
+    recorded      a function as one CUDA graph for each shape
     run_folder    log, checkpoint, exact resume
     weights_from  an encoder, from one run to another
     state         a small run, from one machine to another

@@ -72,7 +72,7 @@ class Trainer:
         # In float32, whatever the default: the fused optimiser reads no other.
         self._rates = [torch.zeros((), device=self.device).float() for _ in groups]
         self._updated = Recorded(self._update) if self.recorded else self._update
-        self._evaluated: dict[Split, Recorded] = {}
+        self._evaluated: dict[Split, Recorded[Tensor]] = {}
 
     @property
     def recorded(self) -> bool:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from everyformer.errors import InputError
+from everyformer.ops.captured import is_captured
 from everyformer.ops.eager import is_plain
 
 PADDING_IN_ALIBI = ("bloom", "falcon")
@@ -50,7 +51,7 @@ def key_mask(
         q_length, q_offset = places.shape[0], places[0]
     kind = getattr(config, "model_type", None)
     moving = isinstance(q_offset, Tensor)
-    if moving and is_plain(q_offset):
+    if moving and _is_readable(q_offset):
         moving, q_offset = False, int(q_offset)
     known = causal or mask_function is library.bidirectional_mask_function
     if not known or moving or kv_offset != 0:
@@ -66,13 +67,13 @@ def key_mask(
     keys = q_offset + q_length if causal else kv_length
     _check(batch_size, keys, kv_length, attention_mask)
     seen = None if attention_mask is None else attention_mask[:, :keys].to(torch.bool)
-    if seen is not None and is_plain(seen) and bool(seen.all()):
+    if seen is not None and _is_readable(seen) and bool(seen.all()):
         seen = None
     if seen is None:
         if keys == kv_length and kind not in NEVER_NONE:
             return None
         return torch.ones(1, 1, dtype=torch.bool, device=device).expand(batch_size, keys)
-    if kind in PADDING_IN_ALIBI and not (is_plain(seen) and _in_one_piece(seen)):
+    if kind in PADDING_IN_ALIBI and not (_is_readable(seen) and _in_one_piece(seen)):
         return seen[:, None, :]
     return seen
 
@@ -80,6 +81,11 @@ def key_mask(
 def _masking() -> Any:
     """`transformers.masking_utils`: whoever calls has imported it."""
     return sys.modules["transformers"].masking_utils
+
+
+def _is_readable(x: Tensor) -> bool:
+    """Whether its numbers may decide what is done: nobody compiles, traces or captures."""
+    return is_plain(x) and not is_captured(x)
 
 
 def _in_one_piece(seen: Tensor) -> bool:

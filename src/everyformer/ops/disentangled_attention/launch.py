@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from everyformer.ops.attention_rules import without_one_key
+from everyformer.ops.captured import is_captured
 from everyformer.ops.disentangled_attention import kernels as jitted
 from everyformer.ops.disentangled_attention.operands import Incoming, Operands
 from everyformer.ops.dropping import growth, threshold
@@ -93,11 +94,10 @@ def _table(x: Operands) -> Table:
     edges = torch.searchsorted(index, every).to(torch.int32)
     head = torch.stack([low, high, index[0].long(), index[-1].long()])
     ends = index[:1].expand(PAD), index[-1:].expand(PAD)
-    captured = index.is_cuda and torch.cuda.is_current_stream_capturing()
     return Table(
         torch.cat([head.to(torch.int32), ends[0], index, ends[1]]),
         edges,
-        None if captured else max(0, int(high - low)),
+        None if is_captured(index) else max(0, int(high - low)),
     )
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from everyformer.errors import refuse
 from everyformer.ops import refusals
 from everyformer.ops.attention_library import run
+from everyformer.ops.captured import is_captured
 from everyformer.ops.disentangled_attention.library import RULES, forward_op
 from everyformer.ops.disentangled_attention.operands import Operands
 from everyformer.ops.disentangled_attention.reference import default_scale
@@ -148,9 +149,7 @@ def _disorder(index: Tensor, buckets: int) -> list[str]:
 
     They are not read where that is impossible: compiled, transformed, or captured.
     """
-    if not is_plain(index) or is_transformed():
-        return []
-    if index.is_cuda and torch.cuda.is_current_stream_capturing():
+    if not is_plain(index) or is_transformed() or is_captured(index):
         return []
 
     def numbers() -> list[int]:

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from everyformer.ops.captured import outlasting
 from everyformer.ops.launching import Tiles, addressable, on
 from everyformer.ops.sparse_attention import tuning
 from everyformer.ops.sparse_attention.operands import Incoming, Operands
@@ -140,7 +141,7 @@ def forward(x: Operands, walks: Walks) -> tuple[Tensor, Tensor]:
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
     inputs = _inputs(x)
     with on(q.device):
-        for run in walks.forward(p):
+        for run in outlasting(walks.forward(p), q):
             run(inputs, out, lse)
     return out.to(q.dtype) if several else out, lse
 
@@ -169,7 +170,7 @@ def joined_backward(
     up = Upstream(grad_out, out.contiguous(), lse, delta, gradients.unbind())
     inputs = _inputs(x)
     with on(q.device):
-        for run in walks.backward(p):
+        for run in outlasting(walks.backward(p), q):
             run(inputs, up)
     return gradients.to(q.dtype) if several else gradients
 

@@ -1,0 +1,32 @@
+"""CUDA graphs: when one is captured, and what it reads whenever it is replayed."""
+
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+Found = TypeVar("Found")
+
+_READ: dict[int, object] = {}
+"""By their numbers in Python, so that each is held once."""
+
+
+def is_on_gpu(x: Tensor) -> bool:
+    """Whether a CUDA graph could hold what is done with these numbers."""
+    return x.is_cuda
+
+
+def is_captured(x: Tensor) -> bool:
+    """Whether a CUDA graph is being captured: these numbers cannot be read now."""
+    return is_on_gpu(x) and torch.cuda.is_current_stream_capturing()
+
+
+def outlasting(found: Found, x: Tensor) -> Found:
+    """What was made before for all calls; for good if a graph with x is being captured.
+
+    A graph knows addresses alone. A store that forgets its oldest entries gives their
+    memory to others, and a replay would read what these have written there.
+    """
+    if is_captured(x):
+        _READ[id(found)] = found
+    return found
