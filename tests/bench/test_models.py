@@ -1,12 +1,15 @@
 """`bench models`: right first, then timed; what is not known is refused or reported."""
 
 import time
+from importlib import import_module
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 
 from everyformer.bench import models
+from everyformer.bench.model_configs import build
 from everyformer.bench.timing import kernel_milliseconds
 from everyformer.errors import InputError
 from everyformer.layers.hugging_face import attend
@@ -59,6 +62,21 @@ def test_kernels_count_and_waiting_does_not() -> None:
     one = calls(4)
     assert 1.5 * one < calls(8) < 3 * one
     assert calls(4, pause=0.02) < 3 * one
+
+
+def test_every_stack_computes_as_it_is_asked_to() -> None:
+    """T5 of transformers 5.17 asks its two stacks for nothing."""
+    model = build("T5-base", import_module("transformers"), "cpu")
+    attention = model.encoder.block[0].layer[0].SelfAttention
+
+    def top_alone(name: str) -> None:
+        model.config._attn_implementation = name
+
+    with patch.object(model, "set_attn_implementation", top_alone):
+        for contender in models.CONTENDERS[:3]:
+            with models.computing_as(model, contender):
+                used = attention.config._attn_implementation
+                assert used == (contender.attention or "everyformer")
 
 
 def test_no_time_left() -> None:
