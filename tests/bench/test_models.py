@@ -2,6 +2,8 @@
 
 import time
 from importlib import import_module
+from itertools import count
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -9,6 +11,7 @@ import pytest
 import torch
 
 from everyformer.bench import models
+from everyformer.bench.kept import Kept
 from everyformer.bench.model_configs import build
 from everyformer.bench.timing import kernel_milliseconds
 from everyformer.errors import InputError
@@ -83,6 +86,32 @@ def test_no_time_left() -> None:
     report = models.run(only=["BERT-base"], minutes=1e-9)
     assert {row["failed"] for row in report["rows"]} == {"not tried: no time left"}
     assert {row["stopped"] for row in report["longest"]} == {"no time left"}
+
+
+def test_a_run_that_was_stopped_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are kept, those for which there was no time are not; new ones have a gate."""
+    path = tmp_path / "rows.jsonl"
+    models.run(only=["GPT-2"], minutes=1e-9, kept=Kept(path))
+    measured, calls = models.seconds_of, count()
+
+    def stopped(step: Any) -> float:
+        if next(calls) == models.ROUNDS:  # within the second contender
+            raise KeyboardInterrupt
+        return measured(step)
+
+    monkeypatch.setattr(models, "seconds_of", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        models.run(only=["GPT-2:64"], kept=Kept(path, resume=True))
+    report = models.run(only=["GPT-2:64"], kept=Kept(path, resume=True))
+    assert [row["contender"] for row in report["rows"]] == ["eager", "SDPA", "everyformer"]
+    assert all(row["step_ms"] > 0 for row in report["rows"])
+    assert [gate["start"] for gate in report["gate"]] == [2, 3]
+    monkeypatch.setattr(models, "build", None)  # what is known is not made again
+    again = models.run(only=["GPT-2:64"], kept=Kept(path, resume=True))
+    assert (again["rows"], again["gate"]) == (report["rows"], report["gate"])
+    assert len(again["earlier_starts"]) == 3
 
 
 def test_unknown_models() -> None:

@@ -53,6 +53,10 @@ class Kept:
             with self._path.open("a") as file:
                 file.write(json.dumps(line) + "\n")
 
+    def known(self, about: Row) -> Row | None:
+        """The row about something, if it was kept."""
+        return next((row for told, row in self._rows if told == about), None)
+
     def row(self, about: Row, make: Callable[[], Row]) -> Row:
         """The row about something: as it was kept, or made now and kept.
 
@@ -60,9 +64,9 @@ class Kept:
             about: What names the row; numbers and texts.
             make: Finds the rest of it.
         """
-        for known, row in self._rows:
-            if known == about:
-                return row
+        known = self.known(about)
+        if known is not None:
+            return known
         row = about | make()
         self._rows.append((about, row))
         self._append({"about": about, "row": row})

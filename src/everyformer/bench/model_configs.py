@@ -104,8 +104,13 @@ def build(name: str, library: Any, device: str) -> Any:
     config = getattr(library, f"{sizes.kind}Config")(**settings)
     torch.manual_seed(0)
     with torch.device(device):
-        model = getattr(library, f"{sizes.kind}{sizes.head}")(config)
+        model = class_of(name, library)(config)
     return model.train()
+
+
+def class_of(name: str, library: Any) -> Any:
+    """The class of a model in transformers."""
+    return getattr(library, f"{MODELS[name].kind}{MODELS[name].head}")
 
 
 def batch_of(name: str, model: Any, batch: int, n: int) -> dict[str, Tensor]:

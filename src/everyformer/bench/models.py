@@ -22,23 +22,30 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import product
 from typing import Any
 
 import torch
 from rich.table import Table
 from torch import Tensor
 
-from everyformer.bench.model_configs import MODELS, batch_of, blocks_of, build
-from everyformer.bench.results import environment, seconds_of
+from everyformer.bench.kept import Kept
+from everyformer.bench.model_configs import (
+    MODELS,
+    batch_of,
+    blocks_of,
+    build,
+    class_of,
+)
+from everyformer.bench.results import seconds_of
 from everyformer.bench.tables import table_of
 from everyformer.bench.timing import kernels_of
 from everyformer.errors import EveryformerError, InputError
 from everyformer.layers.hugging_face import restore, speed_up
 from everyformer.progress import Progress, no_progress
-from everyformer.provenance import versions
 from everyformer.train.recorded import WARM_UP as RECORDED_FROM
 from everyformer.train.recorded import Recorded
 
@@ -58,6 +65,9 @@ LONGEST = 15
 
 NEEDED = 15.0
 """Seconds without which nothing is compiled."""
+
+NO_TIME = "no time left"
+NOT_TRIED = {"failed": f"not tried: {NO_TIME}"}
 
 Row = dict[str, Any]
 
@@ -94,8 +104,18 @@ def run(
     progress: Progress = no_progress,
     only: list[str] | None = None,
     minutes: float = MINUTES,
+    kept: Kept | None = None,
 ) -> Row:
-    """Each model with each contender, as long as there is time."""
+    """Each model with each contender, as long as there is time.
+
+    Args:
+        quick: One model at one length.
+        progress: Told about each model.
+        only: Names of models, each with or without a length.
+        minutes: After which nothing is begun.
+        kept: Where rows are kept as soon as they are known.
+    """
+    kept = kept or Kept()
     if find_spec("transformers") is None:
         msg = "bench models needs transformers, which is not installed. Install it."
         raise EveryformerError(msg)
@@ -104,8 +124,7 @@ def run(
     lengths = lengths[:1] if quick else lengths
     names = [_chosen(text) for text in only or (["T5-base"] if quick else list(MODELS))]
     end = time.perf_counter() + 60 * minutes
-    report: Row = {"theme": "models", "environment": environment(), "gate": []}
-    report["environment"]["versions"] |= versions("transformers")
+    report: Row = {"theme": "models", **kept.provenance, "gate": []}
     report |= {"device": device, "tokens": TOKENS, "rows": [], "longest": []}
     for done, (name, length) in enumerate(names):
         progress(name, done, len(names))
@@ -113,7 +132,7 @@ def run(
         share = (end - now) / (len(names) - done)
         try:
             several = (length,) if length else lengths
-            _one(report, name, several, now + share, limits=not (quick or length))
+            _one(report, kept, name, several, now + share, not (quick or length))
         except (torch.OutOfMemoryError, EveryformerError) as error:
             report["rows"].append({"model": name, "failed": _short(error)})
         _free()
@@ -133,29 +152,52 @@ def _chosen(text: str) -> tuple[str, int | None]:
 
 
 def _one(
-    report: Row, name: str, lengths: tuple[int, ...], end: float, *, limits: bool
+    report: Row, kept: Kept, name: str, lengths: tuple[int, ...], end: float, limits: bool
 ) -> None:
     """A model at several lengths, and with limits the longest sequence that fits."""
     device, library = report["device"], import_module("transformers")
-    model = build(name, library, device)
-    report["gate"].append(gate(name, model))
-    if device == "cuda":
-        model.to(torch.bfloat16)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=device == "cuda")
-    for n in lengths:
-        for contender in _offered(model, device):
-            row: Row = {"model": name, "n": n, "contender": contender.name}
-            row["batch"] = max(1, TOKENS // n) if device == "cuda" else 2
-            report["rows"].append(row | _timed(row, model, contender, optimiser, end))
-    for contender in _offered(model, device):
-        if limits and not contender.compiled:
-            found = _longest(name, model, contender, optimiser, end)
-            report["longest"].append({"model": name, "contender": contender.name} | found)
+
+    @cache
+    def ready() -> tuple[Any, Any]:
+        """The model and its optimiser, made and checked when something is to be timed."""
+        model = build(name, library, device)
+        kept.row(_gate_of(name, len(kept.starts)), lambda: gate(name, model))
+        if device == "cuda":
+            model.to(torch.bfloat16)
+        fused = device == "cuda"
+        return model, torch.optim.AdamW(model.parameters(), lr=1e-6, fused=fused)
+
+    offered = _offered(class_of(name, library), device)
+    for n, contender in product(lengths, offered):
+        batch = max(1, TOKENS // n) if device == "cuda" else 2
+        row = {"model": name, "n": n, "contender": contender.name, "batch": batch}
+        needed = NEEDED if contender.compiled else 0
+
+        def step_of(contender: Contender = contender, row: Row = row) -> Row:
+            return _timed(row, contender, *ready())
+
+        late = end - time.perf_counter() < needed and not kept.known(row)
+        report["rows"].append(row | NOT_TRIED if late else kept.row(row, step_of))
+    for contender in offered if limits else ():
+        if not contender.compiled:
+            row = {"model": name, "contender": contender.name, "longest": True}
+            found = kept.known(row) or row | _longest(name, contender, end, ready)
+            if found["stopped"] != NO_TIME:
+                kept.row(row, lambda found=found: found)
+            report["longest"].append(found)
+    starts = range(1, len(kept.starts) + 1)
+    gates = [kept.known(_gate_of(name, start)) for start in starts]
+    report["gate"] += [found for found in gates if found]
 
 
-def _offered(model: Any, device: str) -> list[Contender]:
-    """Those that the model has: SDPA where transformers does; compiled ones on a GPU."""
-    sdpa = bool(getattr(model, "_supports_sdpa", False))
+def _gate_of(name: str, start: int) -> Row:
+    """What names a gate: what is resumed may run other code, which is checked again."""
+    return {"gate": name, "start": start}
+
+
+def _offered(kind: Any, device: str) -> list[Contender]:
+    """Those that a class has: SDPA where transformers does; compiled ones on a GPU."""
+    sdpa = bool(getattr(kind, "_supports_sdpa", False))
     return [
         contender
         for contender in CONTENDERS
@@ -209,10 +251,8 @@ def _no_cache(model: Any) -> dict[str, bool]:
     return {"use_cache": False} if hasattr(model.config, "use_cache") else {}
 
 
-def _timed(row: Row, model: Any, contender: Contender, optimiser: Any, end: float) -> Row:
+def _timed(row: Row, contender: Contender, model: Any, optimiser: Any) -> Row:
     """Milliseconds of a step and of its kernels, and the most memory in use during it."""
-    if end - time.perf_counter() < (NEEDED if contender.compiled else 0):
-        return {"failed": "not tried: no time left"}
     given = batch_of(row["model"], model, row["batch"], row["n"])
 
     def step() -> None:
@@ -275,16 +315,19 @@ def _replayed(step: Callable[..., Tensor], given: dict[str, Tensor], optimiser: 
 
 
 def _longest(
-    name: str, model: Any, contender: Contender, optimiser: Any, end: float
+    name: str, contender: Contender, end: float, ready: Callable[[], tuple[Any, Any]]
 ) -> Row:
     """The longest sequence with which a step fits, by doubling; a batch of one."""
+    if time.perf_counter() > end:
+        return {"n": None, "stopped": NO_TIME}
+    model, optimiser = ready()
     cuda = next(model.parameters()).is_cuda
     n, last = (FIRST_LONG, LAST_LONG) if cuda else (256, 512)
     found: Row = {"n": None, "stopped": ""}
     with computing_as(model, contender):
         while n <= last and not found["stopped"]:
             if time.perf_counter() > end:
-                found["stopped"] = "no time left"
+                found["stopped"] = NO_TIME
                 break
             try:
                 given = batch_of(name, model, 1, n)

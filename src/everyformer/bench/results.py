@@ -41,7 +41,10 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 def environment() -> dict[str, Any]:
     """Machine, versions, commit and date."""
-    names = ("everyformer", "numpy", "numba", "torch", "triton", "jax", "cupy-cuda13x")
+    names = (
+        "everyformer", "numpy", "numba", "torch", "triton", "transformers", "jax",
+        "cupy-cuda13x",
+    )  # fmt: skip
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),

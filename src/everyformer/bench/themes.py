@@ -29,7 +29,7 @@ THEMES = (
     "peers",
     "models",
 )
-RESUMABLE = ("attention", "causal", "compile", "compile-scaling", "long-context")
+RESUMABLE = ("attention", "causal", "compile", "compile-scaling", "long-context", "models")
 """Benchmarks that keep each row as soon as it is known."""
 
 CHOOSING = {

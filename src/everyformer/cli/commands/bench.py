@@ -1,5 +1,6 @@
 """`everyformer bench`: what is fast, measured on this machine."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +10,11 @@ from everyformer.bench.themes import CHOOSING, RESUMABLE, THEMES, load
 from everyformer.cli import options
 
 EXAMPLE = "everyformer bench execution --quick"
+
+
+def _in_file_names(chosen: str) -> str:
+    """What --only chose, so that no choice replaces the results of another."""
+    return re.sub(r"[^a-z0-9]+", "-", chosen.lower())
 
 
 def bench(
@@ -78,7 +84,8 @@ def bench(
     from everyformer.cli import tables
     from everyformer.cli.progress import progress_bar
 
-    module, name = load(theme), f"{theme}-quick" if quick else theme
+    module = load(theme)
+    name = "-".join([theme, *map(_in_file_names, only or ()), *["quick"] * quick])
     with progress_bar() as progress:
         kept = None
         if theme in RESUMABLE:
