@@ -103,6 +103,7 @@ def switch(model: nn.Module, settings: dict[str, Any]) -> None:
             config: Any = part.config
             setattr(config, RECORD, settings)
             config.attn_implementation = GAINED
+            config._attn_implementation = GAINED  # transformers 5.17 forgets T5's stacks
         if not hasattr(part, "urpe"):
             object.__setattr__(part, "urpe", None)  # without a gain, as it should be
 
