@@ -214,6 +214,35 @@ def test_models_with_a_part_of_transformers(library: Any) -> None:
     assert not switch.is_on(wrapped)
 
 
+@pytest.mark.parametrize("name", ["T5", "Bloom", "Mpt", "FalconRW", "Falcon", "DebertaV2"])
+def test_hooks_of_accelerate(name: str, library: Any) -> None:
+    """It hooks the modules of models on several devices: before, after, taken off again.
+
+    A hook keeps the forward of the class that it found, which gets other masks from us.
+    """
+    hooks = pytest.importorskip("accelerate.hooks")
+    model = small(name, library)
+    theirs = results(model)
+
+    def hook(on: bool) -> None:
+        for part in list(model.modules()) if on else ():
+            hooks.add_hook_to_module(part, hooks.ModelHook())
+        if not on:
+            hooks.remove_hook_from_module(model, recurse=True)
+
+    for first in (True, False):
+        for on in (True, False):
+            if first:
+                hook(on)
+            everyformer.speed_up(model)
+            if not first:
+                hook(on)
+            ours = results(model)
+            assert 0 < (ours[0] - theirs[0]).abs().max() < 1e-5 * theirs[0].abs().max()
+            everyformer.restore(model)
+            assert torch.equal(results(model)[0], theirs[0])
+
+
 def test_measured(library: Any, capsys: pytest.CaptureFixture[str]) -> None:
     model = small("T5", library)
     results(model)
@@ -281,6 +310,40 @@ class TestRefusals:
         with pytest.raises(InputError, match="it has GPT2Attention; known are"):
             everyformer.speed_up(model)
         assert not switch.is_on(model)
+
+    def test_a_class_made_of_one_that_is_known(self, library: Any) -> None:
+        """Whatever it is called, and if others of the model are known."""
+        model = small("Bloom", library)
+        changed = model.transformer.h[1].self_attention
+        changed.__class__ = type("Mine", (type(changed),), {})
+        with pytest.raises(InputError, match=r"it has Mine; known are .*BloomAttention"):
+            everyformer.speed_up(model)
+        assert not switch.is_on(model)
+
+    @pytest.mark.parametrize("name", ["T5", "Bloom", "GPT2", "Llama", "Deberta"])
+    def test_a_forward_that_was_replaced(
+        self, name: str, library: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Of one module, or of the class: it does not know our masks."""
+        model = small(name, library)
+        module, _ = next(iter(classes.attention_of(model)))
+        kind = type(module)
+        own = kind.forward
+
+        def doubled(self: Any, *args: Any, **kwargs: Any) -> Any:
+            first, *others = own(self, *args, **kwargs)
+            return (2 * first, *others)
+
+        said = f"the forward of its {kind.__name__} was replaced"
+        for held, new in ((module, doubled.__get__(module)), (kind, doubled)):
+            with monkeypatch.context() as patch:
+                patch.setattr(held, "forward", new)
+                before = model(**inputs(model)).logits
+                with pytest.raises(InputError, match=said):
+                    everyformer.speed_up(model)
+                assert not switch.is_on(model)
+                assert torch.equal(model(**inputs(model)).logits, before)
+        everyformer.speed_up(model)
 
     def test_an_alibi_of_its_own(self, library: Any) -> None:
         model = small("Bloom", library)
