@@ -186,6 +186,66 @@ def test_models_of_one_configuration_stay_apart(library: Any) -> None:
     assert one.config is config
 
 
+@pytest.mark.parametrize("name", ["T5", "Bert", "GPT2"])
+def test_a_configuration_that_changes_meanwhile(
+    name: str, library: Any, tmp_path: Path
+) -> None:
+    """A new vocabulary is the model's after `restore`, too, so that it saves and loads."""
+    model = small(name, library)
+    config, used = model.config, model.config._attn_implementation
+    everyformer.speed_up(model)
+    model.resize_token_embeddings(120, mean_resizing=False)
+    model.config.own = {"said": 1}
+    everyformer.restore(model)
+    assert model.config is config
+    assert (config.vocab_size, config.own) == (120, {"said": 1})
+    assert config._attn_implementation == used
+    model.save_pretrained(tmp_path)
+    again = type(model).from_pretrained(tmp_path).eval()
+    assert torch.equal(again(**inputs(model)).logits, model(**inputs(model)).logits)
+
+
+def test_parts_of_a_configuration_that_change_meanwhile(library: Any) -> None:
+    encoder, decoder = small("Bert", library).config, small("GPT2", library).config
+    decoder.add_cross_attention, decoder.is_decoder = True, True
+    whole = library.EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    model: Any = library.EncoderDecoderModel(whole)
+    everyformer.speed_up(model)
+    model.config.decoder.use_cache = False
+    model.encoder.config.own = 3
+    everyformer.restore(model)
+    assert model.config is whole
+    assert model.decoder.config is whole.decoder
+    assert whole.decoder.use_cache is False
+    assert whole.encoder.own == 3
+    assert "everyformer" not in (
+        whole._attn_implementation,
+        whole.encoder._attn_implementation,
+        whole.decoder._attn_implementation,
+    )
+
+
+@pytest.mark.parametrize("name", ["T5", "Mpt", "GPT2", "Bert"])
+def test_weights_that_the_configuration_asks_for(name: str, library: Any) -> None:
+    """It may where transformers runs eager; a call may still say no."""
+    model = small(name, library)
+    model.set_attn_implementation("eager")
+    for part in switch.parts_of(model):
+        part.config.output_attentions = True
+    theirs = model(**inputs(model))
+    everyformer.speed_up(model)
+    ours = model(**inputs(model))
+    kinds = [key for key in theirs if "attentions" in key and theirs[key]]
+    assert kinds
+    for key in kinds:
+        for x, y in zip(ours[key], theirs[key], strict=True):
+            assert (x is None) == (y is None)
+            assert x is None or (x - y).abs().max() < 1e-5
+    with spied() as ways:
+        model(**inputs(model), output_attentions=False)
+    assert set(ways) == {"toeplitz_attention"}
+
+
 def test_the_switch_of_transformers(library: Any) -> None:
     """`set_attn_implementation` there and back, for classes that have no registry too."""
     for name in ("T5", "Bloom", "GPT2"):
