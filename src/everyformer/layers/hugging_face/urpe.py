@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 
 from everyformer.errors import InputError
-from everyformer.layers.gains import ToeplitzGain
+from everyformer.layers.gains import GAIN
 from everyformer.layers.hugging_face import wanted_weights
 from everyformer.layers.hugging_face.function import GAINED, NAME
 
@@ -80,9 +80,9 @@ def num_heads(module: nn.Module) -> int:
     return int(found)
 
 
-def attach(owner: nn.Module, module: nn.Module, gain: ToeplitzGain) -> None:
-    """Let the module use the gain."""
-    object.__setattr__(module, "urpe", (gain,))
+def attach(owner: nn.Module, module: nn.Module, home: nn.Module) -> None:
+    """Let the module use the gain of `home`, within the model `owner`."""
+    object.__setattr__(module, "urpe", (home,))
     module.register_forward_pre_hook(_refuse_other_attention, with_kwargs=True)
     if not hasattr(owner, "urpe_guard"):
         guard = owner.register_forward_pre_hook(_refuse_calls, with_kwargs=True)
@@ -163,7 +163,7 @@ def _with_gains(
     made: Any, settings: dict[str, Any], name: Any, *args: Any, **options: Any
 ) -> Any:
     """Load a model as one of a class that puts gains on as soon as it is made."""
-    from everyformer.layers.add_urpe import GAIN, add_urpe
+    from everyformer.layers.add_urpe import add_urpe
 
     if options.get("attn_implementation") in (None, NAME):
         options["attn_implementation"] = GAINED
