@@ -5,6 +5,7 @@ import json
 import pickle
 import warnings
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -428,6 +429,23 @@ class TestTransformers:
             add_urpe(nn.Sequential(build("bert", library)), max_len=16)
         with pytest.raises(InputError, match="gains already"):
             add_urpe(add_urpe(build("bert", library), max_len=16), max_len=16)
+
+    @pytest.mark.parametrize("called", ["GPT2Attention", "Mine"])
+    def test_attention_of_others_is_refused(self, called: str, library: Any) -> None:
+        """A class made of a known one, whatever its name; or another forward in one."""
+        model: Any = build("gpt2", library)
+        module = model.transformer.h[1].attn
+        kind = type(module)
+        module.__class__ = type(called, (kind,), {})
+        with pytest.raises(InputError, match=f"it has {called}; known are .*GPT2Att"):
+            add_urpe(model, max_len=16)
+        module.__class__ = kind
+        module.forward = partial(kind.forward, module)
+        with pytest.raises(InputError, match="forward of its GPT2Attention was replaced"):
+            add_urpe(model, max_len=16)
+        assert not any("urpe" in name for name in model.state_dict())
+        del module.forward
+        add_urpe(model, max_len=16)
 
     def test_lengths(self, library: Any) -> None:
         model = add_urpe(build("bert", library), max_len=4)

@@ -262,6 +262,35 @@ def test_the_switch_of_transformers(library: Any) -> None:
         assert not switch.is_on(model)
 
 
+@pytest.mark.parametrize("name", ["T5", "Bloom", "GPT2"])
+def test_the_switch_with_a_dictionary(name: str, library: Any) -> None:
+    model = small(name, library)
+    before = model(**inputs(model)).logits
+    model.set_attn_implementation({"": "everyformer"})
+    assert switch.is_on(model)
+    with spied() as ways:
+        model(**inputs(model))
+    assert set(ways) == {"toeplitz_attention"}
+    everyformer.restore(model)
+    assert torch.equal(model(**inputs(model)).logits, before)
+
+
+def test_a_dictionary_for_some_parts_is_refused(library: Any) -> None:
+    encoder, decoder = small("Bert", library).config, small("GPT2", library).config
+    decoder.add_cross_attention, decoder.is_decoder = True, True
+    whole = library.EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    model = library.EncoderDecoderModel(whole)
+    for asked in ({"encoder": "everyformer"}, {"": "everyformer", "decoder": "eager"}):
+        with pytest.raises(
+            InputError, match=r"in some parts of EncoderDecoderModel\. Call"
+        ):
+            model.set_attn_implementation(asked)
+        assert not any(switch.is_ours(part.config) for part in switch.parts_of(model))
+    model.encoder.set_attn_implementation("everyformer")
+    assert switch.is_on(model.encoder)
+    model.set_attn_implementation({"": "eager"})
+
+
 def test_models_with_a_part_of_transformers(library: Any) -> None:
     """A module that holds one, as wrappers do."""
     wrapped = nn.ModuleDict({"inner": small("T5", library)})

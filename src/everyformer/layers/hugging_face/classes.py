@@ -115,13 +115,13 @@ def why_not(model: nn.Module) -> str | None:
     if unknown:
         return f"it has {', '.join(unknown)}; known are {', '.join(names())}"
     for module, known in attention_of(model):
-        reason = known.why_not(module) or _replaced(module)
+        reason = known.why_not(module) or why_replaced(module)
         if reason:
             return reason
     return None
 
 
-def _replaced(module: nn.Module) -> str | None:
+def why_replaced(module: nn.Module) -> str | None:
     """What stands against a module whose forward was put there by somebody else."""
     if forward_is_its_own(module):
         return None

@@ -15,8 +15,9 @@ from torch import nn
 
 from everyformer.errors import InputError
 from everyformer.layers.gains import GAIN
-from everyformer.layers.hugging_face import wanted_weights
+from everyformer.layers.hugging_face import classes, wanted_weights
 from everyformer.layers.hugging_face.function import GAINED, NAME
+from everyformer.layers.hugging_face.swapping import original
 
 HEADS = {
     "BertSelfAttention": "num_attention_heads",
@@ -59,17 +60,20 @@ def attention_modules(
 
 def why_not(model: nn.Module) -> str | None:
     """What stands against gains on this model."""
-    known = {*HEADS, *CROSS_ATTENTION}
-    strange = {
-        type(module).__name__
-        for module in model.modules()
-        if hasattr(module, "config")
-        and "Attention" in type(module).__name__
-        and type(module).__name__ not in known
-    }
+    strange = sorted({type(part).__name__ for part in model.modules() if _is_other(part)})
     if strange:
-        return f"it has {', '.join(sorted(strange))}; known are {', '.join(sorted(HEADS))}"
-    return None
+        return f"it has {', '.join(strange)}; known are {', '.join(sorted(HEADS))}"
+    replaced = [module for _, module in attention_modules(model)]
+    return next((why for why in map(classes.why_replaced, replaced) if why), None)
+
+
+def _is_other(module: nn.Module) -> bool:
+    """Whether a module is attention of another class, or of one made of a known one."""
+    known, name = {*HEADS, *CROSS_ATTENTION}, type(module).__name__
+    if name in known and classes.place(module) in classes.CLASSES:
+        return False
+    made_of = any(base.__name__ in known for base in original(module).__mro__)
+    return made_of or (hasattr(module, "config") and "Attention" in name)
 
 
 def num_heads(module: nn.Module) -> int:
