@@ -117,6 +117,24 @@ def test_a_chunk_of_tokens_on_a_cache(library: Any) -> None:
             assert (rest.logits - whole[:, 8:]).abs().max() < 1e-5 * whole.abs().max()
 
 
+@pytest.mark.parametrize("name", ["T5", "FalconRW", "GPT2", "Bert", "Llama"])
+def test_gradients_of_each_sample(name: str, library: Any) -> None:
+    """By `torch.func.vmap`, under which nobody may look at the numbers of a mask."""
+    model = small(name, library)
+    everyformer.speed_up(model)
+    parts = {key: part.detach() for key, part in model.named_parameters()}
+
+    def loss(parts: dict[str, Tensor], ids: Tensor) -> Tensor:
+        given = inputs(model, torch.ones_like(ids), ids)
+        return torch.func.functional_call(model, parts, (), given)[0].square().mean()
+
+    gradients = torch.func.grad(loss)
+    found = torch.func.vmap(gradients, (None, 0))(parts, IDS[:, None])
+    for k in range(len(IDS)):
+        for key, alone in gradients(parts, IDS[k : k + 1]).items():
+            assert (found[key][k] - alone).norm() < 1e-5 * (alone.norm() + 1e-3), key
+
+
 def test_dropout_is_that_of_the_operator(library: Any) -> None:
     """Weights are dropped in training, none in evaluation; the mean stays."""
     config = library.BertConfig(

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from everyformer.errors import InputError
-from everyformer.ops.eager import is_plain
+from everyformer.ops.eager import is_plain, is_transformed
 
 PADDING_IN_ALIBI = ("bloom", "falcon")
 """Models whose ALiBi counts the tokens that are not padded."""
@@ -66,13 +66,13 @@ def key_mask(
     keys = q_offset + q_length if causal else kv_length
     _check(batch_size, keys, kv_length, attention_mask)
     seen = None if attention_mask is None else attention_mask[:, :keys].to(torch.bool)
-    if seen is not None and is_plain(seen) and bool(seen.all()):
+    if seen is not None and _tells(seen) and bool(seen.all()):
         seen = None
     if seen is None:
         if keys == kv_length and kind not in NEVER_NONE:
             return None
         return torch.ones(1, 1, dtype=torch.bool, device=device).expand(batch_size, keys)
-    if kind in PADDING_IN_ALIBI and not (is_plain(seen) and _in_one_piece(seen)):
+    if kind in PADDING_IN_ALIBI and not (_tells(seen) and _in_one_piece(seen)):
         return seen[:, None, :]
     return seen
 
@@ -80,6 +80,11 @@ def key_mask(
 def _masking() -> Any:
     """`transformers.masking_utils`: whoever calls has imported it."""
     return sys.modules["transformers"].masking_utils
+
+
+def _tells(x: Tensor) -> bool:
+    """Whether Python may look at the numbers; under `torch.func.vmap` it may not."""
+    return is_plain(x) and not is_transformed()
 
 
 def _in_one_piece(seen: Tensor) -> bool:
