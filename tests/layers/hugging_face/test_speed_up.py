@@ -477,6 +477,19 @@ class TestRefusals:
             model.set_attn_implementation("everyformer")
         assert torch.equal(model(**inputs(model)).logits, ours)
 
+        with pytest.raises(InputError, match=r"has gains \(add_urpe\), of which.*Load"):
+            everyformer.restore(model)
+        assert torch.equal(model(**inputs(model)).logits, ours)
+
+    def test_a_model_that_lost_its_gains(self, library: Any) -> None:
+        """Made of a configuration with gains, it would run without them."""
+        model = add_urpe(small("GPT2", library), max_len=32)
+        bare = type(model)(model.config)
+        with pytest.raises(InputError, match=r"made without them; from_pretrained puts"):
+            everyformer.speed_up(bare)
+        with pytest.raises(InputError, match=r"made without them\. Load"):
+            bare(IDS)
+
     def test_a_call_that_fails_leaves_nothing_behind(self, library: Any) -> None:
         """One that wants weights: the next one takes the operator again."""
         model = small("GPT2", library)

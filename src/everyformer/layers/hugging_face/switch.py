@@ -19,7 +19,7 @@ from everyformer.layers.hugging_face.classes import (
     names,
     why_not,
 )
-from everyformer.layers.hugging_face.function import NAME, is_ours
+from everyformer.layers.hugging_face.function import GAINED, NAME, is_ours
 from everyformer.layers.hugging_face.swapping import swap, unswap
 
 BEFORE = "everyformer_before"
@@ -126,11 +126,22 @@ def refuse(model: nn.Module) -> None:
         raise InputError(f"{msg}. Nothing was changed.")
 
 
+def has_gains(model: nn.Module) -> bool:
+    """Whether `add_urpe` has put gains on a model."""
+    return any(getattr(part, "urpe", None) is not None for part in model.modules())
+
+
 def _own_rule(model: nn.Module) -> str | None:
     """Gains, or an ALiBi that a subclass makes in another way."""
-    if any(getattr(part, "urpe", None) is not None for part in model.modules()):
+    if has_gains(model):
         return "it has gains (add_urpe), and runs on it already"
     for part in parts_of(model):
+        if getattr(part.config, "_attn_implementation", None) == GAINED:
+            return (
+                f"the configuration of its {type(part).__name__} is that of a model with "
+                "gains (add_urpe), and it was made without them; from_pretrained puts "
+                "them on"
+            )
         for name in ("build_alibi_tensor", "build_mpt_alibi_tensor"):
             rule = getattr(type(part), name, None)
             if rule is not None and not rule.__module__.startswith("transformers."):
