@@ -5,6 +5,7 @@ import json
 import pickle
 import warnings
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,19 @@ class TestTorch:
             assert torch.equal(twin(x), model(x))
             scramble(twin)
             assert (twin(x) - model(x)).abs().max() > 1e-2
+
+    @pytest.mark.parametrize("shared", [False, True])
+    def test_another_gain_in_its_place(self, shared: bool) -> None:
+        """As libraries put one there that they train."""
+        model = add_urpe(encoder(), max_len=16, shared=shared)
+        x = tokens(2, N, WIDTH)
+        before = model(x)
+        gains = {k: m for k, m in model.named_modules() if isinstance(m, ToeplitzGain)}
+        for name, gain in gains.items():
+            model.set_submodule(name, copy.deepcopy(gain))
+        assert torch.equal(model(x), before)
+        scramble(model)
+        assert (model(x) - before).abs().max() > 1e-2
 
     def test_a_saved_state_loads(self) -> None:
         model, fresh = (add_urpe(encoder(), max_len=16) for _ in range(2))
@@ -416,6 +430,23 @@ class TestTransformers:
         with pytest.raises(InputError, match="gains already"):
             add_urpe(add_urpe(build("bert", library), max_len=16), max_len=16)
 
+    @pytest.mark.parametrize("called", ["GPT2Attention", "Mine"])
+    def test_attention_of_others_is_refused(self, called: str, library: Any) -> None:
+        """A class made of a known one, whatever its name; or another forward in one."""
+        model: Any = build("gpt2", library)
+        module = model.transformer.h[1].attn
+        kind = type(module)
+        module.__class__ = type(called, (kind,), {})
+        with pytest.raises(InputError, match=f"it has {called}; known are .*GPT2Att"):
+            add_urpe(model, max_len=16)
+        module.__class__ = kind
+        module.forward = partial(kind.forward, module)
+        with pytest.raises(InputError, match="forward of its GPT2Attention was replaced"):
+            add_urpe(model, max_len=16)
+        assert not any("urpe" in name for name in model.state_dict())
+        del module.forward
+        add_urpe(model, max_len=16)
+
     def test_lengths(self, library: Any) -> None:
         model = add_urpe(build("bert", library), max_len=4)
         with pytest.raises(InputError, match=r"7 tokens.*max_len=4"):
@@ -464,6 +495,36 @@ class TestTransformers:
         assert len(names) == (3 if name == "t5" else 1)
         for key in names:
             assert torch.equal(part.state_dict()[key], saved[key])
+
+    @pytest.mark.parametrize("shared", [False, True])
+    @pytest.mark.parametrize("name", ["t5", "gpt2"])
+    def test_gains_that_peft_trains(
+        self, name: str, shared: bool, library: Any, tmp_path: Path
+    ) -> None:
+        """It puts a copy in the place of each module that it saves, and trains that."""
+        peft = pytest.importorskip("peft")
+        model: Any = add_urpe(build(name, library), max_len=16, shared=shared)
+        targets = ["c_attn"] if name == "gpt2" else ["q", "v"]
+        settings = peft.LoraConfig(
+            r=2, target_modules=targets, modules_to_save=["urpe_gain"],
+            fan_in_fan_out=name == "gpt2",
+        )  # fmt: skip
+        tuned = peft.get_peft_model(model, settings)
+        before = call(tuned.base_model.model)
+        before.square().sum().backward()
+        gains = {k: x for k, x in tuned.named_parameters() if "urpe" in k}
+        trained = {k: x for k, x in gains.items() if x.requires_grad}
+        assert len(trained) == len(gains) // 2
+        for gain in trained.values():
+            assert gain.grad is not None
+            gain.data.add_(tokens(*gain.shape))
+        ours = call(tuned.base_model.model)
+        assert (ours - before).abs().max() > 1e-3
+        merged = tuned.merge_and_unload()
+        assert (call(merged) - ours).abs().max() < 1e-6
+        merged.save_pretrained(tmp_path)
+        again = type(model).from_pretrained(tmp_path, dtype=torch.float64).eval()
+        assert (call(again) - ours).abs().max() < 1e-6
 
     def test_a_part_of_a_model_has_its_gains(self, library: Any, tmp_path: Path) -> None:
         model: Any = add_urpe(build("t5", library), max_len=16)

@@ -11,7 +11,7 @@ from torch import nn
 from everyformer.errors import InputError
 from everyformer.layers import torch_attention
 from everyformer.layers.gain_share import gain_share
-from everyformer.layers.gains import ToeplitzGain
+from everyformer.layers.gains import GAIN, ToeplitzGain
 from everyformer.layers.hugging_face import is_hugging_face, register, urpe
 from everyformer.layers.hugging_face.registering import Registered
 from everyformer.layers.offsets import check_positive
@@ -20,9 +20,6 @@ from everyformer.papers import LUO2022, implements
 M = TypeVar("M", bound=nn.Module)
 
 LOGGER = logging.getLogger(__name__)
-
-GAIN = "urpe_gain"
-"""Name of the gain in the module that owns it."""
 
 
 @implements(LUO2022, "Equation 8")
@@ -103,14 +100,13 @@ def add_urpe(
                 heads, max_len, clamp=clamp, device=like.device, dtype=like.dtype
             )
             home.add_module(GAIN, gain)
-        gain = home.get_submodule(GAIN)
-        if not isinstance(gain, ToeplitzGain):
+        if not isinstance(home.get_submodule(GAIN), ToeplitzGain):
             msg = f"{type(home).__name__} has another attribute {GAIN}. Rename it."
             raise InputError(msg)
         if isinstance(module, nn.MultiheadAttention):
-            torch_attention.attach(model, module, gain)
+            torch_attention.attach(model, module, home)
         else:
-            urpe.attach(owner, module, gain)
+            urpe.attach(owner, module, home)
     if foreign:
         settings = {"max_len": max_len, "shared": shared, "clamp": clamp}
         urpe.switch(model, {**settings, "leave": list(leave)})

@@ -29,6 +29,9 @@ from everyformer.layers.window import window_entries
 from everyformer.model.own_classes import describes_itself
 from everyformer.papers import LUO2022, implements
 
+GAIN = "urpe_gain"
+"""Name of the gain that `add_urpe` puts on a module."""
+
 
 class Gain(nn.Module, ABC):
     """A table of factors for each head; subclasses say what it is looked up by."""

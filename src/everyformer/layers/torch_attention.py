@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from everyformer.errors import InputError
-from everyformer.layers.gains import ToeplitzGain
+from everyformer.layers.gains import GAIN
 from everyformer.layers.weights import attention_weights, operator_takes, scores
 from everyformer.ops import toeplitz_attention
 from everyformer.ops.eager import is_plain, is_transformed
@@ -20,8 +20,11 @@ class GainedMultiheadAttention(nn.MultiheadAttention):
     gets weights 0, where `torch.nn.MultiheadAttention` may give NaN.
     """
 
-    urpe: tuple[ToeplitzGain]
-    """The gain, in a tuple, so that only its owner lists it as a module."""
+    urpe: tuple[nn.Module]
+    """Who owns the gain, in a tuple, so that it is not listed as a part of this one.
+
+    The gain is asked for in each call, so that one that is put in its place is used.
+    """
 
     def forward(
         self,
@@ -86,7 +89,7 @@ class GainedMultiheadAttention(nn.MultiheadAttention):
         attn_mask: Tensor | None,
         is_causal: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        n, gain = q.shape[-2], self.urpe[0]
+        n, gain = q.shape[-2], getattr(self.urpe[0], GAIN)
         dropout = self.dropout if self.training else 0.0
         scale = self.head_dim**-0.5
         # The hint stands for the mask exactly where the base class takes it so.
@@ -178,10 +181,10 @@ def why_not(module: nn.MultiheadAttention) -> str | None:
     return None
 
 
-def attach(model: nn.Module, module: nn.MultiheadAttention, gain: ToeplitzGain) -> None:
-    """Let the module use the gain, and keep torch from fused paths that know of none."""
+def attach(model: nn.Module, module: nn.MultiheadAttention, home: nn.Module) -> None:
+    """Let the module use the gain of `home`, and keep torch from paths without gains."""
     module.__class__ = GainedMultiheadAttention
-    object.__setattr__(module, "urpe", (gain,))
+    object.__setattr__(module, "urpe", (home,))
     # Encoder layers fuse the whole layer, past their attention, where this is true.
     module._qkv_same_embed_dim = False  # pyright: ignore[reportPrivateUsage]
     for stack in model.modules():

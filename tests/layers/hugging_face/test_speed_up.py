@@ -117,6 +117,24 @@ def test_a_chunk_of_tokens_on_a_cache(library: Any) -> None:
             assert (rest.logits - whole[:, 8:]).abs().max() < 1e-5 * whole.abs().max()
 
 
+@pytest.mark.parametrize("name", ["T5", "FalconRW", "GPT2", "Bert", "Llama"])
+def test_gradients_of_each_sample(name: str, library: Any) -> None:
+    """By `torch.func.vmap`, under which nobody may look at the numbers of a mask."""
+    model = small(name, library)
+    everyformer.speed_up(model)
+    parts = {key: part.detach() for key, part in model.named_parameters()}
+
+    def loss(parts: dict[str, Tensor], ids: Tensor) -> Tensor:
+        given = inputs(model, torch.ones_like(ids), ids)
+        return torch.func.functional_call(model, parts, (), given)[0].square().mean()
+
+    gradients = torch.func.grad(loss)
+    found = torch.func.vmap(gradients, (None, 0))(parts, IDS[:, None])
+    for k in range(len(IDS)):
+        for key, alone in gradients(parts, IDS[k : k + 1]).items():
+            assert (found[key][k] - alone).norm() < 1e-5 * (alone.norm() + 1e-3), key
+
+
 def test_dropout_is_that_of_the_operator(library: Any) -> None:
     """Weights are dropped in training, none in evaluation; the mean stays."""
     config = library.BertConfig(
@@ -186,6 +204,66 @@ def test_models_of_one_configuration_stay_apart(library: Any) -> None:
     assert one.config is config
 
 
+@pytest.mark.parametrize("name", ["T5", "Bert", "GPT2"])
+def test_a_configuration_that_changes_meanwhile(
+    name: str, library: Any, tmp_path: Path
+) -> None:
+    """A new vocabulary is the model's after `restore`, too, so that it saves and loads."""
+    model = small(name, library)
+    config, used = model.config, model.config._attn_implementation
+    everyformer.speed_up(model)
+    model.resize_token_embeddings(120, mean_resizing=False)
+    model.config.own = {"said": 1}
+    everyformer.restore(model)
+    assert model.config is config
+    assert (config.vocab_size, config.own) == (120, {"said": 1})
+    assert config._attn_implementation == used
+    model.save_pretrained(tmp_path)
+    again = type(model).from_pretrained(tmp_path).eval()
+    assert torch.equal(again(**inputs(model)).logits, model(**inputs(model)).logits)
+
+
+def test_parts_of_a_configuration_that_change_meanwhile(library: Any) -> None:
+    encoder, decoder = small("Bert", library).config, small("GPT2", library).config
+    decoder.add_cross_attention, decoder.is_decoder = True, True
+    whole = library.EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    model: Any = library.EncoderDecoderModel(whole)
+    everyformer.speed_up(model)
+    model.config.decoder.use_cache = False
+    model.encoder.config.own = 3
+    everyformer.restore(model)
+    assert model.config is whole
+    assert model.decoder.config is whole.decoder
+    assert whole.decoder.use_cache is False
+    assert whole.encoder.own == 3
+    assert "everyformer" not in (
+        whole._attn_implementation,
+        whole.encoder._attn_implementation,
+        whole.decoder._attn_implementation,
+    )
+
+
+@pytest.mark.parametrize("name", ["T5", "Mpt", "GPT2", "Bert"])
+def test_weights_that_the_configuration_asks_for(name: str, library: Any) -> None:
+    """It may where transformers runs eager; a call may still say no."""
+    model = small(name, library)
+    model.set_attn_implementation("eager")
+    for part in switch.parts_of(model):
+        part.config.output_attentions = True
+    theirs = model(**inputs(model))
+    everyformer.speed_up(model)
+    ours = model(**inputs(model))
+    kinds = [key for key in theirs if "attentions" in key and theirs[key]]
+    assert kinds
+    for key in kinds:
+        for x, y in zip(ours[key], theirs[key], strict=True):
+            assert (x is None) == (y is None)
+            assert x is None or (x - y).abs().max() < 1e-5
+    with spied() as ways:
+        model(**inputs(model), output_attentions=False)
+    assert set(ways) == {"toeplitz_attention"}
+
+
 def test_the_switch_of_transformers(library: Any) -> None:
     """`set_attn_implementation` there and back, for classes that have no registry too."""
     for name in ("T5", "Bloom", "GPT2"):
@@ -202,6 +280,35 @@ def test_the_switch_of_transformers(library: Any) -> None:
         assert not switch.is_on(model)
 
 
+@pytest.mark.parametrize("name", ["T5", "Bloom", "GPT2"])
+def test_the_switch_with_a_dictionary(name: str, library: Any) -> None:
+    model = small(name, library)
+    before = model(**inputs(model)).logits
+    model.set_attn_implementation({"": "everyformer"})
+    assert switch.is_on(model)
+    with spied() as ways:
+        model(**inputs(model))
+    assert set(ways) == {"toeplitz_attention"}
+    everyformer.restore(model)
+    assert torch.equal(model(**inputs(model)).logits, before)
+
+
+def test_a_dictionary_for_some_parts_is_refused(library: Any) -> None:
+    encoder, decoder = small("Bert", library).config, small("GPT2", library).config
+    decoder.add_cross_attention, decoder.is_decoder = True, True
+    whole = library.EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    model = library.EncoderDecoderModel(whole)
+    for asked in ({"encoder": "everyformer"}, {"": "everyformer", "decoder": "eager"}):
+        with pytest.raises(
+            InputError, match=r"in some parts of EncoderDecoderModel\. Call"
+        ):
+            model.set_attn_implementation(asked)
+        assert not any(switch.is_ours(part.config) for part in switch.parts_of(model))
+    model.encoder.set_attn_implementation("everyformer")
+    assert switch.is_on(model.encoder)
+    model.set_attn_implementation({"": "eager"})
+
+
 def test_models_with_a_part_of_transformers(library: Any) -> None:
     """A module that holds one, as wrappers do."""
     wrapped = nn.ModuleDict({"inner": small("T5", library)})
@@ -212,6 +319,35 @@ def test_models_with_a_part_of_transformers(library: Any) -> None:
     assert ways == ["toeplitz_attention"] * 6
     everyformer.restore(wrapped)
     assert not switch.is_on(wrapped)
+
+
+@pytest.mark.parametrize("name", ["T5", "Bloom", "Mpt", "FalconRW", "Falcon", "DebertaV2"])
+def test_hooks_of_accelerate(name: str, library: Any) -> None:
+    """It hooks the modules of models on several devices: before, after, taken off again.
+
+    A hook keeps the forward of the class that it found, which gets other masks from us.
+    """
+    hooks = pytest.importorskip("accelerate.hooks")
+    model = small(name, library)
+    theirs = results(model)
+
+    def hook(on: bool) -> None:
+        for part in list(model.modules()) if on else ():
+            hooks.add_hook_to_module(part, hooks.ModelHook())
+        if not on:
+            hooks.remove_hook_from_module(model, recurse=True)
+
+    for first in (True, False):
+        for on in (True, False):
+            if first:
+                hook(on)
+            everyformer.speed_up(model)
+            if not first:
+                hook(on)
+            ours = results(model)
+            assert 0 < (ours[0] - theirs[0]).abs().max() < 1e-5 * theirs[0].abs().max()
+            everyformer.restore(model)
+            assert torch.equal(results(model)[0], theirs[0])
 
 
 def test_measured(library: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -282,6 +418,40 @@ class TestRefusals:
             everyformer.speed_up(model)
         assert not switch.is_on(model)
 
+    def test_a_class_made_of_one_that_is_known(self, library: Any) -> None:
+        """Whatever it is called, and if others of the model are known."""
+        model = small("Bloom", library)
+        changed = model.transformer.h[1].self_attention
+        changed.__class__ = type("Mine", (type(changed),), {})
+        with pytest.raises(InputError, match=r"it has Mine; known are .*BloomAttention"):
+            everyformer.speed_up(model)
+        assert not switch.is_on(model)
+
+    @pytest.mark.parametrize("name", ["T5", "Bloom", "GPT2", "Llama", "Deberta"])
+    def test_a_forward_that_was_replaced(
+        self, name: str, library: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Of one module, or of the class: it does not know our masks."""
+        model = small(name, library)
+        module, _ = next(iter(classes.attention_of(model)))
+        kind = type(module)
+        own = kind.forward
+
+        def doubled(self: Any, *args: Any, **kwargs: Any) -> Any:
+            first, *others = own(self, *args, **kwargs)
+            return (2 * first, *others)
+
+        said = f"the forward of its {kind.__name__} was replaced"
+        for held, new in ((module, doubled.__get__(module)), (kind, doubled)):
+            with monkeypatch.context() as patch:
+                patch.setattr(held, "forward", new)
+                before = model(**inputs(model)).logits
+                with pytest.raises(InputError, match=said):
+                    everyformer.speed_up(model)
+                assert not switch.is_on(model)
+                assert torch.equal(model(**inputs(model)).logits, before)
+        everyformer.speed_up(model)
+
     def test_an_alibi_of_its_own(self, library: Any) -> None:
         model = small("Bloom", library)
         kind = type(model.transformer)
@@ -306,6 +476,19 @@ class TestRefusals:
         with pytest.raises(InputError, match="it has gains"):
             model.set_attn_implementation("everyformer")
         assert torch.equal(model(**inputs(model)).logits, ours)
+
+        with pytest.raises(InputError, match=r"has gains \(add_urpe\), of which.*Load"):
+            everyformer.restore(model)
+        assert torch.equal(model(**inputs(model)).logits, ours)
+
+    def test_a_model_that_lost_its_gains(self, library: Any) -> None:
+        """Made of a configuration with gains, it would run without them."""
+        model = add_urpe(small("GPT2", library), max_len=32)
+        bare = type(model)(model.config)
+        with pytest.raises(InputError, match=r"made without them; from_pretrained puts"):
+            everyformer.speed_up(bare)
+        with pytest.raises(InputError, match=r"made without them\. Load"):
+            bare(IDS)
 
     def test_a_call_that_fails_leaves_nothing_behind(self, library: Any) -> None:
         """One that wants weights: the next one takes the operator again."""

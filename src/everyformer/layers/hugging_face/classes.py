@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from torch import nn
 
 from everyformer.layers.hugging_face import alibi, deberta, t5
-from everyformer.layers.hugging_face.swapping import Swapped, original
+from everyformer.layers.hugging_face.swapping import (
+    Swapped,
+    forward_is_its_own,
+    original,
+)
 
 
 def _nothing(module: nn.Module) -> str | None:
@@ -70,7 +74,10 @@ ROOT = "transformers.models."
 
 def place(module: nn.Module) -> str:
     """Where the class of a module is defined, as `CLASSES` names it."""
-    kind = original(module)
+    return _place(original(module))
+
+
+def _place(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}".removeprefix(ROOT)
 
 
@@ -83,15 +90,23 @@ def attention_of(model: nn.Module) -> Iterator[tuple[nn.Module, Known]]:
 
 
 def strangers(model: nn.Module) -> list[str]:
-    """Names of the attention classes in a model that are not known."""
+    """Names of the attention classes in a model that are not known.
+
+    Those made of a class that is known are others, too, whatever they are called.
+    """
     found: set[str] = set()
     for module in model.modules():
-        name = original(module).__name__
-        if "Attention" not in name or place(module) in CLASSES:
+        kind = original(module)
+        if place(module) in CLASSES:
             continue
-        if not any(place(part) in CLASSES for part in module.modules()):
-            found.add(name)
+        made_of = any(_place(base) in CLASSES for base in kind.__mro__)
+        if made_of or ("Attention" in kind.__name__ and not _holds_known(module)):
+            found.add(kind.__name__)
     return sorted(found)
+
+
+def _holds_known(module: nn.Module) -> bool:
+    return any(place(part) in CLASSES for part in module.modules())
 
 
 def why_not(model: nn.Module) -> str | None:
@@ -99,8 +114,22 @@ def why_not(model: nn.Module) -> str | None:
     unknown = strangers(model)
     if unknown:
         return f"it has {', '.join(unknown)}; known are {', '.join(names())}"
-    reasons = [known.why_not(module) for module, known in attention_of(model)]
-    return next((reason for reason in reasons if reason), None)
+    for module, known in attention_of(model):
+        reason = known.why_not(module) or why_replaced(module)
+        if reason:
+            return reason
+    return None
+
+
+def why_replaced(module: nn.Module) -> str | None:
+    """What stands against a module whose forward was put there by somebody else."""
+    if forward_is_its_own(module):
+        return None
+    name = original(module).__name__
+    return (
+        f"the forward of its {name} was replaced by another function, of which nothing is "
+        "known. Give the class its own one back"
+    )
 
 
 def names() -> list[str]:

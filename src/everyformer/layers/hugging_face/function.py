@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from everyformer.errors import InputError
-from everyformer.layers.gains import ToeplitzGain
+from everyformer.layers.gains import GAIN
 from everyformer.layers.hugging_face import wanted_weights
 from everyformer.layers.hugging_face.attend import Call, attend
 from everyformer.layers.hugging_face.masks import key_mask
@@ -103,8 +103,11 @@ def everyformer_attention(
     return out.transpose(1, 2).contiguous(), weights if call.weights else None
 
 
-def gain_of(module: nn.Module) -> ToeplitzGain | None:
-    """The gain that `add_urpe` has put on a module."""
+def gain_of(module: nn.Module) -> Any:
+    """The gain that `add_urpe` has put on a module, or what stands in its place; or None.
+
+    PEFT puts a module of its own around a gain that it trains.
+    """
     config = getattr(module, "config", None)
     if not hasattr(module, "urpe"):
         if getattr(config, "_attn_implementation", None) != GAINED:
@@ -114,8 +117,8 @@ def gain_of(module: nn.Module) -> ToeplitzGain | None:
             "them. Load the model with from_pretrained, which puts them on."
         )
         raise InputError(msg)
-    held: Any = module.urpe
-    return None if held is None else held[0]
+    home: Any = module.urpe
+    return None if home is None else getattr(home[0], GAIN)
 
 
 def _up_to(

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from everyformer.errors import InputError
 from everyformer.ops.captured import is_captured
-from everyformer.ops.eager import is_plain
+from everyformer.ops.eager import is_plain, is_transformed
 
 PADDING_IN_ALIBI = ("bloom", "falcon")
 """Models whose ALiBi counts the tokens that are not padded."""
@@ -84,8 +84,11 @@ def _masking() -> Any:
 
 
 def _is_readable(x: Tensor) -> bool:
-    """Whether its numbers may decide what is done: nobody compiles, traces or captures."""
-    return is_plain(x) and not is_captured(x)
+    """Whether its numbers may decide what is done.
+
+    They may not while somebody compiles, traces or captures, nor under `torch.func.vmap`.
+    """
+    return is_plain(x) and not is_transformed() and not is_captured(x)
 
 
 def _in_one_piece(seen: Tensor) -> bool:

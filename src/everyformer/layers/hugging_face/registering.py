@@ -10,6 +10,7 @@ from functools import wraps
 from importlib import import_module
 from typing import Any
 
+from everyformer.errors import InputError
 from everyformer.layers.hugging_face import urpe
 from everyformer.layers.hugging_face.function import GAINED, NAME, enter, is_ours
 from everyformer.layers.hugging_face.switch import (
@@ -55,7 +56,7 @@ def _tell(base: Any) -> None:
     def set_attn_implementation(
         self: Any, attn_implementation: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        if attn_implementation == NAME:
+        if _means_ours(self, attn_implementation):
             switch_on(self)
             return None
         if is_on(self):
@@ -68,6 +69,26 @@ def _tell(base: Any) -> None:
     vars(post_init)["everyformer"] = True
     base.__init__, base.post_init = init, post_init
     base.set_attn_implementation = set_attn_implementation
+
+
+def _means_ours(model: Any, asked: Any) -> bool:
+    """Whether our function is asked for, in the whole model.
+
+    Raises:
+        InputError: If it is asked for in parts, by a dictionary of their names.
+    """
+    if not isinstance(asked, dict):
+        return asked == NAME
+    if NAME not in str(asked):
+        return False
+    if asked == {"": NAME} and not model.config.sub_configs:
+        return True
+    msg = (
+        f"attn_implementation={asked} asks for everyformer's function in some parts of "
+        f"{type(model).__name__}. Call set_attn_implementation({NAME!r}) on those parts, "
+        "or on the whole."
+    )
+    raise InputError(msg)
 
 
 class Registered:

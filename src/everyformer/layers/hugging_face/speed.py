@@ -11,7 +11,7 @@ from everyformer.errors import InputError
 from everyformer.layers.hugging_face.classes import attention_of, place
 from everyformer.layers.hugging_face.measuring import Measured, measure
 from everyformer.layers.hugging_face.registering import Registered
-from everyformer.layers.hugging_face.switch import is_on, switch_off, switch_on
+from everyformer.layers.hugging_face.switch import has_gains, is_on, switch_off, switch_on
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,13 @@ def restore(model: nn.Module) -> nn.Module:
         InputError: If the model does not run on our operator.
     """
     if not is_on(model):
-        msg = f"{type(model).__name__} does not run on everyformer's operator"
-        raise InputError(f"{msg}. There is nothing to undo.")
+        why = "does not run on everyformer's operator. There is nothing to undo."
+        if has_gains(model):
+            why = (
+                "has gains (add_urpe), of which the attention of transformers knows "
+                "nothing. Load the model anew to have it without them."
+            )
+        raise InputError(f"{type(model).__name__} {why}")
     switch_off(model)
     vars(model).pop("everyformer_registered", None)
     return model

@@ -5,9 +5,15 @@ parameters too, and `isinstance` holds. Copies and pickles name the two classes.
 """
 
 from functools import cache
+from types import MethodType
 from typing import Any
 
 from torch import nn
+
+HELD = ("forward", "_old_forward")
+"""Where accelerate keeps the forward of a module that it hooks (models on several
+devices): its own function under the first name, the forward of the class under the second.
+Without the second, the first is what a hook has left, or somebody's own."""
 
 
 class Swapped(nn.Module):
@@ -30,12 +36,34 @@ def swapped(original: type[nn.Module], ours: type[Swapped]) -> type[nn.Module]:
 def swap(module: nn.Module, ours: type[Swapped]) -> None:
     """Let a module compute as `ours` says; a second time changes nothing."""
     if not isinstance(module, Swapped):
-        module.__class__ = swapped(type(module), ours)
+        _turn(module, swapped(type(module), ours))
 
 
 def unswap(module: nn.Module) -> None:
     """Give a module its class back."""
-    module.__class__ = original(module)
+    if isinstance(module, Swapped):
+        _turn(module, original(module))
+
+
+def _turn(module: nn.Module, kind: type[nn.Module]) -> None:
+    """Change the class of a module, and whatever of it holds the forward of the old one."""
+    before = type(module).forward
+    module.__class__ = kind
+    for name in HELD:
+        held = vars(module).get(name)
+        if getattr(held, "__func__", None) is before:
+            vars(module)[name] = MethodType(kind.forward, module)
+
+
+def forward_is_its_own(module: nn.Module) -> bool:
+    """Whether a module runs what its class was defined with, perhaps under a hook.
+
+    A function that was put in its place knows nothing of the masks that we hand it.
+    """
+    kind = original(module)
+    held = [vars(module)[name] for name in reversed(HELD) if name in vars(module)]
+    own = not held or getattr(held[0], "__func__", None) is type(module).forward
+    return own and kind.forward.__module__ == kind.__module__
 
 
 def original(module: nn.Module) -> type[nn.Module]:

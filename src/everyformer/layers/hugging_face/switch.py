@@ -19,11 +19,12 @@ from everyformer.layers.hugging_face.classes import (
     names,
     why_not,
 )
-from everyformer.layers.hugging_face.function import NAME, is_ours
+from everyformer.layers.hugging_face.function import GAINED, NAME, is_ours
 from everyformer.layers.hugging_face.swapping import swap, unswap
 
 BEFORE = "everyformer_before"
-"""Attribute of a part of a model: its configuration before, and the handles of hooks.
+"""Attribute of a part of a model: its configuration before, the handles of hooks, and its
+configuration as it was when they came.
 
 None instead of a configuration if the part was made for our function."""
 
@@ -44,14 +45,14 @@ def switch_on(model: nn.Module) -> None:
     refuse(model)
     copies: dict[int, Any] = {}
     memo: dict[int, Any] = {}  # a configuration within another one is copied once
-    for part in parts_of(model):
-        if BEFORE in vars(part):
-            continue
-        old = part.config
+    new = [part for part in parts_of(model) if BEFORE not in vars(part)]
+    for old in [part.config for part in new]:
         if id(old) not in copies:
             copies[id(old)] = copy.deepcopy(old, memo)
             copies[id(old)]._attn_implementation = NAME
-        vars(part)[BEFORE] = (old, wanted_weights.listen(part))
+    for part in new:
+        first = copy.deepcopy(copies[id(part.config)])
+        vars(part)[BEFORE] = (part.config, wanted_weights.listen(part), first)
     for module in model.modules():
         held = vars(module).get("config")
         if id(held) in copies:
@@ -64,11 +65,12 @@ def switch_off(model: nn.Module) -> None:
     olds: dict[int, Any] = {}
     for part in parts_of(model):
         if BEFORE in vars(part):
-            old, handles = vars(part).pop(BEFORE)
+            old, handles, first = vars(part).pop(BEFORE)
             if old is None:
                 usual = part.get_correct_attn_implementation(None)
                 part.config._attn_implementation = usual
             else:
+                _hand_over(part.config, first, old)
                 olds[id(part.config)] = old
             for handle in handles:
                 handle.remove()
@@ -80,6 +82,21 @@ def switch_off(model: nn.Module) -> None:
         held = vars(module).get("config")
         if id(held) in olds:
             vars(module)["config"] = olds[id(held)]
+
+
+def _hand_over(now: Any, first: Any, old: Any) -> None:
+    """What was set in a configuration since it was copied stays with the model.
+
+    A new vocabulary, for one, sets its size there.
+    """
+    for name, value in vars(now).items():
+        known = vars(first).get(name)
+        if name.startswith("_attn_implementation"):
+            continue
+        if isinstance(value, type(known)) and hasattr(value, "sub_configs"):
+            _hand_over(value, known, vars(old)[name])
+        elif name not in vars(first) or value != known:
+            vars(old)[name] = value
 
 
 def is_on(model: nn.Module) -> bool:
@@ -109,11 +126,22 @@ def refuse(model: nn.Module) -> None:
         raise InputError(f"{msg}. Nothing was changed.")
 
 
+def has_gains(model: nn.Module) -> bool:
+    """Whether `add_urpe` has put gains on a model."""
+    return any(getattr(part, "urpe", None) is not None for part in model.modules())
+
+
 def _own_rule(model: nn.Module) -> str | None:
     """Gains, or an ALiBi that a subclass makes in another way."""
-    if any(getattr(part, "urpe", None) is not None for part in model.modules()):
+    if has_gains(model):
         return "it has gains (add_urpe), and runs on it already"
     for part in parts_of(model):
+        if getattr(part.config, "_attn_implementation", None) == GAINED:
+            return (
+                f"the configuration of its {type(part).__name__} is that of a model with "
+                "gains (add_urpe), and it was made without them; from_pretrained puts "
+                "them on"
+            )
         for name in ("build_alibi_tensor", "build_mpt_alibi_tensor"):
             rule = getattr(type(part), name, None)
             if rule is not None and not rule.__module__.startswith("transformers."):
@@ -141,7 +169,7 @@ def switch_on_new(model: Any) -> None:
         raise InputError(msg)
     for part in parts_of(model):
         if BEFORE not in vars(part) and part.config._attn_implementation == NAME:
-            vars(part)[BEFORE] = (None, wanted_weights.listen(part))
+            vars(part)[BEFORE] = (None, wanted_weights.listen(part), None)
     swap_all(model)
 
 

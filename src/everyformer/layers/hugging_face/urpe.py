@@ -14,9 +14,10 @@ from typing import Any
 from torch import nn
 
 from everyformer.errors import InputError
-from everyformer.layers.gains import ToeplitzGain
-from everyformer.layers.hugging_face import wanted_weights
+from everyformer.layers.gains import GAIN
+from everyformer.layers.hugging_face import classes, wanted_weights
 from everyformer.layers.hugging_face.function import GAINED, NAME
+from everyformer.layers.hugging_face.swapping import original
 
 HEADS = {
     "BertSelfAttention": "num_attention_heads",
@@ -59,17 +60,20 @@ def attention_modules(
 
 def why_not(model: nn.Module) -> str | None:
     """What stands against gains on this model."""
-    known = {*HEADS, *CROSS_ATTENTION}
-    strange = {
-        type(module).__name__
-        for module in model.modules()
-        if hasattr(module, "config")
-        and "Attention" in type(module).__name__
-        and type(module).__name__ not in known
-    }
+    strange = sorted({type(part).__name__ for part in model.modules() if _is_other(part)})
     if strange:
-        return f"it has {', '.join(sorted(strange))}; known are {', '.join(sorted(HEADS))}"
-    return None
+        return f"it has {', '.join(strange)}; known are {', '.join(sorted(HEADS))}"
+    replaced = [module for _, module in attention_modules(model)]
+    return next((why for why in map(classes.why_replaced, replaced) if why), None)
+
+
+def _is_other(module: nn.Module) -> bool:
+    """Whether a module is attention of another class, or of one made of a known one."""
+    known, name = {*HEADS, *CROSS_ATTENTION}, type(module).__name__
+    if name in known and classes.place(module) in classes.CLASSES:
+        return False
+    made_of = any(base.__name__ in known for base in original(module).__mro__)
+    return made_of or (hasattr(module, "config") and "Attention" in name)
 
 
 def num_heads(module: nn.Module) -> int:
@@ -80,9 +84,9 @@ def num_heads(module: nn.Module) -> int:
     return int(found)
 
 
-def attach(owner: nn.Module, module: nn.Module, gain: ToeplitzGain) -> None:
-    """Let the module use the gain."""
-    object.__setattr__(module, "urpe", (gain,))
+def attach(owner: nn.Module, module: nn.Module, home: nn.Module) -> None:
+    """Let the module use the gain of `home`, within the model `owner`."""
+    object.__setattr__(module, "urpe", (home,))
     module.register_forward_pre_hook(_refuse_other_attention, with_kwargs=True)
     if not hasattr(owner, "urpe_guard"):
         guard = owner.register_forward_pre_hook(_refuse_calls, with_kwargs=True)
@@ -164,7 +168,7 @@ def _with_gains(
     made: Any, settings: dict[str, Any], name: Any, *args: Any, **options: Any
 ) -> Any:
     """Load a model as one of a class that puts gains on as soon as it is made."""
-    from everyformer.layers.add_urpe import GAIN, add_urpe
+    from everyformer.layers.add_urpe import add_urpe
 
     if options.get("attn_implementation") in (None, NAME):
         options["attn_implementation"] = GAINED

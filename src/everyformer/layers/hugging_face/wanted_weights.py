@@ -1,4 +1,4 @@
-"""Whether a model was called with `output_attentions=True`.
+"""Whether a model was called with `output_attentions=True`, or its configuration says so.
 
 Some models do not hand it on to their attention, so hooks on the model hear of it. The
 weights then come from plain torch: n x n numbers for each head.
@@ -30,13 +30,20 @@ def listen(model: nn.Module) -> list[Any]:
     ]
 
 
+def _asks(model: nn.Module, kwargs: dict[str, Any]) -> bool:
+    asked = kwargs.get("output_attentions")
+    if asked is None:
+        asked = getattr(model.config, "output_attentions", False)
+    return bool(asked)
+
+
 def _begin(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    if kwargs.get("output_attentions"):
+    if _asks(model, kwargs):
         _DEPTH.calls += 1
 
 
 def _end(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
 ) -> None:
-    if kwargs.get("output_attentions"):  # also after a hook that failed before `_begin`
+    if _asks(model, kwargs):  # also after a hook that failed before `_begin`
         _DEPTH.calls = max(0, _DEPTH.calls - 1)
