@@ -11,6 +11,7 @@ from tests.ops.bounds import watched
 from tests.ops.cases import TOLERANCE
 from tests.ops.disentangled_cases import Case, agreement, drawn, expected, results
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
@@ -228,6 +229,15 @@ def test_refusals(text: str) -> None:
     given = tensors()
     with pytest.raises(InputError, match=text):
         disentangled_attention(**given | WRONG[text](given))
+
+
+def test_more_pairs_than_a_launch_takes_are_refused() -> None:
+    """On a GPU, which need not be there."""
+    with FakeTensorMode():
+        q, c2p = (torch.empty(32768, 2, 1, size, device="cuda") for size in (16, 3))
+        index = torch.zeros(1, dtype=torch.int64, device="cuda")
+        with pytest.raises(InputError, match="32768 sequences of 2 heads exceed 65535"):
+            disentangled_attention(q, q, q, c2p, None, index)
 
 
 def test_a_seed_is_drawn_and_decides() -> None:
