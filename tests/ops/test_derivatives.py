@@ -1,12 +1,15 @@
 """Derivatives that only some operators have, or at the border of what they take."""
 
+from importlib import import_module
 from typing import Any
 
 import pytest
 import torch
 from tests.contracts.operator import EXACT
-from tests.ops.cases import Case
+from tests.ops import disentangled_cases
+from tests.ops.cases import TOLERANCE, Case
 from tests.ops.operators import (
+    Operator,
     gap,
     slopes,
     sparse,
@@ -17,7 +20,7 @@ from tests.ops.pairwise_cases import operator as pairwise
 from tests.ops.references import toeplitz_attention_reference
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
-from torch.func import grad, vmap
+from torch.func import grad, vjp, vmap
 
 from everyformer import patterns
 from everyformer.ops import attention_rules, sparse_attention, toeplitz_attention
@@ -153,3 +156,36 @@ def test_second_derivatives_drop_the_same_weights_in_every_part(
     wanted = slopes(case.plain, case.leaves(), 2)
     monkeypatch.setattr(attention_rules, "STEP_ENTRIES", 1)
     assert gap(slopes(case.fast, case.leaves(), 2), wanted) <= EXACT
+
+
+def several_pulled_back(function: Any, tensors: Any, upstream: Tensor) -> Any:
+    """Gradients for several gradients of one output, which share what is saved of it."""
+    return vmap(vjp(function, *tensors)[1])(upstream)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU")
+@pytest.mark.parametrize(
+    ("name", "case"),
+    {
+        "toeplitz": toeplitz(Case(1, 1, 5, 7, 16)),
+        "disentangled": disentangled_cases.operator(
+            disentangled_cases.Case(1, 1, 5, 7, 16)
+        ),
+        "pairwise": pairwise(Pairs(1, 1, 5, 7, d=16)),
+        "sparse": sparse(patterns.Star(5, 1), d=16),
+    }.items(),
+)
+def test_one_sequence_of_one_head_for_several_gradients(
+    name: str, case: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its LSE is expanded by vmap: kernels that count in it would read beyond its end."""
+    pytest.importorskip("triton")
+    paths = import_module(f"everyformer.ops.{name}_attention.paths")
+    monkeypatch.setattr(paths, "_by_kernels", torch.is_tensor)
+    tensors = [x[:1] for x in case.tensors]
+    like = case.plain(*tensors)
+    upstream = torch.stack([like.sin(), like.cos(), like + 1])
+    single = [x.float() for x in tensors]
+    found = several_pulled_back(case.fast, single, upstream.float())
+    wanted = several_pulled_back(case.plain, tensors, upstream)
+    assert gap(found, wanted) <= TOLERANCE[torch.float32]

@@ -11,6 +11,7 @@ from tests.ops.bounds import watched
 from tests.ops.cases import TOLERANCE
 from tests.ops.disentangled_cases import Case, agreement, drawn, expected, results
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
@@ -116,6 +117,41 @@ def test_the_band_is_filled_again(
     found["lse"] = found["lse"] * math.log(2)
     assert agreement(found, expected(x)) <= TOLERANCE[torch.float32]
     assert outside == []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="it is assembled there")
+@pytest.mark.parametrize(
+    ("case", "kinds"),
+    [
+        (Case(1, 1, 64, 32, 16, padding=True), {"v2.f32", "f32", "b32", "u8"}),
+        (Case(1, 2, 21, 30, 16, kind="clipped"), {"f32", "b32"}),
+    ],
+    ids=["even, padding", "odd"],
+)
+@pytest.mark.parametrize("terms", [torch.float32, torch.float16])
+def test_assembly_reads_the_same_numbers(
+    launch: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    case: Case,
+    kinds: set[str],
+    terms: torch.dtype,
+) -> None:
+    """Of addresses taken apart, whose parts the compiler adds: equal bits, all aligned."""
+    assembly = import_module("tests.ops.assembly")  # it imports Triton
+    monkeypatch.setattr(launch, "LARGEST_TILE", 32)
+    x = drawn(case, torch.float32)
+    assert x.c2p is not None
+    assert x.p2c is not None
+    x = x._replace(c2p=x.c2p.to(terms), p2c=x.p2c.to(terms))
+    wanted = results(launch, x)
+    seen = assembly.interpreted(monkeypatch)
+    monkeypatch.setattr(launch, "launch", assembly.with_assembly(launch.launch))
+    with watched(monkeypatch, launch) as outside:
+        found = results(launch, x)
+    half = {"b16" if name == "f32" else name for name in kinds}
+    assert set(seen) == (kinds if terms == torch.float32 else half)
+    assert outside == []
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU")
@@ -228,6 +264,15 @@ def test_refusals(text: str) -> None:
     given = tensors()
     with pytest.raises(InputError, match=text):
         disentangled_attention(**given | WRONG[text](given))
+
+
+def test_more_pairs_than_a_launch_takes_are_refused() -> None:
+    """On a GPU, which need not be there."""
+    with FakeTensorMode():
+        q, c2p = (torch.empty(32768, 2, 1, size, device="cuda") for size in (16, 3))
+        index = torch.zeros(1, dtype=torch.int64, device="cuda")
+        with pytest.raises(InputError, match="32768 sequences of 2 heads exceed 65535"):
+            disentangled_attention(q, q, q, c2p, None, index)
 
 
 def test_a_seed_is_drawn_and_decides() -> None:

@@ -27,7 +27,7 @@ from everyformer.ops.launching import Tiles
 from everyformer.ops.toeplitz_attention import chunked
 from everyformer.ops.toeplitz_attention.operands import Incoming, Operands
 from everyformer.ops.toeplitz_attention.reference import attend
-from everyformer.ops.toeplitz_attention.tuning import FULL
+from everyformer.ops.toeplitz_attention.tuning import FULL, Tuning
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TRITON = pytest.importorskip("triton")
@@ -229,6 +229,40 @@ def test_nothing_else_is_reached(
         results(launch, x)
     forget(launch)
     assert any("load of" in told for told in outside)
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="it is assembled there")
+@pytest.mark.parametrize(
+    ("case", "kinds"),
+    [
+        (Case(2, 2, 64, 32, 16, group=2, padding="some"), {"v2.f32", "u8"}),
+        (Case(1, 1, 32, 64, 16, causal=True, offset=20, gain="none"), {"v2.f32"}),
+        (Case(1, 1, 21, 30, 16, bias="shared", dropout=0.3), {"v2.f32"}),
+    ],
+    ids=["even, padding", "even, causal", "odd"],
+)
+def test_assembly_reads_the_same_numbers(
+    launch: Any, monkeypatch: pytest.MonkeyPatch, case: Case, kinds: set[str]
+) -> None:
+    """Of addresses taken apart, whose parts the compiler adds: equal bits, all aligned."""
+    assembly = import_module("tests.ops.assembly")  # it imports Triton
+    problem = import_module("everyformer.ops.toeplitz_attention.problem")
+    monkeypatch.setattr(problem, "LARGEST_TILE", 32)
+    small = Tiles(16, 32, 4, 2)
+    tall = Tiles(32, 16, 4, 2)
+    monkeypatch.setitem(FULL, 128, Tuning(small, small, small, tall))
+    forget(launch)
+    x = inputs(replace(case, scale=0.3), torch.float32)
+    wanted = results(launch, x)
+    forget(launch)
+    seen = assembly.interpreted(monkeypatch)
+    monkeypatch.setattr(launch, "Prepared", assembly.with_assembly(launch.Prepared))
+    with watched(monkeypatch, launch) as outside:
+        found = results(launch, x)
+    forget(launch)
+    assert set(seen) == kinds
+    assert outside == []
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
 
 
 def short(x: Tensor) -> Tensor:

@@ -132,10 +132,11 @@ def forward(x: Operands) -> tuple[Tensor, Tensor]:
 def backward(x: Operands, incoming: Incoming) -> Gradients:
     """Gradients of q, k, v, and of bias and gain where they are needed."""
     needs = (incoming.needs_bias, incoming.needs_gain)
+    grad_out, out, lse = incoming[:3]
     step = Backward(
         Problem.of(x),
         incoming._replace(
-            grad_out=side_by_side(incoming.grad_out), out=incoming.out.contiguous()
+            grad_out=side_by_side(grad_out), out=out.contiguous(), lse=lse.contiguous()
         ),
         tuple(y if need else None for y, need in zip(x[3:5], needs, strict=True)),
     )

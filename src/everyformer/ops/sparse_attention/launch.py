@@ -159,7 +159,7 @@ def joined_backward(
 ) -> Float[Tensor, "3 b h n d"]:
     """Gradients of q, k and v, one after the other."""
     x, (grad_out, out, lse) = _addressable(x), incoming
-    grad_out = addressable(grad_out)
+    grad_out, out, lse = addressable(grad_out), out.contiguous(), lse.contiguous()
     q, p = x.q, Problem.of(x, grad_out)
     several = len(walks.pieces) > 1
     dtype = torch.float32 if several else q.dtype
@@ -167,7 +167,7 @@ def joined_backward(
     # The kernel of the star has no second pass that would read it.
     alone = not several and isinstance(walks.pieces[0], RingAndRelay)
     delta = lse if alone else torch.empty_like(lse)
-    up = Upstream(grad_out, out.contiguous(), lse, delta, gradients.unbind())
+    up = Upstream(grad_out, out, lse, delta, gradients.unbind())
     inputs = _inputs(x)
     with on(q.device):
         for run in outlasting(walks.backward(p), q):

@@ -52,8 +52,9 @@ def forward(x: Operands) -> tuple[Tensor, Tensor, Tensor]:
 def backward(x: Operands, incoming: Incoming) -> Gradients:
     """Gradients of q, k, v, and of bias and gain where they are needed."""
     x, table = tidied(x), incoming.table
+    grad_out, out, lse = incoming[:3]
     incoming = incoming._replace(
-        grad_out=addressable(incoming.grad_out), out=incoming.out.contiguous()
+        grad_out=addressable(grad_out), out=out.contiguous(), lse=lse.contiguous()
     )
     p = Problem.of(x, incoming)
     with on(p.device):
