@@ -93,7 +93,7 @@ def test_launches_that_are_alike_are_prepared_once(
     assert kernel.calls == 4
 
 
-@pytest.mark.parametrize("operator", ["toeplitz", "disentangled"])
+@pytest.mark.parametrize("operator", ["toeplitz", "pairwise", "disentangled"])
 def test_far_tokens_are_copied(operator: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels count within a head in 32 bits."""
     far = torch.empty_strided((1, 2, 10**6, 64), (0, 64, 2304, 1), device="meta")
@@ -107,11 +107,13 @@ def test_far_tokens_are_copied(operator: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(launching, "FARTHEST", 2000)
     x = torch.zeros(1, 5, 2, 16).transpose(1, 2)
     if operator == "toeplitz":
-        made = launch.tidied(operands.Operands(x, x, x))
+        q = launch.tidied(operands.Operands(x, x, x)).q
+    elif operator == "pairwise":
+        q = launch.Problem.of(operands.Operands(x, x, x)).tensors[0]
     else:
         index = torch.zeros(9, dtype=torch.int64)
         term = torch.zeros(1, 2, 5, 3)
         given = operands.Operands(x, x, x, None, term, index, None, None, 1.0, 0.0)
-        made = launch.Problem.of(given)
-    assert made.q.is_contiguous()
+        q = launch.Problem.of(given).q
+    assert q.is_contiguous()
     assert not x.is_contiguous()

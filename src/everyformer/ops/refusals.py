@@ -3,6 +3,9 @@
 import torch
 from torch import Tensor
 
+MAX_PAIRS = 65535
+"""Of sequence and head: the second axis of a grid of programs."""
+
 
 def of_padding(padding: Tensor | None, wanted: tuple[int, ...]) -> list[str]:
     """A `key_padding` that is not one bool for each of these sequences and keys."""
@@ -19,6 +22,16 @@ def of_kinds(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
     if len({q.dtype, k.dtype, v.dtype}) == 1 and q.is_floating_point():
         return []
     return [f"q, k, v have dtypes {q.dtype}, {k.dtype}, {v.dtype}; give one kind"]
+
+
+def of_pairs(q: Tensor) -> list[str]:
+    """More pairs of a sequence and a head than one launch on a GPU takes."""
+    if not q.is_cuda or q.shape[0] * q.shape[1] <= MAX_PAIRS:
+        return []
+    return [
+        f"{q.shape[0]} sequences of {q.shape[1]} heads exceed {MAX_PAIRS} pairs, all "
+        "that one launch takes; split the batch"
+    ]
 
 
 def of_devices(*given: Tensor | None) -> list[str]:

@@ -18,7 +18,6 @@ from everyformer.ops.disentangled_attention.operands import Operands
 from everyformer.ops.disentangled_attention.reference import default_scale
 from everyformer.ops.eager import is_plain, is_transformed
 from everyformer.ops.recalled import Recalled
-from everyformer.ops.toeplitz_attention.checking import MAX_PAIRS
 
 CANNOT_RUN = "disentangled_attention cannot run"
 
@@ -134,11 +133,7 @@ def _check(x: Operands) -> None:
     wrong += refusals.of_devices(q, k, v, *terms, index, key_padding, seed)
     if q.is_cuda and q.shape[-1] > MAX_HEAD_SIZE:
         wrong.append(f"heads of size {q.shape[-1]} exceed {MAX_HEAD_SIZE}; split them")
-    if q.is_cuda and q.shape[0] * q.shape[1] > MAX_PAIRS:
-        wrong.append(
-            f"{q.shape[0]} sequences of {q.shape[1]} heads exceed {MAX_PAIRS} pairs, all "
-            "that one launch takes; split the batch"
-        )
+    wrong += refusals.of_pairs(q)
     if q.is_cuda and torch.float64 in {x.dtype for x in (q, *terms)}:
         wrong.append("float64 runs on the CPU only; move the tensors there")
     if q.is_cuda and any(x.shape[2:].numel() >= MAX_PLACES for x in terms):

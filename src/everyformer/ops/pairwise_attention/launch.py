@@ -12,11 +12,11 @@ from everyformer.ops.kernel_tiles import LOG2_E
 from everyformer.ops.launching import (
     LARGEST_TILE,
     Tiles,
+    addressable,
     ceil_div,
     empty_like,
     launch,
     power_of_two,
-    side_by_side,
 )
 from everyformer.ops.pairwise_attention import kernels as jitted
 from everyformer.ops.pairwise_attention.operands import Gradients, Incoming, Operands
@@ -43,7 +43,7 @@ class Problem:
     @classmethod
     def of(cls, x: Operands) -> "Problem":
         """Make last axes contiguous, and collect the options."""
-        q, k, v = map(side_by_side, x[:3])
+        q, k, v = map(addressable, x[:3])
         padding = x.key_padding
         padded = None if padding is None else padding.contiguous().view(torch.int8)
         D = q.shape[-1]
@@ -136,7 +136,7 @@ def backward(x: Operands, incoming: Incoming) -> Gradients:
     step = Backward(
         Problem.of(x),
         incoming._replace(
-            grad_out=side_by_side(grad_out), out=out.contiguous(), lse=lse.contiguous()
+            grad_out=addressable(grad_out), out=out.contiguous(), lse=lse.contiguous()
         ),
         tuple(y if need else None for y, need in zip(x[3:5], needs, strict=True)),
     )

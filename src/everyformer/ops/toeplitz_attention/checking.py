@@ -10,9 +10,6 @@ from everyformer.ops.toeplitz_attention.operands import TENSORS, Operands
 MAX_HEAD_SIZE = 256
 """Of the Triton kernels."""
 
-MAX_PAIRS = 65535
-"""Of sequence and head: the second axis of a grid of programs."""
-
 
 def check(x: Operands) -> None:
     """Raise `InputError` if shapes, dtypes, devices or numbers do not fit."""
@@ -135,11 +132,7 @@ def _of_places(x: Operands) -> list[str]:
     wrong += refusals.of_devices(*x[:TENSORS])
     if q.is_cuda and q.shape[-1] > MAX_HEAD_SIZE:
         wrong.append(f"heads of size {q.shape[-1]} exceed {MAX_HEAD_SIZE}; split them")
-    if q.is_cuda and q.shape[0] * q.shape[1] > MAX_PAIRS:
-        wrong.append(
-            f"{q.shape[0]} sequences of {q.shape[1]} heads exceed {MAX_PAIRS} pairs, all "
-            "that one launch takes; split the batch"
-        )
+    wrong += refusals.of_pairs(q)
     if q.is_cuda and q.dtype == torch.float64:
         wrong.append("float64 runs on the CPU only; move the tensors there")
     return wrong
