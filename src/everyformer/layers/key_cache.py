@@ -1,6 +1,8 @@
 """Keys and values that a layer has seen, so that every token is projected once."""
 
 import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -248,6 +250,18 @@ class KeyCache:
                 "of its own."
             )
             raise InputError(msg)
+
+
+@contextmanager
+def unchanged_if_it_fails(caches: Iterable[KeyCache]) -> Iterator[None]:
+    """Caches of several layers: if one layer fails, all forget what the call gave them."""
+    before = [(cache, cache._held) for cache in caches]
+    try:
+        yield
+    except BaseException:
+        for cache, held in before:
+            cache._held, cache._next = held, None
+        raise
 
 
 def _joined(

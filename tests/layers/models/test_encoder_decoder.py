@@ -143,6 +143,29 @@ def test_beam_search_is_exhaustive_search_where_all_beginnings_fit() -> None:
             torch.testing.assert_close(found.scores[row, :100], top)
 
 
+@pytest.mark.unhooked
+def test_a_call_that_fails_half_way_changes_no_cache() -> None:
+    """The first block keeps its tokens, then its attention to the source is refused."""
+    made, (tokens, padding) = model(), source()
+    target = torch.randint(0, 9, (3, 8))
+    with torch.no_grad():
+        whole = made(tokens, target, padding=padding)
+        context, caches = made.encoded(tokens, padding), made.decoder.caches()
+        with pytest.raises(InputError, match="give one bool per token"):
+            made.decoder(target[:, :3], context, padding[:, 1:], caches)
+        with pytest.raises(InputError, match="context has shape"):
+            made.decoder(target[:, :3], context[..., 1:], None, caches)
+        held = [each.length for one in caches for each in (one.own, one.source)]
+        assert held == [0, 0, 0, 0]
+        first = made.decoder(target[:, :3], context, padding, caches)
+        last = made.decoder.blocks[1].register_forward_pre_hook(lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            made.decoder(target[:, 3:5], context, padding, caches)
+        last.remove()
+        rest = made.decoder(target[:, 3:], context, padding, caches)
+    torch.testing.assert_close(made.head(torch.cat([first, rest], 1)), whole)
+
+
 def test_only_words_are_said_and_all_texts_end_within_the_limit() -> None:
     made, (tokens, padding) = model(), source(5)
     said = greedy(made, tokens, begin=BEGIN, end=END, padding=padding, words=4, limit=5)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from everyformer.errors import InputError
 from everyformer.layers.attention import RelativeAttention
 from everyformer.layers.encodings.encoding import table
-from everyformer.layers.key_cache import KeyCache
+from everyformer.layers.key_cache import KeyCache, unchanged_if_it_fails
 from everyformer.layers.masked_attention import MaskedAttention
 from everyformer.layers.models.encoder_block import activation, begin_anew
 from everyformer.layers.sparse_attention import SparseAttention
@@ -165,7 +165,7 @@ class Decoder(nn.Module):
             target: Token ids; with caches, those that follow the ones held.
             context: States of the source.
             padding: True for tokens of the source that nobody hears.
-            caches: What `caches` made.
+            caches: What `caches` made; a call that fails changes none of them.
 
         Raises:
             InputError: If the target is longer than max_len.
@@ -180,9 +180,14 @@ class Decoder(nn.Module):
             )
             raise InputError(msg)
         x = self.dropout(self._tokens[0](target) + self.positions[past:last])
-        for place, block in enumerate(self.blocks):
-            x = block(x, context, padding, None if caches is None else caches[place])
-        return self.norm(x)
+        if caches is None:
+            for block in self.blocks:
+                x = block(x, context, padding)
+            return self.norm(x)
+        with unchanged_if_it_fails(own for one in caches for own in (one.own, one.source)):
+            for block, cache in zip(self.blocks, caches, strict=True):
+                x = block(x, context, padding, cache)
+            return self.norm(x)
 
 
 def check_causal(attention: nn.Module, max_len: int, number: int) -> None:
