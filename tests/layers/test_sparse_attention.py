@@ -398,6 +398,31 @@ def test_inputs_that_do_not_fit() -> None:
         wrong(torch.ones(9, 8))
 
 
+def test_more_tokens_than_a_context_has() -> None:
+    """The error says what to do: there is no offset at which they would fit."""
+    layer, x = SparseAttention(8, 2, patterns.window(5, 1)), torch.ones(2, 7, 8)
+    with pytest.raises(
+        InputError, match=r"x has 7 tokens and the context 5.*to at least 7"
+    ):
+        layer(x, context=x[:, :5], offset=0)
+
+
+@pytest.mark.unhooked
+def test_contexts_and_offsets_of_another_type() -> None:
+    layer: Any = SparseAttention(8, 2, patterns.star(9))
+    x = torch.ones(9, 8)
+    for context in (torch.ones(8), torch.tensor(1.0), torch.ones(0, 8)):
+        with pytest.raises(InputError, match=r"context has shape .*at least 1"):
+            layer(x, context=context, offset=0)
+    for offset in ("a", 1.0, True, None):
+        with pytest.raises(
+            InputError, match=rf"offset={offset!r}\. Give offset= from 0 to"
+        ):
+            layer(x[:3], context=x, offset=offset)
+    with pytest.raises(InputError, match="layer_index=True is not the number of a layer"):
+        SparseAttention(8, 2, patterns.star(9), layer_index=True)
+
+
 @pytest.mark.unhooked
 def test_inputs_of_another_type() -> None:
     layer = SparseAttention(8, 2, patterns.star(9))

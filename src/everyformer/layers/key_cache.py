@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from everyformer.errors import InputError
 from everyformer.layers.offsets import check_positive
 
+WHOLE = (torch.int32, torch.int64)
+"""What numbers of sequences may be."""
+
 FIRST_ROOM = 16
 """Tokens that a growing cache has room for at first; then it doubles."""
 
@@ -99,9 +102,10 @@ class KeyCache:
             InputError: If there are fewer, or they are a context.
         """
         held = self._held
-        if not 0 <= length <= self.length or (held and held.context):
+        whole = isinstance(length, int) and not isinstance(length, bool)
+        if not whole or not 0 <= length <= self.length or (held and held.context):
             msg = (
-                f"length={length} is not between 0 and the {self.length} tokens held, or "
+                f"length={length!r} is not between 0 and the {self.length} tokens held, or "
                 "these are a context."
             )
             raise InputError(f"The cache cannot be cut: {msg}")
@@ -113,11 +117,18 @@ class KeyCache:
         """Sequence i becomes what sequence rows[i] was, as beam search asks for.
 
         Raises:
-            InputError: If a context is held: reorder that, and make a new cache.
+            InputError: If these are not numbers of sequences, or a context is held: reorder
+                that, and make a new cache.
         """
         held = self._held
         if held is None:
             return
+        if not (isinstance(rows, Tensor) and rows.dim() == 1 and rows.dtype in WHOLE):
+            msg = (
+                f"rows={rows!r} does not say which sequences go on. Give their numbers in "
+                "a tensor of one dimension, int64."
+            )
+            raise InputError(msg)
         if held.context is not None:
             msg = "The cache holds a context. Reorder that, and give it a new KeyCache."
             raise InputError(msg)

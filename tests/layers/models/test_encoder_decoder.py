@@ -200,6 +200,36 @@ def test_what_cannot_be_decoded_is_refused() -> None:
         made.encoded(tokens[:, :7])
 
 
+@pytest.mark.unhooked
+def test_numbers_and_tensors_of_another_type_are_refused() -> None:
+    made: Any = model(cross=True)
+    tokens, padding = source()
+    for name, value in {"limit": 2.5, "begin": 1.5, "end": None, "words": True}.items():
+        with pytest.raises(InputError, match=f"{name}={value!r}|{name}={value}"):
+            greedy(made, tokens, **{"begin": BEGIN, "end": END, name: value})
+    for given in ({"beams": 2.0}, {"beams": "2"}, {"beams": 2, "length_penalty": "a"}):
+        with pytest.raises(InputError, match="at least one beam"):
+            beam_search(made, tokens, begin=BEGIN, end=END, **given)
+    wrong: Any
+    for wrong in (tokens[0], tokens.double(), tokens[None], tokens.tolist()):
+        with pytest.raises(InputError, match=r"the source (has shape|is of type).*give"):
+            greedy(made, wrong, begin=BEGIN, end=END)
+    short = tokens[:, :7]  # it is filled up; the error speaks of what was given
+    for wrong in (padding[:, :6], padding[:, :7].long(), padding.tolist()):
+        with pytest.raises(InputError, match=r"padding (has shape \(3, [67]\)|is of type)"):
+            greedy(made, short, begin=BEGIN, end=END, padding=wrong)
+
+
+@pytest.mark.parametrize(("arm", "cross"), ARMS)
+def test_no_source_at_all(arm: str, cross: bool) -> None:
+    """As the last batch of a folder that is empty."""
+    made, tokens = model(arm, cross), source()[0][:0]
+    assert greedy(made, tokens, begin=BEGIN, end=END).shape == (0, 0)
+    found = beam_search(made, tokens, begin=BEGIN, end=END, beams=3)
+    assert found.tokens.shape == (0, 3, 0)
+    assert found.scores.shape == (0, 3)
+
+
 def _parted(n: int) -> patterns.Pattern:
     """Sets whose tokens in a row are 1, 1, 2, 3, .. always; where sets end is not."""
     k = np.arange(n)
