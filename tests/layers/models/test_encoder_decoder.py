@@ -261,6 +261,37 @@ def test_mixers_that_hear_the_future_are_refused() -> None:
         EncoderDecoderModel(own, decoder_mixers=one)
 
 
+def test_a_source_that_is_filled_up_is_heard_as_in_training() -> None:
+    """Decoding fills the source up: a pattern made anew for that length is refused."""
+    own = config()
+    for made in (lambda n: patterns.star(n, 2), patterns.recipe("random", keys=2)):
+        across = sparse_mixers(own, 2, made, "union")
+        with pytest.raises(
+            InputError, match=r"Block 0.*to the source: .* some hear others"
+        ):
+            EncoderDecoderModel(own, cross_mixers=across)
+    for made in (patterns.star(N, 2).first, patterns.recipe("window", half_width=2)):
+        across = sparse_mixers(own, 2, made, "union", DOUBLE)
+        kept = EncoderDecoderModel(own, cross_mixers=across, dtype=torch.float64).eval()
+        tokens, target = torch.randint(3, 9, (2, 7)), torch.randint(3, 9, (2, 6))
+        filled = torch.nn.functional.pad(tokens, (0, N - 7))
+        hidden = torch.arange(N).expand(2, N) >= 7
+        found = kept(filled, target, padding=hidden)
+        torch.testing.assert_close(kept(tokens, target), found, rtol=1e-12, atol=1e-12)
+
+
+def test_lengths_that_a_recipe_refuses_are_passed_over() -> None:
+    """Buckets are multiples of a width; of the others there is nothing to compare."""
+    own = config()
+    made = patterns.recipe("fixed", width=4, causal=True, multiple_of=4)
+    mixers = sparse_mixers(own, 2, made, "union")
+    tokens = torch.randint(3, 9, (2, 8))
+    assert EncoderDecoderModel(own, decoder_mixers=mixers)(tokens, tokens).shape[1] == 8
+    relay = patterns.recipe("star", width=2, causal=True, multiple_of=4)
+    with pytest.raises(InputError, match="made for 8 tokens some hear others"):
+        EncoderDecoderModel(own, decoder_mixers=sparse_mixers(own, 2, relay, "union"))
+
+
 def test_one_embedding_serves_all_and_arms_begin_alike() -> None:
     dense = EncoderDecoderModel(config())
     causal = patterns.strided(N, 3).causal_part()
