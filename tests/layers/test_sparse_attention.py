@@ -362,6 +362,37 @@ def test_dropout_only_in_training() -> None:
     assert not kept[whole == 0].any()
 
 
+def test_settings_of_a_copy_may_be_changed() -> None:
+    """As for the second layer of a stack of copies; what is wrong leaves it as it was."""
+    layer = SparseAttention(8, 2, patterns.strided(9, 3), dtype=torch.float64)
+    x = tokens(2, 9, 8)
+    changes = {
+        "layer_index": 1, "configuration": "union", "pattern": patterns.star(9, 2),
+    }  # fmt: skip
+    twin = copy.deepcopy(layer)
+    settings: dict[str, Any] = {"pattern": layer.pattern}
+    for name, value in changes.items():
+        before = twin(x)
+        setattr(twin, name, value)
+        settings[name] = value
+        made = SparseAttention(8, 2, dtype=torch.float64, **settings)
+        made.load_state_dict(layer.state_dict())
+        assert torch.equal(twin(x), made(x))
+        assert (twin(x) - before).abs().max() > 1e-3
+    one: Any = SparseAttention(9, 3, patterns.strided(9, 3))
+    for name, value, text in (
+        ("configuration", "multihead", "num_heads=3 cannot be shared equally by the p=2"),
+        ("configuration", "both", "cannot have this configuration: .* use one of sequen"),
+        ("layer_index", -1, "layer_index=-1 is not the number of a layer"),
+        ("pattern", "star", "'star' is not a pattern"),
+    ):
+        before, kept = getattr(one, name), one.for_length(9)
+        with pytest.raises(InputError, match=text):
+            setattr(one, name, value)
+        assert getattr(one, name) is before
+        assert one.for_length(9) == kept
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -35,6 +35,9 @@ Configuration = Literal["sequential", "union", "multihead"]
 
 CONFIGURATIONS = ("sequential", "union", "multihead")
 
+SETTINGS = ("pattern", "configuration", "layer_index")
+"""Attributes that decide on the parts; they may be set anew, as in a copy of a layer."""
+
 MOST_LENGTHS = 32
 """Lengths whose patterns a layer keeps."""
 
@@ -239,6 +242,21 @@ class SparseAttention(SelfAttention):
         """Prepare again."""
         super().__setstate__(state)
         self._forget()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Prepare again where a setting of the pattern changes; what is wrong stays out."""
+        before = self.__dict__.get(name)
+        super().__setattr__(name, value)
+        if name not in SETTINGS or "_parts" not in self.__dict__:
+            return
+        try:
+            others = _wrong_settings(self.pattern, self.configuration, self.layer_index)
+            refuse(f"SparseAttention cannot have this {name}", others)
+            self._forget()
+        except InputError:
+            super().__setattr__(name, before)
+            self._forget()
+            raise
 
     def _forget(self) -> None:
         """Prepare nothing but the length that is known, under a number of its own."""
