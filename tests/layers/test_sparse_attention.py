@@ -490,6 +490,24 @@ def test_an_exported_layer_takes_any_batch_and_length() -> None:
         torch.export.export(made_for_each, (torch.ones(3, 5, 8),), dynamic_shapes=(sizes,))
 
 
+@pytest.mark.compile
+def test_an_exported_layer_with_a_context_takes_any_batch_and_one_length() -> None:
+    layer = SparseAttention(8, 2, patterns.strided(9, 3), dtype=torch.float64)
+    given = {"context": tokens(2, 9, 8), "offset": 2}
+    batch: dict[str, Any] = {name: {0: torch.export.Dim.AUTO} for name in ("x", "context")}
+    made = torch.export.export(
+        layer, (tokens(2, 3, 8),), given, dynamic_shapes=batch | {"offset": None}
+    )
+    x, context = tokens(5, 3, 8), tokens(5, 9, 8)
+    found = made.module()(x, context=context, offset=2)
+    assert (found - layer(x, context=context, offset=2)).abs().max() < 1e-12
+    batch["context"] = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
+    with pytest.raises(InputError, match="Export it for one length of the context"):
+        torch.export.export(
+            layer, (tokens(2, 3, 8),), given, dynamic_shapes=batch | {"offset": None}
+        )
+
+
 def test_training_on_a_cpu_follows_the_pattern() -> None:
     """Copying the token before works with a window to the left, not to the right."""
     torch.manual_seed(0)

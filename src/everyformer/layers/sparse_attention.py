@@ -341,6 +341,13 @@ class SparseAttention(SelfAttention):
         if context is not None:
             check_tokens(self, context, self.embed_dim, None, 1, "context")
             n = context.shape[-2]
+            if isinstance(n, torch.SymInt):
+                msg = (
+                    "A graph for any number of tokens cannot have a context over a "
+                    "pattern: which tokens are heard is written into it. Export it for one "
+                    "length of the context; the batch may be dynamic."
+                )
+                raise InputError(msg)
             wrong = _wrong_offset(n_q, n, offset)
             refuse("SparseAttention cannot run", [] if wrong is None else [wrong])
             self.for_length(n)
