@@ -1,7 +1,7 @@
 """Keys and values that a layer has seen, so that every token is projected once."""
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -214,6 +214,18 @@ class KeyCache:
             )
             raise InputError(msg)
 
+    @staticmethod
+    @contextmanager
+    def unchanged_if_it_fails(caches: "Iterable[KeyCache]") -> Generator[None]:
+        """Of several layers: if one of them fails, all forget what the call gave them."""
+        before = [(cache, cache._held) for cache in caches]
+        try:
+            yield
+        except BaseException:
+            for cache, held in before:
+                cache._held, cache._next = held, None
+            raise
+
     def _with_room(self, k: Tensor, wanted: int) -> tuple[Tensor, Tensor]:
         """Memory for so many tokens; what is held is copied where there was too little."""
         held = self._held
@@ -261,18 +273,6 @@ class KeyCache:
                 "of its own."
             )
             raise InputError(msg)
-
-
-@contextmanager
-def unchanged_if_it_fails(caches: Iterable[KeyCache]) -> Iterator[None]:
-    """Caches of several layers: if one layer fails, all forget what the call gave them."""
-    before = [(cache, cache._held) for cache in caches]
-    try:
-        yield
-    except BaseException:
-        for cache, held in before:
-            cache._held, cache._next = held, None
-        raise
 
 
 def _joined(

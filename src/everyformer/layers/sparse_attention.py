@@ -245,7 +245,7 @@ class SparseAttention(SelfAttention):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Prepare again where a setting of the pattern changes; what is wrong stays out."""
-        before = self.__dict__.get(name)
+        before: Any = self.__dict__.get(name)
         super().__setattr__(name, value)
         if name not in SETTINGS or "_parts" not in self.__dict__:
             return
@@ -406,8 +406,7 @@ def _wrong_offset(n_q: int, n: int, offset: object) -> str | None:
             f"{n_q} tokens and hide what was added with key_padding_mask, or use "
             "RelativeAttention, which attends to all"
         )
-    whole = isinstance(offset, int) and not isinstance(offset, bool)
-    if whole and 0 <= offset <= n - n_q:
+    if isinstance(offset, int) and not isinstance(offset, bool) and 0 <= offset <= n - n_q:
         return None
     return (
         f"the {n_q} tokens of x need places among the {n} of the context, since the "
@@ -429,8 +428,8 @@ def _wrong_settings(pattern: object, configuration: str, layer_index: object) ->
             f"configuration={configuration!r} is unknown; use one of "
             f"{', '.join(CONFIGURATIONS)}"
         )
-    whole = isinstance(layer_index, int) and not isinstance(layer_index, bool)
-    if not whole or layer_index < 0:
+    number = -1 if isinstance(layer_index, bool) else layer_index
+    if not isinstance(number, int) or number < 0:
         wrong.append(f"layer_index={layer_index!r} is not the number of a layer, 0 or more")
     return wrong
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from everyformer.errors import InputError, PatternError
 from everyformer.layers.attention import RelativeAttention
 from everyformer.layers.encodings.encoding import table
-from everyformer.layers.key_cache import KeyCache, unchanged_if_it_fails
+from everyformer.layers.key_cache import KeyCache
 from everyformer.layers.masked_attention import MaskedAttention
 from everyformer.layers.models.encoder_block import activation, begin_anew
 from everyformer.layers.sparse_attention import SparseAttention
@@ -190,7 +190,8 @@ class Decoder(nn.Module):
             for block in self.blocks:
                 x = block(x, context, padding)
             return self.norm(x)
-        with unchanged_if_it_fails(own for one in caches for own in (one.own, one.source)):
+        every = [cache for one in caches for cache in (one.own, one.source)]
+        with KeyCache.unchanged_if_it_fails(every):
             for block, cache in zip(self.blocks, caches, strict=True):
                 x = block(x, context, padding, cache)
             return self.norm(x)
