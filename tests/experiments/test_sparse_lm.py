@@ -271,6 +271,21 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "numbers.npy", np.ones((32, 32)))
     with pytest.raises(FileFormatError, match="an array of float64"):
         cells("smoke", [0], {"pattern": str(tmp_path / "numbers.npy")})
+    part = {"kind": "Gathered", "n": 32, "listed": {"indptr": [0], "indices": [2**40]}}
+    wrong = {"name": "wrong", "parts": [part], "path": None}
+    (tmp_path / "wrong.json").write_text(json.dumps(wrong))
+    with pytest.raises(FileFormatError, match=r"wrong.json does not hold .*whole numbers"):
+        cells("smoke", [0], {"pattern": str(tmp_path / "wrong.json")})
+    ones = np.ones((32, 32), dtype=bool)
+    np.savez(tmp_path / "archive.npz", ones)
+    (tmp_path / "archive.npz").rename(tmp_path / "archive.npy")
+    with pytest.raises(FileFormatError, match=r"archive\.npy does not hold a pattern"):
+        cells("smoke", [0], {"pattern": str(tmp_path / "archive.npy")})
+    np.save(tmp_path / "cut.npy", ones)
+    cut = (tmp_path / "cut.npy").read_bytes().replace(b"(32, 32)", b"(32, 32 ", 1)
+    (tmp_path / "cut.npy").write_bytes(cut)
+    with pytest.raises(FileFormatError, match=r"cut\.npy does not hold a pattern"):
+        cells("smoke", [0], {"pattern": str(tmp_path / "cut.npy")})
     with pytest.raises(TrainingError, match="is not a file of masks"):
         cells("smoke", [0], {"pattern": "nowhere.npy"})
     with pytest.raises(TrainingError, match=r"matches none of the 5 cells"):

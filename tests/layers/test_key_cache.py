@@ -204,6 +204,23 @@ def test_refusals() -> None:
 
 
 @pytest.mark.unhooked
+def test_what_is_not_a_length_and_what_are_not_sequences() -> None:
+    """A length of 2.0 would be kept, and the next call fail."""
+    layer, x, cache = layer_with("t5"), tokens(2, N, 16), KeyCache()
+    layer(x[:, :3], cache=cache)
+    given: Any
+    for given in (2.0, "2", True, None):
+        with pytest.raises(
+            InputError, match=f"length={given!r} is not between 0 and the 3"
+        ):
+            cache.truncate(given)
+    for given in ([0, 1], torch.ones(2), torch.ones(2, 2).long(), torch.ones(2).bool()):
+        with pytest.raises(InputError, match="does not say which sequences go on"):
+            cache.reorder(given)
+    assert cache.length == 3
+
+
+@pytest.mark.unhooked
 def test_what_is_not_a_cache() -> None:
     past: Any = (tokens(1, 4, 2, 4), tokens(1, 4, 2, 4))
     with pytest.raises(InputError, match="cache is of type tuple"):

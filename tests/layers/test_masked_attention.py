@@ -102,6 +102,19 @@ def test_what_cannot_work_is_refused() -> None:
         MaskedAttention(8, 2, from_masks(others.numpy()))
 
 
+@pytest.mark.unhooked
+def test_what_has_another_shape_or_type_is_refused() -> None:
+    layer: Any = MaskedAttention(8, 2, star(12, 2).causal_part())
+    for x in (torch.zeros(8), torch.tensor(0.0)):
+        with pytest.raises(InputError, match=r"needs \(\*batch, n, 8\)"):
+            layer(x)
+    with pytest.raises(InputError, match=r"cache is of type str\. Give"):
+        layer(torch.zeros(12, 8), cache="a")
+    made: Any = star
+    with pytest.raises(InputError, match=r"star.* is not a pattern\. Give that of"):
+        MaskedAttention(8, 2, made)
+
+
 @pytest.mark.compile
 def test_layers_and_arms_share_one_compiled_graph() -> None:
     """The mask is data: no pattern, head group or layer compiles anew."""

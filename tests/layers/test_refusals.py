@@ -131,6 +131,38 @@ def test_padding_on_another_device() -> None:
             layer(torch.ones(1, 5, 8), key_padding_mask=hidden)
 
 
+def test_tokens_on_another_device() -> None:
+    x, far = torch.ones(1, 5, 8), torch.ones(1, 5, 8, device="meta")
+    layers = RelativeAttention(8, 2), SparseAttention(8, 2, strided(5, 2))
+    for layer in (*layers, MaskedAttention(8, 2, strided(5, 2))):
+        with pytest.raises(InputError, match="x lies on meta, its weights on cpu"):
+            layer(far)
+    for layer in layers:
+        with pytest.raises(InputError, match="context lies on meta, its weights on cpu"):
+            layer(x, context=far, offset=0)
+
+
+@pytest.mark.unhooked
+def test_what_is_not_a_tensor() -> None:
+    x: Any = torch.ones(1, 5, 8)
+    for layer in (
+        RelativeAttention(8, 2),
+        SparseAttention(8, 2, strided(5, 2)),
+        MaskedAttention(8, 2, strided(5, 2)),
+    ):
+        with pytest.raises(InputError, match="x is of type list; give a tensor"):
+            layer(x.tolist())
+        with pytest.raises(InputError, match="key_padding_mask is of type list; give a t"):
+            layer(x, key_padding_mask=[[False] * 5])
+        if not isinstance(layer, MaskedAttention):
+            with pytest.raises(
+                InputError, match="attn_mask is of type list; give a tensor"
+            ):
+                layer(x, attn_mask=[[True] * 5] * 5)
+            with pytest.raises(InputError, match="context is of type list; give a tensor"):
+                layer(x, context=x.tolist(), offset=0)
+
+
 @pytest.mark.unhooked
 @pytest.mark.parametrize(
     ("graph", "message"),

@@ -362,6 +362,37 @@ def test_dropout_only_in_training() -> None:
     assert not kept[whole == 0].any()
 
 
+def test_settings_of_a_copy_may_be_changed() -> None:
+    """As for the second layer of a stack of copies; what is wrong leaves it as it was."""
+    layer = SparseAttention(8, 2, patterns.strided(9, 3), dtype=torch.float64)
+    x = tokens(2, 9, 8)
+    changes = {
+        "layer_index": 1, "configuration": "union", "pattern": patterns.star(9, 2),
+    }  # fmt: skip
+    twin = copy.deepcopy(layer)
+    settings: dict[str, Any] = {"pattern": layer.pattern}
+    for name, value in changes.items():
+        before = twin(x)
+        setattr(twin, name, value)
+        settings[name] = value
+        made = SparseAttention(8, 2, dtype=torch.float64, **settings)
+        made.load_state_dict(layer.state_dict())
+        assert torch.equal(twin(x), made(x))
+        assert (twin(x) - before).abs().max() > 1e-3
+    one: Any = SparseAttention(9, 3, patterns.strided(9, 3))
+    for name, value, text in (
+        ("configuration", "multihead", "num_heads=3 cannot be shared equally by the p=2"),
+        ("configuration", "both", "cannot have this configuration: .* use one of sequen"),
+        ("layer_index", -1, "layer_index=-1 is not the number of a layer"),
+        ("pattern", "star", "'star' is not a pattern"),
+    ):
+        before, kept = getattr(one, name), one.for_length(9)
+        with pytest.raises(InputError, match=text):
+            setattr(one, name, value)
+        assert getattr(one, name) is before
+        assert one.for_length(9) == kept
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -398,6 +429,31 @@ def test_inputs_that_do_not_fit() -> None:
         wrong(torch.ones(9, 8))
 
 
+def test_more_tokens_than_a_context_has() -> None:
+    """The error says what to do: there is no offset at which they would fit."""
+    layer, x = SparseAttention(8, 2, patterns.window(5, 1)), torch.ones(2, 7, 8)
+    with pytest.raises(
+        InputError, match=r"x has 7 tokens and the context 5.*to at least 7"
+    ):
+        layer(x, context=x[:, :5], offset=0)
+
+
+@pytest.mark.unhooked
+def test_contexts_and_offsets_of_another_type() -> None:
+    layer: Any = SparseAttention(8, 2, patterns.star(9))
+    x = torch.ones(9, 8)
+    for context in (torch.ones(8), torch.tensor(1.0), torch.ones(0, 8)):
+        with pytest.raises(InputError, match=r"context has shape .*at least 1"):
+            layer(x, context=context, offset=0)
+    for offset in ("a", 1.0, True, None):
+        with pytest.raises(
+            InputError, match=rf"offset={offset!r}\. Give offset= from 0 to"
+        ):
+            layer(x[:3], context=x, offset=offset)
+    with pytest.raises(InputError, match="layer_index=True is not the number of a layer"):
+        SparseAttention(8, 2, patterns.star(9), layer_index=True)
+
+
 @pytest.mark.unhooked
 def test_inputs_of_another_type() -> None:
     layer = SparseAttention(8, 2, patterns.star(9))
@@ -432,6 +488,24 @@ def test_an_exported_layer_takes_any_batch_and_length() -> None:
     made_for_each = SparseAttention(8, 2, patterns.star).eval()
     with pytest.raises(InputError, match="pattern of the longest sequence"):
         torch.export.export(made_for_each, (torch.ones(3, 5, 8),), dynamic_shapes=(sizes,))
+
+
+@pytest.mark.compile
+def test_an_exported_layer_with_a_context_takes_any_batch_and_one_length() -> None:
+    layer = SparseAttention(8, 2, patterns.strided(9, 3), dtype=torch.float64)
+    given = {"context": tokens(2, 9, 8), "offset": 2}
+    batch: dict[str, Any] = {name: {0: torch.export.Dim.AUTO} for name in ("x", "context")}
+    made = torch.export.export(
+        layer, (tokens(2, 3, 8),), given, dynamic_shapes=batch | {"offset": None}
+    )
+    x, context = tokens(5, 3, 8), tokens(5, 9, 8)
+    found = made.module()(x, context=context, offset=2)
+    assert (found - layer(x, context=context, offset=2)).abs().max() < 1e-12
+    batch["context"] = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
+    with pytest.raises(InputError, match="Export it for one length of the context"):
+        torch.export.export(
+            layer, (tokens(2, 3, 8),), given, dynamic_shapes=batch | {"offset": None}
+        )
 
 
 def test_training_on_a_cpu_follows_the_pattern() -> None:

@@ -25,7 +25,17 @@ def sets(part: ps.Part) -> list[set[int]]:
 
 def cut_into(indptr: list[int]) -> dict[str, object]:
     """The JSON of listed sets with one entry, and these bounds of two sets."""
-    return {"kind": "Gathered", "n": 2, "listed": {"indptr": indptr, "indices": [0]}}
+    return listing({"indptr": indptr, "indices": [0]})
+
+
+def listing(listed: object) -> dict[str, Any]:
+    """The JSON of these sets of two tokens."""
+    return {"kind": "Gathered", "n": 2, "listed": listed}
+
+
+def pattern_of(**changed: object) -> dict[str, Any]:
+    """The JSON of a pattern, with something else in it."""
+    return ps.strided(4, 2).to_json() | changed
 
 
 def families(n: int, w: int, h: int, k: int) -> list[ps.Pattern]:
@@ -159,6 +169,72 @@ def test_large_patterns_cost_nothing_until_asked() -> None:
     ],
 )
 def test_refusals(make: object, text: str) -> None:
+    assert callable(make)
+    with pytest.raises(PatternError, match=text):
+        make()
+
+
+@pytest.mark.unhooked
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: untyped.Pattern.from_json([]), "name, parts and a path"),
+        (
+            lambda: untyped.Pattern.from_json(pattern_of(name=3)),
+            "name of a pattern is a text, not 3",
+        ),
+        (lambda: untyped.Pattern.from_json(pattern_of(path=3)), "The path is 3: several"),
+        (
+            lambda: untyped.Pattern.from_json(pattern_of(path=[0, 1.5])),
+            r"\(0, 1\.5\).*whole",
+        ),
+        (
+            lambda: untyped.Pattern.from_json(pattern_of(parts="Dense")),
+            "Dense is not a list of",
+        ),
+        (lambda: untyped.Pattern.from_json(pattern_of(parts=[3])), "3 is not a part of"),
+        (
+            lambda: untyped.Part.from_json({"kind": ["Dense"], "n": 3}),
+            "not a part of a pattern",
+        ),
+        (
+            lambda: untyped.Part.from_json({"kind": "Past", "n": 3, "part": 4}),
+            "4 is not a part",
+        ),
+        (
+            lambda: untyped.Part.from_json({"kind": "Union", "n": 3, "parts": 4}),
+            "4 is not a li",
+        ),
+        (
+            lambda: untyped.Part.from_json(listing(7)),
+            "indptr=None: a list of whole numbers",
+        ),
+        (lambda: untyped.Part.from_json(cut_into([0, 2**70, 1])), "indptr=.*whole numbers"),
+        (
+            lambda: untyped.Part.from_json(listing({"indptr": [[0], 1], "indices": [0]})),
+            "indptr=.*whole numbers",
+        ),
+        (
+            lambda: untyped.Part.from_json(
+                listing({"indptr": [0, 1, 2], "indices": [0, 2**31]})
+            ),
+            "indices=.*whole numbers",
+        ),
+        (
+            lambda: untyped.Part.from_json(
+                listing({"indptr": [0, 1, 2], "indices": [0, 1.5]})
+            ),
+            "indices=.*whole numbers",
+        ),
+        (lambda: untyped.WindowGlobal(4, 1, (1.5,)), r"\(1\.5\).*whole numbers"),
+        (lambda: untyped.WindowGlobal(4, 1, 2), "global tokens is 2: several"),
+        (lambda: untyped.Blocks(4, 2, ((0.5,), (1,))), r"\(0\.5\).*whole numbers"),
+        (lambda: untyped.Blocks(4, 2, 3), "0 rows, but n=4"),
+        (lambda: untyped.Columns(4, 2, 7), "last=7: True or False"),
+    ],
+)
+def test_parts_of_other_types_are_refused(make: object, text: str) -> None:
+    """What files say: no number is rounded in silence, and nothing else is raised."""
     assert callable(make)
     with pytest.raises(PatternError, match=text):
         make()

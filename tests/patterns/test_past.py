@@ -56,6 +56,7 @@ SOME = {
     "a union of unions": patterns.union(
         patterns.strided(N, 5).union(), patterns.fixed(N, 7), patterns.random(N, 2)
     ),
+    "a union with a star": patterns.union(patterns.star(N, 2), patterns.fixed(N, 7)),
 }
 
 

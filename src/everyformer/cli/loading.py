@@ -13,6 +13,7 @@ import numpy as np
 from everyformer.cli.names import check_file, check_target
 from everyformer.errors import FileFormatError, InputError, TargetError
 from everyformer.files.names import NETWORK_FILE
+from everyformer.files.npy_file import read_npy
 from everyformer.model.network import Network, load
 from everyformer.targets.failures import described
 from everyformer.targets.gallery import GALLERY
@@ -155,9 +156,8 @@ def read_array(path: Path, of: str) -> np.ndarray:
         FileFormatError: If it is not such a file.
     """
     try:
-        with path.open("rb") as file:
-            return np.lib.format.read_array(file, allow_pickle=False)
-    except (ValueError, EOFError) as error:
+        return read_npy(path)
+    except ValueError as error:
         msg = f"{path} is not a .npy file of {of} ({error}). Write it with numpy.save."
         raise FileFormatError(msg) from error
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from everyformer.errors import FileFormatError, PatternError, TrainingError
+from everyformer.errors import FileFormatError, TrainingError
+from everyformer.files.npy_file import read_npy
 from everyformer.files.strict_json import read_json
 from everyformer.patterns import Pattern, from_masks
 
@@ -29,7 +30,7 @@ def read_own_pattern(path: Path, n: int) -> Pattern:
         raise TrainingError(msg)
     try:
         found = _masks(path) if path.suffix == ".npy" else _described(path)
-    except (PatternError, ValueError, KeyError, TypeError, OSError, EOFError) as error:
+    except (ValueError, OSError) as error:
         msg = f"{path} does not hold a pattern ({error}). Write it anew."
         raise FileFormatError(msg) from error
     if found.n != n:
@@ -42,8 +43,7 @@ def read_own_pattern(path: Path, n: int) -> Pattern:
 
 
 def _masks(path: Path) -> Pattern:
-    with path.open("rb") as file:
-        masks = np.load(file, allow_pickle=False)
+    masks = read_npy(path)
     if masks.dtype != np.bool_ or masks.ndim not in (2, 3):
         raise ValueError(f"an array of {masks.dtype} of shape {masks.shape}")
     return from_masks(masks)

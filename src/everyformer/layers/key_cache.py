@@ -1,6 +1,8 @@
 """Keys and values that a layer has seen, so that every token is projected once."""
 
 import weakref
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -9,6 +11,9 @@ from torch import Tensor, nn
 
 from everyformer.errors import InputError
 from everyformer.layers.offsets import check_positive
+
+WHOLE = (torch.int32, torch.int64)
+"""What numbers of sequences may be."""
 
 FIRST_ROOM = 16
 """Tokens that a growing cache has room for at first; then it doubles."""
@@ -97,9 +102,10 @@ class KeyCache:
             InputError: If there are fewer, or they are a context.
         """
         held = self._held
-        if not 0 <= length <= self.length or (held and held.context):
+        whole = isinstance(length, int) and not isinstance(length, bool)
+        if not whole or not 0 <= length <= self.length or (held and held.context):
             msg = (
-                f"length={length} is not between 0 and the {self.length} tokens held, or "
+                f"length={length!r} is not between 0 and the {self.length} tokens held, or "
                 "these are a context."
             )
             raise InputError(f"The cache cannot be cut: {msg}")
@@ -111,11 +117,18 @@ class KeyCache:
         """Sequence i becomes what sequence rows[i] was, as beam search asks for.
 
         Raises:
-            InputError: If a context is held: reorder that, and make a new cache.
+            InputError: If these are not numbers of sequences, or a context is held: reorder
+                that, and make a new cache.
         """
         held = self._held
         if held is None:
             return
+        if not (isinstance(rows, Tensor) and rows.dim() == 1 and rows.dtype in WHOLE):
+            msg = (
+                f"rows={rows!r} does not say which sequences go on. Give their numbers in "
+                "a tensor of one dimension, int64."
+            )
+            raise InputError(msg)
         if held.context is not None:
             msg = "The cache holds a context. Reorder that, and give it a new KeyCache."
             raise InputError(msg)
@@ -200,6 +213,18 @@ class KeyCache:
                 "KeyCache(), which grows."
             )
             raise InputError(msg)
+
+    @staticmethod
+    @contextmanager
+    def unchanged_if_it_fails(caches: "Iterable[KeyCache]") -> Generator[None]:
+        """Of several layers: if one of them fails, all forget what the call gave them."""
+        before = [(cache, cache._held) for cache in caches]
+        try:
+            yield
+        except BaseException:
+            for cache, held in before:
+                cache._held, cache._next = held, None
+            raise
 
     def _with_room(self, k: Tensor, wanted: int) -> tuple[Tensor, Tensor]:
         """Memory for so many tokens; what is held is copied where there was too little."""

@@ -14,7 +14,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from everyformer.errors import InputError
-from everyformer.layers.key_cache import KeyCache
+from everyformer.layers.key_cache import KeyCache, check_cache
+from everyformer.layers.models.token_input import check_tokens
 from everyformer.layers.self_attention import SelfAttention
 from everyformer.layers.sparse_attention import Configuration, SparseAttention
 from everyformer.patterns import Part, Pattern
@@ -69,6 +70,12 @@ class MaskedAttention(SelfAttention):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        if not isinstance(pattern, Pattern):
+            msg = (
+                f"MaskedAttention cannot be made: pattern={pattern!r} is not a pattern. "
+                "Give that of the longest sequence: shorter ones are its first tokens."
+            )
+            raise InputError(msg)
         sparse = SparseAttention(
             embed_dim, num_heads, pattern, configuration=configuration,
             layer_index=layer_index, device="meta",
@@ -102,6 +109,8 @@ class MaskedAttention(SelfAttention):
         Raises:
             InputError: If the sequence is longer than the pattern, or shapes do not fit.
         """
+        check_cache(cache)
+        check_tokens(self, x, self.embed_dim, None, self.least_tokens)
         past = self._past(cache)
         n, most = past + x.shape[-2], self.allowed.shape[-1]
         if n > most:

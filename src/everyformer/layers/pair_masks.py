@@ -33,6 +33,9 @@ def pair_mask(
     Raises:
         InputError: If shape, dtype or device do not fit, or gradients are asked for.
     """
+    if not isinstance(mask, Tensor):
+        msg = f"attn_mask is of type {type(mask).__name__}; give a tensor."
+        raise InputError(msg)
     wanted = (*batch, heads, n_q, n_k)
     wrong: list[str] = []
     if mask.dtype != torch.bool and not mask.is_floating_point():

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from everyformer.errors import InputError, refuse
 from everyformer.layers.key_cache import KeyCache
-from everyformer.layers.models.token_input import check_tokens
+from everyformer.layers.models.token_input import check_device, check_tokens
 from everyformer.layers.offsets import check_positive
 from everyformer.layers.pair_masks import pair_mask
 
@@ -142,6 +142,7 @@ class SelfAttention(nn.Module):
         check_tokens(
             self, x, self.embed_dim, None if heard is not x else padding, self.least_tokens
         )
+        check_device(self, self.in_proj_weight, x)
         if context is not None:
             _check_context(self, x, context, padding, offset)
         elif offset is not None:
@@ -213,6 +214,8 @@ def _check_context(
     offset: object,
 ) -> None:
     """Refuse a context that does not fit the tokens."""
+    check_tokens(layer, context, layer.embed_dim, None, 1, "context")
+    check_device(layer, layer.in_proj_weight, context, "context")
     if context.shape[:-2] != x.shape[:-2]:
         msg = (
             f"x has the batch {tuple(x.shape[:-2])}, the context "

@@ -35,6 +35,9 @@ Configuration = Literal["sequential", "union", "multihead"]
 
 CONFIGURATIONS = ("sequential", "union", "multihead")
 
+SETTINGS = ("pattern", "configuration", "layer_index")
+"""Attributes that decide on the parts; they may be set anew, as in a copy of a layer."""
+
 MOST_LENGTHS = 32
 """Lengths whose patterns a layer keeps."""
 
@@ -191,7 +194,7 @@ class SparseAttention(SelfAttention):
         of_tokens = key_padding_mask if alone else None
         check_tokens(self, x, self.embed_dim, of_tokens, self.least_tokens)
         rows = chosen_rows(need_weights, x.shape[-2])
-        n = x.shape[-2] if context is None else context.shape[-2]
+        n = x.shape[-2]
         if not alone:
             n = self._length_of_pattern(x, context, offset, cache)
         heads = self._project(
@@ -239,6 +242,21 @@ class SparseAttention(SelfAttention):
         """Prepare again."""
         super().__setstate__(state)
         self._forget()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Prepare again where a setting of the pattern changes; what is wrong stays out."""
+        before: Any = self.__dict__.get(name)
+        super().__setattr__(name, value)
+        if name not in SETTINGS or "_parts" not in self.__dict__:
+            return
+        try:
+            others = _wrong_settings(self.pattern, self.configuration, self.layer_index)
+            refuse(f"SparseAttention cannot have this {name}", others)
+            self._forget()
+        except InputError:
+            super().__setattr__(name, before)
+            self._forget()
+            raise
 
     def _forget(self) -> None:
         """Prepare nothing but the length that is known, under a number of its own."""
@@ -321,15 +339,17 @@ class SparseAttention(SelfAttention):
         """
         n_q = x.shape[-2]
         if context is not None:
+            check_tokens(self, context, self.embed_dim, None, 1, "context")
             n = context.shape[-2]
-            if offset is None or not 0 <= offset <= n - n_q:
+            if isinstance(n, torch.SymInt):
                 msg = (
-                    f"SparseAttention cannot run: the {n_q} tokens of x need places among "
-                    f"the {n} of the context, since the pattern is for these; offset="
-                    f"{offset}. Give offset= from 0 to {n - n_q}, or use "
-                    "RelativeAttention, which attends to all."
+                    "A graph for any number of tokens cannot have a context over a "
+                    "pattern: which tokens are heard is written into it. Export it for one "
+                    "length of the context; the batch may be dynamic."
                 )
                 raise InputError(msg)
+            wrong = _wrong_offset(n_q, n, offset)
+            refuse("SparseAttention cannot run", [] if wrong is None else [wrong])
             self.for_length(n)
             return n
         past, most = (0, None) if cache is None else (cache.length, cache.max_len)
@@ -377,6 +397,24 @@ class SparseAttention(SelfAttention):
         refuse("SparseAttention cannot run", wrong)
 
 
+def _wrong_offset(n_q: int, n: int, offset: object) -> str | None:
+    """Why tokens of x have no places among those of a context; None if they have."""
+    if n_q > n:
+        return (
+            f"x has {n_q} tokens and the context {n}, but the pattern is for these, and "
+            "token i of x has a place among them: fill up the context to at least "
+            f"{n_q} tokens and hide what was added with key_padding_mask, or use "
+            "RelativeAttention, which attends to all"
+        )
+    if isinstance(offset, int) and not isinstance(offset, bool) and 0 <= offset <= n - n_q:
+        return None
+    return (
+        f"the {n_q} tokens of x need places among the {n} of the context, since the "
+        f"pattern is for these; offset={offset!r}. Give offset= from 0 to {n - n_q}, a "
+        "whole number, or use RelativeAttention, which attends to all"
+    )
+
+
 def _wrong_settings(pattern: object, configuration: str, layer_index: object) -> list[str]:
     """What is wrong with the settings of a sparse layer alone."""
     wrong: list[str] = []
@@ -390,7 +428,8 @@ def _wrong_settings(pattern: object, configuration: str, layer_index: object) ->
             f"configuration={configuration!r} is unknown; use one of "
             f"{', '.join(CONFIGURATIONS)}"
         )
-    if not isinstance(layer_index, int) or layer_index < 0:
+    number = -1 if isinstance(layer_index, bool) else layer_index
+    if not isinstance(number, int) or number < 0:
         wrong.append(f"layer_index={layer_index!r} is not the number of a layer, 0 or more")
     return wrong
 

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from everyformer.errors import PatternError
-from everyformer.patterns.part import Part, check_tokens
+from everyformer.numerics.limits import shown
+from everyformer.patterns.part import LARGEST, Part, check_tokens, whole_numbers
 from everyformer.patterns.rows import Rows
 
 
@@ -109,6 +110,13 @@ class Columns(Part):
     last: bool
     least: ClassVar = {"width": 1}
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.last, bool | np.bool_):
+            msg = f"{self.kind} with last={shown(self.last)}: True or False is needed."
+            raise PatternError(msg)
+        object.__setattr__(self, "last", bool(self.last))
+
     @property
     def columns(self) -> tuple[int, ...]:
         """The tokens that all attend to, 0-based."""
@@ -174,7 +182,9 @@ class WindowGlobal(Part):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_tokens(self.kind, self.n, self.global_tokens)
+        tokens = whole_numbers("The list of global tokens", self.global_tokens)
+        object.__setattr__(self, "global_tokens", tokens)
+        check_tokens(self.kind, self.n, tokens)
         if list(self.global_tokens) != sorted(set(self.global_tokens)):
             msg = (
                 f"{self.kind}: global_tokens={self.global_tokens} (0-based) must be "
@@ -243,6 +253,9 @@ class Blocks(Part):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        rows = self.table if isinstance(self.table, tuple | list) else ()
+        table = tuple(whole_numbers("A row of the table of blocks", row) for row in rows)
+        object.__setattr__(self, "table", table)
         count = -(-self.n // self.block)
         wrong = [
             row
@@ -331,9 +344,27 @@ class Gathered(Part):
     @classmethod
     def arguments_of_json(cls, data: dict[str, Any]) -> dict[str, Any]:
         """The sets, read from two lists."""
-        indptr = np.array(data["listed"]["indptr"], dtype=np.int64)
-        indices = np.array(data["listed"]["indices"], dtype=np.int32)
+        indptr = _listed(data["listed"], "indptr").astype(np.int64)
+        indices = _listed(data["listed"], "indices").astype(np.int32)
         return {"n": data["n"], "listed": Rows(indptr, indices)}
+
+
+def _listed(given: object, name: str) -> np.ndarray:
+    """Whole numbers below 2^31 in a list of a JSON object.
+
+    Raises:
+        PatternError: If there are others: none is rounded in silence.
+    """
+    numbers = given.get(name) if isinstance(given, dict) else None
+    try:
+        found = np.array(numbers if isinstance(numbers, list) else [None])
+    except ValueError:  # lists of different lengths
+        found = np.array([None])
+    whole = found.ndim == 1 and (found.dtype == np.int64 or not found.size)
+    if not whole or (found < 0).any() or (found >= LARGEST).any():
+        msg = f"Listed sets with {name}={shown(numbers)}: a list of whole numbers from 0 to"
+        raise PatternError(f"{msg} 2^31 - 1 is needed.")
+    return found
 
 
 @dataclass(frozen=True)
@@ -362,5 +393,4 @@ class Union(Part):
     @classmethod
     def arguments_of_json(cls, data: dict[str, Any]) -> dict[str, Any]:
         """The parts, read from theirs."""
-        parts = tuple(Part.from_json(one) for one in data["parts"])
-        return {"n": data["n"], "parts": parts}
+        return {"n": data["n"], "parts": Part.all_from_json(data["parts"])}

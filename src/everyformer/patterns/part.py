@@ -50,12 +50,15 @@ def whole_numbers(what: str, tokens: Iterable[Any]) -> tuple[int, ...]:
     Raises:
         PatternError: If one is not a whole number: 0.5 is not rounded in silence.
     """
+    if not isinstance(tokens, Iterable):
+        msg = f"{what} is {shown(tokens)}: several tokens are needed, such as (0, 3)."
+        raise PatternError(msg)
     given = tuple(tokens)
     try:
         return tuple(index(token) for token in given)
     except TypeError as error:
-        shown = ", ".join(repr(token) for token in given[:8]) + ", .." * (len(given) > 8)
-        msg = f"{what} is ({shown}): tokens are numbered by whole numbers (int)."
+        some = ", ".join(repr(token) for token in given[:8]) + ", .." * (len(given) > 8)
+        msg = f"{what} is ({some}): tokens are numbered by whole numbers (int)."
         raise PatternError(msg) from error
 
 
@@ -185,14 +188,27 @@ class Part(ABC):
         return {name: _tupled(value) for name, value in data.items()}
 
     @staticmethod
+    def all_from_json(data: object) -> tuple["Part", ...]:
+        """The parts that `to_json` wrote, in a list.
+
+        Raises:
+            PatternError: If it is no list, or one does not describe a part.
+        """
+        if not isinstance(data, list):
+            msg = f"{str(data)[:80]} is not a list of the parts of a pattern."
+            raise PatternError(msg)
+        return tuple(Part.from_json(one) for one in data)
+
+    @staticmethod
     def from_json(data: dict[str, Any]) -> "Part":
         """The part that `to_json` wrote.
 
         Raises:
             PatternError: If it does not describe one.
         """
-        kind = Part.kinds.get(data.get("kind", ""))
-        parameters = {name: value for name, value in data.items() if name != "kind"}
+        given = data if isinstance(data, dict) else {}
+        kind = Part.kinds.get(str(given.get("kind")))
+        parameters = {name: value for name, value in given.items() if name != "kind"}
         if kind is None or set(parameters) != {field.name for field in fields(kind)}:
             msg = (
                 f"{str(data)[:80]} is not a part of a pattern: a kind among "

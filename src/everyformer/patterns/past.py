@@ -104,9 +104,10 @@ def _past_of_union(part: Union) -> Part:
     parts: list[Part] = []
     for one in _flat(part):
         try:
-            parts.append(past_of(one))
+            past = past_of(one)
         except PatternError:
-            parts.append(taking_from(whole, _earlier(one.rows())))
+            past = taking_from(whole, _earlier(one.rows()))
+        parts += past.parts if isinstance(past, Union) else (past,)  # that of a star
     return parts[0] if len(parts) == 1 else Union(part.n, tuple(parts))
 
 

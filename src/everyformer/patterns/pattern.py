@@ -8,7 +8,7 @@ from everyformer.notebook import html_drawing, html_table, short
 from everyformer.patterns import drawing
 from everyformer.patterns.kinds import Union
 from everyformer.patterns.leading import first_of
-from everyformer.patterns.part import Part, check_whole
+from everyformer.patterns.part import Part, check_whole, whole_numbers
 from everyformer.patterns.past import past_of
 
 
@@ -168,9 +168,13 @@ class Pattern:
         Raises:
             PatternError: If it does not describe one.
         """
-        if set(data) != {"name", "parts", "path"}:
-            msg = f"A pattern has a name, parts and a path, but this has {sorted(data)}."
+        names = sorted(data) if isinstance(data, dict) else str(data)[:80]
+        if names != ["name", "parts", "path"]:
+            msg = f"A pattern has a name, parts and a path, but this has {names}."
             raise PatternError(msg)
-        path = None if data["path"] is None else tuple(data["path"])
-        parts = tuple(Part.from_json(part) for part in data["parts"])
-        return Pattern(data["name"], parts, path)
+        if not isinstance(data["name"], str):
+            raise PatternError(f"The name of a pattern is a text, not {data['name']!r}.")
+        path = data["path"]
+        if path is not None:
+            path = whole_numbers("The path", path)
+        return Pattern(data["name"], Part.all_from_json(data["parts"]), path)

@@ -143,6 +143,33 @@ def test_beam_search_is_exhaustive_search_where_all_beginnings_fit() -> None:
             torch.testing.assert_close(found.scores[row, :100], top)
 
 
+def _fails(*_: object) -> None:
+    raise ZeroDivisionError
+
+
+@pytest.mark.unhooked
+def test_a_call_that_fails_half_way_changes_no_cache() -> None:
+    """The first block keeps its tokens, then its attention to the source is refused."""
+    made, (tokens, padding) = model(), source()
+    target = torch.randint(0, 9, (3, 8))
+    with torch.no_grad():
+        whole = made(tokens, target, padding=padding)
+        context, caches = made.encoded(tokens, padding), made.decoder.caches()
+        with pytest.raises(InputError, match="give one bool per token"):
+            made.decoder(target[:, :3], context, padding[:, 1:], caches)
+        with pytest.raises(InputError, match="context has shape"):
+            made.decoder(target[:, :3], context[..., 1:], None, caches)
+        held = [each.length for one in caches for each in (one.own, one.source)]
+        assert held == [0, 0, 0, 0]
+        first = made.decoder(target[:, :3], context, padding, caches)
+        last = made.decoder.blocks[1].register_forward_pre_hook(_fails)
+        with pytest.raises(ZeroDivisionError):
+            made.decoder(target[:, 3:5], context, padding, caches)
+        last.remove()
+        rest = made.decoder(target[:, 3:], context, padding, caches)
+    torch.testing.assert_close(made.head(torch.cat([first, rest], 1)), whole)
+
+
 def test_only_words_are_said_and_all_texts_end_within_the_limit() -> None:
     made, (tokens, padding) = model(), source(5)
     said = greedy(made, tokens, begin=BEGIN, end=END, padding=padding, words=4, limit=5)
@@ -177,6 +204,38 @@ def test_what_cannot_be_decoded_is_refused() -> None:
         made.encoded(tokens[:, :7])
 
 
+@pytest.mark.unhooked
+def test_numbers_and_tensors_of_another_type_are_refused() -> None:
+    made: Any = model(cross=True)
+    tokens, padding = source()
+    given: dict[str, Any] = {"limit": 2.5, "begin": 1.5, "end": None, "words": True}
+    for name, value in given.items():
+        settings: dict[str, Any] = {"begin": BEGIN, "end": END, name: value}
+        with pytest.raises(InputError, match=f"{name}={value}"):
+            greedy(made, tokens, **settings)
+    for given in ({"beams": 2.0}, {"beams": "2"}, {"beams": 2, "length_penalty": "a"}):
+        with pytest.raises(InputError, match="at least one beam"):
+            beam_search(made, tokens, begin=BEGIN, end=END, **given)
+    wrong: Any
+    for wrong in (tokens[0], tokens.double(), tokens[None], tokens.tolist()):
+        with pytest.raises(InputError, match=r"the source (has shape|is of type).*give"):
+            greedy(made, wrong, begin=BEGIN, end=END)
+    short = tokens[:, :7]  # it is filled up; the error speaks of what was given
+    for wrong in (padding[:, :6], padding[:, :7].long(), padding.tolist()):
+        with pytest.raises(InputError, match=r"padding (has shape \(3, [67]\)|is of type)"):
+            greedy(made, short, begin=BEGIN, end=END, padding=wrong)
+
+
+@pytest.mark.parametrize(("arm", "cross"), ARMS)
+def test_no_source_at_all(arm: str, cross: bool) -> None:
+    """As the last batch of a folder that is empty."""
+    made, tokens = model(arm, cross), source()[0][:0]
+    assert greedy(made, tokens, begin=BEGIN, end=END).shape == (0, 0)
+    found = beam_search(made, tokens, begin=BEGIN, end=END, beams=3)
+    assert found.tokens.shape == (0, 3, 0)
+    assert found.scores.shape == (0, 3)
+
+
 def _parted(n: int) -> patterns.Pattern:
     """Sets whose tokens in a row are 1, 1, 2, 3, .. always; where sets end is not."""
     k = np.arange(n)
@@ -206,6 +265,37 @@ def test_mixers_that_hear_the_future_are_refused() -> None:
     one = [RelativeAttention(8, 2, causal=True)]
     with pytest.raises(InputError, match="decoder_mixers has 1 modules"):
         EncoderDecoderModel(own, decoder_mixers=one)
+
+
+def test_a_source_that_is_filled_up_is_heard_as_in_training() -> None:
+    """Decoding fills the source up: a pattern made anew for that length is refused."""
+    own = config()
+    for made in (patterns.star, patterns.recipe("random", keys=2)):
+        across = sparse_mixers(own, 2, made, "union")
+        with pytest.raises(
+            InputError, match=r"Block 0.*to the source: .* some hear others"
+        ):
+            EncoderDecoderModel(own, cross_mixers=across)
+    for made in (patterns.star(N, 2).first, patterns.recipe("window", half_width=2)):
+        across = sparse_mixers(own, 2, made, "union", DOUBLE)
+        kept = EncoderDecoderModel(own, cross_mixers=across, dtype=torch.float64).eval()
+        tokens, target = torch.randint(3, 9, (2, 7)), torch.randint(3, 9, (2, 6))
+        filled = torch.nn.functional.pad(tokens, (0, N - 7))
+        hidden = torch.arange(N).expand(2, N) >= 7
+        found = kept(filled, target, padding=hidden)
+        torch.testing.assert_close(kept(tokens, target), found, rtol=1e-12, atol=1e-12)
+
+
+def test_lengths_that_a_recipe_refuses_are_passed_over() -> None:
+    """Buckets are multiples of a width; of the others there is nothing to compare."""
+    own = config()
+    made = patterns.recipe("fixed", width=4, causal=True, multiple_of=4)
+    mixers = sparse_mixers(own, 2, made, "union")
+    tokens = torch.randint(3, 9, (2, 8))
+    assert EncoderDecoderModel(own, decoder_mixers=mixers)(tokens, tokens).shape[1] == 8
+    relay = patterns.recipe("star", width=2, causal=True, multiple_of=4)
+    with pytest.raises(InputError, match="made for 8 tokens some hear others"):
+        EncoderDecoderModel(own, decoder_mixers=sparse_mixers(own, 2, relay, "union"))
 
 
 def test_one_embedding_serves_all_and_arms_begin_alike() -> None:

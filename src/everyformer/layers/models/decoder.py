@@ -9,6 +9,7 @@ or those of a pattern. With caches the tokens of a call follow those of the call
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from everyformer.errors import InputError
+from everyformer.errors import InputError, PatternError
 from everyformer.layers.attention import RelativeAttention
 from everyformer.layers.encodings.encoding import table
 from everyformer.layers.key_cache import KeyCache
@@ -24,6 +25,8 @@ from everyformer.layers.masked_attention import MaskedAttention
 from everyformer.layers.models.encoder_block import activation, begin_anew
 from everyformer.layers.sparse_attention import SparseAttention
 from everyformer.layers.torch_options import TorchOptions
+from everyformer.patterns import Part
+from everyformer.patterns.leading import first_of
 
 Attention = RelativeAttention | SparseAttention | MaskedAttention
 
@@ -119,7 +122,7 @@ class Decoder(nn.Module):
 
     Raises:
         InputError: If some token could hear a later one, or hears others in a short
-            sequence than in a long one.
+            sequence, or of a short source, than in a long one.
     """
 
     def __init__(
@@ -133,6 +136,9 @@ class Decoder(nn.Module):
         super().__init__()
         for number, block in enumerate(blocks):
             check_causal(block.own.attention, max_len, number)
+            if isinstance(block.source.attention, SparseAttention):
+                where = f"Block {number} of the decoder, attention to the source"
+                check_alike(block.source.attention, max_len, where)
         self.max_len = max_len
         dim = tokens.embedding_dim
         self._tokens = (tokens,)
@@ -165,7 +171,7 @@ class Decoder(nn.Module):
             target: Token ids; with caches, those that follow the ones held.
             context: States of the source.
             padding: True for tokens of the source that nobody hears.
-            caches: What `caches` made.
+            caches: What `caches` made; a call that fails changes none of them.
 
         Raises:
             InputError: If the target is longer than max_len.
@@ -180,9 +186,15 @@ class Decoder(nn.Module):
             )
             raise InputError(msg)
         x = self.dropout(self._tokens[0](target) + self.positions[past:last])
-        for place, block in enumerate(self.blocks):
-            x = block(x, context, padding, None if caches is None else caches[place])
-        return self.norm(x)
+        if caches is None:
+            for block in self.blocks:
+                x = block(x, context, padding)
+            return self.norm(x)
+        every = [cache for one in caches for cache in (one.own, one.source)]
+        with KeyCache.unchanged_if_it_fails(every):
+            for block, cache in zip(self.blocks, caches, strict=True):
+                x = block(x, context, padding, cache)
+            return self.norm(x)
 
 
 def check_causal(attention: nn.Module, max_len: int, number: int) -> None:
@@ -219,17 +231,51 @@ def check_causal(attention: nn.Module, max_len: int, number: int) -> None:
             "pattern.causal_part()."
         )
         raise InputError(msg)
-    if masked or not callable(attention.pattern):
+    if not masked:
+        check_alike(attention, max_len, where)
+
+
+def check_alike(attention: SparseAttention, max_len: int, where: str) -> None:
+    """Refuse a pattern that is made for each length, and does not begin alike at each.
+
+    Decoding asks for that of max_len tokens, training for that of its sequences. Lengths
+    that the function refuses are passed over.
+
+    Raises:
+        InputError: With the reason.
+    """
+    if not callable(attention.pattern):
         return
-    for n in {max(1, max_len // 2), max(1, max_len - 1)}:
-        for long, short in zip(whole, attention.for_length(n), strict=True):
-            rows, own = long.rows(), short.rows()
-            ends, heard = rows.indptr[: n + 1], rows.indices[: rows.indptr[n]]
-            alike = np.array_equal(ends, own.indptr) and np.array_equal(heard, own.indices)
-            if not alike:
+    whole = attention.for_length(max_len)
+    for most in {max(1, max_len // 2), max(1, max_len - 1)}:
+        found = _up_to(attention, most)
+        for long, short in zip(whole, found or whole, strict=True):
+            if not _begins_with(long, short):
                 msg = (
-                    f"{where}: in the pattern made for {n} tokens some hear others than in "
-                    f"that for max_len={max_len}, so that decoding would not give what was "
-                    "trained. Give pattern.first of the pattern for max_len tokens."
+                    f"{where}: in the pattern made for {short.n} tokens some hear others "
+                    f"than in that for max_len={max_len}, so that decoding would not give "
+                    "what was trained. Give pattern.first of the pattern for max_len "
+                    "tokens."
                 )
                 raise InputError(msg)
+
+
+def _up_to(attention: SparseAttention, most: int) -> tuple[Part, ...] | None:
+    """The parts for the largest number of tokens up to `most` that there are parts for."""
+    for n in range(most, 0, -1):
+        with suppress(PatternError):  # not a multiple of a width, for example
+            return attention.for_length(n)
+    return None
+
+
+def _begins_with(long: Part, short: Part) -> bool:
+    """Whether tokens hear the same ones among the first, as many as `short` is for."""
+    with suppress(PatternError):  # a set of it may be empty
+        if first_of(long, short.n) == short:
+            return True  # without listing what a few sizes describe
+    rows, own = long.rows(), short.rows()
+    query, key = rows.listeners(), rows.indices
+    kept = (query < short.n) & (key < short.n)
+    return np.array_equal(query[kept], own.listeners()) and np.array_equal(
+        key[kept], own.indices
+    )

@@ -73,7 +73,7 @@ def greedy(
     Raises:
         InputError: If limit is beyond max_len, or the model is in training mode.
     """
-    limit = _checked(model, limit, begin, end, words)
+    limit = _checked(model, source, padding, limit, begin, end, words)
     read = _read(model, source, padding, cached, 1)
     target = source.new_full((len(source), limit + 1), end)
     target[:, 0] = begin
@@ -124,11 +124,12 @@ def beam_search(
         InputError: If limit is beyond max_len, a is negative, there is no beam, or the
             model is in training mode.
     """
-    limit = _checked(model, limit, begin, end, words)
-    if beams < 1 or not 0 <= length_penalty < math.inf:
+    limit = _checked(model, source, padding, limit, begin, end, words)
+    number = isinstance(length_penalty, int | float) and 0 <= length_penalty < math.inf
+    if not (_is_whole(beams) and beams >= 1 and number):
         msg = (
-            f"beams={beams} and length_penalty={length_penalty}: give at least one beam, "
-            "and a penalty of 0 or more."
+            f"beams={beams!r} and length_penalty={length_penalty!r}: give at least one "
+            "beam, and a penalty of 0 or more."
         )
         raise InputError(msg)
     batch, device = len(source), source.device
@@ -144,8 +145,8 @@ def beam_search(
     scores, n = total, 0
     for n in range(1, limit + 1):
         logits = model.next_logits(target[:, :n], *read)[:, :words]
-        steps = functional.log_softmax(logits, -1).view(batch, beams, -1)
-        count = steps.shape[-1]
+        count = logits.shape[-1]
+        steps = functional.log_softmax(logits, -1).view(batch, beams, count)
         stays = steps.new_full((count,), -math.inf)
         stays[end] = 0.0
         found = total[..., None] + torch.where(ended[..., None], stays, steps)
@@ -163,7 +164,7 @@ def beam_search(
         if (n % LOOK_EVERY == 0 or n == limit) and bool(ended.all()):
             break
     tokens = _up_to_last_end(target[:, 1 : n + 1], end)
-    return Texts(tokens.view(batch, beams, -1), scores)
+    return Texts(tokens.view(batch, beams, tokens.shape[1]), scores)
 
 
 def penalty(length: Float[Tensor, "..."], a: float) -> Float[Tensor, "..."]:
@@ -202,8 +203,19 @@ def _up_to_last_end(tokens: Int[Tensor, "b n"], end: int) -> Int[Tensor, "b m"]:
     return tokens[:, :longest]
 
 
+def _is_whole(number: object) -> bool:
+    """Whether this is a number of things, or an id."""
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
 def _checked(
-    model: EncoderDecoderModel, limit: int | None, begin: int, end: int, words: int | None
+    model: EncoderDecoderModel,
+    source: Tensor,
+    padding: Tensor | None,
+    limit: int | None,
+    begin: int,
+    end: int,
+    words: int | None,
 ) -> int:
     """The limit, if all fits.
 
@@ -212,14 +224,15 @@ def _checked(
     """
     most, size = model.config.max_len, model.config.vocab_size
     limit = most if limit is None else limit
-    wrong: list[str] = []
-    if not 1 <= limit <= most:
+    wrong = _wrong_source(source, padding)
+    if not (_is_whole(limit) and 1 <= limit <= most):
         wrong.append(
-            f"limit={limit} tokens, but the decoder has positions for max_len={most}; give "
-            f"1 to {most}, or make a model with a larger max_len"
+            f"limit={limit!r} tokens, but the decoder has positions for max_len={most}; "
+            f"give 1 to {most}, or make a model with a larger max_len"
         )
     said = size if words is None else words
-    if not 1 <= said <= size or not 0 <= end < said or not 0 <= begin < size:
+    whole = all(_is_whole(number) for number in (said, begin, end))
+    if not (whole and 1 <= said <= size and 0 <= end < said and 0 <= begin < size):
         wrong.append(
             f"begin={begin}, end={end} and words={words} are not ids of the {size} tokens"
         )
@@ -227,3 +240,27 @@ def _checked(
         wrong.append("the model is in training mode, and dropout is random; call eval()")
     refuse("Nothing can be decoded", wrong)
     return limit
+
+
+def _wrong_source(source: Tensor, padding: Tensor | None) -> list[str]:
+    """What is wrong with a source and its padding, before anything is added to them."""
+    wrong = [
+        f"{name} is of type {type(given).__name__}; give a tensor"
+        for name, given in (("the source", source), ("padding", padding))
+        if given is not None and not isinstance(given, Tensor)
+    ]
+    if wrong:
+        return wrong
+    if source.dim() != 2 or source.dtype not in (torch.int32, torch.int64):
+        wrong.append(
+            f"the source has shape {tuple(source.shape)} and dtype {source.dtype}; give "
+            "token ids (b, m), a row for each text, int64"
+        )
+    if padding is not None and (
+        padding.shape != source.shape or padding.dtype != torch.bool
+    ):
+        wrong.append(
+            f"padding has shape {tuple(padding.shape)} and dtype {padding.dtype}; give one "
+            f"bool per token of the source, {tuple(source.shape)}"
+        )
+    return wrong

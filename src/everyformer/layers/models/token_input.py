@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from everyformer.errors import refuse
+from everyformer.errors import InputError, refuse
 
 
 def check_tokens(
@@ -27,7 +27,12 @@ def check_tokens(
     Raises:
         InputError: If shape, dtype or device of x or of the mask do not fit.
     """
-    wrong: list[str] = []
+    wrong = [
+        f"{what} is of type {type(given).__name__}; give a tensor"
+        for what, given in ((name, x), ("key_padding_mask", mask))
+        if given is not None and not isinstance(given, Tensor)
+    ]
+    refuse(f"{type(layer).__name__} cannot run", wrong)
     short = x.dim() >= 2 and x.shape[-2] < least
     if x.dim() < 2 or x.shape[-1] != width or short:
         tokens = f" and at least {least}" if least else ""
@@ -47,3 +52,17 @@ def check_tokens(
             f"key_padding_mask lies on {mask.device}, {name} on {x.device}; use one device"
         )
     refuse(f"{type(layer).__name__} cannot run", wrong)
+
+
+def check_device(layer: object, weight: Tensor, x: Tensor, name: str = "x") -> None:
+    """Refuse tokens that lie elsewhere than the weights of a layer.
+
+    Raises:
+        InputError: With both devices.
+    """
+    if x.device != weight.device:
+        msg = (
+            f"{type(layer).__name__} cannot run: {name} lies on {x.device}, its weights on "
+            f"{weight.device}. Move one of them: {name}.to({str(weight.device)!r})."
+        )
+        raise InputError(msg)
