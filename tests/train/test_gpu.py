@@ -11,6 +11,7 @@ import torch
 from tests.train.runs import TASK, losses, ragged_run, tiny_run
 from torch import nn
 
+from everyformer.data.batch import Draw
 from everyformer.data.randomness import random_integers
 from everyformer.train.recorded import Recorded
 
@@ -47,7 +48,11 @@ def test_recorded_updates_are_those_of_python(more: dict[str, Any]) -> None:
 def test_two_replays_drop_differently_and_a_seed_fixes_them() -> None:
     x, task = torch.ones(64, 64, device="cuda"), TASK
     dropped = nn.Dropout(0.5).cuda()
-    recorded = Recorded(lambda draws: dropped(x) * draws[0].numbers.sum())
+
+    def update(draws: list[Draw]) -> torch.Tensor:
+        return dropped(x) * draws[0].numbers.sum()
+
+    recorded = Recorded(update)
 
     def drawn(seed: int | None) -> torch.Tensor:
         if seed is not None:
