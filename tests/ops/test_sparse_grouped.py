@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from everyformer import patterns
-from everyformer.ops.sparse_attention import grouped, plans, rectangles
+from everyformer.ops.sparse_attention import grouped, plans, rectangles, steps
 from everyformer.ops.sparse_attention.operands import Incoming
 from everyformer.ops.sparse_attention.operator import sparse_attention
 from everyformer.ops.sparse_attention.pieces import (
@@ -37,6 +37,7 @@ from everyformer.ops.sparse_attention.pieces import (
 )
 from everyformer.ops.sparse_attention.reference import sparse_attention_reference
 from everyformer.ops.sparse_attention.routes import pieces_of
+from everyformer.ops.sparse_attention.steps import Steps
 from everyformer.patterns import Part, Pattern
 
 NAMES = list(all_parts(7))
@@ -54,9 +55,9 @@ def one_thread() -> Iterator[None]:
 
 def results(x: Given, part: Part, *, as_mask: bool = False) -> Results:
     pieces = (Masked(part.rows()),) if as_mask else pieces_of(part)
-    given = x.operands(part)
-    out, lse = grouped.forward(given, pieces)
-    gradients = grouped.backward(given, Incoming(x.grad_out, out, lse), pieces)
+    given, made = x.operands(part), Steps(pieces, part.n)
+    out, lse = grouped.forward(given, made)
+    gradients = grouped.backward(given, Incoming(x.grad_out, out, lse), made)
     return {"out": out, "lse": lse, **dict(zip(("dq", "dk", "dv"), gradients, strict=True))}
 
 
@@ -244,6 +245,18 @@ def test_two_runs_have_equal_bits() -> None:
         assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+def test_steps_that_are_too_large_to_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are made anew, for all heads at once, and nothing else changes."""
+    monkeypatch.setattr(steps, "BYTES", 0)
+    monkeypatch.setattr(steps, "BYTES_PER_TOKEN", 0)
+    monkeypatch.setattr(grouped, "NEAR_NUMBERS", 1)
+    for part in all_parts(36).values():
+        x = given_tensors(36, padding="some")
+        first, second = results(x, part), results(x, part)
+        assert_agrees(first, wanted_results(x, part), torch.float64)
+        assert all(torch.equal(first[name], second[name]) for name in first)
+
+
 class LargestStorage(TorchDispatchMode):
     """Notes the largest memory behind any tensor that an operation returns."""
 
@@ -262,10 +275,10 @@ class LargestStorage(TorchDispatchMode):
 def test_memory_follows_the_connections() -> None:
     n = 2048
     x = given_tensors(n, d=4, batch=1, heads=1).to(torch.float32)
-    steps = mock.patch.object(grouped, "STEP_NUMBERS", 2**16)
+    small = mock.patch.object(grouped, "STEP_NUMBERS", 2**16)
     for pattern in (patterns.window(n, 4), patterns.star(n), patterns.log_sparse(n)):
         part = pattern.parts[0]
-        with steps, LargestStorage() as memory:
+        with small, LargestStorage() as memory:
             results(x, part)
         assert part.connections <= 23 * n
         assert memory.largest <= 8 * 40 * n < 4 * n * n

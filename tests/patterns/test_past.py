@@ -8,8 +8,8 @@ import torch
 
 from everyformer import check, patterns
 from everyformer.errors import PatternError
-from everyformer.ops.sparse_attention.grouped import rectangles
 from everyformer.ops.sparse_attention.pieces import Band, Edges, Listed
+from everyformer.ops.sparse_attention.rectangles import rectangles
 from everyformer.ops.sparse_attention.routes import pieces_of
 from everyformer.patterns import (
     Columns,

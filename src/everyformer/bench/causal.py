@@ -59,7 +59,7 @@ def run(
     kept = kept or Kept()
     n, heads = (LENGTH, 12) if on_gpu else (ON_CPU, 1)
     n = n // 4 if quick else n
-    rounds = 1 if quick or not on_gpu else ROUNDS
+    rounds = 1 if quick else ROUNDS
     clock = gpu_milliseconds if on_gpu else cpu_milliseconds
     tensors = inputs(device, n, heads)
 

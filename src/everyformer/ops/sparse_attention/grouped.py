@@ -7,154 +7,207 @@ the CPU, float64 and large heads.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from everyformer.ops.dropping import kept
 from everyformer.ops.sparse_attention.operands import Incoming, Operands
-from everyformer.ops.sparse_attention.pieces import (
-    Masked,
-    Piece,
-)
-from everyformer.ops.sparse_attention.rectangles import Rectangles, rectangles
+from everyformer.ops.sparse_attention.products import product
+from everyformer.ops.sparse_attention.steps import Step, Steps
 
 STEP_NUMBERS = 2**22
 """Numbers that one step works on: 16 MB in float32."""
 
+NEAR_NUMBERS = 2**17
+"""Numbers of one operand, or pairs of tokens if all are in one step, that stay near the
+processor from step to step: half a megabyte."""
+
+LN_2 = math.log(2)
+
 
 class _Problem:
-    """The inputs in the working dtype, one matrix per (batch, head) pair, row n empty."""
+    """Some (batch, head) pairs in the working dtype, one matrix each; row n for nobody.
 
-    def __init__(self, x: Operands) -> None:
-        q, k, v, key_padding, seed, _, scale, dropout = x
-        self.dtype = torch.promote_types(q.dtype, torch.float32)
-        self.batch, self.heads, self.n, self.d = q.shape
-        self.pairs = self.batch * self.heads
-        self.shape, self.seed, self.dropout = q.shape, seed, dropout
-        self.q, self.k, self.v = self.rows(q) * scale, self.rows(k), self.rows(v)
-        self.padded = None
-        if key_padding is not None:
-            padded = torch.nn.functional.pad(key_padding, (0, 1), value=True)
-            self.padded = padded.repeat_interleave(self.heads, 0)  # [pairs, n + 1]
+    Logits are to base 2: powers of 2 are four times as fast as those of e, and stay so
+    where they vanish, as those of hidden pairs do.
+    """
 
-    def rows(self, x: Tensor) -> Float[Tensor, "pairs n_plus_1 d"]:
-        """(b, h, n, d) as (pairs, n + 1, d) in the working dtype, the last row zero."""
-        wide = x.to(self.dtype).reshape(self.pairs, self.n, -1)
-        return torch.nn.functional.pad(wide, (0, 0, 0, 1))
+    def __init__(
+        self, x: Operands, given: Sequence[Tensor], some: slice, *, nobody: bool
+    ) -> None:
+        self.x, self.some, self.nobody = x, some, nobody
+        self.dtype, self.heads, self.n = _dtype(x), x.q.shape[1], x.q.shape[2]
+        self.scale = x.scale / LN_2
+        self.q, self.k, self.v = (self.rows(y) for y in given)
+        self.bound = None
+        if x.key_padding is not None:
+            of_pairs = torch.arange(some.start, some.stop, device=x.q.device) // self.heads
+            padded = x.key_padding[of_pairs, :, None]
+            bound = self.q.new_full(padded.shape, math.inf).masked_fill_(padded, -math.inf)
+            self.bound = self.filled(bound)
 
-    def steps(self, pieces: Sequence[Piece | Masked]) -> Iterator[tuple[slice, Rectangles]]:
-        """Pairs of (batch, head), and rectangles; in a fixed order."""
-        masked = any(isinstance(piece, Masked) for piece in pieces)
-        width = max(self.d, self.n) if masked else self.d
-        together = min(self.pairs, max(1, STEP_NUMBERS // (self.n * width)))
-        room = max(1, STEP_NUMBERS // (together * self.d))
-        for found in rectangles(pieces, self.n, room, self.q.device):
-            for pair in range(0, self.pairs, together):
-                yield slice(pair, min(pair + together, self.pairs)), found
+    def rows(self, x: Float[Tensor, "all n d"]) -> Float[Tensor, "pairs n_or_more d"]:
+        """Those of all (batch, head) pairs, contiguous and in the working dtype."""
+        return self.filled(x[self.some].to(self.dtype).contiguous())
 
-    def logits(
-        self, some: slice, found: Rectangles, q: Tensor, k: Tensor
-    ) -> Float[Tensor, "p g r c"]:
+    def filled(self, x: Float[Tensor, "pairs n d"]) -> Float[Tensor, "pairs n_or_more d"]:
+        """With a row of zeros for nobody."""
+        return torch.nn.functional.pad(x, (0, 0, 0, 1)) if self.nobody else x
+
+    def begun(self, whole: Float[Tensor, "b h n d"]) -> Float[Tensor, "pairs n_or_more d"]:
+        """Where results are written: the zeros of the whole itself if it can be."""
+        mine = whole.flatten(0, 1)[self.some]
+        if self.nobody or whole.dtype != self.dtype:
+            return mine.new_zeros((*self.q.shape[:2], mine.shape[2]), dtype=self.dtype)
+        return mine
+
+    def finish(self, whole: Float[Tensor, "b h n d"], mine: Tensor) -> None:
+        """Copy results that were written elsewhere."""
+        if self.nobody or whole.dtype != self.dtype:
+            whole.flatten(0, 1)[self.some] = mine[:, : self.n]
+
+    def logits(self, step: Step, q: Tensor, k: Tensor) -> Float[Tensor, "pg r c"]:
         """q k^T, with -inf at pairs that do not count."""
-        logits = q @ k.mT
-        if found.hidden is not None:
-            logits.masked_fill_(found.hidden, -math.inf)
-        if self.padded is not None:
-            hidden = self.padded[some][:, found.keys][:, :, None, :]
-            logits.masked_fill_(hidden, -math.inf)
+        logits = product(q, k.mT, self.scale)
+        if step.bound is not None:
+            step.bound.apply(logits.view(len(self.q), -1, *logits.shape[1:]))
+        if self.bound is not None:
+            torch.minimum(logits, step.keys.of(self.bound).mT, out=logits)
         return logits
 
-    def kept(self, some: slice, found: Rectangles) -> Float[Tensor, "p g r c"] | None:
+    def kept(self, step: Step) -> Float[Tensor, "pg r c"] | None:
         """What weights are multiplied by, 0 or 1 / (1 - dropout); None if all are kept."""
-        if self.seed is None or self.dropout == 0.0:
+        if self.x.seed is None or self.x.dropout == 0.0:
             return None
-        pair = torch.arange(some.start, some.stop, device=self.q.device)
+        device = self.q.device
+        pair = torch.arange(self.some.start, self.some.stop, device=device)
         pair = pair[:, None, None, None]
-        queries, keys = found.queries[:, :, None], found.keys[:, None, :]
-        places = (pair // self.heads, pair % self.heads, queries, keys)
-        return kept(self.seed, *places, self.dropout, self.dtype)
+        queries, keys = (places.tokens(device) for places in (step.queries, step.keys))
+        of_pairs = queries[:, :, None], keys[:, None, :]
+        where = (pair // self.heads, pair % self.heads, *of_pairs)
+        return kept(self.x.seed, *where, self.x.dropout, self.dtype).flatten(0, 1)
+
+
+def _dtype(x: Operands) -> torch.dtype:
+    """The working dtype."""
+    return torch.promote_types(x.q.dtype, torch.float32)
+
+
+def _problems(x: Operands, steps: Steps) -> Iterator[tuple[_Problem, Iterable[Step]]]:
+    """A few (batch, head) pairs at a time, through all steps.
+
+    Steps that are made anew each time are made for as many pairs as possible.
+    """
+    given = _apart(*x[:3])
+    pairs, n, d = given[0].shape
+    shape = pairs, d, _dtype(x), x.q.device
+    like = x.q.new_empty((), dtype=_dtype(x))
+    first = 0
+    while first < pairs:
+        large = shape in steps.large
+        most = STEP_NUMBERS if large else min(NEAR_NUMBERS, STEP_NUMBERS)
+        together = min(pairs, max(1, most // (n * (max(d, n) if steps.square else d))))
+        room = max(1, STEP_NUMBERS // (together * d))
+        found, nobody = steps.of(shape, room, like)
+        if (shape in steps.large) != large:  # as it has just turned out
+            continue
+        some = slice(first, min(first + together, pairs))
+        yield _Problem(x, given, some, nobody=nobody), found
+        first = some.stop
+
+
+def _apart(*tensors: Tensor) -> list[Float[Tensor, "pairs n _"]]:
+    """One matrix for each (batch, head) pair; copied at once if it must be."""
+    return [y.flatten(0, 1) for y in tensors]
 
 
 def forward(
-    x: Operands, pieces: Sequence[Piece | Masked]
+    x: Operands, steps: Steps
 ) -> tuple[Float[Tensor, "b h n d"], Float[Tensor, "b h n"]]:
     """The output and the natural-log LSE of every query (float32, or float64 for float64).
 
     A query without keys has output 0 and LSE -inf.
     """
-    problem = _Problem(x)
-    acc = torch.zeros_like(problem.q)
-    largest = acc.new_full((problem.pairs, problem.n + 1, 1), -math.inf)
-    total = torch.zeros_like(largest)
-    for some, found in problem.steps(pieces):
-        rows, keys = found.queries, found.keys
-        logits = problem.logits(
-            some, found, problem.q[some][:, rows], problem.k[some][:, keys]
-        )
-        before = largest[some][:, rows]  # [p, g, r, 1]
-        top = torch.maximum(before, logits.amax(-1, keepdim=True))
-        safe = top.masked_fill(top == -math.inf, 0.0)
-        weights = logits.sub_(safe).exp_()
-        keep = (before - safe).exp_()
-        total[some, rows] = total[some][:, rows] * keep + weights.sum(-1, keepdim=True)
-        factor = problem.kept(some, found)
-        if factor is not None:
-            weights.mul_(factor)
-        mixed = weights @ problem.v[some][:, keys]
-        acc[some, rows] = acc[some][:, rows] * keep + mixed
-        largest[some, rows] = top
-    largest, total, acc = (y[:, : problem.n] for y in (largest, total, acc))
-    lse = largest + total.log()
-    out = acc / total.masked_fill(total == 0, 1.0)
-    return out.reshape(x.q.shape).to(x.q.dtype), lse.reshape(x.q.shape[:-1])
+    out = x.q.new_zeros(x.q.shape)
+    lse = x.q.new_empty((*x.q.shape[:-1], 1), dtype=_dtype(x))
+    for problem, found in _problems(x, steps):
+        mine, logs = problem.begun(out), problem.begun(lse).fill_(-math.inf)
+        for step in found:
+            _attend(problem, step, mine, logs)
+        problem.finish(out, mine)
+        problem.finish(lse, logs)
+    return out, lse[..., 0].mul_(LN_2)
+
+
+def _attend(problem: _Problem, step: Step, out: Tensor, lse: Tensor) -> None:
+    """Join output and LSE of one step to those of the steps before, all to base 2."""
+    rows, keys = step.queries, step.keys
+    logits = problem.logits(step, rows.of(problem.q), keys.of(problem.k))
+    # What is never -inf can be subtracted from -inf.
+    least = torch.finfo(problem.dtype).min
+    top = logits.amax(-1, keepdim=True).clamp_(min=least)
+    weights = logits.sub_(top).exp2_()
+    sums = weights.sum(-1, keepdim=True)
+    factor = problem.kept(step)
+    if factor is not None:
+        weights.mul_(factor)
+    mixed = product(weights, keys.of(problem.v))
+    logs = sums.log2().add_(top)
+    if step.fresh:
+        mixed.div_(sums.clamp_(min=1.0))  # less only without keys
+    else:
+        before = rows.of(lse)
+        logs = torch.logaddexp2(before, logs)
+        shift = logs.clamp(min=least)
+        mixed.mul_(top.sub_(shift).exp2_())
+        mixed.addcmul_(rows.of(out), (before - shift).exp2_())
+    rows.put(out, mixed)
+    rows.put(lse, logs)
 
 
 def backward(
-    x: Operands, incoming: Incoming, pieces: Sequence[Piece | Masked]
+    x: Operands, incoming: Incoming, steps: Steps
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of q, k and v: P = exp(S - LSE), dS = P (D dO V^T - dO . O).
 
     D is what dropping multiplies the weights by.
     """
-    problem = _Problem(x)
-    grads = problem.rows(incoming.grad_out)
-    delta = (grads * problem.rows(incoming.out)).sum(-1, keepdim=True)
-    # exp(S - inf) = 0, also for S = -inf: queries without keys get weights 0.
-    total = problem.rows(incoming.lse[..., None])
-    total = total.masked_fill(total == -math.inf, math.inf)
-    total[:, -1] = math.inf
-    # Tokens first: rows that are added up are then contiguous for all pairs together.
-    shape = (problem.n + 1, problem.pairs, problem.d)
-    dq, dk, dv = (problem.q.new_zeros(shape) for _ in range(3))
-    for some, found in problem.steps(pieces):
-        rows, keys = found.queries, found.keys
-        q_, do = problem.q[some][:, rows], grads[some][:, rows]
-        k_, v_ = problem.k[some][:, keys], problem.v[some][:, keys]
-        weights = problem.logits(some, found, q_, k_).sub_(total[some][:, rows]).exp_()
-        factor, ds = problem.kept(some, found), do @ v_.mT
-        if factor is not None:
-            ds.mul_(factor)
-        ds.sub_(delta[some][:, rows]).mul_(weights)
-        if factor is not None:
-            weights.mul_(factor)
-        _add(dq, some, rows, ds @ k_)
-        _add(dk, some, keys, ds.mT @ q_)
-        _add(dv, some, keys, weights.mT @ do)
-    dq, dk, dv = (
-        y[: problem.n].transpose(0, 1).reshape(problem.shape) for y in (dq, dk, dv)
-    )
-    return (dq * x.scale).to(x.q.dtype), dk.to(x.k.dtype), dv.to(x.v.dtype)
+    dq, dk, dv = (y.new_zeros(y.shape) for y in x[:3])
+    given = _apart(incoming.grad_out, incoming.out, incoming.lse[..., None])
+    for problem, found in _problems(x, steps):
+        grads, out, lse = map(problem.rows, given)
+        # exp(S - inf) = 0, also for S = -inf: queries without keys get weights 0.
+        total = (lse / LN_2).masked_fill_(lse == -math.inf, math.inf)
+        total[:, problem.n :] = math.inf
+        mine = problem.begun(dq), problem.begun(dk), problem.begun(dv)
+        for step in found:
+            _add_gradients(problem, step, (grads, out, total), mine)
+        for whole, part in zip((dq, dk, dv), mine, strict=True):
+            problem.finish(whole, part)
+    return dq, dk, dv
 
 
-def _add(
-    total: Float[Tensor, "n_plus_1 pairs d"],
-    some: slice,
-    tokens: Int[Tensor, "g c"],
-    terms: Float[Tensor, "p g c d"],
+def _add_gradients(
+    problem: _Problem,
+    step: Step,
+    given: tuple[Tensor, Tensor, Tensor],
+    results: tuple[Tensor, Tensor, Tensor],
 ) -> None:
-    """Add each term to the row of its token."""
-    flat = terms.flatten(1, 2).transpose(0, 1)
-    total[:, some].index_add_(0, tokens.flatten(), flat.contiguous())
+    """Those of one step, of the gradient of the output, the output, the LSE to base 2."""
+    rows, keys = step.queries, step.keys
+    q, (do, out, total) = rows.of(problem.q), (rows.of(y) for y in given)
+    k, v = keys.of(problem.k), keys.of(problem.v)
+    weights = problem.logits(step, q, k).sub_(total).exp2_()
+    factor, ds = problem.kept(step), product(do, v.mT)
+    if factor is not None:
+        ds.mul_(factor)
+    ds.sub_((do * out).sum(-1, keepdim=True)).mul_(weights)
+    if factor is not None:
+        weights.mul_(factor)
+    dq, dk, dv = results
+    rows.add(dq, ds, k, problem.x.scale, fresh=step.fresh)
+    keys.add(dk, ds.mT, q, problem.x.scale, fresh=False)
+    keys.add(dv, weights.mT, do, 1.0, fresh=False)

@@ -22,7 +22,7 @@ def _by_kernels(q: Tensor) -> bool:
 def _path(x: Operands) -> tuple[Any, Any]:
     """The module whose `forward` and `backward` run, and how they walk the pattern."""
     if not _by_kernels(x.q):
-        return grouped, x.plan.groups
+        return grouped, x.plan.steps
     from everyformer.ops.sparse_attention import launch  # Triton, on a GPU alone
 
     return launch, x.plan.walks(x.q.device)

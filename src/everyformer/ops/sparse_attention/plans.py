@@ -11,6 +11,7 @@ import torch
 from everyformer.errors import InputError
 from everyformer.ops.sparse_attention.pieces import Masked, Piece
 from everyformer.ops.sparse_attention.routes import pieces_of
+from everyformer.ops.sparse_attention.steps import Steps
 from everyformer.patterns import Part
 
 SHORT = 256
@@ -24,6 +25,7 @@ class PreparedPart:
         n: Number of tokens.
         pieces: Disjoint pieces that make up the part.
         groups: The same as plain torch walks them.
+        steps: And as it runs them.
         handle: The number by which `torch.compile` knows this plan: that of its content,
             so that no other process takes it for that of another pattern.
     """
@@ -32,6 +34,7 @@ class PreparedPart:
         """Of a part, which is not kept, and its pieces."""
         self.n, self.pieces, self.handle = part.n, pieces, handle
         self.groups = (Masked(part.rows()),) if part.n <= SHORT else pieces
+        self.steps = Steps(self.groups, part.n)
         self._walks: dict[torch.device, Any] = {}
         _BY_HANDLE[self.handle] = self
 

@@ -27,9 +27,14 @@ from everyformer.patterns import Rows
 CHOICES = 16, 32, 64, 128
 """Queries of a rectangle of a band."""
 
-COLUMN = 30
-"""Pairs that take as long as gathering a key and adding to its gradients (measured)."""
+COLUMN = 12
+"""Pairs that take as long as reading a key and adding to its gradients (measured)."""
 
+STEPS = 5
+"""Steps without pairs that take as long as a step of the size that is asked for."""
+
+EVEN = 16
+"""Keys of a list are so many or a multiple of it: products of fewer take as long."""
 
 _Numbers = TypeVar("_Numbers", Tensor, np.ndarray)
 
@@ -74,7 +79,7 @@ def _of_band(band: Band, n: int, room: int, device: torch.device) -> Iterator[Re
     """
     count = band.count(n)
     left, right = min(band.left, count - 1), min(band.right, count - 1)
-    r = _rows(count, left, right)
+    r = _rows(count, left, right, room / band.classes)
     classes = band.shift * np.arange(band.classes)
     segments = Outside(segment=band.outside.segment)
     for before, c, firsts in _strips(count, left, right, r):
@@ -102,12 +107,18 @@ def _of_band(band: Band, n: int, room: int, device: torch.device) -> Iterator[Re
             yield Rectangles(queries, keys, hidden)
 
 
-def _rows(count: int, left: int, right: int) -> int:
-    """r for which a class costs least: r c pairs and c keys of each strip."""
+def _rows(count: int, left: int, right: int, room: float) -> int:
+    """r for which a class costs least: r c pairs and c keys of each strip, and its steps.
 
-    def cost(r: int) -> int:
-        keys = _reach(np.arange(0, count, r), count, left, right, r)[1]
-        return int(keys.sum()) * (r + COLUMN)
+    Strips with equal numbers of keys make one step, or several that are as large as the
+    room for a class.
+    """
+
+    def cost(r: int) -> float:
+        before, keys = _reach(np.arange(0, count, r), count, left, right, r)
+        kinds, strips = np.unique([before, keys], axis=1, return_counts=True)
+        steps = np.ceil(strips * kinds[1] * r / room).sum()
+        return float(keys.sum()) * (r + COLUMN) + steps * room / STEPS
 
     r = min(CHOICES, key=cost)
     return -(-count // -(-count // r))
@@ -144,13 +155,23 @@ def _of_lists(
         return everybody if listed is None else torch.tensor(listed, device=device).long()
 
     queries, keys = tokens(piece.queries), tokens(piece.keys)
-    for some in queries.split(max(1, room // max(len(keys), 1))):
-        if len(keys):
-            hidden = _left_out(piece.outside, some[None], keys[None])
-            yield Rectangles(some[None], keys[None], hidden)
     if piece.own:
         for some in queries.split(room):
             yield Rectangles(some[:, None], some[:, None], None)
+    for some in queries.split(max(1, room // max(len(keys), 1))):
+        heard = keys[: _last_heard(piece, some, keys, n)]
+        if len(heard):
+            hidden = _left_out(piece.outside, some[None], heard[None])
+            yield Rectangles(some[None], heard[None], hidden)
+
+
+def _last_heard(piece: Listed, queries: Tensor, keys: Tensor, n: int) -> int:
+    """How many keys, the first ones, hold all that some of the queries hear."""
+    gap = piece.outside.gap
+    if gap is None or gap[1] < n:
+        return len(keys)
+    early = (keys < queries.max() - gap[0]).nonzero()
+    return -(-(int(early[-1]) + 1) // EVEN) * EVEN if len(early) else 0
 
 
 def _of_blocks(
@@ -163,7 +184,7 @@ def _of_blocks(
         for some, lists in zip(rows.split(together), heard.split(together), strict=True):
             queries = some[:, None] * block + inside
             keys = (lists[:, :, None] * block + inside).flatten(1)
-            hidden = (keys >= n)[:, None, :].expand(-1, block, -1)
+            hidden = (keys >= n)[:, None, :]
             yield Rectangles(queries.clamp(max=n), keys.clamp(max=n), hidden)
 
 
