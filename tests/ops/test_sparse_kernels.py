@@ -54,6 +54,11 @@ CASES: dict[str, tuple[Part, int, str]] = {
         16,
         "all",
     ),
+    "blocks, causal": (
+        patterns.past_of(patterns.Blocks(53, 16, ((0, 1), (1, 2), (0, 2, 3), (0, 1, 3)))),
+        16,
+        "some",
+    ),
     "global, causal": (patterns.past_of(patterns.WindowGlobal(20, 1, (3, 17))), 16, "none"),
 }
 """A part, the size of a head, and padding."""

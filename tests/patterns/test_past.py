@@ -8,10 +8,11 @@ import torch
 
 from everyformer import check, patterns
 from everyformer.errors import PatternError
-from everyformer.ops.sparse_attention.pieces import Band, Edges, Listed
+from everyformer.ops.sparse_attention.pieces import Band, BlockLists, Edges, Listed
 from everyformer.ops.sparse_attention.rectangles import rectangles
 from everyformer.ops.sparse_attention.routes import pieces_of
 from everyformer.patterns import (
+    Blocks,
     Columns,
     Gathered,
     Part,
@@ -45,6 +46,7 @@ SOME = {
     "window and global": patterns.window_global(N, 2, (0, 7, 22)),
     "bigbird": patterns.big_bird(N, 3, 2, 1),
     "blocks": patterns.big_bird_blocks(40, 16, 3, 0, 1),
+    "blocks without their own": Pattern("", (Blocks(40, 16, ((0, 1), (0,), (1, 2))),)),
     "small blocks": patterns.big_bird_blocks(N, 4),
     "ring": patterns.ring(N),
     "log-sparse": patterns.log_sparse(N),
@@ -109,6 +111,8 @@ def test_fast_routes_are_kept() -> None:
             assert all(isinstance(piece, Band | Listed) for piece in pieces_of(part))
     relay = pieces_of(patterns.window_global(n, 9).causal_part().parts[0])
     assert [type(piece) for piece in relay] == [Band, Listed]  # which hears nobody else
+    blocks = pieces_of(patterns.big_bird_blocks(n, 16).causal_part().parts[0])
+    assert [type(piece) for piece in blocks] == [Band, BlockLists]
     star = pieces_of(patterns.star(n, 9).causal_part().parts[0])
     assert isinstance(star[0], Band)  # a sliding window
     assert isinstance(star[1], Edges)  # the seam of the ring, and the row of the relay
@@ -175,6 +179,8 @@ def test_sets_that_the_past_empties() -> None:
         Past(3, ahead)
     with pytest.raises(PatternError, match=r"Past with n=4 of a Stride with n=3"):
         Past(4, Stride(3, 2))
+    with pytest.raises(PatternError, match="in which all hear themselves"):
+        Past(40, SOME["blocks without their own"].parts[0])
 
 
 @pytest.mark.parametrize("name", ["dense", "strided", "fixed", "star", "bigbird", "random"])

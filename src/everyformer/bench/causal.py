@@ -39,6 +39,7 @@ PATTERNS: dict[str, Callable[[int, int], Pattern]] = {
     "fixed": lambda n, w: patterns.fixed(n, w),
     "fixed, union": lambda n, w: patterns.fixed(n, w).union(),
     "window and global": lambda n, w: patterns.window_global(n, w),
+    "BigBird": lambda n, w: patterns.big_bird_blocks(n, max(16, w // 4)),
     "star, relay first": lambda n, w: patterns.star_first(n, w // 8),
     "dense": lambda n, w: patterns.dense(n),
 }

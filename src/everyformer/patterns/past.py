@@ -12,6 +12,7 @@ import numpy as np
 
 from everyformer.errors import PatternError
 from everyformer.patterns.kinds import (
+    Blocks,
     Columns,
     Dense,
     Dilated,
@@ -26,8 +27,15 @@ from everyformer.patterns.kinds import (
 from everyformer.patterns.part import Part
 from everyformer.patterns.rows import Rows
 
-KEPT = (Stride, Dilated, Segments, Columns, WindowGlobal)
-"""Parts with kernels that leave the future out; all of their tokens hear themselves."""
+KEPT = (Stride, Dilated, Segments, Columns, WindowGlobal, Blocks)
+"""Parts with kernels that leave the future out, if all of their tokens hear themselves."""
+
+
+def is_kept(part: Part) -> bool:
+    """Whether the past of a part is this part with a bound, and not a list of pairs."""
+    if isinstance(part, Blocks):
+        return all(number in keys for number, keys in enumerate(part.table))
+    return isinstance(part, KEPT)
 
 
 @dataclass(frozen=True)
@@ -35,19 +43,20 @@ class Past(Part):
     """A_k = the tokens 1, .., k among those of another part.
 
     Attributes:
-        part: A stride, dilated window, segments, columns, or window with global tokens.
+        part: A stride, dilated window, segments, columns, window with global tokens, or
+            blocks that all hear themselves.
     """
 
     part: Part
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.part, KEPT) or self.part.n != self.n:
+        if not is_kept(self.part) or self.part.n != self.n:
             msg = (
                 f"{self.kind} with n={self.n} of a {type(self.part).__name__} with "
                 f"n={getattr(self.part, 'n', None)}: one n, and one of "
-                f"{', '.join(kind.__name__ for kind in KEPT)}, is needed. past_of(part) "
-                "makes the past of any part."
+                f"{', '.join(kind.__name__ for kind in KEPT)} in which all hear "
+                "themselves, is needed. past_of(part) makes the past of any part."
             )
             raise PatternError(msg)
 
@@ -77,7 +86,7 @@ def past_of(part: Part) -> Part:
             return _past_of_star(part)
         case Union():
             return _past_of_union(part)
-        case _ if isinstance(part, KEPT):
+        case _ if is_kept(part):
             return Past(part.n, part)
         case _:
             rows = _earlier(part.rows())

@@ -12,6 +12,7 @@
 | Gathered | edges | nothing is known |
 | Union | those of two parts, the second outside the first; the rest as edges | |
 | Past | those of its part, without later keys | bands end at the query, strips are cut |
+| Past of Blocks | a band on blocks, lists of earlier blocks | only own blocks are cut |
 """
 
 from dataclasses import replace
@@ -74,7 +75,7 @@ def pieces_of(part: Part) -> tuple[Piece, ...]:
         case WindowGlobal():
             return _window_global(part, past=False)
         case Blocks(block=block) if block >= SMALLEST_BLOCK:
-            return (BlockLists(block, _lists(part)),)
+            return (BlockLists(block, _lists(part.table)),)
         case Star(width=w):
             if 2 * w + 1 >= n - 1:
                 return (_window(n, n, n),)
@@ -85,6 +86,8 @@ def pieces_of(part: Part) -> tuple[Piece, ...]:
             return _union(part)
         case Past(part=WindowGlobal() as inner):
             return _window_global(inner, past=True)
+        case Past(part=Blocks(block=block) as inner):
+            return _past_blocks(inner) if block >= SMALLEST_BLOCK else (Edges(part.rows()),)
         case Past(part=inner):
             return tuple(_past(piece, n) for piece in pieces_of(inner))
         case _:
@@ -155,10 +158,21 @@ def _wide_star(n: int, width: int) -> tuple[Piece, ...]:
     return (*_window_global(WindowGlobal(n, width, (ring,)), past=False), seam)
 
 
-def _lists(part: Blocks) -> Rows:
-    counts = [len(keys) for keys in part.table]
+def _lists(table: tuple[tuple[int, ...], ...]) -> Rows:
+    """For every block of queries its blocks of keys."""
+    counts = [len(keys) for keys in table]
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return Rows(indptr, np.fromiter(chain(*part.table), np.int32, count=indptr[-1]))
+    return Rows(indptr, np.fromiter(chain(*table), np.int32, count=indptr[-1]))
+
+
+def _past_blocks(part: Blocks) -> tuple[Piece, ...]:
+    """Within its block a query hears the tokens up to itself, and earlier blocks whole."""
+    n, block = part.n, part.block
+    own = _past(_left_over(Segments(n, block), Outside()), n)
+    earlier = tuple(
+        tuple(key for key in keys if key < number) for number, keys in enumerate(part.table)
+    )
+    return (own, BlockLists(block, _lists(earlier))) if any(earlier) else (own,)
 
 
 def _union(part: Union) -> tuple[Piece, ...]:
