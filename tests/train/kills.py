@@ -148,12 +148,17 @@ def kills(
         name, work = list(works.items())[turn % 2]
         place = folder / f"random-{turn}"
         pid = child(work, place)
+        started = time.monotonic()
         if lines:
             _wait_for_lines(place, pid, draws.randint(1, lines))
         else:
-            time.sleep(draws.uniform(0.1, 1.0) * seconds[name])
+            _wait(pid, started + draws.uniform(0.1, 0.9) * seconds[name])
+        took = time.monotonic() - started
         os.kill(pid, signal.SIGKILL)
-        found.append(resumed(work, place, folder / name, killed(pid)))
+        was_killed = killed(pid)
+        if not was_killed:  # the machine has become faster, or less busy
+            seconds[name] = took
+        found.append(resumed(work, place, folder / name, was_killed))
     for name in writes:
         place = folder / f"writing-{name.split('.')[0]}"
         was_killed = killed(child(whole, place, dies_at=name))
@@ -161,11 +166,21 @@ def kills(
     return found
 
 
+def _ended(pid: int) -> bool:
+    ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    return os.waitid(os.P_PID, pid, ended) is not None
+
+
+def _wait(pid: int, until: float) -> None:
+    """Until a moment, or until a child has ended."""
+    while not _ended(pid) and time.monotonic() < until:
+        time.sleep(0.001)
+
+
 def _wait_for_lines(folder: Path, pid: int, count: int) -> None:
     """Until a child has logged them, or has ended."""
     counted = folder.with_suffix(".lines")
-    ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
-    while os.waitid(os.P_PID, pid, ended) is None:
+    while not _ended(pid):
         if counted.exists() and len(counted.read_text()) >= count:
             return
         time.sleep(0.001)
