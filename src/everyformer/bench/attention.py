@@ -165,8 +165,9 @@ def _contenders(
         yield "eager", *pair(lambda: _eager(q, k, v, bias, gain, False), everything)
     if device != "cuda":
         return
+    torch.compiler.reset()  # or what follows is compiled for any length, which is slower
     if not causal:
-        compiled = torch.compile(_eager_float32)
+        compiled = torch.compile(_eager_float32, dynamic=False)
         yield "eager, compiled", *pair(lambda: compiled(q, k, v, bias, gain), everything)
     for name, backend in (
         ("SDPA flash, no bias", SDPBackend.FLASH_ATTENTION),
@@ -179,7 +180,7 @@ def _contenders(
 
         yield name, *pair(sdpa, [q, k, v])
     if not causal:
-        flex = torch.compile(flex_attention)
+        flex = torch.compile(flex_attention, dynamic=False)
         yield "FlexAttention, no bias", *pair(lambda: flex(q, k, v), [q, k, v])
 
 
