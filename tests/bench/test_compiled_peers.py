@@ -49,8 +49,8 @@ def test_every_length_of_attention_is_compiled_for_itself(noted: Noted) -> None:
     """By default the second one is compiled for any length."""
     for n in (32, 64, 128):
         shape = attention.Shape(256 // n, n, 2, 8)
-        tensors = [x.detach() for x in attention._inputs("cpu", shape, torch.float32)]
-        for name, forward, _ in attention._contenders("cuda", tensors, causal=False):
+        tensors = [x.detach() for x in attention.inputs("cpu", shape, torch.float32)]
+        for name, forward, _ in attention.contenders("cuda", tensors, causal=False):
             if name in {"eager, compiled", "FlexAttention, no bias"}:
                 forward()
     assert len(noted.graphs) == 6
@@ -121,8 +121,8 @@ def test_heads_that_fused_kernels_take(size: int, monkeypatch: pytest.MonkeyPatc
         return real(q, *given, **more)
 
     monkeypatch.setattr(functional, "scaled_dot_product_attention", spy)
-    shape = pairwise.Shape(2, 3, 38, size, "nothing")
-    q, k, v, bias, _, _ = pairwise._inputs("cpu", shape, torch.float32)
-    wanted = pairwise._eager(q, k, v, bias, torch.ones_like(bias))
+    q, k, v = torch.randn(3, 2, 3, 38, size)
+    bias = torch.randn(2, 3, 38, 38)
+    wanted = torch.softmax(q @ k.mT * size**-0.5 + bias, -1) @ v
     torch.testing.assert_close(pairwise.with_sdpa(q, k, v, bias), wanted)
     assert seen == [16]

@@ -98,7 +98,7 @@ def gate(device: str) -> list[dict[str, Any]]:
     dtypes = (torch.bfloat16, torch.float16, torch.float32)
     for dtype in dtypes if device == "cuda" else (torch.float32,):
         for n, causal in ((127, False), (1000, True), (1024, False)):
-            tensors = _inputs(device, Shape(2, n, heads=3), dtype)
+            tensors = inputs(device, Shape(2, n, heads=3), dtype)
             about = {"dtype": str(dtype), "n": n, "causal": causal}
             ours, eager = (partial(f, causal=causal) for f in (_ours, _eager))
             what, peer = "Toeplitz attention", ("eager", eager)
@@ -106,7 +106,7 @@ def gate(device: str) -> list[dict[str, Any]]:
     return found
 
 
-def _inputs(device: str, shape: Shape, dtype: torch.dtype) -> list[Tensor]:
+def inputs(device: str, shape: Shape, dtype: torch.dtype) -> list[Tensor]:
     """q, k, v, bias, gain and the gradient of the output."""
     made = torch.Generator(device).manual_seed(0)
 
@@ -148,7 +148,7 @@ def _eager_float32(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, gain: Tensor) 
     return (torch.softmax(scores, dim=-1) * C).to(q.dtype) @ v
 
 
-def _contenders(
+def contenders(
     device: str, tensors: list[Tensor], causal: bool
 ) -> Iterator[tuple[str, Call, Call]]:
     """Name, forward, forward and backward; the same tensors for all."""
@@ -187,10 +187,10 @@ def _contenders(
 def _measure(device: str, shape: Shape, rounds: int) -> list[dict[str, Any]]:
     """One row for each contender; all take turns, so that a slow minute hits all alike."""
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    tensors = _inputs(device, shape, dtype)
+    tensors = inputs(device, shape, dtype)
     rows: list[dict[str, Any]] = []
     calls: dict[str, tuple[Call, Call]] = {}
-    for name, forward, both in _contenders(device, tensors, shape.causal):
+    for name, forward, both in contenders(device, tensors, shape.causal):
         row: dict[str, Any] = {"name": name, **asdict(shape)}
         rows.append(row)
         if name.startswith("eager") and shape.n > 8192:
