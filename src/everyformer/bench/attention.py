@@ -148,6 +148,16 @@ def _eager_float32(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, gain: Tensor) 
     return (torch.softmax(scores, dim=-1) * C).to(q.dtype) @ v
 
 
+def with_bias(bias: Tensor) -> Callable[..., Tensor]:
+    """What FlexAttention does to each score; it has no gain after the softmax."""
+    middle = bias.shape[-1] // 2
+
+    def added(score: Tensor, b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return score + bias[h, query - key + middle]
+
+    return added
+
+
 def contenders(
     device: str, tensors: list[Tensor], causal: bool
 ) -> Iterator[tuple[str, Call, Call]]:
@@ -182,6 +192,16 @@ def contenders(
     if not causal:
         flex = torch.compile(flex_attention, dynamic=False)
         yield "FlexAttention, no bias", *pair(lambda: flex(q, k, v), [q, k, v])
+        own = torch.compile(flex_attention, dynamic=False)
+        added = with_bias(bias)
+        yield (
+            "FlexAttention, bias alone",
+            *pair(lambda: own(q, k, v, score_mod=added), [q, k, v, bias]),
+        )
+    yield (
+        "ours, bias alone",
+        *pair(lambda: toeplitz_attention(q, k, v, bias, causal=causal), [q, k, v, bias]),
+    )
 
 
 def _measure(device: str, shape: Shape, rounds: int) -> list[dict[str, Any]]:
