@@ -9,10 +9,11 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from torch.nn import functional
 
 from everyformer.bench import models
 from everyformer.bench.kept import Kept
-from everyformer.bench.model_configs import build
+from everyformer.bench.model_configs import batch_of, build
 from everyformer.bench.timing import kernel_milliseconds
 from everyformer.errors import InputError
 from everyformer.layers.hugging_face import attend
@@ -80,6 +81,29 @@ def test_every_stack_computes_as_it_is_asked_to() -> None:
             with models.computing_as(model, contender):
                 used = attention.config._attn_implementation
                 assert used == (contender.attention or "everyformer")
+
+
+def test_biases_that_fused_kernels_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transformers 5.17 has heads innermost: then SDPA runs in float32, unfused."""
+    real, strides = functional.scaled_dot_product_attention, set[int]()
+
+    def spy(*given: Any, attn_mask: torch.Tensor, **more: Any) -> torch.Tensor:
+        strides.add(attn_mask.stride(-1))
+        return real(*given, attn_mask=attn_mask, **more)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", spy)
+    model = build("T5-base", import_module("transformers"), "cpu")
+    batch = batch_of("T5-base", model, 2, 64)
+    attention = model.encoder.block[0].layer[0].SelfAttention
+    plain, bias = model(**batch).logits, attention.compute_bias(64, 64)
+    assert bias.stride(-1) == 2, "heads"
+    strides.clear()
+    with models.computing_as(model, models.CONTENDERS[1]):
+        assert attention.compute_bias(64, 64).stride(-1) == 1
+        torch.testing.assert_close(model(**batch).logits, plain)
+    assert strides == {1}
+    assert torch.equal(attention.compute_bias(64, 64), bias)
+    assert "compute_bias" not in vars(attention)
 
 
 def test_no_time_left() -> None:

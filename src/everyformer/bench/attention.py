@@ -98,7 +98,7 @@ def gate(device: str) -> list[dict[str, Any]]:
     dtypes = (torch.bfloat16, torch.float16, torch.float32)
     for dtype in dtypes if device == "cuda" else (torch.float32,):
         for n, causal in ((127, False), (1000, True), (1024, False)):
-            tensors = _inputs(device, Shape(2, n, heads=3), dtype)
+            tensors = inputs(device, Shape(2, n, heads=3), dtype)
             about = {"dtype": str(dtype), "n": n, "causal": causal}
             ours, eager = (partial(f, causal=causal) for f in (_ours, _eager))
             what, peer = "Toeplitz attention", ("eager", eager)
@@ -106,7 +106,7 @@ def gate(device: str) -> list[dict[str, Any]]:
     return found
 
 
-def _inputs(device: str, shape: Shape, dtype: torch.dtype) -> list[Tensor]:
+def inputs(device: str, shape: Shape, dtype: torch.dtype) -> list[Tensor]:
     """q, k, v, bias, gain and the gradient of the output."""
     made = torch.Generator(device).manual_seed(0)
 
@@ -148,7 +148,17 @@ def _eager_float32(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, gain: Tensor) 
     return (torch.softmax(scores, dim=-1) * C).to(q.dtype) @ v
 
 
-def _contenders(
+def with_bias(bias: Tensor) -> Callable[..., Tensor]:
+    """What FlexAttention does to each score; it has no gain after the softmax."""
+    middle = bias.shape[-1] // 2
+
+    def added(score: Tensor, b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return score + bias[h, query - key + middle]
+
+    return added
+
+
+def contenders(
     device: str, tensors: list[Tensor], causal: bool
 ) -> Iterator[tuple[str, Call, Call]]:
     """Name, forward, forward and backward; the same tensors for all."""
@@ -165,8 +175,9 @@ def _contenders(
         yield "eager", *pair(lambda: _eager(q, k, v, bias, gain, False), everything)
     if device != "cuda":
         return
+    torch.compiler.reset()  # or what follows is compiled for any length, which is slower
     if not causal:
-        compiled = torch.compile(_eager_float32)
+        compiled = torch.compile(_eager_float32, dynamic=False)
         yield "eager, compiled", *pair(lambda: compiled(q, k, v, bias, gain), everything)
     for name, backend in (
         ("SDPA flash, no bias", SDPBackend.FLASH_ATTENTION),
@@ -179,17 +190,27 @@ def _contenders(
 
         yield name, *pair(sdpa, [q, k, v])
     if not causal:
-        flex = torch.compile(flex_attention)
+        flex = torch.compile(flex_attention, dynamic=False)
         yield "FlexAttention, no bias", *pair(lambda: flex(q, k, v), [q, k, v])
+        own = torch.compile(flex_attention, dynamic=False)
+        added = with_bias(bias)
+        yield (
+            "FlexAttention, bias alone",
+            *pair(lambda: own(q, k, v, score_mod=added), [q, k, v, bias]),
+        )
+    yield (
+        "ours, bias alone",
+        *pair(lambda: toeplitz_attention(q, k, v, bias, causal=causal), [q, k, v, bias]),
+    )
 
 
 def _measure(device: str, shape: Shape, rounds: int) -> list[dict[str, Any]]:
     """One row for each contender; all take turns, so that a slow minute hits all alike."""
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    tensors = _inputs(device, shape, dtype)
+    tensors = inputs(device, shape, dtype)
     rows: list[dict[str, Any]] = []
     calls: dict[str, tuple[Call, Call]] = {}
-    for name, forward, both in _contenders(device, tensors, shape.causal):
+    for name, forward, both in contenders(device, tensors, shape.causal):
         row: dict[str, Any] = {"name": name, **asdict(shape)}
         rows.append(row)
         if name.startswith("eager") and shape.n > 8192:

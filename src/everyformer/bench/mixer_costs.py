@@ -20,7 +20,12 @@ from torch import Tensor, nn
 from everyformer import figures
 from everyformer.bench.results import environment
 from everyformer.bench.tables import table_of
-from everyformer.bench.timing import cpu_milliseconds, gpu_bytes, gpu_milliseconds
+from everyformer.bench.timing import (
+    cpu_milliseconds,
+    gpu_bytes,
+    gpu_milliseconds,
+    kernels_of,
+)
 from everyformer.errors import EveryformerError
 from everyformer.layers.models.encoder_block import EncoderBlock, mixer_by_name
 from everyformer.layers.models.encoder_config import BERT_BASE, MIXERS, EncoderConfig
@@ -144,6 +149,7 @@ def _measure(device: str, n: int, batch: int, rounds: int | None) -> list[dict[s
         )
         if device == "cuda":
             row["peak_bytes"] = gpu_bytes(both)
+            row["milliseconds_of_kernels"] = kernels_of(both)
         row["forward_ms"] = time(forward, rounds or most)
         row["both_ms"] = time(both, rounds or most)
         rows.append(row)

@@ -1,7 +1,8 @@
 """The convolutions beside `F.conv1d` and others: checked first, then timed.
 
 16 filters on 768 dimensions, as in Yun et al. 2020. On a GPU in bf16, on a CPU in float32.
-All get the same tensors, tokens as rows; contenders may return a transposed view.
+All get the same tensors, tokens as rows; contenders may return a transposed view. cuDNN
+tries its kernels and keeps the fastest.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,12 @@ from everyformer import figures
 from everyformer.bench.gate import gate_row
 from everyformer.bench.results import environment, interleaved_medians
 from everyformer.bench.tables import table_of
-from everyformer.bench.timing import gpu_bytes, gpu_milliseconds, wall_milliseconds
+from everyformer.bench.timing import (
+    gpu_bytes,
+    gpu_milliseconds,
+    kernels_of,
+    wall_milliseconds,
+)
 from everyformer.ops import dynamic_convolution, light_convolution
 from everyformer.progress import Progress, no_progress
 
@@ -117,7 +123,8 @@ def run(*, quick: bool = False, progress: Progress = no_progress) -> dict[str, A
     for done, (b, n, length, glu) in enumerate(cases):
         progress(f"mixers, n = {n:,}, K = {length}", done, len(cases))
         more = SHORT if b * n < 1024 else 1
-        rows += _measure(device, b, n, length, glu, 1 if quick else more * rounds)
+        with torch.backends.cudnn.flags(enabled=True, benchmark=True):
+            rows += _measure(device, b, n, length, glu, 1 if quick else more * rounds)
     return report | {"rows": rows, "not_slower_than_conv1d": not_slower(rows)}
 
 
@@ -167,6 +174,8 @@ def _measure(
         found = interleaved_medians(dict(enumerate(calls)), rounds)
         times = [1e3 * seconds for seconds in found.values()]
     for k, row in enumerate(rows):
+        if device == "cuda":
+            row["milliseconds_of_kernels"] = kernels_of(calls[2 * k + 1])
         row["forward_ms"], row["both_ms"] = times[2 * k], times[2 * k + 1]
     return rows
 
