@@ -19,6 +19,7 @@ import torch
 
 from everyformer.errors import NumberKindError
 from everyformer.model.execute.pack import PackedLayers
+from everyformer.ops.captured import outlasting
 
 TILE_BYTES = 20 * 1024
 """Weights of one tile; two tiles lie in shared memory."""
@@ -271,7 +272,7 @@ _WEIGHTS: dict[tuple[int, torch.dtype, torch.device], tuple[np.ndarray, torch.Te
 
 
 def _on_device(part: PackedLayers, kind: torch.dtype, device: torch.device) -> torch.Tensor:
-    """The weights on the GPU; kept there while the network lives."""
+    """The weights on the GPU, kept for 256 parts; what a CUDA graph reads for good."""
     key = (id(part.rows), kind, device)
     held = _WEIGHTS.get(key)
     if held is None or held[0] is not part.rows:
@@ -279,7 +280,7 @@ def _on_device(part: PackedLayers, kind: torch.dtype, device: torch.device) -> t
             _WEIGHTS.clear()
         tensor = torch.from_numpy(part.rows).to(device=device, dtype=kind)
         held = _WEIGHTS[key] = (part.rows, tensor)
-    return held[1]
+    return outlasting(held[1], held[1])
 
 
 @lru_cache
