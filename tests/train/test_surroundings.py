@@ -11,6 +11,7 @@ from tests.train.replaying import replaying
 from torch import Tensor, nn
 
 from everyformer.errors import InputError
+from everyformer.layers import KeyCache, RelativeAttention
 from everyformer.train.recorded import WARM_UP, Recorded
 
 Step = Callable[[Tensor], Tensor]
@@ -183,6 +184,18 @@ def test_gradients_that_come_and_go_do_not_add_up() -> None:
         compare(how, lambda learner: learner.add)
 
 
+@pytest.mark.parametrize("number_of_call", range(CALLS))
+def test_gradients_that_are_cleared_by_chance_do_not_matter(number_of_call: int) -> None:
+    """To a function that clears them itself."""
+
+    def how(learner: Learner, step: Step, x: Tensor, number: int) -> Tensor:
+        if number == number_of_call:
+            learner.optimiser.zero_grad(set_to_none=True)
+        return step(x)
+
+    compare(how, lambda learner: learner.update)
+
+
 def test_gradients_that_others_leave_do_not_matter() -> None:
     """A loss without a gradient, between updates that are not recorded."""
 
@@ -295,12 +308,19 @@ class Settings:
         self.scale = torch.ones(())
 
 
+def cache_of_keys() -> KeyCache:
+    layer, cache = RelativeAttention(4, 2, causal=True, max_len=4), KeyCache()
+    layer(torch.ones(1, 2, 4), cache=cache)
+    return cache
+
+
 @pytest.mark.parametrize(
     ("given", "why"),
     [
         (torch.ones(2).numpy(), "is a ndarray, which cannot be hashed"),
         ({1}, "is a set, which cannot be hashed"),
         (Settings(), "is a Settings, whose tensors no replay"),
+        (cache_of_keys(), "is a KeyCache, whose tensors no replay"),
     ],
 )
 def test_arguments_that_no_graph_is_found_by(given: Any, why: str) -> None:

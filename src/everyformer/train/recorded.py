@@ -1,6 +1,7 @@
 """A function as CUDA graphs: a GPU replays its kernels without waiting for Python."""
 
 from collections.abc import Callable, Hashable
+from types import FunctionType
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -83,6 +84,7 @@ class Recorded(Generic[R]):
         self._device: torch.device | None = None
         self._calls: dict[Hashable, int] = {}
         self._graphs: dict[Hashable, _Graph[R]] = {}
+        self._twice: set[Hashable] = set()
 
     @property
     def graphs(self) -> int:
@@ -115,7 +117,7 @@ class Recorded(Generic[R]):
         self, shape: Hashable, leaves: list[Any], kind: Any, around: Surroundings
     ) -> R:
         """By Python at first, then by the graph of a shape."""
-        if shape in self._graphs and not self._graphs[shape].places.are_those_of(around):
+        if shape in self._graphs and not self._is_valid(shape, around):
             del self._graphs[shape], self._calls[shape]
         calls = self._calls.get(shape, 0)
         if calls < WARM_UP:
@@ -127,6 +129,18 @@ class Recorded(Generic[R]):
             found = self._graphs[shape].launched(leaves)
         self._calls[shape] = calls + 1
         return found
+
+    def _is_valid(self, shape: Hashable, around: Surroundings) -> bool:
+        """Whether a graph finds what it was recorded with."""
+        places = self._graphs[shape].places
+        if not places.are_those_of(around):
+            return False
+        other = places.other_gradients()
+        if other and shape in self._twice:
+            raise InputError(other)
+        if other:  # by chance at first: they may have been cleared before it was recorded
+            self._twice.add(shape)
+        return not other
 
     def _as_it_is(self, leaves: list[Any], kind: Any, around: Surroundings | None) -> R:
         """A call by Python; the last one is looked at, if it is given what is around it."""
@@ -169,7 +183,6 @@ class _Graph(Generic[R]):
 
     def replayed(self, leaves: list[Any]) -> R:
         """What the function gives for arguments of this shape."""
-        self.places.check_gradients()
         found = self.launched(leaves)
         self.places.leave_gradients()
         return found
@@ -204,10 +217,7 @@ def _shape(x: Any) -> Hashable:
 
 
 def _refuse_other_arguments(x: object) -> None:
-    own = [] if isinstance(x, nn.Module) else getattr(x, "__dict__", {}).values()
-    why = ""
-    if any(isinstance(one, Tensor) for one in own):
-        why = "whose tensors no replay would be given"
+    why = "whose tensors no replay would be given" if _holds_tensors(x) else ""
     try:
         hash(x)
     except TypeError:
@@ -218,6 +228,23 @@ def _refuse_other_arguments(x: object) -> None:
             "or dicts, and numbers or texts."
         )
         raise InputError(msg)
+
+
+def _holds_tensors(x: object, deep: int = 3) -> bool:
+    """Whether a replay would miss what lies in an object, such as a cache of keys."""
+    if isinstance(x, Tensor):
+        return True
+    if not deep or isinstance(x, nn.Module | type | FunctionType):
+        return False
+    held = tree_leaves(
+        [x, getattr(x, "__dict__", {}), [getattr(x, name, None) for name in _slots(x)]]
+    )
+    return any(_holds_tensors(one, deep - 1) for one in held if one is not x)
+
+
+def _slots(x: object) -> tuple[str, ...]:
+    named = getattr(type(x), "__slots__", ())
+    return (named,) if isinstance(named, str) else tuple(named)
 
 
 def _refuse_other_devices(tensors: list[Tensor], device: torch.device) -> None:

@@ -204,19 +204,19 @@ class Places:
                 _refuse_other_numbers(optimiser, numbers)
         return there
 
-    def check_gradients(self) -> None:
-        """Raise `InputError` if gradients that are added to are not those of before."""
+    def other_gradients(self) -> str:
+        """Why gradients that are added to are not those of before; "" if they are."""
         given = [x for x in self._fresh if x.grad is not None]
         given += [x for x, grad in self._added.items() if x.grad is not grad]
-        if given:
-            was = "none" if given[0] in self._fresh else "another tensor"
-            msg = (
-                f"The function adds to the gradient of a parameter of shape "
-                f"{tuple(given[0].shape)}, which was {was} when it was recorded; a graph "
-                "adds to what was there then. Call zero_grad within the function, or "
-                "between all calls with set_to_none=False."
-            )
-            raise InputError(msg)
+        if not given:
+            return ""
+        was = "none" if given[0] in self._fresh else "another tensor"
+        return (
+            f"The function adds to the gradient of a parameter of shape "
+            f"{tuple(given[0].shape)}, which was {was} when it was recorded; a graph adds "
+            "to what was there then. Call zero_grad within the function, or between all "
+            "calls with set_to_none=False."
+        )
 
     def leave_gradients(self) -> None:
         """Those that the function leaves for others, where Python would find them."""
