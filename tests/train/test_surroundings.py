@@ -1,5 +1,6 @@
 """What a recorded function works on besides its arguments, and what it cannot be given."""
 
+import copy
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -232,6 +233,26 @@ def test_training_and_evaluation_have_their_graphs() -> None:
             dropped.train(training)
             assert float(step(torch.ones(()))) == (not training)
         assert step.graphs == 2
+
+
+def test_weights_that_get_no_gradient_any_more_stay() -> None:
+    def how(learner: Learner, step: Step, x: Tensor, number: int) -> Tensor:
+        learner.model[0].requires_grad_(number % 3 != 0)
+        return step(x)
+
+    assert compare(how, lambda learner: learner.update, (4, 4), momentum=0.9) == 2
+
+
+def test_a_copy_begins_anew() -> None:
+    model = nn.Linear(1, 1)
+    with replaying():
+        step = Recorded(model)
+        for x in torch.ones(CALLS, 1):
+            step(x)
+        other = copy.deepcopy(step)
+        assert (step.graphs, other.graphs) == (1, 0)
+        nn.init.zeros_(model.weight)
+        assert not torch.equal(step(torch.ones(1)), other(torch.ones(1)))
 
 
 def test_autocast_from_outside_leaves_no_rounded_weights() -> None:

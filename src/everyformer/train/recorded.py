@@ -1,6 +1,7 @@
 """A function as CUDA graphs: a GPU replays its kernels without waiting for Python."""
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from types import FunctionType
 from typing import Any, Generic, TypeVar
 
@@ -31,9 +32,9 @@ class Recorded(Generic[R]):
     then on replayed. So it must do the same each time: read no number from the GPU, and
     keep all that changes between two calls in tensors that it finds again at the same
     place. Numbers of Python that it reads or gives are those of when it was recorded.
-    Dtypes, arguments that are no tensors, autocast, and whether its modules train and
-    gradients are recorded, belong to the shape. Each shape keeps its graph as long as this
-    object is there: pad batches to a few lengths.
+    Dtypes, arguments that are no tensors, autocast, whether its modules train, its weights
+    get gradients and these are recorded, belong to the shape. Each shape keeps its graph
+    as long as this object is there: pad batches to a few lengths.
     Random numbers follow `torch.manual_seed`: a graph reads seed and offset when it begins.
 
     Weights, buffers and the state of its optimisers may be replaced between two calls, by
@@ -85,6 +86,11 @@ class Recorded(Generic[R]):
         self._calls: dict[Hashable, int] = {}
         self._graphs: dict[Hashable, _Graph[R]] = {}
         self._twice: set[Hashable] = set()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy begins anew: graphs know the addresses of this one."""
+        again = partial(Recorded, capture_error_mode=self._mode)
+        return again, (self._function,)
 
     @property
     def graphs(self) -> int:

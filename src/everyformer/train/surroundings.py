@@ -2,7 +2,7 @@
 
 Modules and tensors are found by the names that the function uses: its own variables, those
 around it, what a method belongs to, what `functools.partial` gives it, and the same of the
-functions that it names in its file. What is hidden deeper is not seen.
+functions that it names in its file. What is hidden deeper, or in long lists, is not seen.
 """
 
 from collections.abc import Callable, Generator, Hashable, Iterable
@@ -18,6 +18,9 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from everyformer.errors import InputError
+
+LONGEST = 1000
+"""Of lists that are looked through in each call; longer ones are data."""
 
 Gradients = dict[nn.Parameter, tuple[Tensor, int]]
 
@@ -45,6 +48,7 @@ class Surroundings:
             torch.is_inference_mode_enabled(),
             torch.get_autocast_dtype(device) if rounded else None,
             tuple([module.training for module in self.modules]),
+            tuple([weight.requires_grad for weight in self._weights()]),
         )
 
     def of_modules(self) -> list[int]:
@@ -58,9 +62,12 @@ class Surroundings:
 
     def gradients(self) -> "Gradients":
         """Of all parameters that have one, and how often each was changed."""
-        every = (x for module in self.modules for x in module._parameters.values())
-        grads = {x: x.grad for x in every if x is not None}
+        grads = {weight: weight.grad for weight in self._weights()}
         return {x: (g, _version(g)) for x, g in grads.items() if g is not None}
+
+    def _weights(self) -> list[nn.Parameter]:
+        every = [x for module in self.modules for x in module._parameters.values()]
+        return [x for x in every if x is not None]
 
     def _add(self, name: str, found: Any, depth: int = 0) -> None:
         if isinstance(found, Tensor):
@@ -83,6 +90,8 @@ class Surroundings:
             self._add(name, found.__self__, depth)
         elif isinstance(found, partial):
             self._add(name, (found.func, found.args, found.keywords), depth)
+        elif isinstance(found, list | tuple | dict) and len(found) > LONGEST:
+            return
         elif isinstance(found, list | tuple):
             for place, value in enumerate(found):
                 self._add(f"{name}[{place}]", value, depth)
