@@ -68,13 +68,13 @@ def test_weights_of_a_network(now: bool) -> None:
         for _ in range(258)
     ]
 
-    def weights(part: PackedLayers) -> torch.Tensor:
-        return cuda._on_device(part, torch.float64, CPU)
+    def weights(part: PackedLayers, now: bool = False) -> torch.Tensor:
+        with capturing(now):
+            return cuda._on_device(part, torch.float64, CPU)
 
     with patch.dict(cuda._WEIGHTS, clear=True):
         weights(parts[0])  # made before
-        with capturing(now):
-            found = weakref.ref(weights(parts[0]))
+        found = weakref.ref(weights(parts[0], now))
         for part in parts:
             weights(part)
         gc.collect()

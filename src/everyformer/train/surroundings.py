@@ -1,8 +1,8 @@
 """What a function works on besides its arguments, of which a CUDA graph knows addresses.
 
-Modules and tensors are found by the names that the function uses: its own variables, those
-around it, what a method belongs to, what `functools.partial` gives it, and the same of the
-functions that it names in its file. What is hidden deeper, or in long lists, is not seen.
+Modules and tensors are found by the names that the function uses: variables around it,
+what a method belongs to, what `functools.partial` gives it, and the same of the functions
+that it names in its file. What is hidden deeper, or in long lists, is not seen.
 """
 
 from collections.abc import Callable, Generator, Hashable, Iterable

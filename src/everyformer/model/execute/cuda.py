@@ -19,7 +19,6 @@ import torch
 
 from everyformer.errors import NumberKindError
 from everyformer.model.execute.pack import PackedLayers
-from everyformer.ops.captured import outlasting
 
 TILE_BYTES = 20 * 1024
 """Weights of one tile; two tiles lie in shared memory."""
@@ -269,6 +268,7 @@ def run(
 
 
 _WEIGHTS: dict[tuple[int, torch.dtype, torch.device], tuple[np.ndarray, torch.Tensor]] = {}
+_READ_BY_GRAPHS = _WEIGHTS.copy()
 
 
 def _on_device(part: PackedLayers, kind: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -280,7 +280,9 @@ def _on_device(part: PackedLayers, kind: torch.dtype, device: torch.device) -> t
             _WEIGHTS.clear()
         tensor = torch.from_numpy(part.rows).to(device=device, dtype=kind)
         held = _WEIGHTS[key] = (part.rows, tensor)
-    return outlasting(held[1], held[1])
+    if torch.cuda.is_current_stream_capturing():  # a graph knows addresses alone
+        _READ_BY_GRAPHS[key] = held
+    return held[1]
 
 
 @lru_cache
