@@ -1,8 +1,10 @@
 """What a recorded function works on besides its arguments, and what it cannot be given."""
 
 import copy
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from threading import Thread
 from typing import Any
 from unittest.mock import patch
 
@@ -241,6 +243,28 @@ def test_weights_that_get_no_gradient_any_more_stay() -> None:
         return step(x)
 
     assert compare(how, lambda learner: learner.update, (4, 4), momentum=0.9) == 2
+
+
+def test_threads_take_turns() -> None:
+    wrong: list[float] = []
+
+    def call(step: Step, given: float) -> None:
+        found = [float(step(torch.tensor(given))) for _ in range(50)]
+        wrong.extend(x for x in found if x != 2 * given)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with replaying():
+            step = Recorded(double)
+            threads = [Thread(target=call, args=(step, 1.0 * n)) for n in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert wrong == []
 
 
 def test_a_copy_begins_anew() -> None:

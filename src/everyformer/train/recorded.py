@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable
 from functools import partial
+from threading import RLock
 from types import FunctionType
 from typing import Any, Generic, TypeVar
 
@@ -31,10 +32,12 @@ class Recorded(Generic[R]):
     The first calls with a shape run as they are; then the function is recorded, and from
     then on replayed. So it must do the same each time: read no number from the GPU, and
     keep all that changes between two calls in tensors that it finds again at the same
-    place. Numbers of Python that it reads or gives are those of when it was recorded.
-    Dtypes, arguments that are no tensors, autocast, whether its modules train, its weights
-    get gradients and these are recorded, belong to the shape. Each shape keeps its graph
-    as long as this object is there: pad batches to a few lengths.
+    place: `mean.lerp_(x, 0.1)`, where `mean = mean.lerp(x, 0.1)` makes a new one, and each
+    replay would begin with the old one. Numbers of Python that it reads or gives are those
+    of when it was recorded. Dtypes, arguments that are no tensors, autocast, whether its
+    modules train, its weights get gradients and these are recorded, belong to the shape.
+    Each shape keeps its graph as long as this object is there: pad batches to a few
+    lengths.
     Random numbers follow `torch.manual_seed`: a graph reads seed and offset when it begins.
 
     Weights, buffers and the state of its optimisers may be replaced between two calls, by
@@ -43,7 +46,7 @@ class Recorded(Generic[R]):
     of their parts in a call. Gradients that it leaves without a step are in `.grad`.
 
     All graphs share one pool of memory: what one leaves there no other reads, and they
-    never run at the same time, so call it from one thread. Without a tensor on a GPU among
+    never run at the same time; threads wait for each other. Without a tensor on a GPU among
     its arguments, and within the graph of another, the function runs as it is.
 
     Args:
@@ -86,6 +89,7 @@ class Recorded(Generic[R]):
         self._calls: dict[Hashable, int] = {}
         self._graphs: dict[Hashable, _Graph[R]] = {}
         self._twice: set[Hashable] = set()
+        self._alone = RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy begins anew: graphs know the addresses of this one."""
@@ -109,15 +113,16 @@ class Recorded(Generic[R]):
         _refuse_other_devices(tensors, self._device)
         around = Surroundings(self._function)
         shape = (kind, *map(_shape, leaves), around.modes(device.type))
-        if self._stream is None:
-            self._stream = torch.cuda.Stream(device)
         here = torch.cuda.current_stream(device)
-        self._stream.wait_stream(here)
-        try:
-            with torch.cuda.stream(self._stream), without_rounded_weights(device.type):
-                return self._found(shape, leaves, kind, around)
-        finally:
-            here.wait_stream(self._stream)
+        with self._alone:
+            if self._stream is None:
+                self._stream = torch.cuda.Stream(device)
+            self._stream.wait_stream(here)
+            try:
+                with torch.cuda.stream(self._stream), without_rounded_weights(device.type):
+                    return self._found(shape, leaves, kind, around)
+            finally:
+                here.wait_stream(self._stream)
 
     def _found(
         self, shape: Hashable, leaves: list[Any], kind: Any, around: Surroundings
