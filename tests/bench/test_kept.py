@@ -1,12 +1,17 @@
 """Rows of long benchmarks survive a run that is stopped."""
 
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from everyformer.bench import kept as kept_rows
 from everyformer.bench.kept import Kept
 from everyformer.bench.methods.compile import compiling, scaling
+from everyformer.bench.results import environment
+from everyformer.errors import InputError
 
 
 def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
@@ -64,3 +69,36 @@ def test_the_scaling_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert slopes["n", "sort, log-depth"]["blocks"] < 0.8
     assert slopes["length", "tanh MLP"]["blocks"] == pytest.approx(1)
     assert scaling.table(report).row_count == len(few) + len(slopes)
+
+
+def test_a_line_that_was_cut_takes_no_other_with_it(tmp_path: Path) -> None:
+    """Nor does what is no row at all."""
+    path = tmp_path / "rows.jsonl"
+    Kept(path).row({"n": 1}, lambda: {"ms": 2})
+    with path.open("ab") as file:
+        file.write(b'5\nnull\n[1]\n{}\n"environment"\n\xff\n{"about": {"n": 2}}\n{"abou')
+    for starts in (2, 3):
+        again = Kept(path, resume=True)
+        assert len(again.starts) == starts
+        assert again.known({"n": 1}) == {"n": 1, "ms": 2}
+        assert again.known({"n": 2}) is None
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"gpu": "NVIDIA H200"}, "rows of NVIDIA H200, and here is "),
+        ({"versions": {"torch": "1.0", "gone": "2"}}, "rows of torch 1.0, and here is to"),
+    ],
+)
+def test_rows_of_another_place_are_refused(
+    other: dict[str, Any], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another commit may go on, and so may a library that is looked at since then."""
+    path, here = tmp_path / "rows.jsonl", environment()
+    for there, refused in (({"commit": "0"}, False), (other, True)):
+        monkeypatch.setattr(kept_rows, "environment", partial(dict, here | there))
+        Kept(path)
+        monkeypatch.undo()
+        with pytest.raises(InputError, match=told) if refused else nullcontext():
+            Kept(path, resume=True)

@@ -5,14 +5,17 @@ import weakref
 from collections.abc import Generator
 from contextlib import contextmanager
 from importlib import import_module
+from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 import torch
 
 from everyformer import patterns
 from everyformer.layers import kept_indexes
 from everyformer.layers.kept_indexes import kept_index
+from everyformer.model.execute.pack import PackedLayers
 from everyformer.ops import captured
 from everyformer.ops.sparse_attention.operands import Operands
 from everyformer.ops.sparse_attention.plans import PreparedPart, plan_of
@@ -45,6 +48,37 @@ def test_kept_vectors(now: bool) -> None:
         vector(length)
     gc.collect()
     assert (found() is not None) == now
+
+
+def test_what_a_graph_makes_itself_goes_with_it() -> None:
+    with capturing(True):
+        made = kept_index(("test", "captured"), CPU, lambda: torch.arange(3))
+    found = weakref.ref(made)
+    del made
+    gc.collect()
+    assert found() is None
+
+
+@pytest.mark.parametrize("now", [True, False])
+def test_weights_of_a_network(now: bool) -> None:
+    """The store holds 256, and forgets all when there are more."""
+    cuda: Any = import_module("everyformer.model.execute.cuda")
+    parts = [
+        PackedLayers("test", "feed-forward", np.zeros((1, 1)), (1,), special=False)
+        for _ in range(258)
+    ]
+
+    def weights(part: PackedLayers, now: bool = False) -> torch.Tensor:
+        with capturing(now):
+            return cuda._on_device(part, torch.float64, CPU)
+
+    with patch.dict(cuda._WEIGHTS, clear=True):
+        weights(parts[0])  # made before
+        found = weakref.ref(weights(parts[0], now))
+        for part in parts:
+            weights(part)
+        gc.collect()
+        assert (found() is not None) == now
 
 
 def operands(plan: PreparedPart, batch: int) -> Operands:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from everyformer.bench.results import environment
+from everyformer.errors import InputError
 
 Row = dict[str, Any]
 
@@ -23,7 +24,11 @@ class Kept:
     """
 
     def __init__(self, path: Path | None = None, *, resume: bool = False) -> None:
-        """Read what an earlier run left, or begin anew."""
+        """Read what an earlier run left, or begin anew.
+
+        Raises:
+            InputError: If rows were made on another machine, or with other libraries.
+        """
         self._path = path
         self._rows: list[tuple[Row, Row]] = []
         self.starts: list[Row] = []
@@ -34,19 +39,24 @@ class Kept:
             elif path.is_file():
                 self._read(path)
         start = environment()
+        for earlier in self.starts:
+            _refuse_other_places(str(path), earlier, start)
         self.starts.append(start)
         self._append({"environment": start})
 
     def _read(self, path: Path) -> None:
-        for line in path.read_text().splitlines():
-            try:
-                found = json.loads(line)
-            except ValueError:  # the line in which a run was stopped
-                continue
-            if "environment" in found:
-                self.starts.append(found["environment"])
-            else:
-                self._rows.append((found["about"], found["row"]))
+        text = path.read_text(errors="replace")
+        for line in text.splitlines():
+            match _found(line):
+                case {"environment": dict(start)}:
+                    self.starts.append(start)
+                case {"about": about, "row": row}:
+                    self._rows.append((about, row))
+                case _:
+                    continue
+        if text and not text.endswith("\n"):
+            with path.open("a") as file:
+                file.write("\n")
 
     def _append(self, line: Row) -> None:
         if self._path is not None:
@@ -81,3 +91,35 @@ class Kept:
         """Remove the file: the whole result stands elsewhere."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
+
+
+def _found(line: str) -> Any:
+    """What a line holds; None for the one in which a run was stopped."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _refuse_other_places(path: str, earlier: Row, now: Row) -> None:
+    there, here = _place(earlier), _place(now)
+    other = [key for key in there if there[key] != here.get(key, there[key])]
+    if other:
+        were, are = (", ".join(f"{x[key]}" for key in other) for x in (there, here))
+        msg = (
+            f"{path} keeps rows of {were}, and here is {are}: one table would show both "
+            "as one. Go on where it was begun, or begin anew, without --resume."
+        )
+        raise InputError(msg)
+
+
+def _place(start: Row) -> dict[str, str]:
+    """The processor that is timed, and the versions of libraries."""
+    gpu = start.get("gpu")
+    own: dict[str, Any] = start.get("versions") or {}
+    libraries = {
+        name: f"{name} {version or 'not installed'}"
+        for name, version in own.items()
+        if name != "everyformer"  # other code is checked again
+    }
+    return {"processor": str(gpu or start.get("cpu"))} | libraries

@@ -32,7 +32,9 @@ def kept_index(
     if found is None:
         with torch.inference_mode(False), torch.no_grad():
             found = make().to(device)
-        if type(found) is Tensor and not is_captured(found):
+        if is_captured(found):
+            return found  # the graph's own: it is made again in each replay
+        if type(found) is Tensor:
             if len(_KEPT) >= MOST_KEPT:
                 _KEPT.clear()
             _KEPT[(key, device)] = found

@@ -8,6 +8,7 @@
     evaluation    scores of all examples, and their means
     compiled      what torch.compile compiles, once for all runs of a process
     recorded      a function as one CUDA graph for each shape
+    surroundings  what such a function works on besides its arguments
     run_folder    log, checkpoint, exact resume
     weights_from  an encoder, from one run to another
     state         a small run, from one machine to another

@@ -268,10 +268,11 @@ def run(
 
 
 _WEIGHTS: dict[tuple[int, torch.dtype, torch.device], tuple[np.ndarray, torch.Tensor]] = {}
+_READ_BY_GRAPHS = _WEIGHTS.copy()
 
 
 def _on_device(part: PackedLayers, kind: torch.dtype, device: torch.device) -> torch.Tensor:
-    """The weights on the GPU; kept there while the network lives."""
+    """The weights on the GPU, kept for 256 parts; what a CUDA graph reads for good."""
     key = (id(part.rows), kind, device)
     held = _WEIGHTS.get(key)
     if held is None or held[0] is not part.rows:
@@ -279,6 +280,8 @@ def _on_device(part: PackedLayers, kind: torch.dtype, device: torch.device) -> t
             _WEIGHTS.clear()
         tensor = torch.from_numpy(part.rows).to(device=device, dtype=kind)
         held = _WEIGHTS[key] = (part.rows, tensor)
+    if torch.cuda.is_current_stream_capturing():  # a graph knows addresses alone
+        _READ_BY_GRAPHS[key] = held
     return held[1]
 
 
