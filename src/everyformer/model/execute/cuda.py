@@ -267,8 +267,9 @@ def run(
     return state
 
 
-_WEIGHTS: dict[tuple[int, torch.dtype, torch.device], tuple[np.ndarray, torch.Tensor]] = {}
-_READ_BY_GRAPHS = _WEIGHTS.copy()
+_Stored = dict[tuple[int, torch.dtype, torch.device], tuple[np.ndarray, torch.Tensor]]
+_WEIGHTS: _Stored = {}
+_READ_BY_GRAPHS: _Stored = {}
 
 
 def _on_device(part: PackedLayers, kind: torch.dtype, device: torch.device) -> torch.Tensor:
