@@ -1,6 +1,7 @@
 """What kernels read in assembly: the interpreter, which has none, reads the same places."""
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ class Read:
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Let the interpreter run the reads; notes them, and those that are not aligned."""
     builder: Any = interpreter.InterpreterBuilder
+    options = len(signature(builder.create_load).parameters) - 3  # more in Triton 3.6
     seen: list[str] = []
 
     def read(self: Any, code: str, _: str, values: Any, *rest: Any) -> Read:
@@ -44,7 +46,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         for number in range(count):
             at = places + np.uint64(number * size)
             pointers = interpreter.TensorHandle(at, tl.pointer_type(kind))
-            one = self.create_load(pointers, None, False)
+            one = self.create_load(pointers, *[None] * options, False)
             if name == "u8":  # into a register of 32 bits
                 one = interpreter.TensorHandle(one.data.astype(np.int32), tl.int32)
             found.append(one)
