@@ -87,6 +87,11 @@ class Kept:
         """Where rows come from: this start, and the earlier ones whose rows are kept."""
         return {"environment": self.starts[-1], "earlier_starts": self.starts[:-1]}
 
+    def stop(self) -> None:
+        """After a run that broke off: remove the file if there is nothing to go on with."""
+        if not self._rows:
+            self.finish()
+
     def finish(self) -> None:
         """Remove the file: the whole result stands elsewhere."""
         if self._path is not None:

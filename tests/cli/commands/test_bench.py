@@ -3,6 +3,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Command = Callable[..., Any]
 
 
@@ -34,3 +36,10 @@ def test_choices_are_for_models(everyformer: Command) -> None:
     asked = ("--only", "T5-base", "--minutes", "1")
     output = everyformer("bench", "building", *asked, code=2).output
     assert "building does not take --only and --minutes" in " ".join(output.split())
+
+
+def test_an_unknown_model_leaves_nothing(everyformer: Command) -> None:
+    pytest.importorskip("transformers")
+    asked = ("--only", "GPT-5", "-o", "results")
+    assert "GPT-5 is not among" in everyformer("bench", "models", *asked, code=2).output
+    assert not list(Path("results").iterdir())

@@ -90,7 +90,12 @@ def bench(
         kept = None
         if theme in RESUMABLE:
             chosen["kept"] = kept = Kept(out / f"{name}.rows.jsonl", resume=resume)
-        report = module.run(quick=quick, progress=progress, **chosen)
+        try:
+            report = module.run(quick=quick, progress=progress, **chosen)
+        except BaseException:
+            if kept is not None:
+                kept.stop()
+            raise
         path = write(out, name, report)
         if kept is not None:
             kept.finish()
