@@ -74,8 +74,12 @@ def draws(lengths: Sequence[int] = (4,)) -> list[Tensor]:
     ]
 
 
+How = Callable[[Learner, Step, Tensor, int], Tensor]
+"""A call of a step, and what a learner does around it; its number."""
+
+
 def compare(
-    how: Callable[[Learner, Step, Tensor, int], Tensor],
+    how: How,
     what: Callable[[Learner], Step],
     lengths: Sequence[int] = (4,),
     **settings: Any,
@@ -164,27 +168,22 @@ def test_gradients_that_are_left_are_found(inside: bool, lengths: Sequence[int])
     compare(how, lambda x: x.make_gradients if inside else x.add, lengths)
 
 
-def test_gradients_that_are_kept_add_up() -> None:
-    def how(learner: Learner, step: Step, x: Tensor, number: int) -> Tensor:
-        loss = step(x)
-        if number % 2:
-            learner.optimiser.step()
-            learner.optimiser.zero_grad(set_to_none=False)
-        return loss
+def test_gradients_add_up_where_they_are_kept() -> None:
+    """Over two calls, then zeroed; not where they come and go."""
 
-    compare(how, lambda learner: learner.add)
+    def every_other(to_none: bool) -> How:
+        def how(learner: Learner, step: Step, x: Tensor, number: int) -> Tensor:
+            loss = step(x)
+            if number % 2:
+                learner.optimiser.step()
+                learner.optimiser.zero_grad(set_to_none=to_none)
+            return loss
 
+        return how
 
-def test_gradients_that_come_and_go_do_not_add_up() -> None:
-    def how(learner: Learner, step: Step, x: Tensor, number: int) -> Tensor:
-        loss = step(x)
-        if number % 2:
-            learner.optimiser.step()
-            learner.optimiser.zero_grad(set_to_none=True)
-        return loss
-
+    compare(every_other(False), lambda learner: learner.add)
     with pytest.raises(InputError, match=r"another tensor when.*set_to_none=False"):
-        compare(how, lambda learner: learner.add)
+        compare(every_other(True), lambda learner: learner.add)
 
 
 @pytest.mark.parametrize("number_of_call", range(CALLS))

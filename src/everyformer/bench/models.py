@@ -294,7 +294,7 @@ def _timed(row: Row, contender: Contender, model: Any, optimiser: Any) -> Row:
 
 
 def _replayed(step: Callable[..., Tensor], given: dict[str, Tensor], optimiser: Any) -> Row:
-    """Milliseconds of a step that is replayed from a CUDA graph; or why there is none.
+    """Milliseconds of a step that is replayed from a CUDA graph; or why it cannot be.
 
     What is recorded may load kernels, which the strict mode forbids; so the loss of a
     replay is compared with that of the step before.

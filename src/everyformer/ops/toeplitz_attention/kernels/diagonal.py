@@ -68,7 +68,7 @@ def _add_tile(
 def _read_ahead(
     READY, row_at, rows, left, there, EVEN: tl.constexpr, ASSEMBLY: tl.constexpr
 ):  # fmt: skip
-    """LSE and Delta of a tile, long before they are used; if there is none, of row 0."""
+    """LSE and Delta of a tile, long before they are used; of row 0 after the last tile."""
     row_at = tl.where(there, row_at, 0)
     return load_ready(READY, row_at, rows, tl.where(there, left, 0), True, EVEN, ASSEMBLY)
 
