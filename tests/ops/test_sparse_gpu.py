@@ -1,5 +1,6 @@
 """Sparse attention on a GPU: errors beside eager, repeatability, layers, memory."""
 
+import gc
 import itertools
 from collections.abc import Callable
 
@@ -38,6 +39,8 @@ PARTS: dict[str, Part] = {
     "segments, causal": patterns.past_of(patterns.Segments(333, 50)),
     "columns, causal": patterns.past_of(patterns.Columns(333, 7, last=True)),
     "global, causal": patterns.past_of(patterns.WindowGlobal(2100, 5, (0, 17, 2000))),
+    "blocks, causal": patterns.big_bird_blocks(2300, 40, 3, 3, 1).causal_part().parts[0],
+    "whole blocks, causal": patterns.big_bird_blocks(4096, 128).causal_part().parts[0],
     "star, causal": patterns.past_of(patterns.Star(333, 9)),
     "strided, union, causal": patterns.strided(333, 16).union().causal_part().parts[0],
     "fixed, union, causal": patterns.fixed(333, 16).union().causal_part().parts[0],
@@ -168,6 +171,7 @@ def test_memory_is_linear_up_to_64k() -> None:
             q, k, v = torch.randn(3, 1, 2, n, 64, device="cuda", dtype=torch.bfloat16)
             leaves = [x.requires_grad_() for x in (q, k, v)]
             sparse_attention(q, k, v, part)
+            gc.collect()  # what other tests left would be given back while it is measured
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
@@ -176,4 +180,4 @@ def test_memory_is_linear_up_to_64k() -> None:
             torch.cuda.synchronize()
             peaks.append(torch.cuda.max_memory_allocated() - before)
             del out, leaves, q, k, v
-        assert max(b / a for a, b in itertools.pairwise(peaks)) < 2.2
+        assert max(b / a for a, b in itertools.pairwise(peaks)) < 2.2, peaks

@@ -59,6 +59,16 @@ CASES: dict[str, tuple[Part, int, str]] = {
         16,
         "some",
     ),
+    "whole blocks, causal": (
+        patterns.past_of(patterns.Blocks(96, 32, ((0,), (0, 1, 2), (0, 1, 2)))),
+        16,
+        "none",
+    ),
+    "large blocks, causal": (
+        patterns.past_of(patterns.Blocks(90, 40, ((0,), (0, 1), (0, 1, 2)))),
+        16,
+        "some",
+    ),
     "global, causal": (patterns.past_of(patterns.WindowGlobal(20, 1, (3, 17))), 16, "none"),
 }
 """A part, the size of a head, and padding."""
@@ -88,7 +98,10 @@ def kernels(launch: Any, x: Given, part: Part, dropout: float = 0.0) -> Results:
     return {name: tensor.cpu() for name, tensor in found.items()}
 
 
-DROPPED = ("strided, union", "fixed", "window and global", "star", "lists", "blocks")
+DROPPED = (
+    "strided, union", "fixed", "window and global", "star", "lists", "blocks",
+    "whole blocks, causal",
+)  # fmt: skip
 """With dropout, one for each kernel, band, strip and own key; the others are without."""
 
 
@@ -136,6 +149,35 @@ def test_strips_of_the_past_are_walked_without_the_future(part: Part) -> None:
             assert met[counts].all()
             wasted = met & ~counts
             assert wasted.sum() <= M * (len(partners) + len(owners))
+
+
+@pytest.mark.parametrize(("n", "block"), [(256, 64), (256, 16), (230, 64), (200, 40)])
+@pytest.mark.parametrize("owner", ["queries", "keys"])
+@pytest.mark.parametrize("past", [True, False])
+def test_blocks_are_walked_once(
+    monkeypatch: pytest.MonkeyPatch, n: int, block: int, owner: str, past: bool
+) -> None:
+    """Every pair that counts is met once; no tile is for nothing or hides unmasked."""
+    walks = import_module("everyformer.ops.sparse_attention.walks")
+    monkeypatch.setattr(walks, "LONGEST_LIST", 3)
+    part = patterns.big_bird_blocks(n, block, 1, 2, 3).parts[0]
+    part = patterns.past_of(part) if past else part
+    (piece,) = pieces_of(part)
+    walk = walks.tile_walk(piece, n, owner, (32, 16), torch.device("cpu"))
+    M, N, span = (walk.options[name] for name in ("M", "N", "SPAN"))
+    counts = part.mask() if owner == "queries" else part.mask().T
+    met = np.zeros_like(counts, dtype=int)
+    for first, low, begin, end, high, _ in walk.lists[3].tolist():
+        last = min(first + M, first // block * block + block, n)
+        for t in range(low, high, N):
+            partner = int(walk.lists[2][t // span]) * block
+            left = partner + t % span
+            tile = np.s_[first:last, left : min(left + N, partner + block, n)]
+            met[tile] += 1
+            assert not begin <= t < end or counts[tile].all()
+            assert counts[tile].any() or not counts[tile].size  # beyond the end
+    assert (met <= 1).all()
+    assert (met[counts] == 1).all()
 
 
 def test_a_wrong_edge_is_noticed(launch: Any) -> None:

@@ -14,6 +14,7 @@ from everyformer.ops import captured
 from everyformer.train import recorded
 
 aten = torch.ops.aten
+INDEXES = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
 READS = {aten._local_scalar_dense.default, aten.nonzero.default, aten.unique_dim.default}
 """What waits for a number, or for a shape, that a GPU has not computed yet."""
 
@@ -24,6 +25,7 @@ class Graph(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.launched: list[tuple[Any, Any, Any, Any]] = []
+        self.lists: dict[int, Tensor] = {}
         self.records = False
         self.replays = 0
 
@@ -42,10 +44,15 @@ class Graph(TorchDispatchMode):
         if func in READS:
             msg = "operation not permitted when stream is capturing"
             raise RuntimeError(msg)
+        if func in INDEXES and any(id(x) in self.lists for x in args[1]):
+            msg = "a list of places goes from the CPU to the GPU when stream is capturing"
+            raise RuntimeError(msg)
         if func._schema.is_mutable:  # what is recorded changes nothing yet
             found = kwargs.get("out", args[0]) if func._schema.returns else None
         else:
             found = func(*args, **kwargs)
+        if func is aten.lift_fresh.default:
+            self.lists[id(found)] = found
         self.launched.append((func, args, kwargs, found))
         return found
 
@@ -76,6 +83,7 @@ def replaying() -> Generator[list[Graph], None, None]:
     cuda: dict[str, Any] = {
         "CUDAGraph": Listed,
         "graph": _itself,
+        "graph_pool_handle": lambda: (0, 1),
         "Stream": MagicMock(),
         "current_stream": MagicMock(),
         "stream": _nothing,

@@ -1,5 +1,6 @@
 """On a GPU: the same data, compiled half precision, and the same bits again."""
 
+import gc
 import json
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from torch import nn
 
 from everyformer.data.batch import Draw
 from everyformer.data.randomness import random_integers
-from everyformer.train.recorded import Recorded
+from everyformer.train.recorded import WARM_UP, Recorded
 
 pytestmark = pytest.mark.gpu
 
@@ -67,6 +68,32 @@ def test_two_replays_drop_differently_and_a_seed_fixes_them() -> None:
     assert torch.equal(one, plain[0]), "the masks that Python would have drawn"
     assert not torch.equal(one, other)
     assert not torch.equal(one, drawn(2))
+
+
+def test_a_recording_that_breaks_off_says_why_and_keeps_no_memory() -> None:
+    """Numbers of the GPU are read while it is recorded; each try takes 64 MiB."""
+    x = torch.ones(2**22, device="cuda")
+    tried: list[int] = []
+    for _ in range(3):
+
+        def reads(x: torch.Tensor) -> torch.Tensor:
+            several = [x + number for number in range(4)]
+            return several[3] * float(several[0].sum())
+
+        recorded = Recorded(reads)
+        for _ in range(WARM_UP):
+            recorded(x)
+        with pytest.raises(RuntimeError, match="captur"):
+            recorded(x)
+        assert float(reads(x)[0]) == 4 * x.numel()
+        del recorded
+        gc.collect()
+        torch.cuda.empty_cache()
+        tried.append(torch.cuda.memory_reserved())
+    assert tried[2] - tried[0] < 2**25
+    doubled = Recorded(lambda x: 2 * x)  # others are recorded as before
+    assert [float(doubled(x + n)[0]) for n in range(6)] == [2.0 + 2 * n for n in range(6)]
+    assert doubled.graphs == 1
 
 
 def test_every_shape_has_its_graph_and_python_s_losses() -> None:

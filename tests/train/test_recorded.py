@@ -10,6 +10,7 @@ from tests.train.replaying import replaying
 from torch import Tensor, nn
 
 from everyformer.errors import InputError
+from everyformer.ops.captured import is_captured
 from everyformer.train.recorded import WARM_UP, Recorded
 
 
@@ -68,6 +69,22 @@ def test_every_shape_and_every_other_argument_has_its_graph() -> None:
 
 def double(x: Tensor) -> Tensor:
     return 2 * x
+
+
+def test_the_call_before_goes_the_way_of_the_recorded_one() -> None:
+    """So that what is compiled has met all branches before; nothing compiles in a graph."""
+    ways: list[bool] = []
+
+    def found(x: Tensor) -> Tensor:
+        ways.append(is_captured(x))
+        return 2 * x
+
+    with replaying():
+        call = Recorded(found)
+        for _ in range(WARM_UP + 2):
+            call(torch.ones(2))
+        assert not is_captured(torch.ones(2))
+    assert ways == [*[False] * (WARM_UP - 1), True, True]
 
 
 def test_a_result_outlives_the_next_call() -> None:

@@ -23,26 +23,39 @@ from everyformer.bench.sparse import SIZE, forward_and_backward, inputs
 from everyformer.bench.tables import table_of
 from everyformer.bench.timing import cpu_milliseconds, gpu_milliseconds
 from everyformer.ops import sparse_attention
-from everyformer.patterns import Part, Pattern
+from everyformer.patterns import Part, past_of
 from everyformer.progress import Progress, no_progress
 
-WIDTH = 256
+WIDTH, WIDE = 256, 2048
 LENGTH, ON_CPU, GATE = 32_768, 1024, 600
 ROUNDS = 6
 CLEARLY = 1.1
 """Times the floor: what takes less says nothing beyond it."""
 
-PATTERNS: dict[str, Callable[[int, int], Pattern]] = {
-    "window": lambda n, w: patterns.window(n, w),
-    "strided": lambda n, w: patterns.strided(n, w),
-    "strided, union": lambda n, w: patterns.strided(n, w).union(),
-    "fixed": lambda n, w: patterns.fixed(n, w),
-    "fixed, union": lambda n, w: patterns.fixed(n, w).union(),
-    "window and global": lambda n, w: patterns.window_global(n, w),
-    "BigBird": lambda n, w: patterns.big_bird_blocks(n, max(16, w // 4)),
-    "star, relay first": lambda n, w: patterns.star_first(n, w // 8),
-    "dense": lambda n, w: patterns.dense(n),
+Parts = Callable[[int, int], tuple[Part, ...]]
+
+PATTERNS: dict[str, Parts] = {
+    "window": lambda n, w: patterns.window(n, w).parts,
+    "strided": lambda n, w: patterns.strided(n, w).parts,
+    "strided, union": lambda n, w: patterns.strided(n, w).union().parts,
+    "fixed": lambda n, w: patterns.fixed(n, w).parts,
+    "fixed, union": lambda n, w: patterns.fixed(n, w).union().parts,
+    "window and global": lambda n, w: patterns.window_global(n, w).parts,
+    "BigBird": lambda n, w: patterns.big_bird_blocks(n, max(16, w // 4)).parts,
+    "star, relay first": lambda n, w: patterns.star_first(n, w // 8).parts,
+    "dense": lambda n, w: patterns.dense(n).parts,
 }
+WIDE_PATTERNS: dict[str, Parts] = {
+    "wide window": lambda n, w: patterns.window(n, w).parts,
+    "wide classes": lambda n, w: patterns.strided(n, n // w).parts[1:],
+    "wide segments": lambda n, w: patterns.fixed(n, w).parts[:1],
+    "many columns": lambda n, w: patterns.fixed(n, n // w).parts[1:],
+    "wide window and global": lambda n, w: patterns.window_global(n, w).parts,
+    "BigBird, many random": lambda n, w: (
+        patterns.big_bird_blocks(n, max(16, w // 32), random=27).parts
+    ),
+}
+"""About as many connections for each token as the width says, or twice as many."""
 
 
 def run(
@@ -88,12 +101,16 @@ def run(
         return row
 
     rows: list[Row] = []
-    for done, (name, make) in enumerate(PATTERNS.items()):
-        progress(f"{name}, n = {n:,}", done, len(PATTERNS))
-        pattern = make(n, WIDTH if on_gpu else 64)
-        past, small = pattern.causal_part(), make(GATE, 48).causal_part()
-        parts = zip(pattern.parts, past.parts, small.parts, strict=True)
-        for number, each in enumerate(parts):
+    widths = (WIDTH, WIDE) if on_gpu else (64, 256)
+    cases = [
+        *((name, make, widths[0], 48) for name, make in PATTERNS.items()),
+        *((name, make, widths[1], 300) for name, make in WIDE_PATTERNS.items()),
+    ]
+    for done, (name, make, width, gate_width) in enumerate(cases):
+        progress(f"{name}, n = {n:,}", done, len(cases))
+        pairs = zip(make(n, width), make(GATE, gate_width), strict=True)
+        for number, (whole, gated) in enumerate(pairs):
+            each = (whole, past_of(whole), past_of(gated))
             about: Row = {"pattern": name, "part": number + 1, "n": n}
             rows.append(kept.row(about, partial(both, *each)))
     return {

@@ -1,5 +1,7 @@
 """CUDA graphs: when one is captured, and what it reads whenever it is replayed."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -11,6 +13,20 @@ _READ: dict[int, object] = {}
 """By their numbers in Python, so that each is held once."""
 
 
+_as_if = False
+
+
+@contextmanager
+def as_if_captured() -> Generator[None, None, None]:
+    """Go the ways of a capture without one, so that all of them are compiled before."""
+    global _as_if
+    before, _as_if = _as_if, True
+    try:
+        yield
+    finally:
+        _as_if = before
+
+
 def is_on_gpu(x: Tensor) -> bool:
     """Whether a CUDA graph could hold what is done with these numbers."""
     return x.is_cuda
@@ -18,7 +34,7 @@ def is_on_gpu(x: Tensor) -> bool:
 
 def is_captured(x: Tensor) -> bool:
     """Whether a CUDA graph is being captured: these numbers cannot be read now."""
-    return is_on_gpu(x) and torch.cuda.is_current_stream_capturing()
+    return is_on_gpu(x) and (_as_if or torch.cuda.is_current_stream_capturing())
 
 
 def outlasting(found: Found, x: Tensor) -> Found:

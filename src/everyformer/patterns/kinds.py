@@ -273,17 +273,18 @@ class Blocks(Part):
             )
             raise PatternError(msg)
 
-    def _size(self, block: int) -> int:
+    def size(self, block: int) -> int:
+        """Tokens of a block."""
         return min(self.block, self.n - block * self.block)
 
     def _make_rows(self) -> Rows:
         spans = [
             np.concatenate(
-                [np.arange(b * self.block, b * self.block + self._size(b)) for b in keys]
+                [np.arange(b * self.block, b * self.block + self.size(b)) for b in keys]
             )
             for keys in self.table
         ]
-        sizes = [self._size(row) for row in range(len(self.table))]
+        sizes = [self.size(row) for row in range(len(self.table))]
         counts = np.repeat([len(span) for span in spans], sizes)
         indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         indices = [np.tile(span, size) for span, size in zip(spans, sizes, strict=True)]
@@ -293,7 +294,7 @@ class Blocks(Part):
     def connections(self) -> int:
         """The sum over kept blocks of their sizes."""
         return sum(
-            self._size(row) * self._size(key)
+            self.size(row) * self.size(key)
             for row, keys in enumerate(self.table)
             for key in keys
         )

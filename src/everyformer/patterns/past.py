@@ -63,6 +63,28 @@ class Past(Part):
     def _make_rows(self) -> Rows:
         return _earlier(self.part.rows())
 
+    @property
+    def connections(self) -> int:
+        """The pairs whose key is not later, all own ones among them; without listing them.
+
+        But for columns and blocks the other part has with each pair the turned one.
+        """
+        n, part = self.n, self.part
+        match part:
+            case Columns():
+                return n + sum(n - 1 - column for column in part.columns)
+            case Blocks():
+                earlier = sum(
+                    part.size(row) * part.size(key)
+                    for row, keys in enumerate(part.table)
+                    for key in keys
+                    if key < row
+                )
+                own = (part.size(row) for row in range(len(part.table)))
+                return earlier + sum(size * (size + 1) // 2 for size in own)
+            case _:
+                return (part.connections + n) // 2
+
     @classmethod
     def arguments_of_json(cls, data: dict[str, Any]) -> dict[str, Any]:
         """The other part, read from its own."""

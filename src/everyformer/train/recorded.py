@@ -1,6 +1,7 @@
 """A function as CUDA graphs: a GPU replays its kernels without waiting for Python."""
 
 from collections.abc import Callable, Hashable
+from contextlib import nullcontext, suppress
 from functools import partial
 from threading import RLock
 from types import FunctionType
@@ -8,10 +9,11 @@ from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.cuda.memory import _cuda_endAllocateToPool, _cuda_releasePool
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
 from everyformer.errors import InputError
-from everyformer.ops.captured import is_captured, is_on_gpu
+from everyformer.ops.captured import as_if_captured, is_captured, is_on_gpu
 from everyformer.train.surroundings import (
     Places,
     Surroundings,
@@ -154,12 +156,16 @@ class Recorded(Generic[R]):
         return not other
 
     def _as_it_is(self, leaves: list[Any], kind: Any, around: Surroundings | None) -> R:
-        """A call by Python; the last one is looked at, if it is given what is around it."""
+        """A call by Python; the last one is looked at, if it is given what is around it.
+
+        That goes all ways of the one that will be recorded: nothing compiles in a capture.
+        """
         given, named = tree_unflatten(leaves, kind)
         tensors = [x for x in leaves if isinstance(x, Tensor) and not x.is_inference()]
         versions = [x._version for x in tensors]
         places = around and around.of_modules()
-        found = _copied(_detached(self._function(*given, **named)))
+        with as_if_captured() if around else nullcontext():
+            found = _copied(_detached(self._function(*given, **named)))
         _refuse_written(
             [x for x, v in zip(tensors, versions, strict=True) if x._version != v]
         )
@@ -169,17 +175,25 @@ class Recorded(Generic[R]):
 
     def _recorded(self, leaves: list[Any], kind: Any, around: Surroundings) -> "_Graph[R]":
         first = next(iter(self._graphs.values()), None)
-        pool = None if first is None else first.graph.pool()
+        pool = torch.cuda.graph_pool_handle() if first is None else first.graph.pool()
         inputs = [x.clone() if isinstance(x, Tensor) else x for x in leaves]
         given, named = tree_unflatten(inputs, kind)
         graph, gradients = torch.cuda.CUDAGraph(), around.gradients()
-        with (
-            steps() as stepped,
-            torch.cuda.graph(
-                graph, pool=pool, stream=self._stream, capture_error_mode=self._mode
-            ),
-        ):
-            found = _detached(self._function(*given, **named))
+        try:
+            with (
+                steps() as stepped,
+                as_if_captured(),  # as in the call before, for what was compiled then
+                torch.cuda.graph(
+                    graph, pool=pool, stream=self._stream, capture_error_mode=self._mode
+                ),
+            ):
+                found = _detached(self._function(*given, **named))
+        except Exception as error:
+            _give_back(graph, pool, leaves)
+            broken_off = isinstance(error, torch.AcceleratorError)
+            if broken_off and error.__context__ is not None:  # that says why
+                raise error.__context__ from None
+            raise
         after = Surroundings(self._function)
         return _Graph(graph, inputs, found, Places(around, gradients, after, stepped))
 
@@ -205,6 +219,20 @@ class _Graph(Generic[R]):
                 own.copy_(given)
         self.graph.replay()
         return _copied(self._found)
+
+
+def _give_back(graph: Any, pool: Any, leaves: list[Any]) -> None:
+    """The memory of a recording that CUDA has broken off.
+
+    torch then never ends what it began: its allocator would keep the pool for good.
+    """
+    try:
+        graph.pool()
+    except RuntimeError:
+        place = next(x.device for x in leaves if isinstance(x, Tensor) and x.is_cuda)
+        with suppress(RuntimeError):  # of a release of torch that has ended it itself
+            _cuda_endAllocateToPool(place.index, pool)
+            _cuda_releasePool(place.index, pool)
 
 
 def _detached(found: R) -> R:

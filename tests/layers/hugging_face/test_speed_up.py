@@ -14,6 +14,7 @@ import torch
 from tests.layers.hugging_face.models import (
     CASES,
     IDS,
+    falcon,
     inputs,
     paddings,
     results,
@@ -115,6 +116,26 @@ def test_a_chunk_of_tokens_on_a_cache(library: Any) -> None:
             start = model(IDS[:, :8], attention_mask=part, use_cache=True)
             rest = model(IDS[:, 8:], attention_mask=seen, past_key_values=start[1])
             assert (rest.logits - whole[:, 8:]).abs().max() < 1e-5 * whole.abs().max()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"new_decoder_architecture": True, "num_kv_heads": 2},
+        {"new_decoder_architecture": True, "num_kv_heads": 4, "alibi": True},
+        {"multi_query": True, "alibi": True},
+        {"multi_query": False},
+    ],
+)
+def test_heads_of_every_falcon(settings: dict[str, Any], library: Any) -> None:
+    """Groups of heads with a key of their own, one key for all, or one for each."""
+    torch.manual_seed(0)
+    model: Any = falcon(library, heads=4, size=16, **settings).eval()
+    seen = paddings()["left"]
+    expected = model(IDS, attention_mask=seen).logits[seen.bool()]
+    everyformer.speed_up(model)
+    found = model(IDS, attention_mask=seen).logits[seen.bool()]
+    assert (found - expected).abs().max() < 1e-5 * expected.abs().max()
 
 
 @pytest.mark.parametrize("name", ["T5", "FalconRW", "GPT2", "Bert", "Llama"])

@@ -147,7 +147,7 @@ class Falcon(Swapped):
     ) -> tuple[Tensor, Tensor | None]:
         """As the original; the weights are None unless they are asked for."""
         this: Any = self
-        parts = this._split_heads(this.query_key_value(hidden_states))
+        parts = _falcon_heads(this, this.query_key_value(hidden_states))
         query, key, value = (x.transpose(1, 2) for x in parts)
         if alibi is None:
             rotate = _module_of(self).apply_rotary_pos_emb
@@ -166,6 +166,24 @@ class Falcon(Swapped):
             output_attentions=output_attentions,
         )  # fmt: skip
         return this.dense(out.flatten(-2)), weights
+
+
+def _falcon_heads(module: Any, mixed: Tensor) -> tuple[Tensor, ...]:
+    """Queries, keys and values as the original splits them, (b, n, heads, d).
+
+    That names places by lists, which would go to the GPU in every call, and which no CUDA
+    graph takes.
+    """
+    n, d = module.num_heads, module.head_dim
+    if module.new_decoder_architecture:
+        groups = mixed.unflatten(-1, (-1, n // module.num_kv_heads + 2, d))
+        query = groups[..., :-2, :]
+        key, value = (groups[..., x, None, :].expand_as(query) for x in (-2, -1))
+        return query.flatten(2, 3), key.flatten(2, 3), value.flatten(2, 3)
+    if module.multi_query:
+        each = mixed.unflatten(-1, (n + 2, d))
+        return each[..., :-2, :], each[..., -2, None, :], each[..., -1, None, :]
+    return mixed.unflatten(-1, (n, 3, d)).unbind(-2)
 
 
 def bloom_why_not(module: nn.Module) -> str | None:

@@ -92,11 +92,13 @@ class BlockLists:
 
     Attributes:
         block: Tokens of a block.
-        lists: For every block of queries its blocks of keys.
+        lists: For every block of queries its blocks of keys, ascending.
+        past: Whether the own block, then the last of every list, counts up to the query.
     """
 
     block: int
     lists: Rows
+    past: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -177,15 +177,25 @@ def _last_heard(piece: Listed, queries: Tensor, keys: Tensor, n: int) -> int:
 def _of_blocks(
     piece: BlockLists, n: int, room: int, device: torch.device
 ) -> Iterator[Rectangles]:
-    block = piece.block
+    block, lists = piece.block, piece.lists
+    if piece.past:
+        own = Band(lists.n, block, 1, block, left=block, right=0)
+        yield from _of_band(own, n, room, device)
+        lists = _without_own(lists)
     inside = torch.arange(block, device=device)
-    for rows, heard in _by_count(piece.lists, device, exact=True):
+    for rows, heard in _by_count(lists, device, exact=True):
         together = max(1, room // (block * block * heard.shape[1]))
         for some, lists in zip(rows.split(together), heard.split(together), strict=True):
             queries = some[:, None] * block + inside
             keys = (lists[:, :, None] * block + inside).flatten(1)
             hidden = (keys >= n)[:, None, :]
             yield Rectangles(queries.clamp(max=n), keys.clamp(max=n), hidden)
+
+
+def _without_own(lists: Rows) -> Rows:
+    """For every block the others."""
+    query, key = lists.listeners(), lists.indices
+    return Rows.of_pairs(lists.n, query[key != query], key[key != query])
 
 
 def _of_edges(rows: Rows, room: int, device: torch.device) -> Iterator[Rectangles]:

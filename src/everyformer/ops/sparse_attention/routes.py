@@ -12,7 +12,7 @@
 | Gathered | edges | nothing is known |
 | Union | those of two parts, the second outside the first; the rest as edges | |
 | Past | those of its part, without later keys | bands end at the query, strips are cut |
-| Past of Blocks | a band on blocks, lists of earlier blocks | only own blocks are cut |
+| Past of Blocks | block lists without later blocks | only own blocks are cut |
 """
 
 from dataclasses import replace
@@ -87,7 +87,8 @@ def pieces_of(part: Part) -> tuple[Piece, ...]:
         case Past(part=WindowGlobal() as inner):
             return _window_global(inner, past=True)
         case Past(part=Blocks(block=block) as inner):
-            return _past_blocks(inner) if block >= SMALLEST_BLOCK else (Edges(part.rows()),)
+            small = block < SMALLEST_BLOCK
+            return (Edges(part.rows()) if small else _past_blocks(inner),)
         case Past(part=inner):
             return tuple(_past(piece, n) for piece in pieces_of(inner))
         case _:
@@ -165,14 +166,13 @@ def _lists(table: tuple[tuple[int, ...], ...]) -> Rows:
     return Rows(indptr, np.fromiter(chain(*table), np.int32, count=indptr[-1]))
 
 
-def _past_blocks(part: Blocks) -> tuple[Piece, ...]:
+def _past_blocks(part: Blocks) -> BlockLists:
     """Within its block a query hears the tokens up to itself, and earlier blocks whole."""
-    n, block = part.n, part.block
-    own = _past(_left_over(Segments(n, block), Outside()), n)
     earlier = tuple(
-        tuple(key for key in keys if key < number) for number, keys in enumerate(part.table)
+        tuple(key for key in keys if key <= number)
+        for number, keys in enumerate(part.table)
     )
-    return (own, BlockLists(block, _lists(earlier))) if any(earlier) else (own,)
+    return BlockLists(part.block, _lists(earlier), past=True)
 
 
 def _union(part: Union) -> tuple[Piece, ...]:

@@ -248,7 +248,9 @@ def _block_walk(
     lists = piece.lists if owner == "queries" else transposed(piece.lists)
     block = piece.block
     M, N = (_tile(size, block) for size in tiles)
-    items: list[tuple[int, int, int, int]] = []
+    span = -(-block // N) * N
+    whole = block % N == 0 and n % block == 0
+    items: list[tuple[int, ...]] = []
     joins: list[np.ndarray] = []
     used = 0
     for number in range(lists.n):
@@ -258,7 +260,16 @@ def _block_walk(
         for first in range(number * block, min((number + 1) * block, n), M):
             for part in range(pieces):
                 slot = used + part if pieces > 1 else -1
-                items.append((first, cuts[part], cuts[part + 1], slot))
+                low, high = cuts[part] * span, cuts[part + 1] * span
+                begin, end = low, high
+                if piece.past and owner == "queries" and part == pieces - 1:
+                    end = high - span
+                    high = end + min(_up_to(first % block + M, N), span)
+                elif piece.past and owner == "keys" and part == 0:
+                    begin = low + span
+                    low += first % block // N * N
+                begin, end = (begin, end) if whole else (high, high)
+                items.append((first, low, begin, end, high, slot))
             if pieces > 1:
                 last = min(first + M, (number + 1) * block, n)
                 rows = np.arange(last - first)
@@ -266,21 +277,29 @@ def _block_walk(
                     np.stack([first + rows, used * M + rows, 0 * rows + pieces], axis=1)
                 )
                 used += pieces
-    items.sort(key=lambda item: (item[1] - item[2], item[0], item[1]))  # longest first
+    items.sort(key=lambda item: (item[1] - item[4], item[0], item[1]))  # longest first
     nothing = _ints([0], device)
     slots = Slots.of(used * M, np.concatenate(joins), M, device) if joins else None
+    # Of the past -n <= query - key <= -1 is left out, which kernels look for in the
+    # tiles that are not whole.
+    gap = (0, 0) if not piece.past else (-1, n) if owner == "queries" else (n, -1)
     return TileWalk(
         programs=len(items),
         lists=(nothing, nothing, _ints(lists.indices, device), _ints(items, device)),
-        numbers=(0, 1, n, n, n, n, n, 0, 0, 1, 1, n),
+        numbers=(0, 1, n, n, n, n, n, *gap, 1, 1, n),
         options={
-            "M": M, "N": N, "BLOCK": block, "SPAN": -(-block // N) * N, "VISIT": 2,
-            "LIST_QUERIES": False, "LIST_KEYS": False, "WINDOW": False, "GAP": False,
-            "SEGMENT": False, "PLAIN": block % N == 0 and n % block == 0,
+            "M": M, "N": N, "BLOCK": block, "SPAN": span, "VISIT": 2,
+            "LIST_QUERIES": False, "LIST_KEYS": False, "WINDOW": False,
+            "GAP": piece.past, "SEGMENT": False, "PLAIN": whole,
             "SLOTS": slots is not None,
         },
         slots=slots,
     )  # fmt: skip
+
+
+def _up_to(count: int, tile: int) -> int:
+    """The least multiple of a tile that is not below."""
+    return -(-count // tile) * tile
 
 
 def edge_walk(piece: Edges, owner: str, again: bool, device: torch.device) -> EdgeWalk:

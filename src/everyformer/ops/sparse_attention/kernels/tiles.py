@@ -39,22 +39,23 @@ SIZES = [
 @triton.jit
 def _work(
     ITEMS, n, shift, step, limit, owners, partners, before, after, tiles, chunk,
-    TILE: tl.constexpr, BLOCK: tl.constexpr, SPAN: tl.constexpr, VISIT: tl.constexpr,
+    TILE: tl.constexpr, BLOCK: tl.constexpr, VISIT: tl.constexpr,
 ):  # fmt: skip
     """What a program does: origin, first owner, their end, first partner, end, slot.
 
     BAND: tile t of class c, partners first - before .. last + after of the class.
     LISTED: tile t of the owners, chunk s of the partners. STRIP: the same, with an item
     that says which partners, since later ones do not count. BLOCKS: an item that names a
-    tile, a stretch of the lists of blocks (SPAN places for each block) and a slot or -1.
+    tile, a stretch of the lists of blocks (SPAN places for each block) and within it the
+    tiles that need no mask, and a slot or -1.
     """
     number = tl.program_id(0)
     if VISIT == BLOCKS:
         origin = 0
-        first = tl.load(ITEMS + 4 * number)
-        low = tl.load(ITEMS + 4 * number + 1) * SPAN
-        high = tl.load(ITEMS + 4 * number + 2) * SPAN
-        slot = tl.load(ITEMS + 4 * number + 3)
+        first = tl.load(ITEMS + 6 * number)
+        low = tl.load(ITEMS + 6 * number + 1)
+        high = tl.load(ITEMS + 6 * number + 4)
+        slot = tl.load(ITEMS + 6 * number + 5)
         end = tl.minimum(first // BLOCK * BLOCK + BLOCK, n)
     elif VISIT == LISTED:
         origin = 0
@@ -129,13 +130,13 @@ def _counts(
 
 @triton.jit
 def _whole(
-    first, low, high, end, before, after,
+    ITEMS, first, low, high, end, before, after,
     M: tl.constexpr, N: tl.constexpr, VISIT: tl.constexpr, PLAIN: tl.constexpr,
     HAS_PAD: tl.constexpr,
 ):  # fmt: skip
     """From where to where tiles of partners need no mask; from high on if nowhere.
 
-    PLAIN says that pairs are left out by the window alone.
+    PLAIN says that pairs are left out by the window alone, or that blocks are whole.
     """
     if PLAIN and not HAS_PAD and VISIT == BAND:
         start = tl.maximum(low, first + M - 1 - before)
@@ -148,9 +149,9 @@ def _whole(
     elif PLAIN and not HAS_PAD and VISIT == LISTED:
         start = low
         stop = low + (high - low) // N * N
-    elif PLAIN and not HAS_PAD:
-        start = low
-        stop = high
+    elif PLAIN and not HAS_PAD and VISIT == BLOCKS:
+        start = tl.load(ITEMS + 6 * tl.program_id(0) + 2)
+        stop = tl.load(ITEMS + 6 * tl.program_id(0) + 3)
     else:
         start = high
         stop = high
@@ -235,7 +236,7 @@ def _forward_kernel(
     b, h = pair // H, pair % H
     origin, first, end, low, high, slot = _work(
         ITEMS, n, shift, step, limit, owners, partners, before, after, tiles, chunk,
-        M, BLOCK, SPAN, VISIT,
+        M, BLOCK, VISIT,
     )  # fmt: skip
     index, offs_d = first + tl.arange(0, M), tl.arange(0, BLOCK_D)
     here = index < end
@@ -267,7 +268,9 @@ def _forward_kernel(
         m_i = tl.load(lse_base + places, mask=done, other=float("-inf"))
         l_i = tl.where(m_i == float("-inf"), 0.0, 1.0)
         acc = load_wide(out_base, places, done, D, offs_d, D, BLOCK_D)
-    start, stop = _whole(first, low, high, end, before, after, M, N, VISIT, PLAIN, HAS_PAD)
+    start, stop = _whole(
+        ITEMS, first, low, high, end, before, after, M, N, VISIT, PLAIN, HAS_PAD
+    )
     for phase in tl.static_range(3):
         begin, finish = _stretch(low, start, stop, high, phase)
         acc, l_i, m_i = _forward_tiles(
@@ -353,7 +356,7 @@ def _dq_kernel(
     b, h = pair // H, pair % H
     origin, first, end, low, high, slot = _work(
         ITEMS, n, shift, step, limit, owners, partners, before, after, tiles, chunk,
-        M, BLOCK, SPAN, VISIT,
+        M, BLOCK, VISIT,
     )  # fmt: skip
     index, offs_d = first + tl.arange(0, M), tl.arange(0, BLOCK_D)
     here = index < end
@@ -374,7 +377,9 @@ def _dq_kernel(
         out = load_rows(OUT + at * D, places, here, D, offs_d, D, BLOCK_D, True)
         delta = tl.sum(out.to(tl.float32) * do.to(tl.float32), 1)
         tl.store(DELTA + at + places, delta, mask=here)
-    start, stop = _whole(first, low, high, end, before, after, M, N, VISIT, PLAIN, HAS_PAD)
+    start, stop = _whole(
+        ITEMS, first, low, high, end, before, after, M, N, VISIT, PLAIN, HAS_PAD
+    )
     for phase in tl.static_range(3):
         begin, finish = _stretch(low, start, stop, high, phase)
         dq = _dq_tiles(
@@ -478,7 +483,7 @@ def _dkv_kernel(
     b, h = pair // H, pair % H
     origin, first, end, low, high, slot = _work(
         ITEMS, n, shift, step, limit, owners, partners, before, after, tiles, chunk,
-        M, BLOCK, SPAN, VISIT,
+        M, BLOCK, VISIT,
     )  # fmt: skip
     index, offs_d = first + tl.arange(0, M), tl.arange(0, BLOCK_D)
     here = index < end
@@ -491,7 +496,9 @@ def _dkv_kernel(
     at = pair * n
     dk = tl.zeros([M, BLOCK_D], dtype=tl.float32)
     dv = tl.zeros([M, BLOCK_D], dtype=tl.float32)
-    start, stop = _whole(first, low, high, end, before, after, M, N, VISIT, PLAIN, False)
+    start, stop = _whole(
+        ITEMS, first, low, high, end, before, after, M, N, VISIT, PLAIN, False
+    )
     for phase in tl.static_range(3):
         begin, finish = _stretch(low, start, stop, high, phase)
         dk, dv = _dkv_tiles(
