@@ -112,6 +112,13 @@ def test_no_time_left() -> None:
     assert {row["stopped"] for row in report["longest"]} == {"no time left"}
 
 
+def test_the_longest_alone() -> None:
+    report = models.run(only=["GPT-2:longest"])
+    assert report["rows"] == []
+    assert [row["n"] for row in report["longest"]] == [512] * 3
+    assert models.table(report).row_count == 3
+
+
 def test_a_run_that_was_stopped_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,3 +148,6 @@ def test_a_run_that_was_stopped_goes_on(
 def test_unknown_models() -> None:
     with pytest.raises(InputError, match=r"GPT-5 is not among.*T5-base"):
         models.run(only=["GPT-5"])
+    for text in ("GPT-2:", "GPT-2:shortest", "GPT-2:0"):
+        with pytest.raises(InputError, match=r"T5-base:512.*T5-base:longest"):
+            models.run(only=[text])

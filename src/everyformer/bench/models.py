@@ -64,6 +64,9 @@ LOSS_ROOM = 0.02
 LONGEST = 15
 """Kernels of a step that are noted, with their times."""
 
+LONGEST_ALONE = "longest"
+"""Instead of a length: nothing is timed."""
+
 NEEDED = 15.0
 """Seconds without which nothing is compiled."""
 
@@ -112,7 +115,7 @@ def run(
     Args:
         quick: One model at one length.
         progress: Told about each model.
-        only: Names of models, each with or without a length.
+        only: Names of models, each alone, with a length, or with the word longest.
         minutes: After which nothing is begun.
         kept: Where rows are kept as soon as they are known.
     """
@@ -123,33 +126,40 @@ def run(
     device = "cuda" if torch.cuda.is_available() else "cpu"
     lengths = GPU_LENGTHS if device == "cuda" else CPU_LENGTHS
     lengths = lengths[:1] if quick else lengths
-    names = [_chosen(text) for text in only or (["T5-base"] if quick else list(MODELS))]
+    chosen = only or (["T5-base"] if quick else list(MODELS))
+    names = [_chosen(text, lengths) for text in chosen]
     end = time.perf_counter() + 60 * minutes
     report: Row = {"theme": "models", **kept.provenance, "gate": []}
     report |= {"device": device, "tokens": TOKENS, "rows": [], "longest": []}
-    for done, (name, length) in enumerate(names):
+    for done, (name, several, limits) in enumerate(names):
         progress(name, done, len(names))
         now = time.perf_counter()
         share = (end - now) / (len(names) - done)
         try:
-            several = (length,) if length else lengths
-            _one(report, kept, name, several, now + share, not (quick or length))
+            _one(report, kept, name, several, now + share, limits and not quick)
         except (torch.OutOfMemoryError, EveryformerError) as error:
             report["rows"].append({"model": name, "failed": _short(error)})
         _free()
     return report
 
 
-def _chosen(text: str) -> tuple[str, int | None]:
-    """A model, and its only length if one is given: T5-base or T5-base:512."""
-    name, _, length = text.partition(":")
-    if name not in MODELS or not (not length or (length.isdigit() and int(length) > 0)):
-        msg = (
-            f"{text} is not among the models. Choose {', '.join(MODELS)}, each with or "
-            "without a length: T5-base:512."
-        )
-        raise InputError(msg)
-    return name, int(length) if length else None
+def _chosen(text: str, lengths: tuple[int, ...]) -> tuple[str, tuple[int, ...], bool]:
+    """A model, at which lengths it is timed, and whether the longest is looked for.
+
+    T5-base, T5-base:512 for that length alone, T5-base:longest for no other.
+    """
+    name, colon, what = text.partition(":")
+    if name in MODELS and not colon:
+        return name, lengths, True
+    if name in MODELS and what == LONGEST_ALONE:
+        return name, (), True
+    if name in MODELS and what.isdigit() and int(what) > 0:
+        return name, (int(what),), False
+    msg = (
+        f"{text} is not among the models. Choose {', '.join(MODELS)}, each alone or with a "
+        f"length (T5-base:512), or with the longest that fits (T5-base:{LONGEST_ALONE})."
+    )
+    raise InputError(msg)
 
 
 def _one(

@@ -2,7 +2,8 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import TypeVar
+from threading import RLock
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,18 +14,28 @@ _READ: dict[int, object] = {}
 """By their numbers in Python, so that each is held once."""
 
 
-_as_if = False
+_ONE_THREAD = RLock()
+
+
+def _yes() -> bool:
+    return True
 
 
 @contextmanager
 def as_if_captured() -> Generator[None, None, None]:
-    """Go the ways of a capture without one, so that all of them are compiled before."""
-    global _as_if
-    before, _as_if = _as_if, True
-    try:
-        yield
-    finally:
-        _as_if = before
+    """Go the ways of a capture without one, so that all of them are compiled before.
+
+    Whoever asks torch hears yes: transformers makes another mask while it is captured, and
+    what is compiled for it would be compiled within the capture.
+    """
+    cuda: Any = torch.cuda
+    with _ONE_THREAD:
+        before = cuda.is_current_stream_capturing
+        cuda.is_current_stream_capturing = _yes
+        try:
+            yield
+        finally:
+            cuda.is_current_stream_capturing = before
 
 
 def is_on_gpu(x: Tensor) -> bool:
@@ -34,7 +45,7 @@ def is_on_gpu(x: Tensor) -> bool:
 
 def is_captured(x: Tensor) -> bool:
     """Whether a CUDA graph is being captured: these numbers cannot be read now."""
-    return is_on_gpu(x) and (_as_if or torch.cuda.is_current_stream_capturing())
+    return is_on_gpu(x) and torch.cuda.is_current_stream_capturing()
 
 
 def outlasting(found: Found, x: Tensor) -> Found:

@@ -222,9 +222,10 @@ class _Graph(Generic[R]):
 
 
 def _give_back(graph: Any, pool: Any, leaves: list[Any]) -> None:
-    """The memory of a recording that CUDA has broken off.
+    """The memory of a recording that CUDA has broken off, and the use of random numbers.
 
-    torch then never ends what it began: its allocator would keep the pool for good.
+    torch then never ends what it began: its allocator would keep the pool for good, and
+    its generator would count numbers for the graph. The next graph that ends ends that.
     """
     try:
         graph.pool()
@@ -233,6 +234,9 @@ def _give_back(graph: Any, pool: Any, leaves: list[Any]) -> None:
         with suppress(RuntimeError):  # of a release of torch that has ended it itself
             _cuda_endAllocateToPool(place.index, pool)
             _cuda_releasePool(place.index, pool)
+        other, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(place)
+        with suppress(RuntimeError), torch.cuda.graph(other, stream=stream):
+            torch.zeros(1, device=place)
 
 
 def _detached(found: R) -> R:

@@ -34,9 +34,9 @@ def bench(
         typer.Option(
             "--only",
             metavar="NAME",
-            help="For models: T5-base, T5-base:512 (at that length alone) or another; for "
-            "sparse: star or another pattern; for long-context: strided or star, beside "
-            "dense; may be repeated.",
+            help="For models: T5-base, T5-base:512 (at that length alone), T5-base:longest "
+            "(the longest that fits, alone) or another; for sparse: star or another "
+            "pattern; for long-context: strided or star, beside dense; may be repeated.",
         ),
     ] = None,
     minutes: Annotated[
