@@ -250,7 +250,7 @@ def _block_walk(
     M, N = (_tile(size, block) for size in tiles)
     span = -(-block // N) * N
     whole = block % N == 0 and n % block == 0
-    items: list[tuple[int, ...]] = []
+    items: list[tuple[int, int, int, int, int]] = []
     joins: list[np.ndarray] = []
     used = 0
     for number in range(lists.n):
@@ -261,15 +261,14 @@ def _block_walk(
             for part in range(pieces):
                 slot = used + part if pieces > 1 else -1
                 low, high = cuts[part] * span, cuts[part + 1] * span
-                begin, end = low, high
+                cut = high if owner == "queries" else low
                 if piece.past and owner == "queries" and part == pieces - 1:
-                    end = high - span
-                    high = end + min(_up_to(first % block + M, N), span)
+                    cut = high - span
+                    high = cut + min(_up_to(first % block + M, N), span)
                 elif piece.past and owner == "keys" and part == 0:
-                    begin = low + span
+                    cut = low + span
                     low += first % block // N * N
-                begin, end = (begin, end) if whole else (high, high)
-                items.append((first, low, begin, end, high, slot))
+                items.append((first, low, high, slot, cut))
             if pieces > 1:
                 last = min(first + M, (number + 1) * block, n)
                 rows = np.arange(last - first)
@@ -277,11 +276,10 @@ def _block_walk(
                     np.stack([first + rows, used * M + rows, 0 * rows + pieces], axis=1)
                 )
                 used += pieces
-    items.sort(key=lambda item: (item[1] - item[4], item[0], item[1]))  # longest first
+    items.sort(key=lambda item: (item[1] - item[2], item[0], item[1]))  # longest first
     nothing = _ints([0], device)
     slots = Slots.of(used * M, np.concatenate(joins), M, device) if joins else None
-    # Of the past -n <= query - key <= -1 is left out, which kernels look for in the
-    # tiles that are not whole.
+    # Of the past -n <= query - key <= -1 is left out, in tiles of the own block.
     gap = (0, 0) if not piece.past else (-1, n) if owner == "queries" else (n, -1)
     return TileWalk(
         programs=len(items),

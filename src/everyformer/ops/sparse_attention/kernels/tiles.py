@@ -46,16 +46,16 @@ def _work(
     BAND: tile t of class c, partners first - before .. last + after of the class.
     LISTED: tile t of the owners, chunk s of the partners. STRIP: the same, with an item
     that says which partners, since later ones do not count. BLOCKS: an item that names a
-    tile, a stretch of the lists of blocks (SPAN places for each block) and within it the
-    tiles that need no mask, and a slot or -1.
+    tile, a stretch of the lists of blocks (SPAN places for each block), a slot or -1, and
+    where the own block begins or, for keys, ends, of which later keys do not count.
     """
     number = tl.program_id(0)
     if VISIT == BLOCKS:
         origin = 0
-        first = tl.load(ITEMS + 6 * number)
-        low = tl.load(ITEMS + 6 * number + 1)
-        high = tl.load(ITEMS + 6 * number + 4)
-        slot = tl.load(ITEMS + 6 * number + 5)
+        first = tl.load(ITEMS + 5 * number)
+        low = tl.load(ITEMS + 5 * number + 1)
+        high = tl.load(ITEMS + 5 * number + 2)
+        slot = tl.load(ITEMS + 5 * number + 3)
         end = tl.minimum(first // BLOCK * BLOCK + BLOCK, n)
     elif VISIT == LISTED:
         origin = 0
@@ -132,7 +132,7 @@ def _counts(
 def _whole(
     ITEMS, first, low, high, end, before, after,
     M: tl.constexpr, N: tl.constexpr, VISIT: tl.constexpr, PLAIN: tl.constexpr,
-    HAS_PAD: tl.constexpr,
+    GAP: tl.constexpr, HAS_PAD: tl.constexpr, QUERIES_OWN: tl.constexpr,
 ):  # fmt: skip
     """From where to where tiles of partners need no mask; from high on if nowhere.
 
@@ -150,8 +150,12 @@ def _whole(
         start = low
         stop = low + (high - low) // N * N
     elif PLAIN and not HAS_PAD and VISIT == BLOCKS:
-        start = tl.load(ITEMS + 6 * tl.program_id(0) + 2)
-        stop = tl.load(ITEMS + 6 * tl.program_id(0) + 3)
+        start = low
+        stop = high
+        if GAP and QUERIES_OWN:
+            stop = tl.load(ITEMS + 5 * tl.program_id(0) + 4)
+        elif GAP:
+            start = tl.load(ITEMS + 5 * tl.program_id(0) + 4)
     else:
         start = high
         stop = high
@@ -170,6 +174,16 @@ def _stretch(low, start, stop, high, phase: tl.constexpr):
     return begin, finish
 
 
+@triton.constexpr_function
+def _stages(phase: int, visit: int, plain: bool, padded: bool) -> int | None:
+    """1 where a program masks nothing but its own block: that is not read ahead.
+
+    A second loop that is would take registers and shared memory from the first, and every
+    fourth program would have no room. None is the number of stages of the kernel.
+    """
+    return 1 if phase != 1 and visit == 2 and plain and not padded else None
+
+
 @triton.jit
 def _forward_tiles(
     acc, l_i, m_i, q, k_base, v_base, pad, SEED, b, h, TABLE, KEYS, index, places, offs_d,
@@ -179,10 +193,10 @@ def _forward_tiles(
     SPAN: tl.constexpr, VISIT: tl.constexpr, LIST_KEYS: tl.constexpr,
     WINDOW: tl.constexpr, GAP: tl.constexpr, SEGMENT: tl.constexpr,
     HAS_PAD: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
-    MASKED: tl.constexpr,
+    MASKED: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Tiles of keys from start to stop; MASKED if some pairs may not count."""
-    for t in range(start, stop, N):
+    for t in tl.range(start, stop, N, num_stages=STAGES):
         key, key_places, there = _partners(
             t, TABLE, KEYS, n, high, origin, step, N, BLOCK, SPAN, VISIT, LIST_KEYS
         )
@@ -269,7 +283,7 @@ def _forward_kernel(
         l_i = tl.where(m_i == float("-inf"), 0.0, 1.0)
         acc = load_wide(out_base, places, done, D, offs_d, D, BLOCK_D)
     start, stop = _whole(
-        ITEMS, first, low, high, end, before, after, M, N, VISIT, PLAIN, HAS_PAD
+        ITEMS, first, low, high, end, before, after, M, N, VISIT, PLAIN, GAP, HAS_PAD, True
     )
     for phase in tl.static_range(3):
         begin, finish = _stretch(low, start, stop, high, phase)
@@ -278,7 +292,7 @@ def _forward_kernel(
             offs_d, stride_kn, stride_vn, n, high, origin, step, before, after, gap_before,
             gap_after, segment, scale, threshold, growth, begin, finish, D, BLOCK_D, N,
             BLOCK, SPAN, VISIT, LIST_KEYS, WINDOW, GAP, SEGMENT, HAS_PAD, DROP, PRECISION,
-            phase != 1,
+            phase != 1, _stages(phase, VISIT, PLAIN, HAS_PAD),
         )  # fmt: skip
     empty = l_i == 0
     total = tl.where(empty, 1.0, l_i)
@@ -303,10 +317,10 @@ def _dq_tiles(
     SPAN: tl.constexpr, VISIT: tl.constexpr, LIST_KEYS: tl.constexpr,
     WINDOW: tl.constexpr, GAP: tl.constexpr, SEGMENT: tl.constexpr,
     HAS_PAD: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
-    MASKED: tl.constexpr,
+    MASKED: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """dQ = dS K over tiles of keys, dS = P (G - Delta)."""
-    for t in range(start, stop, N):
+    for t in tl.range(start, stop, N, num_stages=STAGES):
         key, key_places, there = _partners(
             t, TABLE, KEYS, n, high, origin, step, N, BLOCK, SPAN, VISIT, LIST_KEYS
         )
@@ -378,7 +392,7 @@ def _dq_kernel(
         delta = tl.sum(out.to(tl.float32) * do.to(tl.float32), 1)
         tl.store(DELTA + at + places, delta, mask=here)
     start, stop = _whole(
-        ITEMS, first, low, high, end, before, after, M, N, VISIT, PLAIN, HAS_PAD
+        ITEMS, first, low, high, end, before, after, M, N, VISIT, PLAIN, GAP, HAS_PAD, True
     )
     for phase in tl.static_range(3):
         begin, finish = _stretch(low, start, stop, high, phase)
@@ -387,7 +401,7 @@ def _dq_kernel(
             places, offs_d, stride_kn, stride_vn, n, high, origin, step, before, after,
             gap_before, gap_after, segment, scale, threshold, growth, begin, finish, D,
             BLOCK_D, N, BLOCK, SPAN, VISIT, LIST_KEYS, WINDOW, GAP, SEGMENT, HAS_PAD, DROP,
-            PRECISION, phase != 1,
+            PRECISION, phase != 1, _stages(phase, VISIT, PLAIN, HAS_PAD),
         )  # fmt: skip
     if OWN:
         own = here
@@ -430,9 +444,10 @@ def _dkv_tiles(
     SPAN: tl.constexpr, VISIT: tl.constexpr, LIST_QUERIES: tl.constexpr,
     WINDOW: tl.constexpr, GAP: tl.constexpr, SEGMENT: tl.constexpr,
     DROP: tl.constexpr, PRECISION: tl.constexpr, MASKED: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """dV = P^T dO and dK = dS^T Q over tiles of queries; keys are rows here, [M, N]."""
-    for t in range(start, stop, N):
+    for t in tl.range(start, stop, N, num_stages=STAGES):
         query, query_places, there = _partners(
             t, TABLE, QUERIES, n, high, origin, step, N, BLOCK, SPAN, VISIT, LIST_QUERIES
         )
@@ -497,7 +512,7 @@ def _dkv_kernel(
     dk = tl.zeros([M, BLOCK_D], dtype=tl.float32)
     dv = tl.zeros([M, BLOCK_D], dtype=tl.float32)
     start, stop = _whole(
-        ITEMS, first, low, high, end, before, after, M, N, VISIT, PLAIN, False
+        ITEMS, first, low, high, end, before, after, M, N, VISIT, PLAIN, GAP, False, False
     )
     for phase in tl.static_range(3):
         begin, finish = _stretch(low, start, stop, high, phase)
@@ -506,7 +521,7 @@ def _dkv_kernel(
             index, places, offs_d, stride_qn, stride_dn, n, high, origin, step, before,
             after, gap_before, gap_after, segment, scale, threshold, growth, begin, finish,
             D, BLOCK_D, N, BLOCK, SPAN, VISIT, LIST_QUERIES, WINDOW, GAP, SEGMENT, DROP,
-            PRECISION, phase != 1,
+            PRECISION, phase != 1, _stages(phase, VISIT, PLAIN, False),
         )  # fmt: skip
     if HAS_PAD:  # a padded key gets nothing, whatever its tile computed
         padded = tl.load(PADDED + b * stride_pb + places, mask=here, other=1)
