@@ -51,7 +51,7 @@ class Graph(TorchDispatchMode):
             found = kwargs.get("out", args[0]) if func._schema.returns else None
         else:
             found = func(*args, **kwargs)
-        if func is aten.lift_fresh.default:
+        if func is aten.lift_fresh.default and found is not None:
             self.lists[id(found)] = found
         self.launched.append((func, args, kwargs, found))
         return found

@@ -92,7 +92,11 @@ def test_a_recording_that_breaks_off_says_why_and_keeps_no_memory() -> None:
         torch.cuda.empty_cache()
         tried.append(torch.cuda.memory_reserved())
     assert tried[2] - tried[0] < 2**25
-    doubled = Recorded(lambda x: 2 * x)  # others are recorded as before
+
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+    doubled = Recorded(double)  # others are recorded as before
     assert [float(doubled(x + n)[0]) for n in range(6)] == [2.0 + 2 * n for n in range(6)]
     assert doubled.graphs == 1
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.cuda.memory import _cuda_endAllocateToPool, _cuda_releasePool
+from torch.cuda import memory
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
 from everyformer.errors import InputError
@@ -26,6 +26,8 @@ WARM_UP = 3
 """Calls before the one that is recorded: they compile, choose kernels, and make memory."""
 
 R = TypeVar("R")
+
+allocator: Any = memory  # what `torch.cuda.use_mem_pool` does with it has no public name
 
 
 class Recorded(Generic[R]):
@@ -232,8 +234,8 @@ def _give_back(graph: Any, pool: Any, leaves: list[Any]) -> None:
     except RuntimeError:
         place = next(x.device for x in leaves if isinstance(x, Tensor) and x.is_cuda)
         with suppress(RuntimeError):  # of a release of torch that has ended it itself
-            _cuda_endAllocateToPool(place.index, pool)
-            _cuda_releasePool(place.index, pool)
+            allocator._cuda_endAllocateToPool(place.index, pool)
+            allocator._cuda_releasePool(place.index, pool)
         other, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(place)
         with suppress(RuntimeError), torch.cuda.graph(other, stream=stream):
             torch.zeros(1, device=place)
