@@ -21,6 +21,7 @@ from everyformer.layers.weights import (
     scores,
 )
 from everyformer.ops import toeplitz_attention
+from everyformer.ops.toeplitz_attention.packing import own_sequence
 from everyformer.ops.toeplitz_attention.reference import toeplitz
 
 
@@ -36,6 +37,7 @@ class Call:
         seen: False for keys that do not count, (b, n_k).
         key_bias: Added for each key, (b or 1, h, n_k).
         mask: (b or 1, h or 1, n_q or 1, n_k): False hides a pair, or numbers to add.
+        sequences: Where sequences that are packed in one row begin, and the last one's end.
         dropout: Probability with which a weight is dropped.
         weights: Whether the weights are wanted.
     """
@@ -47,6 +49,7 @@ class Call:
     seen: Tensor | None = None
     key_bias: Tensor | None = None
     mask: Tensor | None = None
+    sequences: Tensor | None = None
     dropout: float = 0.0
     weights: bool = False
 
@@ -70,6 +73,7 @@ def attend(
         offset=n_k - n_q if call.causal else 0,
         key_padding=None if call.seen is None else ~call.seen,
         attn_mask=added[0] if added else None,
+        sequences=call.sequences,
     )  # fmt: skip
     return out, None
 
@@ -90,6 +94,9 @@ def _plainly(q: Tensor, k: Tensor, v: Tensor, call: Call) -> tuple[Tensor, Tenso
         n_q, n_k, causal=call.causal, device=q.device,
         key_padding=None if call.seen is None else ~call.seen,
     )  # fmt: skip
+    if call.sequences is not None:
+        other = ~own_sequence(call.sequences, n_k)[None, None]
+        hidden = other if hidden is None else hidden | other
     if call.mask is not None and call.mask.dtype == torch.bool:
         hidden = ~call.mask if hidden is None else hidden | ~call.mask
     elif call.mask is not None:
@@ -125,6 +132,7 @@ def _check(q: Tensor, k: Tensor, v: Tensor, call: Call) -> None:
                 f"{(b, h, n_q, n_k)} broadcasts, or bool ({b}, {n_k})"
             )
     given = [q, k, v, call.bias, call.gain, call.seen, call.key_bias, call.mask]
+    given.append(call.sequences)
     devices = {str(x.device) for x in given if x is not None}
     if len(devices) > 1:
         wrong.append(f"tensors lie on {', '.join(sorted(devices))}; use one device")

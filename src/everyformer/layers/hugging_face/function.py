@@ -79,9 +79,11 @@ def everyformer_attention(
         raise InputError(f"{msg}. Use attn_implementation='eager'.")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    seen = mask = None
+    seen = mask = sequences = None
     if attention_mask is not None and attention_mask.dim() == 4:
         mask, causal = attention_mask, False
+    elif attention_mask is not None and attention_mask.dim() == 1:
+        sequences, causal = attention_mask, True
     elif attention_mask is not None:
         seen = attention_mask[:, 0] if attention_mask.dim() == 3 else attention_mask
         key, value, position_bias = _up_to(seen, causal, query, key, value, position_bias)
@@ -95,7 +97,7 @@ def everyformer_attention(
     gain = gain_of(module)
     call = Call(
         scale=float(scale), causal=causal, bias=position_bias, seen=seen, mask=mask,
-        key_bias=key_bias, dropout=dropout,
+        sequences=sequences, key_bias=key_bias, dropout=dropout,
         gain=None if gain is None else gain.offset_gain(query.shape[-2], key.shape[-2]),
         weights=bool(kwargs.get("output_attentions")) or wanted_weights.are_wanted(),
     )  # fmt: skip

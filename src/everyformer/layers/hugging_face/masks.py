@@ -4,6 +4,8 @@
     (b, m)              False for keys that do not count. Under causal attention queries are
                         the last n_q of m tokens, and a fixed cache has room behind them
     (b, 1, m)           the same for ALiBi, where padding lies among the tokens
+    (n + 1,)            sequences that are packed in one row, b = 1: where each begins, then
+                        n. Causal within each, whatever the module says
     (b, 1, n_q, n_k)    any other pattern: False hides a pair
 
 Whether attention is causal, the module that calls it says. All but the last take O(n)
@@ -25,6 +27,9 @@ PADDING_IN_ALIBI = ("bloom", "falcon")
 
 NEVER_NONE = ("mpt",)
 """Models that compute with their mask: all keys are seen is a tensor, then."""
+
+NOT_PACKED = (*PADDING_IN_ALIBI, *NEVER_NONE)
+"""Models with ALiBi count tokens from the begin of a row, or compute with their mask."""
 
 
 def key_mask(
@@ -53,6 +58,10 @@ def key_mask(
     moving = isinstance(q_offset, Tensor)
     if moving and _is_readable(q_offset):
         moving, q_offset = False, int(q_offset)
+    if not moving and kv_offset == 0 and attention_mask is None and kind not in NOT_PACKED:
+        packed = _packed(mask_function, kv_length < (options.get("local_size") or 0))
+        if packed is not None:
+            return _begins(packed[0])
     known = causal or mask_function is library.bidirectional_mask_function
     if not known or moving or kv_offset != 0:
         options |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
@@ -76,6 +85,57 @@ def key_mask(
     if kind in PADDING_IN_ALIBI and not (_is_readable(seen) and _in_one_piece(seen)):
         return seen[:, None, :]
     return seen
+
+
+def _packed(mask_function: Any, in_window: bool) -> Tensor | None:
+    """The number of each token's sequence, (1, n), if a mask is causal within sequences.
+
+    transformers finds them by `position_ids` that begin anew.
+
+    Args:
+        mask_function: Of transformers.
+        in_window: Whether a window, if there is one, is wider than all there is.
+    """
+    if torch.compiler.is_compiling():
+        return None
+    library = _masking()
+    parts = _held(mask_function, library.and_masks, "mask_functions")
+    if parts is None or len(parts) != 2:
+        return None
+    causal, sequence = parts
+    if in_window:
+        overlay, causal = _held(causal, library.and_masks, "mask_functions") or (
+            None,
+            causal,
+        )
+        if _held(overlay, library.sliding_window_overlay, "sliding_window") is None:
+            return None
+    name = "packed_sequence_mask"
+    number = _held(sequence, library.packed_sequence_mask_function, name)
+    if causal is not library.causal_mask_function or number is None or len(number) != 1:
+        return None
+    found: Tensor = number
+    return found
+
+
+def _held(function: Any, maker: Any, name: str) -> Any:
+    """What a function keeps under a name, if another one has made it; else None."""
+    code = getattr(function, "__code__", None)
+    if code is None or code not in maker.__code__.co_consts or name not in code.co_freevars:
+        return None
+    return function.__closure__[code.co_freevars.index(name)].cell_contents
+
+
+def _begins(number: Tensor) -> Tensor:
+    """Where the sequences of these ascending numbers begin, then n; n + 1 numbers in all.
+
+    Their count is known to the GPU alone: beyond it there is n, again and again.
+    """
+    n = number.shape[0]
+    tokens = torch.arange(n + 1, device=number.device, dtype=torch.int32)
+    begins = torch.ones(n + 1, dtype=torch.bool, device=number.device)
+    begins[1:n] = number[1:] != number[:-1]
+    return tokens.masked_fill(~begins, n).sort().values
 
 
 def _masking() -> Any:

@@ -4,6 +4,7 @@ import torch
 
 from everyformer.errors import refuse
 from everyformer.ops import refusals
+from everyformer.ops.captured import is_on_gpu
 from everyformer.ops.eager import is_plain, is_transformed
 from everyformer.ops.toeplitz_attention.operands import TENSORS, Operands
 
@@ -105,7 +106,7 @@ def _of_sequences(x: Operands) -> list[str]:
             f"sequences has shape {tuple(found.shape)} and dtype {found.dtype}; give int32 "
             "(s + 1,): where each of s sequences begins, and where the last one ends"
         )
-    elif is_plain(found) and not found.is_cuda and not is_transformed():
+    elif not is_on_gpu(found) and is_plain(found) and not is_transformed():
         values = found.tolist()
         if values[0] != 0 or values[-1] != n or values != sorted(values):
             wrong.append(

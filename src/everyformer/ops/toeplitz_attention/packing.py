@@ -1,7 +1,7 @@
 """Sequences one after the other in one row of tokens: where that of each token lies."""
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 
@@ -28,3 +28,15 @@ def bounds(
     begin = inner[(number - 1).clamp(min=0)].masked_fill(outside, n)
     end = inner[number.clamp(max=sequences.shape[0] - 1)].masked_fill(outside, 0)
     return begin, end
+
+
+def own_sequence(sequences: Int[Tensor, " s_plus_1"], n: int) -> Bool[Tensor, "{n} {n}"]:
+    """Whether two tokens are of one sequence.
+
+    Args:
+        sequences: Where each sequence begins, and where the last one ends.
+        n: Number of tokens.
+    """
+    begin, end = bounds(sequences, n)
+    tokens = torch.arange(n, device=sequences.device)
+    return (tokens >= begin[:, None]) & (tokens < end[:, None])

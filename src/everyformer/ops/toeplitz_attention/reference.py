@@ -17,7 +17,7 @@ from torch import Tensor
 from everyformer.errors import InputError
 from everyformer.ops.dropping import kept_pairs
 from everyformer.ops.toeplitz_attention.operands import HIDES, Operands
-from everyformer.ops.toeplitz_attention.packing import bounds
+from everyformer.ops.toeplitz_attention.packing import own_sequence
 
 
 def toeplitz(
@@ -108,8 +108,5 @@ def logits(x: Operands) -> Float[Tensor, "b h n_q n_k"]:
     if x.key_padding is not None:
         found = found.masked_fill(x.key_padding[:, None, None, :], -math.inf)
     if x.sequences is not None:
-        begin, end = bounds(x.sequences, n_k)
-        tokens = torch.arange(n_k, device=x.q.device)
-        own = (tokens >= begin[:, None]) & (tokens < end[:, None])
-        found = found.masked_fill(~own, -math.inf)
+        found = found.masked_fill(~own_sequence(x.sequences, n_k), -math.inf)
     return found
