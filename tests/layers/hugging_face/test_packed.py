@@ -138,7 +138,8 @@ def test_a_graph_takes_other_sequences(
     def every_key(self: Any, row: int, end: int) -> tuple[int, int]:
         return 0, self.n_k
 
-    monkeypatch.setattr(f"{chunked.__name__}._Problem._seen", every_key)
+    steps: Any = chunked
+    monkeypatch.setattr(steps._Problem, "_seen", every_key)
     with replaying():
         assert compare(library, "cpu") == 1
 
