@@ -104,10 +104,8 @@ def _packed(mask_function: Any, in_window: bool) -> Tensor | None:
         return None
     causal, sequence = parts
     if in_window:
-        overlay, causal = _held(causal, library.and_masks, "mask_functions") or (
-            None,
-            causal,
-        )
+        nothing = (None, None)
+        overlay, causal = _held(causal, library.and_masks, "mask_functions") or nothing
         if _held(overlay, library.sliding_window_overlay, "sliding_window") is None:
             return None
     name = "packed_sequence_mask"

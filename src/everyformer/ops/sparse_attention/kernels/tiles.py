@@ -181,7 +181,7 @@ def _stages(phase: int, visit: int, plain: bool, padded: bool) -> int | None:
     A second loop that is would take registers and shared memory from the first, and every
     fourth program would have no room. None is the number of stages of the kernel.
     """
-    return 1 if phase != 1 and visit == 2 and plain and not padded else None
+    return 1 if phase != 1 and visit == BLOCKS.value and plain and not padded else None
 
 
 @triton.jit
