@@ -113,8 +113,9 @@ def test_no_time_left() -> None:
 
 
 def test_the_longest_alone() -> None:
-    report = models.run(only=["GPT-2:longest"])
+    report = models.run(quick=True, only=["GPT-2:longest", "GPT-2:longest"])
     assert report["rows"] == []
+    assert len(report["gate"]) == 1
     assert [row["n"] for row in report["longest"]] == [512] * 3
     assert models.table(report).row_count == 3
 
@@ -148,6 +149,6 @@ def test_a_run_that_was_stopped_goes_on(
 def test_unknown_models() -> None:
     with pytest.raises(InputError, match=r"GPT-5 is not among.*T5-base"):
         models.run(only=["GPT-5"])
-    for text in ("GPT-2:", "GPT-2:shortest", "GPT-2:0"):
+    for text in ("GPT-2:", "GPT-2:shortest", "GPT-2:0", "GPT-2:²", "GPT-2:1000000"):
         with pytest.raises(InputError, match=r"T5-base:512.*T5-base:longest"):
             models.run(only=[text])

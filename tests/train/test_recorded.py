@@ -1,7 +1,9 @@
 """Functions as graphs, on a CPU that replays what it has run; test_gpu.py has real ones."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -85,6 +87,74 @@ def test_the_call_before_goes_the_way_of_the_recorded_one() -> None:
             call(torch.ones(2))
         assert not is_captured(torch.ones(2))
     assert ways == [*[False] * (WARM_UP - 1), True, True]
+
+
+def test_other_threads_hear_what_torch_says() -> None:
+    """While one thread goes as if captured, another replays and gets results of its own."""
+    x, total = torch.ones(2), torch.zeros(2)
+    within, done = Event(), Event()
+
+    def add(x: Tensor) -> Tensor:
+        return total.add_(x)
+
+    def waits(x: Tensor) -> Tensor:
+        if is_captured(x):
+            within.set()
+            assert done.wait(30)
+        return 2 * x
+
+    with replaying() as graphs:
+        mine, other = Recorded(add), Recorded(waits)
+        for _ in range(WARM_UP - 1):
+            mine(x)
+            other(x)
+        last = Thread(target=other, args=(x,))
+        last.start()
+        assert within.wait(30)
+        assert torch.cuda.is_current_stream_capturing() is False
+        found = [mine(x) for _ in range(3)]
+        done.set()
+        last.join()
+        assert [float(y[0]) for y in found] == [3.0, 4.0, 5.0]
+        assert [graph.replays for graph in graphs] == [2]
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_recording_that_breaks_off_says_why(ends: bool) -> None:
+    """Its own reason, whatever is handled around it and however the capture ends."""
+    error = torch.AcceleratorError("CUDA error: unjoined work")
+    calls: list[int] = []
+
+    def caused(x: Tensor) -> Tensor:
+        calls.append(1)
+        if len(calls) > WARM_UP:
+            raise ValueError("no batch") from OSError("full")
+        return 2 * x
+
+    class Broken(nullcontext[None]):
+        def __exit__(self, *_: object) -> None:
+            raise error
+
+    def broken(*_: Any, **__: Any) -> Broken:
+        return Broken()
+
+    with replaying():
+        for function in (double, caused) if ends else (caused,):
+            call = Recorded(function)
+            for _ in range(WARM_UP):
+                call(torch.ones(2))
+            with pytest.MonkeyPatch.context() as patch:
+                if ends:
+                    patch.setattr(torch.cuda, "graph", broken)
+                wanted = ValueError if function is caused else torch.AcceleratorError
+                try:
+                    raise KeyError("of the caller")
+                except KeyError:
+                    with pytest.raises(wanted) as found:
+                        call(torch.ones(2))
+                cause = OSError if function is caused else type(None)
+                assert type(found.value.__cause__) is cause
+            assert not torch.cuda.is_current_stream_capturing()
 
 
 def test_a_result_outlives_the_next_call() -> None:

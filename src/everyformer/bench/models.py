@@ -126,7 +126,7 @@ def run(
     device = "cuda" if torch.cuda.is_available() else "cpu"
     lengths = GPU_LENGTHS if device == "cuda" else CPU_LENGTHS
     lengths = lengths[:1] if quick else lengths
-    chosen = only or (["T5-base"] if quick else list(MODELS))
+    chosen = dict.fromkeys(only or (["T5-base"] if quick else MODELS))
     names = [_chosen(text, lengths) for text in chosen]
     end = time.perf_counter() + 60 * minutes
     report: Row = {"theme": "models", **kept.provenance, "gate": []}
@@ -136,7 +136,9 @@ def run(
         now = time.perf_counter()
         share = (end - now) / (len(names) - done)
         try:
-            _one(report, kept, name, several, now + share, limits and not quick)
+            _one(
+                report, kept, name, several, now + share, limits and not (quick and several)
+            )
         except (torch.OutOfMemoryError, EveryformerError) as error:
             report["rows"].append({"model": name, "failed": _short(error)})
         _free()
@@ -153,11 +155,13 @@ def _chosen(text: str, lengths: tuple[int, ...]) -> tuple[str, tuple[int, ...], 
         return name, lengths, True
     if name in MODELS and what == LONGEST_ALONE:
         return name, (), True
-    if name in MODELS and what.isdigit() and int(what) > 0:
-        return name, (int(what),), False
+    number = int(what) if what.isascii() and what.isdecimal() else 0
+    if name in MODELS and 0 < number <= LAST_LONG:
+        return name, (number,), False
     msg = (
         f"{text} is not among the models. Choose {', '.join(MODELS)}, each alone or with a "
-        f"length (T5-base:512), or with the longest that fits (T5-base:{LONGEST_ALONE})."
+        f"length up to {LAST_LONG:,} (T5-base:512), or with the longest that fits "
+        f"(T5-base:{LONGEST_ALONE})."
     )
     raise InputError(msg)
 
@@ -198,7 +202,7 @@ def _one(
             report["longest"].append(found)
     starts = range(1, len(kept.starts) + 1)
     gates = [kept.known(_gate_of(name, start)) for start in starts]
-    report["gate"] += [found for found in gates if found]
+    report["gate"] += [x for x in gates if x and x not in report["gate"]]
 
 
 def _gate_of(name: str, start: int) -> Row:

@@ -181,6 +181,7 @@ class Recorded(Generic[R]):
         inputs = [x.clone() if isinstance(x, Tensor) else x for x in leaves]
         given, named = tree_unflatten(inputs, kind)
         graph, gradients = torch.cuda.CUDAGraph(), around.gradients()
+        why: BaseException | None = None
         try:
             with (
                 steps() as stepped,
@@ -189,15 +190,37 @@ class Recorded(Generic[R]):
                     graph, pool=pool, stream=self._stream, capture_error_mode=self._mode
                 ),
             ):
-                found = _detached(self._function(*given, **named))
-        except Exception as error:
-            _give_back(graph, pool, leaves)
-            broken_off = isinstance(error, torch.AcceleratorError)
-            if broken_off and error.__context__ is not None:  # that says why
-                raise error.__context__ from None
+                try:
+                    found = _detached(self._function(*given, **named))
+                except BaseException as error:
+                    why = error
+                    raise
+        except BaseException as error:
+            self._give_back(graph, pool, leaves)
+            if why is not None and why is not error:  # the end of what CUDA has broken off
+                raise why from why.__cause__
             raise
         after = Surroundings(self._function)
         return _Graph(graph, inputs, found, Places(around, gradients, after, stepped))
+
+    def _give_back(self, graph: Any, pool: Any, leaves: list[Any]) -> None:
+        """The memory of a recording that CUDA has broken off, and random numbers.
+
+        torch then never ends what it began: its allocator would keep the pool for good, and
+        its generator would count numbers for the graph. The next graph that ends ends that.
+        """
+        try:
+            graph.pool()
+        except RuntimeError:
+            place = next(x.device for x in leaves if isinstance(x, Tensor) and x.is_cuda)
+            with suppress(RuntimeError):  # of a release of torch that has ended it itself
+                allocator._cuda_endAllocateToPool(place.index, pool)
+                allocator._cuda_releasePool(place.index, pool)
+            with suppress(RuntimeError):
+                other, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(place)
+                mode = self._mode
+                with torch.cuda.graph(other, stream=stream, capture_error_mode=mode):
+                    torch.zeros(1, device=place)
 
 
 class _Graph(Generic[R]):
@@ -221,24 +244,6 @@ class _Graph(Generic[R]):
                 own.copy_(given)
         self.graph.replay()
         return _copied(self._found)
-
-
-def _give_back(graph: Any, pool: Any, leaves: list[Any]) -> None:
-    """The memory of a recording that CUDA has broken off, and the use of random numbers.
-
-    torch then never ends what it began: its allocator would keep the pool for good, and
-    its generator would count numbers for the graph. The next graph that ends ends that.
-    """
-    try:
-        graph.pool()
-    except RuntimeError:
-        place = next(x.device for x in leaves if isinstance(x, Tensor) and x.is_cuda)
-        with suppress(RuntimeError):  # of a release of torch that has ended it itself
-            allocator._cuda_endAllocateToPool(place.index, pool)
-            allocator._cuda_releasePool(place.index, pool)
-        other, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(place)
-        with suppress(RuntimeError), torch.cuda.graph(other, stream=stream):
-            torch.zeros(1, device=place)
 
 
 def _detached(found: R) -> R:

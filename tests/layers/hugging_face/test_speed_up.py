@@ -473,6 +473,25 @@ class TestRefusals:
                 assert torch.equal(model(**inputs(model)).logits, before)
         everyformer.speed_up(model)
 
+    def test_heads_that_are_split_in_another_way(
+        self, library: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        model: Any = small("Falcon", library)
+        module = model.transformer.h[0].self_attention
+        kind = type(module)
+        own = kind._split_heads
+
+        def turned(self: Any, mixed: Tensor) -> tuple[Tensor, ...]:
+            query, key, value = own(self, mixed)
+            return query.flip(2), key, value
+
+        for held, new in ((module, turned.__get__(module)), (kind, turned)):
+            with monkeypatch.context() as patch:
+                patch.setattr(held, "_split_heads", new)
+                with pytest.raises(InputError, match="its _split_heads was replaced"):
+                    everyformer.speed_up(model)
+                assert not switch.is_on(model)
+
     def test_an_alibi_of_its_own(self, library: Any) -> None:
         model = small("Bloom", library)
         kind = type(model.transformer)

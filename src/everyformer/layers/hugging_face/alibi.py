@@ -208,4 +208,8 @@ def falcon_why_not(module: nn.Module) -> str | None:
     """What stands against it: the class of flash attention, which takes no ALiBi."""
     if not hasattr(_module_of(module), "apply_rotary_pos_emb"):
         return "this release of transformers rotates elsewhere; use 5.22 or later"
+    splits = getattr(type(module), "_split_heads", None)
+    there = getattr(splits, "__module__", None) == type(module).__module__
+    if "_split_heads" in vars(module) or not there:
+        return "its _split_heads was replaced; restore it"
     return None
