@@ -33,7 +33,8 @@ allocator: Any = memory  # what `torch.cuda.use_mem_pool` does with it has no pu
 class Recorded(Generic[R]):
     """A function that launches its kernels as one graph for each shape of its arguments.
 
-    The first calls with a shape run as they are; then the function is recorded, and from
+    The first calls with a shape run as they are, the last of them in the way of a capture,
+    which transformers and this library know; then the function is recorded, and from
     then on replayed. So it must do the same each time: read no number from the GPU, and
     keep all that changes between two calls in tensors that it finds again at the same
     place: `mean.lerp_(x, 0.1)`, where `mean = mean.lerp(x, 0.1)` makes a new one, and each
