@@ -151,13 +151,13 @@ def _chosen(text: str, lengths: tuple[int, ...]) -> tuple[str, tuple[int, ...], 
     T5-base, T5-base:512 for that length alone, T5-base:longest for no other.
     """
     name, colon, what = text.partition(":")
-    if name in MODELS and not colon:
-        return name, lengths, True
+    number = int(what) if what.isascii() and what.isdecimal() else 0
     if name in MODELS and what == LONGEST_ALONE:
         return name, (), True
-    number = int(what) if what.isascii() and what.isdecimal() else 0
     if name in MODELS and 0 < number <= LAST_LONG:
         return name, (number,), False
+    if name in MODELS and not colon:
+        return name, lengths, True
     msg = (
         f"{text} is not among the models. Choose {', '.join(MODELS)}, each alone or with a "
         f"length up to {LAST_LONG:,} (T5-base:512), or with the longest that fits "

@@ -68,7 +68,7 @@ def is_on_gpu(x: Tensor) -> bool:
 
 
 def is_captured(x: Tensor) -> bool:
-    """Whether a CUDA graph is being captured: these numbers cannot be read now."""
+    """Whether a CUDA graph is being captured, or all goes as if: no number is read."""
     return is_on_gpu(x) and torch.cuda.is_current_stream_capturing()
 
 

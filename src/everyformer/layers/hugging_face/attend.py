@@ -131,8 +131,9 @@ def _check(q: Tensor, k: Tensor, v: Tensor, call: Call) -> None:
                 f"{call.mask.dtype}; give bool or floating-point numbers of a shape that "
                 f"{(b, h, n_q, n_k)} broadcasts, or bool ({b}, {n_k})"
             )
-    given = [q, k, v, call.bias, call.gain, call.seen, call.key_bias, call.mask]
-    given.append(call.sequences)
+    given = [
+        q, k, v, call.bias, call.gain, call.seen, call.key_bias, call.mask, call.sequences
+    ]  # fmt: skip
     devices = {str(x.device) for x in given if x is not None}
     if len(devices) > 1:
         wrong.append(f"tensors lie on {', '.join(sorted(devices))}; use one device")

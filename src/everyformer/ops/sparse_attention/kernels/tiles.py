@@ -41,7 +41,7 @@ def _work(
     ITEMS, n, shift, step, limit, owners, partners, before, after, tiles, chunk,
     TILE: tl.constexpr, BLOCK: tl.constexpr, VISIT: tl.constexpr,
 ):  # fmt: skip
-    """What a program does: origin, first owner, their end, first partner, end, slot.
+    """What a program does: origin, first owner, their end, first partner, end, slot, cut.
 
     BAND: tile t of class c, partners first - before .. last + after of the class.
     LISTED: tile t of the owners, chunk s of the partners. STRIP: the same, with an item
@@ -50,12 +50,14 @@ def _work(
     where the own block begins or, for keys, ends, of which later keys do not count.
     """
     number = tl.program_id(0)
+    cut = 0
     if VISIT == BLOCKS:
         origin = 0
         first = tl.load(ITEMS + 5 * number)
         low = tl.load(ITEMS + 5 * number + 1)
         high = tl.load(ITEMS + 5 * number + 2)
         slot = tl.load(ITEMS + 5 * number + 3)
+        cut = tl.load(ITEMS + 5 * number + 4)
         end = tl.minimum(first // BLOCK * BLOCK + BLOCK, n)
     elif VISIT == LISTED:
         origin = 0
@@ -78,7 +80,7 @@ def _work(
         low = tl.maximum(0, first - before)
         high = tl.minimum(end, first + TILE + after)
         slot = -1
-    return origin, first, end, low, high, slot
+    return origin, first, end, low, high, slot, cut
 
 
 @triton.jit
@@ -130,7 +132,7 @@ def _counts(
 
 @triton.jit
 def _whole(
-    ITEMS, first, low, high, end, before, after,
+    first, low, high, cut, end, before, after,
     M: tl.constexpr, N: tl.constexpr, VISIT: tl.constexpr, PLAIN: tl.constexpr,
     GAP: tl.constexpr, HAS_PAD: tl.constexpr, QUERIES_OWN: tl.constexpr,
 ):  # fmt: skip
@@ -153,9 +155,9 @@ def _whole(
         start = low
         stop = high
         if GAP and QUERIES_OWN:
-            stop = tl.load(ITEMS + 5 * tl.program_id(0) + 4)
+            stop = cut
         elif GAP:
-            start = tl.load(ITEMS + 5 * tl.program_id(0) + 4)
+            start = cut
     else:
         start = high
         stop = high
@@ -248,7 +250,7 @@ def _forward_kernel(
     """
     pair = tl.program_id(1).to(tl.int64)
     b, h = pair // H, pair % H
-    origin, first, end, low, high, slot = _work(
+    origin, first, end, low, high, slot, cut = _work(
         ITEMS, n, shift, step, limit, owners, partners, before, after, tiles, chunk,
         M, BLOCK, VISIT,
     )  # fmt: skip
@@ -283,7 +285,7 @@ def _forward_kernel(
         l_i = tl.where(m_i == float("-inf"), 0.0, 1.0)
         acc = load_wide(out_base, places, done, D, offs_d, D, BLOCK_D)
     start, stop = _whole(
-        ITEMS, first, low, high, end, before, after, M, N, VISIT, PLAIN, GAP, HAS_PAD, True
+        first, low, high, cut, end, before, after, M, N, VISIT, PLAIN, GAP, HAS_PAD, True
     )
     for phase in tl.static_range(3):
         begin, finish = _stretch(low, start, stop, high, phase)
@@ -368,7 +370,7 @@ def _dq_kernel(
     """
     pair = tl.program_id(1).to(tl.int64)
     b, h = pair // H, pair % H
-    origin, first, end, low, high, slot = _work(
+    origin, first, end, low, high, slot, cut = _work(
         ITEMS, n, shift, step, limit, owners, partners, before, after, tiles, chunk,
         M, BLOCK, VISIT,
     )  # fmt: skip
@@ -392,7 +394,7 @@ def _dq_kernel(
         delta = tl.sum(out.to(tl.float32) * do.to(tl.float32), 1)
         tl.store(DELTA + at + places, delta, mask=here)
     start, stop = _whole(
-        ITEMS, first, low, high, end, before, after, M, N, VISIT, PLAIN, GAP, HAS_PAD, True
+        first, low, high, cut, end, before, after, M, N, VISIT, PLAIN, GAP, HAS_PAD, True
     )
     for phase in tl.static_range(3):
         begin, finish = _stretch(low, start, stop, high, phase)
@@ -496,7 +498,7 @@ def _dkv_kernel(
     """dK and dV of one tile of keys; before and after are those of a key."""
     pair = tl.program_id(1).to(tl.int64)
     b, h = pair // H, pair % H
-    origin, first, end, low, high, slot = _work(
+    origin, first, end, low, high, slot, cut = _work(
         ITEMS, n, shift, step, limit, owners, partners, before, after, tiles, chunk,
         M, BLOCK, VISIT,
     )  # fmt: skip
@@ -512,7 +514,7 @@ def _dkv_kernel(
     dk = tl.zeros([M, BLOCK_D], dtype=tl.float32)
     dv = tl.zeros([M, BLOCK_D], dtype=tl.float32)
     start, stop = _whole(
-        ITEMS, first, low, high, end, before, after, M, N, VISIT, PLAIN, GAP, False, False
+        first, low, high, cut, end, before, after, M, N, VISIT, PLAIN, GAP, False, False
     )
     for phase in tl.static_range(3):
         begin, finish = _stretch(low, start, stop, high, phase)
